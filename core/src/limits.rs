@@ -21,7 +21,7 @@ pub enum MemoryRefused {
 pub const SHARERS_MAX: u32 = 1024;
 
 /// The bounds of one [`Core`](crate::engine::Core).
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub struct Limits {
     /// The largest value in bytes. A larger one is refused with
@@ -29,7 +29,7 @@ pub struct Limits {
     pub value_bytes_max: usize,
     /// What all items together may take, in bytes as the store accounts for them. Past it, items
     /// are evicted. memcached's `-m`; 64 MiB by default. It may change while there are items
-    /// ([`Core::set_limits`](crate::engine::Core::set_limits)).
+    /// ([`Event::Limits`](crate::engine::Event::Limits)).
     pub memory_bytes_max: usize,
     /// Whether items are evicted for room at all; if not, a store without room is
     /// [`Refusal::OutOfMemory`](crate::reply::Refusal::OutOfMemory). memcached's `-M`.

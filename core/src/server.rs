@@ -24,7 +24,7 @@ use bytes::{Buf, BytesMut};
 use crate::command::Command;
 use crate::conn_id::ConnId;
 use crate::connection::{Connection, Progress};
-use crate::engine::{Config, Core, Event};
+use crate::engine::{self, Config, Core, Event, Notification};
 use crate::execute::Execute;
 use crate::limits::MemoryRefused;
 use crate::output::Output;
@@ -57,21 +57,11 @@ pub trait StateMachine {
         &mut self,
         now: Instant,
         conn: ConnId,
-        command: Command<'_>,
+        command: &Command<'_>,
         answer: &mut dyn FnMut(&Reply<'_>),
     );
 
-    /// A set was refused before there was a command ([`Core::note_unstored`]). By default nobody counts it.
-    fn note_unstored(&mut self, why: Unstored) {
-        let _ = why;
-    }
-
-    /// It is `now`, and what time ends by itself has ended ([`Core::pass`]). Nothing, by default.
-    fn pass(&mut self, now: Instant) {
-        let _ = now;
-    }
-
-    /// What all items together may take is so many bytes from now on ([`Core::limit_memory`]). By default that does
+    /// What all items together may take is so many bytes from now on. By default that does
     /// not change.
     ///
     /// # Errors
@@ -91,12 +81,12 @@ pub trait StateMachine {
         0
     }
 
-    /// The next wait that is over ([`Core::next_notice`]). By default nothing waits.
-    fn next_notice(&mut self) -> Option<Notice> {
+    /// The next notification ([`Core::poll`]). By default nothing waits.
+    fn poll(&mut self) -> Option<Notification> {
         None
     }
 
-    /// When [`Self::pass`] is to be called ([`Core::next_deadline`]). By default never.
+    /// When [`Event::Due`] is to be handed over ([`Core::next_deadline`]). By default never.
     fn next_deadline(&self) -> Option<Instant> {
         None
     }
@@ -107,26 +97,18 @@ impl<S: Store> StateMachine for Core<S> {
         Self::handle(self, now, event);
     }
 
-    fn note_unstored(&mut self, why: Unstored) {
-        Self::note_unstored(self, why);
-    }
-
     fn execute(
         &mut self,
         now: Instant,
         conn: ConnId,
-        command: Command<'_>,
+        command: &Command<'_>,
         answer: &mut dyn FnMut(&Reply<'_>),
     ) {
-        Self::answer(self, now, conn, &command, answer);
-    }
-
-    fn pass(&mut self, now: Instant) {
-        Self::pass(self, now);
+        Self::answer(self, now, conn, command, answer);
     }
 
     fn limit_memory(&mut self, now: Instant, bytes: usize) -> Result<(), MemoryRefused> {
-        Self::limit_memory(self, now, bytes)
+        engine::limit_memory(self, now, bytes)
     }
 
     fn wants_tick(&self) -> bool {
@@ -137,8 +119,8 @@ impl<S: Store> StateMachine for Core<S> {
         Self::take_work(self)
     }
 
-    fn next_notice(&mut self) -> Option<Notice> {
-        Self::next_notice(self)
+    fn poll(&mut self) -> Option<Notification> {
+        Self::poll(self)
     }
 
     fn next_deadline(&self) -> Option<Instant> {
@@ -413,7 +395,7 @@ impl<M: StateMachine> Server<M> {
     /// cannot be read does not depend on it.
     pub fn advance(&mut self, now: Instant) {
         self.set_now(now);
-        self.machine.pass(self.now);
+        self.machine.handle(self.now, Event::Due);
         if self.now >= self.tick_at {
             self.machine.handle(self.now, Event::Tick);
             let is_busy = self.machine.wants_tick();
@@ -467,9 +449,10 @@ impl<M: StateMachine> Server<M> {
 
     /// Makes the connections ready whose waits are over.
     fn settle(&mut self) {
-        while let Some(Notice { conn, outcome }) = self.machine.next_notice() {
-            // A connection that has ended is told nothing.
-            if let Some(open) = self.connections.get_mut(&conn)
+        while let Some(notification) = self.machine.poll() {
+            // A connection that has ended is told nothing, and reports are for machines that ask for them.
+            if let Notification::WaitOver(Notice { conn, outcome }) = notification
+                && let Some(open) = self.connections.get_mut(&conn)
                 && open.wire.settle(outcome)
                 && !open.is_ready
             {
@@ -581,11 +564,11 @@ struct At<'a, M> {
 
 impl<M: StateMachine> Execute for At<'_, M> {
     fn execute(&mut self, command: &Command<'_>, answer: &mut dyn FnMut(&Reply<'_>)) {
-        self.machine.execute(self.now, self.conn, *command, answer);
+        self.machine.execute(self.now, self.conn, command, answer);
     }
 
     fn note_unstored(&mut self, why: Unstored) {
-        self.machine.note_unstored(why);
+        self.machine.handle(self.now, Event::Unstored(why));
     }
 
     fn limit_memory(&mut self, bytes: usize) -> Result<(), MemoryRefused> {

@@ -12,7 +12,7 @@ pub use client::client;
 use std::iter;
 
 use arbitrary::Unstructured;
-use latchd_core::engine::Core;
+use latchd_core::engine::{Core, Notification};
 use latchd_core::store::{LogStore, MapStore, SipHash, Store};
 use latchd_core::wire::WireLimits;
 use latchd_core::{Config, Instant, Limits, Progress, Server};
@@ -166,7 +166,7 @@ fn enter_all<S: Store>(
                 pairs.note(asked, reply);
                 environment.learn(asked, reply);
             }
-            while let Some(notice) = core.next_notice() {
+            while let Some(notice) = core.poll().and_then(Notification::wait_over) {
                 let reply = ReplyKind::of_outcome(notice.outcome);
                 let is_reachable = RequestKind::Wait.reachable().contains(&reply);
                 assert!(is_reachable, "a wait cannot end as {reply:?}");

@@ -130,7 +130,7 @@ pub(crate) fn handover(
             let mut core = world.shards[shard].clone();
             let lock = Command::Item(ItemCommand::Lock { key: key(number) });
             let now = Instant::from_millis(world.now_ms);
-            if core.execute(now, other, lock) == Reply::Locked {
+            if core.execute(now, other, &lock) == Reply::Locked {
                 shown.add(witness);
             }
         }
@@ -155,18 +155,18 @@ pub(crate) fn escape(world: &World, setup: &Setup) -> Result<Shown, String> {
     for number in 0..setup.keys {
         let core = &mut cores[number % setup.shards];
         let key = key(number);
-        let mut ask = |command| ReplyKind::of(&core.execute(now, newcomer, command));
+        let mut ask = |command: &Command<'_>| ReplyKind::of(&core.execute(now, newcomer, command));
         if setup.asks(Kind::MarkStale) {
             let mark = Delete {
                 removal: Removal::MarkStale { exptime: None },
                 ..Delete::new(key)
             };
-            if ask(Command::Item(ItemCommand::Delete(mark))) == ReplyKind::Deleted {
+            if ask(&mark.into()) == ReplyKind::Deleted {
                 let get = Command::from(Get {
                     recaches: true,
                     ..Get::new(key)
                 });
-                let (first, second) = (ask(get), ask(get));
+                let (first, second) = (ask(&get), ask(&get));
                 let is_won = |kind| matches!(kind, ReplyKind::HitWon | ReplyKind::HitStaleWon);
                 demand!(
                     EscapeWin,
@@ -184,7 +184,7 @@ pub(crate) fn escape(world: &World, setup: &Setup) -> Result<Shown, String> {
             (Command::from(Delete::new(key)), ReplyKind::Deleted),
         ];
         for (command, wanted) in steps {
-            let outcome = ask(command);
+            let outcome = ask(&command);
             demand!(
                 Escape,
                 outcome == wanted,

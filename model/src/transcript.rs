@@ -252,7 +252,7 @@ impl StateMachine for Spread {
         &mut self,
         now: Instant,
         conn: ConnId,
-        command: Command<'_>,
+        command: &Command<'_>,
         answer: &mut dyn FnMut(&Reply<'_>),
     ) {
         let shards = self.0.len();

@@ -7,7 +7,7 @@
 use latchd_core::command::{
     Acquire, Get, GlobalCommand, ItemCommand, Set, TtlStep, TtlSteps, Wait,
 };
-use latchd_core::engine::{Config, Core, Event};
+use latchd_core::engine::{Config, Core, Event, Notification};
 use latchd_core::key::Key;
 use latchd_core::reply::Reply;
 use latchd_core::store::Store as _;
@@ -92,7 +92,7 @@ impl Bench {
         let now = Instant::from_millis(self.now_ms);
         let core = &mut self.core;
         self.watch.around(|| {
-            let reply = core.execute(now, conn, command.into());
+            let reply = core.execute(now, conn, &command.into());
             !matches!(reply, Reply::Refused(_))
         })
     }
@@ -139,7 +139,7 @@ fn no_call_takes_or_gives_much_with_millions_of_items() {
     let core = &mut bench.core;
     let flush = GlobalCommand::FlushAll { at: Exptime::Never };
     bench.watch.around(|| {
-        core.execute(now, CONN, flush.into());
+        core.execute(now, CONN, &flush.into());
     });
     bench.watch.judge("flush_all", CALL_BYTES_MAX);
     bench.tick();
@@ -223,7 +223,9 @@ fn no_call_takes_or_gives_much_with_many_who_wait() {
         .judge("the value that all wait for", WAITS_BYTES_MAX);
     let core = &mut bench.core;
     let watch = &mut bench.watch;
-    let told = std::iter::from_fn(|| watch.around(|| core.next_notice())).count();
+    let told =
+        std::iter::from_fn(|| watch.around(|| core.poll().and_then(Notification::wait_over)))
+            .count();
     assert_eq!(told, waits);
     bench.watch.judge("telling them", CALL_BYTES_MAX);
 

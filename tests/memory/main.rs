@@ -49,12 +49,12 @@ fn name(number: usize) -> String {
 
 fn set<'a>(core: &'a mut Core, name: &'a str, value: &'a [u8]) -> Reply<'a> {
     let key = Key::new(name.as_bytes()).expect("a legal key");
-    core.execute(Instant::default(), CONN, Set::new(key, value).into())
+    core.execute(Instant::default(), CONN, &Set::new(key, value).into())
 }
 
 fn lock<'a>(core: &'a mut Core, name: &'a str) -> Reply<'a> {
     let key = Key::new(name.as_bytes()).expect("a legal key");
-    core.execute(Instant::default(), CONN, ItemCommand::Lock { key }.into())
+    core.execute(Instant::default(), CONN, &ItemCommand::Lock { key }.into())
 }
 
 /// M1. Values worth three times the memory of each size, twice round; every hundredth item is locked
@@ -79,7 +79,7 @@ fn what_is_allocated_stays_within_the_limit_however_sizes_shift() {
                 core.handle(Instant::default(), Event::Tick);
             }
             if number % 30_000 == 0 {
-                core.execute(Instant::default(), CONN, GlobalCommand::UnlockAll.into());
+                core.execute(Instant::default(), CONN, &GlobalCommand::UnlockAll.into());
             }
             most = most.max(ALLOCATOR.allocated() - before);
         }
@@ -115,11 +115,12 @@ fn what_is_allocated_comes_down_to_a_lower_limit() {
                 let _ = lock(&mut core, &name);
             }
         }
-        core.execute(Instant::default(), CONN, GlobalCommand::UnlockAll.into());
+        core.execute(Instant::default(), CONN, &GlobalCommand::UnlockAll.into());
         let limit = MEMORY_BYTES / 100 * percent;
         let held = ALLOCATOR.allocated() - before;
-        core.limit_memory(Instant::default(), limit)
-            .expect("nothing is locked");
+        let limits = core.limits().with_memory(limit);
+        core.judge_limits(&limits).expect("nothing is locked");
+        core.handle(Instant::default(), Event::Limits(limits));
         let mut ticks = 0;
         while core.wants_tick() {
             core.handle(Instant::default(), Event::Tick);
@@ -157,7 +158,7 @@ fn a_segment_that_cannot_be_allocated_refuses_that_store_and_nothing_else() {
     let key = Key::new(first.as_bytes()).expect("a legal key");
     let get = Get::new(key);
     let hit = matches!(
-        core.execute(Instant::default(), CONN, ItemCommand::Get(get).into()),
+        core.execute(Instant::default(), CONN, &ItemCommand::Get(get).into()),
         Reply::Hit(_)
     );
     let again = matches!(set(&mut core, &first, &value), Reply::Stored(_));

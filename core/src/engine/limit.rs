@@ -3,7 +3,7 @@
 //! What was promised stays: a lock that is held pins its item, and its place in the table, under the new bounds too.
 //! So bounds that locks are past already are refused, and nothing else is asked of whoever holds them.
 
-use super::{Core, Store};
+use super::{Core, Event, Store};
 use crate::limits::{Limits, MemoryRefused};
 use crate::time::Instant;
 
@@ -31,26 +31,32 @@ impl<S: Store> Core<S> {
         Ok(())
     }
 
-    /// Its bounds are these from `now` on. More memory may be used at once; less is come to by and by, with the
-    /// commands that store and with each [`Tick`](super::Event::Tick), as in [`Store::set_memory`].
-    ///
-    /// # Errors
-    /// As [`judge_limits`](Self::judge_limits) at `now`; the bounds are the old ones then.
-    pub fn set_limits(&mut self, now: Instant, limits: &Limits) -> Result<(), MemoryRefused> {
+    /// Its bounds are these from `now` on, unless they are refused ([`Event::Limits`](Event::Limits)). More
+    /// memory may be used at once; less is come to by and by, with the commands that store and with each
+    /// [`Tick`](Event::Tick), as in [`Store::set_memory`].
+    pub(super) fn set_limits(&mut self, now: Instant, limits: &Limits) {
         self.pass(now);
-        self.judge_limits(limits)?;
-        self.limits = *limits;
-        let tick = self.clock.tick();
-        self.store
-            .set_memory(tick, limits, &mut self.stats.counters);
-        Ok(())
+        if self.judge_limits(limits).is_ok() {
+            self.limits = *limits;
+            let tick = self.clock.tick();
+            self.store
+                .set_memory(tick, limits, &mut self.stats.counters);
+        }
     }
+}
 
-    /// Its memory is `bytes` from `now` on, and the shares that locks may have of it follow.
-    ///
-    /// # Errors
-    /// As [`set_limits`](Self::set_limits).
-    pub fn limit_memory(&mut self, now: Instant, bytes: usize) -> Result<(), MemoryRefused> {
-        self.set_limits(now, &self.limits.with_memory(bytes))
-    }
+/// The memory of a core is `bytes` from `now` on, and the shares that locks may have of it follow.
+///
+/// # Errors
+/// As [`Core::judge_limits`] at `now`; the bounds are the old ones then.
+pub(crate) fn limit_memory<S: Store>(
+    core: &mut Core<S>,
+    now: Instant,
+    bytes: usize,
+) -> Result<(), MemoryRefused> {
+    core.handle(now, Event::Due);
+    let limits = core.limits.with_memory(bytes);
+    core.judge_limits(&limits)?;
+    core.handle(now, Event::Limits(limits));
+    Ok(())
 }

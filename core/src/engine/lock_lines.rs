@@ -71,7 +71,7 @@ impl<S: Store> Core<S> {
     ) {
         let reply = match command {
             Command::Item(command) => self.execute_item(now, conn, command),
-            Command::Global(_) => self.execute(now, conn, *command),
+            Command::Global(_) => self.execute(now, conn, command),
         };
         let Command::Global(GlobalCommand::Stats(topic)) = command else {
             return answer(&reply);

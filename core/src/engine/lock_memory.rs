@@ -1,6 +1,6 @@
 //! The memory that the tables of locks, waits and wins take: one budget, which several cores may share.
 //!
-//! A core counts its own tables. The transport tells it what those of the others take ([`Core::note_tables_elsewhere`]) before
+//! A core counts its own tables. The transport tells it what those of the others take ([`Event::TablesElsewhere`](super::Event::TablesElsewhere)) before
 //! each command that may make a table larger and before each tick. The items of all cores make room for the tables of all, each
 //! core for an equal part: so the tables of one core may take more than its part of the memory.
 //!
@@ -60,12 +60,6 @@ impl<S: Store> Core<S> {
         let now = self.clock.tick();
         self.store
             .set_aside(now, slot, part, &mut self.stats.counters)
-    }
-
-    /// The tables of other cores take so many bytes from now on, for a transport whose cores share what these may take
-    /// ([`Config::sharing_tables`](super::Config::sharing_tables)). No room is made for that yet.
-    pub const fn note_tables_elsewhere(&mut self, bytes: usize) {
-        self.tables_elsewhere = bytes;
     }
 
     /// Makes room for this core's part of what all tables take.

@@ -1,8 +1,8 @@
 //! The rules: what every command does to items, locks and wins, and what it answers.
 //!
-//! Two functions lead in, and nothing else changes a core but its bounds ([`Core::set_limits`], [`Core::note_tables_elsewhere`]): [`Core::execute`]
-//! takes what a connection asks and gives the reply, [`Core::handle`] takes what happens otherwise. All are
-//! told the moment. No clock, socket, thread, randomness or log reaches an answer, so the same
+//! Two functions lead in, and nothing else changes a core once it is made and filled ([`Core::restore`]):
+//! [`Core::execute`] takes a command of a connection and gives the reply, [`Core::handle`] takes any other event.
+//! Both are told the moment. [`Core::poll`] hands out what comes later: waits that are over, and reports. No clock, socket, thread, randomness or log reaches an answer, so the same
 //! calls always give the same replies.
 //!
 //! - E1: a refused command has changed nothing, but for
@@ -45,6 +45,7 @@ mod tests;
 pub use bound_wins::{BoundWin, BoundWins};
 pub use config::Config;
 pub use detail::{PREFIXES_MAX, Prefixes};
+pub(crate) use limit::limit_memory;
 pub use lock_memory::TABLES_GROWTH_MAX;
 pub use lock_table::{EndCause, Held, Holding, LOCK_ENDS_MAX, LockEnd, LockTable, Taken};
 pub use queues::{Queues, Waits};
@@ -70,6 +71,7 @@ use crate::reply::{KeysPage, Listed, Reply};
 use crate::stats::{Gauges, Report, Stats, StatsTopic, Unstored};
 use crate::store::{LogStore, MapStore, Store, Visited};
 use crate::time::{Clock, Exptime, Instant};
+use crate::wait::Notice;
 use crate::watch::Evicted;
 use crate::work::Meter;
 
@@ -86,11 +88,68 @@ pub enum Event {
     Closed(ConnId),
     /// Time has passed: look for expired items, a bounded number a tick.
     Tick,
+    /// A moment has come ([`Core::next_deadline`]): waits, leases and a `flush_all` that it ends are over. A bounded
+    /// number is seen to at once ([`crawl_items_max`](Limits::crawl_items_max) of each kind).
+    Due,
+    /// As [`Due`](Self::Due), and no more is seen to at once than a command sees to: for a transport that looks at
+    /// several cores at once.
+    DueFew,
+    /// The tables of other cores take so many bytes from now on, for a transport whose cores share a budget
+    /// ([`Config::sharing_tables`]). No room is made for that yet ([`Core::make_room_for_tables`]).
+    TablesElsewhere(usize),
+    /// A `flush_all` takes effect in another core. If it is still to take effect in this one, it does so now: for a
+    /// transport that spreads items over several cores, so that no client sees a part of it.
+    FlushedElsewhere,
+    /// The bounds are these from now on. Refused bounds ([`Core::judge_limits`]) change nothing.
+    Limits(Limits),
+    /// A set was refused before there was a command.
+    Unstored(Unstored),
+    /// [`Core::poll`] is to hand out the evictions since the last such event. From now on they are remembered if
+    /// `is_watched`.
+    ReadEvictions {
+        /// Whether there is a client that watches them.
+        is_watched: bool,
+    },
+    /// From now on the end of each lock is handed out by [`Core::poll`], or not.
+    ReportLockEnds(bool),
     /// The wall clock was looked at.
     WallClock {
         /// Unix seconds at [`Instant`] 0.
         unix_s_at_start: u64,
     },
+}
+
+/// What a core has to say besides replies ([`Core::poll`]).
+#[derive(Clone, Debug)]
+pub enum Notification {
+    /// Evictions, for [`Event::ReadEvictions`].
+    Evicted {
+        /// In their order.
+        items: Vec<Evicted>,
+        /// How many more there were.
+        missed: u64,
+    },
+    /// Locks that have ended, if [`Event::ReportLockEnds`] asks for them. A lock that has ended with many others is
+    /// reported when its item is released.
+    LocksEnded {
+        /// At most [`LOCK_ENDS_MAX`], in their order.
+        ends: VecDeque<LockEnd>,
+        /// How many more there were.
+        missed: u64,
+    },
+    /// A wait is over.
+    WaitOver(Notice),
+}
+
+impl Notification {
+    /// The notice of a wait that is over, if it is one.
+    #[must_use]
+    pub fn wait_over(self) -> Option<Notice> {
+        match self {
+            Self::WaitOver(notice) => Some(notice),
+            Self::Evicted { .. } | Self::LocksEnded { .. } => None,
+        }
+    }
 }
 
 /// Items, locks and wins: the state machine that latchd is.
@@ -113,6 +172,8 @@ pub struct Core<S = LogStore> {
     cas_stride: u32,
     next_fence: Fence,
     flush_at: Option<Instant>,
+    /// Evictions to be handed out.
+    evicted: Option<(Vec<Evicted>, u64)>,
     stats: Stats,
     detail: Detail,
     /// What steps have charged besides the commands themselves.
@@ -171,6 +232,7 @@ impl<S: Store> Core<S> {
             cas_stride,
             next_fence: fence_first,
             flush_at: None,
+            evicted: None,
             stats: Stats::default(),
             detail: Detail::new(prefix_delimiter),
             work: Meter::default(),
@@ -187,9 +249,9 @@ impl<S: Store> Core<S> {
         &'a mut self,
         now: Instant,
         conn: ConnId,
-        command: Command<'a>,
+        command: &Command<'a>,
     ) -> Reply<'a> {
-        match &command {
+        match command {
             Command::Item(command) => self.execute_item(now, conn, command),
             Command::Global(command) => {
                 self.take_in(now, conn, None);
@@ -198,8 +260,7 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// As [`execute`](Self::execute), for a command about one item, which is not copied on its way.
-    pub fn execute_item<'a>(
+    fn execute_item<'a>(
         &'a mut self,
         now: Instant,
         conn: ConnId,
@@ -249,6 +310,38 @@ impl<S: Store> Core<S> {
 
     /// Takes in what happens at `now`; time as in [`execute`](Self::execute).
     pub fn handle(&mut self, now: Instant, event: Event) {
+        match event {
+            Event::Due => return self.pass(now),
+            Event::DueFew => {
+                if self.advance(now) {
+                    self.catch_up(None);
+                }
+                return;
+            }
+            Event::TablesElsewhere(bytes) => {
+                self.tables_elsewhere = bytes;
+                return;
+            }
+            Event::Unstored(why) => return self.note_unstored(why),
+            Event::Limits(limits) => return self.set_limits(now, &limits),
+            Event::FlushedElsewhere => {
+                self.advance(now);
+                if self.flush_at.is_some() {
+                    self.flush();
+                }
+                return;
+            }
+            Event::ReadEvictions { is_watched } => {
+                self.evicted = Some(self.store.take_evicted());
+                return self.store.watch_evictions(is_watched);
+            }
+            Event::ReportLockEnds(is_on) => return self.locks.keep_ends(is_on),
+            Event::Opened(_)
+            | Event::HoldsElsewhere(..)
+            | Event::Closed(_)
+            | Event::Tick
+            | Event::WallClock { .. } => {}
+        }
         if self.advance(now) {
             self.settle_waits(self.limits.locks_settled_max);
             self.settle_leases(self.limits.locks_settled_max);
@@ -269,7 +362,35 @@ impl<S: Store> Core<S> {
                     .crawl(tick, self.limits.crawl_items_max, counters);
             }
             Event::WallClock { unix_s_at_start } => self.clock.unix_s_at_start = unix_s_at_start,
+            Event::Due
+            | Event::DueFew
+            | Event::TablesElsewhere(_)
+            | Event::Unstored(_)
+            | Event::Limits(_)
+            | Event::FlushedElsewhere
+            | Event::ReadEvictions { .. }
+            | Event::ReportLockEnds(_) => {}
         }
+    }
+
+    /// What the core has to say besides replies. To be asked after every call until there is nothing, unless
+    /// [`has_news`](Self::has_news) says that there is not.
+    pub fn poll(&mut self) -> Option<Notification> {
+        if let Some((items, missed)) = self.evicted.take() {
+            return Some(Notification::Evicted { items, missed });
+        }
+        if self.locks.has_ends() {
+            let (ends, missed) = self.locks.take_ends();
+            return Some(Notification::LocksEnded { ends, missed });
+        }
+        self.next_notice().map(Notification::WaitOver)
+    }
+
+    /// Whether there may be a [notification](Self::poll) or a [deadline](Self::next_deadline).
+    #[inline]
+    #[must_use]
+    pub fn has_news(&self) -> bool {
+        self.has_waits() || self.locks.has_ends() || self.evicted.is_some()
     }
 
     /// Whether there is more to do than one [`Event::Tick`] does: then the next may come soon.
@@ -281,41 +402,10 @@ impl<S: Store> Core<S> {
             || self.store.wants_crawl(self.clock.tick())
     }
 
-    /// This core as `conn` sees it at `now`: what
-    /// [`Connection::drive`](crate::connection::Connection::drive) hands commands to.
-    pub const fn at(&mut self, now: Instant, conn: ConnId) -> CoreAt<'_, S> {
-        CoreAt {
-            core: self,
-            now,
-            conn,
-        }
-    }
-
     /// The bounds that it keeps to.
     #[must_use]
     pub const fn limits(&self) -> &Limits {
         &self.limits
-    }
-
-    /// As [`Store::watch_evictions`].
-    pub fn watch_evictions(&mut self, is_watched: bool) {
-        self.store.watch_evictions(is_watched);
-    }
-
-    /// As [`Store::take_evicted`].
-    pub fn take_evicted(&mut self) -> (Vec<Evicted>, u64) {
-        self.store.take_evicted()
-    }
-
-    /// From now on each end of a lock is kept for [`Self::take_lock_ends`], or not.
-    pub fn keep_lock_ends(&mut self, is_taken: bool) {
-        self.locks.keep_ends(is_taken);
-    }
-
-    /// The locks that have ended since the last call, of which at most [`LOCK_ENDS_MAX`] are kept, and how
-    /// many more there were. A lock that has ended with many others is told when its item is let go of.
-    pub fn take_lock_ends(&mut self) -> (VecDeque<LockEnd>, u64) {
-        self.locks.take_ends()
     }
 
     /// The work that was done since the last call, besides one unit a command ([`crate::work`]): for a transport that
@@ -349,20 +439,10 @@ impl<S: Store> Core<S> {
         self.flush_at
     }
 
-    /// It is `now`, and nothing else happens: what time ends by itself has ended. What there is to do of that
-    /// is done, up to [`crawl_items_max`](Limits::crawl_items_max) of each kind.
-    pub fn pass(&mut self, now: Instant) {
+    /// It is `now`, and nothing else happens ([`Event::Due`]).
+    fn pass(&mut self, now: Instant) {
         if self.advance(now) || self.locks.has_handovers() {
             self.settle_all(self.limits.crawl_items_max);
-        }
-    }
-
-    /// A `flush_all` that is still to take effect does so at `now`, since it does in another core: for a
-    /// transport that spreads items over several, so that nobody sees a part of it.
-    pub fn flush_now(&mut self, now: Instant) {
-        self.advance(now);
-        if self.flush_at.is_some() {
-            self.flush();
         }
     }
 
@@ -623,12 +703,20 @@ impl<S: Store> Core<S> {
 /// What a look-up says: the item, or where one can be put.
 type Found<S> = Result<(<S as Store>::Slot, ItemHeader), <S as Store>::Vacancy>;
 
-/// A [`Core`] as one connection sees it at one moment.
+/// A [`Core`] as one connection sees it at one moment: an executor for
+/// [`Connection::drive`](crate::connection::Connection::drive).
 #[derive(Debug)]
 pub struct CoreAt<'a, S> {
     core: &'a mut Core<S>,
     now: Instant,
     conn: ConnId,
+}
+
+impl<'a, S: Store> CoreAt<'a, S> {
+    /// The core as `conn` sees it at `now`.
+    pub const fn new(core: &'a mut Core<S>, now: Instant, conn: ConnId) -> Self {
+        Self { core, now, conn }
+    }
 }
 
 impl<S: Store> Execute for CoreAt<'_, S> {
@@ -637,10 +725,10 @@ impl<S: Store> Execute for CoreAt<'_, S> {
     }
 
     fn note_unstored(&mut self, why: Unstored) {
-        self.core.note_unstored(why);
+        self.core.handle(self.now, Event::Unstored(why));
     }
 
     fn limit_memory(&mut self, bytes: usize) -> Result<(), MemoryRefused> {
-        self.core.limit_memory(self.now, bytes)
+        limit_memory(self.core, self.now, bytes)
     }
 }

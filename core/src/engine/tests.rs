@@ -66,7 +66,7 @@ impl<S: Store> Bench<S> {
     fn ask<'a>(&'a mut self, conn: ConnId, command: impl Into<Command<'a>>) -> Reply<'a> {
         self.core.check();
         let now = Instant::from_millis(self.now_ms);
-        self.core.execute(now, conn, command.into())
+        self.core.execute(now, conn, &command.into())
     }
 
     fn close(&mut self, conn: ConnId) {
@@ -245,7 +245,7 @@ fn cores_that_share_the_numbers_never_give_the_same_version() {
     for _ in 0..5 {
         for core in &mut cores {
             let set = Set::new(key("k"), b"v");
-            match core.execute(Instant::default(), A, set.into()) {
+            match core.execute(Instant::default(), A, &set.into()) {
                 Reply::Stored(stored) => assert!(seen.insert(stored.cas)),
                 other => panic!("a plain set is stored, not {other:?}"),
             }

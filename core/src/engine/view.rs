@@ -87,7 +87,8 @@ impl Core<MapStore> {
             // Above every fence that was given (L12), and its exact number is told to nobody as such.
             next_fence: _,
             flush_at,
-            // Counted and reported, and read by no rule.
+            // Reported, and read by no rule.
+            evicted: _,
             stats: _,
             detail: _,
             // What a transport is told, and nobody is answered.

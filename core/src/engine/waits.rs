@@ -28,7 +28,7 @@ impl<S: Store> Core<S> {
     /// The next wait that has ended, of those that were not told yet. To be asked, until there is none, after every call that can
     /// change something. One call may end thousands of waits; a transport that serves others meanwhile may take some notices
     /// now and the rest a little later.
-    pub fn next_notice(&mut self) -> Option<Notice> {
+    pub(super) fn next_notice(&mut self) -> Option<Notice> {
         loop {
             let notice = match self.waits.next_due()? {
                 Due::One(notice) => {
@@ -61,7 +61,7 @@ impl<S: Store> Core<S> {
 
     /// When something is to happen of which somebody is to be told: a wait ends by itself, or the lease of a
     /// lock that is waited for. In the past if there is more of it than one call does. To be on time, a
-    /// transport calls [`pass`](Self::pass) then.
+    /// transport hands over [`Event::Due`](super::Event::Due) then.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
         if self.locks.has_handovers() || self.win_waits.is_on_round() {
@@ -289,14 +289,6 @@ impl<S: Store> Core<S> {
             self.locks.set_waited(key, false);
         } else {
             self.hand_over_behind(key);
-        }
-    }
-
-    /// It is `now`, as for [`pass`](Self::pass); what there is to do of what time has ended is done as far as a command does:
-    /// for a transport that looks at several cores at once.
-    pub fn pass_some(&mut self, now: Instant) {
-        if self.advance(now) {
-            self.catch_up(None);
         }
     }
 

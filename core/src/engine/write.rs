@@ -234,7 +234,7 @@ impl<S: Store> Core<S> {
     }
 
     /// Counts a set whose value never reached the store.
-    pub const fn note_unstored(&mut self, why: Unstored) {
+    pub(super) const fn note_unstored(&mut self, why: Unstored) {
         let counters = &mut self.stats.counters;
         match why {
             Unstored::BadChunk => counters.cmd_set += 1,

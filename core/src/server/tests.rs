@@ -283,7 +283,7 @@ fn a_program_has_commands_of_its_own() {
     let key = crate::key::Key::new(b"k").unwrap();
     let set = Command::from(crate::command::Set::new(key, b"x"));
     let mine = ConnId::from_number(u64::MAX);
-    server.machine_mut().execute(NOW, mine, set);
+    server.machine_mut().execute(NOW, mine, &set);
     assert_eq!(
         answers(&mut server, a, b"get k\r\n"),
         "VALUE k 0 1\r\nx\r\nEND\r\n"
@@ -361,7 +361,7 @@ fn a_machine_limits_its_memory_or_says_that_it_does_not() {
             &mut self,
             _: Instant,
             _: ConnId,
-            _: Command<'_>,
+            _: &Command<'_>,
             answer: &mut dyn FnMut(&Reply<'_>),
         ) {
             answer(&Reply::Ok);
@@ -374,5 +374,5 @@ fn a_machine_limits_its_memory_or_says_that_it_does_not() {
     assert_eq!(server.machine().limits().memory_bytes_max, 8 << 20);
     let mut fixed = Fixed;
     assert_eq!(fixed.limit_memory(NOW, 8 << 20), Err(MemoryRefused::Fixed));
-    assert_eq!((fixed.next_notice(), fixed.next_deadline()), (None, None));
+    assert!(fixed.poll().is_none() && fixed.next_deadline().is_none());
 }

@@ -1,7 +1,7 @@
 //! Requests for locks: what a client asks, what a transport does first, and which reply is due.
 
 use latchd_core::command::{Acquire, Command, ItemCommand, Wait};
-use latchd_core::engine::Core;
+use latchd_core::engine::Event;
 use latchd_core::wait::would_deadlock;
 use latchd_harness::alphabet::ReplyKind;
 
@@ -60,7 +60,11 @@ impl World {
             return Ok(wait);
         }
         for other in 0..self.cores.len() {
-            self.call(other, Core::pass_some, |_, ()| Ok(()))?;
+            self.call(
+                other,
+                |core, now| core.handle(now, Event::DueFew),
+                |_, ()| Ok(()),
+            )?;
         }
         let now = self.now();
         self.cores[shard].would_contend(now, conn, &asked);

@@ -7,7 +7,7 @@ use latchd_core::command::{
     Command, Delete, Get, GlobalCommand, ItemCommand, LockAfter, Release, Removal, Set, TtlStep,
     TtlSteps,
 };
-use latchd_core::engine::{Config, Core, Event};
+use latchd_core::engine::{Config, Core, Event, Notification};
 use latchd_core::key::Key;
 use latchd_core::reply::Reply;
 use latchd_core::store::MapStore;
@@ -307,7 +307,8 @@ impl World {
         let now = self.now();
         let core = &mut self.cores[shard];
         let answer = call(core, now);
-        let mut notices: VecDeque<Notice> = iter::from_fn(|| core.next_notice()).collect();
+        let mut notices: VecDeque<Notice> =
+            iter::from_fn(|| core.poll().and_then(Notification::wait_over)).collect();
         self.take_in(shard, &mut notices)?;
         let result = apply(self, answer)?;
         self.take_in(shard, &mut notices)?;
@@ -336,7 +337,11 @@ impl World {
     fn pass(&mut self) -> Judged {
         for shard in 0..self.cores.len() {
             for calls in 1.. {
-                self.call(shard, Core::pass, |_, ()| Ok(()))?;
+                self.call(
+                    shard,
+                    |core, now| core.handle(now, Event::Due),
+                    |_, ()| Ok(()),
+                )?;
                 if !self.is_due(shard) {
                     break;
                 }
@@ -358,7 +363,7 @@ impl World {
         self.call(
             shard,
             |core, now| {
-                let reply = core.execute(now, conn, command);
+                let reply = core.execute(now, conn, &command);
                 let fence = if let Reply::Granted(granted) = &reply {
                     granted.fence.number()
                 } else {
@@ -513,7 +518,7 @@ impl World {
         for shard in 0..self.cores.len() {
             self.call(
                 shard,
-                |core, now| drop(core.execute(now, conn, GlobalCommand::UnlockAll.into())),
+                |core, now| drop(core.execute(now, conn, &GlobalCommand::UnlockAll.into())),
                 |world, ()| {
                     let keys = world.keys_of(shard);
                     keys.for_each(|key| world.let_go(client, key));
@@ -534,7 +539,7 @@ impl World {
         // The models that flush have one core.
         self.call(
             0,
-            |core, now| drop(core.execute(now, nobody, GlobalCommand::FlushAll { at }.into())),
+            |core, now| drop(core.execute(now, nobody, &GlobalCommand::FlushAll { at }.into())),
             |world, ()| {
                 if is_later {
                     world.flush_at_ms = Some(world.gone_at(SOON_S));

@@ -1,8 +1,8 @@
 //! Waits for a leased lock in the server's queue, as for one that is bound to a connection: the lock of the key is the
 //! lease's place in it.
 
-use latchd_core::client::{BoundNews, Failure};
 use async_channel::{Receiver, RecvError};
+use latchd_core::client::{BoundNews, Failure};
 
 use super::clock;
 use super::drive::{Heard, drive};

@@ -27,7 +27,7 @@ use std::iter;
 
 use crate::alphabet::{CLIENTS, ClientNumber, Environment, Input, KEYS, Op, Pairs};
 use latchd_core::command::{Command, GlobalCommand, ItemCommand, Keys, TtlSteps};
-use latchd_core::engine::Core;
+use latchd_core::engine::{Core, Notification};
 use latchd_core::item::{ItemHeader, WinMark};
 use latchd_core::key::Key;
 use latchd_core::reply::{Refusal, Reply};
@@ -262,7 +262,8 @@ impl<S: Store> Lockstep<S> {
         let by_conn = |notice: &Notice| notice.conn;
         let mut due = self.oracle.take_notices();
         due.sort_by_key(by_conn);
-        let mut told: Vec<Notice> = iter::from_fn(|| self.core.next_notice()).collect();
+        let mut told: Vec<Notice> =
+            iter::from_fn(|| self.core.poll().and_then(Notification::wait_over)).collect();
         told.sort_by_key(by_conn);
         if told != due {
             return Err(format!("notices: expected {due:?}\n         got {told:?}"));
@@ -419,7 +420,7 @@ fn all_pages<S: Store>(
             return Err("a listing of a few keys has no end".into());
         }
         let command = Command::Global(GlobalCommand::Keys(Keys { cursor, ..keys }));
-        let reply = core.execute(now, conn, command);
+        let reply = core.execute(now, conn, &command);
         let Reply::Keys(page) = &reply else {
             return Err(format!("a page of keys is {reply:?}"));
         };

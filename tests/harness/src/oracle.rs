@@ -192,10 +192,24 @@ impl Oracle {
                 self.open.remove(conn);
                 None
             }
-            // It knows of no other core, and nobody says that there is one.
-            Input::Event(Event::Tick | Event::HoldsElsewhere(..)) | Input::Due => None,
+            // It knows of no other core, and counts nothing.
+            Input::Event(
+                Event::Tick
+                | Event::Due
+                | Event::DueFew
+                | Event::TablesElsewhere(_)
+                | Event::HoldsElsewhere(..)
+                | Event::FlushedElsewhere
+                | Event::Unstored(_)
+                | Event::ReadEvictions { .. }
+                | Event::ReportLockEnds(_),
+            ) => None,
             Input::Memory { bytes } => {
                 self.limit_memory(*bytes);
+                None
+            }
+            Input::Event(Event::Limits(limits)) => {
+                self.limit_memory(limits.memory_bytes_max);
                 None
             }
             Input::Event(Event::WallClock { unix_s_at_start }) => {

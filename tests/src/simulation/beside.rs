@@ -20,7 +20,7 @@ use std::collections::BTreeSet;
 use std::iter;
 
 use latchd_core::command::{Command, GlobalCommand, ScanCursor};
-use latchd_core::engine::Core;
+use latchd_core::engine::{Core, Notification};
 use latchd_core::key::Key;
 use latchd_core::reply::{Refusal, Reply};
 use latchd_core::store::Store;
@@ -231,7 +231,8 @@ impl Beside {
         &mut self,
         core: &mut Core<S>,
     ) -> Result<Vec<Notice>, Breach> {
-        let told: Vec<Notice> = iter::from_fn(|| core.next_notice()).collect();
+        let told: Vec<Notice> =
+            iter::from_fn(|| core.poll().and_then(Notification::wait_over)).collect();
         let by_conn = |mut notices: Vec<Notice>| {
             notices.sort_by_key(|notice| notice.conn);
             notices

@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use latchd_core::command::{Command, GlobalCommand, ItemCommand, ScanCursor};
 use latchd_core::connection::Progress;
-use latchd_core::engine::{Config, Core, Event};
+use latchd_core::engine::{Config, Core, Event, Notification};
 use latchd_core::item::Cas;
 use latchd_core::reply::{Refusal, Reply, Stored};
 use latchd_core::server::StateMachine;
@@ -488,13 +488,13 @@ impl StateMachine for Machine {
         &mut self,
         now: Instant,
         conn: ConnId,
-        command: Command<'_>,
+        command: &Command<'_>,
         answer: &mut dyn FnMut(&Reply<'_>),
     ) {
         self.executed += 1;
         let falls = self.executed.is_multiple_of(FAULT_EVERY);
         let fault = self.fault.filter(|_| falls);
-        let command = heard_wrongly(fault, command);
+        let command = heard_wrongly(fault, *command);
         let said = self.heard.recognise(conn, &command);
         let Self { core, heard, .. } = self;
         let reply = match command {
@@ -503,7 +503,7 @@ impl StateMachine for Machine {
                 let size = set.value.len();
                 Reply::Stored(Stored { cas, size })
             }
-            _ => core.execute(now, conn, command),
+            _ => core.execute(now, conn, &command),
         };
         if said.is_some_and(|said| said.has_waited) {
             heard.pairs.note_waited(&command, &reply);
@@ -521,14 +521,10 @@ impl StateMachine for Machine {
         self.compare(now.as_millis(), &input, Some(&answered));
     }
 
-    fn pass(&mut self, now: Instant) {
-        self.enter(now.as_millis(), Input::Due);
-    }
-
-    fn next_notice(&mut self) -> Option<Notice> {
+    fn poll(&mut self) -> Option<Notification> {
         let notice = self.notices.pop_front()?;
         self.heard.settle(notice);
-        Some(notice)
+        Some(Notification::WaitOver(notice))
     }
 
     fn next_deadline(&self) -> Option<Instant> {

@@ -100,7 +100,7 @@ impl World {
             random,
             setting,
         };
-        world.enter(Input::Due);
+        world.enter(Input::Event(Event::Due));
         world
     }
 

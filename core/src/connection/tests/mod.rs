@@ -17,7 +17,7 @@ use std::{format, vec};
 
 use super::*;
 use crate::command::{Command, GlobalCommand};
-use crate::engine::{Config, Core, Event};
+use crate::engine::{Config, Core, CoreAt, Event, Notification};
 use crate::limits::MemoryRefused;
 use crate::stats::{Report, Stats, StatsLine};
 use crate::wire::{Allowed, Claim, VERSION};
@@ -88,7 +88,7 @@ impl Bench {
                 break;
             }
             input.extend_from_slice(piece);
-            let mut core = self.core.at(Instant::default(), *conn);
+            let mut core = CoreAt::new(&mut self.core, Instant::default(), *conn);
             let (consumed, progress) = connection.drive(input, &mut core, &mut out, usize::MAX);
             input.drain(..consumed);
             match progress {
@@ -263,7 +263,7 @@ fn output_is_bounded_between_the_keys_of_a_get() {
         (b"VALUE a 0 3\r\nabc\r\nEND\r\n", line.len()),
     ] {
         let mut out = Output::new();
-        let mut core = bench.core.at(Instant::default(), *conn);
+        let mut core = CoreAt::new(&mut bench.core, Instant::default(), *conn);
         let (consumed, progress) = connection.drive(line, &mut core, &mut out, 1);
         assert_eq!((consumed, progress), (consumed_then, Progress::OutputFull));
         assert_eq!(Vec::from(out), answer);

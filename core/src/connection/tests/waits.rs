@@ -42,9 +42,9 @@ impl Waiting {
 
     /// The holder does something; what the waiter is to know of it, it does.
     fn holder<'a>(&mut self, command: impl Into<Command<'a>>) {
-        self.core.execute(self.now(), HOLDER, command.into());
+        self.core.execute(self.now(), HOLDER, &command.into());
         self.core.check();
-        while let Some(notice) = self.core.next_notice() {
+        while let Some(notice) = self.core.poll().and_then(Notification::wait_over) {
             assert_eq!(notice.conn, WAITER);
             assert!(self.connection.settle(notice.outcome));
             assert!(!self.connection.settle(notice.outcome), "it knows");
@@ -58,7 +58,7 @@ impl Waiting {
     fn drive(&mut self, bytes: &[u8], out_bytes_max: usize) -> (String, Progress) {
         self.input.extend_from_slice(bytes);
         let mut out = Output::new();
-        let mut core = self.core.at(Instant::from_millis(self.now_ms), WAITER);
+        let mut core = CoreAt::new(&mut self.core, Instant::from_millis(self.now_ms), WAITER);
         let (consumed, progress) =
             self.connection
                 .drive(&self.input, &mut core, &mut out, out_bytes_max);
@@ -190,7 +190,7 @@ fn a_late_answer_waits_for_room() {
     waiting.gives_back();
     let mut full = Output::new();
     full.extend_from_slice(b"not sent");
-    let mut core = waiting.core.at(Instant::default(), WAITER);
+    let mut core = CoreAt::new(&mut waiting.core, Instant::default(), WAITER);
     let (consumed, progress) = waiting
         .connection
         .drive(&waiting.input, &mut core, &mut full, 5);
@@ -262,7 +262,7 @@ fn a_driver_of_its_own_keeps_the_request() {
     else {
         panic!("it is whole");
     };
-    let reply = waiting.core.execute(Instant::default(), WAITER, command);
+    let reply = waiting.core.execute(Instant::default(), WAITER, &command);
     waiting.connection.reply(&envelope, &reply, &mut out);
     assert!(out.is_empty() && waiting.connection.is_waiting());
     drop(reply);

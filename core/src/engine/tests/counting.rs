@@ -58,7 +58,7 @@ fn prefixes_have_a_delimiter_of_the_operators_and_a_bound() {
         bench.core.execute(
             Instant::default(),
             A,
-            Get::new(Key::new(name.as_bytes()).unwrap()).into(),
+            &Get::new(Key::new(name.as_bytes()).unwrap()).into(),
         );
     }
     let counted = prefixes(&bench);
@@ -98,7 +98,7 @@ fn what_is_evicted_is_told_apart() {
             ..Set::new(Key::new(name.as_bytes()).unwrap(), &[b'x'; 1_000])
         };
         let now = Instant::from_millis(bench.now_ms);
-        bench.core.execute(now, A, set.into());
+        bench.core.execute(now, A, &set.into());
     }
     let (counters, gauges) = stats(&mut bench);
     assert!(counters.evictions > 1_000, "{counters:?}");
@@ -172,35 +172,41 @@ fn what_is_evicted_is_told_to_whoever_watches() {
         for number in from..from + 4_000 {
             let name = alloc::format!("k{number}");
             let set = Set::new(Key::new(name.as_bytes()).unwrap(), &[b'x'; 1_000]);
-            core.execute(Instant::default(), A, set.into());
+            core.execute(Instant::default(), A, &set.into());
         }
     };
     fill(&mut bench.core, 0);
-    assert_eq!(bench.core.take_evicted(), (Vec::new(), 0), "nobody watches");
-    bench.core.watch_evictions(true);
+    let now = Instant::default();
+    let evicted = |bench: &mut Bench| {
+        let is_watched = true;
+        bench.core.handle(now, Event::ReadEvictions { is_watched });
+        match bench.core.poll() {
+            Some(Notification::Evicted { items, missed }) => (items, missed),
+            other => panic!("evictions are to be told: {other:?}"),
+        }
+    };
+    assert_eq!(evicted(&mut bench), (Vec::new(), 0), "nobody watched");
     let (before, _) = stats(&mut bench);
     fill(&mut bench.core, 4_000);
     let (after, _) = stats(&mut bench);
-    let (told, more) = bench.core.take_evicted();
-    let evicted = after.evictions - before.evictions;
+    let (told, more) = evicted(&mut bench);
+    let evictions = after.evictions - before.evictions;
     assert_eq!(told.len(), EVICTED_MAX);
-    assert_eq!(told.len() as u64 + more, evicted);
+    assert_eq!(told.len() as u64 + more, evictions);
     assert!(
         told.iter()
             .all(|item| item.value_bytes == 1_000 && !item.fetched)
     );
-    assert_eq!(
-        bench.core.take_evicted(),
-        (Vec::new(), 0),
-        "it is told once"
-    );
+    assert_eq!(evicted(&mut bench), (Vec::new(), 0), "it is told once");
 }
 
 #[test]
 fn a_flush_that_is_due_is_so_until_it_was() {
     let mut bench = Bench::new();
     bench.set(A, "k", "x");
-    bench.core.flush_now(Instant::from_millis(1_000));
+    bench
+        .core
+        .handle(Instant::from_millis(1_000), Event::FlushedElsewhere);
     assert!(bench.value("k").is_some(), "none was asked for");
     bench.now_ms = 1_000;
     let at = Exptime::In { seconds: 60 };
@@ -208,7 +214,9 @@ fn a_flush_that_is_due_is_so_until_it_was() {
     assert_eq!(bench.core.flush_at(), Some(Instant::from_millis(61_000)));
     assert!(bench.value("k").is_some());
     // Another core was first.
-    bench.core.flush_now(Instant::from_millis(1_000));
+    bench
+        .core
+        .handle(Instant::from_millis(1_000), Event::FlushedElsewhere);
     assert_eq!(bench.core.flush_at(), None);
     assert!(bench.value("k").is_none());
 }

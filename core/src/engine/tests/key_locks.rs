@@ -282,10 +282,12 @@ fn an_item_goes_with_the_lease_that_has_kept_it() {
 #[test]
 fn how_a_lock_has_ended_is_told_once() {
     let mut bench = Bench::new();
-    bench.core.keep_lock_ends(true);
+    bench.event(Event::ReportLockEnds(true));
     let told = |bench: &mut Bench| {
         bench.event(Event::Tick);
-        let (ends, missed) = bench.core.take_lock_ends();
+        let Some(Notification::LocksEnded { ends, missed }) = bench.core.poll() else {
+            panic!("a lock has ended");
+        };
         assert_eq!(missed, 0);
         let shown = |end: &LockEnd| (end.key.to_vec(), end.holder, end.held_ms, end.cause);
         ends.iter().map(shown).collect::<Vec<_>>()
@@ -324,7 +326,7 @@ fn how_a_lock_has_ended_is_told_once() {
     bench.ask(B, GlobalCommand::StatsReset);
     assert_eq!(bench.core.locks().hold_times(), &Times::default());
     // What is not taken is not kept.
-    bench.core.keep_lock_ends(false);
+    bench.event(Event::ReportLockEnds(false));
     bench.granted(B, "k");
     bench.ask(B, release("k"));
     assert!(!bench.core.locks().has_ends());

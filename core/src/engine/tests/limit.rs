@@ -15,7 +15,7 @@ fn lock(name: &str) -> ItemCommand<'_> {
 
 fn limit(bench: &mut Bench, bytes: usize) -> Result<(), MemoryRefused> {
     let now = Instant::from_millis(bench.now_ms);
-    let done = bench.core.limit_memory(now, bytes);
+    let done = limit_memory(&mut bench.core, now, bytes);
     bench.core.check();
     done
 }
@@ -29,7 +29,7 @@ fn fill(bench: &mut Bench, items: usize) {
 
 fn store<S: Store>(bench: &mut Bench<S>, name: &str) {
     let set = Set::new(key(name), VALUE);
-    bench.core.execute(Instant::default(), A, set.into());
+    bench.core.execute(Instant::default(), A, &set.into());
 }
 
 fn usage(bench: &Bench) -> Usage {
@@ -127,7 +127,7 @@ fn what_is_refused_changes_nothing() {
         let name = format!("key{number}");
         store(&mut bench, &name);
         let lock = lock(&name);
-        bench.core.execute(Instant::default(), A, lock.into());
+        bench.core.execute(Instant::default(), A, &lock.into());
         number += 1;
     }
     let limits = *bench.core.limits();
@@ -160,7 +160,7 @@ fn without_eviction_items_stay() {
     for number in 0..9_000 {
         let name = format!("key{number}");
         let delete = Delete::new(key(&name));
-        bench.core.execute(Instant::default(), A, delete.into());
+        bench.core.execute(Instant::default(), A, &delete.into());
     }
     for _ in 0..100 {
         bench.event(Event::Tick);
@@ -175,7 +175,7 @@ fn bounds_may_be_as_small_as_what_is_held() {
     let mut bench = Bench::with_memory(MIB);
     store(&mut bench, "k");
     let lock = lock("k");
-    bench.core.execute(Instant::default(), A, lock.into());
+    bench.core.execute(Instant::default(), A, &lock.into());
     let core = &bench.core;
     let held = Limits {
         locked_bytes_max: core.pinned_bytes(),

@@ -127,9 +127,9 @@ fn what_is_held_grows_to_the_bound<S: Store>(mut bench: Bench<S>) {
         let name = number.to_string();
         bench
             .core
-            .execute(Instant::default(), A, Set::new(key(&name), &value).into());
+            .execute(Instant::default(), A, &Set::new(key(&name), &value).into());
         let lock = lock(&name).into();
-        match bench.core.execute(Instant::default(), A, lock) {
+        match bench.core.execute(Instant::default(), A, &lock) {
             Reply::Locked => {}
             Reply::Refused(Refusal::TooManyLocks) => {
                 refused = true;

@@ -200,10 +200,10 @@ fn a_command_looks_its_key_up_once() {
         Command::from(expiring("e", 1)),
     ] {
         let before = core.store().finds.get();
-        core.execute(Instant::default(), A, command);
+        core.execute(Instant::default(), A, &command);
         assert_eq!(core.store().finds.get(), before + 1, "{command:?}");
     }
     let before = core.store().finds.get();
-    core.execute(Instant::from_millis(9_000), A, expiring("e", 1).into());
+    core.execute(Instant::from_millis(9_000), A, &expiring("e", 1).into());
     assert_eq!(core.store().finds.get(), before + 1, "over an expired item");
 }

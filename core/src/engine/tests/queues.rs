@@ -96,7 +96,7 @@ fn ask(core: &mut Core, lines: &mut Lines, conn: ConnId, asked: Asked) {
         ..Acquire::new(key(KEYS[at]))
     };
     let now = Instant::from_millis(lines.now_ms);
-    let reply = core.execute(now, conn, ItemCommand::Acquire(acquire).into());
+    let reply = core.execute(now, conn, &ItemCommand::Acquire(acquire).into());
     let until = lease_ms.map(|ms| lines.now_ms + ms);
     let own = lines.by_key[at].of(conn).copied();
     if let Some(own) = own
@@ -165,7 +165,7 @@ fn play(all: &[Happens], settled_max: usize, bounds: Bounds) -> Vec<Bound> {
             Happens::GivesBack { conn, key: at } => {
                 let conn = conns[usize::try_from(conn).unwrap()];
                 let release = Release::new(key(KEYS[at]));
-                let reply = core.execute(now, conn, ItemCommand::Release(release).into());
+                let reply = core.execute(now, conn, &ItemCommand::Release(release).into());
                 if lines.by_key[at].of(conn).is_some() {
                     assert_eq!(reply, Reply::Unlocked);
                     lines.frees(at, conn);
@@ -175,7 +175,7 @@ fn play(all: &[Happens], settled_max: usize, bounds: Bounds) -> Vec<Bound> {
             }
             Happens::GivesAllBack { conn } => {
                 let conn = conns[usize::try_from(conn).unwrap()];
-                core.execute(now, conn, GlobalCommand::UnlockAll.into());
+                core.execute(now, conn, &GlobalCommand::UnlockAll.into());
                 lines.frees_all(conn);
             }
             Happens::Ends { conn: number } => {
@@ -197,10 +197,10 @@ fn play(all: &[Happens], settled_max: usize, bounds: Bounds) -> Vec<Bound> {
                     && at.as_millis() <= until_ms
                 {
                     lines.pass(at.as_millis());
-                    core.pass(at);
+                    core.handle(at, Event::Due);
                 }
                 lines.pass(until_ms);
-                core.pass(Instant::from_millis(until_ms));
+                core.handle(Instant::from_millis(until_ms), Event::Due);
             }
             Happens::Ticks => core.handle(now, Event::Tick),
         }
@@ -230,7 +230,7 @@ fn compare(core: &mut Core, lines: &mut Lines) {
         }
     }
     let mut told = vec![];
-    while let Some(notice) = core.next_notice() {
+    while let Some(notice) = core.poll().and_then(Notification::wait_over) {
         // They are told, and ask no more.
         if notice.outcome == Outcome::Granted {
             for name in KEYS {

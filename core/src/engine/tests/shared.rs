@@ -74,7 +74,7 @@ impl<S: Store> Bench<S> {
     /// Who is told that he has it now.
     fn now_granted(&mut self) -> Vec<u64> {
         self.core.check();
-        let told = core::iter::from_fn(|| self.core.next_notice());
+        let told = core::iter::from_fn(|| self.core.poll().and_then(Notification::wait_over));
         let granted = told.map(|Notice { conn, outcome }| {
             assert_eq!(outcome, Outcome::Granted);
             conn.number()

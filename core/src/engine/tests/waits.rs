@@ -53,7 +53,7 @@ impl<S: Store> Bench<S> {
 
     fn told(&mut self) -> Vec<Notice> {
         self.core.check();
-        core::iter::from_fn(|| self.core.next_notice()).collect()
+        core::iter::from_fn(|| self.core.poll().and_then(Notification::wait_over)).collect()
     }
 
     /// The granted one, and nobody else, is told.
@@ -64,7 +64,8 @@ impl<S: Store> Bench<S> {
 
     fn passes(&mut self, ms: u64) {
         self.now_ms += ms;
-        self.core.pass(Instant::from_millis(self.now_ms));
+        self.core
+            .handle(Instant::from_millis(self.now_ms), Event::Due);
         self.core.check();
     }
 }
@@ -525,7 +526,7 @@ fn ten_thousand_wait_and_half_of_them_go() {
     let now = Instant::default();
     for conn in &conns {
         bench.core.handle(now, Event::Opened(*conn));
-        let reply = bench.core.execute(now, *conn, waiting("k", |_| {}));
+        let reply = bench.core.execute(now, *conn, &waiting("k", |_| {}));
         assert_eq!(reply, Reply::Waits);
     }
     for conn in conns.iter().step_by(2) {
@@ -534,13 +535,13 @@ fn ten_thousand_wait_and_half_of_them_go() {
     bench.core.check();
     bench.core.handle(now, Event::Closed(A));
     for conn in conns.iter().skip(1).step_by(2) {
-        let told = bench.core.next_notice();
+        let told = bench.core.poll().and_then(Notification::wait_over);
         assert_eq!(told, Some(notice(*conn, Outcome::Granted)));
-        let reply = bench.core.execute(now, *conn, give_back("k"));
+        let reply = bench.core.execute(now, *conn, &give_back("k"));
         assert_eq!(reply, Reply::Unlocked);
     }
     bench.core.check();
-    assert_eq!(bench.core.next_notice(), None);
+    assert_eq!(bench.core.poll().and_then(Notification::wait_over), None);
     assert_eq!(bench.core.lock_memory_bytes(), 0);
 }
 

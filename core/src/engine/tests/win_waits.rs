@@ -70,7 +70,7 @@ impl<S: Store> Bench<S> {
     /// Those whose waits are over, and how.
     fn notices(&mut self) -> Vec<(ConnId, Outcome)> {
         self.core.check();
-        let notices = core::iter::from_fn(|| self.core.next_notice());
+        let notices = core::iter::from_fn(|| self.core.poll().and_then(Notification::wait_over));
         notices
             .map(|Notice { conn, outcome }| (conn, outcome))
             .collect()
@@ -78,7 +78,8 @@ impl<S: Store> Bench<S> {
 
     fn let_pass(&mut self, ms: u64) {
         self.now_ms += ms;
-        self.core.pass(Instant::from_millis(self.now_ms));
+        self.core
+            .handle(Instant::from_millis(self.now_ms), Event::Due);
         self.core.check();
     }
 }

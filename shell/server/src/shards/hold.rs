@@ -7,6 +7,8 @@
 
 use std::ops::{Deref, DerefMut};
 
+use latchd_core::engine::Notification;
+
 use super::ShardCore;
 use crate::clients::lock_log;
 use crate::clients::waiters::Waiters;
@@ -30,16 +32,24 @@ impl<'a> Hold<'a> {
 
     #[cold]
     fn tell(&mut self) {
-        if self.core.locks().has_ends() {
-            let (ends, missed) = self.core.take_lock_ends();
-            ends.iter().for_each(lock_log::ended);
-            lock_log::missed(missed);
-        }
         let now = self.core.clock().now;
         let core = &mut self.core;
         let mut told = 0..TOLD_MAX;
-        self.waiters
-            .tell(now, || told.next().and_then(|_| core.next_notice()));
+        let next_notice = || {
+            told.next()?;
+            loop {
+                match core.poll()? {
+                    Notification::WaitOver(notice) => return Some(notice),
+                    Notification::LocksEnded { ends, missed } => {
+                        ends.iter().for_each(lock_log::ended);
+                        lock_log::missed(missed);
+                    }
+                    // They are taken where they are asked for.
+                    Notification::Evicted { .. } => {}
+                }
+            }
+        };
+        self.waiters.tell(now, next_notice);
         let rest = core.has_notices().then_some(now);
         if let Some(at) = rest.or_else(|| core.next_deadline()) {
             self.waiters.note_deadline(at);
@@ -66,7 +76,7 @@ impl DerefMut for Hold<'_> {
 impl Drop for Hold<'_> {
     #[inline]
     fn drop(&mut self) {
-        if self.core.has_waits() || self.core.locks().has_ends() {
+        if self.core.has_news() {
             self.tell();
         }
     }

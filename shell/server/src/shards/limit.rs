@@ -4,6 +4,7 @@
 
 use std::sync::PoisonError;
 
+use latchd_core::engine::Event;
 use latchd_core::limits::MemoryRefused;
 use latchd_core::{Instant, Limits};
 
@@ -32,7 +33,7 @@ impl Shards {
         let share = share(wanted, self.cores.len());
         let mut cores = self.cores_at(now, self.all());
         for (shard, core) in cores.iter_mut().enumerate() {
-            core.pass(now);
+            core.handle(now, Event::Due);
             self.lock_memory.publish(shard, core);
         }
         for (shard, core) in cores.iter_mut().enumerate() {
@@ -40,7 +41,8 @@ impl Shards {
             core.judge_limits(&share)?;
         }
         for core in &mut cores {
-            core.set_limits(now, &share)?;
+            core.judge_limits(&share)?;
+            core.handle(now, Event::Limits(share));
         }
         *limits = wanted;
         Ok(())

@@ -6,7 +6,7 @@
 //!   [`SPREAD_BYTES`] has every shard do so; if one cannot, no table grows until a tick finds that all can.
 
 use latchd_core::Instant;
-use latchd_core::engine::TABLES_GROWTH_MAX;
+use latchd_core::engine::{Event, TABLES_GROWTH_MAX};
 
 use super::{ShardCore, Shards};
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -42,12 +42,13 @@ impl LockMemory {
     pub(super) fn reserve(&self, shard: usize, core: &mut ShardCore) {
         let before = self.total.fetch_add(TABLES_GROWTH_MAX, Ordering::Relaxed);
         let own = self.published[shard].load(Ordering::Relaxed);
-        core.note_tables_elsewhere(if self.is_full.load(Ordering::Relaxed) {
+        let elsewhere = if self.is_full.load(Ordering::Relaxed) {
             // No more than there is.
             core.limits().lock_table_bytes_max
         } else {
             before - own
-        });
+        };
+        core.handle(Instant::default(), Event::TablesElsewhere(elsewhere));
     }
 
     /// The command is over: what it has not used is reserved no more.
@@ -75,7 +76,8 @@ impl LockMemory {
     pub(super) fn tell(&self, shard: usize, core: &mut ShardCore) {
         self.publish(shard, core);
         let own = self.published[shard].load(Ordering::Relaxed);
-        core.note_tables_elsewhere(self.total.load(Ordering::Relaxed) - own);
+        let elsewhere = self.total.load(Ordering::Relaxed) - own;
+        core.handle(Instant::default(), Event::TablesElsewhere(elsewhere));
     }
 
     /// Whether all shards are to make room.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use latchd_core::command::{Command, GlobalCommand, Keys, ScanCursor};
-use latchd_core::engine::{Holding, Prefixes};
+use latchd_core::engine::{Event, Holding, Notification, Prefixes};
 use latchd_core::reply::{KeysPage, Reply};
 use latchd_core::stats::{LOCK_LINES_MAX, Stats, StatsTopic};
 use latchd_core::times::Times;
@@ -50,10 +50,16 @@ impl Shards {
         let (mut all, mut missed) = (Vec::new(), 0);
         for shard in 0..self.cores.len() {
             let mut core = self.core(shard);
-            let (mut evicted, more) = core.take_evicted();
-            core.watch_evictions(is_watched);
-            all.append(&mut evicted);
-            missed += more;
+            let now = core.clock().now;
+            core.handle(now, Event::ReadEvictions { is_watched });
+            if let Some(Notification::Evicted {
+                mut items,
+                missed: more,
+            }) = core.poll()
+            {
+                all.append(&mut items);
+                missed += more;
+            }
         }
         (all, missed)
     }
@@ -65,7 +71,7 @@ impl Shards {
         let mut hold_times = Times::default();
         for shard in 0..self.cores.len() {
             let mut core = self.core_at(now, shard);
-            core.pass(now);
+            core.handle(now, Event::Due);
             let mut held: Vec<_> = core.locks_in_force().collect();
             held.sort_unstable_by_key(|(_, holding)| holding.since);
             let oldest = held.into_iter().take(locks_max);
@@ -107,7 +113,7 @@ impl Shards {
         let cursor = ScanCursor(keys.cursor.0 & ((1 << CURSOR_BITS) - 1));
         let command = Command::Global(GlobalCommand::Keys(Keys { cursor, ..keys }));
         let mut core = self.core_at(now, shard);
-        let mut reply = core.execute(now, conn, command);
+        let mut reply = core.execute(now, conn, &command);
         if let Reply::Keys(page) = &mut reply {
             page.next = match page.next {
                 Some(next) => Some(cursor_in(shard, next)),
@@ -128,7 +134,7 @@ impl Shards {
             return (Vec::new(), None);
         }
         let mut core = self.core_at(now, shard);
-        core.pass(now);
+        core.handle(now, Event::Due);
         let mut lines = core.lock_lines();
         drop(core);
         lines.truncate(LOCK_LINES_MAX.saturating_sub(shown));
@@ -183,7 +189,7 @@ impl Shards {
         for shard in 0..self.cores.len() {
             let mut core = self.core_at(now, shard);
             let command = Command::Global(GlobalCommand::Stats(StatsTopic::General));
-            if let Reply::Stats(report) = core.execute(now, conn, command) {
+            if let Reply::Stats(report) = core.execute(now, conn, &command) {
                 sum.add(report.stats);
             }
         }

@@ -148,7 +148,8 @@ impl Shards {
                 let store = LogStore::in_blocks(&share, SipHash::new(random_seed()));
                 value_bytes_in_log_max = store.value_bytes_in_log_max();
                 let mut core = Core::with_store(config, store);
-                core.keep_lock_ends(waiters.logs_locks());
+                let are_logged = waiters.logs_locks();
+                core.handle(Instant::default(), Event::ReportLockEnds(are_logged));
                 Mutex::new(core)
             })
             .collect();
@@ -179,14 +180,16 @@ impl Shards {
         answer: &mut dyn FnMut(&Reply<'_>),
     ) {
         match command {
-            Command::Item(command) => self.execute_item(now, session, command, |_| (), answer),
+            Command::Item(item) => {
+                self.execute_item(now, session, command, item, |_| (), answer);
+            }
             Command::Global(command) => self.execute_global(now, session, *command, lines, answer),
         }
     }
 
     /// Counts a set that no shard stores: whichever counts it, the sum is the same.
-    pub(crate) fn note_unstored(&self, why: Unstored) {
-        self.core(0).note_unstored(why);
+    pub(crate) fn note_unstored(&self, now: Instant, why: Unstored) {
+        self.core(0).handle(now, Event::Unstored(why));
     }
 
     /// Executes a command that concerns more than one shard.
@@ -203,7 +206,7 @@ impl Shards {
             GlobalCommand::UnlockAll => {
                 let work = &mut session.work;
                 self.together(now, session.opened, |core| {
-                    core.execute(now, conn, command.into());
+                    core.execute(now, conn, &command.into());
                     work.charge(core.take_work() as usize);
                 });
                 session.held.fill(Held::default());
@@ -212,7 +215,7 @@ impl Shards {
             GlobalCommand::FlushAll { .. } | GlobalCommand::StatsReset => {
                 let work = &mut session.work;
                 self.together(now, self.all(), |core| {
-                    core.execute(now, conn, command.into());
+                    core.execute(now, conn, &command.into());
                     work.charge(core.take_work() as usize);
                 });
                 answer(&Reply::Ok);
@@ -221,7 +224,7 @@ impl Shards {
             GlobalCommand::Stats(topic) => {
                 if let StatsTopic::DetailOn | StatsTopic::DetailOff = topic {
                     self.together(now, self.all(), |core| {
-                        core.execute(now, conn, command.into());
+                        core.execute(now, conn, &command.into());
                     });
                 }
                 let (lines, next) = match topic {
@@ -265,16 +268,17 @@ impl Shards {
         &self,
         now: Instant,
         session: &mut ShardSession,
-        command: &ItemCommand<'_>,
+        command: &Command<'_>,
+        item: &ItemCommand<'_>,
         looked: &Cell<Option<usize>>,
         answer: &mut dyn FnMut(&Reply<'_>),
     ) {
-        let key = command.key();
+        let key = item.key();
         let look = |core: &mut ShardCore| {
-            core.pass(now);
+            core.handle(now, Event::Due);
             looked.set(core.peek(key).map(|(_, value)| value.len()));
         };
-        self.execute_item(now, session, command, look, answer);
+        self.execute_item(now, session, command, item, look, answer);
     }
 
     /// A large value that is kept where it has arrived; or else it is copied if there is memory for that. If not, it is the
@@ -304,50 +308,51 @@ impl Shards {
         &self,
         now: Instant,
         session: &mut ShardSession,
-        command: &ItemCommand<'_>,
+        command: &Command<'_>,
+        item: &ItemCommand<'_>,
         look: impl FnOnce(&mut ShardCore),
         answer: &mut dyn FnMut(&Reply<'_>),
     ) {
         let mut room = None;
         let changed;
-        let command = if let ItemCommand::Set(set) = command
+        let command = if let ItemCommand::Set(set) = item
             && ShardCore::SHARES_VALUES
             && !set.mode.extends()
             && set.value.len() > self.value_bytes_in_log_max
         {
             let value = self.shared(session, set.value, &mut room);
-            changed = ItemCommand::Set(Set { value, ..*set });
+            changed = Command::from(Set { value, ..*set });
             &changed
-        } else if let ItemCommand::Acquire(mut acquire) = *command {
+        } else if let ItemCommand::Acquire(mut acquire) = *item {
             waits::never_early(&mut acquire);
             if let Wait::UpTo { .. } = acquire.wait {
                 return self.wait_for(now, session, acquire, answer);
             }
-            changed = ItemCommand::Acquire(acquire);
+            changed = ItemCommand::Acquire(acquire).into();
             &changed
-        } else if let ItemCommand::Get(get) = command
+        } else if let ItemCommand::Get(get) = item
             && get.wait_ms > 0
         {
             return self.wait_for_value(now, session, *get, look, answer);
         } else {
             command
         };
-        let shard = self.shard_of(command.key());
-        if let ItemCommand::Get(get) = command
+        let shard = self.shard_of(item.key());
+        if let ItemCommand::Get(get) = item
             && get.binds
         {
             self.spare_wins(now, session, shard, get.key);
         }
         let mut core = self.core_at(now, shard);
         look(&mut core);
-        if takes_lock(command) {
+        if takes_lock(item) {
             answer(&self.ask_holder(now, session, shard, &mut core, command));
             session.charge(core.take_work());
             self.note_asked(session, shard, &core);
             drop(core);
             return self.spread_lock_memory(now);
         }
-        answer(&core.execute_item(now, session.conn, command));
+        answer(&core.execute(now, session.conn, command));
         session.charge(core.take_work());
         // Whoever has never been announced here holds nothing here, and will not.
         if !session.opened.contains(shard) {
@@ -371,7 +376,7 @@ impl Shards {
         session: &mut ShardSession,
         shard: usize,
         core: &'a mut ShardCore,
-        command: &ItemCommand<'a>,
+        command: &Command<'a>,
     ) -> Reply<'a> {
         if !session.opened.contains(shard) {
             core.handle(now, Event::Opened(session.conn));
@@ -381,7 +386,7 @@ impl Shards {
         let elsewhere = session.held_elsewhere(shard);
         core.handle(now, Event::HoldsElsewhere(session.conn, elsewhere));
         self.lock_memory.reserve(shard, core);
-        core.execute_item(now, session.conn, command)
+        core.execute(now, session.conn, command)
     }
 
     /// Whether a connection holds a lock in any shard.
@@ -509,7 +514,7 @@ impl Shards {
         let mut cores = self.cores(self.all());
         if cores.iter().any(|core| is_flush_due(core, now)) {
             for core in &mut cores {
-                core.flush_now(now);
+                core.handle(now, Event::FlushedElsewhere);
             }
         }
     }

@@ -4,7 +4,7 @@ use std::io;
 
 use latchd_core::Instant;
 use latchd_core::command::ScanCursor;
-use latchd_core::engine::{Numbers, Restored, SavedItem};
+use latchd_core::engine::{Event, Numbers, Restored, SavedItem};
 
 use super::Shards;
 
@@ -40,7 +40,7 @@ impl Shards {
             let mut cursor = Some(ScanCursor::default());
             while let Some(at) = cursor {
                 let mut core = self.core_at(now, shard);
-                core.pass(now);
+                core.handle(now, Event::Due);
                 let mut result = Ok(());
                 cursor = core.save(at, ITEMS_PER_LOOK, &mut |item| {
                     if result.is_ok() {

@@ -5,6 +5,7 @@
 
 use latchd_core::Instant;
 use latchd_core::command::{Acquire, Get, ItemCommand, Lease, Wait};
+use latchd_core::engine::Event;
 use latchd_core::key::Key;
 use latchd_core::reply::Reply;
 use latchd_core::wait::would_deadlock;
@@ -49,7 +50,7 @@ impl Shards {
         let mut cores = self.cores_at(now, self.all());
         for core in &mut cores {
             // What is over is nobody's link in a chain.
-            core.pass_some(now);
+            core.handle(now, Event::DueFew);
         }
         let places = self.waiters.places();
         let (chain, looks) = would_deadlock(
@@ -80,7 +81,7 @@ impl Shards {
         acquire: Acquire<'_>,
         answer: &mut dyn FnMut(&Reply<'_>),
     ) {
-        let command = ItemCommand::Acquire(acquire);
+        let command = ItemCommand::Acquire(acquire).into();
         let reply = self.ask_holder(now, session, shard, core, &command);
         if let Reply::Waits = reply {
             let key = Some(acquire.key);
@@ -109,7 +110,7 @@ impl Shards {
         // As with locks, not a millisecond too early.
         let wait_ms = get.wait_ms.saturating_add(1);
         let get = Get { wait_ms, ..get };
-        let get = ItemCommand::Get(get);
+        let get = get.into();
         let reply = self.ask_holder(now, session, shard, &mut core, &get);
         if let Reply::Waits = reply {
             self.waiters
@@ -148,7 +149,7 @@ impl Shards {
     pub(crate) fn pass(&self, now: Instant) {
         for shard in 0..self.cores.len() {
             let mut core = self.core_at(now, shard);
-            core.pass(now);
+            core.handle(now, Event::Due);
             self.lock_memory.publish(shard, &core);
         }
     }

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use latchd_core::command::Command;
 use latchd_core::connection::{Connection, Progress};
-use latchd_core::engine::Event;
+use latchd_core::engine::{Event, Notification};
 use latchd_core::execute::Execute;
 use latchd_core::reply::Reply;
 use latchd_core::server::StateMachine;
@@ -307,7 +307,7 @@ impl<M: StateMachine> Execute for Visitor<'_, M> {
             self.work.spend(HEAVY);
         }
         let conn = self.session.conn;
-        self.machine.execute(self.now, conn, *command, answer);
+        self.machine.execute(self.now, conn, command, answer);
         self.work.spend(self.machine.take_work());
     }
 
@@ -533,14 +533,14 @@ impl<M: StateMachine> Worker<M> {
 
     fn sort_mail(&mut self) {
         let machine = self.behind.machine.get_mut();
-        while let Some(notice) = machine.next_notice() {
+        while let Some(notice) = machine.poll().and_then(Notification::wait_over) {
             self.mail.push_back(notice);
         }
     }
 
     /// Time has passed: what is due is done.
     pub fn pass(&mut self, now: Instant) {
-        self.behind.machine.get_mut().pass(now);
+        self.behind.machine.get_mut().handle(now, Event::Due);
         self.sort_mail();
     }
 

@@ -147,7 +147,7 @@ impl Execute for Executor<'_> {
     }
 
     fn note_unstored(&mut self, why: Unstored) {
-        self.shared.shards.note_unstored(why);
+        self.shared.shards.note_unstored(self.now, why);
     }
 
     fn admits(&mut self, claim: Option<Claim<'_>>) -> bool {
@@ -278,8 +278,9 @@ impl Executor<'_> {
         };
         let (now, shards) = (self.now, &shared.shards);
         match command {
-            Command::Item(command) => {
-                shards.execute_watched(now, self.session, command, &found_bytes, &mut answer);
+            Command::Item(item) => {
+                let (session, found) = (&mut *self.session, &found_bytes);
+                shards.execute_watched(now, session, command, item, found, &mut answer);
             }
             Command::Global(_) => {
                 let lines = |topic| shared.stats_page(topic);

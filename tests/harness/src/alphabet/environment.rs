@@ -235,7 +235,7 @@ impl Environment {
                 }))
             }
             Op::Tick => Some(Input::Event(Event::Tick)),
-            Op::Due => Some(Input::Due),
+            Op::Due => Some(Input::Event(Event::Due)),
             Op::Pressure { key } => Some(pressure(*key)),
             Op::Limit { quarters } => {
                 let quarter = self.memory_bytes? / 4;

@@ -13,9 +13,7 @@ pub enum Input<'a> {
     Command(ConnId, Command<'a>),
     /// For [`Core::handle`].
     Event(Event),
-    /// For [`Core::pass`].
-    Due,
-    /// For [`Core::set_limits`]: this memory, and the other limits as they are.
+    /// [`Event::Limits`] with this memory, and the other limits as they are.
     Memory {
         /// In bytes.
         bytes: usize,
@@ -26,20 +24,16 @@ impl<'a> Input<'a> {
     /// Puts it into `core`; a command has a reply, an event has none.
     pub fn enter<S: Store>(self, core: &'a mut Core<S>, now: Instant) -> Option<Reply<'a>> {
         match self {
-            Self::Command(conn, command) => Some(core.execute(now, conn, command)),
+            Self::Command(conn, command) => Some(core.execute(now, conn, &command)),
             Self::Event(event) => {
                 core.handle(now, event);
-                None
-            }
-            Self::Due => {
-                core.pass(now);
                 None
             }
             Self::Memory { bytes } => {
                 let mut limits = *core.limits();
                 limits.memory_bytes_max = bytes;
                 // It may be refused, with good reason or not: then there is less to be seen.
-                let _ = core.set_limits(now, &limits);
+                core.handle(now, Event::Limits(limits));
                 None
             }
         }
@@ -50,7 +44,7 @@ impl<'a> Input<'a> {
     pub const fn command(&self) -> Option<&Command<'a>> {
         match self {
             Self::Command(_, command) => Some(command),
-            Self::Event(_) | Self::Due | Self::Memory { .. } => None,
+            Self::Event(_) | Self::Memory { .. } => None,
         }
     }
 }

@@ -73,6 +73,6 @@ pub(super) fn needs_room(input: &Input<'_>) -> bool {
             )
             | Command::Global(_) => false,
         },
-        Input::Event(_) | Input::Due | Input::Memory { .. } => false,
+        Input::Event(_) | Input::Memory { .. } => false,
     }
 }
