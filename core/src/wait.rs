@@ -8,17 +8,17 @@
 //!
 //! What a transport does:
 //!
-//! - After every call that can change something it takes the notices ([`Core::next_notice`]), tells
+//! - After every call that can change something it takes the notices ([`Core::poll`]), tells
 //!   each to the [`Connection`] it is for ([`Connection::settle`]), and drives this with the same input
 //!   again: the request stands at its front, and is answered now. A notice for a connection that has ended
 //!   is nobody's: what was given to it has been passed on.
-//! - It calls the core when [`Core::next_deadline`] has come, with [`Core::pass`] or with anything else.
+//! - It calls the core when [`Core::next_deadline`] has come, with [`Event::Due`] or with anything else.
 //! - Over several cores, it asks [`would_deadlock`] before it lets a request wait, and tells the core that has the
 //!   key what it was told ([`Chain::judge`]).
 //!
-//! [`Core::next_notice`]: crate::engine::Core::next_notice
+//! [`Core::poll`]: crate::engine::Core::poll
 //! [`Core::next_deadline`]: crate::engine::Core::next_deadline
-//! [`Core::pass`]: crate::engine::Core::pass
+//! [`Event::Due`]: crate::engine::Event::Due
 //! [`Connection`]: crate::connection::Connection
 //! [`Connection::settle`]: crate::connection::Connection::settle
 
