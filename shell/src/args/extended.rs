@@ -1,6 +1,6 @@
 //! `-o`: what memcached has no letters for.
 //!
-//! Each option has a meaning here, or none and one warning ([`is_ignored`](super::ignored::is_ignored)), or
+//! Each option has a meaning here, or none and one warning ([`is_ignored`]), or
 //! is refused.
 
 use std::num::NonZeroUsize;

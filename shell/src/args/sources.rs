@@ -7,7 +7,7 @@
 //! - W3: a name that nobody knows is a mistake. A misspelt `auth_file` must not start an open server.
 //!
 //! All sources become words of one command line, so that a value is read in one place. Blanks around it are
-//! skipped there ([`blanks`]).
+//! skipped there ([`blanks`](super::blanks)).
 
 use std::ffi::OsString;
 use std::path::PathBuf;

@@ -7,7 +7,6 @@ use latchd_core::ConnId;
 
 /// One client of the simulation, over all its connections.
 #[derive(Debug)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub(super) struct Caller {
     /// Its connection; a new one for each.
     pub(super) conn: ConnId,

@@ -2,7 +2,8 @@
 //!
 //! May use everything; what ships uses nothing of it.
 
-#[cfg(all(test, feature = "scheduled"))]
+#[cfg(test)]
+#[cfg(feature = "scheduled")]
 mod scheduled;
 #[cfg(feature = "verify")]
 pub mod simulated;
