@@ -31,7 +31,7 @@ impl<S: Store> Core<S> {
         Ok(())
     }
 
-    /// Its bounds are these from `now` on, unless they are refused ([`Event::Limits`](Event::Limits)). More
+    /// Its bounds are these from `now` on, unless they are refused ([`Event::Limits`]). More
     /// memory may be used at once; less is come to by and by, with the commands that store and with each
     /// [`Tick`](Event::Tick), as in [`Store::set_memory`].
     pub(super) fn set_limits(&mut self, now: Instant, limits: &Limits) {
