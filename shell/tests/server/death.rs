@@ -322,9 +322,9 @@ fn a_silent_holder_is_asked_soon_whether_it_is_there() {
     // Until our acknowledgement has come, that is what is due.
     std::thread::sleep(Duration::from_millis(300));
     let without = asked_in(address, ours);
-    assert!(without > Duration::from_secs(20), "{without:?}");
+    assert!(without > Duration::from_secs(8), "{without:?}");
     assert_eq!(client.ask("lock k"), "OK");
     std::thread::sleep(Duration::from_millis(300));
     let with = asked_in(address, ours);
-    assert!(with <= Duration::from_secs(4), "{with:?}");
+    assert!(with <= Duration::from_secs(2), "{with:?}");
 }
