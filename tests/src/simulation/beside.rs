@@ -231,8 +231,9 @@ impl Beside {
         &mut self,
         core: &mut Core<S>,
     ) -> Result<Vec<Notice>, Breach> {
-        let told: Vec<Notice> =
+        let mut told: Vec<Notice> =
             iter::from_fn(|| core.poll().and_then(Notification::wait_over)).collect();
+        told.retain(|notice| self.oracle.is_open(notice.conn));
         let by_conn = |mut notices: Vec<Notice>| {
             notices.sort_by_key(|notice| notice.conn);
             notices

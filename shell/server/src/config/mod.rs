@@ -35,6 +35,9 @@ const VALUE_BYTES: RangeInclusive<usize> = 1 << 10..=1 << 30;
 /// The least and the most that may wait for one who watches, in bytes: the least has room for the longest line.
 const WATCHER_BYTES: RangeInclusive<usize> = 1 << 10..=64 << 20;
 
+/// How many connections of the status port are open at a time (U1 there).
+pub(crate) const STATUS_CONNECTIONS_MAX: usize = 128;
+
 /// What a server is told at its start. Fill in what differs from [`Config::default`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -237,7 +240,7 @@ impl Config {
     #[must_use]
     pub fn reserved_descriptors(&self) -> u64 {
         let status = self.status.as_ref();
-        let of_status = status.map_or(0, |_| crate::status::CONNECTIONS_MAX as u64);
+        let of_status = status.map_or(0, |_| STATUS_CONNECTIONS_MAX as u64);
         3 * self.threads.get() as u64 + 32 + of_status
     }
 

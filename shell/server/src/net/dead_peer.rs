@@ -75,6 +75,8 @@ pub(crate) struct Rounds {
     over: usize,
     /// When it does, in microseconds.
     next_us: u64,
+    /// The same in whole milliseconds, rounded up: all that is looked at while it is not due.
+    next_ms: u64,
 }
 
 impl Rounds {
@@ -85,18 +87,20 @@ impl Rounds {
             place: 0,
             over: 0,
             next_us: 0,
+            next_ms: 0,
         }
     }
 
-    /// How long it is until the next are asked.
-    pub(crate) fn until_next(&self, now: Instant) -> Duration {
-        Duration::from_micros(self.next_us.saturating_sub(micros(now)))
+    /// How long it is until the next are asked, in milliseconds.
+    #[inline]
+    pub(crate) const fn until_next_ms(&self, now: Instant) -> u64 {
+        self.next_ms.saturating_sub(now.as_millis())
     }
 
     /// The places whose turn it is at `now`, of so many.
     #[inline]
     pub(crate) fn due(&mut self, now: Instant, places: usize) -> Range<usize> {
-        if micros(now) < self.next_us {
+        if now.as_millis() < self.next_ms {
             return 0..0;
         }
         self.go_on(now, places)
@@ -112,6 +116,7 @@ impl Rounds {
         // A step that is late is made up for, and no more: others are not asked together for that.
         let next_us = self.next_us.saturating_add(period_us / steps);
         self.next_us = next_us.max(micros(now));
+        self.next_ms = self.next_us.div_ceil(1000);
         let due = self.place..places.min(self.place + ASKED_AT_ONCE);
         self.place = due.end;
         due
@@ -173,13 +178,13 @@ mod tests {
             let expected = if is_holder(place) { 11..=13 } else { 1..=3 };
             assert!(expected.contains(times), "{place}: {times}");
         }
-        assert!(rounds.until_next(at(29_000)) <= Duration::from_millis(13));
+        assert!(rounds.until_next_ms(at(29_000)) <= 13);
         // A thread that comes too late does not ask all at once.
         due(&mut rounds, 100_000, &mut asked);
         // And with few, a round is one step.
         let mut few = Rounds::new(Duration::from_secs(10));
         assert_eq!((few.due(at(7), 3), few.due(at(8), 3)), (0..3, 0..0));
-        assert_eq!(few.until_next(at(8)), Duration::from_millis(1_992));
+        assert_eq!(few.until_next_ms(at(8)), 1_992);
         assert_eq!(
             few.within(2, false),
             None,

@@ -79,7 +79,9 @@ impl ShardSession {
     /// Charges the work that was done in a shard for it.
     #[inline]
     pub(super) fn charge(&mut self, units: u32) {
-        self.work.charge(units as usize);
+        if units > 0 {
+            self.work.charge(units as usize);
+        }
     }
 
     /// What it holds in the shards but this one.

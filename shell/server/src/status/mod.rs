@@ -45,12 +45,10 @@ use self::places::Places;
 use self::request::{Hosts, Refusal, Request};
 use self::response::{Kind, response};
 use self::watch::Watch;
+use crate::config::STATUS_CONNECTIONS_MAX as CONNECTIONS_MAX;
 use crate::config::listen_address::ListenAddress;
 use crate::shared::Shared;
 use crate::sync::channel::{Receiver, Sender, bounded};
-
-/// How many connections are open at a time (U1).
-pub(crate) const CONNECTIONS_MAX: usize = 128;
 
 /// How many of them are sent a text that is long (U1).
 const ANSWERED_MAX: usize = 16;

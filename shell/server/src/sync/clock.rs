@@ -30,7 +30,8 @@ impl Clock {
 
     /// The moment it is. No system call: the kernel maps this clock into the process.
     pub(crate) fn now(&self) -> Instant {
-        let ms = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let since = self.started.elapsed();
+        let ms = since.as_secs().saturating_mul(1000) + u64::from(since.subsec_millis());
         Instant::from_millis(ms.saturating_add(self.ahead_ms))
     }
 

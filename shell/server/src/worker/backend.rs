@@ -56,7 +56,7 @@ pub(crate) struct Visit<'a, S> {
     /// What is known of its connection.
     pub(crate) session: &'a mut S,
     /// What its input is kept in, if a value in it may stay there ([`crate::pages::part_of`]).
-    pub(crate) request: Option<Bytes>,
+    pub(crate) request: Option<&'a Bytes>,
     /// What it may still do in this turn.
     pub(crate) work: &'a mut Work,
     /// What it is told, if it watches.

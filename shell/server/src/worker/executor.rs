@@ -56,7 +56,9 @@ impl Backend for Shared {
             work,
             watcher,
         } = visit;
-        session.keep_in(request);
+        if let Some(request) = request {
+            session.keep_in(Some(request.clone()));
+        }
         let mut core = Executor {
             shared: self,
             now,
@@ -70,7 +72,9 @@ impl Backend for Shared {
         } else {
             drive_aloud(wire, input, &mut core, output, output_bytes_max)
         };
-        core.session.keep_in(None);
+        if request.is_some() {
+            core.session.keep_in(None);
+        }
         driven
     }
 
@@ -138,7 +142,9 @@ impl Execute for Executor<'_> {
                 .shards
                 .execute(*now, session, command, &lines, answer);
         }
-        self.work.spend(self.session.take_work());
+        if let units @ 1.. = self.session.take_work() {
+            self.work.spend(units);
+        }
     }
 
     fn note_meta(&mut self) {

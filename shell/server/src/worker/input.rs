@@ -225,9 +225,9 @@ impl Input {
 
     /// What everything that there is lies in, if it may be kept.
     #[inline]
-    pub(crate) fn shared(&self) -> Option<Bytes> {
+    pub(crate) const fn shared(&self) -> Option<&Bytes> {
         match &self.kept {
-            Kept::Whole(whole) => Some(whole.clone()),
+            Kept::Whole(whole) => Some(whole),
             Kept::Heap(_) | Kept::Pages(_) => None,
         }
     }
@@ -454,7 +454,7 @@ mod tests {
         bench.peer.write_all(b"mn\r\n").unwrap();
         assert_eq!(bench.receive(), Ok(last.len()), "what follows is not in it");
         bench.input.freeze();
-        let whole = bench.input.shared().expect("F5");
+        let whole = bench.input.shared().cloned().expect("F5");
         let (all, is_enough) = bench.input.all(&bench.buffer);
         assert_eq!((all.as_ptr(), all.len()), (whole.as_ptr(), needed));
         assert!(is_enough);

@@ -74,6 +74,8 @@ const LINGER: Timespec = Timespec {
     tv_sec: 1,
     tv_nsec: 0,
 };
+/// [`LINGER`] in milliseconds.
+const LINGER_MS: u64 = 1_000;
 
 /// How long a thread sees to ends that epoll shows at once, before others have a turn.
 const ENDS_SPAN: Duration = Duration::from_millis(2);
@@ -256,18 +258,22 @@ impl Worker {
 
     /// How long to wait for events.
     fn patience(&self) -> Timespec {
-        let left = self.rounds.until_next(self.now);
-        if self.clients.is_empty() || left > Duration::from_secs(1) {
+        let left_ms = self.rounds.until_next_ms(self.now);
+        if left_ms >= LINGER_MS || self.clients.is_empty() {
             return LINGER;
         }
         Timespec {
-            tv_sec: left.as_secs().cast_signed(),
-            tv_nsec: left.subsec_nanos().into(),
+            tv_sec: 0,
+            // Less than a second.
+            tv_nsec: left_ms.cast_signed() * 1_000_000,
         }
     }
 
     /// Asks the peers whose turn it is whether they are there.
     fn ask_peers(&mut self) {
+        if self.rounds.until_next_ms(self.now) > 0 {
+            return;
+        }
         for slot in self.rounds.due(self.now, self.clients.capacity()) {
             if let Some(client) = self.clients.get(slot) {
                 client.ask_peer(self.now, slot, &self.rounds);

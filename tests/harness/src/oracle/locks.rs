@@ -90,9 +90,17 @@ impl Oracle {
         self.waits.iter().filter(move |waiting| waiting.key == key)
     }
 
-    /// The next who was told that his wait is over, and how.
+    /// The connections that are told that their waits are over, and how. One that has ended is told nothing.
     pub fn take_notices(&mut self) -> Vec<Notice> {
-        std::mem::take(&mut self.notices)
+        let mut notices = std::mem::take(&mut self.notices);
+        notices.retain(|notice| self.is_open(notice.conn));
+        notices
+    }
+
+    /// Whether a connection is announced and has not ended.
+    #[must_use]
+    pub fn is_open(&self, conn: ConnId) -> bool {
+        self.open.contains(&conn)
     }
 
     /// When something is to happen by itself of which somebody is to be told.
@@ -511,8 +519,16 @@ impl Oracle {
     pub(super) fn unlock_every(&mut self, conn: ConnId) -> u64 {
         let locks = self.locks.iter();
         let own = locks.filter(|(_, locks)| locks.iter().any(|lock| lock.owner == conn));
-        let keys: Vec<Vec<u8>> = own.map(|(key, _)| key.clone()).collect();
-        for key in &keys {
+        let own = own.map(|(key, locks)| {
+            let share = locks
+                .iter()
+                .find(|lock| lock.mode.is_shared() && lock.owner == conn);
+            (share.map(|share| share.fence), key.clone())
+        });
+        // Keys that it holds alone come first, then its shares in the order in which it has them (L14).
+        let mut keys: Vec<_> = own.collect();
+        keys.sort();
+        for (_, key) in &keys {
             self.unlock(key, conn);
         }
         keys.len() as u64
