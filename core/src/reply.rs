@@ -3,10 +3,10 @@
 //! A reply borrows from the store, so a value goes from the store straight into the output.
 
 use crate::command::{ScanCursor, TTL_STEPS_MAX};
-use crate::conn_id::ConnId;
 use crate::fence::Fence;
 use crate::item::Cas;
 use crate::key::KeyForm;
+use crate::owner::Owner;
 use crate::stats::Report;
 use crate::value::Value;
 
@@ -127,7 +127,7 @@ pub struct Granted<'a> {
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct LockSeen {
     /// Who holds it.
-    pub holder: ConnId,
+    pub holder: Owner,
     /// The number of the grant.
     pub fence: Fence,
     /// Whole seconds since it was granted.

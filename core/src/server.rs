@@ -28,6 +28,7 @@ use crate::engine::{self, Config, Core, Event, Notification};
 use crate::execute::Execute;
 use crate::limits::MemoryRefused;
 use crate::output::Output;
+use crate::owner::Owner;
 use crate::reply::Reply;
 use crate::stats::Unstored;
 use crate::store::Store;
@@ -52,11 +53,11 @@ pub trait StateMachine {
     /// Takes an event, at `now`.
     fn handle(&mut self, now: Instant, event: Event);
 
-    /// Executes a command of `conn`, at `now`, and hands its reply to `answer`, exactly once.
+    /// Executes a command of `owner`, at `now`, and hands its reply to `answer`, exactly once.
     fn execute(
         &mut self,
         now: Instant,
-        conn: ConnId,
+        owner: Owner,
         command: &Command<'_>,
         answer: &mut dyn FnMut(&Reply<'_>),
     );
@@ -100,11 +101,11 @@ impl<S: Store> StateMachine for Core<S> {
     fn execute(
         &mut self,
         now: Instant,
-        conn: ConnId,
+        owner: Owner,
         command: &Command<'_>,
         answer: &mut dyn FnMut(&Reply<'_>),
     ) {
-        Self::answer(self, now, conn, command, answer);
+        Self::answer(self, now, owner, command, answer);
     }
 
     fn limit_memory(&mut self, now: Instant, bytes: usize) -> Result<(), MemoryRefused> {
@@ -274,7 +275,7 @@ impl<M: StateMachine> Server<M> {
         self.set_now(now);
         self.opened += 1;
         let conn = ConnId::from_number(self.opened);
-        self.machine.handle(self.now, Event::Opened(conn));
+        self.machine.handle(self.now, Event::Opened(conn.into()));
         let open = Open {
             wire: Connection::new(self.wire_limits),
             input: BytesMut::new(),
@@ -380,7 +381,7 @@ impl<M: StateMachine> Server<M> {
         if let Some(open) = self.connections.remove(&conn)
             && open.progress != Progress::Close
         {
-            self.machine.handle(self.now, Event::Closed(conn));
+            self.machine.handle(self.now, Event::Closed(conn.into()));
         }
     }
 
@@ -451,8 +452,12 @@ impl<M: StateMachine> Server<M> {
     fn settle(&mut self) {
         while let Some(notification) = self.machine.poll() {
             // A connection that has ended is told nothing, and reports are for machines that ask for them.
-            if let Notification::WaitOver(Notice { conn, outcome }) = notification
-                && let Some(open) = self.connections.get_mut(&conn)
+            let Notification::WaitOver(Notice { owner, outcome }) = notification else {
+                continue;
+            };
+            // Each owner is a connection here.
+            let conn = ConnId::from_number(owner.number());
+            if let Some(open) = self.connections.get_mut(&conn)
                 && open.wire.settle(outcome)
                 && !open.is_ready
             {
@@ -470,7 +475,7 @@ impl<M: StateMachine> Server<M> {
             let mut machine = At {
                 machine: &mut self.machine,
                 now: self.now,
-                conn,
+                owner: conn.into(),
             };
             open.progress = open.advance(bytes, &mut machine);
             self.follow_up(conn);
@@ -493,7 +498,7 @@ impl<M: StateMachine> Server<M> {
         }
         open.is_held |= !wants_input;
         if closes {
-            self.machine.handle(self.now, Event::Closed(conn));
+            self.machine.handle(self.now, Event::Closed(conn.into()));
         }
     }
 }
@@ -559,12 +564,12 @@ impl Open {
 struct At<'a, M> {
     machine: &'a mut M,
     now: Instant,
-    conn: ConnId,
+    owner: Owner,
 }
 
 impl<M: StateMachine> Execute for At<'_, M> {
     fn execute(&mut self, command: &Command<'_>, answer: &mut dyn FnMut(&Reply<'_>)) {
-        self.machine.execute(self.now, self.conn, command, answer);
+        self.machine.execute(self.now, self.owner, command, answer);
     }
 
     fn note_unstored(&mut self, why: Unstored) {

@@ -26,13 +26,13 @@ mod deadlock;
 
 pub use deadlock::{Chain, Sought, would_deadlock};
 
-use crate::conn_id::ConnId;
+use crate::owner::Owner;
 
 /// A wait is over.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct Notice {
     /// Whose.
-    pub conn: ConnId,
+    pub owner: Owner,
     /// How it has ended.
     pub outcome: Outcome,
 }

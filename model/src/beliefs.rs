@@ -3,7 +3,7 @@
 use latchd_core::command::{Command, Delete, Get, ItemCommand, Removal, Set};
 use latchd_core::engine::Event;
 use latchd_core::reply::Reply;
-use latchd_core::{ConnId, Instant};
+use latchd_core::{Instant, Owner};
 use latchd_harness::alphabet::{ReplyKind, RequestKind as Kind};
 
 use crate::action::{key, name};
@@ -60,7 +60,7 @@ pub(crate) fn check(world: &World, setup: &Setup) -> Judged {
                 | None => false,
             };
             let owns = client.conn.is_some() && client.conn == owner;
-            let (is_sure, conn) = (client.holds[number], client.conn.map_or(0, ConnId::number));
+            let (is_sure, conn) = (client.holds[number], client.conn.map_or(0, Owner::number));
             demand!(
                 BeliefIsTruth,
                 is_sure == owns || (owns && may_linger),
@@ -142,7 +142,7 @@ pub(crate) fn handover(
 /// search over a graph with circles can decide.
 pub(crate) fn escape(world: &World, setup: &Setup) -> Result<Shown, String> {
     let mut shown = Shown::default();
-    let newcomer = ConnId::from_number(world.connections + 1);
+    let newcomer = Owner::from_number(world.connections + 1);
     let now = Instant::from_millis(world.now_ms);
     let mut cores = world.shards.clone();
     for (shard, core) in cores.iter_mut().enumerate() {

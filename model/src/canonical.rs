@@ -11,7 +11,7 @@
 //! Everything is said of a key, of a client, or of a client and a key: so putting the clients into
 //! another order means sorting their words.
 
-use latchd_core::ConnId;
+use latchd_core::Owner;
 use latchd_core::item::WinMark;
 use latchd_core::time::{Exptime, TICK_MS};
 
@@ -170,7 +170,7 @@ fn client_word(
     }
     for &key in order.iter().take(setup.keys) {
         let item = items[key].as_ref();
-        let is_own = |id: Option<ConnId>| conn.is_some() && id == *conn;
+        let is_own = |id: Option<Owner>| conn.is_some() && id == *conn;
         let lock = locks[key];
         word.push_bit(holds[key]);
         word.push_bit(holds_key[key]);

@@ -3,7 +3,7 @@
 //! - B1: what a client believes follows from its own requests and their replies. It looks into no
 //!   core.
 
-use latchd_core::ConnId;
+use latchd_core::Owner;
 use latchd_core::command::{
     Acquire, GlobalCommand, ItemCommand, Keys, Lease, LockAfter, Removal, ScanCursor,
 };
@@ -24,7 +24,7 @@ const ALL_KEYS: Keys<'static> = Keys {
 /// A client, as far as it can know.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ModelClient {
-    pub(crate) conn: Option<ConnId>,
+    pub(crate) conn: Option<Owner>,
     /// The keys whose locks it believes it holds.
     pub(crate) holds: [bool; CLIENT_KEYS_MAX],
     /// Those of which it took the lock of the key, and not of the item.

@@ -1,6 +1,6 @@
 //! What a reply tells, in a form that outlives the borrow of the core.
 
-use latchd_core::ConnId;
+use latchd_core::Owner;
 use latchd_core::reply::{Hit, Number, Refusal, Reply, Stored, Win};
 
 use crate::action::KEYS;
@@ -28,7 +28,7 @@ pub(crate) enum ReplySeen {
         item: Option<u64>,
     },
     Contended {
-        holder: ConnId,
+        holder: Owner,
     },
     Unlocked,
     Ok,

@@ -5,7 +5,7 @@
 //!   out is left out by name, with the reason. A search over a view that forgets something ends
 //!   clean over a core that is wrong.
 
-use latchd_core::ConnId;
+use latchd_core::Owner;
 use latchd_core::engine::{Held, Holding, Taken, View};
 use latchd_core::item::{ItemHeader, WinMark};
 use latchd_core::store::{MapEntry, MapView};
@@ -39,7 +39,7 @@ pub(crate) struct ShardSeen {
     /// When a `flush_all` is to take effect, in milliseconds.
     pub flush_at_ms: Option<u64>,
     /// The connections that are open there.
-    pub connections: [Option<ConnId>; CLIENTS_MAX],
+    pub connections: [Option<Owner>; CLIENTS_MAX],
     /// Its time, in milliseconds.
     pub now_ms: u64,
 }
@@ -48,9 +48,9 @@ pub(crate) struct ShardSeen {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct LockOf {
     /// Who holds it, as its key tells.
-    pub owner: ConnId,
+    pub owner: Owner,
     /// Who holds it, as the connections' lists tell.
-    pub listed: Option<ConnId>,
+    pub listed: Option<Owner>,
     /// The number of the grant.
     pub fence: u64,
     /// When it ends by itself, in milliseconds.
@@ -314,7 +314,7 @@ impl Snapshot {
     }
 
     /// A lock, as the list of a connection tells.
-    fn listed(&mut self, conn: ConnId, key: &[u8]) -> Result<(), String> {
+    fn listed(&mut self, conn: Owner, key: &[u8]) -> Result<(), String> {
         let number = number_of(key)?;
         let key = key.escape_ascii();
         let lock = self.locks[number].as_mut();

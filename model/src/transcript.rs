@@ -15,7 +15,7 @@ use latchd_core::reply::Reply;
 use latchd_core::server::StateMachine;
 use latchd_core::store::MapStore;
 use latchd_core::wire::WireLimits;
-use latchd_core::{ConnId, Instant, Server};
+use latchd_core::{ConnId, Instant, Owner, Server};
 use latchd_harness::alphabet::{Op, SmallRequest};
 use latchd_harness::memory::exchange;
 use latchd_harness::transcript::binary::Response;
@@ -251,7 +251,7 @@ impl StateMachine for Spread {
     fn execute(
         &mut self,
         now: Instant,
-        conn: ConnId,
+        owner: Owner,
         command: &Command<'_>,
         answer: &mut dyn FnMut(&Reply<'_>),
     ) {
@@ -262,7 +262,7 @@ impl StateMachine for Spread {
         let concerned = number.map_or(0..shards, |number| number % shards..number % shards + 1);
         let last = concerned.end - 1;
         for shard in concerned {
-            let reply = self.0[shard].execute(now, conn, command);
+            let reply = self.0[shard].execute(now, owner, command);
             if shard == last {
                 answer(&reply);
             }

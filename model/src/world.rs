@@ -8,7 +8,7 @@ use latchd_core::command::{Command, ItemCommand, Set};
 use latchd_core::engine::{Core, Event};
 use latchd_core::item::Cas;
 use latchd_core::store::MapStore;
-use latchd_core::{ConnId, Instant};
+use latchd_core::{Instant, Owner};
 use latchd_harness::alphabet::{Input, Op, ReplyKind, SmallRequest};
 
 use crate::action::{Action, GONE, KEYS, PRESSURE_KEY, Words, key};
@@ -45,7 +45,7 @@ pub struct World {
     /// The greatest number that was given to a change, a shard.
     pub(crate) given: [u64; SHARDS_MAX],
     /// The last connection that has ended.
-    pub(crate) last_ended: Option<ConnId>,
+    pub(crate) last_ended: Option<Owner>,
     /// The cores, as the last event has left them.
     pub(crate) snapshot: Snapshot,
     /// What the last step has shown.
@@ -183,7 +183,7 @@ impl World {
                 self.values += 1;
                 let command = ItemCommand::Set(Set::new(key(PRESSURE_KEY), value.as_bytes()));
                 // Nobody's connection: it takes no lock, so no core needs to know it.
-                let nobody = ConnId::from_number(0);
+                let nobody = Owner::from_number(0);
                 self.ask(setup, nobody, PRESSURE_KEY, command).map(drop)
             }
             Op::Request { client, request } => {
@@ -244,7 +244,7 @@ impl World {
         self.values += 1;
         if who == GONE {
             // As good as dead is who was never there.
-            let dead = self.last_ended.unwrap_or(ConnId::from_number(0));
+            let dead = self.last_ended.unwrap_or(Owner::from_number(0));
             return self.ask(setup, dead, number, command).map(drop);
         }
         let conn = self.clients[who].conn.expect("it is a client that asks");
@@ -262,7 +262,7 @@ impl World {
 
     fn open(&mut self, who: usize) -> Judged {
         self.connections += 1;
-        self.clients[who].conn = Some(ConnId::from_number(self.connections));
+        self.clients[who].conn = Some(Owner::from_number(self.connections));
         // With several shards it is announced to each when it first asks something there.
         if self.shards.len() == 1 {
             self.announce(who, 0)?;
@@ -288,7 +288,7 @@ impl World {
     fn ask(
         &mut self,
         setup: &Setup,
-        conn: ConnId,
+        conn: Owner,
         number: usize,
         command: ItemCommand<'_>,
     ) -> Result<Option<ReplySeen>, String> {

@@ -12,7 +12,7 @@ use latchd_core::key::Key;
 use latchd_core::reply::Reply;
 use latchd_core::store::Store as _;
 use latchd_core::time::Exptime;
-use latchd_core::{ConnId, Instant, Limits};
+use latchd_core::{Instant, Limits, Owner};
 
 use super::{ALLOCATOR, CONN, alone, name};
 
@@ -88,7 +88,7 @@ impl Bench {
         }
     }
 
-    fn ask(&mut self, conn: ConnId, command: ItemCommand<'_>) -> bool {
+    fn ask(&mut self, conn: Owner, command: ItemCommand<'_>) -> bool {
         let now = Instant::from_millis(self.now_ms);
         let core = &mut self.core;
         self.watch.around(|| {
@@ -206,7 +206,7 @@ fn no_call_takes_or_gives_much_with_many_who_wait() {
         wait_ms: 60_000,
         ..wins
     };
-    let conns = |number: usize| ConnId::from_number(10 + number as u64);
+    let conns = |number: usize| Owner::from_number(10 + number as u64);
     for number in 0..waits {
         bench.handle(Event::Opened(conns(number)));
         assert!(

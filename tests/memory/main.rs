@@ -17,7 +17,7 @@ use latchd_core::engine::{Config, Core, Event};
 use latchd_core::key::Key;
 use latchd_core::reply::{Refusal, Reply};
 use latchd_core::store::Store as _;
-use latchd_core::{ConnId, Instant, Limits};
+use latchd_core::{Instant, Limits, Owner};
 
 #[global_allocator]
 static ALLOCATOR: Cap<System> = Cap::new(System, usize::MAX);
@@ -31,7 +31,7 @@ const MEMORY_BYTES: usize = 16 << 20;
 /// The value sizes, as they shift.
 const SIZES: [usize; 6] = [50, 500, 5_000, 100, 20_000, 10];
 
-const CONN: ConnId = ConnId::from_number(1);
+const CONN: Owner = Owner::from_number(1);
 
 fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)

@@ -14,8 +14,8 @@ use super::fenced::{Forbidden, Right};
 use super::guard::Guarded;
 use super::recache::{self, Origin};
 use crate::command::{Arithmetic, Direction};
-use crate::conn_id::ConnId;
 use crate::item::ItemHeader;
+use crate::owner::Owner;
 use crate::reply::{Number, Refusal, Reply};
 use crate::store::Store;
 
@@ -23,7 +23,7 @@ use crate::store::Store;
 const DIGITS_MAX: usize = 20;
 
 impl<S: Store> Core<S> {
-    pub(super) fn arithmetic(&mut self, conn: ConnId, request: &Arithmetic<'_>) -> Reply<'static> {
+    pub(super) fn arithmetic(&mut self, conn: Owner, request: &Arithmetic<'_>) -> Reply<'static> {
         let right = Right {
             conn,
             fence: request.fence,

@@ -17,8 +17,8 @@ use alloc::vec::Vec;
 use core::ops::Bound;
 
 use super::lock_table::as_key;
-use crate::conn_id::ConnId;
 use crate::key::Key;
+use crate::owner::Owner;
 
 /// What a win takes among the keys, in bytes: its place in a tree that is seldom full.
 const ENTRY_BYTES: usize = 128;
@@ -35,7 +35,7 @@ type OwnedKey = Arc<[u8]>;
 pub struct BoundWins {
     by_key: BTreeMap<OwnedKey, BoundWin>,
     /// Never an empty list.
-    by_conn: BTreeMap<ConnId, BTreeSet<OwnedKey>>,
+    by_conn: BTreeMap<Owner, BTreeSet<OwnedKey>>,
     /// The lists of winners that have ended (Z13), the oldest first; never an empty one.
     ended: VecDeque<BTreeSet<OwnedKey>>,
     /// How many of `by_key` have ended.
@@ -47,7 +47,7 @@ pub struct BoundWins {
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct BoundWin {
     /// Whose it is.
-    pub winner: ConnId,
+    pub winner: Owner,
     /// Its item was made to be filled: nothing but a mark says that the win is open, when it is again.
     pub is_made: bool,
     /// It was given to one who waited, and does not know yet.
@@ -104,7 +104,7 @@ impl BoundWins {
 
     /// How many `conn` has.
     #[must_use]
-    pub fn won_by(&self, conn: ConnId) -> usize {
+    pub fn won_by(&self, conn: Owner) -> usize {
         self.by_conn.get(&conn).map_or(0, BTreeSet::len)
     }
 
@@ -156,7 +156,7 @@ impl BoundWins {
     }
 
     /// All wins of `conn` end with it (Z13), in one step.
-    pub(super) fn end(&mut self, conn: ConnId) {
+    pub(super) fn end(&mut self, conn: Owner) {
         if let Some(won) = self.by_conn.remove(&conn) {
             self.ended_entries += won.len();
             self.ended.push_back(won);
@@ -177,7 +177,7 @@ impl BoundWins {
     }
 
     /// Up to `keys_max` keys of wins of `conn`, those first that follow `key`.
-    pub(super) fn some_of(&self, conn: ConnId, key: Key<'_>, keys_max: usize) -> Vec<OwnedKey> {
+    pub(super) fn some_of(&self, conn: Owner, key: Key<'_>, keys_max: usize) -> Vec<OwnedKey> {
         let Some(won) = self.by_conn.get(&conn) else {
             return Vec::new();
         };
@@ -242,14 +242,14 @@ impl BoundWins {
 mod tests {
     use super::*;
 
-    const A: ConnId = ConnId::from_number(1);
-    const B: ConnId = ConnId::from_number(2);
+    const A: Owner = Owner::from_number(1);
+    const B: Owner = Owner::from_number(2);
 
     fn key(bytes: &'static [u8]) -> Key<'static> {
         Key::new(bytes).unwrap()
     }
 
-    const fn of(winner: ConnId) -> BoundWin {
+    const fn of(winner: Owner) -> BoundWin {
         BoundWin {
             winner,
             is_made: true,

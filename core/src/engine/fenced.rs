@@ -8,17 +8,17 @@
 
 use super::Core;
 use crate::command::LockAfter;
-use crate::conn_id::ConnId;
 use crate::fence::Fence;
 use crate::item::ItemHeader;
 use crate::key::Key;
+use crate::owner::Owner;
 use crate::reply::{Refusal, Reply};
 use crate::store::{Full, Store};
 
 /// In whose right a change is to be made, and what becomes of the lock.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Right {
-    pub(super) conn: ConnId,
+    pub(super) conn: Owner,
     pub(super) fence: Option<Fence>,
     pub(super) lock: LockAfter,
 }
@@ -46,7 +46,7 @@ impl From<Forbidden> for Reply<'static> {
 
 impl Right {
     /// A change by `conn` that leaves every lock as it is.
-    pub(super) const fn own(conn: ConnId) -> Self {
+    pub(super) const fn own(conn: Owner) -> Self {
         Self {
             conn,
             fence: None,

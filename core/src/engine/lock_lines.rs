@@ -8,8 +8,8 @@ use core::fmt::Write as _;
 
 use super::{Core, Holding};
 use crate::command::{Command, GlobalCommand};
-use crate::conn_id::ConnId;
 use crate::key::Key;
+use crate::owner::Owner;
 use crate::reply::Reply;
 use crate::stats::{LOCK_LINES_MAX, LOCKS_LOOKED_AT_MAX, Report, StatsLine, StatsTopic};
 use crate::store::Store;
@@ -65,7 +65,7 @@ impl<S: Store> Core<S> {
     pub(crate) fn answer(
         &mut self,
         now: Instant,
-        conn: ConnId,
+        conn: Owner,
         command: &Command<'_>,
         answer: &mut dyn FnMut(&Reply<'_>),
     ) {

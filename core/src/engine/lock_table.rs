@@ -38,9 +38,9 @@ use alloc::sync::Arc;
 use core::ops::Bound;
 
 use crate::command::Mode;
-use crate::conn_id::ConnId;
 use crate::fence::Fence;
 use crate::key::{KEY_BYTES_MAX, Key};
+use crate::owner::Owner;
 use crate::time::Instant;
 use crate::times::Times;
 
@@ -68,7 +68,7 @@ pub struct LockTable {
     /// The shares of those that are.
     shares: Shares,
     /// The open connections (L4), each with the keys it holds.
-    by_conn: BTreeMap<ConnId, Holder>,
+    by_conn: BTreeMap<Owner, Holder>,
     /// The keys that terms that are over have held alone (L9), the oldest first.
     ended: VecDeque<BTreeSet<OwnedKey>>,
     /// Of those, the keys that were waited for when their term was over (L14), the oldest first.
@@ -124,7 +124,7 @@ enum Hold {
 /// What one grant has given to one connection.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 struct Tenure {
-    owner: ConnId,
+    owner: Owner,
     /// In force while this is the owner's, and the lease has not passed.
     term: u64,
     /// L12.
@@ -164,7 +164,7 @@ impl Holder {
 impl LockTable {
     /// The connection that holds `key`; of several, the first that was granted it.
     #[must_use]
-    pub fn owner(&self, key: Key<'_>) -> Option<ConnId> {
+    pub fn owner(&self, key: Key<'_>) -> Option<Owner> {
         match &self.by_key.get(key.as_bytes())?.hold {
             Hold::Alone(tenure) => self.is_in_force(tenure).then_some(tenure.owner),
             Hold::Shared(group) => self.first_sharer(group.id),
@@ -242,12 +242,12 @@ impl LockTable {
     }
 
     /// Every open connection that was announced.
-    pub fn open_connections(&self) -> impl Iterator<Item = ConnId> {
+    pub fn open_connections(&self) -> impl Iterator<Item = Owner> {
         self.by_conn.keys().copied()
     }
 
     /// Every connection that holds a lock.
-    pub fn holding_connections(&self) -> impl Iterator<Item = ConnId> {
+    pub fn holding_connections(&self) -> impl Iterator<Item = Owner> {
         let holding = self
             .by_conn
             .iter()
@@ -256,7 +256,7 @@ impl LockTable {
     }
 
     /// The open connections behind this one, and whether each holds a lock, in the order of their numbers.
-    pub fn connections_behind(&self, conn: ConnId) -> impl Iterator<Item = (ConnId, bool)> {
+    pub fn connections_behind(&self, conn: Owner) -> impl Iterator<Item = (Owner, bool)> {
         let behind = self
             .by_conn
             .range((Bound::Excluded(conn), Bound::Unbounded));
@@ -319,14 +319,14 @@ impl LockTable {
 
     /// What `conn` holds, in other cores too; `None` if it is not open.
     #[must_use]
-    pub fn held_by(&self, conn: ConnId) -> Option<Held> {
+    pub fn held_by(&self, conn: Owner) -> Option<Held> {
         let elsewhere = self.by_conn.get(&conn)?.elsewhere;
         Some(elsewhere.with(self.held_here(conn)))
     }
 
     /// What `conn` holds in this core, but for wins; nothing if it is not open.
     #[must_use]
-    pub fn held_here(&self, conn: ConnId) -> Held {
+    pub fn held_here(&self, conn: Owner) -> Held {
         self.by_conn
             .get(&conn)
             .map_or_else(Held::default, |holder| Held {
@@ -370,7 +370,7 @@ impl LockTable {
 
     /// The lock, or the share, of `key` that `conn` has and that is in force.
     #[must_use]
-    pub fn held_as(&self, key: Key<'_>, conn: ConnId) -> Option<Holding> {
+    pub fn held_as(&self, key: Key<'_>, conn: Owner) -> Option<Holding> {
         let entry = self.by_key.get(key.as_bytes())?;
         let holding = match &entry.hold {
             Hold::Alone(tenure) if tenure.owner == conn => self.holding(entry),
@@ -380,12 +380,12 @@ impl LockTable {
         Some(holding).filter(|holding| !holding.is_over)
     }
 
-    pub(super) fn open(&mut self, conn: ConnId) {
+    pub(super) fn open(&mut self, conn: Owner) {
         self.by_conn.entry(conn).or_default();
     }
 
     /// Notes what an open connection holds in other cores.
-    pub(super) fn note_elsewhere(&mut self, conn: ConnId, elsewhere: Held) {
+    pub(super) fn note_elsewhere(&mut self, conn: Owner, elsewhere: Held) {
         if let Some(holder) = self.by_conn.get_mut(&conn) {
             holder.elsewhere = elsewhere;
         }
@@ -429,7 +429,7 @@ impl LockTable {
     }
 
     /// Enters a key among those that an open connection holds alone.
-    fn enter(&mut self, conn: ConnId, key: &OwnedKey) -> &mut Holder {
+    fn enter(&mut self, conn: Owner, key: &OwnedKey) -> &mut Holder {
         let holder = self
             .by_conn
             .get_mut(&conn)
@@ -554,7 +554,7 @@ impl LockTable {
     }
 
     /// `owner`, which has `key`, has waited for it, and does not know yet that it holds it; or it does now.
-    pub(super) fn set_untold(&mut self, key: Key<'_>, owner: ConnId, is_untold: bool) {
+    pub(super) fn set_untold(&mut self, key: Key<'_>, owner: Owner, is_untold: bool) {
         let Some(entry) = self.by_key.get_mut(key.as_bytes()) else {
             return;
         };
@@ -623,7 +623,7 @@ impl LockTable {
     }
 
     /// Every lock of `conn` is over (L9), in one step. Returns how many there were.
-    pub(super) fn end_term(&mut self, conn: ConnId) -> usize {
+    pub(super) fn end_term(&mut self, conn: Owner) -> usize {
         let Some(holder) = self.by_conn.get_mut(&conn) else {
             return 0;
         };
@@ -657,7 +657,7 @@ impl LockTable {
     }
 
     /// `conn` is not open any more, and nothing of it is in force. Returns how many locks it had.
-    pub(super) fn close(&mut self, conn: ConnId) -> usize {
+    pub(super) fn close(&mut self, conn: Owner) -> usize {
         let ended = self.end_term(conn);
         self.by_conn.remove(&conn);
         if ended > 0 {

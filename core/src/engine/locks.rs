@@ -25,15 +25,15 @@ use alloc::vec::Vec;
 use super::Core;
 use super::lock_table::{Grant, Held, Holding, LockTable, Taken, as_key};
 use crate::command::{Acquire, Lease, Mode, Release};
-use crate::conn_id::ConnId;
 use crate::fence::Fence;
 use crate::item::ItemHeader;
 use crate::key::Key;
+use crate::owner::Owner;
 use crate::reply::{Granted, LockSeen, Refusal, Reply};
 use crate::store::{Full, Store};
 
 impl<S: Store> Core<S> {
-    pub(super) fn lock(&mut self, conn: ConnId, key: Key<'_>) -> Reply<'static> {
+    pub(super) fn lock(&mut self, conn: Owner, key: Key<'_>) -> Reply<'static> {
         self.stats.counters.cmd_lock += 1;
         let Ok((slot, header)) = self.find_live(key) else {
             return self.lock_of_nothing(conn, key, Reply::NotFound);
@@ -60,7 +60,7 @@ impl<S: Store> Core<S> {
     /// holds its key.
     pub(super) fn lock_of_nothing(
         &mut self,
-        conn: ConnId,
+        conn: Owner,
         key: Key<'_>,
         missing: Reply<'static>,
     ) -> Reply<'static> {
@@ -76,7 +76,7 @@ impl<S: Store> Core<S> {
     }
 
     /// `ml`.
-    pub(super) fn acquire<'a>(&'a mut self, conn: ConnId, acquire: Acquire<'a>) -> Reply<'a> {
+    pub(super) fn acquire<'a>(&'a mut self, conn: Owner, acquire: Acquire<'a>) -> Reply<'a> {
         let key = acquire.key;
         let found = self.find_live(key).ok();
         let is_held = match found {
@@ -138,7 +138,7 @@ impl<S: Store> Core<S> {
     /// the key if it was not.
     fn renew(
         &mut self,
-        conn: ConnId,
+        conn: Owner,
         acquire: &Acquire<'_>,
         found: Option<(S::Slot, ItemHeader)>,
         fence: Fence,
@@ -210,7 +210,7 @@ impl<S: Store> Core<S> {
     }
 
     /// `mu`.
-    pub(super) fn give_back(&mut self, conn: ConnId, release: &Release<'_>) -> Reply<'static> {
+    pub(super) fn give_back(&mut self, conn: Owner, release: &Release<'_>) -> Reply<'static> {
         let Release { key, fence } = *release;
         let found = self.find_live(key).ok();
         let may_be_held = found.map_or(self.locks.has_bare(), |(_, header)| header.locked);
@@ -259,7 +259,7 @@ impl<S: Store> Core<S> {
     /// [`Refusal::TooManyLocks`] and [`Refusal::ConnectionClosed`] as they say.
     pub(super) fn may_lock(
         &mut self,
-        conn: ConnId,
+        conn: Owner,
         key: Key<'_>,
         slot: Option<S::Slot>,
         is_held: bool,
@@ -326,7 +326,7 @@ impl<S: Store> Core<S> {
     /// the item.
     pub(super) fn grant(
         &mut self,
-        owner: ConnId,
+        owner: Owner,
         key: Key<'_>,
         slot: Option<S::Slot>,
         taken: Taken,
@@ -361,7 +361,7 @@ impl<S: Store> Core<S> {
         fence
     }
 
-    pub(super) fn unlock(&mut self, conn: ConnId, key: Key<'_>) -> Reply<'static> {
+    pub(super) fn unlock(&mut self, conn: Owner, key: Key<'_>) -> Reply<'static> {
         let Ok((slot, header)) = self.find_live(key) else {
             return match self.bare(key).and_then(|_| self.locks.held_as(key, conn)) {
                 Some(held) => {
@@ -383,14 +383,14 @@ impl<S: Store> Core<S> {
         Reply::Unlocked
     }
 
-    pub(super) fn unlock_all(&mut self, conn: ConnId) -> Reply<'static> {
+    pub(super) fn unlock_all(&mut self, conn: Owner) -> Reply<'static> {
         self.stats.counters.lock_released += self.locks.end_term(conn) as u64;
         self.settle_what_is_waited_for();
         Reply::Unlocked
     }
 
     /// Everything `conn` held is free, and nothing can be given to it any more (L4).
-    pub(super) fn close(&mut self, conn: ConnId) {
+    pub(super) fn close(&mut self, conn: Owner) {
         self.leave(conn);
         self.win_waits.leave(conn);
         self.stats.counters.lock_died += self.locks.close(conn) as u64;

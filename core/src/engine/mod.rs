@@ -61,12 +61,12 @@ use alloc::vec::Vec;
 
 use self::detail::Detail;
 use crate::command::{Command, GlobalCommand, ItemCommand, Keys, NewCas};
-use crate::conn_id::ConnId;
 use crate::execute::Execute;
 use crate::fence::Fence;
 use crate::item::{Cas, ItemHeader};
 use crate::key::Key;
 use crate::limits::{Limits, MemoryRefused};
+use crate::owner::Owner;
 use crate::reply::{KeysPage, Listed, Reply};
 use crate::stats::{Gauges, Report, Stats, StatsTopic, Unstored};
 use crate::store::{LogStore, MapStore, Store, Visited};
@@ -80,12 +80,12 @@ use crate::work::Meter;
 pub enum Event {
     /// A connection is there; from now on it may take locks. One that never does need not be
     /// announced.
-    Opened(ConnId),
+    Opened(Owner),
     /// What an open connection holds in other cores, for a transport that spreads items over
     /// several: its share of locks is counted over all of them.
-    HoldsElsewhere(ConnId, Held),
+    HoldsElsewhere(Owner, Held),
     /// A connection has ended, however it did. Its locks go, and its id is dead from now on.
-    Closed(ConnId),
+    Closed(Owner),
     /// Time has passed: look for expired items, a bounded number a tick.
     Tick,
     /// A moment has come ([`Core::next_deadline`]): waits, leases and a `flush_all` that it ends are over. A bounded
@@ -248,7 +248,7 @@ impl<S: Store> Core<S> {
     pub fn execute<'a>(
         &'a mut self,
         now: Instant,
-        conn: ConnId,
+        conn: Owner,
         command: &Command<'a>,
     ) -> Reply<'a> {
         match command {
@@ -263,7 +263,7 @@ impl<S: Store> Core<S> {
     fn execute_item<'a>(
         &'a mut self,
         now: Instant,
-        conn: ConnId,
+        conn: Owner,
         command: &ItemCommand<'a>,
     ) -> Reply<'a> {
         self.take_in(now, conn, Some(command));
@@ -287,7 +287,7 @@ impl<S: Store> Core<S> {
 
     /// What comes before every command, about this item or none.
     #[inline]
-    fn take_in(&mut self, now: Instant, conn: ConnId, command: Option<&ItemCommand<'_>>) {
+    fn take_in(&mut self, now: Instant, conn: Owner, command: Option<&ItemCommand<'_>>) {
         if self.advance(now) || self.locks.has_ended() {
             self.catch_up(command.map(ItemCommand::key));
         }
@@ -541,7 +541,7 @@ impl<S: Store> Core<S> {
             || self.win_waits.is_due(self.clock.now)
     }
 
-    fn execute_global<'a>(&'a mut self, conn: ConnId, command: GlobalCommand<'a>) -> Reply<'a> {
+    fn execute_global<'a>(&'a mut self, conn: Owner, command: GlobalCommand<'a>) -> Reply<'a> {
         match command {
             GlobalCommand::UnlockAll => self.unlock_all(conn),
             GlobalCommand::FlushAll { at } => self.flush_all(at),
@@ -709,12 +709,12 @@ type Found<S> = Result<(<S as Store>::Slot, ItemHeader), <S as Store>::Vacancy>;
 pub struct CoreAt<'a, S> {
     core: &'a mut Core<S>,
     now: Instant,
-    conn: ConnId,
+    conn: Owner,
 }
 
 impl<'a, S: Store> CoreAt<'a, S> {
     /// The core as `conn` sees it at `now`.
-    pub const fn new(core: &'a mut Core<S>, now: Instant, conn: ConnId) -> Self {
+    pub const fn new(core: &'a mut Core<S>, now: Instant, conn: Owner) -> Self {
         Self { core, now, conn }
     }
 }

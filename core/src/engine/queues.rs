@@ -21,8 +21,8 @@ use core::fmt::Debug;
 use core::ops::Bound;
 
 use super::lock_table::as_key;
-use crate::conn_id::ConnId;
 use crate::key::Key;
+use crate::owner::Owner;
 use crate::time::Instant;
 use crate::wait::{Notice, Outcome};
 
@@ -57,9 +57,9 @@ pub struct Queues<W: Waits> {
     /// Never a queue of nobody.
     by_key: BTreeMap<OwnedKey, Queue<W>>,
     /// Q1 holds by type for one half: a map has one value a connection.
-    by_conn: BTreeMap<ConnId, Place<W>>,
+    by_conn: BTreeMap<Owner, Place<W>>,
     /// By the moments at which the waits end by themselves (Q3).
-    deadlines: BTreeSet<(Instant, ConnId)>,
+    deadlines: BTreeSet<(Instant, Owner)>,
     /// The first of these moments and of the table's, so that who meets no wait looks at one number.
     next: Option<Instant>,
     /// What the next to come draws.
@@ -76,7 +76,7 @@ pub struct Queues<W: Waits> {
 #[derive(Clone, Debug)]
 struct LetGo {
     /// By their numbers. Some may have ended since: they are in `by_conn` no more.
-    conns: BTreeMap<u64, ConnId>,
+    conns: BTreeMap<u64, Owner>,
     at: Instant,
     has_item: bool,
 }
@@ -85,7 +85,7 @@ struct LetGo {
 #[derive(Clone, Debug)]
 pub(super) struct Queue<W: Waits> {
     /// By the numbers they have drawn (Q2).
-    conns: BTreeMap<u64, ConnId>,
+    conns: BTreeMap<u64, Owner>,
     pub(super) beside: W::Queue,
 }
 
@@ -131,7 +131,7 @@ impl<W: Waits> Queues<W> {
     }
 
     /// Those who wait for `key`, the first to come first.
-    pub fn queue(&self, key: Key<'_>) -> impl Iterator<Item = (ConnId, W)> {
+    pub fn queue(&self, key: Key<'_>) -> impl Iterator<Item = (Owner, W)> {
         let conns = self.queue_of(key).into_iter();
         let conns = conns.flat_map(|queue| queue.conns.values());
         conns.map(|conn| (*conn, self.by_conn[conn].waiter))
@@ -144,7 +144,7 @@ impl<W: Waits> Queues<W> {
 
     /// Whether `conn` waits, or was let go and not told yet.
     #[must_use]
-    pub fn is_waiting(&self, conn: ConnId) -> bool {
+    pub fn is_waiting(&self, conn: Owner) -> bool {
         self.by_conn.contains_key(&conn)
     }
 
@@ -177,20 +177,20 @@ impl<W: Waits> Queues<W> {
     }
 
     /// The first of those who wait for `key`.
-    pub(super) fn first(&self, key: Key<'_>) -> Option<(ConnId, W)> {
+    pub(super) fn first(&self, key: Key<'_>) -> Option<(Owner, W)> {
         let (_, conn) = self.queue_of(key)?.conns.first_key_value()?;
         Some((*conn, self.by_conn[conn].waiter))
     }
 
     /// Those who wait for `key`, with their numbers, the first to come first.
-    pub(super) fn in_turn(&self, key: Key<'_>) -> impl Iterator<Item = (u64, ConnId, W)> {
+    pub(super) fn in_turn(&self, key: Key<'_>) -> impl Iterator<Item = (u64, Owner, W)> {
         let conns = self.queue_of(key).into_iter();
         let conns = conns.flat_map(|queue| &queue.conns);
         conns.map(|(number, conn)| (*number, *conn, self.by_conn[conn].waiter))
     }
 
     /// Where `conn` waits.
-    pub(super) fn place(&self, conn: ConnId) -> Option<&Place<W>> {
+    pub(super) fn place(&self, conn: Owner) -> Option<&Place<W>> {
         self.by_conn
             .get(&conn)
             .filter(|place| self.is_queued(place))
@@ -235,7 +235,7 @@ impl<W: Waits> Queues<W> {
     }
 
     /// One that waits and whose time is over by `now`.
-    pub(super) fn overdue(&mut self, now: Instant) -> Option<ConnId> {
+    pub(super) fn overdue(&mut self, now: Instant) -> Option<Owner> {
         while let Some((at, conn)) = self.deadlines.first().copied()
             && at <= now
         {
@@ -293,7 +293,10 @@ impl<W: Waits> Queues<W> {
             if let Some(place) = self.by_conn.get(&conn) {
                 let outcome = place.waiter.outcome(at, has_item);
                 self.take_out(conn);
-                return Some(Notice { conn, outcome });
+                return Some(Notice {
+                    owner: conn,
+                    outcome,
+                });
             }
         }
         self.let_go.pop_front();
@@ -305,7 +308,7 @@ impl<W: Waits> Queues<W> {
 
     /// `conn`, which waits for nothing, waits for `key` behind all others. Returns its queue, and the number that it has
     /// drawn.
-    pub(super) fn put(&mut self, key: Key<'_>, conn: ConnId, waiter: W) -> (&mut Queue<W>, u64) {
+    pub(super) fn put(&mut self, key: Key<'_>, conn: Owner, waiter: W) -> (&mut Queue<W>, u64) {
         let owned = self.owned(key);
         let owned = owned.unwrap_or_else(|| Arc::from(key.as_bytes()));
         let number = self.next_number;
@@ -327,7 +330,7 @@ impl<W: Waits> Queues<W> {
 
     /// `conn` waits no more. Says where it did, and what its queue knew if nobody is left in it; `None` if it waited for
     /// nothing.
-    pub(super) fn take_out(&mut self, conn: ConnId) -> Option<(Place<W>, Option<W::Queue>)> {
+    pub(super) fn take_out(&mut self, conn: Owner) -> Option<(Place<W>, Option<W::Queue>)> {
         let place = self.by_conn.remove(&conn)?;
         let queue = self.by_key.get_mut(&place.key);
         let is_last = queue.and_then(|queue| {
@@ -365,7 +368,7 @@ impl<W: Waits> Queues<W> {
 #[cfg(feature = "verify")]
 impl<W: Waits> Queues<W> {
     /// Every queue: its key, and who stands in it.
-    pub(super) fn laid_open(&self) -> impl Iterator<Item = (Key<'_>, Vec<(ConnId, W)>)> {
+    pub(super) fn laid_open(&self) -> impl Iterator<Item = (Key<'_>, Vec<(Owner, W)>)> {
         // V1: every field is shown here, follows from the waits, or is a sum (Q4). Of the numbers only the
         // order matters. Of what tables know, `notices` are shown by themselves, ends follow from the items, and
         // a round finds nothing that a look at the key does not.
@@ -396,7 +399,10 @@ impl<W: Waits> Queues<W> {
                 .map(|conn| (*conn, self.by_conn.get(conn)));
             let notices = places.filter_map(|(conn, place)| {
                 let outcome = place?.waiter.outcome(batch.at, batch.has_item);
-                Some(Notice { conn, outcome })
+                Some(Notice {
+                    owner: conn,
+                    outcome,
+                })
             });
             notices.collect()
         })

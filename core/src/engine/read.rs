@@ -9,9 +9,9 @@ use super::Core;
 use super::lock_table::{LockTable, Taken};
 use super::recache::{self, Origin, Outcome};
 use crate::command::{Get, Mode, TtlStep};
-use crate::conn_id::ConnId;
 use crate::item::{ItemHeader, WinMark};
 use crate::key::Key;
+use crate::owner::Owner;
 use crate::reply::{Hit, Refusal, Reply, TtlTrace, Win};
 use crate::store::{Shown, Store};
 use crate::time::Tick;
@@ -54,7 +54,7 @@ pub(super) struct Made<Slot> {
 }
 
 impl<S: Store> Core<S> {
-    pub(super) fn get<'a>(&'a mut self, conn: ConnId, get: &Get<'a>) -> Reply<'a> {
+    pub(super) fn get<'a>(&'a mut self, conn: Owner, get: &Get<'a>) -> Reply<'a> {
         let found = self.find_live(get.key);
         if get.wait_ms > 0 {
             if let Ok((slot, header)) = found
@@ -151,7 +151,7 @@ impl<S: Store> Core<S> {
     ///
     /// Not where another connection holds the key: it is the holder's to fill, so this get is told
     /// that there is nothing; nor where it is shared (L15).
-    fn vivify<'a>(&'a mut self, conn: ConnId, get: &Get<'a>, vacancy: S::Vacancy) -> Reply<'a> {
+    fn vivify<'a>(&'a mut self, conn: Owner, get: &Get<'a>, vacancy: S::Vacancy) -> Reply<'a> {
         let held = self.bare(get.key);
         if held.is_some_and(|held| held.owner != conn || held.mode.is_shared()) {
             self.count_get(get, false);

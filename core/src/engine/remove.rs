@@ -8,17 +8,17 @@ use super::fenced::{Forbidden, Right};
 use super::guard::Guarded;
 use super::lock_table::Taken;
 use crate::command::{Delete, LockAfter, NewCas, Removal};
-use crate::conn_id::ConnId;
 use crate::fence::Fence;
 use crate::item::{ItemHeader, WinMark};
 use crate::key::Key;
+use crate::owner::Owner;
 use crate::reply::Reply;
 use crate::store::{Full, Store};
 use crate::time::Exptime;
 use crate::value::Value;
 
 impl<S: Store> Core<S> {
-    pub(super) fn delete(&mut self, conn: ConnId, delete: &Delete<'_>) -> Reply<'static> {
+    pub(super) fn delete(&mut self, conn: Owner, delete: &Delete<'_>) -> Reply<'static> {
         let right = Right {
             conn,
             fence: delete.fence,

@@ -12,9 +12,9 @@
 use super::Core;
 use super::lock_table::{Held, LockTable};
 use crate::command::{Acquire, Mode};
-use crate::conn_id::ConnId;
 use crate::fence::Fence;
 use crate::key::Key;
+use crate::owner::Owner;
 use crate::reply::Refusal;
 use crate::store::Store;
 use crate::time::Instant;
@@ -23,7 +23,7 @@ use crate::wait::Sought;
 impl<S: Store> Core<S> {
     /// Whether a request for a lock that somebody holds is one for a share of it that can be had at once. `conn` is the one
     /// who asks.
-    pub(super) fn may_join(&self, conn: ConnId, acquire: &Acquire<'_>) -> bool {
+    pub(super) fn may_join(&self, conn: Owner, acquire: &Acquire<'_>) -> bool {
         let Acquire { key, mode, .. } = *acquire;
         mode.is_shared()
             && self.locks.held_as(key, conn).is_none()
@@ -33,7 +33,7 @@ impl<S: Store> Core<S> {
 
     /// Whether a request of `conn` would wait, or be refused, because of who holds the lock or waits for it already: for
     /// a transport over several cores, which must know before.
-    pub fn would_contend(&mut self, now: Instant, conn: ConnId, acquire: &Acquire<'_>) -> bool {
+    pub fn would_contend(&mut self, now: Instant, conn: Owner, acquire: &Acquire<'_>) -> bool {
         let key = acquire.key;
         if self.advance(now) || self.locks.has_ended() {
             self.catch_up(Some(key));
@@ -65,7 +65,7 @@ impl<S: Store> Core<S> {
     /// [`Refusal::TooManyLocks`] and [`Refusal::ConnectionClosed`] as they say.
     pub(super) fn may_acquire(
         &self,
-        conn: ConnId,
+        conn: Owner,
         acquire: &Acquire<'_>,
         slot: Option<S::Slot>,
     ) -> Result<(), Refusal> {
@@ -106,7 +106,7 @@ impl<S: Store> Core<S> {
     /// Ends what `conn` holds of `key`, whose item, if there is one, is in `slot`: it gives it back.
     pub(super) fn end_hold(
         &mut self,
-        conn: ConnId,
+        conn: Owner,
         key: Key<'_>,
         slot: Option<S::Slot>,
         mode: Mode,

@@ -28,8 +28,8 @@ use crate::command::{Guard, OnMissing, TtlStep, TtlSteps};
 use crate::reply::{Hit, Refusal, Win};
 use crate::time::Exptime;
 
-const A: ConnId = ConnId::from_number(1);
-const B: ConnId = ConnId::from_number(2);
+const A: Owner = Owner::from_number(1);
+const B: Owner = Owner::from_number(2);
 
 /// A core, the time by hand, and two connections.
 struct Bench<S = LogStore> {
@@ -63,13 +63,13 @@ impl<S: Store> Bench<S> {
     }
 
     /// Executes, and looks for broken invariants before handing out the reply.
-    fn ask<'a>(&'a mut self, conn: ConnId, command: impl Into<Command<'a>>) -> Reply<'a> {
+    fn ask<'a>(&'a mut self, conn: Owner, command: impl Into<Command<'a>>) -> Reply<'a> {
         self.core.check();
         let now = Instant::from_millis(self.now_ms);
         self.core.execute(now, conn, &command.into())
     }
 
-    fn close(&mut self, conn: ConnId) {
+    fn close(&mut self, conn: Owner) {
         self.event(Event::Closed(conn));
     }
 
@@ -79,7 +79,7 @@ impl<S: Store> Bench<S> {
         self.core.check();
     }
 
-    fn set(&mut self, conn: ConnId, name: &str, value: &str) -> Reply<'static> {
+    fn set(&mut self, conn: Owner, name: &str, value: &str) -> Reply<'static> {
         match self.ask(conn, Set::new(key(name), value.as_bytes())) {
             Reply::Stored(stored) => Reply::Stored(stored),
             Reply::Refused(refusal) => Reply::Refused(refusal),
@@ -96,7 +96,7 @@ impl<S: Store> Bench<S> {
         }
     }
 
-    fn hit<'a>(&'a mut self, conn: ConnId, get: Get<'a>) -> Hit<'a> {
+    fn hit<'a>(&'a mut self, conn: Owner, get: Get<'a>) -> Hit<'a> {
         match self.ask(conn, get) {
             Reply::Hit(hit) => hit,
             other => panic!("expected a hit, not {other:?}"),

@@ -14,10 +14,10 @@ use super::bound_wins::BoundWin;
 use super::lock_table::{Held, Holding};
 use super::wait_table::{Due, Waiter};
 use super::win_waits::WinWaiter;
-use crate::conn_id::ConnId;
 use crate::item::Cas;
 use crate::key::Key;
 use crate::limits::Limits;
+use crate::owner::Owner;
 use crate::stats::Counters;
 use crate::store::{MapStore, MapView, Store};
 use crate::time::{Clock, Instant};
@@ -34,7 +34,7 @@ pub struct View<'a> {
     pub locks: Vec<(Key<'a>, Holding)>,
     /// Every open connection, with the keys it holds as far as it knows, and what it is known to
     /// hold in other cores.
-    pub connections: Vec<(ConnId, Vec<Key<'a>>, Held)>,
+    pub connections: Vec<(Owner, Vec<Key<'a>>, Held)>,
     /// The keys of locks of one holder that have ended many at once and were waited for then, in the order in which they are
     /// handed over.
     pub handovers: Vec<Key<'a>>,
@@ -44,13 +44,13 @@ pub struct View<'a> {
     /// are let go of.
     pub ended: Vec<Key<'a>>,
     /// Those who wait, by key, the first to come first.
-    pub waits: Vec<(Key<'a>, Vec<(ConnId, Waiter)>)>,
+    pub waits: Vec<(Key<'a>, Vec<(Owner, Waiter)>)>,
     /// The wins that end with their winners, by key, those included that have ended and are to be reopened.
     pub bound_wins: Vec<(Key<'a>, BoundWin)>,
     /// The keys of wins that have ended, in the order in which they are reopened.
     pub wins_ended: Vec<Key<'a>>,
     /// The gets that wait, by key, the first to come first.
-    pub win_waits: Vec<(Key<'a>, Vec<(ConnId, WinWaiter)>)>,
+    pub win_waits: Vec<(Key<'a>, Vec<(Owner, WinWaiter)>)>,
     /// What is still to be told to those who waited, the oldest first.
     pub notices: Vec<Notice>,
     /// The bounds.

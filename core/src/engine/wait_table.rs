@@ -10,8 +10,8 @@ use alloc::vec::Vec;
 use super::lock_table::{LockTable, as_key};
 use super::queues::{OwnedKey, Place, Queues, Waits};
 use crate::command::{Lease, Mode};
-use crate::conn_id::ConnId;
 use crate::key::Key;
+use crate::owner::Owner;
 use crate::time::Instant;
 use crate::wait::{Notice, Outcome, Sought};
 
@@ -106,12 +106,12 @@ impl Among {
 impl WaitTable {
     /// The key that `conn` waits for.
     #[must_use]
-    pub fn waits_for(&self, conn: ConnId) -> Option<Key<'_>> {
+    pub fn waits_for(&self, conn: Owner) -> Option<Key<'_>> {
         self.place(conn).map(|place| as_key(&place.key))
     }
 
     /// What `conn` waits for, unless its time is over by `now`.
-    pub(super) fn sought_by(&self, conn: ConnId, now: Instant) -> Option<Sought<'_>> {
+    pub(super) fn sought_by(&self, conn: Owner, now: Instant) -> Option<Sought<'_>> {
         let place = self.place(conn)?;
         if place.waiter.until <= now {
             return None;
@@ -157,13 +157,13 @@ impl WaitTable {
     }
 
     /// `conn`, which waits for nothing, waits for `key` behind all others.
-    pub(super) fn join(&mut self, key: Key<'_>, conn: ConnId, waiter: Waiter) {
+    pub(super) fn join(&mut self, key: Key<'_>, conn: Owner, waiter: Waiter) {
         let (queue, number) = self.put(key, conn, waiter);
         queue.beside.0.insert((waiter.among, number));
     }
 
     /// `conn` waits no more. Says for which key it did, and with what; `None` if for nothing.
-    pub(super) fn leave(&mut self, conn: ConnId) -> Option<(OwnedKey, Waiter)> {
+    pub(super) fn leave(&mut self, conn: Owner) -> Option<(OwnedKey, Waiter)> {
         let (place, _) = self.take_out(conn)?;
         let Place {
             key,
@@ -199,8 +199,11 @@ impl WaitTable {
     }
 
     /// Notes how the wait of `conn`, which has left, has ended.
-    pub(super) fn notify(&mut self, conn: ConnId, outcome: Outcome) {
-        self.table.due.push_back(Due::One(Notice { conn, outcome }));
+    pub(super) fn notify(&mut self, conn: Owner, outcome: Outcome) {
+        self.table.due.push_back(Due::One(Notice {
+            owner: conn,
+            outcome,
+        }));
         self.table.single += 1;
     }
 
@@ -243,8 +246,8 @@ impl WaitTable {
 mod tests {
     use super::*;
 
-    fn conn(number: u64) -> ConnId {
-        ConnId::from_number(number)
+    fn conn(number: u64) -> Owner {
+        Owner::from_number(number)
     }
 
     fn key(bytes: &'static [u8]) -> Key<'static> {
@@ -261,7 +264,7 @@ mod tests {
         }
     }
 
-    fn leave_first(table: &mut WaitTable) -> Option<(ConnId, Waiter)> {
+    fn leave_first(table: &mut WaitTable) -> Option<(Owner, Waiter)> {
         let first = table.first(key(b"a"))?;
         table.leave(first.0)?;
         Some(first)

@@ -16,9 +16,9 @@ use super::lock_table::Taken;
 use super::queues::Waits;
 use super::wait_table::{Due, WaitTable, Waiter};
 use crate::command::{Acquire, Lease, Wait};
-use crate::conn_id::ConnId;
 use crate::item::ItemHeader;
 use crate::key::Key;
+use crate::owner::Owner;
 use crate::reply::{LockSeen, Refusal, Reply};
 use crate::store::{Full, Store};
 use crate::time::Instant;
@@ -84,7 +84,7 @@ impl<S: Store> Core<S> {
     /// What becomes of a request for a lock that somebody holds.
     pub(super) fn contended(
         &mut self,
-        conn: ConnId,
+        conn: Owner,
         acquire: &Acquire<'_>,
         slot: Option<S::Slot>,
     ) -> Reply<'static> {
@@ -127,7 +127,7 @@ impl<S: Store> Core<S> {
     }
 
     /// Whether it would wait for itself, as far as this core knows; and how many grants it looked at.
-    fn chain(&self, conn: ConnId, acquire: &Acquire<'_>) -> (Chain, usize) {
+    fn chain(&self, conn: Owner, acquire: &Acquire<'_>) -> (Chain, usize) {
         would_deadlock(
             conn,
             self.sought(acquire),
@@ -139,7 +139,7 @@ impl<S: Store> Core<S> {
 
     /// What `conn` waits for, unless its time is over.
     #[must_use]
-    pub fn sought_by(&self, conn: ConnId) -> Option<Sought<'_>> {
+    pub fn sought_by(&self, conn: Owner) -> Option<Sought<'_>> {
         self.waits.sought_by(conn, self.clock.now)
     }
 
@@ -165,7 +165,7 @@ impl<S: Store> Core<S> {
     /// [`Refusal::TooManyLocks`] and [`Refusal::ConnectionClosed`] as they say.
     fn may_wait(
         &mut self,
-        conn: ConnId,
+        conn: Owner,
         key: Key<'_>,
         slot: Option<S::Slot>,
     ) -> Result<(), Refusal> {
@@ -204,7 +204,7 @@ impl<S: Store> Core<S> {
 
     /// Those who wait for `key` and cannot have it, though there is room for them, wait no more: up to the first who can,
     /// who is returned, or for whom there is no room.
-    fn let_go_of_first(&mut self, key: Key<'_>, slot: Option<S::Slot>) -> Option<(ConnId, Waiter)> {
+    fn let_go_of_first(&mut self, key: Key<'_>, slot: Option<S::Slot>) -> Option<(Owner, Waiter)> {
         let mut ended = [0; 3];
         let mut given = None;
         for (_, conn, waiter) in self.waits.in_turn(key) {
@@ -236,7 +236,7 @@ impl<S: Store> Core<S> {
     }
 
     /// Whether one who waits for a lock that is free, or has room for it, can have it.
-    fn may_have(&self, conn: ConnId, waiter: &Waiter, key: Key<'_>, slot: Option<S::Slot>) -> bool {
+    fn may_have(&self, conn: Owner, waiter: &Waiter, key: Key<'_>, slot: Option<S::Slot>) -> bool {
         if waiter.until <= self.clock.now || waiter.needs_item && slot.is_none() {
             return false;
         }
@@ -248,7 +248,7 @@ impl<S: Store> Core<S> {
     /// There is room in the table: what the wait has taken ([`WaitTable::bytes_for`]).
     fn grant_to_waiter(
         &mut self,
-        conn: ConnId,
+        conn: Owner,
         waiter: &Waiter,
         key: Key<'_>,
         slot: Option<S::Slot>,
@@ -280,7 +280,7 @@ impl<S: Store> Core<S> {
     }
 
     /// `conn` waits no more, if it did.
-    pub(super) fn leave(&mut self, conn: ConnId) {
+    pub(super) fn leave(&mut self, conn: Owner) {
         let Some((key, _)) = self.waits.leave(conn) else {
             return;
         };

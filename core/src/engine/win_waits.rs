@@ -12,8 +12,8 @@ use super::bound_wins::BoundWins;
 use super::lock_table::as_key;
 use super::queues::{OwnedKey, Queues, Waits};
 use crate::command::{Get, NewCas, TtlSteps};
-use crate::conn_id::ConnId;
 use crate::key::{Key, KeyForm};
+use crate::owner::Owner;
 use crate::time::Instant;
 use crate::wait::Outcome;
 
@@ -161,12 +161,12 @@ impl WinWaits {
     }
 
     /// `conn`, which waits for nothing, waits for `key` behind all others.
-    pub(super) fn join(&mut self, key: Key<'_>, conn: ConnId, waiter: WinWaiter) {
+    pub(super) fn join(&mut self, key: Key<'_>, conn: Owner, waiter: WinWaiter) {
         self.put(key, conn, waiter);
     }
 
     /// `conn` waits no more, if it did.
-    pub(super) fn leave(&mut self, conn: ConnId) -> Option<WinWaiter> {
+    pub(super) fn leave(&mut self, conn: Owner) -> Option<WinWaiter> {
         let (place, end) = self.take_out(conn)?;
         self.note_left(place.key, end.flatten());
         Some(place.waiter)
@@ -245,8 +245,8 @@ mod tests {
 
     use super::*;
 
-    const fn conn(number: u64) -> ConnId {
-        ConnId::from_number(number)
+    const fn conn(number: u64) -> Owner {
+        Owner::from_number(number)
     }
 
     fn key(bytes: &'static [u8]) -> Key<'static> {
@@ -305,7 +305,7 @@ mod tests {
         table.check();
         let told = |table: &mut WinWaits| {
             let told = core::iter::from_fn(|| table.tell_next());
-            told.map(|told| (told.conn, told.outcome))
+            told.map(|told| (told.owner, told.outcome))
                 .collect::<Vec<_>>()
         };
         let first = [(conn(1), Outcome::Granted), (conn(2), Outcome::TimedOut)];

@@ -27,9 +27,9 @@ use super::recache::{self, Origin};
 use super::wait_table::Due;
 use super::win_waits::{WinWaiter, WinWaits};
 use crate::command::Get;
-use crate::conn_id::ConnId;
 use crate::item::{ItemHeader, WinMark};
 use crate::key::Key;
+use crate::owner::Owner;
 use crate::reply::{Refusal, Reply, Win};
 use crate::store::{Full, Store};
 use crate::time::{Deadline, Instant};
@@ -149,7 +149,7 @@ impl<S: Store> Core<S> {
         &mut self,
         key: Key<'_>,
         item: Option<Item<S>>,
-    ) -> Option<(ConnId, WinWaiter)> {
+    ) -> Option<(Owner, WinWaiter)> {
         let now = self.clock.now;
         let holder = if item.is_none() { self.bare(key) } else { None };
         let (mut too_late, mut missed, mut count) = (0, 0, 0);
@@ -203,7 +203,7 @@ impl<S: Store> Core<S> {
     fn offer(
         &mut self,
         key: Key<'_>,
-        conn: ConnId,
+        conn: Owner,
         waiter: &WinWaiter,
         slot: S::Slot,
         header: ItemHeader,
@@ -218,7 +218,7 @@ impl<S: Store> Core<S> {
     }
 
     /// There is no item, and this get has waited for one, and vivifies: the item is made, and the win is its.
-    fn make_for(&mut self, key: Key<'_>, conn: ConnId, waiter: WinWaiter) -> Option<Item<S>> {
+    fn make_for(&mut self, key: Key<'_>, conn: Owner, waiter: WinWaiter) -> Option<Item<S>> {
         let get = waiter.get(key);
         let vacancy = self.store.find(key).err();
         let vacancy = vacancy.expect("it was looked up");
@@ -237,7 +237,7 @@ impl<S: Store> Core<S> {
     }
 
     /// There is room for it in the table: what the wait has taken ([`WinWaits::bytes_for`]).
-    fn give(&mut self, key: Key<'_>, conn: ConnId, waiter: &WinWaiter, is_made: bool) {
+    fn give(&mut self, key: Key<'_>, conn: Owner, waiter: &WinWaiter, is_made: bool) {
         let win = BoundWin {
             winner: conn,
             is_made,
@@ -249,7 +249,7 @@ impl<S: Store> Core<S> {
 
     /// What a get is told of a win that it has waited for: that it is its, if it has not ended since.
     #[cold]
-    pub(super) fn tell_given(&mut self, conn: ConnId, key: Key<'_>, win: Win) -> Win {
+    pub(super) fn tell_given(&mut self, conn: Owner, key: Key<'_>, win: Win) -> Win {
         let given = self.bound_wins.get(key);
         let given = given.filter(|given| given.winner == conn && given.is_untold);
         let Some(given) = given.filter(|_| win == Win::Sent) else {
@@ -267,7 +267,7 @@ impl<S: Store> Core<S> {
     #[cold]
     pub(super) fn wait_for_value(
         &mut self,
-        conn: ConnId,
+        conn: Owner,
         get: &Get<'_>,
         item: Item<S>,
     ) -> Reply<'static> {
@@ -296,7 +296,7 @@ impl<S: Store> Core<S> {
     /// [`Refusal::TooManyLocks`] and [`Refusal::ConnectionClosed`] as they say.
     fn may_wait_for_value(
         &mut self,
-        conn: ConnId,
+        conn: Owner,
         key: Key<'_>,
         slot: S::Slot,
     ) -> Result<(), Refusal> {
@@ -312,7 +312,7 @@ impl<S: Store> Core<S> {
     }
 
     /// Whether `conn` waits for anything.
-    pub(super) fn is_waiting(&self, conn: ConnId) -> bool {
+    pub(super) fn is_waiting(&self, conn: Owner) -> bool {
         self.waits.waits_for(conn).is_some() || self.win_waits.is_waiting(conn)
     }
 
@@ -328,7 +328,7 @@ impl<S: Store> Core<S> {
     #[cold]
     pub(super) fn bind(
         &mut self,
-        conn: ConnId,
+        conn: Owner,
         key: Key<'_>,
         slot: S::Slot,
         is_made: bool,
@@ -361,14 +361,14 @@ impl<S: Store> Core<S> {
     }
 
     /// Whether as many wins are bound to `conn` as may be, over all cores.
-    fn has_won_enough(&self, conn: ConnId) -> bool {
+    fn has_won_enough(&self, conn: Owner) -> bool {
         let elsewhere = self.locks.held_by(conn).map_or(0, |held| held.wins);
         elsewhere + self.bound_wins.won_by(conn) >= self.limits.bound_wins_per_connection_max
     }
 
     /// What `conn` holds in this core: locks, and wins that are bound to it.
     #[must_use]
-    pub fn held_here(&self, conn: ConnId) -> Held {
+    pub fn held_here(&self, conn: Owner) -> Held {
         Held {
             wins: self.bound_wins.won_by(conn),
             ..self.locks.held_here(conn)
@@ -378,7 +378,7 @@ impl<S: Store> Core<S> {
     /// Before a get that may bind a win or wait for one: if `conn` has as many as it may, looks after a few of them, since their
     /// items may be gone unseen. Items are made anew then for those who wait, which may move any other or take its room: so
     /// this comes before the item of the get is looked for.
-    pub(super) fn spare_win(&mut self, conn: ConnId, get: &Get<'_>) {
+    pub(super) fn spare_win(&mut self, conn: Owner, get: &Get<'_>) {
         let may_win = get.recaches && (get.binds || get.wait_ms > 0);
         if !may_win || !self.has_won_enough(conn) {
             return;
@@ -388,12 +388,12 @@ impl<S: Store> Core<S> {
 
     /// Looks after up to `wins_max` wins of `conn` whose items may be gone unseen, those first that follow `key`: for a
     /// transport over several cores, before another core is asked for a win and `conn` has as many as it may.
-    pub fn spare_wins(&mut self, now: Instant, conn: ConnId, key: Key<'_>, wins_max: usize) {
+    pub fn spare_wins(&mut self, now: Instant, conn: Owner, key: Key<'_>, wins_max: usize) {
         self.advance(now);
         self.tend_wins_of(conn, key, wins_max);
     }
 
-    fn tend_wins_of(&mut self, conn: ConnId, key: Key<'_>, wins_max: usize) {
+    fn tend_wins_of(&mut self, conn: Owner, key: Key<'_>, wins_max: usize) {
         for key in self.bound_wins.some_of(conn, key, wins_max) {
             self.tend(as_key(&key));
         }

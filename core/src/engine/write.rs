@@ -10,15 +10,15 @@ use super::Core;
 use super::fenced::{Forbidden, Right};
 use super::guard::Guarded;
 use crate::command::{Guard, OnMissing, Set, SetMode};
-use crate::conn_id::ConnId;
 use crate::item::{ItemHeader, WinMark};
 use crate::key::Key;
+use crate::owner::Owner;
 use crate::reply::{Refusal, Reply, Stored};
 use crate::stats::{Counters, Unstored};
 use crate::store::{End, Full, Store};
 use crate::value::Value;
 
-const fn right(conn: ConnId, set: &Set<'_>) -> Right {
+const fn right(conn: Owner, set: &Set<'_>) -> Right {
     Right {
         conn,
         fence: set.fence,
@@ -27,7 +27,7 @@ const fn right(conn: ConnId, set: &Set<'_>) -> Right {
 }
 
 impl<S: Store> Core<S> {
-    pub(super) fn set(&mut self, conn: ConnId, set: &Set<'_>) -> Reply<'static> {
+    pub(super) fn set(&mut self, conn: Owner, set: &Set<'_>) -> Reply<'static> {
         if set.value.len() > self.limits.value_bytes_max {
             self.note_unstored(Unstored::TooLarge);
             return Reply::Refused(Refusal::TooLarge);
@@ -39,7 +39,7 @@ impl<S: Store> Core<S> {
         }
     }
 
-    fn set_missing(&mut self, conn: ConnId, set: &Set<'_>, vacancy: S::Vacancy) -> Reply<'static> {
+    fn set_missing(&mut self, conn: Owner, set: &Set<'_>, vacancy: S::Vacancy) -> Reply<'static> {
         match self.may_make(set.key, right(conn, set)) {
             Ok(()) => {}
             // A replace-and-unlock is told first of all that there is nothing to replace.
@@ -66,7 +66,7 @@ impl<S: Store> Core<S> {
 
     fn set_found(
         &mut self,
-        conn: ConnId,
+        conn: Owner,
         set: &Set<'_>,
         slot: S::Slot,
         old: ItemHeader,
@@ -249,7 +249,7 @@ impl<S: Store> Core<S> {
 
     /// A value over the limit was not taken in. What it was to replace goes, so that nobody reads
     /// it as if it were still true; not if another connection holds the item.
-    pub(super) fn set_too_large(&mut self, conn: ConnId, key: Key<'_>) -> Reply<'static> {
+    pub(super) fn set_too_large(&mut self, conn: Owner, key: Key<'_>) -> Reply<'static> {
         self.note_unstored(Unstored::TooLarge);
         if let Ok((slot, header)) = self.find_live(key)
             && self.may_change(key, Right::own(conn), &header).is_ok()

@@ -283,7 +283,7 @@ fn a_program_has_commands_of_its_own() {
     let key = crate::key::Key::new(b"k").unwrap();
     let set = Command::from(crate::command::Set::new(key, b"x"));
     let mine = ConnId::from_number(u64::MAX);
-    server.machine_mut().execute(NOW, mine, &set);
+    server.machine_mut().execute(NOW, mine.into(), &set);
     assert_eq!(
         answers(&mut server, a, b"get k\r\n"),
         "VALUE k 0 1\r\nx\r\nEND\r\n"
@@ -360,7 +360,7 @@ fn a_machine_limits_its_memory_or_says_that_it_does_not() {
         fn execute(
             &mut self,
             _: Instant,
-            _: ConnId,
+            _: Owner,
             _: &Command<'_>,
             answer: &mut dyn FnMut(&Reply<'_>),
         ) {

@@ -13,8 +13,8 @@ use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 use crate::command::Wait;
-use crate::conn_id::ConnId;
 use crate::key::Key;
+use crate::owner::Owner;
 
 /// What comes of asking whether a wait would be in vain.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -58,14 +58,14 @@ pub struct Sought<'a> {
 /// moment: [`LockTable::grants_of`](crate::engine::LockTable::grants_of),
 /// [`Core::sought_by`](crate::engine::Core::sought_by).
 pub fn would_deadlock<'a, H>(
-    conn: ConnId,
+    conn: Owner,
     sought: Sought<'a>,
     looks_max: usize,
     grants_of: impl Fn(Key<'a>) -> H,
-    sought_by: impl Fn(ConnId) -> Option<Sought<'a>>,
+    sought_by: impl Fn(Owner) -> Option<Sought<'a>>,
 ) -> (Chain, usize)
 where
-    H: Iterator<Item = Option<(ConnId, u32)>>,
+    H: Iterator<Item = Option<(Owner, u32)>>,
 {
     let mut looks_left = looks_max;
     let chain = search(conn, sought, &mut looks_left, grants_of, sought_by);
@@ -73,14 +73,14 @@ where
 }
 
 fn search<'a, H>(
-    conn: ConnId,
+    conn: Owner,
     sought: Sought<'a>,
     looks_left: &mut usize,
     grants_of: impl Fn(Key<'a>) -> H,
-    sought_by: impl Fn(ConnId) -> Option<Sought<'a>>,
+    sought_by: impl Fn(Owner) -> Option<Sought<'a>>,
 ) -> Chain
 where
-    H: Iterator<Item = Option<(ConnId, u32)>>,
+    H: Iterator<Item = Option<(Owner, u32)>>,
 {
     // A search in depth. On the way are those on whose waits that of `conn` depends just now: that one of them can have
     // what it waits for is not shown by itself.
@@ -135,8 +135,8 @@ where
 
 /// One who waits, and what has been found out of the holders of what it waits for.
 struct Place {
-    waiter: ConnId,
-    holders: Vec<(ConnId, u32)>,
+    waiter: Owner,
+    holders: Vec<(Owner, u32)>,
     /// How many of them.
     looked_at: usize,
     /// How many of them can give the lock back.
@@ -152,13 +152,13 @@ struct Place {
 impl Place {
     /// `None` if there are more grants than `looks_left`, which it takes them from.
     fn new<'a, H>(
-        waiter: ConnId,
+        waiter: Owner,
         sought: Sought<'a>,
         looks_left: &mut usize,
         grants_of: &impl Fn(Key<'a>) -> H,
     ) -> Option<Self>
     where
-        H: Iterator<Item = Option<(ConnId, u32)>>,
+        H: Iterator<Item = Option<(Owner, u32)>>,
     {
         let mut looks = 0;
         let grants = grants_of(sought.key).take(looks_left.saturating_add(1));

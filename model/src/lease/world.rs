@@ -197,7 +197,7 @@ impl World {
             bump: false,
             ..Get::new(key())
         });
-        let reply = self.server.machine_mut().execute(now, NOBODY, &get);
+        let reply = self.server.machine_mut().execute(now, NOBODY.into(), &get);
         self.view.stored = if let Reply::Hit(hit) = reply {
             Stored {
                 value: Some(hit.value.to_vec()),

@@ -3,7 +3,7 @@
 //!
 //! Source: docs/PROTOCOL.md, "Locks" and "Locks of keys".
 
-use latchd_core::ConnId;
+use latchd_core::Owner;
 use latchd_core::command::{GlobalCommand, ItemCommand, Lease, LockAfter, Removal};
 
 use super::{Cause, Change, Changing};
@@ -60,7 +60,7 @@ impl Change<'_> {
 
     /// The lock that a key has to have after the event; the number of a new one is the core's to say.
     fn due(&self, key: usize, before: Option<LockOf>, after: Option<LockOf>) -> Option<LockOf> {
-        let new = |conn: ConnId, is_of_key| {
+        let new = |conn: Owner, is_of_key| {
             Some(LockOf {
                 lease_until_ms: None,
                 owner: conn,
@@ -116,7 +116,7 @@ impl Change<'_> {
     }
 
     /// Whether `conn` may change what is, or is not, under a key, as far as its lock goes.
-    pub(super) fn may_change(&self, conn: ConnId, key: usize, command: &ItemCommand<'_>) -> bool {
+    pub(super) fn may_change(&self, conn: Owner, key: usize, command: &ItemCommand<'_>) -> bool {
         let lock = self.before.locks[key];
         match Changing::of(command).map_or((None, LockAfter::Keep), |it| (it.fence, it.lock)) {
             (Some(fence), _) => lock.is_some_and(|lock| lock.fence == fence.number()),

@@ -2,7 +2,7 @@
 //!
 //! Source: docs/PROTOCOL.md, "Locks".
 
-use latchd_core::ConnId;
+use latchd_core::Owner;
 use latchd_core::command::{Get, GlobalCommand, ItemCommand, Lease, LockAfter, Set, SetMode};
 use latchd_core::fence::Fence;
 use latchd_core::reply::Refusal;
@@ -150,18 +150,18 @@ impl Change<'_> {
         }
     }
 
-    pub(super) fn owner(&self, key: usize) -> Option<ConnId> {
+    pub(super) fn owner(&self, key: usize) -> Option<Owner> {
         self.before.locks[key].map(|lock| lock.owner)
     }
 
-    pub(super) fn is_held_by_another(&self, conn: ConnId, key: usize) -> bool {
+    pub(super) fn is_held_by_another(&self, conn: Owner, key: usize) -> bool {
         self.owner(key).is_some_and(|owner| owner != conn)
     }
 
     /// L6, unless `holds`.
     fn wanted(&self, holds: bool, key: usize, answer: ReplySeen, words: &str) -> Judged {
         let (item, actor) = (self.before.items[key], self.actor());
-        let conn = actor.map_or(0, ConnId::number);
+        let conn = actor.map_or(0, Owner::number);
         demand!(
             LockAnswers,
             holds,
@@ -171,13 +171,7 @@ impl Change<'_> {
     }
 
     /// The holder's wish for another lease.
-    fn renewing(
-        &mut self,
-        conn: ConnId,
-        key: usize,
-        needs_item: bool,
-        answer: ReplySeen,
-    ) -> Judged {
+    fn renewing(&mut self, conn: Owner, key: usize, needs_item: bool, answer: ReplySeen) -> Judged {
         let lock = self.before.locks[key].filter(|lock| lock.owner == conn);
         let item = self.before.items[key];
         let due = match lock {
@@ -194,7 +188,7 @@ impl Change<'_> {
     }
 
     /// An attempt to take the lock.
-    fn taking(&mut self, conn: ConnId, key: usize, needs_item: bool, answer: ReplySeen) -> Judged {
+    fn taking(&mut self, conn: Owner, key: usize, needs_item: bool, answer: ReplySeen) -> Judged {
         let lock = self.before.locks[key];
         let item = self.before.items[key];
         let is_open = self.before.shards[self.shard]
@@ -251,7 +245,7 @@ impl Change<'_> {
     }
 
     /// `unlock`.
-    fn giving_back(&mut self, conn: ConnId, key: usize, answer: ReplySeen) -> Judged {
+    fn giving_back(&mut self, conn: Owner, key: usize, answer: ReplySeen) -> Judged {
         let due = match (self.before.items[key], self.owner(key) == Some(conn)) {
             (_, true) => ReplySeen::Unlocked,
             (None, false) => ReplySeen::Refused(Refusal::NotLockedNotFound),
@@ -265,7 +259,7 @@ impl Change<'_> {
     }
 
     /// Another change that gives the lock back, as far as it is about the lock.
-    fn changing_and_unlocking(&mut self, conn: ConnId, key: usize, answer: ReplySeen) -> Judged {
+    fn changing_and_unlocking(&mut self, conn: Owner, key: usize, answer: ReplySeen) -> Judged {
         let is_own = self.owner(key) == Some(conn);
         let is_refused = answer == ReplySeen::Refused(Refusal::NotLocked);
         let is_nothing = self.before.items[key].is_none() && answer == ReplySeen::NotFound;
@@ -278,7 +272,7 @@ impl Change<'_> {
     }
 
     /// Replace-and-unlock, as far as it is about the lock.
-    fn replacing_and_unlocking(&mut self, conn: ConnId, key: usize, answer: ReplySeen) -> Judged {
+    fn replacing_and_unlocking(&mut self, conn: Owner, key: usize, answer: ReplySeen) -> Judged {
         let is_lock_to_blame = matches!(
             answer,
             ReplySeen::Refused(Refusal::NotLocked | Refusal::Locked)

@@ -25,7 +25,7 @@ use latchd_core::command::{GlobalCommand, Guard, ItemCommand, LockAfter, NewCas}
 use latchd_core::fence::Fence;
 use latchd_core::reply::Refusal;
 use latchd_core::time::{Exptime, Tick};
-use latchd_core::{ConnId, Instant};
+use latchd_core::{Instant, Owner};
 
 use crate::frame::{Judged, Shown};
 use crate::invariants::{Invariant, Witness};
@@ -39,17 +39,17 @@ use crate::world::Ghost;
 pub(crate) enum Cause<'a> {
     /// A connection asked for something about one key.
     Asked {
-        conn: ConnId,
+        conn: Owner,
         key: usize,
         command: ItemCommand<'a>,
     },
     /// A connection asked for something about all items, or all its locks, in this shard.
     AskedAll {
-        conn: ConnId,
+        conn: Owner,
         command: GlobalCommand<'a>,
     },
     /// A connection has ended, as far as this shard is concerned.
-    Closed { conn: ConnId },
+    Closed { conn: Owner },
     /// Time has passed.
     Time,
 }
@@ -140,7 +140,7 @@ impl Change<'_> {
         (0..crate::action::KEYS.len()).filter(move |key| key % shards == shard)
     }
 
-    fn asked(&self) -> Option<(ConnId, usize, &ItemCommand<'_>, ReplySeen)> {
+    fn asked(&self) -> Option<(Owner, usize, &ItemCommand<'_>, ReplySeen)> {
         match (self.cause, self.answer) {
             (
                 Cause::Asked {
@@ -156,7 +156,7 @@ impl Change<'_> {
     }
 
     /// Whoever caused it, if it was somebody.
-    fn actor(&self) -> Option<ConnId> {
+    fn actor(&self) -> Option<Owner> {
         match self.cause {
             Cause::Asked { conn, .. } | Cause::AskedAll { conn, .. } | Cause::Closed { conn } => {
                 Some(*conn)

@@ -34,13 +34,16 @@ impl World {
             while self.is_unsettled(key) {
                 let known = &self.keys[key];
                 let is_of_key = |notice: &Notice| {
-                    let client = self.client_of(notice.conn);
+                    let client = self.client_of(notice.owner);
                     client.is_some_and(|it| known.line.contains(&it) || known.gets.contains(&it))
                 };
                 let Some(place) = notices.iter().position(is_of_key) else {
                     break;
                 };
-                let Notice { conn, outcome } = notices.remove(place).expect("it was there");
+                let Notice {
+                    owner: conn,
+                    outcome,
+                } = notices.remove(place).expect("it was there");
                 let client = self.client_of(conn).expect("it stands in the line");
                 self.tell_one(client, key, outcome)?;
             }

@@ -8,7 +8,7 @@ use latchd_core::item::{ItemHeader, WinMark};
 use latchd_core::key::Key;
 use latchd_core::time::Deadline;
 use latchd_core::wait::Outcome;
-use latchd_core::{ConnId, Instant};
+use latchd_core::{Instant, Owner};
 
 use super::Bounds;
 use super::world::{Client, Known, World};
@@ -111,7 +111,7 @@ impl Named<'_> {
         client.map_or(GONE, |client| self.names[client])
     }
 
-    fn name_of(&self, conn: ConnId) -> u8 {
+    fn name_of(&self, conn: Owner) -> u8 {
         self.name(self.world.client_of(conn))
     }
 

@@ -13,7 +13,7 @@ use latchd_core::reply::Reply;
 use latchd_core::store::MapStore;
 use latchd_core::time::Exptime;
 use latchd_core::wait::{Notice, Outcome};
-use latchd_core::{ConnId, Instant, Limits};
+use latchd_core::{Instant, Limits, Owner};
 use latchd_harness::alphabet::ReplyKind;
 
 use super::word::{STEP_MS, Scope, TTL_S, WAIT_MS};
@@ -32,7 +32,7 @@ const KEYS: [&[u8]; KEYS_MAX] = [b"k", b"l", b"m"];
 /// A client, as replies and notices say.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Client {
-    pub(super) conn: Option<ConnId>,
+    pub(super) conn: Option<Owner>,
     pub(super) parked: Option<Parked>,
 }
 
@@ -221,7 +221,7 @@ impl World {
         match word.verb() {
             "open" => {
                 self.connections += 1;
-                let conn = ConnId::from_number(self.connections);
+                let conn = Owner::from_number(self.connections);
                 self.clients[client].conn = Some(conn);
                 self.tell(Event::Opened(conn), |_, _| {})
             }
@@ -258,12 +258,12 @@ impl World {
         }
     }
 
-    pub(super) fn client_of(&self, conn: ConnId) -> Option<usize> {
+    pub(super) fn client_of(&self, conn: Owner) -> Option<usize> {
         let is_it = |client: &Client| client.conn == Some(conn);
         self.clients.iter().position(is_it)
     }
 
-    pub(super) fn conn(&self, client: usize) -> ConnId {
+    pub(super) fn conn(&self, client: usize) -> Owner {
         self.clients[client].conn.expect("it is open")
     }
 
@@ -530,7 +530,7 @@ impl World {
     }
 
     fn flush_all(&mut self, is_later: bool) -> Judged {
-        let nobody = ConnId::from_number(0);
+        let nobody = Owner::from_number(0);
         let at = if is_later {
             Exptime::In { seconds: SOON_S }
         } else {

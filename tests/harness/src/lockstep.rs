@@ -33,7 +33,7 @@ use latchd_core::key::Key;
 use latchd_core::reply::{Refusal, Reply};
 use latchd_core::store::Store;
 use latchd_core::wait::Notice;
-use latchd_core::{ConnId, Instant};
+use latchd_core::{Instant, Owner};
 
 pub use gauges::Sizes;
 pub use gone::{is_reset, knows_flushed, there};
@@ -259,7 +259,7 @@ impl<S: Store> Lockstep<S> {
 
     /// T4, and tells the clients.
     fn compare_notices(&mut self, pairs: &mut Pairs) -> Result<(), Difference> {
-        let by_conn = |notice: &Notice| notice.conn;
+        let by_conn = |notice: &Notice| notice.owner;
         let mut due = self.oracle.take_notices();
         due.sort_by_key(by_conn);
         let mut told: Vec<Notice> =
@@ -410,7 +410,7 @@ pub fn is_same(header: &ItemHeader, value: &[u8], item: &Item) -> bool {
 fn all_pages<S: Store>(
     core: &mut Core<S>,
     now: Instant,
-    conn: ConnId,
+    conn: Owner,
     keys: Keys<'_>,
     mut all: BTreeSet<Vec<u8>>,
     mut next: Option<latchd_core::command::ScanCursor>,

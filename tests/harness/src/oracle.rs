@@ -33,7 +33,7 @@ use latchd_core::key::KeyForm;
 use latchd_core::reply::Refusal;
 use latchd_core::time::Exptime;
 use latchd_core::wait::Notice;
-use latchd_core::{ConnId, Limits};
+use latchd_core::{Limits, Owner};
 
 use crate::alphabet::Input;
 
@@ -69,7 +69,7 @@ pub struct Oracle {
     with_winners: BTreeSet<Vec<u8>>,
     locks: BTreeMap<Vec<u8>, Vec<Lock>>,
     /// How many of them each connection has: there may be ten thousand, and who asks for one more is asked that.
-    lock_counts: BTreeMap<ConnId, usize>,
+    lock_counts: BTreeMap<Owner, usize>,
     /// In the order in which they came.
     waits: Vec<Waiting>,
     /// So do the gets that wait.
@@ -78,7 +78,7 @@ pub struct Oracle {
     fence_last: u64,
     /// Until then there is no lease to look for: there may be ten thousand locks, and time passes with each request.
     no_lease_ends_before_ms: u64,
-    open: BTreeSet<ConnId>,
+    open: BTreeSet<Owner>,
     cas_last: u64,
     flush_due_ms: Option<u64>,
     counts: Counts,
@@ -235,7 +235,7 @@ impl Oracle {
             .filter_map(|key| Some((key.as_slice(), self.visible(key)?)))
     }
 
-    fn answer(&mut self, conn: ConnId, command: &Command<'_>) -> OwnedReply {
+    fn answer(&mut self, conn: Owner, command: &Command<'_>) -> OwnedReply {
         match command {
             Command::Item(command) => {
                 let reply = self.answer_item(conn, command);
@@ -250,7 +250,7 @@ impl Oracle {
         }
     }
 
-    fn answer_item(&mut self, conn: ConnId, command: &ItemCommand<'_>) -> OwnedReply {
+    fn answer_item(&mut self, conn: Owner, command: &ItemCommand<'_>) -> OwnedReply {
         let key = command.key().as_bytes();
         // An item that is gone and not held might as well never have been.
         self.come_for(key);
@@ -308,7 +308,7 @@ impl Oracle {
         }
     }
 
-    fn answer_global(&mut self, conn: ConnId, command: &GlobalCommand<'_>) -> OwnedReply {
+    fn answer_global(&mut self, conn: Owner, command: &GlobalCommand<'_>) -> OwnedReply {
         match command {
             GlobalCommand::UnlockAll => {
                 self.counts.lock_released += self.unlock_every(conn);
@@ -357,7 +357,7 @@ impl Oracle {
         }
     }
 
-    fn get(&mut self, conn: ConnId, get: &Get<'_>) -> OwnedReply {
+    fn get(&mut self, conn: Owner, get: &Get<'_>) -> OwnedReply {
         let key = get.key.as_bytes();
         let made = !self.items.contains_key(key);
         let is_won = self.items.get(key).is_some_and(|item| item.won);

@@ -25,7 +25,7 @@ use latchd_core::key::Key;
 use latchd_core::reply::{Refusal, Reply};
 use latchd_core::store::Store;
 use latchd_core::wait::Notice;
-use latchd_core::{ConnId, Instant, Limits};
+use latchd_core::{Instant, Limits, Owner};
 use latchd_harness::alphabet::{Input, UNIX_S_AT_START};
 use latchd_harness::lockstep::{Sizes, is_same, steps};
 use latchd_harness::oracle::{Oracle, OwnedReply};
@@ -54,7 +54,7 @@ pub(super) struct Beside {
 /// The first pages of a listing.
 #[derive(Debug)]
 struct Listing {
-    conn: ConnId,
+    conn: Owner,
     /// Which input asked for the last of them.
     input: u64,
     shown: BTreeSet<Vec<u8>>,
@@ -177,7 +177,7 @@ impl Beside {
 
     fn is_answer(
         &mut self,
-        conn: ConnId,
+        conn: Owner,
         command: &Command<'_>,
         answer: &Answer,
         expected: Option<&OwnedReply>,
@@ -198,7 +198,7 @@ impl Beside {
     /// Whether a page, the first or the last or both or neither, shows what it should of all that is there.
     fn is_page(
         &mut self,
-        conn: ConnId,
+        conn: Owner,
         (is_first, is_last): (bool, bool),
         page: &BTreeSet<Vec<u8>>,
         all: &BTreeSet<Vec<u8>>,
@@ -235,7 +235,7 @@ impl Beside {
             iter::from_fn(|| core.poll().and_then(Notification::wait_over)).collect();
         told.retain(|notice| self.oracle.is_open(notice.conn));
         let by_conn = |mut notices: Vec<Notice>| {
-            notices.sort_by_key(|notice| notice.conn);
+            notices.sort_by_key(|notice| notice.owner);
             notices
         };
         let due = by_conn(self.oracle.take_notices());

@@ -16,7 +16,7 @@ use latchd_core::server::StateMachine;
 use latchd_core::store::{LogStore, Store as _};
 use latchd_core::time::Exptime;
 use latchd_core::wait::{Notice, Outcome};
-use latchd_core::{ConnId, Instant};
+use latchd_core::{ConnId, Instant, Owner};
 use latchd_harness::alphabet::{Input, Pairs, Told, UNIX_S_AT_START, pressure_keys};
 use latchd_harness::strict::Strict;
 
@@ -178,7 +178,7 @@ impl Machine {
 
     /// Whether a connection holds the lock of a key.
     pub(super) fn holds(&self, conn: ConnId, key: usize) -> bool {
-        self.core.locks().owner(self.heard.names.key(key)) == Some(conn)
+        self.core.locks().owner(self.heard.names.key(key)) == Some(conn.into())
     }
 
     /// N4: looks at everything that the core has; in a great seed that is too much.
@@ -420,7 +420,8 @@ impl Heard {
     fn settle(&mut self, notice: Notice) {
         self.pairs.note_outcome(notice.outcome);
         self.tally.settled += 1;
-        let Some(line) = self.lines.get_mut(&notice.conn) else {
+        let conn = conn_of(notice.owner);
+        let Some(line) = self.lines.get_mut(&conn) else {
             return;
         };
         let first = line.said.front().copied();
@@ -436,7 +437,7 @@ impl Heard {
         line.waiting = Waiting::No;
         if let Some(ask) = first {
             let said = Said {
-                conn: notice.conn,
+                conn,
                 ask,
                 place: 0,
                 has_waited: true,
@@ -474,10 +475,15 @@ fn is_same(meant: &Command<'_>, command: &Command<'_>, pages: usize) -> bool {
     }
 }
 
+/// The connection that an owner is: there are no others here.
+const fn conn_of(owner: Owner) -> ConnId {
+    ConnId::from_number(owner.number())
+}
+
 impl StateMachine for Machine {
     fn handle(&mut self, now: Instant, event: Event) {
-        if let Event::Closed(conn) = event
-            && let Some(line) = self.heard.lines.get_mut(&conn)
+        if let Event::Closed(owner) = event
+            && let Some(line) = self.heard.lines.get_mut(&conn_of(owner))
         {
             line.has_ended = true;
         }
@@ -487,7 +493,7 @@ impl StateMachine for Machine {
     fn execute(
         &mut self,
         now: Instant,
-        conn: ConnId,
+        owner: Owner,
         command: &Command<'_>,
         answer: &mut dyn FnMut(&Reply<'_>),
     ) {
@@ -495,7 +501,7 @@ impl StateMachine for Machine {
         let falls = self.executed.is_multiple_of(FAULT_EVERY);
         let fault = self.fault.filter(|_| falls);
         let command = heard_wrongly(fault, *command);
-        let said = self.heard.recognise(conn, &command);
+        let said = self.heard.recognise(conn_of(owner), &command);
         let Self { core, heard, .. } = self;
         let reply = match command {
             Command::Item(ItemCommand::Set(set)) if fault == Some(Fault::LosesStore) => {
@@ -503,7 +509,7 @@ impl StateMachine for Machine {
                 let size = set.value.len();
                 Reply::Stored(Stored { cas, size })
             }
-            _ => core.execute(now, conn, &command),
+            _ => core.execute(now, owner, &command),
         };
         if said.is_some_and(|said| said.has_waited) {
             heard.pairs.note_waited(&command, &reply);
@@ -517,7 +523,7 @@ impl StateMachine for Machine {
         answer_wrongly(fault.or(twice), &reply, answer);
         let answered = Answer::of(&command, &reply);
         drop(reply);
-        let input = Input::Command(conn, command);
+        let input = Input::Command(owner, command);
         self.compare(now.as_millis(), &input, Some(&answered));
     }
 

@@ -437,7 +437,7 @@ impl World {
     /// The server has seen the end of a connection, of which nothing is left.
     fn end(&mut self, client: usize) {
         let conn = self.callers[client].conn;
-        let held = self.server.machine().core.locks().held_by(conn);
+        let held = self.server.machine().core.locks().held_by(conn.into());
         self.held_most = self.held_most.max(held.map_or(0, |held| held.locks));
         self.server.close(self.now(), conn);
         self.server.machine_mut().heard.forget(conn);

@@ -21,7 +21,7 @@ use crate::engine::{Config, Core, CoreAt, Event, Notification};
 use crate::limits::MemoryRefused;
 use crate::stats::{Report, Stats, StatsLine};
 use crate::wire::{Allowed, Claim, VERSION};
-use crate::{ConnId, Instant, Limits};
+use crate::{Instant, Limits, Owner};
 
 const VALUE_BYTES_MAX: usize = 1 << 10;
 
@@ -33,7 +33,7 @@ struct Bench {
 }
 
 struct Client {
-    conn: ConnId,
+    conn: Owner,
     connection: Connection,
     input: Vec<u8>,
     open: bool,
@@ -46,7 +46,7 @@ impl Bench {
         let mut core = Core::new(Config::new(limits, 1_700_000_000));
         let clients = (1..=clients)
             .map(|number| {
-                let conn = ConnId::from_number(number);
+                let conn = Owner::from_number(number);
                 core.handle(Instant::default(), Event::Opened(conn));
                 Client {
                     conn,

@@ -6,8 +6,8 @@ use crate::engine::Held;
 use crate::key::Key;
 use crate::time::Exptime;
 
-const HOLDER: ConnId = ConnId::from_number(1);
-const WAITER: ConnId = ConnId::from_number(2);
+const HOLDER: Owner = Owner::from_number(1);
+const WAITER: Owner = Owner::from_number(2);
 
 /// A core whose key `k` is held, and a connection that may wait for it.
 struct Waiting {
@@ -45,7 +45,7 @@ impl Waiting {
         self.core.execute(self.now(), HOLDER, &command.into());
         self.core.check();
         while let Some(notice) = self.core.poll().and_then(Notification::wait_over) {
-            assert_eq!(notice.conn, WAITER);
+            assert_eq!(notice.owner, WAITER);
             assert!(self.connection.settle(notice.outcome));
             assert!(!self.connection.settle(notice.outcome), "it knows");
         }

@@ -8,9 +8,9 @@ use super::shares::SHARE_BYTES;
 use super::{
     ENTRY_BYTES, Entry, Hold, LISTED_BYTES, LockTable, OwnedKey, Tenure, WAITED_BYTES, as_key,
 };
-use crate::conn_id::ConnId;
 use crate::fence::Fence;
 use crate::key::Key;
+use crate::owner::Owner;
 use crate::time::Instant;
 
 impl LockTable {
@@ -177,7 +177,7 @@ impl LockTable {
     }
 
     /// Whether a key is shared, and of which term the hold is that a connection has of it.
-    fn known_of(&self, key: &OwnedKey, conn: ConnId) -> (bool, Option<u64>) {
+    fn known_of(&self, key: &OwnedKey, conn: Owner) -> (bool, Option<u64>) {
         let Some(entry) = self.by_key.get(key) else {
             return (false, None);
         };

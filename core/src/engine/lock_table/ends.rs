@@ -9,8 +9,8 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;
 
 use super::{Holding, OwnedKey, Tenure};
-use crate::conn_id::ConnId;
 use crate::fence::Fence;
+use crate::owner::Owner;
 use crate::time::Instant;
 use crate::times::Times;
 
@@ -23,7 +23,7 @@ pub struct LockEnd {
     /// Its key.
     pub key: Arc<[u8]>,
     /// The connection that held it.
-    pub holder: ConnId,
+    pub holder: Owner,
     /// The number of the grant.
     pub fence: Fence,
     /// How long it was held, in milliseconds.
@@ -58,7 +58,7 @@ pub(super) struct Ends {
     pub(super) now: Instant,
     pub(super) times: Times,
     /// The terms that are over, of which locks are still in the table.
-    terms: BTreeMap<(ConnId, u64), TermEnd>,
+    terms: BTreeMap<(Owner, u64), TermEnd>,
     /// The oldest first, if a transport takes them.
     kept: Option<VecDeque<LockEnd>>,
     /// How many had no room there.
@@ -67,7 +67,7 @@ pub(super) struct Ends {
 
 impl Ends {
     /// A term with so many locks is over.
-    pub(super) fn end_term(&mut self, conn: ConnId, term: u64, locks: usize) {
+    pub(super) fn end_term(&mut self, conn: Owner, term: u64, locks: usize) {
         let end = TermEnd {
             at: self.now,
             cause: EndCause::Released,
@@ -77,7 +77,7 @@ impl Ends {
     }
 
     /// What has ended the last term of a connection is that it has closed.
-    pub(super) fn close(&mut self, conn: ConnId) {
+    pub(super) fn close(&mut self, conn: Owner) {
         let mut terms = self.terms.range_mut((conn, 0)..=(conn, u64::MAX));
         if let Some((_, end)) = terms.next_back() {
             end.cause = EndCause::Closed;

@@ -1,8 +1,8 @@
 //! What is told of a lock, and what it is granted with.
 
 use crate::command::Mode;
-use crate::conn_id::ConnId;
 use crate::fence::Fence;
+use crate::owner::Owner;
 use crate::time::Instant;
 
 /// What a lock was taken as.
@@ -17,7 +17,7 @@ pub enum Taken {
 /// A lock that is to be granted.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::engine) struct Grant {
-    pub(in crate::engine) owner: ConnId,
+    pub(in crate::engine) owner: Owner,
     pub(in crate::engine) fence: Fence,
     pub(in crate::engine) now: Instant,
     pub(in crate::engine) lease_until: Option<Instant>,
@@ -56,7 +56,7 @@ impl Held {
 )]
 pub struct Holding {
     /// Who holds it, or did.
-    pub owner: ConnId,
+    pub owner: Owner,
     /// Who else may.
     pub mode: Mode,
     /// Its term or its lease is over: nobody holds it, and it waits to be taken out (L9).

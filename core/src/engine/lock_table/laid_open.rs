@@ -1,6 +1,6 @@
 //! The table as a view shows it.
 
-use super::{ConnId, Held, Holder, Key, LockTable, as_key};
+use super::{Held, Holder, Key, LockTable, Owner, as_key};
 
 impl LockTable {
     /// Whether everything in it is in force: nothing that is over waits to be taken out, and nothing that was taken out has left
@@ -14,7 +14,7 @@ impl LockTable {
     /// hold elsewhere.
     pub(in crate::engine) fn connections(
         &self,
-    ) -> impl Iterator<Item = (ConnId, impl Iterator<Item = Key<'_>>, Held)> {
+    ) -> impl Iterator<Item = (Owner, impl Iterator<Item = Key<'_>>, Held)> {
         self.by_conn.iter().map(|(conn, holder)| {
             // The number of a term decides nothing but whether a lock is in force, which `iter` and
             // `shared` show; pinned bytes are a sum (L10).

@@ -5,9 +5,9 @@
 use alloc::sync::Arc;
 
 use super::{Hold, LockTable, OwnedKey, Tenure};
-use crate::conn_id::ConnId;
 use crate::fence::Fence;
 use crate::key::Key;
+use crate::owner::Owner;
 use crate::time::Instant;
 
 impl LockTable {
@@ -15,7 +15,7 @@ impl LockTable {
     pub(in crate::engine) fn set_lease(
         &mut self,
         key: Key<'_>,
-        owner: ConnId,
+        owner: Owner,
         until: Option<Instant>,
     ) {
         let Some((key, entry)) = self.by_key.get_key_value(key.as_bytes()) else {

@@ -22,9 +22,9 @@ use super::{
     ENTRY_BYTES, Entry, Grant, Hold, Holding, LISTED_BYTES, LockTable, OwnedKey, Tenure, as_key,
 };
 use crate::command::Mode;
-use crate::conn_id::ConnId;
 use crate::fence::Fence;
 use crate::key::Key;
+use crate::owner::Owner;
 use crate::time::Instant;
 
 /// What a share takes beyond a lock, in bytes, in trees whose nodes are at least 5/11 full: 159 for the share itself (72
@@ -139,12 +139,12 @@ impl LockTable {
     }
 
     /// The connections that hold `key`, in the order of the grants, and among how many, 1 being alone.
-    pub fn holders_of(&self, key: Key<'_>) -> impl Iterator<Item = (ConnId, u32)> {
+    pub fn holders_of(&self, key: Key<'_>) -> impl Iterator<Item = (Owner, u32)> {
         self.grants_of(key).flatten()
     }
 
     /// The same, with `None` for each grant that is over and still in the table: what it takes to look at all of them.
-    pub fn grants_of(&self, key: Key<'_>) -> impl Iterator<Item = Option<(ConnId, u32)>> {
+    pub fn grants_of(&self, key: Key<'_>) -> impl Iterator<Item = Option<(Owner, u32)>> {
         let hold = self.by_key.get(key.as_bytes()).map(|entry| &entry.hold);
         let (alone, group) = match hold {
             Some(Hold::Alone(tenure)) => (Some((tenure, 1)), None),
@@ -350,12 +350,12 @@ impl LockTable {
     }
 
     /// The fence of the share of `key` that `conn` has not given back. Its lease may have passed.
-    pub(super) fn fence_of_share(&self, key: &[u8], conn: ConnId) -> Option<Fence> {
+    pub(super) fn fence_of_share(&self, key: &[u8], conn: Owner) -> Option<Fence> {
         self.by_conn.get(&conn)?.shared.get(key).copied()
     }
 
     /// The share of `key`, which is shared, that `conn` has not given back.
-    pub(super) fn share_of(&self, key: Key<'_>, entry: &Entry, conn: ConnId) -> Option<Holding> {
+    pub(super) fn share_of(&self, key: Key<'_>, entry: &Entry, conn: Owner) -> Option<Holding> {
         let fence = self.fence_of_share(key.as_bytes(), conn)?;
         let share = self.share(key, fence)?;
         Some(self.holding_of(entry, &share.tenure, share.mode(), share.is_untold))
@@ -370,13 +370,13 @@ impl LockTable {
         self.holding_of(entry, &share.tenure, share.mode(), share.is_untold)
     }
 
-    pub(super) fn first_sharer(&self, group: Fence) -> Option<ConnId> {
+    pub(super) fn first_sharer(&self, group: Fence) -> Option<Owner> {
         let mut shares = self.shares.of(group);
         let first = shares.find(|share| self.is_in_force(&share.tenure))?;
         Some(first.tenure.owner)
     }
 
-    pub(super) fn set_share_untold(&mut self, key: Key<'_>, owner: ConnId, is_untold: bool) {
+    pub(super) fn set_share_untold(&mut self, key: Key<'_>, owner: Owner, is_untold: bool) {
         if let Some(fence) = self.fence_of_share(key.as_bytes(), owner)
             && let Some(group) = self.group(key)
             && let Some(share) = self.shares.by_fence.get_mut(&(group.id, fence))

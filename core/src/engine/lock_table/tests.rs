@@ -2,14 +2,14 @@
 
 use super::*;
 
-const ALICE: ConnId = ConnId::from_number(1);
-const BOB: ConnId = ConnId::from_number(2);
+const ALICE: Owner = Owner::from_number(1);
+const BOB: Owner = Owner::from_number(2);
 
 fn key(bytes: &'static [u8]) -> Key<'static> {
     Key::new(bytes).unwrap()
 }
 
-fn grant(owner: ConnId, number: u64) -> Grant {
+fn grant(owner: Owner, number: u64) -> Grant {
     Grant {
         owner,
         fence: Fence::new(number).unwrap(),

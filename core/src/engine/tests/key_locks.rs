@@ -26,7 +26,7 @@ fn shared(name: &str) -> Command<'_> {
 
 impl Bench {
     /// Takes a lock that is free, and says its number.
-    fn granted(&mut self, conn: ConnId, name: &str) -> Fence {
+    fn granted(&mut self, conn: Owner, name: &str) -> Fence {
         match self.ask(conn, acquire(name)) {
             Reply::Granted(granted) => granted.fence,
             other => panic!("{other:?}"),

@@ -14,7 +14,7 @@ use crate::wait::Outcome;
 
 const CONNS: u64 = 5;
 const KEYS: [&str; 3] = ["a", "b", "c"];
-const CONN_OF_NOBODY: ConnId = ConnId::from_number(u64::MAX);
+const CONN_OF_NOBODY: Owner = Owner::from_number(u64::MAX);
 
 /// Asks for a lock, with or without others and a lease, and waits so long.
 #[derive(Clone, Copy, Debug)]
@@ -82,7 +82,7 @@ impl Arbitrary for Happens {
 }
 
 /// Asks, and compares the answer.
-fn ask(core: &mut Core, lines: &mut Lines, conn: ConnId, asked: Asked) {
+fn ask(core: &mut Core, lines: &mut Lines, conn: Owner, asked: Asked) {
     let Asked {
         at,
         mode,
@@ -148,7 +148,7 @@ fn play(all: &[Happens], settled_max: usize, bounds: Bounds) -> Vec<Bound> {
     core.limits.waits_per_key_max = bounds.waits_of_key;
     core.limits.waits_max = bounds.waits;
     core.limits.wait_ms_max = bounds.wait_ms;
-    let mut conns: Vec<ConnId> = (0..CONNS).map(ConnId::from_number).collect();
+    let mut conns: Vec<Owner> = (0..CONNS).map(Owner::from_number).collect();
     let mut lines = Lines::new(bounds);
     for conn in &conns {
         core.handle(Instant::default(), Event::Opened(*conn));
@@ -181,7 +181,7 @@ fn play(all: &[Happens], settled_max: usize, bounds: Bounds) -> Vec<Bound> {
             Happens::Ends { conn: number } => {
                 let number = usize::try_from(number).unwrap();
                 let next =
-                    ConnId::from_number(conns.iter().map(|it| it.number()).max().unwrap() + 1);
+                    Owner::from_number(conns.iter().map(|it| it.number()).max().unwrap() + 1);
                 let conn = core::mem::replace(&mut conns[number], next);
                 core.handle(now, Event::Closed(conn));
                 core.handle(now, Event::Opened(next));
@@ -234,12 +234,12 @@ fn compare(core: &mut Core, lines: &mut Lines) {
         // They are told, and ask no more.
         if notice.outcome == Outcome::Granted {
             for name in KEYS {
-                core.locks.set_untold(key(name), notice.conn, false);
+                core.locks.set_untold(key(name), notice.owner, false);
             }
         }
-        told.push((notice.conn, notice.outcome));
+        told.push((notice.owner, notice.outcome));
     }
-    let order = |told: &mut Vec<(ConnId, Outcome)>| told.sort_by_key(|it| it.0);
+    let order = |told: &mut Vec<(Owner, Outcome)>| told.sort_by_key(|it| it.0);
     order(&mut told);
     order(&mut lines.told);
     assert_eq!(told, lines.told, "who is told");

@@ -7,8 +7,8 @@ use crate::command::{Acquire, Lease, Mode, Release, Wait};
 use crate::fence::Fence;
 use crate::wait::{Notice, Outcome};
 
-const C: ConnId = ConnId::from_number(3);
-const D: ConnId = ConnId::from_number(4);
+const C: Owner = Owner::from_number(3);
+const D: Owner = Owner::from_number(4);
 
 /// `S`, or `S<among>`.
 const fn shared(among: u32) -> Mode {
@@ -34,23 +34,23 @@ fn bench() -> Bench {
 }
 
 impl<S: Store> Bench<S> {
-    fn take<'a>(&'a mut self, conn: ConnId, acquire: Acquire<'a>) -> Reply<'a> {
+    fn take<'a>(&'a mut self, conn: Owner, acquire: Acquire<'a>) -> Reply<'a> {
         self.ask(conn, ItemCommand::Acquire(acquire))
     }
 
-    fn shares(&mut self, conn: ConnId, name: &str, among: u32) -> Fence {
+    fn shares(&mut self, conn: Owner, name: &str, among: u32) -> Fence {
         match self.take(conn, acquire(name, shared(among))) {
             Reply::Granted(granted) => granted.fence,
             other => panic!("{other:?}"),
         }
     }
 
-    fn is_refused(&mut self, conn: ConnId, name: &str, mode: Mode) {
+    fn is_refused(&mut self, conn: Owner, name: &str, mode: Mode) {
         let reply = self.take(conn, acquire(name, mode));
         assert!(matches!(reply, Reply::Contended(_)), "{reply:?}");
     }
 
-    fn waits_for(&mut self, conn: ConnId, name: &str, mode: Mode) {
+    fn waits_for(&mut self, conn: Owner, name: &str, mode: Mode) {
         let waiting = Acquire {
             wait: Wait::UpTo { ms: 10_000 },
             ..acquire(name, mode)
@@ -58,7 +58,7 @@ impl<S: Store> Bench<S> {
         assert_eq!(self.take(conn, waiting), Reply::Waits);
     }
 
-    fn is_deadlock(&mut self, conn: ConnId, name: &str, mode: Mode) {
+    fn is_deadlock(&mut self, conn: Owner, name: &str, mode: Mode) {
         let waiting = Acquire {
             wait: Wait::UpTo { ms: 10_000 },
             ..acquire(name, mode)
@@ -67,7 +67,7 @@ impl<S: Store> Bench<S> {
         assert!(matches!(reply, Reply::WouldDeadlock(_)), "{reply:?}");
     }
 
-    fn gives_back<'a>(&'a mut self, conn: ConnId, name: &'a str) -> Reply<'a> {
+    fn gives_back<'a>(&'a mut self, conn: Owner, name: &'a str) -> Reply<'a> {
         self.ask(conn, ItemCommand::Release(Release::new(key(name))))
     }
 
@@ -75,10 +75,15 @@ impl<S: Store> Bench<S> {
     fn now_granted(&mut self) -> Vec<u64> {
         self.core.check();
         let told = core::iter::from_fn(|| self.core.poll().and_then(Notification::wait_over));
-        let granted = told.map(|Notice { conn, outcome }| {
-            assert_eq!(outcome, Outcome::Granted);
-            conn.number()
-        });
+        let granted = told.map(
+            |Notice {
+                 owner: conn,
+                 outcome,
+             }| {
+                assert_eq!(outcome, Outcome::Granted);
+                conn.number()
+            },
+        );
         granted.collect()
     }
 
@@ -213,7 +218,7 @@ fn nobody_joins_before_those_who_wait() {
 #[test]
 fn those_who_can_share_it_are_served_together() {
     let mut bench = bench();
-    let e = ConnId::from_number(5);
+    let e = Owner::from_number(5);
     bench.event(Event::Opened(e));
     bench.take(A, acquire("k", Mode::Exclusive));
     bench.waits_for(B, "k", shared(2));
@@ -445,7 +450,7 @@ fn shares_that_end_together_are_released_in_pieces() {
         let lease = is_lease.then_some(Lease::For { ms: 1_000 });
         bench.event(Event::Opened(C));
         for number in 10..=LAST {
-            let conn = ConnId::from_number(number);
+            let conn = Owner::from_number(number);
             bench.event(Event::Opened(conn));
             for name in &names {
                 let share = Acquire {
@@ -463,7 +468,7 @@ fn shares_that_end_together_are_released_in_pieces() {
             bench.now_ms = 1_000;
         } else {
             for number in 10..=LAST {
-                bench.close(ConnId::from_number(number));
+                bench.close(Owner::from_number(number));
             }
         }
         let each_max = bench.core.limits.locks_settled_max;

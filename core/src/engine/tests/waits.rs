@@ -7,8 +7,8 @@ use crate::command::{Acquire, Lease, Release, Wait};
 use crate::fence::Fence;
 use crate::wait::{Notice, Outcome};
 
-const C: ConnId = ConnId::from_number(3);
-const D: ConnId = ConnId::from_number(4);
+const C: Owner = Owner::from_number(3);
+const D: Owner = Owner::from_number(4);
 
 /// `ml <name> w10000`, and what else `with` says.
 fn waiting<'a>(name: &'a str, with: impl FnOnce(&mut Acquire<'a>)) -> Command<'a> {
@@ -28,8 +28,11 @@ fn give_back(name: &str) -> Command<'_> {
     ItemCommand::Release(Release::new(key(name))).into()
 }
 
-fn notice(conn: ConnId, outcome: Outcome) -> Notice {
-    Notice { conn, outcome }
+fn notice(conn: Owner, outcome: Outcome) -> Notice {
+    Notice {
+        owner: conn,
+        outcome,
+    }
 }
 
 impl<S: Store> Bench<S> {
@@ -40,14 +43,14 @@ impl<S: Store> Bench<S> {
         self
     }
 
-    fn holds(&mut self, conn: ConnId, name: &str) -> Fence {
+    fn holds(&mut self, conn: Owner, name: &str) -> Fence {
         match self.ask(conn, now_or_never(name)) {
             Reply::Granted(granted) => granted.fence,
             other => panic!("{other:?}"),
         }
     }
 
-    fn waits(&mut self, conn: ConnId, name: &str) {
+    fn waits(&mut self, conn: Owner, name: &str) {
         assert_eq!(self.ask(conn, waiting(name, |_| {})), Reply::Waits);
     }
 
@@ -57,7 +60,7 @@ impl<S: Store> Bench<S> {
     }
 
     /// The granted one, and nobody else, is told.
-    fn is_given(&mut self, conn: ConnId, name: &str) {
+    fn is_given(&mut self, conn: Owner, name: &str) {
         assert_eq!(self.told(), [notice(conn, Outcome::Granted)]);
         assert_eq!(self.core.locks().owner(key(name)), Some(conn));
     }
@@ -424,7 +427,7 @@ fn waits_have_bounds() {
     assert_eq!(bench.ask(A, waiting("c", |_| {})), too_many);
     bench.core.limits.locks_per_connection_max = 1;
     bench.core.limits.wait_chain_max = 9;
-    let closed = ConnId::from_number(9);
+    let closed = Owner::from_number(9);
     assert_eq!(
         bench.ask(closed, waiting("c", |_| {})),
         Reply::Refused(Refusal::ConnectionClosed)
@@ -477,7 +480,7 @@ fn of_many_that_end_at_once_those_that_are_waited_for_come_first() {
         }
         let waits: Vec<_> = names.iter().skip(90).zip(10..).collect();
         for (name, number) in &waits {
-            let conn = ConnId::from_number(*number);
+            let conn = Owner::from_number(*number);
             bench.event(Event::Opened(conn));
             bench.waits(conn, name);
         }
@@ -495,7 +498,7 @@ fn of_many_that_end_at_once_those_that_are_waited_for_come_first() {
         let Reply::Contended(seen) = bench.ask(B, now_or_never(name)) else {
             panic!("somebody waits for it");
         };
-        assert_eq!(seen.holder, ConnId::from_number(*number));
+        assert_eq!(seen.holder, Owner::from_number(*number));
         told.extend(bench.told());
         for _ in 0..4 {
             let at = bench.core.next_deadline();
@@ -506,7 +509,7 @@ fn of_many_that_end_at_once_those_that_are_waited_for_come_first() {
         }
         assert_eq!(told.len(), 10);
         for (name, number) in waits {
-            let conn = ConnId::from_number(number);
+            let conn = Owner::from_number(number);
             assert!(told.contains(&notice(conn, Outcome::Granted)));
             assert_eq!(bench.core.locks().owner(key(name)), Some(conn));
         }
@@ -522,7 +525,7 @@ fn of_many_that_end_at_once_those_that_are_waited_for_come_first() {
 fn ten_thousand_wait_and_half_of_them_go() {
     let mut bench = Bench::of(Core::new(config(256 << 20)));
     bench.holds(A, "k");
-    let conns: Vec<ConnId> = (10..10_010).map(ConnId::from_number).collect();
+    let conns: Vec<Owner> = (10..10_010).map(Owner::from_number).collect();
     let now = Instant::default();
     for conn in &conns {
         bench.core.handle(now, Event::Opened(*conn));

@@ -7,8 +7,8 @@ use super::*;
 use crate::key::KeyForm;
 use crate::wait::{Notice, Outcome};
 
-const C: ConnId = ConnId::from_number(3);
-const D: ConnId = ConnId::from_number(4);
+const C: Owner = Owner::from_number(3);
+const D: Owner = Owner::from_number(4);
 
 /// `mg <name> N30`.
 fn vivifying(name: &str) -> Get<'_> {
@@ -58,21 +58,26 @@ impl<S: Store> Bench<S> {
         self
     }
 
-    fn win(&mut self, conn: ConnId, get: Get<'_>) -> Win {
+    fn win(&mut self, conn: Owner, get: Get<'_>) -> Win {
         self.hit(conn, get).win
     }
 
-    fn parks(&mut self, conn: ConnId, get: Get<'_>) {
+    fn parks(&mut self, conn: Owner, get: Get<'_>) {
         assert_eq!(self.ask(conn, get), Reply::Waits);
         self.core.check();
     }
 
     /// Those whose waits are over, and how.
-    fn notices(&mut self) -> Vec<(ConnId, Outcome)> {
+    fn notices(&mut self) -> Vec<(Owner, Outcome)> {
         self.core.check();
         let notices = core::iter::from_fn(|| self.core.poll().and_then(Notification::wait_over));
         notices
-            .map(|Notice { conn, outcome }| (conn, outcome))
+            .map(
+                |Notice {
+                     owner: conn,
+                     outcome,
+                 }| (conn, outcome),
+            )
             .collect()
     }
 

@@ -18,8 +18,8 @@ fn number(key: Key<'_>) -> usize {
     usize::from(key.as_bytes()[0] - b'0')
 }
 
-fn conn(number: usize) -> ConnId {
-    ConnId::from_number(number as u64)
+fn conn(number: usize) -> Owner {
+    Owner::from_number(number as u64)
 }
 
 /// Who holds each key, and among how many; and what each connection waits for.

@@ -11,7 +11,7 @@ use super::{Extras, HEADER_BYTES, Opcode, RequestPacket, Status};
 use crate::connection::{Connection, Progress, WireLimits};
 use crate::engine::{Config, Core, CoreAt, Event};
 use crate::output::Output;
-use crate::{ConnId, Instant, Limits};
+use crate::{Instant, Limits, Owner};
 
 const VALUE_BYTES_MAX: usize = 100;
 const STORE: Extras = Extras::Store {
@@ -42,7 +42,7 @@ impl Bench {
         limits.scan_items_max = 3;
         let mut core = Core::new(Config::new(limits, 1_700_000_000));
         let clients = [A, B].map(|number| {
-            let conn = ConnId::from_number(number as u64);
+            let conn = Owner::from_number(number as u64);
             core.handle(Instant::default(), Event::Opened(conn));
             let connection = Connection::new(WireLimits::new(VALUE_BYTES_MAX));
             Client {
@@ -56,7 +56,7 @@ impl Bench {
 
     /// What `client` is sent when `bytes` arrive from it.
     fn send(&mut self, client: usize, bytes: &[u8]) -> Vec<u8> {
-        let conn = ConnId::from_number(client as u64);
+        let conn = Owner::from_number(client as u64);
         let Client {
             connection,
             input,

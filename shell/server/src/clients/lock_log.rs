@@ -4,7 +4,7 @@
 //!   `fence`, as text: most readers of JSON keep 53 bits of a number.
 //! - A lock that ends together with many others is logged when the server lets go of its item.
 
-use latchd_core::ConnId;
+use latchd_core::Owner;
 use latchd_core::command::{Command, GlobalCommand, ItemCommand, Lease};
 use latchd_core::engine::{EndCause, LockEnd};
 use latchd_core::reply::{Refusal, Reply};
@@ -16,7 +16,7 @@ pub(crate) fn one_word(key: &[u8]) -> String {
 }
 
 /// A command has its answer.
-pub(crate) fn answered(conn: ConnId, command: &Command<'_>, reply: &Reply<'_>) {
+pub(crate) fn answered(conn: Owner, command: &Command<'_>, reply: &Reply<'_>) {
     let number = conn.number();
     let command = match command {
         Command::Item(command) => command,
@@ -89,7 +89,7 @@ pub(crate) fn answered(conn: ConnId, command: &Command<'_>, reply: &Reply<'_>) {
 }
 
 /// A wait for the lock of a key is over.
-pub(crate) fn waited(conn: ConnId, key: &[u8], waited_ms: u64, outcome: Outcome) {
+pub(crate) fn waited(conn: Owner, key: &[u8], waited_ms: u64, outcome: Outcome) {
     let (conn, key) = (conn.number(), one_word(key));
     let reason = match outcome {
         Outcome::Granted => {

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use latchd_core::key::Key;
 use latchd_core::times::Times;
 use latchd_core::wait::Notice;
-use latchd_core::{ConnId, Instant};
+use latchd_core::{Instant, Owner};
 
 use crate::clients::budget::Holder;
 use crate::clients::lock_log;
@@ -43,7 +43,7 @@ pub(crate) struct Waiters {
 #[derive(Debug, Default)]
 struct Seats {
     /// At most one a connection (G1).
-    by_conn: BTreeMap<ConnId, Seat>,
+    by_conn: BTreeMap<Owner, Seat>,
     /// How long the waits for locks were (G4).
     lock_times: Times,
 }
@@ -72,7 +72,7 @@ pub(crate) struct Places<'a>(MutexGuard<'a, Seats>);
 
 impl Places<'_> {
     /// The shard that has what `conn` waits for; `None` if it waits for nothing. Its wait may be over by now.
-    pub(crate) fn shard_of(&self, conn: ConnId) -> Option<usize> {
+    pub(crate) fn shard_of(&self, conn: Owner) -> Option<usize> {
         self.0.by_conn.get(&conn).map(|seat| seat.shard)
     }
 }
@@ -110,7 +110,7 @@ impl Waiters {
     /// while its shard is held (G1).
     pub(crate) fn seat(
         &self,
-        conn: ConnId,
+        conn: Owner,
         holder: Holder,
         shard: usize,
         since: Instant,
@@ -133,7 +133,7 @@ impl Waiters {
     }
 
     /// `conn` has gone.
-    pub(crate) fn leave(&self, conn: ConnId) {
+    pub(crate) fn leave(&self, conn: Owner) {
         self.seats().by_conn.remove(&conn);
     }
 
@@ -144,12 +144,12 @@ impl Waiters {
         let mut seats = None;
         while let Some(notice) = next() {
             let seats = seats.get_or_insert_with(|| self.seats());
-            if let Some(seat) = seats.by_conn.remove(&notice.conn) {
+            if let Some(seat) = seats.by_conn.remove(&notice.owner) {
                 if let Awaited::Lock(key) = seat.awaited {
                     let waited_ms = now.as_millis().saturating_sub(seat.since.as_millis());
                     seats.lock_times.note(waited_ms);
                     if let Some(key) = key {
-                        lock_log::waited(notice.conn, &key, waited_ms, notice.outcome);
+                        lock_log::waited(notice.owner, &key, waited_ms, notice.outcome);
                     }
                 }
                 let Holder { worker, name } = seat.holder;
@@ -216,7 +216,7 @@ mod tests {
 
     fn notice(number: u64) -> Notice {
         Notice {
-            conn: ConnId::from_number(number),
+            owner: Owner::from_number(number),
             outcome: Outcome::Granted,
         }
     }
@@ -226,9 +226,9 @@ mod tests {
         let waiters = waiters();
         let holder = Holder { worker: 1, name: 7 };
         let (key, at) = (Key::new(b"k").unwrap(), Instant::from_millis);
-        waiters.seat(ConnId::from_number(3), holder, 0, at(5), Some(key));
-        waiters.seat(ConnId::from_number(5), holder, 1, at(5), None);
-        let place = |number| waiters.places().shard_of(ConnId::from_number(number));
+        waiters.seat(Owner::from_number(3), holder, 0, at(5), Some(key));
+        waiters.seat(Owner::from_number(5), holder, 1, at(5), None);
+        let place = |number| waiters.places().shard_of(Owner::from_number(number));
         assert_eq!([3, 4, 5].map(place), [Some(0), None, Some(1)]);
         let mut notices = [3, 4, 3, 5].map(notice).into_iter();
         waiters.tell(at(47), || notices.next());
@@ -247,7 +247,7 @@ mod tests {
     #[test]
     fn who_has_gone_is_told_nothing() {
         let waiters = waiters();
-        let conn = ConnId::from_number(3);
+        let conn = Owner::from_number(3);
         let now = Instant::from_millis(0);
         waiters.seat(conn, Holder { worker: 0, name: 7 }, 0, now, None);
         waiters.leave(conn);

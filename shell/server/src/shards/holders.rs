@@ -4,7 +4,7 @@
 //! counted when somebody asks. Of many the clock counts a part at each tick ([`Shards::count_holders`]), since one who
 //! asks would hold others up: then what is told is as old as a count takes, some tenths of a second as a rule.
 
-use latchd_core::ConnId;
+use latchd_core::Owner;
 
 use super::Shards;
 use super::look::NOBODY;
@@ -32,7 +32,7 @@ pub(super) struct Holders {
 #[derive(Debug)]
 struct Count {
     /// Up to here, this one included, all have been counted.
-    behind: ConnId,
+    behind: Owner,
     /// How many of them hold locks.
     holders: usize,
 }
@@ -106,7 +106,7 @@ impl Shards {
                 }
             }
             if looked_at == PER_SHARD {
-                known_up_to = Some(known_up_to.map_or(last, |known: ConnId| known.min(last)));
+                known_up_to = Some(known_up_to.map_or(last, |known: Owner| known.min(last)));
             }
         }
         if let Some(known) = known_up_to {
@@ -119,7 +119,7 @@ impl Shards {
 }
 
 /// How many they are, each counted once.
-fn distinct(all: &mut Vec<ConnId>) -> usize {
+fn distinct(all: &mut Vec<Owner>) -> usize {
     all.sort_unstable();
     all.dedup();
     all.len()

@@ -8,7 +8,7 @@ use latchd_core::reply::{KeysPage, Reply};
 use latchd_core::stats::{LOCK_LINES_MAX, Stats, StatsTopic};
 use latchd_core::times::Times;
 use latchd_core::watch::Evicted;
-use latchd_core::{ConnId, Instant};
+use latchd_core::{Instant, Owner};
 
 use super::{Shards, StatsPage};
 use crate::sync::atomic::Ordering;
@@ -17,7 +17,7 @@ use crate::sync::atomic::Ordering;
 const CURSOR_BITS: u32 = 56;
 
 /// Whoever asks and is no client: clients are numbered from 1.
-pub(super) const NOBODY: ConnId = ConnId::from_number(0);
+pub(super) const NOBODY: Owner = Owner::from_number(0);
 
 /// How many prefixes are shown at a time: each is looked up in every shard.
 const PREFIXES_PER_PAGE: usize = 64;
@@ -36,7 +36,7 @@ pub(crate) struct LockedKey {
     /// How many wait for it.
     pub(crate) waiting: usize,
     /// The first [`WAITERS_SHOWN_MAX`] of them, and whether each would share it.
-    pub(crate) first_waiters: Vec<(ConnId, bool)>,
+    pub(crate) first_waiters: Vec<(Owner, bool)>,
 }
 
 impl Shards {
@@ -99,7 +99,7 @@ impl Shards {
     pub(super) fn keys(
         &self,
         now: Instant,
-        conn: ConnId,
+        conn: Owner,
         keys: Keys<'_>,
         answer: &mut dyn FnMut(&Reply<'_>),
     ) {
@@ -183,7 +183,7 @@ impl Shards {
     }
 
     /// The sum over all shards, one after the other: counters of a busy server never stand still.
-    pub(super) fn stats(&self, now: Instant, conn: ConnId) -> Stats {
+    pub(super) fn stats(&self, now: Instant, conn: Owner) -> Stats {
         let mut sum = Stats::default();
         let lock_holders = self.lock_holders();
         for shard in 0..self.cores.len() {

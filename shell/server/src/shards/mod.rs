@@ -201,7 +201,7 @@ impl Shards {
         lines: &dyn Fn(StatsTopic) -> StatsPage,
         answer: &mut dyn FnMut(&Reply<'_>),
     ) {
-        let conn = session.conn;
+        let conn = session.owner;
         match command {
             GlobalCommand::UnlockAll => {
                 let work = &mut session.work;
@@ -352,19 +352,19 @@ impl Shards {
             drop(core);
             return self.spread_lock_memory(now);
         }
-        answer(&core.execute(now, session.conn, command));
+        answer(&core.execute(now, session.owner, command));
         session.charge(core.take_work());
         // Whoever has never been announced here holds nothing here, and will not.
         if !session.opened.contains(shard) {
             return;
         }
-        session.held[shard] = core.held_here(session.conn);
+        session.held[shard] = core.held_here(session.owner);
         self.lock_memory.publish(shard, &core);
     }
 
     /// Notes what a connection holds in a shard after [`Self::ask_holder`], and what the tables take there.
     fn note_asked(&self, session: &mut ShardSession, shard: usize, core: &ShardCore) {
-        session.held[shard] = core.held_here(session.conn);
+        session.held[shard] = core.held_here(session.owner);
         self.lock_memory.settle(shard, core);
     }
 
@@ -379,14 +379,14 @@ impl Shards {
         command: &Command<'a>,
     ) -> Reply<'a> {
         if !session.opened.contains(shard) {
-            core.handle(now, Event::Opened(session.conn));
+            core.handle(now, Event::Opened(session.owner));
             session.opened.insert(shard);
             session.held.resize(self.cores.len(), Held::default());
         }
         let elsewhere = session.held_elsewhere(shard);
-        core.handle(now, Event::HoldsElsewhere(session.conn, elsewhere));
+        core.handle(now, Event::HoldsElsewhere(session.owner, elsewhere));
         self.lock_memory.reserve(shard, core);
-        core.execute(now, session.conn, command)
+        core.execute(now, session.owner, command)
     }
 
     /// Whether a connection holds a lock in any shard.
@@ -394,7 +394,7 @@ impl Shards {
         let mut holds = false;
         if session.may_hold() {
             self.together(now, session.opened, |core| {
-                holds |= core.held_here(session.conn).locks > 0;
+                holds |= core.held_here(session.owner).locks > 0;
             });
         }
         holds
@@ -406,9 +406,9 @@ impl Shards {
     pub(crate) fn close(&self, now: Instant, session: ShardSession) {
         if !session.opened.is_empty() {
             self.together(now, session.opened, |core| {
-                core.handle(now, Event::Closed(session.conn));
+                core.handle(now, Event::Closed(session.owner));
             });
-            self.waiters.leave(session.conn);
+            self.waiters.leave(session.owner);
         }
     }
 

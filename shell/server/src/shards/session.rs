@@ -1,16 +1,18 @@
 //! What the shards know of a connection.
 
 use bytes::Bytes;
-use latchd_core::ConnId;
 use latchd_core::engine::Held;
 use latchd_core::work::Meter;
+use latchd_core::{ConnId, Owner};
 
 use crate::clients::budget::Holder;
 
 /// What the shards know of one connection: as long as it is there, it may hold locks.
 #[derive(Debug)]
 pub(crate) struct ShardSession {
-    pub(super) conn: ConnId,
+    conn: ConnId,
+    /// The owner that the shards know it by.
+    pub(super) owner: Owner,
     /// Where it is told that it waits no more.
     pub(super) seat: Holder,
     pub(super) opened: ShardSet,
@@ -46,6 +48,7 @@ impl ShardSession {
     pub(crate) fn new(conn: ConnId, seat: Holder) -> Self {
         Self {
             conn,
+            owner: conn.into(),
             seat,
             opened: ShardSet::default(),
             held: Vec::new(),
@@ -59,9 +62,14 @@ impl ShardSession {
         self.held.iter().map(|held| held.wins).sum()
     }
 
-    /// Whose it is.
+    /// The connection.
     pub(crate) fn conn(&self) -> ConnId {
         self.conn
+    }
+
+    /// The owner of its locks.
+    pub(crate) const fn owner(&self) -> Owner {
+        self.owner
     }
 
     /// Values that come in these bytes may stay there from now on; or they may not.

@@ -228,7 +228,7 @@ fn flush_all_empties_every_shard_and_counts_once() {
     ask(&shards, &mut one, flush, |reply| {
         assert_eq!(reply, &Reply::Ok);
     });
-    let stats = shards.stats(NOW, one.conn());
+    let stats = shards.stats(NOW, one.owner);
     assert_eq!((stats.gauges.curr_items, stats.counters.cmd_flush), (0, 1));
     assert_eq!(
         stats.gauges.limit_maxbytes,
@@ -326,7 +326,7 @@ fn whoever_comes_first_when_a_flush_is_due_flushes_every_shard() {
         },
         &|shards| ask_at(at_ms(1_000), shards, &mut session(2), keys, |_| ()),
         &|shards| {
-            shards.stats(at_ms(1_000), ConnId::from_number(2));
+            shards.stats(at_ms(1_000), ConnId::from_number(2).into());
         },
         &|shards| {
             let mut two = session(2);
@@ -364,7 +364,7 @@ fn a_holder_of_locks_in_several_shards_is_one_holder() {
     let mut one = session(1);
     fill(&shards, &mut one);
     assert!(names().iter().all(|name| lock(&shards, &mut one, name)));
-    let gauges = shards.stats(NOW, one.conn()).gauges;
+    let gauges = shards.stats(NOW, one.owner).gauges;
     assert_eq!((gauges.lock_holders, gauges.locks_held), (1, 200));
 }
 
@@ -401,7 +401,7 @@ fn a_tick_says_whether_there_is_more_to_take_out() {
     }
     // A thousand of each shard at a time.
     assert!((5..=8).contains(&ticks), "{ticks}");
-    assert_eq!(shards.stats(at_s(20), one.conn()).gauges.curr_items, 0);
+    assert_eq!(shards.stats(at_s(20), one.owner).gauges.curr_items, 0);
 }
 
 #[test]
@@ -504,7 +504,7 @@ fn lock_memory_is_one_budget_over_all_shards() {
     };
     let mut holders: Vec<_> = (2..8).map(session).collect();
     for holder in &mut holders {
-        let conn = holder.conn.number();
+        let conn = holder.owner.number();
         let names = (0..).map(|number| format!("lock{number}of{conn}"));
         let mut names = names.filter(|name| shards.shard_of(key(name)) == 0);
         while take(holder, &names.next().unwrap()) {}
@@ -576,7 +576,7 @@ fn wins_of_a_connection_are_counted_over_all_shards() {
         .filter(|name| win(&mut one, name))
         .count();
     assert!((10..=20).contains(&won), "{won}");
-    let other = two.conn();
+    let other = two.owner;
     shards.close(NOW, one);
     shards.close(NOW, two);
     assert_eq!(shards.stats(NOW, other).gauges.wins_bound, 0);

@@ -39,7 +39,7 @@ impl Shards {
     ) {
         let shard = self.shard_of(acquire.key);
         let mut core = self.core_at(now, shard);
-        let waits = core.would_contend(now, session.conn, &acquire);
+        let waits = core.would_contend(now, session.owner, &acquire);
         // One core alone sees to its own circles.
         if !waits || self.cores.len() == 1 {
             self.acquire(now, session, shard, &mut core, acquire, answer);
@@ -54,7 +54,7 @@ impl Shards {
         }
         let places = self.waiters.places();
         let (chain, looks) = would_deadlock(
-            session.conn,
+            session.owner,
             cores[shard].sought(&acquire),
             self.wait_chain_max,
             |key| cores[self.shard_of(key)].locks().grants_of(key),
@@ -86,7 +86,7 @@ impl Shards {
         if let Reply::Waits = reply {
             let key = Some(acquire.key);
             self.waiters
-                .seat(session.conn, session.seat, shard, now, key);
+                .seat(session.owner, session.seat, shard, now, key);
         }
         answer(&reply);
         session.charge(core.take_work());
@@ -114,7 +114,7 @@ impl Shards {
         let reply = self.ask_holder(now, session, shard, &mut core, &get);
         if let Reply::Waits = reply {
             self.waiters
-                .seat(session.conn, session.seat, shard, now, None);
+                .seat(session.owner, session.seat, shard, now, None);
         }
         answer(&reply);
         session.charge(core.take_work());
@@ -139,8 +139,8 @@ impl Shards {
         for other in 0..self.cores.len() {
             if other != shard && session.held[other].wins > 0 {
                 let mut core = self.core_at(now, other);
-                core.spare_wins(now, session.conn, key, wins_max);
-                session.held[other] = core.held_here(session.conn);
+                core.spare_wins(now, session.owner, key, wins_max);
+                session.held[other] = core.held_here(session.owner);
             }
         }
     }

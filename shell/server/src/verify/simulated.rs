@@ -281,7 +281,7 @@ impl<M: StateMachine> Backend for Behind<M> {
 
     fn close(&self, now: Instant, session: Session) {
         let mut machine = self.machine.borrow_mut();
-        machine.handle(now, Event::Closed(session.conn));
+        machine.handle(now, Event::Closed(session.conn.into()));
     }
 
     fn forget_watcher(&self, _: &Watcher) {}
@@ -307,7 +307,7 @@ impl<M: StateMachine> Execute for Visitor<'_, M> {
             self.work.spend(HEAVY);
         }
         let conn = self.session.conn;
-        self.machine.execute(self.now, conn, command, answer);
+        self.machine.execute(self.now, conn.into(), command, answer);
         self.work.spend(self.machine.take_work());
     }
 
@@ -415,7 +415,7 @@ impl<M: StateMachine> Worker<M> {
         self.opened += 1;
         let conn = ConnId::from_number(self.opened);
         let machine = self.behind.machine.get_mut();
-        machine.handle(now, Event::Opened(conn));
+        machine.handle(now, Event::Opened(conn.into()));
         let pipe = Pipe::default();
         let session = Session {
             conn,
@@ -461,7 +461,8 @@ impl<M: StateMachine> Worker<M> {
 
     /// The first of those whose waits are over is told. Returns who, if there is one.
     pub fn read_letter(&mut self, now: Instant, span: Span) -> Option<ConnId> {
-        let Notice { conn, outcome } = self.mail.pop_front()?;
+        let Notice { owner, outcome } = self.mail.pop_front()?;
+        let conn = ConnId::from_number(owner.number());
         self.have_turn(now, conn, span, |client, turn| {
             client.settled(outcome, turn)
         });
@@ -566,7 +567,7 @@ impl<M: StateMachine> Worker<M> {
     /// Whether a client's wait is over and it has not been told.
     #[must_use]
     pub fn is_to_be_told(&self, conn: ConnId) -> bool {
-        self.mail.iter().any(|notice| notice.conn == conn)
+        self.mail.iter().any(|notice| notice.owner == conn.into())
     }
 
     /// How far the wire came when it was last driven, if it was since this was asked last.

@@ -262,7 +262,7 @@ impl Executor<'_> {
         answer: &mut dyn FnMut(&Reply<'_>),
     ) {
         let shared = self.shared;
-        let conn = self.session.conn();
+        let (conn, owner) = (self.session.conn(), self.session.owner());
         let unix_s = clock::unix_now().0;
         let found_bytes = Cell::new(None);
         // Told when the items are let go of.
@@ -278,7 +278,7 @@ impl Executor<'_> {
                 told.push((topic, line));
             });
             if shared.config.verbosity >= 3 {
-                lock_log::answered(conn, command, reply);
+                lock_log::answered(owner, command, reply);
             }
             answer(reply);
         };

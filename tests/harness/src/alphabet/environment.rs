@@ -1,7 +1,7 @@
 //! Turns ops into inputs: who is connected under which id, what time it is, which versions the
 //! clients have been told.
 
-use latchd_core::ConnId;
+use latchd_core::Owner;
 use latchd_core::command::{Command, Set};
 use latchd_core::engine::Event;
 use latchd_core::fence::Fence;
@@ -34,7 +34,7 @@ const PRESSURE: [&[u8]; PRESSURE_KEYS] = [
 pub fn pressure(key: u8) -> Input<'static> {
     let name = PRESSURE.get(usize::from(key) % PRESSURE_KEYS).copied();
     let key = name.and_then(Key::new).expect("each has two letters");
-    let nobody = ConnId::from_number(0);
+    let nobody = Owner::from_number(0);
     Input::Command(nobody, Command::from(Set::new(key, PRESSURE_VALUE)))
 }
 
@@ -53,9 +53,9 @@ pub struct Environment {
     now_ms: u64,
     unix_s_at_start: u64,
     /// The id each client is connected under. A client that comes back gets a new one.
-    connected: [Option<ConnId>; CLIENTS],
+    connected: [Option<Owner>; CLIENTS],
     /// The id each client was last connected under.
-    last: [Option<ConnId>; CLIENTS],
+    last: [Option<Owner>; CLIENTS],
     connections: u64,
     told: [Told; KEYS.len()],
     parked: [Option<Parked>; CLIENTS],
@@ -209,7 +209,7 @@ impl Environment {
                     return None;
                 }
                 self.connections += 1;
-                let conn = ConnId::from_number(self.connections);
+                let conn = Owner::from_number(self.connections);
                 *slot = Some(conn);
                 *self.last.get_mut(client.among(CLIENTS))? = Some(conn);
                 Some(Input::Event(Event::Opened(conn)))
@@ -280,7 +280,7 @@ impl Environment {
         let client = self
             .connected
             .iter()
-            .position(|conn| *conn == Some(notice.conn));
+            .position(|conn| *conn == Some(notice.owner));
         let Some(parked) = client.and_then(|client| self.parked.get_mut(client)) else {
             return;
         };
@@ -316,7 +316,7 @@ impl Environment {
 
     /// The id a client is connected under.
     #[must_use]
-    pub fn connection(&self, client: ClientNumber) -> Option<ConnId> {
+    pub fn connection(&self, client: ClientNumber) -> Option<Owner> {
         *self.connected.get(client.among(CLIENTS))?
     }
 }

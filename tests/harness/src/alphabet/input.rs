@@ -4,13 +4,13 @@ use latchd_core::command::Command;
 use latchd_core::engine::{Core, Event};
 use latchd_core::reply::Reply;
 use latchd_core::store::Store;
-use latchd_core::{ConnId, Instant};
+use latchd_core::{Instant, Owner};
 
 /// Something to be put into a core.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Input<'a> {
     /// For [`Core::execute`].
-    Command(ConnId, Command<'a>),
+    Command(Owner, Command<'a>),
     /// For [`Core::handle`].
     Event(Event),
     /// [`Event::Limits`] with this memory, and the other limits as they are.

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use latchd_core::ConnId;
+use latchd_core::Owner;
 use latchd_core::command::{Acquire, Lease, LockAfter, Mode, Wait};
 use latchd_core::fence::Fence;
 use latchd_core::reply::{LockSeen, Refusal};
@@ -19,7 +19,7 @@ use super::{Oracle, OwnedReply, Win};
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Lock {
     /// Who holds it.
-    pub owner: ConnId,
+    pub owner: Owner,
     /// Who else may.
     pub mode: Mode,
     /// The number of the grant.
@@ -38,7 +38,7 @@ pub struct Lock {
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Waiting {
     /// Who.
-    pub conn: ConnId,
+    pub conn: Owner,
     /// For which lock.
     pub key: Vec<u8>,
     /// Who else may have it then.
@@ -54,7 +54,7 @@ pub struct Waiting {
 impl Oracle {
     /// Who holds the lock of a key; of several, the first.
     #[must_use]
-    pub fn holder(&self, key: &[u8]) -> Option<ConnId> {
+    pub fn holder(&self, key: &[u8]) -> Option<Owner> {
         self.lock_of(key).map(|lock| lock.owner)
     }
 
@@ -71,12 +71,12 @@ impl Oracle {
     }
 
     /// What `conn` has of the lock of a key.
-    pub(super) fn own(&self, key: &[u8], conn: ConnId) -> Option<Lock> {
+    pub(super) fn own(&self, key: &[u8], conn: Owner) -> Option<Lock> {
         let mut locks = self.locks_of(key).iter();
         locks.find(|lock| lock.owner == conn).copied()
     }
 
-    fn own_mut(&mut self, key: &[u8], conn: ConnId) -> Option<&mut Lock> {
+    fn own_mut(&mut self, key: &[u8], conn: Owner) -> Option<&mut Lock> {
         let mut locks = self.locks.get_mut(key)?.iter_mut();
         locks.find(|lock| lock.owner == conn)
     }
@@ -116,7 +116,7 @@ impl Oracle {
     }
 
     /// `ml`.
-    pub(super) fn acquire(&mut self, conn: ConnId, acquire: &Acquire<'_>) -> OwnedReply {
+    pub(super) fn acquire(&mut self, conn: Owner, acquire: &Acquire<'_>) -> OwnedReply {
         let key = acquire.key.as_bytes();
         let held = self.locks.contains_key(key);
         let own = self.own(key, conn);
@@ -174,7 +174,7 @@ impl Oracle {
     }
 
     /// The answer to an acquire that was granted just now.
-    fn leased(&mut self, conn: ConnId, acquire: &Acquire<'_>, fence: u64) -> OwnedReply {
+    fn leased(&mut self, conn: Owner, acquire: &Acquire<'_>, fence: u64) -> OwnedReply {
         let lease_until_ms = self.lease_end(acquire.lease);
         let lock = self.own_mut(acquire.key.as_bytes(), conn);
         lock.expect("just granted").lease_until_ms = lease_until_ms;
@@ -212,7 +212,7 @@ impl Oracle {
     }
 
     /// A request for a lock that another holds, or the same: it waits, unless that would be for ever.
-    fn join(&mut self, conn: ConnId, acquire: &Acquire<'_>, ms: u64) -> OwnedReply {
+    fn join(&mut self, conn: Owner, acquire: &Acquire<'_>, ms: u64) -> OwnedReply {
         let key = acquire.key.as_bytes();
         if self.takes_too_long_to_tell(key) {
             return OwnedReply::Refused(Refusal::TooManyLocks);
@@ -254,14 +254,14 @@ impl Oracle {
 
     /// Whether `conn` would never be answered if it waited for this key: those who can give back what they have become
     /// more until they are all.
-    fn waits_in_vain(&self, conn: ConnId, key: &[u8], mode: Mode) -> bool {
-        let line: Vec<(ConnId, &[u8], Mode)> = self
+    fn waits_in_vain(&self, conn: Owner, key: &[u8], mode: Mode) -> bool {
+        let line: Vec<(Owner, &[u8], Mode)> = self
             .waits
             .iter()
             .map(|it| (it.conn, it.key.as_slice(), it.mode))
             .chain([(conn, key, mode)])
             .collect();
-        let mut stuck: BTreeSet<ConnId> = line.iter().map(|it| it.0).collect();
+        let mut stuck: BTreeSet<Owner> = line.iter().map(|it| it.0).collect();
         loop {
             let freed = line.iter().enumerate().find(|(place, (conn, key, mode))| {
                 let mut before = line[..*place].iter().filter(|it| it.1 == *key);
@@ -313,12 +313,15 @@ impl Oracle {
                 lock.is_unheard = true;
                 Outcome::Granted
             };
-            self.notices.push(Notice { conn, outcome });
+            self.notices.push(Notice {
+                owner: conn,
+                outcome,
+            });
         }
     }
 
     /// `conn` waits no more, if it did; those behind it may have their turn.
-    pub(super) fn leave(&mut self, conn: ConnId) {
+    pub(super) fn leave(&mut self, conn: Owner) {
         let left: Vec<_> = self.waits.extract_if(.., |it| it.conn == conn).collect();
         for waiting in left {
             self.serve(&waiting.key);
@@ -341,9 +344,12 @@ impl Oracle {
         }
     }
 
-    fn time_out(&mut self, conn: ConnId) {
+    fn time_out(&mut self, conn: Owner) {
         let outcome = Outcome::TimedOut;
-        self.notices.push(Notice { conn, outcome });
+        self.notices.push(Notice {
+            owner: conn,
+            outcome,
+        });
         self.counts.lock_wait_timeouts += 1;
     }
 
@@ -385,7 +391,7 @@ impl Oracle {
     }
 
     /// Whether `conn` may not change the item of `key`, because another one holds it.
-    pub(super) fn refuses(&mut self, conn: ConnId, key: &[u8]) -> bool {
+    pub(super) fn refuses(&mut self, conn: Owner, key: &[u8]) -> bool {
         let refuses = self.holder(key).is_some_and(|owner| owner != conn) || self.is_shared(key);
         self.counts.lock_refusals += u64::from(refuses);
         refuses
@@ -396,7 +402,7 @@ impl Oracle {
     /// that it is another's. `missing` is for who would unlock where there is nothing.
     pub(super) fn forbids(
         &mut self,
-        conn: ConnId,
+        conn: Owner,
         key: &[u8],
         (fence, lock): (Option<Fence>, LockAfter),
         missing: Option<OwnedReply>,
@@ -443,7 +449,7 @@ impl Oracle {
 
     pub(super) fn lock(
         &mut self,
-        conn: ConnId,
+        conn: Owner,
         key: &[u8],
         is_of_key: bool,
         mode: Mode,
@@ -464,7 +470,7 @@ impl Oracle {
         Ok(self.grant(conn, key, is_of_key, mode))
     }
 
-    fn grant(&mut self, conn: ConnId, key: &[u8], is_of_key: bool, mode: Mode) -> u64 {
+    fn grant(&mut self, conn: Owner, key: &[u8], is_of_key: bool, mode: Mode) -> u64 {
         self.fence_last += 1;
         let lock = Lock {
             owner: conn,
@@ -482,7 +488,7 @@ impl Oracle {
     }
 
     /// Whether `conn` holds as many locks as it may.
-    fn has_enough(&mut self, conn: ConnId) -> bool {
+    fn has_enough(&mut self, conn: Owner) -> bool {
         let held = self.lock_counts.get(&conn).copied().unwrap_or(0);
         let has_enough = held >= self.limits.locks_per_connection_max;
         self.judged.too_many_locks += u64::from(has_enough);
@@ -490,12 +496,12 @@ impl Oracle {
     }
 
     /// Ends what `owner` has of a lock; with the last, what it has held off happens; and the next has it.
-    pub(super) fn unlock(&mut self, key: &[u8], owner: ConnId) {
+    pub(super) fn unlock(&mut self, key: &[u8], owner: Owner) {
         self.take_lock(key, owner);
         self.is_released(key);
     }
 
-    fn take_lock(&mut self, key: &[u8], owner: ConnId) {
+    fn take_lock(&mut self, key: &[u8], owner: Owner) {
         if let Some(locks) = self.locks.get_mut(key) {
             let before = locks.len();
             locks.retain(|lock| lock.owner != owner);
@@ -516,7 +522,7 @@ impl Oracle {
         self.serve_gets(key);
     }
 
-    pub(super) fn unlock_every(&mut self, conn: ConnId) -> u64 {
+    pub(super) fn unlock_every(&mut self, conn: Owner) -> u64 {
         let locks = self.locks.iter();
         let own = locks.filter(|(_, locks)| locks.iter().any(|lock| lock.owner == conn));
         let own = own.map(|(key, locks)| {

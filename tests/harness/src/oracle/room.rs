@@ -11,7 +11,7 @@
 use super::tables::{Place, own_bytes};
 use super::{Gone, Item, Oracle, OwnedReply};
 use crate::alphabet::Input;
-use latchd_core::ConnId;
+use latchd_core::Owner;
 use latchd_core::command::Mode;
 use latchd_core::reply::Refusal;
 
@@ -214,7 +214,7 @@ impl Oracle {
 
     /// Whether `conn` may have a lock of a key, in this mode: what all locks pin is within its bound, and what its own take
     /// within its share. Who shares a lock pins nothing anew, and is charged for the whole.
-    pub(super) fn may_be_pinned(&mut self, conn: ConnId, key: &[u8], mode: Mode) -> bool {
+    pub(super) fn may_be_pinned(&mut self, conn: Owner, key: &[u8], mode: Mode) -> bool {
         let Some(room) = self.room else {
             return true;
         };

@@ -1,6 +1,6 @@
 //! The changes: set, delete and arithmetic.
 
-use latchd_core::ConnId;
+use latchd_core::Owner;
 use latchd_core::command::{
     Arithmetic, Delete, Direction, Guard, NewCas, OnMissing, Removal, Set, SetMode,
 };
@@ -10,7 +10,7 @@ use latchd_core::time::Exptime;
 use super::{Item, Oracle, OwnedReply};
 
 impl Oracle {
-    pub(super) fn set(&mut self, conn: ConnId, set: &Set<'_>) -> OwnedReply {
+    pub(super) fn set(&mut self, conn: Owner, set: &Set<'_>) -> OwnedReply {
         self.asked.cmd_set += 1;
         let key = set.key.as_bytes();
         let in_force = self.lock_of(key).map(|lock| lock.fence);
@@ -96,7 +96,7 @@ impl Oracle {
         }
     }
 
-    pub(super) fn delete(&mut self, conn: ConnId, delete: &Delete<'_>) -> OwnedReply {
+    pub(super) fn delete(&mut self, conn: Owner, delete: &Delete<'_>) -> OwnedReply {
         let key = delete.key.as_bytes();
         let in_force = self.lock_of(key).map(|lock| lock.fence);
         let missing = Some(OwnedReply::NotFound);
@@ -177,7 +177,7 @@ impl Oracle {
         OwnedReply::Deleted
     }
 
-    pub(super) fn arithmetic(&mut self, conn: ConnId, request: &Arithmetic<'_>) -> OwnedReply {
+    pub(super) fn arithmetic(&mut self, conn: Owner, request: &Arithmetic<'_>) -> OwnedReply {
         let key = request.key.as_bytes();
         let in_force = self.lock_of(key).map(|lock| lock.fence);
         let missing = (!request.steps.vivifies()).then_some(OwnedReply::NotFound);

@@ -12,7 +12,7 @@
 
 use std::collections::BTreeSet;
 
-use latchd_core::ConnId;
+use latchd_core::Owner;
 use latchd_core::command::Mode;
 
 use super::Oracle;
@@ -133,7 +133,7 @@ impl Oracle {
     pub(super) fn is_within_share(
         &mut self,
         room: ByItem,
-        conn: ConnId,
+        conn: Owner,
         pinned_bytes: usize,
         table_bytes: usize,
     ) -> bool {

@@ -3,7 +3,7 @@
 //! Of a win, its item knows everything; those who wait stand in one line, whatever they wait for. Whenever an item may
 //! have changed, the first in line who wants it is asked what it would be answered now.
 
-use latchd_core::ConnId;
+use latchd_core::Owner;
 use latchd_core::command::{Get, NewCas, TtlSteps};
 use latchd_core::key::KeyForm;
 use latchd_core::reply::Refusal;
@@ -17,7 +17,7 @@ use super::{Oracle, OwnedReply};
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Winner {
     /// Whose.
-    pub conn: ConnId,
+    pub conn: Owner,
     /// The item was made to be filled.
     pub made: bool,
     /// It has waited for the win, and has not asked since.
@@ -30,7 +30,7 @@ pub struct Winner {
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Getting {
     /// Whose.
-    pub conn: ConnId,
+    pub conn: Owner,
     /// For which item.
     pub key: Vec<u8>,
     /// Until when.
@@ -60,7 +60,7 @@ impl Oracle {
     }
 
     /// A get that would be told that another has the win.
-    pub(super) fn wait(&mut self, conn: ConnId, get: &Get<'_>) -> OwnedReply {
+    pub(super) fn wait(&mut self, conn: Owner, get: &Get<'_>) -> OwnedReply {
         if !self.open.contains(&conn) {
             return OwnedReply::Refused(Refusal::ConnectionClosed);
         }
@@ -82,7 +82,7 @@ impl Oracle {
     }
 
     /// Whether the win of `key` may be bound to `conn`, or waited for by it.
-    pub(super) fn may_be_bound(&mut self, conn: ConnId, place: Place, key: &[u8]) -> bool {
+    pub(super) fn may_be_bound(&mut self, conn: Owner, place: Place, key: &[u8]) -> bool {
         !self.has_won_enough(conn) && self.has_room_in_tables(place, key)
     }
 
@@ -95,7 +95,7 @@ impl Oracle {
     }
 
     /// Whether as many wins are bound to `conn` as may be.
-    fn has_won_enough(&mut self, conn: ConnId) -> bool {
+    fn has_won_enough(&mut self, conn: Owner) -> bool {
         let items = &self.items;
         let has_winner = |key: &Vec<u8>| {
             items
@@ -127,7 +127,10 @@ impl Oracle {
             } else {
                 self.offer(key, &first)
             };
-            self.notices.push(Notice { conn, outcome });
+            self.notices.push(Notice {
+                owner: conn,
+                outcome,
+            });
         }
     }
 
@@ -183,7 +186,10 @@ impl Oracle {
             .extract_if(.., |getting| getting.until_ms <= now_ms);
         for Getting { conn, .. } in over {
             let outcome = Outcome::TimedOut;
-            self.notices.push(Notice { conn, outcome });
+            self.notices.push(Notice {
+                owner: conn,
+                outcome,
+            });
             self.counts.get_wait_timeouts += 1;
         }
         let gone = |key: &Vec<u8>| {
@@ -208,7 +214,7 @@ impl Oracle {
     }
 
     /// The connection has ended: its place is gone, and its wins are open, the locks of their keys being free.
-    pub(super) fn end_wins(&mut self, conn: ConnId) {
+    pub(super) fn end_wins(&mut self, conn: Owner) {
         let won = self.winners().filter(|(_, winner)| winner.conn == conn);
         let keys: Vec<Vec<u8>> = won.map(|(key, _)| key.clone()).collect();
         for key in keys {

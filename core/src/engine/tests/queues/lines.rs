@@ -7,7 +7,7 @@ use quickcheck::{Arbitrary, Gen};
 
 use super::KEYS;
 use crate::command::Mode;
-use crate::conn_id::ConnId;
+use crate::owner::Owner;
 use crate::wait::Outcome;
 
 /// How much of everything there may be.
@@ -66,7 +66,7 @@ impl Bound {
 /// Who holds a key: in which mode, until when.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Holds {
-    pub(super) conn: ConnId,
+    pub(super) conn: Owner,
     pub(super) mode: Mode,
     pub(super) until: Option<u64>,
 }
@@ -74,7 +74,7 @@ pub(super) struct Holds {
 /// Who waits for a key: in which mode, with what lease, until when.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Waits {
-    pub(super) conn: ConnId,
+    pub(super) conn: Owner,
     pub(super) mode: Mode,
     pub(super) lease_ms: Option<u64>,
     pub(super) until: u64,
@@ -103,7 +103,7 @@ impl Line {
         self.held.is_empty() || all_share && self.held.len() < among as usize
     }
 
-    pub(super) fn of(&self, conn: ConnId) -> Option<&Holds> {
+    pub(super) fn of(&self, conn: Owner) -> Option<&Holds> {
         self.held.iter().find(|it| it.conn == conn)
     }
 }
@@ -115,7 +115,7 @@ pub(super) struct Lines {
     pub(super) met: Vec<Bound>,
     pub(super) now_ms: u64,
     pub(super) by_key: [Line; KEYS.len()],
-    pub(super) told: Vec<(ConnId, Outcome)>,
+    pub(super) told: Vec<(Owner, Outcome)>,
 }
 
 impl Lines {
@@ -136,13 +136,13 @@ impl Lines {
     }
 
     /// Whether `conn` may hold one more lock.
-    fn may_hold(&self, conn: ConnId) -> bool {
+    fn may_hold(&self, conn: Owner) -> bool {
         let held = self.by_key.iter().filter(|line| line.of(conn).is_some());
         held.count() < self.bounds.locks
     }
 
     /// Whether `conn` may be given `key`, which fits.
-    pub(super) fn may_have(&mut self, conn: ConnId, key: usize) -> bool {
+    pub(super) fn may_have(&mut self, conn: Owner, key: usize) -> bool {
         self.keeps([
             (Bound::Locks, self.may_hold(conn)),
             (Bound::Sharers, self.may_share(key)),
@@ -150,7 +150,7 @@ impl Lines {
     }
 
     /// Whether `conn` may wait for `key`, which it does not close a circle with.
-    pub(super) fn may_wait(&mut self, conn: ConnId, key: usize) -> bool {
+    pub(super) fn may_wait(&mut self, conn: Owner, key: usize) -> bool {
         let in_all: usize = self.by_key.iter().map(|line| line.waits.len()).sum();
         let of_key = self.by_key[key].waits.len();
         self.keeps([
@@ -217,25 +217,25 @@ impl Lines {
         }
     }
 
-    pub(super) fn frees(&mut self, key: usize, conn: ConnId) {
+    pub(super) fn frees(&mut self, key: usize, conn: Owner) {
         self.by_key[key].held.retain(|it| it.conn != conn);
         self.hands_over(key);
     }
 
-    pub(super) fn frees_all(&mut self, conn: ConnId) {
+    pub(super) fn frees_all(&mut self, conn: Owner) {
         for key in 0..KEYS.len() {
             self.frees(key, conn);
         }
     }
 
-    pub(super) fn waits_for(&self, conn: ConnId) -> Option<usize> {
+    pub(super) fn waits_for(&self, conn: Owner) -> Option<usize> {
         let waits = |line: &Line| line.waits.iter().any(|wait| wait.conn == conn);
         self.by_key.iter().position(waits)
     }
 
     /// Whether one who waited for `key` would do so in vain, though all others gave back what they have as soon as they
     /// could.
-    pub(super) fn is_in_vain(&self, conn: ConnId, key: usize, mode: Mode) -> bool {
+    pub(super) fn is_in_vain(&self, conn: Owner, key: usize, mode: Mode) -> bool {
         let mut lines = self.clone();
         // Circles are looked for before that.
         lines.bounds.locks = usize::MAX;
@@ -247,7 +247,7 @@ impl Lines {
         });
         loop {
             let told = lines.told.len();
-            let free: Vec<ConnId> = lines
+            let free: Vec<Owner> = lines
                 .by_key
                 .iter()
                 .flat_map(|line| &line.held)

@@ -167,7 +167,7 @@ fn who_waits_has_a_win_to_spare() {
 #[test]
 fn who_is_nobody_binds_nothing_and_does_not_wait() {
     let mut bench = bench();
-    let nobody = ConnId::from_number(9);
+    let nobody = Owner::from_number(9);
     let refused = Reply::Refused(Refusal::ConnectionClosed);
     assert_eq!(bench.ask(nobody, bound("k")), refused);
     assert_eq!(bench.win(A, bound("k")), Win::Won);
@@ -187,7 +187,7 @@ fn a_win_is_spared_before_the_item_is_looked_for() {
         bench.core.limits.lock_table_bytes_max = 1 << 20;
         bench.core.limits.bound_wins_per_connection_max = names.len();
         for (name, number) in names.iter().zip(10..) {
-            let waiting = ConnId::from_number(number);
+            let waiting = Owner::from_number(number);
             bench.event(Event::Opened(waiting));
             assert_eq!(bench.win(A, bound(name)), Win::Won);
             bench.parks(waiting, patient(name));

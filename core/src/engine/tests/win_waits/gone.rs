@@ -228,7 +228,7 @@ fn a_round_is_gone_on_with_until_all_were_looked_at() {
     }
     let now = Some(Instant::default());
     let first_end = Some(Instant::from_millis(10_000));
-    let nobody = ConnId::from_number(9);
+    let nobody = Owner::from_number(9);
     bench.event(Event::Opened(nobody));
     bench.close(nobody);
     assert_eq!(bench.core.next_deadline(), first_end);
@@ -250,7 +250,7 @@ fn a_crowd_for_whom_nothing_stays_is_let_go() {
         wait_ms: 10_000,
         ..meta_get("k")
     };
-    let crowd: Vec<_> = (10..210).map(ConnId::from_number).collect();
+    let crowd: Vec<_> = (10..210).map(Owner::from_number).collect();
     for conn in &crowd {
         bench.event(Event::Opened(*conn));
         assert_eq!(bench.ask(*conn, fleeting), Reply::Waits);
