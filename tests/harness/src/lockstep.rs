@@ -265,7 +265,7 @@ impl<S: Store> Lockstep<S> {
         let mut told: Vec<Notice> =
             iter::from_fn(|| self.core.poll().and_then(Notification::wait_over)).collect();
         // A transport passes no notice on to a connection that has ended.
-        told.retain(|notice| self.oracle.is_open(notice.conn));
+        told.retain(|notice| self.oracle.is_open(notice.owner));
         told.sort_by_key(by_conn);
         if told != due {
             return Err(format!("notices: expected {due:?}\n         got {told:?}"));

@@ -233,7 +233,7 @@ impl Beside {
     ) -> Result<Vec<Notice>, Breach> {
         let mut told: Vec<Notice> =
             iter::from_fn(|| core.poll().and_then(Notification::wait_over)).collect();
-        told.retain(|notice| self.oracle.is_open(notice.conn));
+        told.retain(|notice| self.oracle.is_open(notice.owner));
         let by_conn = |mut notices: Vec<Notice>| {
             notices.sort_by_key(|notice| notice.owner);
             notices

@@ -93,13 +93,13 @@ impl Oracle {
     /// The connections that are told that their waits are over, and how. One that has ended is told nothing.
     pub fn take_notices(&mut self) -> Vec<Notice> {
         let mut notices = std::mem::take(&mut self.notices);
-        notices.retain(|notice| self.is_open(notice.conn));
+        notices.retain(|notice| self.is_open(notice.owner));
         notices
     }
 
     /// Whether a connection is announced and has not ended.
     #[must_use]
-    pub fn is_open(&self, conn: ConnId) -> bool {
+    pub fn is_open(&self, conn: Owner) -> bool {
         self.open.contains(&conn)
     }
 
