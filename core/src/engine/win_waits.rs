@@ -1,7 +1,11 @@
 //! Which gets wait for a value or a win, and in which order: the queues, without the items.
 //!
-//! Z3 to Z6 are Q1 to Q4, those of all queues (`queues.rs`), and of Z5 besides: the end of the item that is waited for
-//! is listed by its moment, as far as it is known.
+//! The queues keep Q1 to Q4 of `queues.rs` under these ids:
+//!
+//! - Z3: a connection waits for at most one key, and the lists by key and by connection agree.
+//! - Z4: the waiters of a key stand in the order of arrival.
+//! - Z5: each wait ends, and is listed by its deadline. The end of the item is listed as well, as far as it is known.
+//! - Z6: the counted bytes are those that the queues take.
 
 use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
