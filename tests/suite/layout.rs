@@ -1,4 +1,4 @@
-//! Which part of the server, and of the program, may import which. The rows of docs/INVARIANTS.md match the headers of the files.
+//! Which part of the server, and of the program, may import which.
 //!
 //! A part is a folder or a file beside `lib.rs` or `main.rs`. The tables name them from the bottom up: a part may import what its
 //! row names, and each of these stands in a row above. So there is no circle of parts. A `use` names one part.
@@ -91,67 +91,6 @@ fn imports_are_found_wherever_they_stand() {
                 use crate::{net, worker};\n#[cfg(test)]\nmod tests { use crate::status; }";
     let found: Vec<_> = imports(text).into_iter().collect();
     assert_eq!(found, ["os", "sync", "{"]);
-}
-
-#[test]
-fn invariants_are_those_of_the_headers() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let read = |path: &Path| fs::read_to_string(path).expect("a file of ours");
-    let (mut unlisted, mut listed, mut faults) = (BTreeSet::new(), BTreeSet::new(), Vec::new());
-    for part in ["core", "shell", "shell/client", "shell/server"] {
-        for file in sources(&root.join(part).join("src")) {
-            let ids = invariants(&read(&file)).into_iter();
-            unlisted.extend(ids.map(|id| (file.clone(), id)));
-        }
-    }
-    let mut modelled = invariants(&read(&root.join("model/src/invariants.rs")));
-    assert!(unlisted.len() > 200 && modelled.len() > 20);
-    let mut folder = root.clone();
-    for line in read(&root.join("docs/INVARIANTS.md")).lines() {
-        if line.starts_with("## ") {
-            folder = root.join(line.split('`').nth(1).expect("a heading names a folder"));
-        }
-        let Some(row) = line.strip_prefix("- `") else {
-            continue;
-        };
-        let (names, _) = row.split_once("`): ").expect("a sentence");
-        let (qualified, names) = names.split_once("` (`").expect("an id and its files");
-        let (_, id) = qualified.split_once('/').expect("a group");
-        for name in names.split("`, `") {
-            let files = [root.join(name), folder.join(name)];
-            let file = files.into_iter().find(|file| file.exists());
-            match file.filter(|file| invariants(&read(file)).contains(id)) {
-                Some(file) => drop(unlisted.remove(&(file, id.to_owned()))),
-                None => faults.push(format!("{name} does not state {qualified}")),
-            }
-        }
-        modelled.remove(id);
-        if !listed.insert(qualified.to_owned()) {
-            faults.push(format!("{qualified} has two rows"));
-        }
-    }
-    assert_eq!(faults, [""; 0]);
-    assert!(unlisted.is_empty(), "no rows: {unlisted:?}");
-    assert!(modelled.is_empty(), "no rows: {modelled:?}");
-}
-
-/// The ids that a file's header lists, and those that the model gives its rules.
-fn invariants(text: &str) -> BTreeSet<String> {
-    let is_header = |line: &&str| line.is_empty() || line.starts_with("//!");
-    let is_id = |word: &&str| word.get(1..).is_some_and(|rest| rest.parse::<u8>().is_ok());
-    let mut ids = BTreeSet::new();
-    for line in text.lines().take_while(is_header) {
-        let words = line
-            .strip_prefix("//! - ")
-            .into_iter()
-            .flat_map(str::split_whitespace);
-        let words = words.map(|word| word.trim_end_matches([',', ':']));
-        ids.extend(words.take_while(is_id).map(str::to_owned));
-    }
-    let (_, rules) = text.split_once("\ninvariants! {").unwrap_or_default();
-    let rules = rules.lines().take_while(|line| *line != "}");
-    ids.extend(rules.filter_map(|line| line.split('"').nth(1).map(str::to_owned)));
-    ids
 }
 
 /// What is wrong with the parts in a folder, or with their table.
@@ -249,4 +188,66 @@ fn imports(text: &str) -> BTreeSet<String> {
         }
     }
     found
+}
+
+/// Every row of docs/INVARIANTS.md names files that state its id, and every id of a header has a row.
+#[test]
+fn invariants_are_those_of_the_headers() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let read = |path: &Path| fs::read_to_string(path).expect("a file of ours");
+    let (mut unlisted, mut listed, mut faults) = (BTreeSet::new(), BTreeSet::new(), Vec::new());
+    for part in ["core", "shell", "shell/client", "shell/server"] {
+        for file in sources(&root.join(part).join("src")) {
+            let ids = invariants(&read(&file)).into_iter();
+            unlisted.extend(ids.map(|id| (file.clone(), id)));
+        }
+    }
+    let mut modelled = invariants(&read(&root.join("model/src/invariants.rs")));
+    assert!(unlisted.len() > 200 && modelled.len() > 20);
+    let mut folder = root.clone();
+    for line in read(&root.join("docs/INVARIANTS.md")).lines() {
+        if line.starts_with("## ") {
+            folder = root.join(line.split('`').nth(1).expect("a heading names a folder"));
+        }
+        let Some(row) = line.strip_prefix("- `") else {
+            continue;
+        };
+        let (names, _) = row.split_once("`): ").expect("a sentence");
+        let (qualified, names) = names.split_once("` (`").expect("an id and its files");
+        let (_, id) = qualified.split_once('/').expect("a group");
+        for name in names.split("`, `") {
+            let files = [root.join(name), folder.join(name)];
+            let file = files.into_iter().find(|file| file.exists());
+            match file.filter(|file| invariants(&read(file)).contains(id)) {
+                Some(file) => drop(unlisted.remove(&(file, id.to_owned()))),
+                None => faults.push(format!("{name} does not state {qualified}")),
+            }
+        }
+        modelled.remove(id);
+        if !listed.insert(qualified.to_owned()) {
+            faults.push(format!("{qualified} has two rows"));
+        }
+    }
+    assert_eq!(faults, [""; 0]);
+    assert!(unlisted.is_empty(), "no rows: {unlisted:?}");
+    assert!(modelled.is_empty(), "no rows: {modelled:?}");
+}
+
+/// The ids that a file's header lists, and those that the model gives its rules.
+fn invariants(text: &str) -> BTreeSet<String> {
+    let is_header = |line: &&str| line.is_empty() || line.starts_with("//!");
+    let is_id = |word: &&str| word.get(1..).is_some_and(|rest| rest.parse::<u8>().is_ok());
+    let mut ids = BTreeSet::new();
+    for line in text.lines().take_while(is_header) {
+        let words = line
+            .strip_prefix("//! - ")
+            .into_iter()
+            .flat_map(str::split_whitespace);
+        let words = words.map(|word| word.trim_end_matches([',', ':']));
+        ids.extend(words.take_while(is_id).map(str::to_owned));
+    }
+    let (_, rules) = text.split_once("\ninvariants! {").unwrap_or_default();
+    let rules = rules.lines().take_while(|line| *line != "}");
+    ids.extend(rules.filter_map(|line| line.split('"').nth(1).map(str::to_owned)));
+    ids
 }
