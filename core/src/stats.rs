@@ -1,12 +1,11 @@
-//! What a core has counted.
+//! The statistics of a core.
 //!
-//! Counters only go up, until `stats reset`; gauges are what is true now. The names are memcached's
-//! own where it has one (`doc/protocol.txt`, "General-purpose statistics"), so that monitoring
-//! reads them unchanged.
+//! Counters only go up, until `stats reset`; gauges show the present state. If memcached has the statistic, the
+//! name is memcached's (`doc/protocol.txt`, "General-purpose statistics"), so that monitoring reads it
+//! unchanged.
 //!
-//! A [`Report`] is what `stats` answers: the counters of the core, and the lines that only a
-//! transport can know. [`Report::each`] decides which of them belong to which [`StatsTopic`], so
-//! that text and binary show the same.
+//! A [`Report`] is the reply to `stats`: the counters of the core, and lines of the transport. [`Report::each`]
+//! selects the lines of each [`StatsTopic`], so text and binary show the same.
 
 use alloc::borrow::Cow;
 use alloc::string::String;
@@ -40,7 +39,7 @@ macro_rules! counters {
 counters! {
     /// Gets of any kind, but for those that touch and for `me`.
     cmd_get,
-    /// Sets of any kind whose value has arrived, but for those that are too large.
+    /// Sets of any kind with a complete value, except values that are too large.
     cmd_set,
     /// `flush_all`.
     cmd_flush,
@@ -50,7 +49,7 @@ counters! {
     get_hits,
     /// Gets that found none.
     get_misses,
-    /// Look-ups that found an item whose TTL had passed.
+    /// Look-ups that found an expired item.
     get_expired,
     /// Gets that found an item from before the last `flush_all`.
     get_flushed,
@@ -76,69 +75,69 @@ counters! {
     touch_hits,
     /// Touches that found none; a meta get is a get then.
     touch_misses,
-    /// Values over the limit.
+    /// Values over the size limit.
     store_too_large,
-    /// Stores for which nothing could be evicted.
+    /// Stores that failed since nothing more could be evicted.
     store_no_memory,
     /// Items that were ever stored.
     total_items,
-    /// Items that were taken out for room before their TTL had passed.
+    /// Items that were evicted before they expired.
     evictions,
-    /// Items that were taken out after their TTL had passed.
+    /// Items that were removed after they expired.
     reclaimed,
-    /// Of the evicted items, those nobody had fetched.
+    /// Evicted items that were never fetched.
     evicted_unfetched,
-    /// Of the evicted items, those that were fetched since they were last kept, though not often enough.
+    /// Evicted items that were fetched since they were last kept, but not often enough.
     evicted_active,
-    /// Of the evicted items, those that would have expired some day.
+    /// Evicted items that had an exptime.
     evicted_nonzero,
-    /// Of the reclaimed items, those nobody had fetched.
+    /// Reclaimed items that were never fetched.
     expired_unfetched,
     /// Items that the crawler looked at.
     crawler_items_checked,
-    /// Items that the crawler took out.
+    /// Expired items that the crawler removed.
     crawler_reclaimed,
-    /// Locks that were asked for.
+    /// Requests for locks.
     cmd_lock,
-    /// Locks that were given.
+    /// Locks that were granted.
     lock_granted,
-    /// Locks that somebody had already.
+    /// Requests for locks that another connection held.
     lock_contended,
-    /// Locks of items that are not there.
+    /// Requests for locks of missing items.
     lock_misses,
-    /// Locks that were given back by request.
+    /// Locks that were released by request.
     lock_released,
-    /// Locks that ended with their connection.
+    /// Locks that were released because their connection ended.
     lock_died,
-    /// Locks that ended with their lease.
+    /// Locks whose lease expired.
     lock_expired,
-    /// Leases that their holders renewed, or took off.
+    /// Leases that their holders renewed, or removed.
     lock_renewed,
     /// Requests for locks that began to wait.
     lock_waits,
-    /// Of those, how many waited in vain until their time was over.
+    /// Requests for locks that waited in vain until their time was over.
     lock_wait_timeouts,
-    /// Requests for locks that were not let wait, since this would have been a deadlock.
+    /// Requests for locks that were not allowed to wait, since that would be a deadlock.
     lock_deadlocks,
     /// Changes refused because another connection holds the item's lock.
     lock_refusals,
-    /// Changes refused because the grant in whose right they were asked for is over.
+    /// Changes refused because their grant (fence) is over.
     fence_refusals,
-    /// Times a get was told to recache (`W`).
+    /// Gets that won the right to recache (`W`).
     win_sent,
-    /// Times a get was told that another recaches (`Z`).
+    /// Gets that saw that another client recaches (`Z`).
     win_waits,
-    /// Wins that are open again because the connections have ended that they were bound to.
+    /// Wins that are open again because the connection they were bound to has ended.
     win_reopened,
     /// Gets that began to wait for a value or a win.
     get_waits,
-    /// Of those, how many waited in vain until their time was over.
+    /// Gets that waited in vain until their time was over.
     get_wait_timeouts,
-    /// Items that were marked out of date.
+    /// Items that were marked stale.
     stale_marks,
 }
 
-/// Why the value of a set never reached the store, where a counter tells.
+/// Why the value of a set never reached the store, where a counter shows it.
 ///
 /// Source: memcached 1.6.45 `proto_parser.c`, `process_update_cmd_start` and `complete_nread_ascii`.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -149,44 +148,43 @@ pub enum Unstored {
     TooLarge,
 }
 
-/// What is true of a core now.
+/// The present state of a core.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub struct Gauges {
-    /// Items in the store, expired ones that nobody has come across included.
+    /// Items in the store, including expired ones that were not removed yet.
     pub curr_items: u64,
-    /// What they take, in bytes as the store accounts for them.
+    /// The memory of the items, in bytes as the store accounts for them.
     pub bytes: u64,
-    /// What they may take.
+    /// The memory limit, in bytes.
     pub limit_maxbytes: u64,
     /// Locks that are held.
     pub locks_held: u64,
-    /// Connections that hold them.
+    /// Connections that hold a lock.
     pub lock_holders: u64,
-    /// Connections that wait for one.
+    /// Connections that wait for a lock.
     pub lock_waiting: u64,
     /// Wins that end with their connections.
     pub wins_bound: u64,
     /// Gets that wait for a value or a win.
     pub get_waiting: u64,
-    /// What locked items take, in bytes as the store accounts for them.
+    /// The memory of locked items, in bytes as the store accounts for them.
     pub locked_bytes: u64,
-    /// What items are found with, in bytes.
+    /// The memory of the index, in bytes.
     pub hash_bytes: u64,
-    /// For how long the item of most patience has not been asked for, in seconds: of those that are
-    /// next to be given up.
+    /// Idle time, in seconds, of the longest unused item among those that would be evicted next.
     pub oldest_s: u64,
     /// The last item that was evicted.
     pub last_eviction: Option<Eviction>,
-    /// Keys are counted by prefix.
+    /// Keys are counted by prefix (`stats detail on`).
     pub counts_prefixes: bool,
 }
 
 /// An item was evicted.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct Eviction {
-    /// When.
+    /// The tick of the eviction.
     pub at: Tick,
-    /// For how long it had not been asked for, in seconds.
+    /// Its idle time, in seconds.
     pub idle_s: u32,
 }
 
@@ -259,7 +257,7 @@ impl Gauges {
 pub struct Stats {
     /// Events since the start or the last `stats reset`.
     pub counters: Counters,
-    /// What is true now.
+    /// The present state.
     pub gauges: Gauges,
 }
 
@@ -271,13 +269,13 @@ impl Stats {
     }
 }
 
-/// What `stats` is asked about: its argument.
+/// The topic of `stats`: its argument.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub enum StatsTopic {
     /// No argument: the counters.
     #[default]
     General,
-    /// `settings`: how the server was set up.
+    /// `settings`: the server's settings.
     Settings,
     /// `items`: the items of each slab class. There is one class here, `1`.
     Items,
@@ -285,22 +283,22 @@ pub enum StatsTopic {
     Slabs,
     /// `sizes`: the histogram of item sizes, which is never on.
     Sizes,
-    /// `extstore`: there is none, so nothing.
+    /// `extstore`: always empty, since there is none.
     Extstore,
-    /// `conns`: the connections, a page from here on.
+    /// `conns`: a page of the connections, from here on.
     Conns(ScanCursor),
-    /// `locks`: the locks that are held, a page from here on.
+    /// `locks`: a page of the held locks, from here on.
     Locks(ScanCursor),
-    /// `detail dump`: how often keys of each prefix were asked for, a page from here on.
+    /// `detail dump`: a page of the counts of requests by prefix, from here on.
     Detail(ScanCursor),
-    /// `detail on`: they are counted from now on.
+    /// `detail on`: counts requests by prefix from now on.
     DetailOn,
-    /// `detail off`: they are not.
+    /// `detail off`: stops counting them.
     DetailOff,
 }
 
 impl StatsTopic {
-    /// Whether its answer holds keys of clients.
+    /// Whether the reply shows keys of clients.
     #[must_use]
     pub const fn tells_keys(self) -> bool {
         match self {
@@ -335,14 +333,14 @@ impl StatsTopic {
     }
 }
 
-/// How many locks `stats locks` shows, so that the answer has an end.
+/// Locks that `stats locks` shows. It bounds the length of the reply.
 pub const LOCK_LINES_MAX: usize = 1_000;
 
-/// How many locks of a core are looked at for those that one wants to see: others wait for the core meanwhile, a fraction
-/// of a millisecond. Locks that have ended and are not taken out yet count, though nobody is shown them.
+/// Locks of a core that a request looks at to find those to show. Other requests wait for the core meanwhile, a
+/// fraction of a millisecond. Ended locks that were not removed yet count too, although they are not shown.
 pub const LOCKS_LOOKED_AT_MAX: usize = 4_096;
 
-/// A line of `stats` that only the transport can know: its process, threads and connections.
+/// A line of `stats` that the transport supplies: about its process, threads and connections.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct StatsLine {
     /// The name; no blanks.
@@ -351,10 +349,10 @@ pub struct StatsLine {
     pub value: String,
 }
 
-/// What `stats` answers.
+/// The reply to `stats`.
 ///
-/// A core alone answers [`Report::new`]. A transport adds up the [`Stats`] of its cores, and sets
-/// [`lines`](Report::lines) to what it has to tell about the topic that was asked for.
+/// A core alone returns [`Report::new`]. A transport adds up the [`Stats`] of its cores, and sets
+/// [`lines`](Report::lines) to its own lines for the topic.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Report<'a> {
     /// The counters and gauges.
@@ -376,7 +374,7 @@ impl<'a> Report<'a> {
         }
     }
 
-    /// Every line of the answer to `stats <topic>`: name and value.
+    /// Every line of the reply to `stats <topic>`: name and value.
     pub fn each(&self, topic: StatsTopic, mut show: impl FnMut(&str, &str)) {
         for StatsLine { name, value } in self.lines {
             show(name, value);
@@ -415,11 +413,11 @@ impl<'a> Report<'a> {
         });
         gauges.each(&mut *number);
         number("pointer_size", u64::from(usize::BITS));
-        // As with memcached's table: the power of two of so many pointers.
+        // As with memcached's table: the power of two of this number of pointers.
         let pointers = (gauges.hash_bytes / 8).max(1);
         number("hash_power_level", u64::from(pointers.ilog2()));
-        // What memcached counts and has no counterpart here: monitoring reports a server whose
-        // lines it misses as broken.
+        // Counters of memcached without a counterpart here. Monitoring reports a server as broken if their
+        // lines are missing.
         for name in [
             "direct_reclaims",
             "hash_is_expanding",
@@ -454,7 +452,7 @@ impl<'a> Report<'a> {
             return;
         }
         number("items:1:number", gauges.curr_items);
-        // As in a memcached whose LRU is not segmented: all of it is the one called cold.
+        // As in a memcached whose LRU is not segmented: all items are cold.
         number("items:1:number_hot", 0);
         number("items:1:number_warm", 0);
         number("items:1:number_cold", gauges.curr_items);
@@ -493,8 +491,9 @@ impl<'a> Report<'a> {
         }
     }
 
-    /// One class of chunks of one byte: what is used is what the store accounts for. `mem_requested` is in `stats items`:
-    /// memcached moved it there in 1.5.17, and an exporter that finds both has one metric twice.
+    /// One class of chunks of one byte: the used memory is the memory that the store accounts for.
+    /// `mem_requested` is in `stats items`: memcached moved it there in 1.5.17, and an exporter that finds both
+    /// has one metric twice.
     fn each_of_slabs(&self, number: &mut impl FnMut(&str, u64)) {
         let Stats { counters, gauges } = self.stats;
         number("1:chunk_size", 1);
@@ -524,7 +523,7 @@ impl<'a> Report<'a> {
 mod tests {
     use super::*;
 
-    /// Gauges of which no two are alike, in the order in which they are shown.
+    /// Gauges that all differ, in the order in which they are shown.
     fn gauges(last_eviction: Option<Eviction>) -> Gauges {
         Gauges {
             curr_items: 10,
@@ -584,7 +583,7 @@ mod tests {
             get_waiting: 34,
             locked_bytes: 36,
             hash_bytes: 38,
-            // The oldest of all, and the last that was evicted anywhere.
+            // The oldest of all cores, and the last eviction of any.
             oldest_s: 20,
             last_eviction: at(7, 2),
             counts_prefixes: true,
