@@ -1,17 +1,16 @@
 //! One client's side of the wire: bytes in, commands out, replies in, bytes out, in order.
 //!
-//! A connection owns no buffer. The driver hands it what has arrived and is not yet consumed; it
-//! answers with one [`Step`], which borrows from that input, and says how much of it is done with.
+//! A connection owns no buffer. The driver passes all bytes that have arrived and are not consumed. The
+//! connection returns one [`Step`], which borrows from that input and says how much of it is consumed.
 //!
-//! - W1: however the network cuts the bytes, the steps are the same.
-//! - W2: a request is validated whole before its command is handed out, so an error has no side
-//!   effect.
-//! - W3: nothing is reserved for bytes that have not arrived.
-//! - W4: wherever the driver is made to stop, the answers are the same.
-//! - W5: a request that waits stays at the front of the input until its wait is over, and nothing behind it
-//!   is looked at: it is answered in the form it asked for, and in its turn.
-//! - W6: a request is answered once all of it has arrived, also where its body is not kept. A proxy that shares the
-//!   connection among its clients could not tell whose reply an earlier one is.
+//! - W1: However the network cuts the bytes, the steps are the same.
+//! - W2: A request is validated whole before its command is handed out, so an error has no side effect.
+//! - W3: No memory is reserved for bytes that have not arrived.
+//! - W4: Wherever the driver has to stop, the replies are the same.
+//! - W5: A request that waits stays at the front of the input until its wait is over. Nothing behind it is
+//!   looked at. Its reply has the form it asked for, and comes in its turn.
+//! - W6: The reply to a request is sent after all of the request has arrived, even if its body is not kept. A
+//!   proxy that shares the connection among its clients could not match an earlier reply.
 
 use alloc::string::String;
 
@@ -32,39 +31,39 @@ use crate::wire::{
 
 pub use crate::wire::{KeyBuffer, Step, WireLimits};
 
-/// Why nothing more happens for a connection, and what its transport is to do.
+/// Why the connection stopped, and the transport's next action.
 ///
-/// There may be other reasons. Whoever meets one that he does not know hands over nothing more, as with
-/// [`OutputFull`](Self::OutputFull), until he is told to.
+/// More reasons may be added. For an unknown reason, a transport passes no more input until it is called again,
+/// as with [`OutputFull`](Self::OutputFull).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum Progress {
-    /// Everything that was complete is answered. More is to be read; nothing more happens before
-    /// the input that is not consumed is at least this long.
+    /// All complete requests are answered. Read more: nothing happens before the unconsumed input is at least
+    /// this long.
     NeedsInput {
-        /// Bytes of input, counted from what is not consumed.
+        /// Bytes of unconsumed input.
         at_least: usize,
     },
-    /// The output has reached its bound. Drive again once it is sent.
+    /// The output has reached its bound. Drive again after it is sent.
     OutputFull,
-    /// The executor does not go on ([`Execute::goes_on`]). Drive again once the others have had their
-    /// turn, whether or not more input has come.
+    /// The executor does not go on ([`Execute::goes_on`]). Drive again after the other connections have had
+    /// their turn, whether or not more input has come.
     Yielded,
-    /// Its request waits for a lock or a value ([`crate::wait`]): only where [`WireLimits::waits`] is set. Send what is in
-    /// the output, and drive again, with the same input, once [`Connection::settle`] was told of it; until then,
-    /// nothing happens. What of its peer is to be seen is only its end.
+    /// Its request waits for a lock or a value ([`crate::wait`]): only if [`WireLimits::waits`] is set. Send
+    /// the output. Nothing happens until [`Connection::settle`] is called; then drive again with the same
+    /// input. Meanwhile, watch the peer only for its end.
     Waiting,
-    /// Send what is in the output, and close.
+    /// Send the output, and close.
     Close,
 }
 
-/// One client's protocol state: what of its input has been looked at, and how far an answer of
-/// several parts has come. It is small, since there may be many: see the test of its size.
+/// One client's protocol state: the part of its input that was looked at, and the progress of a reply of
+/// several parts. It is small, since there may be many: see the test of its size.
 #[derive(Clone, Debug)]
 pub struct Connection {
     limits: WireLimits,
     protocol: Protocol,
-    /// What it has done to show who it is; `None` once nobody asks any more.
+    /// The state of its authentication; `None` once it is authenticated, or need not be.
     stranger: Option<Stranger>,
     cursor: Cursor,
     /// Nothing can happen before the input is this long.
@@ -73,21 +72,21 @@ pub struct Connection {
     scanned: u32,
     /// How long the line at the front of the input is, line end included; 0 if not known.
     line_bytes: u32,
-    /// Bytes still to come that no one is to look at.
+    /// Bytes still to come that are skipped.
     skip_bytes: u32,
-    /// What is sent behind the last of those (W6).
+    /// The response to send after the last skipped byte (W6).
     late: LocalResponse<'static>,
-    /// What it is told when another connection holds a lock.
+    /// The response if another connection holds a lock.
     when_locked: WhenLocked,
-    /// Its last request was for the end.
+    /// Its last request asked to close the connection.
     has_left: bool,
     parked: Parked,
 }
 
-/// Whether the request at the front of the input was executed and has not been answered (W5).
+/// Whether the request at the front of the input was executed but not answered yet (W5).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Parked {
-    /// No: it is to be executed.
+    /// No: it is still to be executed.
     No,
     /// It waits.
     Waiting,
@@ -95,21 +94,21 @@ enum Parked {
     Over(Outcome),
 }
 
-/// Which of the protocols a client speaks; its first byte tells, and it does not change.
+/// The protocol of a client. Its first byte decides, and it does not change.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Protocol {
     /// Its first byte has not arrived.
     Unknown,
-    /// Classic and meta text, request by request as its words say.
+    /// Classic and meta text; the first word of each request decides.
     Text,
     /// Binary, packet after packet.
     Binary,
-    /// None any more: it watches, and what it says is not looked at.
+    /// No protocol any more: the client watches, and its input is ignored.
     Watching,
 }
 
 impl Connection {
-    /// A connection to which nothing has happened yet.
+    /// A new connection.
     #[must_use]
     pub const fn new(limits: WireLimits) -> Self {
         Self {
@@ -138,7 +137,7 @@ impl Connection {
         }
     }
 
-    /// Says what is to be done next, given all input that is not consumed.
+    /// Decides the next step, given all unconsumed input.
     ///
     /// `key_buffer` is room for a key that the wire shows in base64; the step may borrow from it.
     pub fn next<'a>(&mut self, input: &'a [u8], key_buffer: &'a mut KeyBuffer) -> Step<'a> {
@@ -147,7 +146,7 @@ impl Connection {
         step
     }
 
-    /// What is to be done next, perhaps with bytes that have not arrived: [`Self::remember`] sees to those.
+    /// Decides the next step, which may count bytes that have not arrived: [`Self::remember`] handles those.
     fn look<'a>(&mut self, input: &'a [u8], key_buffer: &'a mut KeyBuffer) -> Step<'a> {
         if self.skip_bytes > 0 && !input.is_empty() {
             return self.skip(input.len());
@@ -196,9 +195,9 @@ impl Connection {
         }
     }
 
-    /// Encodes the core's reply to the command of the last step. If that waits, nothing of its input is done
-    /// with, whatever the step has said, and it [`is_waiting`](Self::is_waiting). If the body of its request is still
-    /// to be skipped, the reply comes behind it.
+    /// Encodes the core's reply to the command of the last step. If the command waits, none of its input is
+    /// consumed, whatever the step said, and the connection [`is_waiting`](Self::is_waiting). If the body of
+    /// its request is still to be skipped, the reply comes after it.
     pub fn reply(&mut self, envelope: &Envelope<'_>, reply: &Reply<'_>, out: &mut Output) {
         if self.skip_bytes > 0 {
             self.late = envelope.refusal(reply);
@@ -228,7 +227,7 @@ impl Connection {
         }
     }
 
-    /// Notes what came of a [`Step::Watch`], and says so. Who watches is not heard any more.
+    /// Encodes the result of a [`Step::Watch`]. The input of a watching client is ignored from then on.
     pub fn watch(&mut self, watched: Watched, out: &mut Output) {
         LocalResponse::Line(watched.line()).encode(out);
         match watched {
@@ -237,15 +236,14 @@ impl Connection {
         }
     }
 
-    /// Whether its request waits, and nothing more is to be driven until [`settle`](Self::settle).
+    /// Whether its request waits. Then it is not driven until [`settle`](Self::settle).
     #[must_use]
     pub fn is_waiting(&self) -> bool {
         self.parked == Parked::Waiting
     }
 
-    /// The wait of its request is over: a [`Notice`](crate::wait::Notice) has said so. Returns whether there is
-    /// something to do now: to [`drive`](Self::drive) it with the input that it has left. Nothing happens if it does
-    /// not wait.
+    /// Ends the wait of its request, after a [`Notice`](crate::wait::Notice). Returns whether to
+    /// [`drive`](Self::drive) it with its remaining input now. If it does not wait, nothing happens.
     pub fn settle(&mut self, outcome: Outcome) -> bool {
         let is_news = self.is_waiting();
         if is_news {
@@ -254,19 +252,19 @@ impl Connection {
         is_news
     }
 
-    /// Whether the client has asked for the end of the connection, and not made a mistake.
+    /// Whether the client has asked to close the connection, rather than made a mistake.
     #[must_use]
     pub const fn has_left(&self) -> bool {
         self.has_left
     }
 
-    /// Whether the client may ask for anything: it has shown who it is, or need not.
+    /// Whether the client may send any command: it is authenticated, or need not be.
     #[must_use]
     pub const fn is_admitted(&self) -> bool {
         self.stranger.is_none()
     }
 
-    /// Notes what came of a [`Step::Authenticate`]. Returns whether the connection goes on.
+    /// Notes the result of a [`Step::Authenticate`]. Returns whether the connection goes on.
     pub fn admit(&mut self, is_friend: bool) -> bool {
         if is_friend {
             self.stranger = None;
@@ -278,8 +276,8 @@ impl Connection {
     }
 
     fn next_text<'a>(&mut self, input: &'a [u8], key_buffer: &'a mut KeyBuffer) -> Step<'a> {
-        // The end of a line is looked for once, however often its request is looked at after: while
-        // its body arrives, and for each key of a get.
+        // The end of a line is searched for once, although the request is looked at again while its body
+        // arrives, and for each key of a get.
         if self.line_bytes == 0
             && let Some(step) = self.find_line(input)
         {
@@ -295,8 +293,8 @@ impl Connection {
         }
     }
 
-    /// What the client is told if there is no memory for its request, of which `input` has arrived. The
-    /// connection is to be closed then: nobody knows where the next request begins.
+    /// The response if there is no memory for a request, of which `input` has arrived. The connection must be
+    /// closed then, since the start of the next request is unknown.
     #[must_use]
     pub fn out_of_memory(&self, input: &[u8]) -> LocalResponse<'static> {
         match self.protocol {
@@ -306,8 +304,8 @@ impl Connection {
         }
     }
 
-    /// Looks for the end of the line at the front of the input, from where the last look ended;
-    /// `None` if it is there.
+    /// Searches for the end of the line at the front of the input, from where the last search ended; `None` if
+    /// it is there.
     fn find_line(&mut self, input: &[u8]) -> Option<Step<'static>> {
         let bytes_max = text::line_bytes_max(input, &self.limits);
         let window = input.get(..=bytes_max).unwrap_or(input);
@@ -329,8 +327,8 @@ impl Connection {
         })
     }
 
-    /// Notes what a step leaves to be remembered, and makes it speak of bytes that have arrived:
-    /// those that are done with and have not are skipped when they come.
+    /// Notes the state that a step leaves, and limits the step to bytes that have arrived. Consumed bytes that
+    /// have not arrived are skipped when they come.
     #[inline]
     fn remember(&mut self, step: &mut Step<'_>, arrived: usize) {
         if self.when_locked.is_plain()
@@ -340,8 +338,8 @@ impl Connection {
         }
         match step {
             Step::Incomplete { at_least } => self.at_least = saturated(*at_least),
-            // A request of several steps stays in the input until the last; after a close there is
-            // nothing to remember for.
+            // A request of several steps stays in the input until the last step. After a close no state is
+            // needed.
             Step::Execute { consumed: 0, .. } | Step::Close { .. } | Step::ShutDown => {}
             Step::Send {
                 consumed, response, ..
@@ -375,9 +373,9 @@ fn saturated(bytes: usize) -> u32 {
 impl Connection {
     /// Takes every step that `input` allows, until `out` holds `out_bytes_max` or more.
     ///
-    /// Returns how many bytes of `input` are done with, and why it stopped. One reply may take
-    /// `out` past the bound, never two. It takes at least one step if there is one to take, so that
-    /// every call comes further, however soon the executor yields.
+    /// Returns the number of consumed bytes of `input`, and why it stopped. One reply may take `out` past the
+    /// bound, never two. It takes at least one step if there is one, so that every call makes progress, however
+    /// soon the executor yields.
     pub fn drive(
         &mut self,
         input: &[u8],
@@ -400,7 +398,7 @@ impl Connection {
             if out.len() >= out_bytes_max {
                 break Progress::OutputFull;
             }
-            // Looked at where it is: a command is large, and few look at all of it.
+            // Not copied: a command is large, and few callers read all of it.
             let mut step = self.look(rest, &mut key_buffer);
             if let Step::Send {
                 unstored: Some(why),
@@ -485,7 +483,7 @@ impl Connection {
                 }
             };
             rest = rest.get(done..).unwrap_or_default();
-            // With nothing left there is nothing to give way with.
+            // With no input left there is nothing to yield for.
             if !rest.is_empty() && !core.goes_on() {
                 break Progress::Yielded;
             }
@@ -493,8 +491,8 @@ impl Connection {
         (input.len() - rest.len(), progress)
     }
 
-    /// Answers the request at the front of `input`, whose wait is over. Returns how many bytes of it are done
-    /// with.
+    /// Answers the request at the front of `input`, whose wait is over. Returns the number of its bytes that
+    /// are consumed.
     #[cold]
     fn answer_late(
         &mut self,
