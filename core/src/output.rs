@@ -1,13 +1,13 @@
-//! What is to be sent: bytes that were written, and large values that are shared with the store.
+//! Bytes to send: copied bytes, and large values that are shared with the store.
 //!
-//! A reply is encoded behind those before it, and a transport sends what has come together. Most of
-//! that is copied into one buffer. A large value is not: it is put between the copied bytes as it
-//! lies in the store, and stays there, shared, until the peer has taken it.
+//! Replies are encoded one behind the other, and a transport sends all of them together. Most bytes are copied
+//! into one buffer. A large value is not copied: it stays shared with the store, and is placed between the
+//! copied bytes until the peer has received it.
 //!
-//! - P1: what is read from an output is what was put in, in that order, whichever way it was put in
-//!   and however it was taken out.
-//! - P2: a shared value is let go of as soon as its last byte is taken out.
-//! - P3: an output has at most [`CHUNKS_MAX`] chunks.
+//! - P1: Bytes are read from an output in the order in which they were added, however they were added and taken
+//!   out.
+//! - P2: A shared value is dropped as soon as its last byte is taken out.
+//! - P3: An output has at most [`CHUNKS_MAX`] chunks.
 
 use alloc::collections::{TryReserveError, VecDeque};
 use alloc::vec::Vec;
@@ -16,8 +16,8 @@ use bytes::{Buf, Bytes};
 
 use crate::value::{SHARED_VALUE_BYTES_MIN, Value};
 
-/// The most pieces that an output is in; a value that would make one more is copied. So few fit into
-/// one call of `writev`, which takes 1024 (`IOV_MAX`), and their list on the stack.
+/// The most chunks of an output. A value that would make one more is copied. So they fit into one call of
+/// `writev`, which takes 1024 (`IOV_MAX`), and their list fits on the stack.
 pub const CHUNKS_MAX: usize = 64;
 
 /// Each shared value has copied bytes before it, and the last has some behind it.
@@ -41,32 +41,32 @@ const SHARED_MAX: usize = (CHUNKS_MAX - 1) / 2;
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct Output {
-    /// What was copied, all of it in one piece.
+    /// The copied bytes, in one piece.
     copied: Vec<u8>,
-    /// How much of `copied` has been taken out.
+    /// Bytes of `copied` that were taken out.
     taken: usize,
     /// The shared values, in order.
     shared: VecDeque<Shared>,
-    /// How long they are together.
+    /// Their length together.
     shared_bytes: usize,
 }
 
 /// A value that belongs between two copied bytes.
 #[derive(Clone, Debug)]
 struct Shared {
-    /// How many bytes of `copied` stand before it, those included that have been taken out.
+    /// Bytes of `copied` before it, including bytes that were taken out.
     at: usize,
     value: Bytes,
-    /// How long it was before any of it was taken out: so much memory is kept for its sake.
+    /// Its length before any of it was taken out: this much memory is kept for it.
     whole_bytes: usize,
 }
 
-/// A value that an output keeps in memory together with others: the store, other outputs.
+/// A value in memory that an output shares with the store or other outputs.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct SharedValue {
-    /// The same for all that keep the value, and for no other value meanwhile.
+    /// The same for all owners of the value, and different for every other value meanwhile.
     pub id: usize,
-    /// How much memory it takes, in bytes.
+    /// Its memory, in bytes.
     pub bytes: usize,
 }
 
@@ -82,7 +82,7 @@ impl Output {
         }
     }
 
-    /// How many bytes there are to send.
+    /// The number of bytes to send.
     #[must_use]
     #[inline]
     pub fn len(&self) -> usize {
@@ -123,16 +123,16 @@ impl Output {
         }
     }
 
-    /// The values that are kept for it, in order; the same value may come several times.
+    /// The values that it keeps in memory, in order. The same value may come several times.
     pub fn shared_values(&self) -> impl Iterator<Item = SharedValue> + Clone {
         self.shared.iter().map(|shared| SharedValue {
-            // Its end stays where it is while its beginning is taken out.
+            // The end of a value stays in place while its beginning is taken out.
             id: shared.value.as_ptr_range().end.addr(),
             bytes: shared.whole_bytes,
         })
     }
 
-    /// How much memory the copied bytes take, in bytes.
+    /// The memory of the copied bytes, in bytes.
     #[must_use]
     pub fn copied_room(&self) -> usize {
         self.copied.capacity()
@@ -148,7 +148,7 @@ impl Output {
         }
     }
 
-    /// Makes room at once for a value and what stands around it, if it will be copied.
+    /// Reserves memory at once for a value and the bytes around it, if the value will be copied.
     pub(crate) fn reserve(&mut self, bytes_around: usize, value: Value<'_>) {
         let copied = match value {
             Value::Shared(shared) if shared.len() >= SHARED_VALUE_BYTES_MIN => 0,
@@ -157,11 +157,11 @@ impl Output {
         self.copied.reserve(bytes_around + copied);
     }
 
-    /// Moves everything from `other` behind what is here: what is shared stays shared, and the rest
-    /// is copied, so that it takes no more room here than it needs.
+    /// Moves all bytes of `other` behind the bytes here. Shared values stay shared. Copied bytes are copied
+    /// again, so they use no more memory here than they need.
     pub fn append(&mut self, other: &mut Self) {
         if self.is_empty() {
-            // What has been taken out is not to be kept for the sake of what comes now.
+            // Bytes that were taken out are not kept when new ones come.
             self.clear();
         }
         for Shared {
@@ -180,26 +180,26 @@ impl Output {
         other.clear();
     }
 
-    /// As [`Self::append`], unless there is no room to be had; then nothing has changed.
+    /// As [`Self::append`], but if the allocator refuses, nothing changes.
     ///
     /// # Errors
-    /// The allocator's.
+    /// The allocator's error.
     pub fn try_append(&mut self, other: &mut Self) -> Result<(), TryReserveError> {
         self.try_reserve(other.copied.len() - other.taken)?;
         self.append(other);
         Ok(())
     }
 
-    /// Makes room for `bytes` more bytes that are copied.
+    /// Reserves memory for `bytes` more copied bytes.
     ///
     /// # Errors
-    /// The allocator's.
+    /// The allocator's error.
     pub fn try_reserve(&mut self, bytes: usize) -> Result<(), TryReserveError> {
         self.copied.try_reserve(bytes)
     }
 
-    /// What is to be sent, in order: for one system call that takes several pieces, or for one call
-    /// each. No chunk is empty.
+    /// The bytes to send, in order: for one system call that takes several pieces, or for one call each. No
+    /// chunk is empty.
     pub fn chunks(&self) -> impl Iterator<Item = &[u8]> {
         let mut from = self.taken;
         let shared = self
@@ -221,8 +221,8 @@ impl Output {
         self.chunks().next().unwrap_or_default()
     }
 
-    /// Everything that is to be sent, if it is in one piece: what most outputs are, at the price of a
-    /// look. Empty if there is nothing.
+    /// All bytes to send, if they are in one piece, as they are in most outputs. This check is cheap. Empty if
+    /// there is nothing to send.
     #[must_use]
     #[inline]
     pub fn as_one_chunk(&self) -> Option<&[u8]> {
@@ -230,7 +230,7 @@ impl Output {
         is_one.then(|| self.copied.get(self.taken..).unwrap_or_default())
     }
 
-    /// Takes the first `bytes` bytes out: they are sent. All of them, if there are fewer.
+    /// Takes out the first `bytes` bytes, which were sent, or all if there are fewer.
     pub fn advance(&mut self, mut bytes: usize) {
         if bytes >= self.len() {
             return self.clear();
@@ -253,7 +253,7 @@ impl Output {
         self.taken += bytes;
     }
 
-    /// Takes everything out, and keeps the room that the copied bytes had.
+    /// Takes everything out, and keeps the memory of the copied bytes.
     #[inline]
     pub fn clear(&mut self) {
         self.copied.clear();
@@ -264,13 +264,13 @@ impl Output {
         }
     }
 
-    /// Gives back room for copied bytes past `bytes`, so that one large answer is not paid for ever.
+    /// Frees the buffer of copied bytes beyond `bytes`, so that one large reply does not keep its memory.
     pub fn shrink_to(&mut self, bytes: usize) {
         self.copied.shrink_to(bytes);
     }
 
-    /// Where the copied bytes go. What is already there may have been taken out, or have values
-    /// between, so it is for appending only.
+    /// The buffer of copied bytes, for appending only: earlier bytes may have been taken out, or have values
+    /// between them.
     pub(crate) const fn copied(&mut self) -> &mut Vec<u8> {
         &mut self.copied
     }
@@ -300,7 +300,8 @@ impl From<Vec<u8>> for Output {
 }
 
 impl From<Output> for Vec<u8> {
-    /// All of it in one piece; without shared values, and before any of it was taken out, as it is.
+    /// All bytes in one piece. Without shared values, and before any byte was taken out, this is the buffer
+    /// itself.
     fn from(output: Output) -> Self {
         if output.shared.is_empty() && output.taken == 0 {
             return output.copied;
@@ -321,7 +322,7 @@ mod tests {
 
     use super::*;
 
-    /// One thing that can be done to an output.
+    /// A change to an output.
     #[derive(Clone, Debug)]
     enum Change {
         Copy(Vec<u8>),
@@ -458,7 +459,7 @@ mod tests {
         assert_eq!(out.as_one_chunk(), Some(b"".as_slice()));
     }
 
-    /// What stands around a value, and the value if it is copied: not a byte more is asked for than that.
+    /// The reserved memory is exactly the bytes around a value, plus the value if it is copied.
     #[test]
     fn room_is_made_for_what_is_copied() {
         let (small, large) = (

@@ -1,4 +1,4 @@
-//! What the core answers: the outcome, never a wire word.
+//! The core's replies: the outcome of a command, independent of the wire.
 //!
 //! A reply borrows from the store, so a value goes from the store straight into the output.
 
@@ -13,41 +13,40 @@ use crate::value::Value;
 /// The outcome of one [`Command`](crate::command::Command).
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Reply<'a> {
-    /// A get found, or made, an item.
+    /// A get found or made an item.
     Hit(Hit<'a>),
-    /// A get found none.
+    /// A get found no item.
     Miss,
-    /// A set stored.
+    /// A set stored its value.
     Stored(Stored),
-    /// A set's mode did not allow it: an item was there, or was not.
+    /// The set's mode did not allow it: an item was there, or was not.
     NotStored,
-    /// The item has another version than the one asked for.
+    /// The item's version is not the one in the request.
     Exists,
     /// There is no item to change, delete, lock or compare with.
     NotFound,
     /// A delete removed, emptied or marked the item.
     Deleted,
-    /// An arithmetic counted, or made the number.
+    /// An arithmetic command changed the number, or made it.
     Number(Number),
-    /// A lock was taken.
+    /// A lock was acquired.
     Locked,
     /// An acquire was granted.
     Granted(Granted<'a>),
-    /// An acquire was not granted: somebody holds the lock, whoever asks included, or waits for it.
+    /// An acquire was not granted: a connection holds the lock, perhaps the requester itself, or waits for it.
     Contended(LockSeen),
-    /// An acquire was not granted, and may not wait: it would close a circle of connections that wait for
-    /// each other.
+    /// An acquire was not granted and may not wait: it would close a cycle of waiting connections.
     WouldDeadlock(LockSeen),
-    /// An acquire waits, and has no answer yet: a [`Notice`](crate::wait::Notice) tells when. Nothing is
+    /// An acquire waits, and has no reply yet. A [`Notice`](crate::wait::Notice) comes later. Nothing is
     /// encoded.
     Waits,
-    /// One lock or all of them were given back.
+    /// One lock, or all locks of the connection, were released.
     Unlocked,
     /// `flush_all` or `stats reset` took effect.
     Ok,
     /// A page of keys.
     Keys(KeysPage<'a>),
-    /// The counters, and what the transport has to tell.
+    /// The counters, and the transport's own lines.
     Stats(Report<'a>),
     /// The command was refused and has changed nothing (but see
     /// [`Refusal::TooLarge`]).
@@ -57,23 +56,24 @@ pub enum Reply<'a> {
 /// Why a command was refused.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Refusal {
-    /// A connection holds the item's lock: another one, or for `lock`, and where it is shared, any.
+    /// A connection holds the item's lock: another one, or for `lock` and for a shared lock, any.
     Locked,
     /// The connection does not hold the key's lock.
     NotLocked,
     /// The item to unlock does not exist. Binary tells it from `NotLocked`, text does not.
     NotLockedNotFound,
-    /// The connection holds [`locks_per_connection_max`](crate::Limits::locks_per_connection_max)
-    /// locks, or locked items pin [`locked_bytes_max`](crate::Limits::locked_bytes_max), or too many
-    /// wait already ([`waits_per_key_max`](crate::Limits::waits_per_key_max), and those that follow it).
+    /// A limit on locks was reached. The connection holds
+    /// [`locks_per_connection_max`](crate::Limits::locks_per_connection_max) locks, locked items pin
+    /// [`locked_bytes_max`](crate::Limits::locked_bytes_max), or too many connections wait
+    /// ([`waits_per_key_max`](crate::Limits::waits_per_key_max), and the limits after it).
     TooManyLocks,
-    /// The connection is not open (its [`Closed`](crate::engine::Event::Closed) has been handled),
-    /// so it can hold no lock. Only a driver that mixes up its connections sees this.
+    /// The connection is not open (its [`Closed`](crate::engine::Event::Closed) has been handled), so it can
+    /// hold no lock. Only a driver that mixes up its connections sees this.
     ConnectionClosed,
     /// The value is past [`value_bytes_max`](crate::Limits::value_bytes_max). For
     /// [`SetTooLarge`](crate::command::ItemCommand::SetTooLarge) the old value is gone.
     TooLarge,
-    /// Everything that may be evicted has been, and there is still no room.
+    /// All items that may be evicted were evicted, and there is still not enough free memory.
     OutOfMemory,
     /// The item's value is not a decimal number below 2^64.
     NonNumeric,
@@ -89,7 +89,7 @@ pub struct Hit<'a> {
     /// The item's value; empty for one that this get has made. A large one may be shared with the
     /// store.
     pub value: Value<'a>,
-    /// The item's version, also where the client knows it (`unchanged`).
+    /// The item's version, even if the client knows it (`unchanged`).
     pub cas: Cas,
     /// The client's own number.
     pub client_flags: u32,
@@ -97,20 +97,19 @@ pub struct Hit<'a> {
     /// [`steps`](crate::command::TtlSteps), after the first, and so on. For a get without steps,
     /// the first is the TTL.
     pub ttl: TtlTrace,
-    /// Whole seconds since it was stored or fetched before this.
+    /// Whole seconds since the item was last stored or fetched before this get.
     pub last_access_s: u32,
-    /// Whether it was fetched before this.
+    /// Whether the item was fetched before this get.
     pub fetched: bool,
-    /// It is marked out of date (`X`).
+    /// The item is marked stale (`X`).
     pub stale: bool,
-    /// What this get learns of the right to recache it.
+    /// The win of this get.
     pub win: Win,
-    /// It is the version that the client said it knows
-    /// ([`known_cas`](crate::command::Get::known_cas)).
+    /// The item has the version that the client knows ([`known_cas`](crate::command::Get::known_cas)).
     pub unchanged: bool,
-    /// Its lock, if somebody holds it.
+    /// Its lock, if a connection holds it.
     pub lock: Option<LockSeen>,
-    /// What it takes of the memory limit, in bytes as the store accounts for it.
+    /// Its share of the memory limit, in bytes as the store accounts for them.
     pub memory_bytes: usize,
 }
 
@@ -123,10 +122,10 @@ pub struct Granted<'a> {
     pub item: Option<Hit<'a>>,
 }
 
-/// A lock as others see it: of one that is shared, the first of the grants in force.
+/// A lock as other connections see it. Of a shared lock, this is the oldest grant in force.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct LockSeen {
-    /// Who holds it.
+    /// The holder.
     pub holder: Owner,
     /// The number of the grant.
     pub fence: Fence,
@@ -134,11 +133,11 @@ pub struct LockSeen {
     pub held_s: u64,
     /// Others may hold it at the same time.
     pub is_shared: bool,
-    /// How many connections wait for it.
+    /// Connections that wait for it.
     pub waiting: usize,
 }
 
-/// An item as a listing shows it: `keys` its key, a dump all of it.
+/// An item in a listing: `keys` shows its key, a dump shows all of it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Listed<'a> {
     /// The item's key, never in base64.
@@ -149,20 +148,20 @@ pub struct Listed<'a> {
     pub cas: Cas,
     /// The client's own number.
     pub client_flags: u32,
-    /// When it expires, in Unix seconds; `None` is never.
+    /// When it expires, in Unix seconds; `None` means never.
     pub expires_unix_s: Option<u64>,
     /// When it was stored or last fetched, in Unix seconds.
     pub accessed_unix_s: u64,
-    /// Whether anybody has fetched it since it was stored.
+    /// Whether a client has fetched it since it was stored.
     pub fetched: bool,
     /// The length of its value.
     pub value_bytes: usize,
-    /// What it takes of the memory limit, in bytes as the store accounts for it.
+    /// Its share of the memory limit, in bytes as the store accounts for them.
     pub memory_bytes: usize,
 }
 
 impl<'a> Listed<'a> {
-    /// An item of this key and version, empty and of no time.
+    /// An empty item with this key and version, and times of 0.
     #[must_use]
     pub const fn new(key: &'a [u8], cas: Cas) -> Self {
         Self {
@@ -182,54 +181,54 @@ impl<'a> Listed<'a> {
 /// A remaining TTL in seconds; `None` is "never expires".
 pub type TtlSeconds = Option<u32>;
 
-/// The TTL of an item before, between and after the [`TtlSteps`](crate::command::TtlSteps) of a
-/// command: entry `n` is what holds after `n` steps.
+/// The TTL of an item before, between and after the [`TtlSteps`](crate::command::TtlSteps) of a command: entry
+/// `n` is the TTL after `n` steps.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub struct TtlTrace(pub [TtlSeconds; TTL_STEPS_MAX + 1]);
 
 impl TtlTrace {
-    /// The TTL after `steps` steps; after the last one it does not change any more.
+    /// The TTL after `steps` steps. After the last step it stays the same.
     #[must_use]
     pub fn after(&self, steps: usize) -> TtlSeconds {
         self.0[steps.min(TTL_STEPS_MAX)]
     }
 }
 
-/// What a get learns of the right to recache an item.
+/// The win of a get: the right to recache an item.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Win {
-    /// Nobody needs to recache it.
+    /// The item need not be recached.
     None,
     /// This get won it (`W`).
     Won,
-    /// Another one has it (`Z`).
+    /// Another client has it (`Z`).
     Sent,
 }
 
-/// An item as a set stored it.
+/// An item after a set.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct Stored {
-    /// The version it got.
+    /// Its new version.
     pub cas: Cas,
     /// The bytes of its whole value, also after an append.
     pub size: usize,
 }
 
-/// A number as an arithmetic left it.
+/// A number after an arithmetic command.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct Number {
     /// The number.
     pub value: u64,
-    /// The version the item got.
+    /// The item's new version.
     pub cas: Cas,
     /// As in [`Hit::ttl`].
     pub ttl: TtlTrace,
 }
 
-/// Some of the items whose keys were asked for.
+/// A page of a listing.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct KeysPage<'a> {
-    /// The items. Expired ones are not among them, locked ones are.
+    /// The items: locked ones included, expired ones not.
     pub items: alloc::vec::Vec<Listed<'a>>,
     /// Where the next page starts; `None` after the last one.
     pub next: Option<ScanCursor>,
