@@ -1,9 +1,7 @@
-//! What a connection can ask of the core. All three protocols lower into it, so a rule is written
-//! once.
+//! The commands of a connection to the core. All three protocols lower into them, so a rule is written once.
 //!
-//! A command is a plain value that borrows keys and values from the request. What the wire needs
-//! and the core does not (opaque, quiet, key echo, the order of flags in an answer) is the
-//! request's envelope ([`crate::wire`]) and is not here.
+//! A command is a plain value that borrows keys and values from the request. Details that only the wire needs
+//! (opaque, quiet, key echo, the order of flags in a reply) are in the request's envelope ([`crate::wire`]).
 //!
 //! One [`Get`] covers get, gets, gat, touch, `mg`, `me` and lock-and-get; one [`Set`] covers set,
 //! add, replace, append, prepend, cas, `ms` and replace-and-unlock.
@@ -25,8 +23,8 @@ use crate::time::Exptime;
 
 /// One request of one connection. It has exactly one [`Reply`](crate::reply::Reply).
 ///
-/// Split by what a transport that spreads items over several cores must know: whether one core
-/// answers, or all of them do.
+/// The split is by the number of cores that answer, which a transport over several cores must know: one, or
+/// all.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Command<'a> {
     /// About one item: for the core that has the key.
@@ -42,31 +40,31 @@ pub enum ItemCommand<'a> {
     Get(Get<'a>),
     /// Stores a value.
     Set(Set<'a>),
-    /// A [`Set`] whose value is past [`value_bytes_max`](crate::Limits::value_bytes_max) and was
-    /// not taken in: the old value of the key goes, so that nobody reads what its writer meant to
-    /// replace. Always answered [`Refusal::TooLarge`](crate::reply::Refusal::TooLarge).
+    /// A [`Set`] whose value is past [`value_bytes_max`](crate::Limits::value_bytes_max) and was not read. The
+    /// old value of the key is removed, so that no client reads the value that the writer meant to replace.
+    /// Always answered [`Refusal::TooLarge`](crate::reply::Refusal::TooLarge).
     ///
     /// Source: memcached 1.6.45 `proto_parser.c`, `process_update_cmd_start`.
     SetTooLarge {
-        /// Whose old value goes.
+        /// The key; its old value is removed.
         key: Key<'a>,
     },
     /// Removes an item, or marks it.
     Delete(Delete<'a>),
-    /// Adds to a decimal number, or takes from it.
+    /// Adds to a decimal number, or subtracts from it.
     Arithmetic(Arithmetic<'a>),
-    /// Takes the lock of a key, whether or not there is an item (`ml`).
+    /// Acquires the lock of a key, whether or not there is an item (`ml`).
     Acquire(Acquire<'a>),
-    /// Gives the lock of a key back (`mu`).
+    /// Releases the lock of a key (`mu`).
     Release(Release<'a>),
-    /// Takes the lock of an existing item.
+    /// Acquires the lock of an existing item.
     Lock {
-        /// The item's; it must exist.
+        /// The item's key; the item must exist.
         key: Key<'a>,
     },
-    /// Gives the lock of an item back.
+    /// Releases the lock of an item.
     Unlock {
-        /// The item's; the connection must hold its lock.
+        /// The item's key; the connection must hold its lock.
         key: Key<'a>,
     },
 }
@@ -74,17 +72,17 @@ pub enum ItemCommand<'a> {
 /// A [`Command`] about all items, or all locks of the connection.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum GlobalCommand<'a> {
-    /// Gives every lock of the connection back.
+    /// Releases every lock of the connection.
     UnlockAll,
-    /// Makes every item that is stored before the given moment go at that moment. A later
-    /// `flush_all` replaces one that is still to come.
+    /// Removes, at the given moment, every item that was stored before it. A later `flush_all` replaces one
+    /// that is still to come.
     FlushAll {
-        /// When: [`Exptime::Never`] and [`Exptime::Past`] are "at once".
+        /// The moment: [`Exptime::Never`] and [`Exptime::Past`] mean "at once".
         at: Exptime,
     },
     /// Lists keys, a page at a time.
     Keys(Keys<'a>),
-    /// Reads what there is to tell about a topic.
+    /// Reads the statistics of a topic.
     Stats(StatsTopic),
     /// Sets the counters back to 0 (`stats reset`).
     StatsReset,
@@ -100,7 +98,7 @@ impl<'a> Command<'a> {
         }
     }
 
-    /// Whether only a client that knows locks asks for this.
+    /// Whether this is a command that only clients that know locks send.
     #[must_use]
     pub fn is_of_locks(&self) -> bool {
         let of_change = |fence: &Option<Fence>, lock: LockAfter| {
@@ -192,12 +190,12 @@ impl<'a> From<Arithmetic<'a>> for Command<'a> {
     }
 }
 
-/// Asks for a page of keys.
+/// Lists keys, a page at a time.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct Keys<'a> {
     /// Only keys that begin with this; empty for all.
     pub prefix: &'a [u8],
-    /// Where the page starts: [`ScanCursor::default`] for the first, then what the last page said.
+    /// Where the page starts: [`ScanCursor::default`] for the first page, then the cursor of the last page.
     pub cursor: ScanCursor,
 }
 

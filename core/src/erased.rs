@@ -1,6 +1,7 @@
-//! Bytes that are zeroed when nobody has them any more.
+//! Bytes that are zeroed when their last owner drops them.
 //!
-//! - Z2: the last one who lets go of them zeroes them, whoever that is: the store, or a reply that was still being sent.
+//! - Z2: The last owner zeroes the bytes when it drops them. That is the store, or a reply that was still being
+//!   sent.
 
 use alloc::vec::Vec;
 
@@ -12,7 +13,7 @@ pub(crate) fn erased(value: Vec<u8>) -> Bytes {
     Bytes::from_owner(Zeroizing::new(value))
 }
 
-/// Zeroes `bytes`, also if nobody reads them any more.
+/// Zeroes `bytes`, even if they are not read again.
 pub(crate) fn zero(bytes: &mut [u8]) {
     bytes.zeroize();
 }

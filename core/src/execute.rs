@@ -1,4 +1,4 @@
-//! What stands between the wire and the items: whoever executes commands.
+//! The interface between the wire and the items: an executor of commands.
 
 use alloc::string::String;
 
@@ -17,55 +17,55 @@ pub trait Execute {
     /// Executes `command` and hands its reply to `answer`, exactly once.
     fn execute(&mut self, command: &Command<'_>, answer: &mut dyn FnMut(&Reply<'_>));
 
-    /// Whether the connection may take another step now. Asked after each step, so that one that
-    /// asks for much work in few bytes can be made to give way to the others: it stops with
-    /// [`Progress::Yielded`](crate::connection::Progress::Yielded) then. Always, by default.
+    /// Whether the connection may take another step now. The connection asks after each step, so a client that
+    /// packs much work into few bytes can be made to yield. If not, it stops with
+    /// [`Progress::Yielded`](crate::connection::Progress::Yielded). The default is always yes.
     fn goes_on(&mut self) -> bool {
         true
     }
 
-    /// The command that comes next was written in the meta protocol: for whoever counts.
+    /// The next command was written in the meta protocol. An executor with counters counts it.
     fn note_meta(&mut self) {}
 
-    /// A set was refused before there was a command: for whoever counts.
+    /// A set was refused before it became a command. An executor with counters counts it.
     fn note_unstored(&mut self, why: Unstored) {
         let _ = why;
     }
 
-    /// The client asks to be told what happens, and for nothing else from now on. Asked only where
-    /// [`Allowed::watching`](crate::wire::Allowed) is set. By default nobody may.
+    /// The client asks to watch events, and sends nothing else from now on. Called only if
+    /// [`Allowed::watching`](crate::wire::Allowed) is set. The default refuses.
     fn watch(&mut self, topics: Topics) -> Watched {
         let _ = topics;
         Watched::No
     }
 
-    /// Whether a client who says that it is this one is a friend; `None` is nobody's friend. Asked only
-    /// where [`Admission`](crate::wire::Admission) is not open. Nobody is, by default.
+    /// Whether this claim is authentic; `None` is a client without a claim. Called only if
+    /// [`Admission`](crate::wire::Admission) is not open. The default admits no client.
     fn admits(&mut self, claim: Option<Claim<'_>>) -> bool {
         let _ = claim;
         false
     }
 
-    /// The client has asked that the server's certificates be read anew, for connections to come. By
-    /// default there are none.
+    /// The client asks to reload the server's certificates, for connections to come. The default has no
+    /// certificates.
     ///
     /// # Errors
-    /// Why it was not done, as a line for the client. Everything is as it was then.
+    /// The reason for the failure, as a line for the client. Nothing has changed then.
     fn read_certificates(&mut self) -> Result<(), String> {
         Err("Error TLS not enabled".into())
     }
 
-    /// The client has asked that all items together may take so many bytes from now on. By default that
-    /// does not change.
+    /// The client asks for a memory limit of `bytes` for all items together. The default is that the limit is
+    /// fixed.
     ///
     /// # Errors
-    /// Why not. Everything is as it was then.
+    /// The reason for the refusal. Nothing has changed then.
     fn limit_memory(&mut self, bytes: usize) -> Result<(), MemoryRefused> {
         let _ = bytes;
         Err(MemoryRefused::Fixed)
     }
 
-    /// The client has asked for the end of the server. Asked only where
-    /// [`Allowed::shutdown`](crate::wire::Allowed) is set. By default only its connection ends.
+    /// The client asks the server to shut down. Called only if [`Allowed::shutdown`](crate::wire::Allowed) is
+    /// set. By default only its connection ends.
     fn shut_down(&mut self) {}
 }

@@ -1,7 +1,7 @@
 //! The number of a grant.
 //!
-//! Who writes under a lock can be paused for longer than he holds it, and does not know. So each
-//! grant has a number, and whoever takes the writes can refuse those of a grant that is over.
+//! A client that writes under a lock can be paused until after its lock has expired, and does not notice. So
+//! each grant has a number, and the resource can refuse writes of an earlier grant.
 
 use core::num::NonZeroU64;
 
@@ -10,15 +10,15 @@ use core::num::NonZeroU64;
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct Fence(NonZeroU64);
 
-/// How many grants a millisecond a server may make on average before its numbers come near to those
-/// of a run that starts then: 2 to this.
+/// The number of grants per millisecond, as a power of two, that a server may make on average without reaching
+/// the numbers of a later run.
 const GRANTS_PER_MS_BITS: u32 = 20;
 
 impl Fence {
-    /// The least.
+    /// The lowest fence.
     pub const FIRST: Self = Self(NonZeroU64::MIN);
 
-    /// The greatest.
+    /// The highest fence.
     pub const LAST: Self = Self(NonZeroU64::MAX);
 
     /// The fence with this number; `None` for 0.
@@ -30,13 +30,13 @@ impl Fence {
         }
     }
 
-    /// The first one of a run that starts so many milliseconds after 1970: above all that an earlier
-    /// run has given, unless it gave a thousand a microsecond, or the clock was set back in between.
+    /// The first fence of a run that starts `unix_ms` milliseconds after 1970. It is above every fence of an
+    /// earlier run, unless that run granted a thousand locks per microsecond, or the clock was set back.
     #[must_use]
     pub const fn first_at(unix_ms: u64) -> Self {
         let number = match unix_ms.checked_shl(GRANTS_PER_MS_BITS) {
             Some(number) if number >> GRANTS_PER_MS_BITS == unix_ms => number,
-            // A clock that says it is the year 500,000.
+            // The clock is past the year 500,000.
             Some(_) | None => u64::MAX / 2,
         };
         Self::FIRST.step(number)
@@ -48,7 +48,7 @@ impl Fence {
         self.0.get()
     }
 
-    /// The fence so far after this one. There are enough for thousands of years.
+    /// The fence `stride` after this one. There are enough for thousands of years.
     #[must_use]
     pub const fn step(self, stride: u64) -> Self {
         Self(self.0.saturating_add(stride))

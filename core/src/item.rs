@@ -1,4 +1,4 @@
-//! What an item is besides its key and value.
+//! An item's header: everything but its key and value.
 
 use core::num::NonZeroU64;
 
@@ -31,41 +31,41 @@ impl Cas {
         self.0.get()
     }
 
-    /// The version `stride` after this one. A server that gave a thousand million of them a second
-    /// would reach the end, and stay there, after 500 years.
+    /// The version `stride` after this one. At a thousand million changes per second the last version is
+    /// reached after 500 years; from then on it stays the same.
     #[must_use]
     pub const fn step(self, stride: u32) -> Self {
         Self(self.0.saturating_add(stride as u64))
     }
 }
 
-/// Everything about an item that is not its key or value. A store keeps it; only the engine reads
-/// meaning into it.
+/// Everything about an item but its key and value. A store keeps it; only the engine interprets it.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct ItemHeader {
     /// The item's version.
     pub cas: Cas,
-    /// When it expires; `None` is never.
+    /// When it expires; `None` means never.
     pub deadline: Option<Deadline>,
     /// When it was last stored or fetched.
     pub last_access: Tick,
-    /// The client's own number, kept and handed back.
+    /// The client's own number, returned unchanged.
     pub client_flags: u32,
     /// How the key is written in meta text.
     pub key_form: KeyForm,
-    /// Somebody has fetched it since it was stored (`h` of meta get).
+    /// A client has fetched it since it was stored (`h` of meta get).
     pub fetched: bool,
     /// Marked out of date by `md I`, and served all the same (`X` of meta get).
     pub stale: bool,
-    /// Whether a client has been told to recache it.
+    /// Whether a client has won the right to recache it.
     pub win: WinMark,
-    /// A connection holds its lock: it is not evicted, does not expire, and no other changes it.
+    /// A connection holds its lock. Then it is not evicted, does not expire, and other connections cannot
+    /// change it.
     pub locked: bool,
 }
 
 impl ItemHeader {
-    /// That of an item which was stored at `last_access` and of which no more is said: its key is [plain](KeyForm::Plain),
-    /// it never expires, has no client flags and no mark, and nobody holds its lock.
+    /// The header of an item stored at `last_access` with defaults. Its key is [plain](KeyForm::Plain), it
+    /// never expires, it has no client flags and no mark, and its lock is free.
     #[must_use]
     pub const fn new(cas: Cas, last_access: Tick) -> Self {
         Self {
@@ -82,14 +82,15 @@ impl ItemHeader {
     }
 }
 
-/// Whether a client has been told to recache an item, as the item itself knows.
+/// Whether a client has won the right to recache an item, as recorded in the item.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub enum WinMark {
-    /// Nobody has been: whether a get is, its age and its stale mark say.
+    /// No client has won it. The item's age and its stale mark decide whether a get wins.
     #[default]
     None,
-    /// One has been told (`W`); the others see `Z`.
+    /// A client has won (`W`); the others see `Z`.
     Sent,
-    /// One was told to fill it, and its connection has ended: the next get is told, whatever it asks for.
+    /// A client had the win to fill the item, and its connection has ended. The next get wins, whatever its
+    /// flags.
     Open,
 }

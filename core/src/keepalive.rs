@@ -1,11 +1,12 @@
 //! How a kernel probes a silent TCP peer, so that a dead one is found in time. Server and client use the same figures.
 //!
-//! When a connection has been silent for a fifth of the time a peer has, the kernel sends a probe, and repeats it every
-//! tenth of the time until a reply comes or the time is over.
+//! When a connection has been silent for a fifth of the allowed time, the kernel sends a probe. It repeats the
+//! probe every tenth of that time, until a reply comes or the time is over.
 //!
-//! Source: tcp(7), `TCP_KEEPIDLE`, `TCP_KEEPINTVL`, `TCP_USER_TIMEOUT`; Linux `net/ipv4/tcp_timer.c`,
-//! `tcp_keepalive_timer`: with a user timeout, the first probe that is due after it closes the connection;
-//! `net/ipv4/tcp.c`, `tcp_sock_set_keepidle_locked`: a connection that has been silent for longer is probed at once.
+//! Source: tcp(7), `TCP_KEEPIDLE`, `TCP_KEEPINTVL`, `TCP_USER_TIMEOUT`. Linux `net/ipv4/tcp_timer.c`,
+//! `tcp_keepalive_timer`: with a user timeout, the first probe that is due after it closes the connection.
+//! `net/ipv4/tcp.c`, `tcp_sock_set_keepidle_locked`: a connection that has been silent for longer is probed at
+//! once.
 
 use core::time::Duration;
 
@@ -21,13 +22,13 @@ pub struct Probes {
 }
 
 impl Probes {
-    /// The options with which a connection is closed that has been silent for `within`: whole seconds, at least two.
+    /// The options that close a connection after `within` of silence: whole seconds, at least two.
     #[must_use]
     pub fn within(within: Duration) -> Self {
         let within_s = within.as_secs().max(2);
         let interval_s = (within_s / 10).max(1);
-        // A probe and a half early: the one that is due next still comes in time. Of a few seconds more is left, for a
-        // second probe.
+        // A probe and a half early, so that the next probe still comes in time. With few seconds more time is
+        // left, for a second probe.
         let timeout_ms = (within_s * 1000 - interval_s * 1500).max(within_s * 700);
         Self {
             timeout_ms: u32::try_from(timeout_ms).unwrap_or(u32::MAX),

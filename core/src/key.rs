@@ -1,10 +1,9 @@
 //! The name of an item, already checked.
 //!
-//! - K1: a key has 1 to [`KEY_BYTES_MAX`] bytes. Holding a [`Key`] is the proof, so nothing
-//!   downstream checks again.
+//! - K1: A key has 1 to [`KEY_BYTES_MAX`] bytes. Holding a [`Key`] is the proof, so no caller checks again.
 //!
-//! What else a key may not contain (blanks and line ends in the text protocols) is a matter of each
-//! wire and follows from how a line is split.
+//! Further limits (no blanks and line ends in the text protocols) belong to each wire and follow from the way
+//! it splits a line.
 //!
 //! Source: memcached 1.6.45 `doc/protocol.txt`, "Keys"; `KEY_MAX_LENGTH` in `memcached.h`.
 

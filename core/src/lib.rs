@@ -1,18 +1,17 @@
 //! The core of latchd, a cache server with locks: everything but sockets, threads and clocks.
 //!
-//! A transport brings the bytes and the time. A [`Server`] takes what arrives on each
-//! connection and says what the transport is to do:
+//! A transport brings the bytes and the time. A [`Server`] takes the bytes of each connection and tells the
+//! transport its next action:
 //!
 //! ```no_run
 #![doc = include_str!("../examples/embed.rs")]
 //! ```
 //!
-//! There are two machines in it. A [`Connection`](connection::Connection) turns bytes into commands
-//! and replies into bytes; a [`Core`](engine::Core) executes commands. To spread items over several
-//! cores, be the [`StateMachine`](server::StateMachine) of a server, or implement
-//! [`Execute`](execute::Execute) and let [`Connection::drive`](connection::Connection::drive) talk
-//! to it. To keep items elsewhere, implement [`Store`](store::Store). What a client needs, without
-//! I/O as well, is in [`client`].
+//! It has two machines. A [`Connection`](connection::Connection) turns bytes into commands and replies into
+//! bytes. A [`Core`](engine::Core) executes commands. To spread items over several cores, be the
+//! [`StateMachine`](server::StateMachine) of a server, or implement [`Execute`](execute::Execute) and let
+//! [`Connection::drive`](connection::Connection::drive) talk to it. To keep items elsewhere, implement
+//! [`Store`](store::Store). The client's half, also without I/O, is in [`client`].
 //!
 //! The protocols, command by command, with every deviation: docs/PROTOCOL.md. Where each rule is:
 //! docs/ARCHITECTURE.md.

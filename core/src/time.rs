@@ -4,8 +4,8 @@
 //! offset of [`Clock`]. Inside an item, time is kept in ticks of a quarter second, so that a
 //! deadline fits 32 bits and still meets the promise of the protocol page:
 //!
-//! - T1: an item is never gone before its TTL has passed.
-//! - T2: an item is never readable more than 250 ms after its TTL has passed.
+//! - T1: An item is never gone before its TTL has passed.
+//! - T2: An item is never readable more than 250 ms after its TTL has passed.
 //!
 //! Source: memcached 1.6.45 `doc/protocol.txt`, "Expiration times"; `memcached.c:realtime`. Where we
 //! differ: docs/PROTOCOL.md, "Time".
@@ -184,8 +184,8 @@ impl Deadline {
 
     /// Seconds that remain, as `t` of meta get shows them: 0 once the deadline has passed.
     ///
-    /// A deadline is rounded up to a tick (T1), so up to one tick of what remains is not part of
-    /// the TTL that was asked for; it is taken off before rounding up to a second.
+    /// A deadline is rounded up to a tick (T1). So up to one tick of the remaining time is not part of the
+    /// requested TTL. It is subtracted before rounding up to a second.
     #[must_use]
     pub const fn remaining_s(self, now: Tick) -> u32 {
         saturating_seconds(self.0.quarters().saturating_sub(now.quarters()) + 2)

@@ -1,7 +1,7 @@
 //! How long locks are held, and waited for: histograms.
 //!
-//! A span is counted in the first bucket whose bound it does not exceed, as Prometheus has it. The buckets
-//! reach from a lock around one request to one that a batch job keeps for a day.
+//! A span is counted in the first bucket whose bound it does not exceed, as in Prometheus. The buckets reach
+//! from a lock around one request to a lock that a batch job keeps for a day.
 
 /// The longest span that each bucket counts, in milliseconds; longer ones are in a bucket of their own.
 pub const TIME_BOUNDS_MS: [u64; 14] = [
@@ -11,7 +11,7 @@ pub const TIME_BOUNDS_MS: [u64; 14] = [
 /// Counted spans.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub struct Times {
-    /// How many spans each bucket has, the last one those beyond all bounds.
+    /// Spans in each bucket; the last bucket has the spans beyond all bounds.
     pub counts: [u64; TIME_BOUNDS_MS.len() + 1],
     /// Their sum, in milliseconds.
     pub sum_ms: u64,
@@ -27,7 +27,7 @@ impl Times {
         self.sum_ms = self.sum_ms.saturating_add(ms);
     }
 
-    /// Adds what another has counted.
+    /// Adds the spans that `other` has counted.
     pub fn add(&mut self, other: &Self) {
         for (count, more) in self.counts.iter_mut().zip(&other.counts) {
             *count += more;

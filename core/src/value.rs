@@ -18,17 +18,17 @@ pub const SHARED_VALUE_BYTES_MIN: usize = 16 << 10;
 /// Two values are equal if their bytes are, whichever way they are held.
 #[derive(Clone, Copy)]
 pub enum Value<'a> {
-    /// They lie in the store, and are copied by whoever wants to keep them.
+    /// The bytes lie in the store. A caller that keeps them copies them.
     Borrowed(&'a [u8]),
-    /// They are shared with the store: who wants to keep them need not copy them.
+    /// The bytes are shared with the store. A caller that keeps them need not copy them.
     Shared(&'a Bytes),
 }
 
 impl<'a> Value<'a> {
-    /// The same, shared if it is large enough to be worth it: the one copy that is needed lies in
-    /// `room`. For a store that shares ([`SHARES_VALUES`](crate::store::Store::SHARES_VALUES)),
-    /// this is to be done before anybody has to wait for it. If the allocator refuses, it stays as it
-    /// is, and the store will find that out once more.
+    /// The same value, shared if it is large enough to be worth it. The one copy needed for that lies in
+    /// `room`. A store that shares ([`SHARES_VALUES`](crate::store::Store::SHARES_VALUES)) must do this before
+    /// other threads wait for it. If the allocator refuses, the value stays as it is, and the store meets the
+    /// same refusal later.
     #[must_use]
     pub fn share(self, room: &'a mut Option<Bytes>) -> Self {
         match self {

@@ -1,20 +1,20 @@
-//! Requests that wait: what the core tells of them later, and what a transport does with it.
+//! Requests that wait: the core's later notice, and the duties of a transport.
 //!
-//! A request that waits for a lock ([`Wait::UpTo`](crate::command::Wait)), or for a value that another computes
-//! ([`Get::wait_ms`](crate::command::Get::wait_ms)), is answered
-//! [`Reply::Waits`](crate::reply::Reply::Waits), and its connection asks for nothing else until its wait is
-//! over. What ends it is an event: another connection, or time. The core decides then, and in that moment
-//! the lock is given; a [`Notice`] says so.
+//! A request can wait for a lock ([`Wait::UpTo`](crate::command::Wait)), or for a value that another client
+//! computes ([`Get::wait_ms`](crate::command::Get::wait_ms)). Its reply is then
+//! [`Reply::Waits`](crate::reply::Reply::Waits), and its connection executes nothing else until the wait is
+//! over. An event ends the wait: a request of another connection, or time. The core decides at that event and
+//! grants the lock in the same step. A [`Notice`] says so.
 //!
-//! What a transport does:
+//! The duties of a transport:
 //!
-//! - After every call that can change something it takes the notices ([`Core::poll`]), tells
-//!   each to the [`Connection`] it is for ([`Connection::settle`]), and drives this with the same input
-//!   again: the request stands at its front, and is answered now. A notice for a connection that has ended
-//!   is nobody's: what was given to it has been passed on.
-//! - It calls the core when [`Core::next_deadline`] has come, with [`Event::Due`] or with anything else.
-//! - Over several cores, it asks [`would_deadlock`] before it lets a request wait, and tells the core that has the
-//!   key what it was told ([`Chain::judge`]).
+//! - After every call that can change something, it takes the notices ([`Core::poll`]). It tells each to its
+//!   [`Connection`] ([`Connection::settle`]), and drives this with the same input again. The request is at the
+//!   front of that input, and is answered now. A notice for a connection that has ended is dropped: its grant
+//!   was already handed over.
+//! - It calls the core at [`Core::next_deadline`], with [`Event::Due`] or any other event.
+//! - Over several cores, it asks [`would_deadlock`] before it lets a request wait. It passes the result to the
+//!   core of the key ([`Chain::judge`]).
 //!
 //! [`Core::poll`]: crate::engine::Core::poll
 //! [`Core::next_deadline`]: crate::engine::Core::next_deadline
@@ -31,25 +31,25 @@ use crate::owner::Owner;
 /// A wait is over.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct Notice {
-    /// Whose.
+    /// The connection of the request.
     pub owner: Owner,
-    /// How it has ended.
+    /// How the wait ended.
     pub outcome: Outcome,
 }
 
-/// How a wait has ended.
+/// How a wait ended.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Outcome {
-    /// The connection holds the lock. It learns of it by the same request without its wait, which finds
-    /// that; or, if the lock has ended since, is answered as any other. So it is with a get: the value is there, the win
-    /// is its, or the item is gone; if none of that is so any more, it is answered as any other that comes then.
+    /// The connection holds the lock. The same request, now without its wait, shows that. If the lock has ended
+    /// since, that request is answered like any other. The same is true of a get: the value is there, it has
+    /// the win, or the item is gone. If that has changed since, the get is answered like any other.
     Granted,
-    /// It took too long. The same request without its wait tells who holds the lock; if nobody does any
-    /// more, it is granted after all. A get is told that another has the win, or what there is by now.
+    /// The time was over. The same request without its wait shows the holder. If the lock is free by now, the
+    /// request is granted after all. A get learns that another client has the win, or reads the current item.
     TimedOut,
-    /// The lock was free, and there was no item, which the request has asked for; or the item that a get has waited for is
-    /// gone, and the get makes none.
+    /// The lock was free, but the item that the request requires does not exist. Or the item that a get has
+    /// waited for is gone, and the get does not vivify.
     NotFound,
-    /// The lock was free, and would have been more than the connection may have, or all of them.
+    /// The lock was free, but a limit on the locks of the connection or of the server was reached.
     TooManyLocks,
 }

@@ -1,8 +1,8 @@
-//! `watch`: what happens in a server, told a line at a time to whoever asks for it.
+//! `watch`: reports the events of a server, a line at a time, to a client that asks for them.
 //!
-//! Here is what can be asked for ([`Topics`]), and what a command and its reply are in memcached's line
-//! form ([`each_line`]). Who watches, and how lines reach them, is the transport's business: a core
-//! knows nothing of it, and nothing of it reaches an answer.
+//! This file has the topics ([`Topics`]), and the lines of a command and its reply in memcached's form
+//! ([`each_line`]). The transport knows the watching clients and sends them the lines. A core knows nothing of
+//! watching, and watching never changes a reply.
 //!
 //! Source: memcached 1.6.45 `doc/protocol.txt`, "Watchers"; `logger.c`.
 
@@ -16,20 +16,20 @@ use crate::conn_id::ConnId;
 
 pub use self::lines::{all_unlocked, each_line};
 
-/// What can be watched.
+/// A topic to watch.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Topic {
-    /// Keys that were looked up, whatever for, and whether there was an item.
+    /// Keys that were looked up, for any purpose, and whether there was an item.
     Fetchers,
-    /// Stores, and what came of them.
+    /// Stores and their results.
     Mutations,
     /// Deletes that removed an item.
     Deletions,
     /// Items that were evicted.
     Evictions,
-    /// Connections that came and went.
+    /// Connections that were opened and closed.
     Connections,
-    /// Locks that were asked for and given back.
+    /// Locks that were requested and released.
     Locks,
 }
 
@@ -38,53 +38,53 @@ pub enum Topic {
 pub struct Topics(u8);
 
 impl Topics {
-    /// None of them.
+    /// No topic.
     pub const NONE: Self = Self(0);
 
-    /// This one.
+    /// One topic.
     #[must_use]
     pub const fn of(topic: Topic) -> Self {
         Self(1 << topic as u8)
     }
 
-    /// These and those.
+    /// The topics of both sets.
     #[must_use]
     pub const fn and(self, others: Self) -> Self {
         Self(self.0 | others.0)
     }
 
-    /// Whether it is one of them.
+    /// Whether it has this topic.
     #[must_use]
     pub const fn contain(self, topic: Topic) -> bool {
         self.0 & Self::of(topic).0 != 0
     }
 
-    /// Whether there are none.
+    /// Whether it is empty.
     #[must_use]
     pub const fn is_none(self) -> bool {
         self.0 == 0
     }
 
-    /// Whether what is told of them holds keys of clients.
+    /// Whether its events show keys of clients.
     #[must_use]
     pub const fn tell_keys(self) -> bool {
         self.0 & !Self::of(Topic::Connections).0 != 0
     }
 
-    /// As a number, for whoever keeps it in an atomic.
+    /// As a number, for an atomic.
     #[must_use]
     pub const fn bits(self) -> u8 {
         self.0
     }
 
-    /// The topics that [`bits`](Self::bits) has made this number of.
+    /// The topics with this number from [`bits`](Self::bits).
     #[must_use]
     pub const fn from_bits(bits: u8) -> Self {
         Self(bits)
     }
 
-    /// Reads the words behind `watch`: the beginning of one is enough, as in memcached. No words are
-    /// gets; what memcached has and is not there to be seen here (`proxyreqs`, say) is nothing.
+    /// Reads the arguments of `watch`. The beginning of a name is enough, as in memcached. No argument means
+    /// fetchers. A topic that only memcached has (`proxyreqs`, say) is ignored.
     pub(crate) fn from_words<'a>(words: impl Iterator<Item = &'a [u8]>) -> Option<Self> {
         const WORDS: &[(&[u8], Topics)] = &[
             (b"rawcmds", Topics::NONE),
@@ -117,16 +117,16 @@ impl Topics {
 /// Whether a connection may watch.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Watched {
-    /// It does, and asks for nothing more.
+    /// Yes; it sends nothing more.
     Yes,
-    /// There are as many already as there may be.
+    /// The limit of watching connections is reached.
     TooMany,
-    /// Nobody may.
+    /// Watching is not allowed.
     No,
 }
 
 impl Watched {
-    /// What the client is told.
+    /// The line that the client receives.
     pub(crate) const fn line(self) -> &'static str {
         match self {
             Self::Yes => "OK",
@@ -136,16 +136,16 @@ impl Watched {
     }
 }
 
-/// Who has asked, when and how: what a line says besides the command.
+/// The circumstances of a command: everything in a line but the command itself.
 #[derive(Clone, Copy, Debug)]
 pub struct Asked {
-    /// Whose command it is.
+    /// The connection of the command.
     pub conn: ConnId,
-    /// Whether it was written in the meta protocol.
+    /// Whether the command was written in the meta protocol.
     pub is_meta: bool,
-    /// When, in Unix seconds.
+    /// The time, in Unix seconds.
     pub unix_s: u64,
-    /// How long the value was that the key had then; `None` if there was no item.
+    /// The length of the value that the key had then; `None` if there was no item.
     pub found_bytes: Option<usize>,
 }
 
@@ -154,11 +154,11 @@ pub struct Asked {
 pub struct Evicted {
     /// Its key.
     pub key: Vec<u8>,
-    /// Whether anybody had fetched it.
+    /// Whether a client had fetched it.
     pub fetched: bool,
-    /// In how many seconds it would have expired; `None` is never.
+    /// Seconds until it would have expired; `None` means never.
     pub ttl_s: Option<u32>,
-    /// For how long nobody had asked for it, in seconds.
+    /// Its idle time, in seconds.
     pub idle_s: u32,
     /// The length of its value.
     pub value_bytes: usize,

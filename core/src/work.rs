@@ -1,27 +1,27 @@
-//! How much work a step is: the one measure by which a transport shares its time among clients.
+//! The amount of work in a step. By this one measure a transport shares its time among clients.
 //!
-//! - K1: a step charges everything that it looks at, copies, wakes or erases, as far as that can be more than a small
-//!   command does.
+//! - K1: A step charges everything that it looks at, copies, wakes or erases, as far as that can be more than
+//!   the work of a small command.
 //!
-//! A unit takes about as long as a small command. A command itself is one, which its transport counts.
+//! A unit takes about as long as a small command. A command itself is one unit, which its transport counts.
 
-/// To move, erase or give back so many bytes is a unit: the kernel takes pages one by one.
+/// Moving, erasing or freeing this many bytes is one unit: the kernel takes pages one by one.
 pub const BYTES_A_UNIT: usize = 2 << 10;
 
-/// Units of work that were done and are not taken yet.
+/// Units of work that were charged and not taken yet.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Meter {
     units: u32,
 }
 
 impl Meter {
-    /// Nothing was done.
+    /// A meter at 0.
     #[must_use]
     pub const fn new() -> Self {
         Self { units: 0 }
     }
 
-    /// Charges so many units.
+    /// Charges `units` units.
     #[inline]
     pub fn charge(&mut self, units: usize) {
         self.units = self
@@ -29,13 +29,13 @@ impl Meter {
             .saturating_add(u32::try_from(units).unwrap_or(u32::MAX));
     }
 
-    /// Charges the moving or erasing of so many bytes.
+    /// Charges the moving or erasing of `bytes` bytes.
     #[inline]
     pub fn charge_bytes(&mut self, bytes: usize) {
         self.charge(bytes / BYTES_A_UNIT);
     }
 
-    /// Returns what was charged since the last call.
+    /// Returns the units charged since the last call.
     #[inline]
     pub const fn take(&mut self) -> u32 {
         core::mem::replace(&mut self.units, 0)
