@@ -1,6 +1,6 @@
 //! A lock that the server ends by time: an item with a token, which only its holder changes.
 //!
-//! Four requests are all there is to it, and any memcached with meta commands serves them:
+//! It needs four requests, which any memcached with meta commands serves:
 //!
 //! | | request | done | in the way |
 //! | --- | --- | --- | --- |
@@ -9,37 +9,38 @@
 //! | renew | `ms KEY <len> C<cas> F<flags> T<exptime> c` | `HD c<cas>` | `EX`, `NF` |
 //! | remove | `md KEY C<cas>` | `HD` | `EX`, `NF` |
 //!
-//! On a server that has locks of keys, two more keep the order of those who wait ([`Terms::queues`]):
+//! On a server that has locks of keys, two more keep the order of waiting clients ([`Terms::queues`]):
 //!
 //! | | request | done | in the way |
 //! | --- | --- | --- | --- |
 //! | place | `ml KEY F T<seconds>` | `HD F<fence>` | `LK` |
 //! | leave | `mu KEY F<fence>` | `HD` | `NF` |
 //!
-//! The client flags are always [`LEASE_ITEM`]: by these a lock that is bound to a connection of a latchd knows the
-//! item of a lease, and waits for its end.
+//! The client flags are always [`LEASE_ITEM`]. By these a lock that is bound to a connection of a latchd
+//! recognizes the item of a lease, and waits for its end.
 //!
-//! - C1: the item is changed and removed only by the version that we know to be ours, so a holder
-//!   who comes late changes nothing of its successor's.
-//! - C2: a holder believes in its lock from an answer on until `ttl` after the request was *sent*,
-//!   and never again after it was told that the lock is lost.
-//! - C3: what became of a request whose answer is missing is asked, not guessed; the whole token
-//!   decides. An obtain that learns this way that the item is ours renews it before it believes.
-//! - C4: one request is unanswered at a time; an add and the place behind it count as one.
-//! - C5: a version is known on the connection that told it and on no other. A server that restarts
-//!   counts anew, so that the version of our item is soon another's; and every restart ends the
-//!   connections. On a new one the token is asked for before anything goes by a version.
-//! - C6: while no connection has told the version, the lease is in doubt: not lost as long as it has
-//!   time, and not held either, since the server may have restarted and given it away.
+//! - C1: The item is changed and removed only by the version that we know to be ours. So a late holder changes
+//!   nothing of its successor's.
+//! - C2: A holder believes in its lock from an answer until `ttl` after the request was *sent*, and never again
+//!   after it learned that the lock is lost.
+//! - C3: After a request without an answer, the client asks the server for the result instead of guessing; the
+//!   whole token decides. If an obtain learns this way that the item is ours, it renews the item before it
+//!   believes.
+//! - C4: One request is unanswered at a time; an add and the place behind it count as one.
+//! - C5: A version is known only on the connection that told it. A server that restarts counts anew, so our
+//!   item's version may soon be another item's; but every restart ends the connections. On a new connection the
+//!   token is asked for before a request names a version.
+//! - C6: While no connection has told the version, the lease is in doubt. As long as it has time it is not
+//!   lost. It is not held either, since the server may have restarted and granted it to another client.
 //!
-//! - C7: the item alone decides whose the lease is. The lock of the key is the holder's place before those who wait
-//!   for it on the server. It is taken in one go with the item, released with it in one step, and ends by time soon
+//! - C7: The item alone decides who owns the lease. The lock of the key is the holder's place at the head of
+//!   the server's queue. It is acquired together with the item, released with it in one step, and expires soon
 //!   after it. The changes of a holder name its fence, so they succeed over a new connection while the server
-//!   takes the old one for alive. If the lock is lost, waiters look at the item, and nothing else changes.
+//!   still keeps the old one open. If the lock is lost, waiters look at the item, and nothing else changes.
 //!
-//! What no client can promise: a server that evicts the item, or restarts, gives the lock away while
-//! we believe. The number of the grant ([`Lease::number`]) lets the resource
-//! itself refuse a late holder, as long as the server does not restart.
+//! A limit of every client: a server that evicts the item, or restarts, grants the lock to another client while
+//! we believe. The number of the grant ([`Lease::number`]) lets the resource itself refuse a late holder, as
+//! long as the server does not restart.
 //!
 //! Source of the requests: memcached 1.6.45 `doc/protocol.txt`; all of them work on 1.6.18.
 
@@ -66,49 +67,48 @@ use crate::key::Key;
 use crate::time::Instant;
 use crate::wire::meta::{Flag, Verb};
 
-/// What a lease has to tell.
+/// The news of a lease.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub enum LeaseNews {
     /// It is ours.
     Obtained,
-    /// It is not ours, and we have stopped trying.
+    /// It is not ours, and no more tries follow.
     NotObtained(NotObtained),
-    /// A refresh that was asked for succeeded.
+    /// A requested refresh succeeded.
     Refreshed,
-    /// A refresh or a measurement that was asked for could not be done, but the lease is still ours
-    /// for now.
+    /// A requested refresh or measurement failed, but the lease is still ours for now.
     Undone(Failure),
-    /// It was ours until this moment, and is free.
+    /// It was ours until this moment, and is released.
     Released,
     /// There was nothing of ours to refresh, release or measure.
     NotHeld,
-    /// The server says that it lasts as long as this; what was asked with
-    /// [`measure`](Lease::measure).
+    /// The time that is left by the server's answer: the result of [`measure`](Lease::measure).
     Lasts(Duration),
-    /// It is not ours any more, or may not be. Nothing follows but the answer to a release.
+    /// It is no longer ours, or may not be. Only the answer to a release can follow.
     Lost(Loss),
-    /// Nothing is known: the obtain or the release has ended without an answer.
+    /// The result is unknown: the obtain or the release has ended without an answer.
     Failed(Failure),
-    /// Somebody else holds it, and the server has a queue: wait for the key's lock on a connection of its own, then
-    /// say [`granted`](Lease::granted), [`unqueued`](Lease::unqueued) or [`not_granted`](Lease::not_granted).
+    /// Another client holds it, and the server has a queue. Wait for the key's lock on a connection of its own,
+    /// then call [`granted`](Lease::granted), [`unqueued`](Lease::unqueued) or
+    /// [`not_granted`](Lease::not_granted).
     Queues,
-    /// It is left to the client that shows its token, and its place is free.
+    /// It now belongs to the client that shows its token, and its place is free.
     Detached,
 }
 
-/// What is wanted of the lease.
+/// The goal of the lease.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 enum LeaseGoal {
     /// Nothing.
     None,
-    /// To have it.
+    /// To obtain it.
     Obtain {
         /// When to stop trying.
         until: Instant,
     },
     /// To keep it.
     Hold,
-    /// To give it back.
+    /// To release it.
     Release {
         /// When to stop trying.
         until: Instant,
@@ -125,7 +125,7 @@ pub(super) enum LeaseAction {
     Wait { until: Option<Instant> },
 }
 
-/// One of the requests.
+/// A kind of request.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(super) enum Query {
     Add,
@@ -134,20 +134,20 @@ pub(super) enum Query {
     Renew(Cas),
     /// Of the item with this version (C1, C5).
     Remove(Cas),
-    /// For the key's lock, or for longer (C7).
+    /// Acquires or renews the key's lock (C7).
     Place,
     /// Releases the key's lock (C7).
     Leave(Fence),
 }
 
-/// Whose turn it is.
+/// The side that acts next.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 enum Turn {
-    /// Nobody's.
+    /// Neither side.
     Rest,
-    /// Ours: this is to be sent.
+    /// We send this request.
     Due { query: Query, at: Instant },
-    /// The server's. A store was for `ttl`.
+    /// The server answers. A store was for `ttl`.
     Awaiting {
         query: Query,
         sent: Instant,
@@ -162,13 +162,13 @@ enum Link {
     Up,
 }
 
-/// How far a refresh that the caller asked for has come.
+/// The progress of a refresh that the caller asked for.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 enum Refresh {
     None,
-    /// What is under way was sent before.
+    /// The request under way is older than the refresh.
     Asked,
-    /// What is under way serves it.
+    /// The request under way serves the refresh.
     Sent,
 }
 
@@ -200,30 +200,30 @@ pub struct Lease {
     cas: Option<Cas>,
     /// The version it had when it was obtained.
     number: Option<Cas>,
-    /// This obtain has been told that somebody else holds it.
+    /// The server has said in this obtain that another client holds the lock.
     heard_held: bool,
-    /// An item with our token may be there that no version is known of: an add went unanswered (C3),
-    /// or the connection that told the version is gone (C5).
+    /// An item with our token may exist whose version is unknown: an add went unanswered (C3), or the
+    /// connection that told the version is gone (C5).
     unresolved: bool,
-    /// A remove went unanswered while we believed, so the item may be gone by our own hand.
+    /// A remove went unanswered while we believed, so our own request may have removed the item.
     removal_unresolved: bool,
     /// When the watchdog next renews.
     renew_at: Option<Instant>,
-    /// The caller asked for a refresh, and has not been told of its end.
+    /// The caller asked for a refresh, and has no result yet.
     refresh: Refresh,
-    /// The caller asked what the server says of the ttl.
+    /// The caller asked for the remaining time by the server's clock.
     measure_asked: bool,
-    /// Before those who wait for the key's lock (C7).
+    /// The place at the head of the key's queue (C7).
     place: Place,
     /// The server does not know `ml`.
     lacks_queue: bool,
-    /// The holder wants to leave the item to somebody else.
+    /// The holder wants to leave the item to another client.
     is_leaving: bool,
     news: VecDeque<LeaseNews>,
 }
 
 impl Lease {
-    /// A lease that has not been asked for. `key` is the item's, `value` what is stored in it.
+    /// A lease that was not requested yet. `key` is the item's key, `value` its value.
     ///
     /// # Errors
     /// [`TermsError`] if the server cannot measure the ttl.
@@ -262,7 +262,7 @@ impl Lease {
         self.obtain_until(now, after(now, patience));
     }
 
-    /// As [`obtain`](Self::obtain), with a deadline that others share.
+    /// As [`obtain`](Self::obtain), with a deadline shared with other leases.
     pub(super) fn obtain_until(&mut self, now: Instant, until: Instant) {
         if self.goal != LeaseGoal::None {
             return;
@@ -272,15 +272,14 @@ impl Lease {
         self.heard_held = false;
         self.is_leaving = false;
         self.goal = LeaseGoal::Obtain { until };
-        // An answer from before is waited for: it may even say that the item is ours (C4).
+        // If an older answer is still to come, it may even say that the item is ours (C4).
         if self.turn == Turn::Rest {
             self.begin(Query::Add, now);
         }
     }
 
-    /// Asks for `ttl` from now on, and from then on with every renewal. Ends in
-    /// [`Refreshed`](LeaseNews::Refreshed), [`Undone`](LeaseNews::Undone),
-    /// [`Lost`](LeaseNews::Lost) or [`NotHeld`](LeaseNews::NotHeld).
+    /// Asks for `ttl` from now on, also with every later renewal. Ends in [`Refreshed`](LeaseNews::Refreshed),
+    /// [`Undone`](LeaseNews::Undone), [`Lost`](LeaseNews::Lost) or [`NotHeld`](LeaseNews::NotHeld).
     ///
     /// # Errors
     /// [`TermsError`] if the server cannot measure `ttl`; nothing is asked then.
@@ -298,9 +297,8 @@ impl Lease {
         Ok(())
     }
 
-    /// Asks the server how long it lasts. Ends in [`Lasts`](LeaseNews::Lasts),
-    /// [`Lost`](LeaseNews::Lost), [`NotHeld`](LeaseNews::NotHeld) or
-    /// [`Undone`](LeaseNews::Undone).
+    /// Asks the server for the remaining time. Ends in [`Lasts`](LeaseNews::Lasts), [`Lost`](LeaseNews::Lost),
+    /// [`NotHeld`](LeaseNews::NotHeld) or [`Undone`](LeaseNews::Undone).
     pub fn measure(&mut self, now: Instant) {
         if !self.has_time(now) {
             return self.deny(now);
@@ -311,15 +309,15 @@ impl Lease {
         }
     }
 
-    /// There is nothing to refresh or to measure. If its time is over and that has not been noticed, that
-    /// is what is told.
+    /// There is nothing to refresh or to measure. If its time is over and the caller does not know yet, the
+    /// news is the loss.
     fn deny(&mut self, now: Instant) {
         if self.lost_by(now).is_none() {
             self.news.push_back(LeaseNews::NotHeld);
         }
     }
 
-    /// Whether it is lost and that has not been told, or is lost by now.
+    /// The loss, if it is lost by `now` and the caller does not know yet.
     pub(super) fn lost_by(&mut self, now: Instant) -> Option<Loss> {
         self.pass_time(now);
         self.news.iter().find_map(|news| {
@@ -331,13 +329,13 @@ impl Lease {
         })
     }
 
-    /// Gives it back. Ends in [`Released`](LeaseNews::Released), [`NotHeld`](LeaseNews::NotHeld) or
-    /// [`Failed`](LeaseNews::Failed). An obtain that is under way is broken off, and what it may
-    /// have got is given back.
+    /// Releases it. Ends in [`Released`](LeaseNews::Released), [`NotHeld`](LeaseNews::NotHeld) or
+    /// [`Failed`](LeaseNews::Failed). An obtain that is under way is broken off, and its item, if any, is
+    /// removed.
     pub fn release(&mut self, now: Instant) {
         match self.goal {
             LeaseGoal::Release { .. } => return,
-            // An item that may be ours is looked for; without one there is nothing to give back.
+            // An item that may be ours is looked up; without one there is nothing to release.
             LeaseGoal::None if self.cas.is_none() && !self.unresolved => {
                 return self.news.push_back(LeaseNews::NotHeld);
             }
@@ -361,7 +359,7 @@ impl Lease {
         &self.key
     }
 
-    /// What tells us from other holders.
+    /// The token of this holder.
     #[must_use]
     pub const fn token(&self) -> &Token {
         self.value.token()
@@ -397,7 +395,7 @@ impl Lease {
             .map(|belief| belief.deadline)
     }
 
-    /// The number of the grant: on one run of a server, a later holder's is higher. Renewals do not
+    /// The number of the grant. On one run of a server, a later grant has a higher number. Renewals do not
     /// change it. `None` before it was obtained.
     #[must_use]
     pub const fn number(&self) -> Option<Cas> {
@@ -408,17 +406,17 @@ impl Lease {
         self.turn = Turn::Due { query, at };
     }
 
-    /// Renews the item by its version, or asks for that first (C5).
+    /// Renews the item by its version, or asks for the version first (C5).
     fn begin_renewal(&mut self, now: Instant) {
         self.begin(self.cas.map_or(Query::Ask, Query::Renew), now);
     }
 
-    /// Removes the item by its version, or asks for that first (C5).
+    /// Removes the item by its version, or asks for the version first (C5).
     fn begin_removal(&mut self, now: Instant) {
         self.begin(self.cas.map_or(Query::Ask, Query::Remove), now);
     }
 
-    /// The goal is reached or given up.
+    /// The goal is reached or abandoned.
     fn end(&mut self, news: LeaseNews) {
         self.goal = LeaseGoal::None;
         self.is_leaving = false;
@@ -439,7 +437,7 @@ impl Lease {
         self.end(LeaseNews::Lost(loss));
     }
 
-    /// A request goes out, and from here on the server may act on it.
+    /// A request is sent; from here on the server may execute it.
     fn sending(&mut self, query: Query, now: Instant) {
         let ttl = self.terms.ttl;
         self.turn = Turn::Awaiting {
@@ -456,13 +454,13 @@ impl Lease {
         if self.refresh == Refresh::Asked {
             self.refresh = Refresh::Sent;
         }
-        // It may be for less than what we believe, and its answer may never come.
+        // The new time may be shorter than our belief, and the answer may never come.
         if let Some(belief) = &mut self.belief {
             belief.deadline = belief.deadline.min(after(now, ttl));
         }
     }
 
-    /// The request that a [`LeaseAction::Send`] asks to be sent.
+    /// The request for a [`LeaseAction::Send`].
     pub(super) fn request(&self, query: Query) -> AnyRequest<'_> {
         let key = Key::new(&self.key).expect("these bytes were taken from a key");
         let touch = Flag::Touch(exptime_for(self.terms.ttl));
@@ -499,7 +497,7 @@ impl Lease {
         }
     }
 
-    /// Says what to do next, with nothing borrowed.
+    /// Returns the next action, with nothing borrowed.
     pub(super) fn advance(&mut self, now: Instant) -> LeaseAction {
         self.pass_time(now);
         if let Some(news) = self.news.pop_front() {
@@ -572,21 +570,21 @@ impl Machine for Lease {
             self.refresh = Refresh::Asked;
         }
         if self.goal == LeaseGoal::None && self.place != Place::None {
-            // Its keeper waits for that.
+            // Its keeper waits for this news.
             self.place = Place::None;
             self.news.push_back(LeaseNews::NotHeld);
         }
         self.place.forget_unanswered();
-        // C5. What was to be sent by its version is asked for first, below.
+        // C5. A request that named the version waits until the token was asked for, below.
         let knew = self.cas.take().is_some();
         self.unresolved |= knew || unanswered == Some(Query::Add);
         match self.goal {
-            // Who waits for somebody else's lock waits for a server that restarts as well.
+            // A wait for another client's lock continues through a restart of the server.
             LeaseGoal::Obtain { .. } if had_none && self.heard_held => {}
             LeaseGoal::Obtain { .. } | LeaseGoal::Release { .. } if had_none => {
                 self.end(LeaseNews::Failed(Failure::Disconnected));
             }
-            // Two connections in a row were closed without an answer: what listens there is no cache server.
+            // Two connections in a row were closed without an answer: the peer is no cache server.
             LeaseGoal::Obtain { .. } if unanswered == Some(Query::Ask) && !self.heard_held => {
                 self.end(LeaseNews::Failed(Failure::Disconnected));
             }
@@ -606,11 +604,11 @@ impl Machine for Lease {
 
     fn reply(&mut self, now: Instant, answer: &AnyResponse<'_>) {
         let Turn::Awaiting { query, sent, ttl } = self.turn else {
-            // Its answer comes behind that to the add (C4).
+            // This answer comes behind the answer to the add (C4).
             return self.placed(now, answer);
         };
         self.turn = Turn::Rest;
-        // A belief that ran out before this moment is not to be saved by what comes now (C2).
+        // This answer cannot save a belief that ran out before this moment (C2).
         self.pass_time(now);
         match query {
             Query::Add => self.added(now, (sent, ttl), answer),

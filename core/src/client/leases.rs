@@ -1,9 +1,9 @@
 //! Several leases as one lock: all of them or none.
 //!
-//! - A1: keys are obtained one after the other in the order of their bytes, so that two clients that
-//!   want the same ones never wait for each other in a ring.
-//! - A2: all are held, or what was got is given back, the last first.
-//! - A3: the loss of one is the loss of the whole; the others are left for the caller to release.
+//! - A1: Keys are obtained one after the other in the order of their bytes, so that clients with the same keys
+//!   never wait for each other in a cycle.
+//! - A2: All keys are held, or the obtained ones are released, the last first.
+//! - A3: The loss of one is the loss of all; the others stay until the caller releases them.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -21,16 +21,16 @@ use crate::item::Cas;
 use crate::key::Key;
 use crate::time::Instant;
 
-/// What several leases have to tell: as [`LeaseNews`], of all of them.
+/// The news of several leases: a [`LeaseNews`] about all of them.
 pub type LeasesNews = LeaseNews;
 
-/// How many keys one lock can have: all are renewed at once, over one connection.
+/// The most keys of one lock: all are renewed at once, over one connection.
 pub const KEYS_MAX: usize = 1_000;
 
-/// How long an obtain that has failed may take to give back what it got, before it is told of.
+/// How long a failed obtain may take to release its keys before the caller gets the news.
 const TELL_WITHIN: Duration = Duration::from_millis(250);
 
-/// What is wanted of all of them.
+/// The goal for all of them.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 enum LeasesGoal {
     None,
@@ -38,8 +38,8 @@ enum LeasesGoal {
         until: Instant,
     },
     Hold,
-    /// Those behind `next` are given back. `told` is what comes of it all, once it is done, but no
-    /// later than `tell_at`.
+    /// The keys behind `next` are released. `told` is the news for the caller, once that is done, but no later
+    /// than `tell_at`.
     Release {
         next: usize,
         told: Option<LeaseNews>,
@@ -54,21 +54,21 @@ pub struct Leases {
     all: Vec<Lease>,
     patience: Duration,
     goal: LeasesGoal,
-    /// Whose requests are unanswered, the oldest first.
+    /// The leases with unanswered requests, the oldest request first.
     in_flight: VecDeque<usize>,
-    /// Refreshes that are not told of yet, and the first thing that went wrong with one.
+    /// Refreshes without a result yet, and the first failure among them.
     refreshes: usize,
     undone: Option<Failure>,
-    /// Measurements that are not told of yet, and the shortest so far.
+    /// Measurements without a result yet, and the shortest time so far.
     measurements: usize,
     least: Option<Duration>,
-    /// How many are left to whoever shows the token.
+    /// How many now belong to the client that shows the token.
     detached: usize,
     news: VecDeque<LeaseNews>,
 }
 
 impl Leases {
-    /// Leases that have not been asked for, all with the same token, note and terms.
+    /// Leases that were not requested yet, all with the same token, note and terms.
     ///
     /// # Errors
     /// [`TermsError::Keys`] if there is no key, or one is there twice, or there are more than
@@ -78,7 +78,7 @@ impl Leases {
         let mut keys: Vec<Key<'_>> = keys.to_vec();
         keys.sort_unstable();
         let mut terms = terms.clone();
-        // Who waits for one key and holds another would keep that from its own connection.
+        // A client that waits for one key must not hold another, which its own waiting connection would need.
         terms.queues &= keys.len() == 1;
         if keys.len() > KEYS_MAX
             || keys.is_empty()
@@ -104,8 +104,8 @@ impl Leases {
         })
     }
 
-    /// Begins to obtain them; see [`Lease::obtain`]. The deadline is one for all of them, the
-    /// retry strategy begins anew for each.
+    /// Begins to obtain them; see [`Lease::obtain`]. They share one deadline; the retry strategy begins anew
+    /// for each.
     pub fn obtain(&mut self, now: Instant) {
         if self.goal == LeasesGoal::None {
             let until = after(now, self.patience);
@@ -116,8 +116,8 @@ impl Leases {
         }
     }
 
-    /// As [`obtain`](Self::obtain), of one key that another of this process leases over the same connection: waits in
-    /// the queue from the beginning, or if the strategy has no second try asks for no place.
+    /// As [`obtain`](Self::obtain), for a key that this process already leases over the same connection. It
+    /// waits in the queue from the beginning; or, if the strategy has no second try, it requests no place.
     pub fn queue(&mut self, now: Instant) {
         if self.goal == LeasesGoal::None
             && let [only] = &mut *self.all
@@ -128,8 +128,8 @@ impl Leases {
         }
     }
 
-    /// As [`obtain`](Self::obtain), of a key that others want as well, where the next try decides and not a queue: a
-    /// client that has just released it lets others try first, for a pause of the strategy.
+    /// As [`obtain`](Self::obtain), for a key with other clients and no queue, where the next try decides. A
+    /// client that has just released the key lets others try first, for a pause of the strategy.
     pub fn obtain_late(&mut self, now: Instant) {
         self.obtain(now);
         self.each(|lease| lease.let_others_first(now));
@@ -167,14 +167,14 @@ impl Leases {
         self.all.iter().any(Lease::lacks_queue)
     }
 
-    /// Whether a place is wanted beside the item.
+    /// Whether a place is requested beside the item.
     #[must_use]
     pub fn queues(&self) -> bool {
         self.all.iter().any(Lease::queues)
     }
 
-    /// The lock of the only key, to be waited for in the queue until the obtain's deadline; `None` if nothing is to be
-    /// obtained, or several keys.
+    /// The lock of the only key, with a wait in the queue until the obtain's deadline; `None` without an
+    /// obtain, or with several keys.
     #[must_use]
     pub fn place(&self, now: Instant) -> Option<Bound> {
         let LeasesGoal::Obtain { until } = self.goal else {
@@ -208,7 +208,7 @@ impl Leases {
         Ok(())
     }
 
-    /// Asks the server how long all of them last; see [`Lease::measure`].
+    /// Asks the server for the remaining time of all of them; see [`Lease::measure`].
     pub fn measure(&mut self, now: Instant) {
         if !self.has_time(now) {
             return self.deny(now);
@@ -220,7 +220,7 @@ impl Leases {
         (self.undone, self.least) = (None, None);
     }
 
-    /// As that of one: if one is lost and that has not been told, that is what is told.
+    /// As for one lease: if one is lost and the caller does not know yet, the news is the loss.
     fn deny(&mut self, now: Instant) {
         let mut all = self.all.iter_mut();
         match all.find_map(|lease| lease.lost_by(now)) {
@@ -229,7 +229,7 @@ impl Leases {
         }
     }
 
-    /// Gives all of them back, the last first; see [`Lease::release`].
+    /// Releases all of them, the last first; see [`Lease::release`].
     pub fn release(&mut self, now: Instant) {
         if !matches!(self.goal, LeasesGoal::Release { .. }) {
             self.give_back(now, LeaseNews::Released, None);
@@ -258,7 +258,7 @@ impl Leases {
         self.all.iter().map(Lease::key)
     }
 
-    /// What tells us from other holders.
+    /// The token of this holder.
     #[must_use]
     pub fn token(&self) -> Option<&Token> {
         self.all.first().map(Lease::token)
@@ -295,7 +295,7 @@ impl Leases {
         self.all.get(place)?.number()
     }
 
-    /// One of them has something to tell.
+    /// One of them has news.
     fn hear(&mut self, now: Instant, place: usize, news: LeaseNews) {
         match (&mut self.goal, news) {
             (LeasesGoal::Obtain { until }, LeaseNews::Obtained) => {
@@ -304,7 +304,7 @@ impl Leases {
                     return lease.obtain_until(now, until);
                 }
                 self.goal = LeasesGoal::Hold;
-                // The first may have run out while the last was waited for.
+                // The first may have run out during the obtain of the last.
                 if self.has_time(now) {
                     self.news.push_back(LeaseNews::Obtained);
                 } else {
@@ -336,7 +336,7 @@ impl Leases {
             }
             (LeasesGoal::Hold, news) => self.news.push_back(news),
             (LeasesGoal::Release { next, told, .. }, news) => {
-                // A loss is told before the answer to the release comes, and so is a wait that was broken off.
+                // A loss, or a wait that was broken off, is reported before the answer to the release comes.
                 if place != *next || matches!(news, LeaseNews::Lost(_) | LeaseNews::Queues) {
                     return;
                 }
@@ -353,7 +353,7 @@ impl Leases {
                     self.goal = LeasesGoal::None;
                 }
             }
-            // A place that was still owed is free.
+            // The pending release of a place is done.
             (LeasesGoal::None, LeaseNews::NotHeld) => self.news.push_back(LeaseNews::NotHeld),
             (LeasesGoal::None, _) => {}
         }
@@ -376,7 +376,7 @@ impl Leases {
         }
     }
 
-    /// One of them lasts as long as this, or it is not known.
+    /// The remaining time of one of them, or why it is unknown.
     fn measured(&mut self, ttl: Result<Duration, Failure>) {
         match ttl {
             Ok(ttl) => self.least = Some(self.least.map_or(ttl, |least| least.min(ttl))),
@@ -398,7 +398,7 @@ impl Leases {
         self.goal == LeasesGoal::None && self.news.is_empty() && !owes_place
     }
 
-    /// Tells of an obtain that has failed, if giving back what it may have got takes long.
+    /// Reports a failed obtain, if the release of its keys takes long.
     fn pass_time(&mut self, now: Instant) {
         if let LeasesGoal::Release { told, tell_at, .. } = &mut self.goal
             && tell_at.is_some_and(|at| now >= at)
@@ -425,7 +425,7 @@ impl Machine for Leases {
                 break;
             };
             match lease.advance(now) {
-                // Time may have something to tell of one behind it.
+                // A lease behind it may have news by time alone.
                 LeaseAction::Connect => {
                     connects = true;
                     until = earlier(until, lease.goal_end());
@@ -437,7 +437,7 @@ impl Machine for Leases {
                     let lease = self.all.get(place).expect("it was there a moment ago");
                     return Action::Send(lease.request(query));
                 }
-                // What it says may concern one before it.
+                // Its news may concern a lease before it.
                 LeaseAction::Tell(news) => {
                     self.hear(now, place, news);
                     (place, until, connects) = (0, None, false);

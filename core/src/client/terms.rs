@@ -1,11 +1,11 @@
-//! For how long a lease is asked, believed and renewed.
+//! The time for which a lease is requested, believed and renewed.
 //!
-//! - T1: the holder believes for `ttl`, counted by its own clock from when the request was sent.
-//! - T2: the server is asked for more than `ttl`, so that it lets go later than the holder does
+//! - T1: The holder believes for `ttl`, counted by its own clock from the moment the request was sent.
+//! - T2: The request asks for more than `ttl`, so the server's lease ends later than the holder's belief
 //!   ([`exptime_for`]).
 //!
-//! A memcached counts in whole seconds that begin when it likes, so an item may be gone up to a
-//! second before its exptime; and two clocks do not run equally fast. T2 pays for both.
+//! A memcached counts whole seconds that begin at any moment, so an item may be gone up to a second before its
+//! exptime. Two clocks do not run equally fast either. T2 covers both.
 
 use core::fmt;
 use core::time::Duration;
@@ -14,17 +14,17 @@ use super::moment::millis;
 use super::retry::Retry;
 use crate::time::{Exptime, RELATIVE_EXPTIME_MAX_S};
 
-/// The shortest ttl: what the server can tell apart.
+/// The shortest ttl that every server can measure.
 pub const TTL_MIN: Duration = Duration::from_secs(1);
 
-/// The longest ttl: what is asked for it must still be a span and not a date.
+/// The longest ttl: the exptime for it must still be a span and not a date.
 pub const TTL_MAX: Duration = Duration::from_secs(29 * 24 * 60 * 60);
 
 /// The client flags of the item of a leased lock: "leas" in ASCII. A lock that is bound to a connection leaves
 /// such an item alone.
 pub const LEASE_ITEM: u32 = 0x6c65_6173;
 
-/// How much faster than the holder's clock the server's may run: one part in this many.
+/// The server's clock may run faster than the holder's by one part in this many.
 pub(super) const DRIFT_PART: u64 = 100;
 
 /// The time between two tries to reach a server again.
@@ -33,15 +33,15 @@ pub(super) const RECONNECT: Duration = Duration::from_millis(100);
 /// How long after the deadline of a call the answer to its last try may take.
 pub(super) const LAST_TRY: Duration = Duration::from_millis(100);
 
-/// How long a server may leave a request without an answer before what it said last, that somebody
-/// else holds the lock, is no news any more.
+/// The longest silence of a server after which its last answer, that another client holds the lock, still
+/// counts.
 pub(super) const SILENCE: Duration = Duration::from_secs(1);
 
-/// The exptime that a server is asked for so that a lease outlives the belief in it: one second
-/// and one percent more than `ttl`, rounded up to a second.
+/// The exptime that a request asks for, so that a lease outlives the belief in it: one second and one percent
+/// more than `ttl`, rounded up to a second.
 ///
-/// The second is what a memcached may take off (its clock ticks once a second, and the exptime
-/// counts from the last tick); the percent is what two clocks may drift apart.
+/// The second covers memcached's clock, which ticks once a second and counts the exptime from the last tick.
+/// The percent covers the drift of two clocks.
 #[must_use]
 pub fn exptime_for(ttl: Duration) -> Exptime {
     let ttl_ms = millis(ttl);
@@ -54,43 +54,44 @@ pub fn exptime_for(ttl: Duration) -> Exptime {
     Exptime::In { seconds }
 }
 
-/// How long the lock of a lease's key lasts beside the item: longer than the item, so that its end is that of both.
+/// The ttl of the key's lock beside the item. It is longer than the item's, so that both end when the lock
+/// does.
 pub(super) fn place_ttl(ttl: Duration) -> Duration {
     let seconds = u64::try_from(exptime_for(ttl).to_wire()).unwrap_or_default();
     Duration::from_secs(seconds + 1)
 }
 
-/// What a lease is asked for, and how it is kept.
+/// The terms of a lease: what to request, and how to keep it.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub struct Terms {
-    /// How long each obtain and each renewal holds, [`TTL_MIN`] to [`TTL_MAX`].
+    /// The length of each obtain and each renewal, [`TTL_MIN`] to [`TTL_MAX`].
     pub ttl: Duration,
-    /// When to try again while somebody else holds it.
+    /// When to try again while another client holds it.
     pub retry: Retry,
-    /// How long to go on trying; `None` is as long as the ttl. At the deadline there is a last try.
+    /// How long to go on trying; `None` means as long as the ttl. At the deadline there is a last try.
     pub deadline: Option<Duration>,
     /// Whether it is renewed at a third of its ttl, so that two renewals may fail before it runs out.
     /// Otherwise that is left to the caller.
     pub watchdog: bool,
-    /// How long it may be held at all, counted from when it was obtained, whoever renews it; `None`
-    /// is for ever. A holder that hangs would otherwise be renewed until someone notices.
+    /// The longest time it may be held, counted from the obtain, however often it is renewed; `None` means no
+    /// limit. Without a limit, a holder that hangs is renewed forever.
     pub hold_max: Option<Duration>,
-    /// What a broken connection means for a lease that is held.
+    /// The effect of a broken connection on a held lease.
     pub on_disconnect: OnDisconnect,
     /// How long the server may take to answer before the connection counts as broken.
     pub reply_timeout: Duration,
-    /// What jitter is drawn from: any number that differs between clients.
+    /// The seed of the jitter: any number that differs between clients.
     pub seed: u64,
-    /// The token was given by the caller, so an item that shows it is ours from an earlier obtain.
+    /// The caller gave the token, so an item that shows it is ours from an earlier obtain.
     pub own_token: bool,
-    /// Whether the key's lock is taken as well, where the server has such locks: other clients wait for it in the
-    /// server's queue, and so do we ([`LeaseNews::Queues`](super::LeaseNews::Queues)).
+    /// Whether to acquire the key's lock as well, where the server has such locks. Then other clients wait for
+    /// it in the server's queue, and so does this one ([`LeaseNews::Queues`](super::LeaseNews::Queues)).
     pub queues: bool,
 }
 
 impl Terms {
-    /// A lease of `ttl` with a watchdog, for which is tried once.
+    /// A lease of `ttl` with a watchdog and a single try.
     ///
     /// # Errors
     /// [`TermsError`] if the server cannot measure `ttl`.
@@ -125,19 +126,18 @@ pub(super) const fn check_ttl(ttl: Duration) -> Result<(), TermsError> {
     }
 }
 
-/// What a broken connection means for a lease that is held.
+/// The effect of a broken connection on a held lease.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub enum OnDisconnect {
     /// It is lost.
     Lost,
-    /// The server is asked over a new connection, as long as the lease has time. Until it has
-    /// answered, the lease is in doubt, and counts as held by nobody: a server that has restarted has
-    /// given it away.
+    /// The server is asked over a new connection, as long as the lease has time. Until the answer, the lease is
+    /// in doubt and does not count as held: a server that has restarted may have granted it to another client.
     #[default]
     Ask,
 }
 
-/// Why a lease cannot be had on these terms.
+/// Why these terms of a lease are invalid.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum TermsError {
@@ -145,10 +145,10 @@ pub enum TermsError {
     TtlTooShort,
     /// The ttl is over [`TTL_MAX`].
     TtlTooLong,
-    /// It is of less than a second, and has several keys, a note, or a token of the caller's own; or it is to be
-    /// left behind.
+    /// The ttl is under a second, and there are several keys, a note, or a token of the caller's own; or the
+    /// lease is to be detached.
     Short,
-    /// A version is compared under a lock, whose end has the same answer.
+    /// A version cannot be compared under a lock, since the end of the lock has the same answer.
     CasInGrant,
     /// There is no key, or one is there twice, or there are more than [`KEYS_MAX`](super::KEYS_MAX).
     Keys,

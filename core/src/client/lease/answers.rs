@@ -1,4 +1,4 @@
-//! What the answer to each of the four requests means, for each thing that may be wanted meanwhile.
+//! The meaning of the answer to each of the four requests, for each goal.
 
 use core::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::time::Instant;
 use crate::wire::meta::reply::{Code, MetaResponse};
 
 impl Lease {
-    /// A store for `ttl` that was sent at `sent` has made the item ours, with version `cas`.
+    /// A store for `ttl`, sent at `sent`, made the item ours, with version `cas`.
     fn grip(&mut self, cas: Cas, (sent, ttl): (Instant, Duration), now: Instant) {
         self.cas = Some(cas);
         let deadline = after(sent, ttl);
@@ -65,7 +65,7 @@ impl Lease {
         self.renew_at = self.terms.watchdog.then_some(third);
     }
 
-    /// Somebody else has it.
+    /// Another client has it.
     pub(super) fn back_off(&mut self, now: Instant, until: Instant) {
         self.cas = None;
         self.heard_held = true;
@@ -80,7 +80,7 @@ impl Lease {
         }
     }
 
-    /// A renewal or a question did not work out, and it says nothing of whose the lease is.
+    /// A renewal or a question failed, which says nothing about the owner of the lease.
     fn put_off(&mut self, now: Instant, failure: Failure) {
         let soon = after(now, self.terms.ttl / 10);
         self.renew_at = (self.terms.watchdog || self.is_in_doubt()).then_some(soon);
@@ -98,14 +98,15 @@ impl Lease {
         stored: (Instant, Duration),
         answer: &AnyResponse<'_>,
     ) {
-        // What shows our own token from an earlier obtain is taken over, but not broken off.
+        // An item with our own token from an earlier obtain is taken over; but if the obtain was broken off, it
+        // is removed.
         let own = self.terms.own_token && matches!(self.goal, LeaseGoal::Obtain { .. });
         match (answer.code(), cas_of(answer)) {
             (Some(Code::Done), Some(cas)) => return self.grip(cas, stored, now),
             (Some(Code::NotStored), _) if own || self.unresolved => {
                 return self.begin(Query::Ask, now);
             }
-            // The grant of the key's lock has ended: `EX`.
+            // The grant of the key's lock is over: `EX`.
             (Some(Code::NotStored | Code::Locked | Code::Exists), _) => {}
             _ => return self.fail(now, answer),
         }
@@ -153,7 +154,7 @@ impl Lease {
         }
         let missing = answer.code() == Some(Code::Miss);
         match self.goal {
-            // It went between the two requests: the add is worth repeating at once.
+            // It was removed between the two requests, so an add at once may succeed.
             LeaseGoal::Obtain { until } if missing && now < until => self.begin(Query::Add, now),
             LeaseGoal::Obtain { until } => self.back_off(now, until),
             LeaseGoal::Hold => self.lose(Loss::Taken),
@@ -179,7 +180,7 @@ impl Lease {
     ) {
         match (answer.code(), cas_of(answer)) {
             (Some(Code::Done), Some(cas)) => self.grip(cas, stored, now),
-            // A renewal of ours that went unanswered may have come after all (C3).
+            // An unanswered renewal of ours may have been executed after all (C3).
             (Some(Code::Exists | Code::NotFound), _) => self.ask_anew(now),
             (Some(Code::Locked), _) => match self.goal {
                 LeaseGoal::Obtain { until } => self.back_off(now, until),
@@ -187,7 +188,7 @@ impl Lease {
                 LeaseGoal::Release { .. } => self.begin_removal(now),
                 LeaseGoal::None => {}
             },
-            // A memcached that cannot store gives the old item up as well.
+            // A memcached that cannot store also removes the old item.
             _ if self.goal == LeaseGoal::Hold => {
                 self.put_off(now, Failure::from_answer(answer));
                 self.begin(Query::Ask, now);
@@ -205,7 +206,7 @@ impl Lease {
             }
             Some(Code::NotFound) => LeaseNews::NotHeld,
             Some(Code::Exists) => return self.ask_anew(now),
-            // A connection has locked the key, and will see that it has an item.
+            // A connection has locked the key, and will find the item there.
             Some(Code::Locked) if matches!(self.goal, LeaseGoal::Release { .. }) => {
                 return self.begin_removal(after(now, RECONNECT));
             }
@@ -217,13 +218,13 @@ impl Lease {
                 self.unresolved = false;
                 self.end(news);
             }
-            // The release was given up, and the next obtain has begun.
+            // The release was abandoned, and the next obtain has begun.
             LeaseGoal::Obtain { .. } => self.begin(Query::Add, now),
             LeaseGoal::Hold | LeaseGoal::None => {}
         }
     }
 
-    /// The server gave an answer that none of the four requests has.
+    /// None of the four requests has this answer.
     fn fail(&mut self, now: Instant, answer: &AnyResponse<'_>) {
         let failure = Failure::from_answer(answer);
         match self.goal {

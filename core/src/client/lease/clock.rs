@@ -1,4 +1,4 @@
-//! What time alone does to a lease, and when it next does something.
+//! The effect of time alone on a lease, and the time of its next action.
 
 use super::{Lease, LeaseGoal, LeaseNews, Link, Query, Turn};
 use crate::client::machine::{Failure, Loss, NotObtained};
@@ -7,7 +7,7 @@ use crate::client::terms::{LAST_TRY, SILENCE};
 use crate::time::Instant;
 
 impl Lease {
-    /// What time alone does.
+    /// The effect of time alone.
     pub(super) fn pass_time(&mut self, now: Instant) {
         match (self.goal, self.belief) {
             (LeaseGoal::Hold, Some(belief)) if now >= belief.deadline => {
@@ -39,8 +39,8 @@ impl Lease {
         }
     }
 
-    /// Whether somebody else holds it by the server's word, and the server can be expected to stand by
-    /// it: it has not been silent for long since.
+    /// Whether another client holds it by the server's answer, and that answer still counts: the server has not
+    /// been silent for long since.
     fn is_known_held(&self, now: Instant) -> bool {
         let answers = match (self.turn, self.link) {
             (Turn::Awaiting { sent, .. }, _) => now < after(sent, SILENCE),
@@ -50,18 +50,18 @@ impl Lease {
         self.heard_held && answers
     }
 
-    /// When a hold that began at `since` has lasted as long as it may.
+    /// When a hold that began at `since` reaches its longest time.
     pub(super) fn hold_end(&self, since: Instant) -> Option<Instant> {
         Some(after(since, self.terms.hold_max?))
     }
 
-    /// Whether it has been held as long as it may.
+    /// Whether it was held for its longest time.
     pub(super) fn is_capped(&self, now: Instant) -> bool {
         let end = self.belief.and_then(|belief| self.hold_end(belief.since));
         end.is_some_and(|end| now >= end)
     }
 
-    /// When what is wanted ends by time alone, whatever the server does.
+    /// When the goal ends by time alone, without any answer.
     pub(in crate::client) fn goal_end(&self) -> Option<Instant> {
         match self.goal {
             LeaseGoal::Obtain { until } => Some(after(until, LAST_TRY)),
@@ -71,7 +71,7 @@ impl Lease {
         }
     }
 
-    /// When something next happens by time alone.
+    /// When the next action by time alone is due.
     pub(super) fn wake(&self) -> Option<Instant> {
         let turn = match self.turn {
             Turn::Awaiting { sent, .. } => Some(after(sent, self.terms.reply_timeout)),

@@ -1,4 +1,4 @@
-//! The place of a lease before those who wait: the lock of its key (C7).
+//! The place of a lease at the head of the queue: the lock of its key (C7).
 
 use core::time::Duration;
 
@@ -15,14 +15,14 @@ use crate::time::Instant;
 use crate::wire::meta::Flag;
 use crate::wire::meta::reply::Code;
 
-/// What is known of the lock of the key.
+/// The known state of the key's lock.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(super) enum Place {
     /// It is not ours.
     None,
-    /// It is to be asked for behind the add that was just sent.
+    /// It is requested behind the add that was just sent.
     Due,
-    /// It was asked for then, behind an add.
+    /// It was requested at `sent`, behind an add.
     Asked { sent: Instant },
     /// It is ours, on this connection or an earlier one.
     Held(Fence),
@@ -39,8 +39,7 @@ impl Place {
 }
 
 impl Lease {
-    /// The key's lock was granted to the connection that the machine is driven over from now on, and the key has no
-    /// item.
+    /// The key's lock was granted to the connection that the machine uses from now on, and the key has no item.
     pub fn granted(&mut self, now: Instant, fence: Option<Fence>) {
         if let LeaseGoal::Obtain { .. } = self.goal {
             self.place = fence.map_or(Place::None, Place::Held);
@@ -48,8 +47,8 @@ impl Lease {
         }
     }
 
-    /// The server has no queue, or the wait in it has failed like this: tries again by the strategy instead, as long
-    /// as there is time.
+    /// The server has no queue, or the wait in it has failed with `why`. Tries again by the strategy instead,
+    /// as long as there is time.
     pub fn unqueued(&mut self, now: Instant, why: Failure) {
         self.terms.queues = false;
         let is_unsupported = matches!(why, Failure::Unsupported(_));
@@ -63,7 +62,7 @@ impl Lease {
         }
     }
 
-    /// The lock of the key was waited for in vain. Ends the obtain.
+    /// The wait for the key's lock was in vain. Ends the obtain.
     pub fn not_granted(&mut self, why: NotObtained) {
         if let LeaseGoal::Obtain { .. } = self.goal {
             self.end(LeaseNews::NotObtained(why));
@@ -84,7 +83,7 @@ impl Lease {
         }
     }
 
-    /// Lets others try first: the first try comes after a pause of the strategy, if that has any.
+    /// Lets other clients try first: the first try comes after a pause of the strategy, if it has any.
     pub(in crate::client) fn let_others_first(&mut self, now: Instant) {
         let pause = self.terms.retry.begin(self.terms.seed).next_turn();
         if let (LeaseGoal::Obtain { until }, Turn::Due { query, .. }, Some(pause)) =
@@ -99,7 +98,7 @@ impl Lease {
         self.heard_held
     }
 
-    /// Whether a place is wanted beside the item.
+    /// Whether a place is requested beside the item.
     pub(in crate::client) const fn queues(&self) -> bool {
         self.terms.queues
     }
@@ -115,7 +114,7 @@ impl Lease {
         self.is_leaving = true;
     }
 
-    /// The lock of the key, which makes the place, to be waited for so long.
+    /// The key's lock, which makes the place, with a wait of `patience`.
     pub(in crate::client) fn bound(&self, patience: Duration) -> Bound {
         let key = Key::new(&self.key).expect("these bytes were taken from a key");
         Bound::new(key, BoundTerms::of_place(&self.terms, patience))
@@ -137,7 +136,7 @@ impl Lease {
         }
     }
 
-    /// What is to be done for the place before anything else.
+    /// The next action for the place, which comes before any other.
     pub(super) fn keep_place(&mut self, now: Instant) -> Option<LeaseAction> {
         match self.place {
             Place::Due => {
@@ -147,7 +146,7 @@ impl Lease {
             Place::Asked { .. } if self.place_overdue().is_some_and(|end| now >= end) => {
                 return Some(LeaseAction::Disconnect);
             }
-            // With its connection the lock is gone, or ends by time.
+            // Without its connection the lock is released, or it expires.
             Place::Held(_) if self.goal == LeaseGoal::None && self.link != Link::Up => {
                 self.place = Place::None;
             }
@@ -169,8 +168,8 @@ impl Lease {
         self.goal == LeaseGoal::None || self.is_leaving
     }
 
-    /// Whether an obtain that found the lease held has to wait for the answer about its place, or to give that back,
-    /// before it goes on.
+    /// Whether an obtain that found the lease held must first wait for the answer about its place, or release
+    /// the place.
     pub(super) fn must_settle_place(&mut self, now: Instant) -> bool {
         match self.place {
             Place::None => false,
@@ -182,8 +181,8 @@ impl Lease {
         }
     }
 
-    /// The server says that the item is not ours, or that the lock of the key is not: nothing goes by either before
-    /// the token is asked for.
+    /// The server says that the item or the lock of the key is not ours. No request relies on either before the
+    /// token was asked for.
     pub(super) fn ask_anew(&mut self, now: Instant) {
         match self.place {
             Place::Held(fence) => self.begin(Query::Leave(fence), now),
@@ -191,7 +190,7 @@ impl Lease {
         }
     }
 
-    /// The answer to `ml`, behind an add or by itself.
+    /// The answer to `ml`, behind an add or alone.
     pub(super) fn placed(&mut self, now: Instant, answer: &AnyResponse<'_>) {
         let fence = answer.number(b'F').and_then(Fence::new);
         match (answer.code(), fence) {
@@ -203,7 +202,7 @@ impl Lease {
             (self.terms.queues, self.lacks_queue) = (false, true);
         }
         if self.goal == LeaseGoal::None && self.place == Place::None {
-            // Its keeper waits for that.
+            // Its keeper waits for this news.
             self.news.push_back(LeaseNews::NotHeld);
         }
         if self.turn == Turn::Rest {
@@ -211,7 +210,7 @@ impl Lease {
         }
     }
 
-    /// Does what was put off while the place was asked for.
+    /// Continues with the action that was postponed while the place was requested.
     fn go_on(&mut self, now: Instant) {
         match self.goal {
             LeaseGoal::Obtain { until } => self.back_off(now, until),
@@ -222,7 +221,7 @@ impl Lease {
         }
     }
 
-    /// The answer to `mu`: whatever it is, the lock of the key is not ours.
+    /// The answer to `mu`. In any case, the lock of the key is not ours.
     pub(super) fn left(&mut self, now: Instant) {
         self.place = Place::None;
         match self.goal {
@@ -233,13 +232,13 @@ impl Lease {
         }
     }
 
-    /// What `ml` is asked with.
+    /// The flags of `ml`.
     pub(super) fn place_flags(&self) -> Flags<'static> {
         let ms = millis(place_ttl(self.terms.ttl));
         Flags::of([Flag::ShowFence, Flag::Lease(command::Lease::For { ms })])
     }
 
-    /// The flags of a change, and under which grant it is made.
+    /// The flags of a change, with the grant under which it is made.
     pub(super) fn in_place<'a>(&self, flags: Flags<'a>) -> Flags<'a> {
         match self.place {
             Place::Held(fence) => flags.with(Flag::InGrant(fence)),

@@ -29,7 +29,7 @@ fn lease(terms: Terms) -> Lease {
     lease
 }
 
-/// What it does next, as text: the bytes it sends, or the step.
+/// Its next action, as text: the bytes it sends, or the action's name.
 fn step(lease: &mut Lease, ms: u64) -> String {
     match lease.poll(at(ms)) {
         Action::Send(request) => {

@@ -29,7 +29,7 @@ fn terms() -> Terms {
     }
 }
 
-/// Plays until it waits: what it sends is answered by `serve`. Returns everything it did.
+/// Plays until it waits; `serve` answers its requests. Returns all its actions.
 fn play(leases: &mut Leases, ms: u64, serve: impl Fn(&str) -> &'static str) -> Vec<String> {
     let mut done = Vec::new();
     loop {
@@ -170,7 +170,7 @@ fn a_refresh_is_one_of_all_and_a_loss_of_one_is_a_loss_of_all() {
     assert_eq!(done.last().unwrap(), "Lost(Taken)");
     assert!(!both.is_held(at(2_000)));
     assert_eq!(both.deadline(), None);
-    // The other is still on the server, and is given back.
+    // The other is still on the server, and is removed.
     both.release(at(2_001));
     assert_eq!(play(&mut both, 2_001, |_| "HD\r\n"), ["md a C7", "NotHeld"]);
 }
@@ -195,7 +195,7 @@ fn a_loss_that_is_told_while_all_are_given_back_is_no_answer_to_that() {
     let mut both = leases(&["a", "b"], &terms);
     both.obtain(at(0));
     play(&mut both, 0, |_| "HD c5\r\n");
-    // Each has its loss to tell, and is given back before anybody has asked for that.
+    // Each has its loss to report, and is released before the caller asks for that.
     both.disconnected(at(1));
     both.release(at(2));
     both.connected(at(3));
@@ -233,7 +233,7 @@ fn who_asks_of_what_is_being_given_back_is_told_that_it_is_not_held() {
     let mut both = leases(&["a", "b"], &terms());
     both.obtain(at(0));
     play(&mut both, 0, |_| "HD c7\r\n");
-    // Their time is over as well, and nobody has looked.
+    // Their time is over as well, which was not noticed yet.
     both.release(at(9_000));
     both.measure(at(9_000));
     let done = play(&mut both, 9_000, |_| "HD\r\n");
@@ -296,7 +296,7 @@ fn what_one_does_not_answer_well_is_undone_for_all() {
         play(&mut both, 1, busy),
         ["mg a v c t", "mg b v c t", undone]
     );
-    // What was undone once is not undone for ever.
+    // A failed refresh does not make the next one fail.
     both.refresh(at(1), Duration::from_secs(9)).unwrap();
     let done = play(&mut both, 1, |_| "HD c8\r\n");
     assert_eq!(
@@ -346,7 +346,7 @@ fn what_lacks_one_of_them_has_no_deadline() {
     };
     say("HD c6\r\n");
     say("NF\r\n");
-    // It asks whose the item is; there is none.
+    // It asks for the item's token; there is no item.
     say("EN\r\n");
     assert_eq!((both.deadline(), both.is_held(at(100))), (None, false));
     let lost = LeaseNews::Lost(Loss::Taken);

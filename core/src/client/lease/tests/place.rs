@@ -16,7 +16,7 @@ fn placed() -> Lease {
     lease
 }
 
-/// Plays one request: what is sent then, and what the server says to it.
+/// Plays one request and the server's answer to it.
 fn expect(lease: &mut Lease, ms: u64, request: &str, answer: &str) {
     assert_eq!(step(lease, ms).replace("\r\n", " ").trim(), request);
     say(lease, ms, answer);
@@ -27,7 +27,7 @@ fn place_comes_and_goes_with_the_item() {
     let mut lease = placed();
     say(&mut lease, 10, "HD c7\r\n");
     assert_eq!(step(&mut lease, 10), "Tell(Obtained)");
-    // Nothing goes out before its answer, which is behind that to the add.
+    // Nothing is sent before its answer, which is behind the answer to the add.
     lease.release(at(10));
     assert!(step(&mut lease, 10).starts_with("wait"));
     say(&mut lease, 10, "HD F5\r\n");
@@ -51,7 +51,7 @@ fn place_is_renewed_and_outlives_its_connection() {
     expect(&mut lease, 1_000, "ml k F T6.000", "HD F5\r\n");
     lease.disconnected(at(1_500));
     lease.connected(at(1_500));
-    // The server may take the old connection for alive, and its lock with it.
+    // The server may still keep the old connection open, with its lock.
     expect(&mut lease, 1_500, "mg k v c t", MINE);
     expect(
         &mut lease,
@@ -77,7 +77,7 @@ fn place_is_renewed_and_outlives_its_connection() {
 
 #[test]
 fn held_lease_is_waited_for_in_the_queue() {
-    // Locked by its holder; and of a holder without a place, whose key is released at once.
+    // Locked by its holder; and held by a client without a place, so the key is released at once.
     for (place, leave) in [("LK h2 a0 n0\r\n", None), ("HD F4\r\n", Some("mu k F4"))] {
         let mut lease = placed();
         say(&mut lease, 0, "NS c0\r\n");
@@ -122,7 +122,7 @@ fn lost_lease_leaves_its_place() {
     assert_eq!(step(&mut lease, 0), "Tell(Obtained)");
     assert_eq!(step(&mut lease, 3_000), "Tell(Lost(Expired))");
     expect(&mut lease, 3_000, "mu k F5", "HD\r\n");
-    // Its keeper is told, and ends.
+    // Its keeper gets the news, and ends.
     assert_eq!(step(&mut lease, 3_000), "Tell(NotHeld)");
     assert!(!lease.owes_place());
 }

@@ -41,7 +41,7 @@ fn where_nothing_can_be_ours_nothing_is_given_back() {
     say(&mut lease, 0, TAKEN);
     assert_eq!(step(&mut lease, 0), ASK);
     assert_eq!(step(&mut lease, 1_600), "Tell(Failed(NoAnswer))");
-    // The question is unanswered still, but it was one of somebody else's item.
+    // The question is still unanswered, but it was about another client's item.
     lease.release(at(1_601));
     assert_eq!(step(&mut lease, 1_601), "Tell(NotHeld)");
 }
@@ -70,7 +70,7 @@ fn who_only_waited_when_the_connection_broke_has_nothing_to_ask_for() {
     assert_eq!(step(&mut lease, 1_000), "wait 2000");
 }
 
-/// C3, also of one that has heard who holds it.
+/// C3, also if the server has named another holder.
 #[test]
 fn an_add_that_went_unanswered_while_somebody_held_it_is_asked_after() {
     let mut lease = patient(60_000);
@@ -178,7 +178,7 @@ fn a_release_is_given_up_after_two_timeouts_and_its_late_answer_is_not_repeated(
     assert!(step(&mut lease, 10_102).starts_with("Tell(Failed("));
 }
 
-/// Whoever was silent for a second is not believed to know who holds it.
+/// After a second of silence, the server's last answer about a holder does not count.
 #[test]
 fn an_answer_is_expected_for_less_than_a_second() {
     for (deadline_ms, end) in [
