@@ -1,29 +1,29 @@
-//! A lock that ends with its connection: `ml`, which waits its turn on the server, or `lock`.
+//! A lock that ends with its connection: `ml`, which waits in the server's queue, or `lock`.
 //!
-//! - B1: the lock, and everything done under it, is on one connection. When that is gone the lock is
-//!   gone, so no answer is ever in doubt: an obtain whose connection breaks has not obtained.
-//! - B2: a holder believes until it learns that the connection is gone. A connection on which
-//!   nothing moves is tried every [`heartbeat`](BoundTerms::heartbeat), so that takes at most that
-//!   and [`reply_timeout`](BoundTerms::reply_timeout). The server may learn of it earlier and give
-//!   the lock to another: where that matters, take the number of the grant along, or a lease.
-//! - B3: one request is unanswered at a time.
+//! - B1: The lock, and everything done under it, is on one connection. If the connection is gone, the lock is
+//!   gone. So no answer is ever in doubt: an obtain whose connection breaks has not obtained.
+//! - B2: A holder believes until it learns that the connection is gone. An idle connection is checked every
+//!   [`heartbeat`](BoundTerms::heartbeat), so this takes at most that plus
+//!   [`reply_timeout`](BoundTerms::reply_timeout). The server may notice earlier and grant the lock to another
+//!   client. If that matters, send the number of the grant along, or use a lease.
+//! - B3: One request is unanswered at a time.
 //!
-//! latchd's `ml` locks a key, whether or not there is an item: [`MissingItem::Create`] makes none then, a
-//! lock leaves nothing behind, and who finds the key held waits in the server's line for it
-//! (`waiting.rs`). The number of the grant is its fence, which rises over restarts too.
+//! latchd's `ml` locks a key, whether or not there is an item. Then [`MissingItem::Create`] makes no item, and
+//! a lock leaves nothing behind. A client that finds the key held waits in the server's queue (`waiting.rs`).
+//! The number of the grant is its fence, which rises over restarts too.
 //!
-//! Where there is no `ml`, which the first answer on a connection tells ([`LockWords`]), a lock is one of an
-//! item, so there must be one. [`MissingItem::Create`] makes an empty one, and removes it instead of
-//! unlocking it, if nothing was written to it. A holder that dies leaves it behind until it expires,
-//! which a held item does not. Who finds it held asks again.
+//! The first answer on a connection shows whether the server has `ml` ([`LockWords`]). Without `ml`, a lock is
+//! on an item, so the item must exist. [`MissingItem::Create`] makes an empty one, and removes it instead of
+//! unlocking it if it was never written. If the holder dies, that item stays until it expires; a held item does
+//! not expire. A client that finds the item held asks again.
 //!
-//! - B4: an item with a value of somebody's own is neither changed nor given an exptime by obtaining
-//!   its lock and giving it back. Items that were made for a lock bear [`LOCK_ITEM`] and are nobody's.
-//! - B5: whoever waits on the server has been told by it that somebody else holds the lock, over the
-//!   same connection: so silence is what is expected, and a connection that breaks is no failure.
-//! - B6: A key whose item bears [`LEASE_ITEM`] is another's leased lock ([`Lease`](super::Lease)). `ml` shows the
-//!   flags of the item in the same step, so the lock is released again before it is believed, and the item is
-//!   looked up before the next try. The other way round the server refuses to store or renew the item of a
+//! - B4: Acquiring and releasing the lock changes neither the value nor the exptime of a client's own item.
+//!   Items made for a lock have the client flags [`LOCK_ITEM`] and belong to no client.
+//! - B5: A client that waits on the server has learned over the same connection that another client holds the
+//!   lock. So silence is expected, and a broken connection is no failure.
+//! - B6: A key whose item has [`LEASE_ITEM`] is another client's leased lock ([`Lease`](super::Lease)). `ml`
+//!   shows the flags of the item in the same step. So the lock is released again before it is believed, and the
+//!   item is looked up before the next try. Conversely, the server refuses to store or renew the item of a
 //!   locked key. So on a latchd the two kinds of lock exclude each other.
 //!
 //! Source: yrmcds 1.1 `docs/locking.md`; docs/PROTOCOL.md, "Locks" and "Locks of keys".
@@ -53,41 +53,41 @@ use crate::wire::classic::reply::ClassicResponse;
 
 pub use terms::{BoundTerms, Item, LeaseTerms, LockWords, Mark, MissingItem, SHORT_TTL_MIN};
 
-/// How often in a row an item is made for a lock before it counts as hopeless: a server without
-/// room drops it again before it is locked.
+/// How often in a row an item is made for a lock before the obtain fails: a server without free memory evicts
+/// it again before it is locked.
 const CREATIONS_MAX: u32 = 8;
 
 /// The client flags of an item that was made for a lock: "lock" in ASCII.
 pub const LOCK_ITEM: u32 = 0x6c6f_636b;
 
-/// What a connection-bound lock has to tell.
+/// The news of a connection-bound lock.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub enum BoundNews {
     /// It is ours.
     Obtained,
-    /// It is not ours, and we have stopped trying.
+    /// It is not ours, and no more tries follow.
     NotObtained(NotObtained),
-    /// What the item holds.
+    /// The item's content.
     Read(Item),
     /// The item holds the new value.
     Written,
     /// The server has answered, so the connection lives and the lock is ours.
     Checked,
-    /// A refresh that was asked for succeeded.
+    /// A requested refresh succeeded.
     Refreshed,
     /// A read, a write or a check was not done; the lock is still ours.
     Undone(Failure),
-    /// It was ours until this moment, and is free.
+    /// It was ours until this moment, and is released.
     Released,
-    /// It was not ours when it was to be given back: somebody took the item away.
+    /// It was not ours at the release: another client removed the item.
     NotHeld,
-    /// It is not ours any more.
+    /// It is no longer ours.
     Lost(Loss),
-    /// The obtain has ended without an answer. If the server had given it, it has it back.
+    /// The obtain has ended without an answer. If the server had granted the lock, it is released.
     Failed(Failure),
 }
 
-/// What the holder wants done.
+/// A job for the holder.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 enum Job {
     Check,
@@ -99,7 +99,7 @@ enum Job {
         exptime: Exptime,
         unlock: bool,
     },
-    /// `is_written`: behind a write that was stored under the lock, and was all that it was held for.
+    /// `is_written`: this follows a write that was stored under the lock and was the lock's only purpose.
     Unlock {
         is_written: bool,
     },
@@ -116,21 +116,21 @@ enum BoundGoal {
     Hold,
 }
 
-/// One of the requests.
+/// A kind of request.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 enum Query {
     Lock,
-    /// For the lock, in line behind others.
+    /// Acquires the lock, with a wait in the queue.
     Wait {
         ms: u64,
     },
     Create,
-    /// Whether the item is there for a lock alone.
+    /// Whether the item exists for a lock alone.
     Look,
-    /// Whether the item that stands for another's lock is still there (B6, E3).
+    /// Whether the item that stands for another client's lock still exists (B6, E3).
     Obstacle,
     Mark,
-    /// It is locked, and not to be had after all.
+    /// The lock was granted but cannot be kept.
     GiveUp,
     /// Asks for the ttl from now on.
     Renew,
@@ -146,7 +146,7 @@ enum Turn {
         query: Query,
         at: Instant,
     },
-    /// The lease that was asked for, if one was, is for `ttl`.
+    /// The answer. A requested lease is for `ttl`.
     Awaiting {
         query: Query,
         sent: Instant,
@@ -154,7 +154,7 @@ enum Turn {
     },
 }
 
-/// A belief in a lock that ends by time.
+/// A belief in a lock that expires.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 struct Belief {
     deadline: Instant,
@@ -166,7 +166,7 @@ struct Belief {
 enum Link {
     Down,
     Up,
-    /// It may hold, or be given, a lock that nobody wants any more.
+    /// It may hold, or be granted, a lock that is no longer wanted.
     Unwanted,
 }
 
@@ -185,34 +185,34 @@ pub struct Bound {
     goal: BoundGoal,
     turn: Turn,
     link: Link,
-    /// This obtain has been told that somebody else holds it.
+    /// The server has said in this obtain that another client holds the lock.
     heard_held: bool,
     jobs: VecDeque<Job>,
     creations: u32,
-    /// Of the server at the other end of the connection.
+    /// The lock commands of the server at the other end.
     words: LockWords,
-    /// The lock is one that `ml` took: of the key, and not of an item.
+    /// The lock was acquired by `ml`: it is on the key, and not on an item.
     of_key: bool,
-    /// The item is there for the lock alone.
+    /// The item exists for the lock alone.
     ours: bool,
     number: Option<u64>,
     /// Of a lock with a lease.
     belief: Option<Belief>,
     /// When the watchdog next renews.
     renew_at: Option<Instant>,
-    /// What went wrong with the renewal that was answered last.
+    /// The failure of the last answered renewal.
     undone_renewal: Option<Failure>,
-    /// An item of the key stands for another's lock; it is looked up before the next try (B6, E3).
+    /// An item of the key stands for another client's lock; it is looked up before the next try (B6, E3).
     is_obstructed: bool,
     /// When something last came from the server.
     heard: Instant,
-    /// The value of a read whose end has not come.
+    /// The value of a read whose last part has not arrived.
     item: Option<Item>,
     news: VecDeque<BoundNews>,
 }
 
 impl Bound {
-    /// A lock that has not been asked for.
+    /// A lock that was not requested yet.
     #[must_use]
     pub fn new(key: Key<'_>, terms: BoundTerms) -> Self {
         Self {
@@ -279,8 +279,8 @@ impl Bound {
         });
     }
 
-    /// Stores a value, and gives the lock back if that succeeds. Ends in
-    /// [`Released`](BoundNews::Released), or as [`write`](Self::write).
+    /// Stores a value, and releases the lock if that succeeds. Ends in [`Released`](BoundNews::Released), or as
+    /// [`write`](Self::write).
     pub fn replace_and_unlock(&mut self, value: &[u8], client_flags: u32, exptime: Exptime) {
         self.want(Job::Write {
             value: value.into(),
@@ -296,9 +296,9 @@ impl Bound {
         self.want(Job::Check);
     }
 
-    /// Gives it back. Ends in [`Released`](BoundNews::Released), [`NotHeld`](BoundNews::NotHeld) or
-    /// [`Lost`](BoundNews::Lost). A connection that breaks frees the lock as well, but nobody knows for
-    /// how long the server has taken it for broken: another may have held it meanwhile.
+    /// Releases it. Ends in [`Released`](BoundNews::Released), [`NotHeld`](BoundNews::NotHeld) or
+    /// [`Lost`](BoundNews::Lost). A connection that breaks frees the lock as well. But the server may have
+    /// noticed the break earlier, so another client may have held the lock meanwhile.
     pub fn release(&mut self) {
         self.want(Job::Unlock { is_written: false });
     }
@@ -315,8 +315,8 @@ impl Bound {
         &self.key
     }
 
-    /// The number of the grant: its fence where the server has fences, otherwise a version if a
-    /// [`Mark`] asked for one.
+    /// The number of the grant: its fence where the server has fences; otherwise a version, if a [`Mark`] asked
+    /// for one.
     #[must_use]
     pub const fn number(&self) -> Option<u64> {
         self.number
@@ -328,19 +328,19 @@ impl Bound {
         self.number.filter(|_| self.of_key).and_then(Fence::new)
     }
 
-    /// What the connection has told of its server: for whoever uses it next.
+    /// The lock commands that this connection's server has, for the next user of the connection.
     #[must_use]
     pub const fn words(&self) -> LockWords {
         self.words
     }
 
-    /// Takes note of what the connection that is there has told another lock. Not before
+    /// Notes what another lock has learned about the server on the same connection. Call it after
     /// [`connected`](Machine::connected), which forgets it.
     pub const fn knows(&mut self, words: LockWords) {
         self.words = words;
     }
 
-    /// Whether nothing is held, under way or left to tell.
+    /// Whether nothing is held, under way or left to report.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.goal == BoundGoal::None && self.news.is_empty()
@@ -362,7 +362,7 @@ impl Bound {
         self.goal = BoundGoal::None;
         self.turn = Turn::Rest;
         self.news.push_back(news);
-        // Every job has its answer: there is nothing of ours any more.
+        // Every job gets its answer: nothing is ours any more.
         for _ in self.jobs.drain(..) {
             self.news.push_back(BoundNews::NotHeld);
         }
@@ -373,8 +373,8 @@ impl Bound {
         self.news.push_back(BoundNews::Obtained);
     }
 
-    /// Ends an obtain whose deadline has passed. What it has asked for may still be given to its
-    /// connection, which must not go on then.
+    /// Ends an obtain whose deadline has passed. The server may still grant the lock to its connection, which
+    /// must be closed then.
     fn pass_time(&mut self, now: Instant) {
         if self.goal_end().is_none_or(|end| now < end) {
             return;
@@ -395,7 +395,7 @@ impl Bound {
         });
     }
 
-    /// When an obtain ends by time alone, whatever the server does.
+    /// When an obtain ends by time alone, without any answer.
     fn goal_end(&self) -> Option<Instant> {
         match self.goal {
             BoundGoal::Obtain { until, .. } => Some(after(until?, LAST_TRY)),
@@ -403,7 +403,7 @@ impl Bound {
         }
     }
 
-    /// When something next happens by time alone.
+    /// When the next action by time alone is due.
     fn wake(&self) -> Option<Instant> {
         let turn = match self.turn {
             Turn::Due { at, .. } => Some(at),
@@ -417,13 +417,13 @@ impl Bound {
         earlier(earlier(self.goal_end(), self.deadline()), turn)
     }
 
-    /// When a request that was sent then has gone without an answer for too long.
+    /// When a request sent at `sent` has been unanswered for too long.
     fn silence_end(&self, query: Query, sent: Instant) -> Instant {
         let patience = query.wait().saturating_add(self.terms.reply_timeout);
         after(sent, patience)
     }
 
-    /// Decides whose turn it is, if it is nobody's.
+    /// Chooses the next request, if no request is under way.
     fn take_turn(&mut self, now: Instant) {
         if self.turn != Turn::Rest || !self.is_held() {
             return;
@@ -440,7 +440,7 @@ impl Bound {
 }
 
 impl Query {
-    /// How long the server may be silent because it was asked to wait.
+    /// How long the server may be silent because the request waits.
     const fn wait(self) -> Duration {
         match self {
             Self::Wait { ms } => Duration::from_millis(ms),
@@ -509,7 +509,7 @@ impl Machine for Bound {
         );
         match self.goal {
             BoundGoal::None => self.turn = Turn::Rest,
-            // Who waits for somebody else's lock waits for a server that restarts as well.
+            // A wait for another client's lock continues through a restart of the server.
             BoundGoal::Obtain { .. } if self.heard_held && (!gave_up || self.is_obstructed) => {
                 (self.creations, self.ours, self.is_obstructed) = (0, false, false);
                 self.begin(Query::Lock, after(now, RECONNECT));
@@ -528,7 +528,7 @@ impl Machine for Bound {
         let Turn::Awaiting { query, sent, ttl } = self.turn else {
             return;
         };
-        // A value is not the end of its answer.
+        // A value is followed by the end of its answer.
         if let AnyResponse::Classic(ClassicResponse::Value {
             value,
             cas,

@@ -1,4 +1,4 @@
-//! What the answer to each of the requests means.
+//! The meaning of the answer to each request.
 
 use alloc::boxed::Box;
 
@@ -24,7 +24,7 @@ fn is_locked(answer: &AnyResponse<'_>) -> bool {
     let AnyResponse::Meta(shown) = answer else {
         return false;
     };
-    // The key comes first, whatever it looks like.
+    // The key comes first, even if it looks like a field.
     let mut words = shown.flags.split(|byte| *byte == b' ').skip(1);
     words.any(|word| word.starts_with(b"lock="))
 }
@@ -78,7 +78,7 @@ impl Bound {
 
     pub(super) fn created(&mut self, now: Instant, answer: &AnyResponse<'_>) {
         match answer {
-            // Not stored: somebody else has made it in the meantime.
+            // Not stored: another client has made the item in the meantime.
             AnyResponse::Classic(made @ (ClassicResponse::Stored | ClassicResponse::NotStored)) => {
                 self.ours = *made == ClassicResponse::Stored;
                 self.begin(Query::Lock, now);
@@ -94,7 +94,7 @@ impl Bound {
     pub(super) fn looked(&mut self, now: Instant, answer: &AnyResponse<'_>) {
         match (answer.code(), answer.number(b'f')) {
             (Some(Code::Done), Some(flags)) if flags == u64::from(LOCK_ITEM) => {
-                // Of a holder that has died: it is ours now.
+                // The item of a holder that has died: it is ours now.
                 self.ours = true;
                 self.begin(Query::Mark, now);
             }
@@ -108,7 +108,7 @@ impl Bound {
         match answer.code() {
             Some(Code::Done) if is_leased(answer) => self.back_off(now),
             Some(Code::Debug) if !is_locked(answer) => self.back_off(now),
-            // It is gone, or there is a queue for its key by now.
+            // It is gone, or its key has a queue by now.
             Some(Code::Done | Code::Debug | Code::Miss) => {
                 self.is_obstructed = false;
                 self.begin(Query::Lock, now);
@@ -117,7 +117,7 @@ impl Bound {
         }
     }
 
-    /// The lock was granted, and the item of the key stands for another's: the grant is given back.
+    /// The lock was granted, but the item of the key stands for another client's lock: the grant is released.
     pub(super) fn obstructed(&mut self, now: Instant) {
         (self.is_obstructed, self.heard_held) = (true, true);
         self.begin(Query::GiveUp, now);
@@ -132,7 +132,7 @@ impl Bound {
         self.end(if is_done {
             BoundNews::NotObtained(NotObtained::HasValue)
         } else {
-            // The connection goes, and the lock with it.
+            // The connection is closed, which releases the lock.
             BoundNews::Failed(Failure::from_answer(answer))
         });
     }
@@ -144,7 +144,7 @@ impl Bound {
             self.number = self.number.or(version);
             self.obtained();
         } else {
-            // The connection goes, and the lock with it.
+            // The connection is closed, which releases the lock.
             self.end(BoundNews::Failed(Failure::from_answer(answer)));
         }
     }
@@ -182,7 +182,7 @@ impl Bound {
                 self.ours = false;
                 self.news.push_back(BoundNews::Written);
             }
-            // Nobody changes the item of a key that is shared.
+            // The item of a key with a shared lock cannot be changed.
             (Job::Write { .. }, ClassicResponse::Locked) if self.terms.mode.is_shared() => {
                 let failure = Failure::Refused("LOCKED: the lock is a shared one".into());
                 self.news.push_back(BoundNews::Undone(failure));
@@ -206,7 +206,7 @@ impl Bound {
         }
     }
 
-    /// What an answer to a read or a write says in classic words. A key with blanks is read and written by meta
+    /// The answer to a read or a write in its classic form. A key with blanks is read and written by meta
     /// commands.
     fn in_classic_words<'a>(
         &mut self,
@@ -239,7 +239,7 @@ impl Bound {
     fn gave_back(&mut self, job: Job, code: Code) {
         match code {
             Code::Done => self.end(BoundNews::Released),
-            // The item that was made for the lock is gone already, which does not end the lock.
+            // The item made for the lock is gone already, which does not end the lock.
             Code::NotFound if self.ours => {
                 self.ours = false;
                 self.jobs.push_front(job);

@@ -1,12 +1,16 @@
-//! A lock that ends by time as well: `ml … T`. That is how a lock of less than a second is had.
+//! A lock that also ends by time: `ml … T`. A lock of less than a second is made this way.
 //!
-//! - E1: a holder believes until `ttl` after the request was *sent*, and the server is asked for more
-//!   ([`asked_for`]). When a lock was given that was waited for, nobody knows: it is renewed before it is believed.
-//! - E2: a renewal that shows another number has taken the lock anew: what was held has ended in between, and is lost.
-//! - E3: a key that has an item is another's leased lock, of a second or more ([`Lease`](crate::client::Lease)),
-//!   or a value: it is given back at once, and from then on looked at before it is asked for. The other way round
-//!   the server keeps the other from storing its item. So the two kinds of lock exclude each other.
-//! - E4: when its time is over the connection goes, and with it what the server may still have.
+//! - E1: A holder believes until `ttl` after the request was *sent*, and the request asks for more
+//!   ([`asked_for`]). If the request waited, the moment of the grant is unknown: the lock is renewed before it
+//!   is believed.
+//! - E2: A renewal that shows another number has acquired the lock anew. The earlier grant ended in between,
+//!   and is lost.
+//! - E3: The item of such a key is another client's leased lock of a second or more
+//!   ([`Lease`](crate::client::Lease)), or a value. The grant is released at once, and the item is looked up
+//!   before the next try. Conversely, the server keeps the other client from storing its item. So the two kinds
+//!   of lock exclude each other.
+//! - E4: When its time is over the connection is closed, which releases any lock that the server still has for
+//!   it.
 
 use core::time::Duration;
 
@@ -20,10 +24,10 @@ use crate::time::Instant;
 use crate::wire::meta::Flag;
 use crate::wire::meta::reply::Code;
 
-/// What a server that counts milliseconds may take off, in milliseconds: its clock ticks once a turn.
+/// The error of a server that counts milliseconds, in milliseconds: its clock ticks once a turn.
 const TICK_MS: u64 = 10;
 
-/// The lease that a server is asked for so that it outlives the belief in it: one percent and ten milliseconds
+/// The lease that a request asks for, so that it outlives the belief in it: one percent and ten milliseconds
 /// more than `ttl`.
 pub(super) fn asked_for(ttl: Duration) -> Flag<'static> {
     let ttl_ms = millis(ttl);
@@ -36,9 +40,9 @@ pub(super) fn asked_for(ttl: Duration) -> Flag<'static> {
 }
 
 impl Bound {
-    /// Asks for `ttl` from now on, and from then on with every renewal. Ends in
-    /// [`Refreshed`](BoundNews::Refreshed), [`Undone`](BoundNews::Undone), [`Lost`](BoundNews::Lost) or
-    /// [`NotHeld`](BoundNews::NotHeld). A lock that has no lease is given none.
+    /// Asks for `ttl` from now on, also with every later renewal. Ends in [`Refreshed`](BoundNews::Refreshed),
+    /// [`Undone`](BoundNews::Undone), [`Lost`](BoundNews::Lost) or [`NotHeld`](BoundNews::NotHeld). A lock
+    /// without a lease gets none.
     pub fn refresh(&mut self, ttl: Duration) {
         if let Some(lease) = &mut self.terms.lease {
             lease.ttl = ttl;
@@ -46,7 +50,7 @@ impl Bound {
         self.want(super::Job::Refresh);
     }
 
-    /// When it is lost without a renewal; `None` if it is not ours, or ends by no time.
+    /// When it is lost without a renewal; `None` if it is not ours, or never expires.
     #[must_use]
     pub const fn deadline(&self) -> Option<Instant> {
         match (self.goal, self.belief) {
@@ -55,12 +59,12 @@ impl Bound {
         }
     }
 
-    /// Whether `lock` has no words for it.
+    /// Whether `lock` cannot express it.
     pub(super) const fn needs_ml(&self) -> bool {
         self.terms.lease.is_some() || self.terms.mode.is_shared() || self.needs_meta
     }
 
-    /// It cannot be had here.
+    /// The server does not support it.
     pub(super) fn is_unsupported(&mut self) {
         let feature = if self.terms.mode.is_shared() {
             Feature::SharedLocks
@@ -72,7 +76,7 @@ impl Bound {
         self.end(BoundNews::Failed(Failure::Unsupported(feature)));
     }
 
-    /// The lock was given for `ttl` by an answer to what was sent at `sent`.
+    /// An answer to a request sent at `sent` granted the lock for `ttl`.
     pub(super) fn leased(
         &mut self,
         now: Instant,
@@ -153,7 +157,7 @@ impl Bound {
         self.end(BoundNews::Lost(loss));
     }
 
-    /// For how long it is asked for now.
+    /// The ttl that requests ask for now.
     pub(super) fn ttl(&self) -> Duration {
         self.terms
             .lease

@@ -1,4 +1,4 @@
-//! What each of the requests is, on the wire.
+//! The bytes of each request.
 
 use super::{Bound, Job, LOCK_ITEM, LockWords, Mark, MissingItem, Query, leased};
 use crate::client::session::{AnyRequest, Flags};
@@ -45,7 +45,7 @@ impl Bound {
                         let flags = Flags::of([Flag::Touch(*exptime), kind, Flag::ShowCas]);
                         (&**note, flags)
                     }
-                    // Nothing is appended: the value stays, and its version is new all the same.
+                    // Nothing is appended: the value stays, but it gets a new version.
                     Mark::None | Mark::Number => {
                         (&b""[..], Flags::of([Flag::Mode(b'A'), Flag::ShowCas]))
                     }
@@ -111,8 +111,8 @@ impl Bound {
         }
     }
 
-    /// What `ml` is asked with: its fence, what the item is if there is one (B4, B6, E3), and only an item that is
-    /// there if none is to be made.
+    /// The flags of `ml`. They ask for the fence, and for the fields of the item if there is one (B4, B6, E3).
+    /// If no item may be made, the item must exist.
     fn lock_flags(&self) -> Flags<'static> {
         let mut flags = Flags::of([Flag::ShowFence]);
         if self.terms.lease.is_none() {

@@ -1,4 +1,4 @@
-//! How a connection-bound lock is asked for, and what an item looks like under it.
+//! The terms of a connection-bound lock, and an item as its holder reads it.
 
 use alloc::boxed::Box;
 use core::time::Duration;
@@ -11,39 +11,39 @@ use crate::command::{LEASE_MS_MIN, Mode};
 use crate::item::Cas;
 use crate::time::Exptime;
 
-/// How a connection-bound lock is asked for, and kept.
+/// The terms of a connection-bound lock: how to request and keep it.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub struct BoundTerms {
-    /// When to try again while somebody else holds it. A server that lets wait is not asked again: it
-    /// is waited for as long as the tries and their pauses would take at most ([`Retry::span`]).
+    /// When to try again while another client holds it. A server with queues is not asked again: the wait there
+    /// is as long as the tries and their pauses could take at most ([`Retry::span`]).
     pub retry: Retry,
-    /// How long to go on trying, or to wait; `None` is as long as the strategy does. At the deadline there
+    /// How long to go on trying, or to wait; `None` means as long as the strategy does. At the deadline there
     /// is a last try.
     pub deadline: Option<Duration>,
-    /// What to do when there is no item.
+    /// The action for a missing item.
     pub missing: MissingItem,
-    /// What the grant leaves in the item.
+    /// The mark that the grant leaves in the item.
     pub mark: Mark,
-    /// How long the connection may be silent before it is tried; `None` is for ever.
+    /// How long the connection may be silent before it is checked; `None` means forever.
     pub heartbeat: Option<Duration>,
     /// How long the server may take to answer before the connection counts as broken.
     pub reply_timeout: Duration,
-    /// How long it lasts that nobody renews it; `None` is as long as its connection. Where only items can be
-    /// locked it is not to be had.
+    /// How long it lasts without a renewal; `None` means as long as its connection. Servers that lock only
+    /// items do not support it.
     pub lease: Option<LeaseTerms>,
-    /// Who else may hold it at the same time. A shared one leaves nothing in the item and changes nothing of it;
-    /// where only items can be locked it is not to be had.
+    /// Whether others may hold it at the same time. A shared lock does not change the item. Servers that lock
+    /// only items do not support it.
     pub mode: Mode,
-    /// The lock is only the place of a leased lock before those who wait. Nothing is believed of its time, so a lock
-    /// that was waited for is not renewed first.
+    /// The lock is only the place of a leased lock at the head of the queue. It carries no belief about time,
+    /// so after a wait it is not renewed first.
     pub is_place: bool,
-    /// What jitter is drawn from: any number that differs between clients.
+    /// The seed of the jitter: any number that differs between clients.
     pub seed: u64,
 }
 
 impl BoundTerms {
-    /// To wait until `deadline` for the key's lock, of which a lease on these terms makes its place.
+    /// Waits until `deadline` for the key's lock, which is the place of a lease on these terms.
     #[must_use]
     pub fn of_place(terms: &Terms, deadline: Duration) -> Self {
         Self {
@@ -81,21 +81,21 @@ impl Default for BoundTerms {
     }
 }
 
-/// How long a lock lasts that ends with its connection, or by time if that is earlier.
+/// The time of a lock that ends with its connection, or earlier by time.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct LeaseTerms {
-    /// How long the obtain and each renewal holds; at least [`SHORT_TTL_MIN`].
+    /// The length of the obtain and of each renewal; at least [`SHORT_TTL_MIN`].
     pub ttl: Duration,
     /// Whether it is renewed at a third of its ttl.
     pub watchdog: bool,
-    /// How long it may be held at all, whoever renews it; `None` is for ever.
+    /// The longest time it may be held, however often it is renewed; `None` means no limit.
     pub hold_max: Option<Duration>,
 }
 
-/// The shortest ttl of a lock that ends with its connection: what latchd can measure.
+/// The shortest ttl of a connection-bound lock that latchd can measure.
 pub const SHORT_TTL_MIN: Duration = Duration::from_millis(LEASE_MS_MIN);
 
-/// What to do when there is no item to lock.
+/// The action if the item to lock is missing.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub enum MissingItem {
     /// Nothing: [`NotObtained::NoItem`].
@@ -105,31 +105,31 @@ pub enum MissingItem {
     Create(Exptime),
 }
 
-/// What a grant leaves in the item.
+/// The mark that a grant leaves in the item.
 #[derive(Clone, Debug, Default, Eq, Hash, PartialEq)]
 pub enum Mark {
-    /// Nothing. It has a number only where the server numbers grants.
+    /// No mark. It has a number only if the server numbers grants.
     #[default]
     None,
-    /// It has a number: a later grant's is higher. Where the server does not number grants, that is a new
-    /// version, which the item is given; its value stays.
+    /// A number: a later grant has a higher one. If the server does not number grants, the item gets a new
+    /// version, which is the number; its value stays.
     Number,
-    /// As [`Number`](Self::Number), and this value, if the item is there for the lock alone. If it has a
-    /// value of its own, the lock is not had: [`NotObtained::HasValue`].
+    /// As [`Number`](Self::Number), and this value, if the item exists for the lock alone. If it has a value of
+    /// its own, the obtain fails: [`NotObtained::HasValue`].
     Note(Box<[u8]>, Exptime),
 }
 
-/// In which words the server behind a connection takes locks, as its answers have told.
+/// The lock commands of the server behind a connection, as known from its answers.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub enum LockWords {
-    /// It has not been asked.
+    /// Unknown.
     #[default]
     Unknown,
     /// `ml`, with a wait.
     Waits,
     /// `ml`, without one.
     Asks,
-    /// `lock`, if any.
+    /// `lock`, or none.
     Classic,
 }
 

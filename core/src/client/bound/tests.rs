@@ -18,7 +18,7 @@ const fn at(ms: u64) -> Instant {
     Instant::from_millis(ms)
 }
 
-/// Of a server that is known to have no `ml`.
+/// A lock on a server that is known to have no `ml`.
 fn bound(terms: BoundTerms) -> Bound {
     let mut bound = Bound::new(Key::new(b"k").unwrap(), terms);
     bound.connected(at(0));
@@ -27,7 +27,7 @@ fn bound(terms: BoundTerms) -> Bound {
     bound
 }
 
-/// Of a server that nothing is known of.
+/// A lock on an unknown server.
 fn asked(terms: BoundTerms) -> Bound {
     let mut bound = Bound::new(Key::new(b"k").unwrap(), terms);
     bound.connected(at(0));
@@ -35,13 +35,13 @@ fn asked(terms: BoundTerms) -> Bound {
     bound
 }
 
-/// What a server says, in the words of `ml`.
+/// An answer to `ml`.
 fn answer(line: &'static [u8]) -> AnyResponse<'static> {
     let read = MetaResponse::decode(line).unwrap();
     AnyResponse::Meta(read.unwrap().0)
 }
 
-/// Answers what it sends, until the answers are used up or it waits. Returns what it did.
+/// Answers its requests until the answers are used up or it waits. Returns its actions.
 fn play(bound: &mut Bound, ms: u64, answers: &[&str]) -> Vec<String> {
     let mut answers = answers.iter();
     let mut done = Vec::new();
@@ -119,7 +119,7 @@ fn somebody_elses_is_waited_for_and_a_missing_item_is_made() {
         ]
     );
     assert_eq!(bound.number(), Some(9));
-    // The item was there for the lock alone, and goes with it; the owner may delete it.
+    // The item existed for the lock alone, and is removed with it; the owner may delete it.
     bound.release();
     assert_eq!(
         play(&mut bound, 200, &["DELETED\r\n"]),
@@ -153,7 +153,7 @@ fn without_an_item_or_a_strategy_it_is_not_obtained() {
         play(&mut other, 0, &["LOCKED\r\n"]),
         ["lock k", "NotObtained(Held)"]
     );
-    // What memcached answers to `lock`.
+    // memcached's answer to `lock`.
     let mut memcached = bound(BoundTerms::default());
     assert_eq!(
         play(&mut memcached, 0, &["ERROR\r\n"]),
@@ -208,7 +208,7 @@ fn a_check_is_a_sign_of_life() {
     play(&mut bound, 0, &["OK\r\n"]);
     bound.check();
     assert_eq!(play(&mut bound, 1, &["MN\r\n"]), ["mn", "Checked"]);
-    // What is no answer to it is no sign of anything.
+    // An unexpected answer to it is no sign of life.
     bound.check();
     let done = play(&mut bound, 1, &["SERVER_ERROR out of memory\r\n"]);
     assert!(done.last().unwrap().starts_with("Undone("), "{done:?}");
@@ -253,13 +253,13 @@ fn the_end_of_the_connection_is_the_end_of_the_lock() {
     releasing.release();
     play(&mut releasing, 0, &[]);
     releasing.disconnected(at(1));
-    // Nobody knows since when the server has taken it for broken: another may have held it.
+    // The server may have noticed the break at any time since: another client may have held the lock.
     assert_eq!(
         play(&mut releasing, 1, &[]),
         ["Lost(Disconnected)", "NotHeld"]
     );
 
-    // What was stored under the lock was all that it was held for.
+    // The write was stored under the lock and was the lock's only purpose.
     let mut writing = bound(BoundTerms::default());
     play(&mut writing, 0, &["OK\r\n"]);
     writing.replace_and_unlock(b"new", 0, Exptime::Never);
@@ -363,13 +363,13 @@ fn a_deadline_ends_an_obtain_whatever_the_server_does() {
     let mut silent = bound(terms());
     play(&mut silent, 0, &[]);
     assert_eq!(play(&mut silent, 349, &[]), [""; 0]);
-    // The lock may be given to this connection yet.
+    // The server may still grant the lock to this connection.
     assert_eq!(
         play(&mut silent, 350, &[]),
         ["Failed(NoAnswer)", "disconnect"]
     );
 
-    // The last try was too late for its answer, and the one before was clear.
+    // The last try was too late for its answer, but the answer before it was clear.
     let mut late = bound(terms());
     play(&mut late, 0, &["LOCKED\r\n"]);
     play(&mut late, 240, &["LOCKED\r\n"]);

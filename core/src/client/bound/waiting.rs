@@ -1,12 +1,14 @@
-//! `ml`: a lock that the server lets wait for.
+//! `ml`: a lock with a queue on the server.
 //!
-//! A lock is asked for without a wait first. Somebody who has it is then told by the server itself, and
-//! not by its silence (B5); and where it is free, which is most often, that is all.
+//! The first request for a lock is without a wait. So if another client holds the lock, the server says so
+//! itself, and this is not concluded from silence (B5). If the lock is free, which is the usual case, one
+//! request is enough.
 //!
-//! - M1: what a server does not understand is asked in other words once a connection. `ERROR` alone, or
-//!   `CLIENT_ERROR`, is no understanding; an `ERROR` with words behind it, or a `SERVER_ERROR`, is an answer.
-//! - M2: a wait that the server cannot grant, since too many wait, or that it ends before its time, is a try that was
-//!   in vain: the next one comes after the pause of the strategy, so nobody is kept busy.
+//! - M1: A flag that the server does not understand is avoided from then on, once per connection. `ERROR`
+//!   alone, or `CLIENT_ERROR`, means "not understood"; an `ERROR` with a message, or a `SERVER_ERROR`, is an
+//!   answer.
+//! - M2: If the server refuses a wait, since too many clients wait, or ends it early, that was a try in vain.
+//!   The next try comes after the pause of the strategy, so neither side is kept busy.
 
 use core::time::Duration;
 
@@ -19,8 +21,7 @@ use crate::limits::WAIT_MS_MAX;
 use crate::time::Instant;
 use crate::wire::meta::reply::Code;
 
-/// How much earlier than was asked for a wait may end that the server has really waited: clocks tick
-/// in milliseconds.
+/// How much earlier than requested a true wait may end: clocks tick in milliseconds.
 const EARLY: Duration = Duration::from_millis(10);
 
 impl Bound {
@@ -72,7 +73,7 @@ impl Bound {
         }
     }
 
-    /// Somebody else holds it: it is waited for, or asked for again.
+    /// Another client holds it: waits for it, or asks again.
     fn held(&mut self, now: Instant) {
         self.heard_held = true;
         match self.wait_left(now) {
@@ -81,7 +82,7 @@ impl Bound {
         }
     }
 
-    /// How long to wait on the server, in milliseconds; `None` is not at all.
+    /// How long to wait on the server, in milliseconds; `None` means not at all.
     fn wait_left(&self, now: Instant) -> Option<u64> {
         let BoundGoal::Obtain { until, tries_end } = self.goal else {
             return None;
@@ -95,7 +96,7 @@ impl Bound {
         (left > 0).then_some(left.min(WAIT_MS_MAX))
     }
 
-    /// Whether all tries would be over by now, had there been any.
+    /// Whether all tries of the strategy, had there been any, would be over by now.
     pub(super) fn has_waited_enough(&self, now: Instant) -> bool {
         match self.goal {
             BoundGoal::Obtain {
@@ -106,7 +107,8 @@ impl Bound {
         }
     }
 
-    /// It is ours, as the key's lock. `stored`: since when and for how long, if that is known (E1).
+    /// It is ours, as the key's lock. `stored`: the sending time and the ttl, if the moment of the grant is
+    /// known (E1).
     fn granted(
         &mut self,
         now: Instant,
@@ -115,7 +117,7 @@ impl Bound {
     ) {
         let fence = answer.number(b'F').filter(|fence| *fence > 0);
         if fence.is_none() {
-            // The connection goes, and the lock with it.
+            // The connection is closed, which releases the lock.
             return self.end(BoundNews::Failed(Failure::Unexpected));
         }
         (self.number, self.of_key) = (fence, true);

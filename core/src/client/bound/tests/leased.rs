@@ -28,7 +28,7 @@ fn quarter() -> LeaseTerms {
     }
 }
 
-/// One that was obtained at 0, as grant 7.
+/// A lock obtained at 0, as grant 7.
 fn held(lease: LeaseTerms) -> Bound {
     let mut bound = leased(lease, Retry::none());
     assert_eq!(
@@ -61,7 +61,7 @@ fn what_is_not_renewed_is_lost_by_our_own_clock_and_its_connection_goes() {
     };
     assert_eq!(until, Some(at(250)));
     assert_eq!(play(&mut bound, 250, &[]), ["Lost(Expired)", "disconnect"]);
-    // A server that is silent: the belief ends before anybody finds out.
+    // A silent server: the belief ends before the silence is noticed.
     let mut bound = held(quarter());
     assert_eq!(play(&mut bound, 83, &[]), ["ml k F T0.263"]);
     assert_eq!(play(&mut bound, 250, &[]), ["Lost(Expired)", "disconnect"]);
@@ -113,7 +113,7 @@ fn a_lock_that_was_waited_for_is_renewed_before_it_is_believed() {
         play(&mut bound, 0, &["LK h2 a0 n0\r\n"]),
         ["ml k F T0.263 s", "ml k F T0.263 s w10000"]
     );
-    // It was given at some moment since.
+    // It was granted at some moment since.
     bound.reply(at(5_000), &answer(b"HD F7\r\n"));
     assert_eq!(
         play(&mut bound, 5_000, &["HD F9\r\n"]),
@@ -132,7 +132,7 @@ fn a_key_with_an_item_is_somebody_elses() {
         play(&mut bound, 0, &["HD F7 s20\r\n", "HD\r\n"]),
         ["ml k F T0.263 s", "mu k"]
     );
-    // It is looked for before the lock is asked for again, and so is a queue that others have made since.
+    // The item is looked up before the next try, and so is a queue that other clients have made since.
     let shown = "ME k exp=5 la=0 cas=7 fetch=no cls=1 size=90";
     let free = std::format!("{shown}\r\n");
     let locked = std::format!("{shown} lock=2 fence=9 held=0 waiting=0 mode=x\r\n");
@@ -163,7 +163,7 @@ fn a_server_without_ml_has_no_such_locks() {
         let failed = std::format!("Failed(Unsupported({:?}))", Feature::ShortLeases);
         let asked = play(&mut bound, 0, &[answer]);
         assert_eq!(asked, ["ml k F T0.263 s", &failed]);
-        // Another lock finds that out on the same connection: nothing is sent.
+        // Another lock learns that on the same connection: nothing is sent.
         bound.knows(LockWords::Classic);
         bound.obtain(at(1));
         assert_eq!(play(&mut bound, 1, &[]), [failed]);

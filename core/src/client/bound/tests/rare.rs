@@ -59,7 +59,7 @@ fn who_holds_wakes_for_the_next_sign_of_life_and_who_does_not_for_nothing() {
     assert_eq!(bound.poll(at(3)), Action::Wait { until: None });
 }
 
-/// Whoever was silent for a second is not believed to know who holds it.
+/// After a second of silence, the server's last answer about a holder does not count.
 #[test]
 fn an_answer_is_expected_for_less_than_a_second() {
     for (deadline_ms, end) in [

@@ -1,4 +1,4 @@
-//! A connection-bound lock of a server that knows `ml`, and who finds out that it does not.
+//! A connection-bound lock on a server that knows `ml`, and the discovery that a server does not.
 
 use super::*;
 
@@ -53,7 +53,7 @@ fn an_item_that_must_be_there_is_asked_for() {
         play(&mut bound, 0, &["NF\r\n"]),
         ["ml k F f x", "NotObtained(NoItem)"]
     );
-    // It can be taken away while one waits.
+    // It can be lost during the wait.
     let mut waits = asked(BoundTerms {
         missing: MissingItem::Refuse,
         ..until(500)
@@ -99,7 +99,7 @@ fn without_a_deadline_it_is_waited_for_an_hour_at_a_time() {
     let mut silent = bound.clone();
     bound.reply(at(hour), &locked());
     assert_eq!(play(&mut bound, hour, &[]), ["ml k F f w3600000"]);
-    // The wait is over, and so is the time for an answer: whoever is there does not answer.
+    // The wait is over, and so is the time for an answer: the peer does not answer.
     assert_eq!(play(&mut silent, hour + 5_000, &[]), ["disconnect"]);
 }
 
@@ -133,12 +133,12 @@ fn so_many_tries_are_waited_for_as_long_as_they_would_take() {
     assert_eq!(play(&mut bound, 0, &[HELD]), ["ml k F f", "ml k F f w300"]);
     bound.reply(at(301), &locked());
     assert_eq!(play(&mut bound, 301, &[]), ["NotObtained(Held)"]);
-    // A server that does not wait is asked as often as was said, however long that takes.
+    // A server without waits is asked as often as the strategy says, however long that takes.
     let mut polled = asked(terms.clone());
     let answers = [HELD, "CLIENT_ERROR invalid flag\r\n"];
     assert_eq!(play(&mut polled, 0, &answers).len(), 2);
     assert_eq!(play(&mut polled, 350, &[HELD]), ["ml k F f"]);
-    // The deadline is the deadline.
+    // The deadline ends the obtain.
     let mut short = asked(BoundTerms {
         deadline: Some(Duration::from_millis(200)),
         ..terms
@@ -171,7 +171,7 @@ fn a_server_without_ml_is_asked_in_the_words_it_knows() {
         bound.release();
         assert_eq!(play(&mut bound, 1, &["OK\r\n"]), ["unlock k", "Released"]);
     }
-    // One that has neither, in its own words.
+    // A server that has neither, with its own errors.
     let mut memcached = asked(patient());
     assert_eq!(
         play(&mut memcached, 0, &["ERROR\r\n", "ERROR\r\n"]),
@@ -238,7 +238,7 @@ fn a_server_that_knows_no_wait_is_polled() {
     );
     assert_eq!(bound.words(), LockWords::Asks);
 
-    // One that takes the word and does not wait.
+    // A server that accepts the flag and does not wait.
     let mut hasty = asked(patient());
     assert_eq!(
         play(&mut hasty, 0, &[HELD, HELD]),
@@ -305,7 +305,8 @@ fn a_server_that_never_said_who_holds_it_has_failed() {
         play(&mut silent, 600, &[]),
         ["Failed(NoAnswer)", "disconnect"]
     );
-    // It has said so, and is late with the end of the wait: the lock may be given to this connection yet.
+    // It has named the holder, and is late with the end of the wait: it may still grant the lock to this
+    // connection.
     let mut late = asked(until(500));
     play(&mut late, 0, &[HELD]);
     assert_eq!(play(&mut late, 599, &[]), [""; 0]);
@@ -336,7 +337,7 @@ fn noted() -> BoundTerms {
 #[test]
 fn a_note_stands_in_an_item_of_its_own_which_goes_with_the_lock() {
     const NOTE: &str = "ms k 7 T5 F1819239275 c build 7";
-    // None is there, or one of a holder that has died.
+    // There is no item, or one of a holder that has died.
     for there in ["HD F3\r\n", "HD F3 f1819239275\r\n"] {
         let mut bound = asked(noted());
         assert_eq!(
@@ -391,7 +392,7 @@ fn what_is_read_and_written_is_as_with_an_item() {
         play(&mut bound, 2, &["STORED\r\n", "HD\r\n"]),
         ["set k 0 0 3 new", "mu k", "Released"]
     );
-    // Where the item must be there, one that is not was taken away.
+    // If the item must exist, a missing one was removed by another client.
     let mut refuses = asked(BoundTerms::default());
     play(&mut refuses, 0, &["HD F3\r\n"]);
     refuses.read();
@@ -429,7 +430,7 @@ fn a_leased_item_is_left_alone_until_it_is_gone() {
         ["ml k F f", "mu k"]
     );
     assert_eq!(play(&mut bound, 100, &["HD f1818583411\r\n"]), ["mg k f"]);
-    // Another lock of the connection may be in the way next, and after it a lease again.
+    // Another client's connection-bound lock may be held next, and after it a lease again.
     assert_eq!(
         play(&mut bound, 200, &["EN\r\n", HELD, LEASED, "HD\r\n"]),
         ["mg k f", "ml k F f", "ml k F f w3600000", "mu k"]
