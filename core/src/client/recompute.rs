@@ -1,24 +1,25 @@
-//! Read a value, or be the one client who computes it.
+//! Reads a value, or makes this client the only one that computes it.
 //!
-//! One request reads, and settles who computes: `mg KEY v c N<claim> R<early>`. If there is no item,
-//! the first reader makes an empty one and has the win; an item that is about to expire, or was
-//! marked stale, is won by its first reader as well. Everyone else is told that somebody is at it. On latchd the win
-//! is bound to the connection (`B`), and who is told that waits for the value there (`waiting.rs`).
+//! One request reads and decides who computes: `mg KEY v c N<claim> R<early>`. If there is no item, the first
+//! reader makes an empty one and wins. The first reader also wins an item that is about to expire or was marked
+//! stale. Every other reader learns that a client computes. On latchd the win is bound to the connection (`B`),
+//! and the other readers wait there for the value (`waiting.rs`).
 //!
-//! - R1: the value is stored with the version that was won (`ms … C<cas>`). If the item was changed
-//!   or deleted meanwhile, what was computed is out of date and is not stored.
-//! - R2: whoever fails to compute gives the win back, so that the next reader has it: an empty item
-//!   of ours is deleted (`md … C<cas>`), one with a value is marked stale (`md … I C<cas>`).
-//! - R3: whoever dies with the win keeps the others waiting no longer than `claim` when there was
-//!   no value, and than the value has left otherwise; where wins are bound, not at all.
-//! - R4: a value that is empty and being computed cannot be told from none, and is waited for.
-//! - R5: a version is good on the connection that told it. Over another one the server is first asked
-//!   how long it runs: one that has started since the win counts its versions anew, so that ours may
-//!   be the next winner's, and nothing is stored or given back by it.
-//! - R6: a read that is broken off, by its caller or its deadline, keeps nobody waiting: if its answer
-//!   turns out to be a win, that is given back ([`Recompute::abandon`]). One that waits on the server closes its connection.
-//! - R7: a bound win that has lost its connection is the next reader's already, and is not given back. What was computed
-//!   is stored all the same, unless that one was faster (R1).
+//! - R1: The value is stored with the version that was won (`ms … C<cas>`). If the item was changed or deleted
+//!   meanwhile, the computed value is out of date and is not stored.
+//! - R2: A client that fails to compute gives the win back, so that the next reader has it. An empty item of
+//!   ours is deleted (`md … C<cas>`); one with a value is marked stale (`md … I C<cas>`).
+//! - R3: A winner that dies blocks the other readers for at most `claim` if there was no value, and otherwise
+//!   for the remaining ttl of the value. Where wins are bound, it does not block them.
+//! - R4: A value that is empty and being computed cannot be told from a missing one, and readers wait for it.
+//! - R5: A version is valid only on the connection that told it. Over another one the server is first asked for
+//!   its uptime. A server that has started since the win counts its versions anew, so that ours may be the next
+//!   winner's. Then nothing is stored or given back by that version.
+//! - R6: A read that is broken off, by its caller or its deadline, blocks no other reader. If its answer turns
+//!   out to be a win, that is given back ([`Recompute::abandon`]). If it waits on the server, it closes its
+//!   connection.
+//! - R7: A bound win that has lost its connection already belongs to the next reader, and is not given back.
+//!   The computed value is stored all the same, unless that reader was faster (R1).
 //!
 //! Source: memcached 1.6.45 `doc/protocol.txt`, "Meta Get", "stampeding herd"; it works on 1.6.18.
 
@@ -41,33 +42,33 @@ use crate::time::Instant;
 
 pub use terms::{Losers, RecomputeTerms, WinWords};
 
-/// What comes of it.
+/// The news of a read.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub enum RecomputeNews {
     /// The value.
     Found {
         /// Its bytes.
         value: Box<[u8]>,
-        /// It was marked stale, and somebody computes a new one.
+        /// It was marked stale, and another client computes a new one.
         stale: bool,
     },
-    /// It is ours to compute. [`computed`](Recompute::computed) or
-    /// [`give_back`](Recompute::give_back) is to follow.
+    /// This client computes. A call of [`computed`](Recompute::computed) or [`give_back`](Recompute::give_back)
+    /// must follow.
     Compute {
         /// The value that is about to expire or was marked stale; `None` if there is none.
         old: Option<Box<[u8]>>,
     },
-    /// What was computed is stored.
+    /// The computed value is stored.
     Stored,
-    /// What was computed is not stored: the item was changed in the meantime (R1), or the server may
-    /// have restarted (R5).
+    /// The computed value is not stored: the item was changed in the meantime (R1), or the server may have
+    /// restarted (R5).
     Superseded,
-    /// There is no win of ours any more: it is given back, has gone with a server that restarted (R5),
-    /// or there was none.
+    /// This client has no win any more: it was given back, has ended with a restart of the server (R5), or
+    /// there was none.
     GaveBack,
-    /// Somebody else computes, and takes longer than we wait.
+    /// Another client computes, and takes longer than the wait.
     TimedOut,
-    /// Nothing is known: there was no answer.
+    /// The result is unknown: there was no answer.
     Failed(Failure),
 }
 
@@ -83,7 +84,7 @@ enum RecomputeGoal {
         value: Box<[u8]>,
     },
     GiveBack,
-    /// Nothing, but the answer to a read is to come, and may be a win (R6).
+    /// No goal, but the answer to a read is still to come, and may be a win (R6).
     Abandon,
 }
 
@@ -92,27 +93,27 @@ enum RecomputeGoal {
 struct Win {
     /// The version that was won.
     cas: Cas,
-    /// The item is an empty one that the win has made.
+    /// The win has made the item, which is empty.
     is_claim: bool,
-    /// It ends with its connection.
+    /// The win ends with its connection.
     is_bound: bool,
-    /// When it was asked for.
+    /// When the request was sent.
     sent: Instant,
 }
 
-/// One of the requests.
+/// A kind of request.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 enum Query {
-    /// What the goal needs.
+    /// The request for the goal.
     Goal,
-    /// The value that another computes, for so long.
+    /// Reads the value that another client computes, with a wait of this length.
     Wait { ms: u64 },
-    /// How long the server runs (R5).
+    /// Asks for the server's uptime (R5).
     Uptime,
 }
 
-/// Whose turn it is. A request is repeated once if the connection breaks: each of them is harmless
-/// a second time, since those that change anything name the version they change.
+/// The side that acts next. A request is repeated once if the connection breaks. A second time does no harm,
+/// since every request that changes an item names its version.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 enum Turn {
     Rest,
@@ -133,22 +134,22 @@ pub struct Recompute {
     goal: RecomputeGoal,
     turn: Turn,
     connected: bool,
-    /// This read has been told that somebody else computes.
+    /// The server has said in this read that another client computes.
     heard_busy: bool,
     /// When all tries of this read with their pauses would be over.
     tries_end: Option<Instant>,
-    /// What the server understands of wins.
+    /// The server's support for wins.
     words: WinWords,
     /// This read neither binds nor waits (M2).
     is_plain: bool,
-    /// Its connection waits on the server for what nobody wants any more.
+    /// Its connection waits on the server for a value that is no longer wanted.
     hangs_up: bool,
     /// The connection broke under this request before.
     repeated: bool,
     won: Option<Win>,
-    /// The version that was won is good on this connection (R5).
+    /// The version that was won is valid on this connection (R5).
     is_proven: bool,
-    /// How long the server runs, in seconds, when it has said so and its answer is not over.
+    /// The server's uptime, in seconds, if it has arrived and its answer is not over.
     uptime_s: Option<u64>,
     news: VecDeque<RecomputeNews>,
 }
@@ -193,9 +194,9 @@ impl Recompute {
         self.begin(RecomputeGoal::Read { until }, now);
     }
 
-    /// Stores what the caller has computed. Ends in [`Stored`](RecomputeNews::Stored),
-    /// [`Superseded`](RecomputeNews::Superseded) or [`Failed`](RecomputeNews::Failed). Nothing
-    /// happens if there was no win.
+    /// Stores the value that the caller has computed. Ends in [`Stored`](RecomputeNews::Stored),
+    /// [`Superseded`](RecomputeNews::Superseded) or [`Failed`](RecomputeNews::Failed). Without a win, nothing
+    /// happens.
     pub fn computed(&mut self, now: Instant, value: &[u8]) {
         if self.goal == RecomputeGoal::Compute {
             self.begin(
@@ -208,7 +209,7 @@ impl Recompute {
     }
 
     /// Lets the next reader compute. Ends in [`GaveBack`](RecomputeNews::GaveBack) or
-    /// [`Failed`](RecomputeNews::Failed). Nothing happens if there was no win.
+    /// [`Failed`](RecomputeNews::Failed). Without a win, nothing happens.
     pub fn give_back(&mut self, now: Instant) {
         if self.goal != RecomputeGoal::Compute {
             return;
@@ -224,20 +225,20 @@ impl Recompute {
         !self.is_proven && self.won.is_some_and(|win| win.is_bound)
     }
 
-    /// What the connection has told of its server: for whoever uses it next.
+    /// The support for wins that this connection's server has, for the next user of the connection.
     #[must_use]
     pub const fn words(&self) -> WinWords {
         self.words
     }
 
-    /// Takes note of what the connection that is there has told another read. Not before
+    /// Notes what another read has learned about the server on the same connection. Call it after
     /// [`connected`](Machine::connected), which forgets it.
     pub const fn knows(&mut self, words: WinWords) {
         self.words = words;
     }
 
-    /// Lets nobody wait for what does not interest the caller any more (R6). What is being stored is
-    /// stored all the same. The machine is to be driven until it [is idle](Self::is_idle).
+    /// Abandons the read, so that no other client waits for this one (R6). A store under way continues. Drive
+    /// the machine until it [is idle](Self::is_idle).
     pub fn abandon(&mut self, now: Instant) {
         match (&self.goal, self.turn) {
             (RecomputeGoal::Read { .. }, Turn::Awaiting { query, .. }) => {
@@ -259,7 +260,7 @@ impl Recompute {
         }
     }
 
-    /// Whether nothing is under way, and no win is ours.
+    /// Whether nothing is under way, and this client has no win.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.goal == RecomputeGoal::None
@@ -302,7 +303,7 @@ impl Recompute {
         }
     }
 
-    /// When a read ends by time alone, whatever the server does.
+    /// When a read ends by time alone, without any answer.
     fn goal_end(&self) -> Option<Instant> {
         match self.goal {
             RecomputeGoal::Read { until } => Some(after(until, LAST_TRY)),
@@ -365,7 +366,7 @@ impl Machine for Recompute {
         if self.turn == Turn::Rest {
             return;
         }
-        // A read that nobody waits for is not repeated: it could win anew.
+        // An abandoned read is not repeated: it could win anew.
         if self.goal == RecomputeGoal::Abandon {
             return self.end(RecomputeNews::GaveBack);
         }

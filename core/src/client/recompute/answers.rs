@@ -1,4 +1,4 @@
-//! What the answers to a read, a store and a win that is given back mean.
+//! The meaning of the answers to a read, a store and a returned win.
 
 use super::{Query, Recompute, RecomputeGoal, RecomputeNews, Turn, Win, WinWords};
 use crate::client::machine::Failure;
@@ -11,11 +11,11 @@ use crate::time::Instant;
 use crate::wire::meta::reply::{Code, MetaResponse};
 use crate::wire::{classic, scan};
 
-/// How much more than it has been running a server may say, in seconds.
+/// How much a server may overstate its uptime, in seconds.
 const UPTIME_EXCESS_S: u64 = 3;
 
 impl Recompute {
-    /// The answer to a read that nobody waits for has come (R6).
+    /// The answer to an abandoned read has arrived (R6).
     pub(super) fn was_abandoned(&mut self, now: Instant, sent: Instant, answer: &AnyResponse<'_>) {
         self.won = win_in(answer, sent, self.binds());
         if self.won.is_some() {
@@ -77,7 +77,7 @@ impl Recompute {
         }
     }
 
-    /// A read was not answered with a value (M1, M2).
+    /// The answer to a read was no value (M1, M2).
     fn was_refused(&mut self, now: Instant, answer: &AnyResponse<'_>) {
         let asked_more = self.binds();
         if self.words == WinWords::Unknown {
@@ -108,7 +108,7 @@ impl Recompute {
 
     pub(super) fn was_given_back(&mut self, answer: &AnyResponse<'_>) {
         match answer.code() {
-            // An item of another version is not ours to give back any more.
+            // An item with another version is no longer ours to give back.
             Some(Code::Done | Code::Exists | Code::NotFound | Code::Locked) => {
                 self.end(RecomputeNews::GaveBack);
             }
@@ -168,16 +168,16 @@ fn win_in(answer: &AnyResponse<'_>, sent: Instant, is_bound: bool) -> Option<Win
     })
 }
 
-/// Whether a server that says at `now` that it has been running for `uptime_s` ran at `then` already.
+/// Whether a server with an uptime of `uptime_s` at `now` already ran at `then`.
 ///
-/// In doubt it did not. What is said may be three seconds too much: memcached begins to count at 2
-/// (1.6.45 `memcached.c`, `process_started`), and in whole seconds; and two clocks drift.
+/// In doubt the answer is no. The uptime may be three seconds too much: memcached begins to count at 2 (1.6.45
+/// `memcached.c`, `process_started`), and in whole seconds; and two clocks drift.
 fn ran_at(then: Instant, now: Instant, uptime_s: u64) -> bool {
     let elapsed_ms = now.as_millis().saturating_sub(then.as_millis());
     let needed_ms = elapsed_ms.saturating_add(elapsed_ms.div_ceil(DRIFT_PART));
     let ran_ms = uptime_s
         .saturating_sub(UPTIME_EXCESS_S)
         .saturating_mul(1000);
-    // All of it, a restart as well, may have happened within one millisecond.
+    // All of it, including a restart, may have happened within one millisecond.
     ran_ms > needed_ms
 }

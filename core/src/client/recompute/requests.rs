@@ -1,4 +1,4 @@
-//! What is asked next, and how that is said on the wire.
+//! The next request, and its bytes.
 
 use core::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::wire::classic;
 use crate::wire::meta::{Flag, Verb};
 
 impl Recompute {
-    /// What is to be sent next.
+    /// The next request to send.
     pub(super) fn query(&self, now: Instant) -> Query {
         match self.goal {
             RecomputeGoal::Read { .. } if self.heard_busy => self

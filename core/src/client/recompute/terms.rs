@@ -1,30 +1,29 @@
-//! How a value is read that one client at a time computes, and how it is kept.
+//! The terms of a value that one client at a time computes: how to read and keep it.
 
 use core::time::Duration;
 
 use crate::client::retry::Retry;
 use crate::client::terms::{TTL_MAX, TTL_MIN, TermsError};
 
-/// How a value is read, and kept.
+/// How to read and keep a value.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub struct RecomputeTerms {
-    /// How long the value lives; 0 is for ever.
+    /// How long the value lives; 0 means forever.
     pub ttl: Duration,
-    /// How long before its end one client is told to compute it anew; 0 is not to.
+    /// How long before its end one client is told to compute it anew; 0 means never.
     pub early: Duration,
-    /// How long a client may take to compute a value that is not there at all, before another one is
-    /// told to.
+    /// How long a client may take to compute a missing value before another client is told to.
     pub claim: Duration,
-    /// What those do who may not compute it.
+    /// The behaviour of the readers without the win.
     pub losers: Losers,
-    /// When to look again while somebody else computes.
+    /// When to look again while another client computes.
     pub retry: Retry,
-    /// How long to go on looking; `None` is as long as `claim`.
+    /// How long to go on looking; `None` means as long as `claim`.
     pub deadline: Option<Duration>,
     /// How long the server may take to answer before the connection counts as broken.
     pub reply_timeout: Duration,
-    /// What jitter is drawn from: any number that differs between clients.
+    /// The seed of the jitter: any number that differs between clients.
     pub seed: u64,
 }
 
@@ -54,7 +53,7 @@ impl RecomputeTerms {
     }
 }
 
-/// What those do who may not compute a value. One that is only about to expire is good for all.
+/// The behaviour of the readers without the win. A value that is only about to expire is good for all readers.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub enum Losers {
     /// They wait for the new value.
@@ -64,14 +63,14 @@ pub enum Losers {
     TakeStale,
 }
 
-/// What the server behind a connection understands of wins, as its answers have told.
+/// The support for wins of the server behind a connection, as known from its answers.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub enum WinWords {
-    /// It has not been asked.
+    /// Unknown.
     #[default]
     Unknown,
-    /// It binds them, and lets wait for them (`mg … B`, `w`).
+    /// It binds them, and has waits for them (`mg … B`, `w`).
     Binds,
-    /// What memcached does.
+    /// As memcached.
     Plain,
 }

@@ -27,12 +27,12 @@ fn terms() -> RecomputeTerms {
 
 fn reading(terms: RecomputeTerms) -> Recompute {
     let mut read = on_latchd(terms);
-    // As memcached, which was asked before.
+    // As memcached, which is known already.
     read.knows(WinWords::Plain);
     read
 }
 
-/// The same over a connection to a server that has not been asked for anything.
+/// The same over a connection to an unknown server.
 fn on_latchd(terms: RecomputeTerms) -> Recompute {
     let mut read = Recompute::new(Key::new(b"k").unwrap(), terms);
     read.connected(at(0));
@@ -56,7 +56,7 @@ fn exchange(machine: &mut Recompute, ms: u64, answer: &str) -> String {
     String::from_utf8(out).unwrap()
 }
 
-/// As [`exchange`], and what it tells then.
+/// As [`exchange`], with the news that follows.
 fn play(machine: &mut Recompute, ms: u64, answer: &str) -> (String, Option<RecomputeNews>) {
     let sent = exchange(machine, ms, answer);
     let news = match machine.poll(at(ms)) {
@@ -165,7 +165,7 @@ fn a_broken_connection_is_worth_one_more_try() {
     );
 }
 
-/// A winner whose connection broke while it computed, and who has another one.
+/// A winner whose connection broke while it computed, and that has a new one.
 fn winner_on_a_new_connection() -> Recompute {
     let mut read = reading(terms());
     play(&mut read, 0, "VA 0 c7 W\r\n\r\n");
@@ -178,7 +178,7 @@ fn over_a_new_connection_a_version_is_good_only_if_the_server_ran_before() {
     let says = |uptime_s: u64| {
         std::format!("STAT pid 9\r\nSTAT uptime {uptime_s}\r\nSTAT time 1\r\nEND\r\n")
     };
-    // It was asked 2 s ago, and what a server says may be 3 s too much; two clocks drift.
+    // It won 2 s ago, and a server may overstate its uptime by 3 s; two clocks drift.
     for (uptime_s, is_same_run) in [(6, true), (5, false), (2, false)] {
         let mut read = winner_on_a_new_connection();
         read.computed(at(2_000), b"new");

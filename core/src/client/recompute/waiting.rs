@@ -1,12 +1,15 @@
-//! Waiting for what another computes: on the server where it lets us, by asking again where not.
+//! Waiting for a value that another client computes: on the server if it has such waits, otherwise by asking
+//! again.
 //!
-//! A value is asked for without a wait first: somebody who computes it is then told of by the server itself, and not by
-//! its silence, and what is good for all (a value that is only about to expire) is waited for by nobody.
+//! The first request for a value is without a wait. So if another client computes it, the server says so
+//! itself, and this is not concluded from silence. A value that is good for all readers (one that is only about
+//! to expire) needs no wait.
 //!
-//! - M1: what a server does not understand is asked in memcached's words, once a connection.
-//! - M2: a server that binds no more wins, or lets nobody else wait, is asked in memcached's words for this read.
-//! - M3: a wait that ends early without an answer is a try that was in vain: the next comes after the pause of the
-//!   strategy, so nobody is kept busy.
+//! - M1: If a server does not understand the flags, memcached's flags are used from then on, once per
+//!   connection.
+//! - M2: If a server binds no more wins, or accepts no more waiters, this read uses memcached's flags.
+//! - M3: A wait that ends early without an answer is a try in vain. The next one comes after the pause of the
+//!   strategy, so neither side is kept busy.
 
 use core::time::Duration;
 
@@ -21,7 +24,7 @@ impl Recompute {
         self.words != WinWords::Plain && !self.is_plain
     }
 
-    /// How long to wait on the server, in milliseconds; `None` is not at all.
+    /// How long to wait on the server, in milliseconds; `None` means not at all.
     pub(super) fn wait_left(&self, now: Instant) -> Option<u64> {
         let RecomputeGoal::Read { until } = self.goal else {
             return None;
@@ -34,7 +37,7 @@ impl Recompute {
         (left > 0).then_some(left.min(WAIT_MS_MAX))
     }
 
-    /// Whether all tries would be over by now, had there been any.
+    /// Whether all tries of the strategy, had there been any, would be over by now.
     pub(super) fn has_waited_enough(&self, now: Instant) -> bool {
         self.words == WinWords::Binds
             && !self.is_plain
@@ -43,7 +46,7 @@ impl Recompute {
 }
 
 impl Query {
-    /// How long the server may be silent because it was asked to wait.
+    /// How long the server may be silent because the request waits.
     pub(super) const fn wait(self) -> Duration {
         match self {
             Self::Wait { ms } => Duration::from_millis(ms),

@@ -16,7 +16,7 @@ fn thrice() -> RecomputeTerms {
     }
 }
 
-/// Answers what was sent before.
+/// Answers the request that was sent before.
 fn answer(read: &mut Recompute, ms: u64, bytes: &str) {
     let mut session = Session::new();
     let key = Key::new(b"k").unwrap();
@@ -36,7 +36,7 @@ fn who_computes_does_not_read() {
     assert_eq!(play(&mut read, 2, "HD\r\n").1, Some(RecomputeNews::Stored));
 }
 
-/// Whoever was silent for a second is not believed to know who computes.
+/// After a second of silence, the server's last answer about a computing client does not count.
 #[test]
 fn an_answer_is_expected_for_less_than_a_second() {
     let failed = RecomputeNews::Failed(Failure::NoAnswer);
@@ -67,12 +67,12 @@ fn a_plain_win_that_was_being_given_back_is_given_back_over_the_next_connection(
 fn a_server_that_lets_wait_is_waited_for_as_long_as_the_tries_would_take() {
     let mut read = on_latchd(thrice());
     exchange(&mut read, 0, BUSY);
-    // It was asked to wait, and did.
+    // The request was to wait, and did.
     let mut early = read.clone();
     assert!(matches!(read.poll(at(0)), Action::Send(_)));
     answer(&mut read, 300, BUSY);
     assert_eq!(read.poll(at(300)), Action::Tell(RecomputeNews::TimedOut));
-    // It was asked to wait, and did not: that was a try.
+    // The request was to wait, and did not: that was a try.
     assert!(matches!(early.poll(at(0)), Action::Send(_)));
     answer(&mut early, 299, BUSY);
     assert!(matches!(early.poll(at(299)), Action::Wait { .. }));

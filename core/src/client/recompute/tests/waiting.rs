@@ -1,4 +1,4 @@
-//! A server that binds wins and lets wait for them, and how one is told from others.
+//! A server that binds wins and has waits for them, and how it is recognized.
 
 use super::*;
 
@@ -120,13 +120,13 @@ fn a_server_that_binds_no_more_is_polled_by_this_read() {
     read.read(at(100));
     let sent = exchange(&mut read, 100, BUSY);
     assert_eq!(sent, "mg k v c N30 R5 B\r\n", "the next one asks again");
-    // One too many who wait.
+    // The limit of waiters is reached.
     exchange(&mut read, 100, full);
     let (sent, _) = play(&mut read, 100, BUSY);
     assert_eq!(sent, "mg k v c N30 R5\r\n");
 }
 
-/// The end of the connection gives up its place, and whatever win it was given in that moment.
+/// Closing the connection leaves the queue, and gives back a win that was granted at that moment.
 #[test]
 fn a_wait_that_is_broken_off_closes_its_connection() {
     let mut read = on_latchd(terms());
@@ -138,7 +138,7 @@ fn a_wait_that_is_broken_off_closes_its_connection() {
     assert_eq!(read.poll(at(5)), Action::Tell(RecomputeNews::GaveBack));
     assert!(read.is_idle());
 
-    // So does one whose server has gone silent.
+    // The same for a read whose server has gone silent.
     let mut read = on_latchd(terms());
     exchange(&mut read, 0, BUSY);
     assert!(matches!(read.poll(at(0)), Action::Send(_)));
@@ -155,7 +155,7 @@ fn a_bound_win_that_has_lost_its_connection_is_not_given_back() {
     assert_eq!(read.poll(at(2)), Action::Tell(RecomputeNews::GaveBack));
     assert!(read.is_idle());
 
-    // Nor is one whose giving back was under way.
+    // The same for a win whose return was under way.
     let mut read = on_latchd(terms());
     play(&mut read, 0, WON);
     read.give_back(at(2));
