@@ -1,8 +1,8 @@
-//! Which keys a client can ask for.
+//! The keys that a client can use.
 //!
-//! A key is 1 to 250 bytes. One with blanks or control bytes cannot stand on a line: meta commands
-//! carry it in base64, a third longer, and the bound is on what is written. The classic protocol,
-//! which `lock` belongs to, cannot carry it at all: such a key is locked by `ml` alone.
+//! A key is 1 to 250 bytes. A key with blanks or control bytes cannot stand on a line. Meta commands carry it
+//! in base64, which is a third longer, and the bound applies to the encoded form. The classic protocol, which
+//! has `lock`, cannot carry it at all: only `ml` locks such a key.
 //!
 //! Source: memcached 1.6.45 `doc/protocol.txt`, "Keys" and "Meta Commands"; `KEY_MAX_LENGTH`.
 
@@ -11,7 +11,7 @@ use core::fmt;
 use crate::key::{KEY_BYTES_MAX, Key, KeyForm};
 use crate::wire::meta::listed_form;
 
-/// Why a server can have no such key.
+/// Why no server can have such a key.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum KeyError {

@@ -1,4 +1,4 @@
-//! How a client shows who it is, before anything else on a connection.
+//! Authentication of a client, before any other request on a connection.
 //!
 //! | request | answer | |
 //! | --- | --- | --- |
@@ -7,8 +7,8 @@
 //! | `set login 0 0 <len>`, and name, blank, password | `STORED` | we are in |
 //! | | `CLIENT_ERROR …` | we are not |
 //!
-//! - A1: a password goes to a server that asks for it and to no other. One that asks nobody would store it,
-//!   as an item that everybody can read.
+//! - A1: A password is sent only to a server that asks for it. A server without authentication would store it
+//!   as an item that every client can read.
 //!
 //! The server's side is `wire/authenticate.rs`. Source: memcached 1.6.45 `doc/protocol.txt`, "Authentication";
 //! `proto_text.c`, `try_read_command_asciiauth`.
@@ -27,10 +27,10 @@ use crate::wire::classic::{ClassicEnvelope, request};
 /// The longest name and password together, in bytes, with the blank between them: the servers' bound.
 pub const CREDENTIALS_BYTES_MAX: usize = TOKEN_BYTES_MAX as usize;
 
-/// The longest answer that is waited for, in bytes.
+/// The longest answer to wait for, in bytes.
 const ANSWER_BYTES_MAX: usize = 1024;
 
-/// Who a client says it is: a name, and a password that only this one knows.
+/// A client's name and password.
 #[derive(Clone, Eq, PartialEq)]
 pub struct Credentials {
     name: Box<[u8]>,
@@ -38,7 +38,7 @@ pub struct Credentials {
     token: Box<[u8]>,
 }
 
-/// Why nobody can be called so.
+/// Why a server cannot know these credentials.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum CredentialsError {
@@ -48,22 +48,22 @@ pub enum CredentialsError {
     Length,
 }
 
-/// What comes of an answer.
+/// The result of an answer.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum LoginStep {
-    /// Nothing yet: more bytes are wanted.
+    /// Nothing yet: more bytes are needed.
     Incomplete,
-    /// What was appended to the output is to be sent, and the input begins anew.
+    /// Send the bytes that were appended to the output; the input begins anew.
     Send,
-    /// The connection is ours to use.
+    /// The connection is authenticated.
     In,
-    /// The server does not let us in, in these words.
+    /// The server refused the credentials, with this message.
     Refused(Box<str>),
-    /// The server does not talk to us at all, in these words; or this is no answer of a cache server.
+    /// The server refused the client altogether, with this message; or the answer is not one of a cache server.
     Unexpected(Option<Box<str>>),
 }
 
-/// A connection on which nothing has been said yet.
+/// A new connection.
 #[derive(Debug)]
 pub struct Login<'a> {
     credentials: &'a Credentials,
@@ -101,7 +101,7 @@ impl Credentials {
 }
 
 impl<'a> Login<'a> {
-    /// Begins: appends what is to be sent first to `out`.
+    /// Begins: appends the first request to `out`.
     pub fn new(credentials: &'a Credentials, out: &mut Vec<u8>) -> Self {
         out.extend_from_slice(b"version\r\n");
         Self {
@@ -110,8 +110,8 @@ impl<'a> Login<'a> {
         }
     }
 
-    /// Reads the answer to what was sent last, of which `input` is all that has come; appends to `out` what is
-    /// to be sent next.
+    /// Reads the answer to the last request, of which `input` is all that has arrived. Appends the next request
+    /// to `out`.
     pub fn receive(&mut self, input: &[u8], out: &mut Vec<u8>) -> LoginStep {
         let response = match ClassicResponse::decode(input) {
             Ok(Some((response, consumed))) if consumed == input.len() => response,
@@ -142,7 +142,7 @@ impl<'a> Login<'a> {
     }
 }
 
-/// A password is in no log.
+/// A password must not appear in a log.
 impl fmt::Debug for Credentials {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "Credentials({}, …)", self.name.escape_ascii())
@@ -168,7 +168,7 @@ mod tests {
         Credentials::new("fred", "pass word").unwrap()
     }
 
-    /// What comes of these answers, one after the other, and all that was sent.
+    /// The results of these answers, one after the other, and all bytes sent.
     fn play(answers: &[&[u8]]) -> (LoginStep, Vec<u8>) {
         let (credentials, mut out) = (fred(), Vec::new());
         let mut login = Login::new(&credentials, &mut out);
@@ -225,7 +225,7 @@ mod tests {
         );
     }
 
-    /// Who says more than he was asked has not waited for what we say.
+    /// A server that sends more than one answer has not waited for our request.
     #[test]
     fn nothing_stands_behind_an_answer() {
         let (step, sent) = play(&[b"CLIENT_ERROR unauthenticated\r\n"]);

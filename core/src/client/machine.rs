@@ -1,13 +1,13 @@
-//! How a machine of the client and whoever drives it talk.
+//! The interface between a machine of the client and its driver.
 //!
-//! The driver asks for the next [`Action`], does it, and reports what came of it. A machine never
-//! waits and never fails by itself: whatever the network does reaches it as
-//! [`connected`](Machine::connected), [`reply`](Machine::reply),
-//! [`disconnected`](Machine::disconnected) or the passing of time in [`poll`](Machine::poll).
+//! The driver asks for the next [`Action`], does it, and reports the result. A machine never waits and never
+//! fails by itself. Every event of the network reaches it as [`connected`](Machine::connected),
+//! [`reply`](Machine::reply), [`disconnected`](Machine::disconnected) or the passing of time in
+//! [`poll`](Machine::poll).
 //!
-//! - D1: a request counts as sent at the moment of the `poll` that handed it out, so before its
-//!   first byte left. What a machine believes about time can then only be too modest.
-//! - D2: replies are reported in the order of the requests, and each once.
+//! - D1: A request counts as sent at the moment of the `poll` that handed it out, so before its first byte
+//!   left. So a machine's belief about time errs only on the safe side.
+//! - D2: Replies are reported in the order of the requests, and each once.
 
 use alloc::boxed::Box;
 use core::fmt;
@@ -17,34 +17,34 @@ use crate::time::Instant;
 
 /// A state machine of the client.
 pub trait Machine {
-    /// What it has to tell.
+    /// Its news for the caller.
     type News;
 
-    /// Says what to do next. `now` never goes back.
+    /// Returns the next action. `now` never goes back.
     fn poll(&mut self, now: Instant) -> Action<'_, Self::News>;
 
-    /// There is a connection, and nothing has been sent on it.
+    /// A connection is open, and nothing has been sent on it.
     fn connected(&mut self, now: Instant);
 
-    /// The connection is gone, or could not be had: what was sent and not answered never will be.
+    /// The connection is gone, or could not be opened. Requests without an answer will get none.
     fn disconnected(&mut self, now: Instant);
 
     /// The oldest unanswered request was answered.
     fn reply(&mut self, now: Instant, answer: &AnyResponse<'_>);
 }
 
-/// What a driver is to do.
+/// An action for the driver.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[expect(
     clippy::large_enum_variant,
     reason = "a step is handed over and done, not kept"
 )]
 pub enum Action<'a, News> {
-    /// Open a connection, unless that is under way, then call [`connected`](Machine::connected), or
-    /// [`disconnected`](Machine::disconnected) if there is none to be had. Meanwhile, poll again as
-    /// with [`Wait`](Self::Wait).
+    /// Open a connection, unless one is being opened. Then call [`connected`](Machine::connected), or
+    /// [`disconnected`](Machine::disconnected) if that failed. Meanwhile, poll again as with
+    /// [`Wait`](Self::Wait).
     Connect {
-        /// `None` is never.
+        /// `None` means never.
         until: Option<Instant>,
     },
     /// Close the connection: it has not answered for too long. Then call
@@ -56,34 +56,34 @@ pub enum Action<'a, News> {
     Tell(News),
     /// Wait for a reply, a disconnect or the caller, and poll again at this moment at the latest.
     Wait {
-        /// `None` is never.
+        /// `None` means never.
         until: Option<Instant>,
     },
 }
 
-/// Why something could not be found out or done, and it is nobody else's lock that was in the way.
+/// Why an operation failed for another reason than another client's lock.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum Failure {
-    /// There was no connection to be had, or it broke.
+    /// The connection could not be opened, or it broke.
     Disconnected,
     /// The server did not answer in time.
     NoAnswer,
-    /// The server refused, in these words.
+    /// The server refused, with this message.
     Refused(Box<str>),
-    /// The server answered something that is no answer to the request.
+    /// The server's answer does not fit the request.
     Unexpected,
-    /// The server cannot do this.
+    /// The server lacks this feature.
     Unsupported(Feature),
 }
 
-/// What a latchd can do, and not every server.
+/// A feature of latchd that other servers may lack.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum Feature {
     /// Leases that are counted in milliseconds.
     ShortLeases,
-    /// Locks that several hold at a time.
+    /// Locks with several holders at a time.
     SharedLocks,
     /// Changes that are made only while a grant is in force.
     Fences,
@@ -103,7 +103,7 @@ impl fmt::Display for Feature {
 }
 
 impl Failure {
-    /// The failure that an answer stands for which is not among the expected ones.
+    /// The failure that an unexpected answer stands for.
     pub(super) fn from_answer(answer: &AnyResponse<'_>) -> Self {
         match answer.refusal() {
             Some(words) => Self::Refused(words),
@@ -130,15 +130,15 @@ impl core::error::Error for Failure {}
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum NotObtained {
-    /// Somebody else holds it, and the retry strategy has no more tries, or no more time for them.
+    /// Another client holds it, and the retry strategy has no more tries, or no more time for them.
     Held,
-    /// Somebody else has held it until the deadline, by the server's word.
+    /// By the server's answers, another client held it until the deadline.
     Deadline,
-    /// There is no item with this key, and none was to be made.
+    /// There is no item with this key, and the caller did not ask to make one.
     NoItem,
     /// The item has a value of its own, which a note would replace.
     HasValue,
-    /// Somebody who waits for a lock of ours holds it, so each would wait for the other for ever.
+    /// Its holder waits for a lock of ours, so each would wait for the other forever.
     Deadlock,
 }
 
@@ -156,13 +156,13 @@ impl fmt::Display for NotObtained {
 
 impl core::error::Error for NotObtained {}
 
-/// Why a lock that was held is not, or may not be, held any more.
+/// Why a lock is lost, or may be lost.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum Loss {
     /// The connection broke.
     Disconnected,
-    /// The server says that it is not ours any more.
+    /// The server says that it is no longer ours.
     Taken,
     /// The ttl has run out by the local clock, and no renewal was confirmed in time.
     Expired,

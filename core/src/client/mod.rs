@@ -1,20 +1,20 @@
-//! The client half, without I/O: what to send, what an answer means, and when to wake.
+//! The client half, without I/O: the requests to send, the meaning of replies, and the times to wake.
 //!
-//! A [`Session`] mirrors the server's [`Connection`](crate::connection::Connection): it encodes
-//! requests and decodes replies with the same wire modules. On top of it stand four state machines,
-//! each behind the one door [`Machine`]:
+//! A [`Session`] mirrors the server's [`Connection`](crate::connection::Connection): it encodes requests and
+//! decodes replies with the same wire modules. On top of it are four state machines with one interface,
+//! [`Machine`]:
 //!
 //! - [`Lease`]: a lock that the server ends by time. It works on any memcached that knows meta
 //!   commands.
 //! - [`Leases`]: several of them, all or none.
 //! - [`Bound`]: a lock that latchd ends with the connection.
-//! - [`Recompute`]: read a value, or be the one who computes it.
+//! - [`Recompute`]: reads a value, or makes this client the one that computes it.
 //!
-//! Before any of them a [`Login`] says who the client is, where the server asks.
+//! Before any of them, a [`Login`] authenticates the client, if the server requires that.
 //!
-//! There is no clock and no randomness here: every call takes the moment it is made at, and tokens
-//! and jitter are made of bytes that the caller drew. So the same events give the same requests,
-//! and the model checks the machines that ship.
+//! There is no clock and no randomness here: every call takes the present moment, and tokens and jitter are
+//! made of bytes that the caller drew. So the same events give the same requests, and the model checks the
+//! machines that ship.
 
 mod bound;
 mod keys;

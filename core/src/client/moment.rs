@@ -5,12 +5,12 @@ use core::time::Duration;
 
 use crate::time::Instant;
 
-/// The moment `span` after `start`; the last there is if that is later.
+/// The moment `span` after `start`, but at most the last moment there is.
 pub(super) fn after(start: Instant, span: Duration) -> Instant {
     Instant::from_millis(start.as_millis().saturating_add(millis(span)))
 }
 
-/// How long it is from `start` to `end`; 0 if that is past.
+/// The span from `start` to `end`; 0 if `end` is earlier.
 pub(super) const fn span(start: Instant, end: Instant) -> Duration {
     Duration::from_millis(end.as_millis().saturating_sub(start.as_millis()))
 }

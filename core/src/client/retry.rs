@@ -1,9 +1,8 @@
-//! When to try again what did not succeed.
+//! When to try again after a failure.
 //!
-//! A [`Retry`] is a plain value that says how; [`Retries`] is one use of it and does the counting.
-//! A use begins with the obtain it serves: two obtains with the same strategy never share a count
-//! (redislock's `LimitRetry` and `ExponentialBackoff` keep theirs in the strategy, so that a
-//! strategy used twice has fewer tries left the second time).
+//! A [`Retry`] is a plain value, the strategy. [`Retries`] is one use of it and counts the tries. A use belongs
+//! to one obtain, so two obtains with the same strategy never share a count. (redislock's `LimitRetry` and
+//! `ExponentialBackoff` count in the strategy, so a second use has fewer tries left.)
 
 use core::time::Duration;
 
@@ -77,7 +76,7 @@ impl Retry {
         self
     }
 
-    /// How long all its pauses take together, at most; `None` is without an end.
+    /// The longest time that all pauses together can take; `None` means no limit.
     #[must_use]
     pub fn span(self) -> Option<Duration> {
         let tries = match (self.pace, self.tries_max) {
@@ -89,7 +88,7 @@ impl Retry {
             ..self
         };
         let (mut retries, mut span) = (whole.begin(0), Duration::ZERO);
-        // No pause doubles any more often than its factor has bits; from then on all are the same.
+        // A pause doubles at most as often as its factor has bits; after that all pauses are the same.
         for _ in 0..u32::BITS {
             match retries.next_wait() {
                 Some(wait) => span = span.saturating_add(wait),
@@ -101,7 +100,7 @@ impl Retry {
         Some(span.saturating_add(last.saturating_mul(rest)))
     }
 
-    /// Begins a use of the strategy. `seed` is what the jitter is drawn from.
+    /// Begins a use of the strategy. `seed` is the seed of the jitter.
     #[must_use]
     pub const fn begin(self, seed: u64) -> Retries {
         Retries {
@@ -118,12 +117,12 @@ pub struct Retries {
     retry: Retry,
     /// How many waits have been handed out.
     tries: u32,
-    /// Of the jitter's generator.
+    /// The state of the jitter's generator.
     state: u64,
 }
 
 impl Retries {
-    /// How long to wait before the next try; `None` is to give up.
+    /// How long to wait before the next try; `None` means no more tries.
     pub fn next_wait(&mut self) -> Option<Duration> {
         if self.retry.tries_max.is_some_and(|max| self.tries >= max) {
             return None;
@@ -148,15 +147,15 @@ impl Retries {
         })
     }
 
-    /// As [`next_wait`](Self::next_wait), but one of the pauses that the strategy has come to so far, drawn at random.
-    /// A client that has waited for long is as likely to come back soon as one that has just begun, so nobody
-    /// starves where the next try decides.
+    /// As [`next_wait`](Self::next_wait), but one of the strategy's pauses so far, drawn at random. A client
+    /// that has waited for long is as likely to come back soon as a new one, so no client starves where the
+    /// next try decides.
     pub fn next_turn(&mut self) -> Option<Duration> {
         let longest = self.next_wait()?;
         let Pace::Exponential { min, max } = self.retry.pace else {
             return Some(longest);
         };
-        // No step doubles any more often than its factor has bits.
+        // A pause doubles at most as often as its factor has bits.
         let doublings = (max.as_nanos() / min.as_nanos().max(1)).checked_ilog2();
         let steps = self.tries.min(doublings.map_or(1, |count| count + 2));
         let step = self.draw(u64::from(steps.saturating_sub(1)));
@@ -255,7 +254,7 @@ mod tests {
             .with_jitter()
             .limited(1_000);
         assert_eq!(often.span(), Some(ms(1 + 2 + 998 * 4)));
-        // And of many that are long, as much as there is.
+        // Many long pauses add up to the longest span there is.
         let long = Retry::linear(Duration::MAX).limited(u32::MAX);
         assert_eq!(long.span(), Some(Duration::MAX));
     }

@@ -1,14 +1,12 @@
 //! The client's side of one connection: requests become bytes, bytes become answers.
 //!
-//! - S1: answers come in the order of the requests, and each request ends once.
-//! - S2: at most [`PENDING_MAX`] requests are unanswered; one more is refused, and nothing of it is
-//!   encoded.
-//! - S3: a quiet meta request carries its number as opaque. An answer with a later number says that
-//!   the ones before it were served in silence.
+//! - S1: Answers come in the order of the requests, and each request ends once.
+//! - S2: At most [`PENDING_MAX`] requests are unanswered; one more is refused, and nothing of it is encoded.
+//! - S3: A quiet meta request carries its number as opaque. An answer with a later number says that the ones
+//!   before it were served in silence.
 //!
-//! Bytes may be cut anywhere: the driver keeps what is not consumed and offers it again with more
-//! behind it. What no server answers breaks the session for good, since nobody knows any more which
-//! answer belongs to what.
+//! Bytes may be cut anywhere: the driver keeps unconsumed bytes and offers them again with more behind them. An
+//! answer that no server sends breaks the session for good, since answers can no longer be matched to requests.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -22,34 +20,34 @@ use crate::wire::meta::reply::Code;
 use crate::wire::meta::{Flag, Verb};
 use crate::wire::{Malformed, classic, meta, scan};
 
-/// Requests that may be unanswered at a time.
+/// The most requests that may be unanswered at a time.
 pub const PENDING_MAX: usize = 4096;
 
-/// Flags that a request of this client can have, the opaque of a quiet one among them.
+/// The most flags of a request of this client, including the opaque of a quiet one.
 const FLAGS_MAX: usize = 8;
 
-/// The longest refusal that is kept, in bytes.
+/// The longest error message that is kept, in bytes.
 const REFUSAL_BYTES_MAX: usize = 256;
 
-/// What a client asks.
+/// A request of a client.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum AnyRequest<'a> {
     /// A meta command.
     Meta {
-        /// Which one.
+        /// The command.
         verb: Verb,
-        /// Of which item.
+        /// The key of the item.
         key: Key<'a>,
-        /// What to do and what to show.
+        /// The options, and the fields to show.
         flags: Flags<'a>,
-        /// What `ms` stores; empty otherwise.
+        /// The value for `ms`; empty otherwise.
         value: &'a [u8],
     },
-    /// A command of the classic protocol that is answered.
+    /// A command of the classic protocol that has an answer.
     Classic {
-        /// What is asked.
+        /// The command.
         command: Command<'a>,
-        /// In which form.
+        /// The form of the command.
         envelope: classic::ClassicEnvelope,
     },
     /// `mn`: answered when everything before it is.
@@ -101,7 +99,7 @@ impl<'a> Flags<'a> {
         })
     }
 
-    /// These flags, which the compiler has counted.
+    /// These flags; the compiler has counted them.
     pub(super) fn of<const N: usize>(flags: [Flag<'a>; N]) -> Self {
         const { assert!(N < FLAGS_MAX) };
         let mut list = [Flag::Quiet; FLAGS_MAX];
@@ -134,23 +132,23 @@ impl<'a> Flags<'a> {
     }
 }
 
-/// Which request an answer belongs to: they count up from 0 on each connection.
+/// The number of a request. Numbers count up from 0 on each connection.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct Ticket(u64);
 
-/// What a server answers.
+/// An answer of a server.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum AnyResponse<'a> {
     /// To a meta command.
     Meta(meta::reply::MetaResponse<'a>),
     /// To a classic command, or an error line to any.
     Classic(classic::reply::ClassicResponse<'a>),
-    /// A quiet request had nothing to say.
+    /// A quiet request was served without an answer.
     Silent,
 }
 
 impl AnyResponse<'_> {
-    /// The words of an error line, made printable; `None` if this is none.
+    /// The message of an error line, made printable; `None` for any other answer.
     #[must_use]
     pub fn refusal(&self) -> Option<Box<str>> {
         use classic::reply::ClassicResponse;
@@ -170,8 +168,8 @@ impl AnyResponse<'_> {
         Some(text.into())
     }
 
-    /// Whether the server does not know what it was asked for: `ERROR` alone, or `CLIENT_ERROR`. An `ERROR` with words behind
-    /// it, or a `SERVER_ERROR`, is an answer.
+    /// Whether the server did not understand the request: `ERROR` alone, or `CLIENT_ERROR`. An `ERROR` with a
+    /// message, or a `SERVER_ERROR`, is an answer.
     pub(super) const fn is_not_understood(&self) -> bool {
         use classic::reply::ClassicResponse;
         matches!(
@@ -208,16 +206,16 @@ impl AnyResponse<'_> {
     }
 }
 
-/// An answer, and whose it is.
+/// An answer and its request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Received<'a> {
-    /// The request it belongs to.
+    /// The request.
     pub ticket: Ticket,
-    /// What the server said.
+    /// The answer.
     pub answer: AnyResponse<'a>,
     /// Whether the request is answered in full. A `get` has a value and then its end.
     pub last: bool,
-    /// Bytes of input that are done with.
+    /// Bytes of input that are consumed.
     pub consumed: usize,
 }
 
@@ -227,8 +225,8 @@ pub struct Received<'a> {
 pub enum SendError {
     /// [`PENDING_MAX`] requests are unanswered.
     TooMany,
-    /// No request says this: a key with blanks in a classic command, or a `noreply`, which no
-    /// answer could be matched with.
+    /// No bytes express this request: a key with blanks in a classic command, or a `noreply`, which has no
+    /// answer to match.
     Inexpressible,
 }
 
@@ -243,7 +241,7 @@ impl fmt::Display for SendError {
 
 impl core::error::Error for SendError {}
 
-/// What the answer to a request looks like.
+/// The form of the answer to a request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Shape {
     Meta { quiet: bool },
@@ -327,11 +325,11 @@ impl Session {
         Ok(Ticket(ticket))
     }
 
-    /// Takes note of a request that another session has encoded: its answer is read as that of one's own.
+    /// Notes a request that another session has encoded. Its answer is read like one of this session.
     ///
     /// # Errors
-    /// As [`send`](Self::send); [`SendError::Inexpressible`] also for a quiet request, whose number is
-    /// in its bytes.
+    /// As [`send`](Self::send). Also [`SendError::Inexpressible`] for a quiet request, since its number is in
+    /// its bytes.
     pub fn expect(&mut self, request: &AnyRequest<'_>) -> Result<Ticket, SendError> {
         if self.pending.len() >= PENDING_MAX {
             return Err(SendError::TooMany);
@@ -354,8 +352,8 @@ impl Session {
     /// Reads the next answer off the front of `input`; `None` if it is not there in full.
     ///
     /// # Errors
-    /// [`Malformed`] if no server answers this to what was asked, or if answers come that nobody
-    /// asked for. The connection is of no use then.
+    /// [`Malformed`] if this does not answer the request, or if no request is pending. The connection is of no
+    /// use then.
     pub fn receive<'a>(&mut self, input: &'a [u8]) -> Result<Option<Received<'a>>, Malformed> {
         if input.is_empty() {
             return Ok(None);
@@ -376,7 +374,7 @@ impl Session {
         Ok(Some(self.received(answer, last, consumed)))
     }
 
-    /// The oldest request is quiet, and something was answered: to it, or to a later one.
+    /// The oldest request is quiet, and an answer has arrived: to it, or to a later one.
     fn receive_quiet<'a>(
         &mut self,
         answer: AnyResponse<'a>,
@@ -394,10 +392,10 @@ impl Session {
                     return Err(Malformed);
                 }
             }
-            // An error line does not say whose it is; and of a classic answer nobody knows either.
+            // Neither an error line nor a classic answer says which request it belongs to.
             AnyResponse::Classic(_) | AnyResponse::Silent => return Err(Malformed),
         }
-        // A later answer is here, and it is left where it is until its request is the oldest one.
+        // A later answer has arrived. It stays in the input until its request is the oldest one.
         if self.pending.len() < 2 {
             return Err(Malformed);
         }
@@ -427,7 +425,7 @@ impl Session {
 const fn shape_of(envelope: classic::ClassicEnvelope) -> Option<Shape> {
     use classic::ClassicEnvelope;
     match envelope {
-        // No request of a client is for a dump: its lines are for programs that look at nothing else.
+        // No client requests a dump: its lines are for other programs.
         ClassicEnvelope::Get { .. }
         | ClassicEnvelope::Keys
         | ClassicEnvelope::Dump(_)

@@ -1,9 +1,8 @@
-//! Who holds a lease: a token, and a note for people beside it.
+//! A lease's token, and the note for people beside it.
 //!
-//! The value of a leased item is the token, and if there is metadata, a blank and the metadata. A
-//! token holds no blank, so the first blank ends it and two tokens compare whole. (redislock stores
-//! both without a mark between them and compares a prefix, so that the token `ab` takes a lock that
-//! is held by `abc`.)
+//! The value of a leased item is the token, and if there is metadata, a blank and the metadata. A token
+//! contains no blank, so the first blank ends it and two tokens compare whole. (redislock stores both without a
+//! separator and compares a prefix, so the token `ab` takes a lock that `abc` holds.)
 
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -17,22 +16,21 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 /// The longest token in bytes.
 pub const TOKEN_BYTES_MAX: usize = 250;
 
-/// The longest metadata in bytes: small enough that a lock never competes with the cache for room.
+/// The longest metadata in bytes, so small that a lock never competes with the cache for memory.
 pub const METADATA_BYTES_MAX: usize = 64 << 10;
 
-/// What tells one holder from every other: 1 to [`TOKEN_BYTES_MAX`] bytes, none of them a blank or
-/// a control byte.
+/// Identifies one holder: 1 to [`TOKEN_BYTES_MAX`] bytes, none of them a blank or a control byte.
 #[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct Token(Box<[u8]>);
 
 impl Token {
-    /// A token that nobody else has, made of random bytes: 22 characters.
+    /// A unique token, made of random bytes: 22 characters.
     #[must_use]
     pub fn from_random(random: [u8; 16]) -> Self {
         Self(URL_SAFE_NO_PAD.encode(random).into_bytes().into())
     }
 
-    /// A token of the caller's own. Whoever shows the same token takes over the lease.
+    /// A token of the caller's own. Any client that shows the same token takes over the lease.
     ///
     /// # Errors
     /// [`TokenError::Token`] if it is empty or too long, or holds a blank or a control byte.
@@ -57,7 +55,7 @@ impl Token {
     }
 }
 
-/// As text, with what is no UTF-8 replaced.
+/// As text; bytes that are not UTF-8 are replaced.
 impl fmt::Display for Token {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(&String::from_utf8_lossy(&self.0))
@@ -72,7 +70,7 @@ impl FromStr for Token {
     }
 }
 
-/// What a leased item stores: a token, and metadata behind it.
+/// The value of a leased item: a token, and metadata after it.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct TokenValue {
     token: Token,
@@ -102,7 +100,7 @@ impl TokenValue {
         })
     }
 
-    /// Who holds it.
+    /// The token of the holder.
     #[must_use]
     pub const fn token(&self) -> &Token {
         &self.token
@@ -114,14 +112,14 @@ impl TokenValue {
         &self.metadata
     }
 
-    /// What is stored.
+    /// The stored value.
     #[must_use]
     pub const fn as_bytes(&self) -> &[u8] {
         &self.bytes
     }
 }
 
-/// Why something cannot be stored in a lease.
+/// Why a lease cannot store this.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum TokenError {

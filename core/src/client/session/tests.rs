@@ -218,7 +218,7 @@ fn what_another_session_has_encoded_is_answered_as_ones_own() {
     assert_eq!(reader.expect(&AnyRequest::Noop), Err(SendError::TooMany));
 }
 
-/// `MN` answers `mn` alone, and a number that is over is nobody's.
+/// `MN` answers `mn` alone, and an old number belongs to no request.
 #[test]
 fn an_answer_of_another_kind_or_of_a_request_before_breaks_the_session() {
     let mut session = Session::new();
