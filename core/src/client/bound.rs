@@ -1,7 +1,7 @@
 //! A lock that ends with its connection: `ml`, which waits in the server's queue, or `lock`.
 //!
 //! - B1: The lock, and everything done under it, is on one connection. If the connection is gone, the lock is
-//!   gone. So no answer is ever in doubt: an obtain whose connection breaks has not obtained.
+//!   gone. So no answer is ever in doubt: an obtain has failed if its connection breaks.
 //! - B2: A holder believes until it learns that the connection is gone. An idle connection is checked every
 //!   [`heartbeat`](BoundTerms::heartbeat), so this takes at most that plus
 //!   [`reply_timeout`](BoundTerms::reply_timeout). The server may notice earlier and grant the lock to another
@@ -206,7 +206,7 @@ pub struct Bound {
     is_obstructed: bool,
     /// When something last came from the server.
     heard: Instant,
-    /// The value of a read whose last part has not arrived.
+    /// The value of a read without its last part.
     item: Option<Item>,
     news: VecDeque<BoundNews>,
 }
@@ -373,8 +373,8 @@ impl Bound {
         self.news.push_back(BoundNews::Obtained);
     }
 
-    /// Ends an obtain whose deadline has passed. The server may still grant the lock to its connection, which
-    /// must be closed then.
+    /// Ends an obtain after its deadline. The server may still grant the lock to its connection, which must be
+    /// closed then.
     fn pass_time(&mut self, now: Instant) {
         if self.goal_end().is_none_or(|end| now < end) {
             return;

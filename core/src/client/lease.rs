@@ -33,10 +33,11 @@
 //! - C6: While no connection has told the version, the lease is in doubt. As long as it has time it is not
 //!   lost. It is not held either, since the server may have restarted and granted it to another client.
 //!
-//! - C7: The item alone decides who owns the lease. The lock of the key is the holder's place at the head of
-//!   the server's queue. It is acquired together with the item, released with it in one step, and expires soon
-//!   after it. The changes of a holder name its fence, so they succeed over a new connection while the server
-//!   still keeps the old one open. If the lock is lost, waiters look at the item, and nothing else changes.
+//! - C7: The item alone decides about the owner of the lease. The lock of the key is the holder's place at the
+//!   head of the server's queue. It is acquired together with the item, released with it in one step, and
+//!   expires soon after it. The changes of a holder name its fence, so they succeed over a new connection while
+//!   the server still keeps the old one open. If the lock is lost, waiters look at the item, and nothing else
+//!   changes.
 //!
 //! A limit of every client: a server that evicts the item, or restarts, grants the lock to another client while
 //! we believe. The number of the grant ([`Lease::number`]) lets the resource itself refuse a late holder, as
@@ -202,8 +203,8 @@ pub struct Lease {
     number: Option<Cas>,
     /// The server has said in this obtain that another client holds the lock.
     heard_held: bool,
-    /// An item with our token may exist whose version is unknown: an add went unanswered (C3), or the
-    /// connection that told the version is gone (C5).
+    /// An item with our token and an unknown version may exist: an add went unanswered (C3), or the connection
+    /// that told the version is gone (C5).
     unresolved: bool,
     /// A remove went unanswered while we believed, so our own request may have removed the item.
     removal_unresolved: bool,

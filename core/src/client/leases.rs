@@ -78,7 +78,8 @@ impl Leases {
         let mut keys: Vec<Key<'_>> = keys.to_vec();
         keys.sort_unstable();
         let mut terms = terms.clone();
-        // A client that waits for one key must not hold another, which its own waiting connection would need.
+        // After a wait the machine moves to another connection, which would not hold the locks of its other
+        // keys.
         terms.queues &= keys.len() == 1;
         if keys.len() > KEYS_MAX
             || keys.is_empty()
@@ -128,8 +129,8 @@ impl Leases {
         }
     }
 
-    /// As [`obtain`](Self::obtain), for a key with other clients and no queue, where the next try decides. A
-    /// client that has just released the key lets others try first, for a pause of the strategy.
+    /// As [`obtain`](Self::obtain), for a key that other clients want too, without a queue: the next try
+    /// decides. A client that has just released the key lets others try first, for a pause of the strategy.
     pub fn obtain_late(&mut self, now: Instant) {
         self.obtain(now);
         self.each(|lease| lease.let_others_first(now));

@@ -1,9 +1,9 @@
 //! Reads a value, or makes this client the only one that computes it.
 //!
-//! One request reads and decides who computes: `mg KEY v c N<claim> R<early>`. If there is no item, the first
-//! reader makes an empty one and wins. The first reader also wins an item that is about to expire or was marked
-//! stale. Every other reader learns that a client computes. On latchd the win is bound to the connection (`B`),
-//! and the other readers wait there for the value (`waiting.rs`).
+//! One request reads and decides which client computes: `mg KEY v c N<claim> R<early>`. If there is no item,
+//! the first reader makes an empty one and wins. The first reader also wins an item that is about to expire or
+//! was marked stale. Every other reader learns that a client computes. On latchd the win is bound to the
+//! connection (`B`), and the other readers wait there for the value (`waiting.rs`).
 //!
 //! - R1: The value is stored with the version that was won (`ms … C<cas>`). If the item was changed or deleted
 //!   meanwhile, the computed value is out of date and is not stored.
@@ -278,7 +278,7 @@ impl Recompute {
         self.news.push_back(news);
     }
 
-    /// Ends a read whose deadline has passed.
+    /// Ends a read after its deadline.
     fn pass_time(&mut self, now: Instant) {
         if self.goal_end().is_none_or(|end| now < end) {
             return;

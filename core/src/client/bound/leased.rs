@@ -135,7 +135,7 @@ impl Bound {
         self.renew_at = lease.watchdog.then_some(after(sent, ttl / 3));
     }
 
-    /// Ends a hold whose time is over (E4).
+    /// Ends a hold after its time is over (E4).
     pub(super) fn expire(&mut self, now: Instant) {
         if self.deadline().is_none_or(|deadline| now < deadline) {
             return;

@@ -98,8 +98,8 @@ impl Lease {
         stored: (Instant, Duration),
         answer: &AnyResponse<'_>,
     ) {
-        // An item with our own token from an earlier obtain is taken over; but if the obtain was broken off, it
-        // is removed.
+        // An obtain takes over an item with our own token from an earlier obtain. A release leaves that item
+        // alone.
         let own = self.terms.own_token && matches!(self.goal, LeaseGoal::Obtain { .. });
         match (answer.code(), cas_of(answer)) {
             (Some(Code::Done), Some(cas)) => return self.grip(cas, stored, now),

@@ -165,7 +165,7 @@ fn a_broken_connection_is_worth_one_more_try() {
     );
 }
 
-/// A winner whose connection broke while it computed, and that has a new one.
+/// A winner that lost its connection while it computed, and that has a new one.
 fn winner_on_a_new_connection() -> Recompute {
     let mut read = reading(terms());
     play(&mut read, 0, "VA 0 c7 W\r\n\r\n");

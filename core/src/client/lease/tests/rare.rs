@@ -132,7 +132,7 @@ fn a_key_that_a_connection_has_locked_is_renewed_later() {
     assert!(lease.is_held(at(2_999)));
 }
 
-/// A lease whose add was answered too late, and that is renewed before it is believed.
+/// A lease with a late answer to its add, so that it is renewed before it is believed.
 fn late() -> Lease {
     let mut lease = lease(Terms {
         deadline: Some(Duration::from_secs(60)),

@@ -138,7 +138,7 @@ fn a_wait_that_is_broken_off_closes_its_connection() {
     assert_eq!(read.poll(at(5)), Action::Tell(RecomputeNews::GaveBack));
     assert!(read.is_idle());
 
-    // The same for a read whose server has gone silent.
+    // The same for a read after its server has gone silent.
     let mut read = on_latchd(terms());
     exchange(&mut read, 0, BUSY);
     assert!(matches!(read.poll(at(0)), Action::Send(_)));
