@@ -1,6 +1,6 @@
-//! The flags of meta commands, one word each: a letter, and for some a token behind it.
+//! The flags of meta commands, one word each: a letter, and for some a token.
 //!
-//! A letter that takes no token ignores what stands behind it, as in memcached.
+//! As in memcached, text behind a letter that takes no token is ignored.
 //!
 //! Source: memcached 1.6.45 `proto_parser.c`, `_meta_flag_preparse`.
 
@@ -22,11 +22,11 @@ pub enum Flag<'a> {
     BinaryKey,
     /// `c`: show the version.
     ShowCas,
-    /// `C`: the version the client knows; 0 is one that no item has.
+    /// `C`: the version the client knows; no item has version 0.
     Cas(u64),
-    /// `D`: how much to count by.
+    /// `D`: the amount to count by.
     Delta(u64),
-    /// `E`: the version that the item is to have; 0 leaves it to the server.
+    /// `E`: the version for the item; 0 leaves the choice to the server.
     NewCas(u64),
     /// `f`: show the client flags.
     ShowClientFlags,
@@ -34,38 +34,38 @@ pub enum Flag<'a> {
     ClientFlags(u32),
     /// `G`: change only while the grant with this number is in force.
     InGrant(Fence),
-    /// `F` of `mu`: give back only the grant with this number.
+    /// `F` of `mu`: release only the grant with this number.
     OfGrant(Fence),
-    /// `T` of `ml`: how long the lock is to last.
+    /// `T` of `ml`: the ttl of the lock.
     Lease(Lease),
-    /// `w` of `ml` and `mg`: how long to wait if somebody holds the lock, or has the win, in milliseconds, up to
-    /// [`WAIT_MS_MAX`]; 0 is not at all.
+    /// `w` of `ml` and `mg`: how long to wait if another client has the lock or the win, in milliseconds, up to
+    /// [`WAIT_MS_MAX`]; 0 means not at all.
     Wait(u64),
     /// `B` of `mg`: a win ends with its connection.
     Bind,
-    /// `S` of `ml`: the lock is to be shared, with a number among at most so many, up to [`SHARERS_MAX`].
+    /// `S` of `ml`: share the lock, with a number among at most so many holders, up to [`SHARERS_MAX`].
     Shared(Option<NonZeroU32>),
     /// `F` of `ml`: show the number of the grant.
     ShowFence,
-    /// `U`: give the lock back in the same step.
+    /// `U`: release the lock in the same step.
     Unlock,
     /// `h`: show whether the item was fetched before.
     ShowFetched,
     /// `I`: mark the item stale, or store though it is newer.
     Invalidate,
-    /// `J`: the number of an item that is made.
+    /// `J`: the number in a new item.
     Initial(u64),
     /// `k`: show the key.
     ShowKey,
     /// `l`: show how long ago the item was used.
     ShowLastAccess,
-    /// `M`: which kind of set or arithmetic; only the first byte counts.
+    /// `M`: the mode of a set or arithmetic; only the first byte counts.
     Mode(u8),
     /// `N`: make a missing item, with this exptime.
     Vivify(Exptime),
     /// `O`: show these bytes.
     Opaque(&'a [u8]),
-    /// `q`: do not answer when there is nothing to say.
+    /// `q`: leave out the reply if it brings nothing new.
     Quiet,
     /// `R`: win the right to recache an item that has less than this left.
     Recache(Exptime),
@@ -73,7 +73,7 @@ pub enum Flag<'a> {
     ShowSize,
     /// `t`: show the remaining TTL.
     ShowTtl,
-    /// `T`: the exptime to give.
+    /// `T`: the new exptime.
     Touch(Exptime),
     /// `u`: do not count this as a use.
     NoBump,
@@ -85,21 +85,21 @@ pub enum Flag<'a> {
     Proxy,
 }
 
-/// Why a word is no flag. Which of several such is told: see [`super::options`].
+/// Why a word is not a flag. If there are several, [`super::options`] chooses the error.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum BadFlag {
-    /// No command has a flag with this letter; what stands behind it is not read any more.
+    /// No command has a flag with this letter; the rest of the word is ignored.
     Unknown,
-    /// The token is unreadable. The text stands unless a later flag has a worse one.
+    /// The token is unreadable. This is the error unless a later flag has a worse one.
     Token(&'static str),
-    /// The token of `F` is unreadable, which memcached has no text for.
+    /// The token of `F` is unreadable; memcached has no error text for that.
     ClientFlags,
 }
 
 const BAD_TOKEN: BadFlag = BadFlag::Token("CLIENT_ERROR bad token in command line format");
 
 impl BadFlag {
-    /// The text, if an earlier flag was at fault with `before`.
+    /// The error text, if `before` is the error of an earlier flag.
     pub(crate) fn text(self, before: Option<&'static str>) -> &'static str {
         match self {
             Self::Unknown => "CLIENT_ERROR invalid flag",
@@ -110,11 +110,9 @@ impl BadFlag {
 }
 
 impl<'a> Flag<'a> {
-    /// Reads one word of a request: its first byte decides, and a token that is not its own is let
-    /// pass.
+    /// Reads one word of a request. Its first byte decides; an unexpected token is ignored.
     ///
-    /// What is latchd's own is known to those verbs only to which it means something: the others answer
-    /// as memcached does.
+    /// Only the verbs with a use for latchd's own flags know them: the others answer as memcached does.
     #[inline]
     pub(crate) fn decode(verb: Verb, word: &'a [u8]) -> Result<Self, BadFlag> {
         let Some((letter, token)) = word.split_first() else {
@@ -147,7 +145,7 @@ impl<'a> Flag<'a> {
             ))?),
             b'k' => Self::ShowKey,
             b'l' => Self::ShowLastAccess,
-            // A bare `M` is the mode that nobody knows: what follows it is a blank.
+            // A bare `M` is an unknown mode: a blank follows it.
             b'M' => Self::Mode(token.first().copied().unwrap_or(b' ')),
             b'N' => Self::Vivify(exptime()?),
             b'O' => Self::Opaque(token),

@@ -1,8 +1,8 @@
-//! Binary keys: written in base64 on the wire (flag `b`), kept as the bytes they stand for.
+//! Binary keys: written in base64 on the wire (flag `b`), stored decoded.
 //!
-//! Decoding is as lenient as memcached's, since clients may have come to rely on it: bytes outside
-//! the alphabet are skipped, and what stands behind the padding is not looked at. Encoding gives
-//! the one standard form, so a key may come back in another form than it was sent in.
+//! Decoding is as lenient as memcached's, since clients may rely on that. Bytes outside the alphabet are
+//! skipped, and text behind the padding is ignored. Encoding gives the one standard form, so a key may be
+//! returned in another form than it was sent in.
 //!
 //! Source: memcached 1.6.45 `base64.c`.
 
@@ -14,12 +14,12 @@ use base64::engine::general_purpose::STANDARD;
 use crate::key::{KEY_BYTES_MAX, Key, KeyForm};
 use crate::wire::scan::is_plain;
 
-/// Room for one decoded key, lent to [`Connection::next`](crate::connection::Connection::next).
+/// Space for one decoded key, lent to [`Connection::next`](crate::connection::Connection::next).
 #[derive(Clone, Debug)]
 pub struct KeyBuffer([u8; KEY_BYTES_MAX]);
 
 impl KeyBuffer {
-    /// A buffer to lend, for as many keys as there are, one after the other.
+    /// A buffer to lend, for any number of keys, one after the other.
     #[must_use]
     pub const fn new() -> Self {
         Self([0; KEY_BYTES_MAX])
@@ -83,7 +83,7 @@ const fn digit_of(byte: u8) -> Option<u8> {
     }
 }
 
-/// The form that a listing writes a key in, whichever protocol stored it: plain if a line can carry it.
+/// The form of a key in a listing, whichever protocol stored it: plain if a line can carry it.
 pub(crate) fn listed_form(key: &[u8]) -> KeyForm {
     if is_plain(key) {
         KeyForm::Plain
@@ -92,8 +92,8 @@ pub(crate) fn listed_form(key: &[u8]) -> KeyForm {
     }
 }
 
-/// The form that a reply shows the key of an item in: the stored one. The exception is a key that the binary protocol
-/// stored and that no line can carry: a request in base64 gets it in base64.
+/// The form of an item's key in a reply: the stored one. The exception is a key that the binary protocol stored
+/// and that no line can carry: a request in base64 gets it in base64.
 #[inline]
 pub(crate) fn shown_form(key: &[u8], stored: KeyForm, asked: KeyForm) -> KeyForm {
     match (stored, asked) {
@@ -102,12 +102,12 @@ pub(crate) fn shown_form(key: &[u8], stored: KeyForm, asked: KeyForm) -> KeyForm
     }
 }
 
-/// Appends a key as the wire shows it.
+/// Appends a key in this form.
 pub(crate) fn put_key(key: &[u8], form: KeyForm, out: &mut Vec<u8>) {
     match form {
         KeyForm::Plain => out.extend_from_slice(key),
         KeyForm::Binary => {
-            // Made room for first and cut back after, since the encoder writes into a slice.
+            // The buffer is grown first and cut afterwards, since the encoder writes into a slice.
             let start = out.len();
             out.resize(start + key.len().div_ceil(3) * 4, 0);
             let room = out.get_mut(start..).unwrap_or_default();
@@ -143,7 +143,7 @@ mod tests {
         assert_eq!(decoded(b"!!!"), None);
         assert_eq!(decoded(b"a==="), None);
         assert_eq!(decoded(b"===="), None);
-        // What is wrong behind whole groups is wrong with all of it.
+        // An error behind whole groups makes the whole key invalid.
         assert_eq!(decoded(b"Zm9vYmF"), None);
         assert_eq!(decoded(b"Zm9va==="), None);
         assert_eq!(decoded(b"Zm9v===="), None);
@@ -152,7 +152,7 @@ mod tests {
 
     quickcheck! {
         fn a_binary_key_that_is_written_reads_back(key: Vec<u8>) -> TestResult {
-            // 187 bytes are the most whose written form is a legal key.
+            // The encoded form of 187 bytes is the longest legal key.
             if key.is_empty() || key.len() > 187 {
                 return TestResult::discard();
             }

@@ -1,7 +1,7 @@
 //! The meta text protocol: `mg`, `ms`, `md`, `ma`, `me` and `mn`; and, of latchd's own, `ml` and `mu`.
 //!
-//! A meta command is a verb, a key and flags. Most flags are accepted by every verb, whether they
-//! mean something to it or not; what each means where is in [`request`].
+//! A meta command is a verb, a key and flags. Every verb accepts most flags, even those without a meaning for
+//! it; [`request`] has the meaning of each.
 //!
 //! Source: memcached 1.6.45 `doc/protocol.txt`, "Meta Commands", and `proto_parser.c`. Where we
 //! differ: docs/PROTOCOL.md.
@@ -31,14 +31,14 @@ pub enum Verb {
     Arithmetic,
     /// `me`: everything about an item, for a person.
     Debug,
-    /// `ml`: takes the lock of a key.
+    /// `ml`: acquires the lock of a key.
     Lock,
-    /// `mu`: gives it back.
+    /// `mu`: releases it.
     Unlock,
 }
 
 impl Verb {
-    /// Whether it changes what is stored.
+    /// Whether it changes the item.
     pub(crate) const fn changes(self) -> bool {
         match self {
             Self::Set | Self::Delete | Self::Arithmetic => true,
@@ -47,23 +47,23 @@ impl Verb {
     }
 }
 
-/// How a meta command wants to be answered.
+/// The form of the reply to a meta command.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct MetaEnvelope<'a> {
-    /// The same outcome has another code for another verb: a miss is `EN` for `mg`, `NF` for `md`.
+    /// The codes for an outcome differ by verb: a miss is `EN` for `mg`, `NF` for `md`.
     pub(crate) verb: Verb,
-    /// The key asked for, decoded: what `k` shows where there is no item.
+    /// The key of the request, decoded. `k` shows it if there is no item.
     pub(crate) key: Key<'a>,
-    /// How the key was written, and so how it is shown.
+    /// The form of the key in the request, and so in the reply.
     pub(crate) key_form: KeyForm,
-    /// The flags as they stand in the request. They say what to show, and in which order. Empty if none of them
-    /// shows anything.
+    /// The flags of the request. They select the fields to show, and their order. Empty if none of them shows
+    /// anything.
     pub(crate) flags: &'a [u8],
-    /// `q`: a response that says nothing new is not sent.
+    /// `q`: a response that brings nothing new is not sent.
     pub(crate) quiet: bool,
-    /// `v`: the value is to be shown.
+    /// `v`: show the value.
     pub(crate) with_value: bool,
-    /// How long the value of `ms` is: what `s` shows if it is not stored.
+    /// The length of the value of `ms`. `s` shows it if the value is not stored.
     pub(crate) value_bytes: usize,
 }
 

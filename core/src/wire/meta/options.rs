@@ -1,8 +1,8 @@
 //! The flags of a meta request, read in one pass and checked as a whole.
 //!
-//! Which error is told when there are several, in this order: a word that cannot be a flag, the
-//! key's length, the number of words, then the flags from left to right up to the first that is
-//! doubled or unknown, of which the last unreadable token is told.
+//! If there are several errors, the first in this order counts: a word that cannot be a flag, the key's length,
+//! the number of words, then the flags. Flags are read from left to right up to the first doubled or unknown
+//! one; of these, the last unreadable token counts.
 //!
 //! Source: memcached 1.6.45 `proto_parser.c`, `_meta_flag_preparse`, and `mcmc.c`,
 //! `_mcmc_tokenize_meta`.
@@ -23,9 +23,9 @@ const DUPLICATE: &str = "CLIENT_ERROR duplicate flag";
 const TOO_MANY: &str = "CLIENT_ERROR options flags are too long";
 const BAD_KEY: &str = "CLIENT_ERROR error decoding key";
 
-/// The flags of a request, read but not yet given a meaning.
+/// The flags of a request, before they get a meaning.
 #[derive(Clone, Copy, Debug)]
-// Each bool is a flag of its own, and every combination can be asked for.
+// Each bool is a flag of its own, and every combination is possible.
 #[allow(clippy::struct_excessive_bools)]
 pub(super) struct Options<'a> {
     verb: Verb,
@@ -43,7 +43,7 @@ pub(super) struct Options<'a> {
     pub(super) binds: bool,
     /// `S` of `ml`.
     pub(super) lock_mode: LockMode,
-    /// Something of the item is to be shown.
+    /// Some flag shows a field of the item.
     pub(super) looks: bool,
     pub(super) new_cas: NewCas,
     pub(super) touch: Option<Exptime>,
@@ -62,12 +62,12 @@ pub(super) struct Options<'a> {
 }
 
 pub(super) enum BadLine {
-    /// It was not even cut into words.
+    /// It could not be split into words.
     Words,
     Flags(&'static str),
 }
 
-/// What is wrong with a line whose key is too long: `taken` words stand before `text`.
+/// The error of a line with a key that is too long; `taken` words are before `text`.
 fn long_key(text: &[u8], taken: usize) -> BadLine {
     let mut words = Tokens::new(text).take(TOKENS_MAX - taken);
     if words.any(|word| word.first().copied().and_then(flag_bit).is_none()) {
@@ -78,10 +78,10 @@ fn long_key(text: &[u8], taken: usize) -> BadLine {
 }
 
 impl<'a> Options<'a> {
-    /// Reads a request about the key that is written as `key`, with the flags in `text`, before which `taken` words stand.
+    /// Reads a request about the key that is written as `key`, with the flags in `text`, behind `taken` words.
     ///
     /// # Errors
-    /// If anything is wrong with the key or with any flag; nothing of what was read counts then.
+    /// If the key or any flag is invalid; then nothing of the request counts.
     #[inline]
     pub(super) fn parse(
         verb: Verb,
@@ -129,10 +129,10 @@ impl<'a> Options<'a> {
         }
     }
 
-    /// Reads the flags in `text`, before which `taken` words stand.
+    /// Reads the flags in `text`, behind `taken` words.
     ///
     /// # Errors
-    /// If anything is wrong with any of them; nothing of what was read counts then.
+    /// If any of them is invalid; then nothing of the request counts.
     fn read(
         &mut self,
         text: &'a [u8],
@@ -146,12 +146,11 @@ impl<'a> Options<'a> {
         let mut stopped = false;
         for word in Tokens::new(text).take(TOKENS_MAX - taken) {
             words += 1;
-            // memcached cuts the line into words before it reads any: this outweighs what came
-            // before it.
+            // memcached splits the line before it reads any word: this error comes before all others.
             let Some(bit) = word.first().copied().and_then(flag_bit) else {
                 return Err(BadLine::Words);
             };
-            // What is wrong is known, but a later word may still be no word.
+            // The error is known, but a later word may still not be one.
             if stopped {
                 continue;
             }
@@ -225,8 +224,8 @@ impl<'a> Options<'a> {
             | Flag::ShowTtl => return self.looks = true,
             Flag::BinaryKey | Flag::ShowKey | Flag::ShowFence | Flag::Proxy => return,
         };
-        // A flag that another verb has a use for is let pass. `ms` and `md` take their exptime from
-        // `T` and `N` without regard to the order.
+        // A flag that another verb uses is ignored. `ms` and `md` take their exptime from `T` and `N` in any
+        // order.
         let acts = match (self.verb, step) {
             (Verb::Get, _) | (Verb::Arithmetic, TtlStep::Touch(_) | TtlStep::Vivify(_)) => true,
             (Verb::Arithmetic, TtlStep::Recache(_))
@@ -261,7 +260,7 @@ impl<'a> Options<'a> {
         self.touch.unwrap_or_default()
     }
 
-    /// What becomes of the lock.
+    /// The effect on the lock.
     pub(super) const fn lock_after(&self) -> LockAfter {
         if self.unlocks {
             LockAfter::Release
@@ -270,14 +269,14 @@ impl<'a> Options<'a> {
         }
     }
 
-    /// `C` where 0 is a version that no item has.
+    /// `C`; 0 is a version that no item has.
     pub(super) fn guard(&self) -> Guard {
         self.cas.map_or(Guard::None, |cas| {
             Cas::new(cas).map_or(Guard::Never, Guard::Match)
         })
     }
 
-    /// `C` where 0 means nothing.
+    /// `C`; 0 means no version.
     pub(super) fn guard_unless_zero(&self) -> Guard {
         self.cas
             .and_then(Cas::new)
@@ -285,8 +284,7 @@ impl<'a> Options<'a> {
     }
 }
 
-/// The flags of a get that asks for nothing but to be shown something: what [`Options`] would make
-/// of them, in fewer steps.
+/// The flags of a get that only shows fields: the result equals that of [`Options`], in fewer steps.
 #[derive(Clone, Copy, Debug)]
 #[expect(
     clippy::struct_excessive_bools,
@@ -296,19 +294,19 @@ pub(super) struct BareFlags {
     pub(super) bump: bool,
     quiet: bool,
     with_value: bool,
-    /// One of them is to be shown.
+    /// One of them shows a field.
     shows: bool,
 }
 
 impl BareFlags {
-    /// Letters that say something without a token, and do nothing to the item.
+    /// Letters that need no token and do not change the item.
     const LETTERS: u64 = bits(b"cfhklqstuv");
 
-    /// Those of them that a reply reads again, to show something for each.
+    /// Those of them that a reply reads again, to show a field for each.
     const SHOWN: u64 = bits(b"cfhklst");
 
-    /// `None` unless each word is one of those letters, stands there once, and has one blank before
-    /// it: then it takes [`Options::read`] to tell what it is.
+    /// `None` unless each word is one of those letters, comes once, and has one blank before it. Other flags
+    /// need [`Options::read`].
     #[inline]
     pub(super) fn read(text: &[u8]) -> Option<Self> {
         let (words, rest) = text.as_chunks::<2>();
@@ -356,8 +354,8 @@ const fn bits(letters: &[u8]) -> u64 {
     }
 }
 
-/// A bit of its own for each letter that a flag may have; `None` for a byte that cannot begin one.
-/// A digit can, as far as cutting into words goes; it is an unknown flag later.
+/// One bit for each letter that a flag may have; `None` for a byte that cannot begin a flag. A digit can, when
+/// a line is split into words; later it is an unknown flag.
 pub(super) const fn flag_bit(byte: u8) -> Option<u64> {
     match byte {
         letter @ b'A'..=b'z' => Some(1 << (letter - b'A')),

@@ -1,8 +1,8 @@
 //! Replies of the meta text protocol: from an outcome to a line, and back.
 //!
-//! A line is a code of two letters and what the request's flags asked to be shown, in the
-//! request's order; what nobody asked for (`W`, `X`, `Z`) comes last. The flags are read again from
-//! the request, so a response needs no memory.
+//! A line is a code of two letters and the fields that the request's flags select, in the request's order. The
+//! flags `W`, `X` and `Z`, which no request selects, come last. The flags are read again from the request, so a
+//! response needs no memory.
 //!
 //! Source: memcached 1.6.45 `proto_parser.c`, `process_m*_cmd`, and `proto_text.c`,
 //! `process_meta_command`. `LK`, for an item that another connection holds, is latchd's own.
@@ -23,7 +23,7 @@ use crate::wire::Malformed;
 use crate::wire::scan::{Tokens, reply_line_bytes, u32_from, without_line_end};
 use crate::wire::status_line::{self, MISMATCH, put_line, put_number};
 
-/// Appends the line for `reply`, and the value if there is one, to `out`.
+/// Appends the line for `reply`, and its value, if any, to `out`.
 pub fn encode(envelope: &MetaEnvelope<'_>, reply: &Reply<'_>, out: &mut Output) {
     match (envelope.verb, reply) {
         (Verb::Get, Reply::Hit(hit)) => return encode_hit(envelope, hit, None, out),
@@ -57,9 +57,9 @@ pub fn encode(envelope: &MetaEnvelope<'_>, reply: &Reply<'_>, out: &mut Output) 
         (Verb::Debug, Reply::Miss) => put_line(out, "EN"),
         (Verb::Lock, Reply::Contended(lock)) => encode_contended(envelope, lock, false, out),
         (Verb::Lock, Reply::WouldDeadlock(lock)) => encode_contended(envelope, lock, true, out),
-        // Not yet.
+        // No reply yet.
         (Verb::Lock | Verb::Get, Reply::Waits) => {}
-        // `U` without the lock: whatever grant it counts on is not in force.
+        // `U` without the lock: the grant that it relies on is over.
         (Verb::Set, Reply::Refused(Refusal::NotLocked)) => {
             encode_set(*b"EX", 0, envelope.value_bytes, envelope, out);
         }
@@ -75,7 +75,7 @@ pub fn encode(envelope: &MetaEnvelope<'_>, reply: &Reply<'_>, out: &mut Output) 
     }
 }
 
-/// A code, and what every verb shows: opaque and key.
+/// A code, and the fields for every verb: opaque and key.
 fn encode_code(code: [u8; 2], envelope: &MetaEnvelope<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(&code);
     for word in Tokens::new(envelope.flags) {
@@ -84,7 +84,7 @@ fn encode_code(code: [u8; 2], envelope: &MetaEnvelope<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Shows a flag that comes back as it was sent; nothing for any other.
+/// Appends a flag that is returned as it was sent; nothing for any other.
 fn put_reflected(word: &[u8], envelope: &MetaEnvelope<'_>, out: &mut Vec<u8>) {
     match word.first() {
         Some(b'O') => put_opaque(word, out),
@@ -131,11 +131,11 @@ fn encode_number(envelope: &MetaEnvelope<'_>, number: &Number, out: &mut Vec<u8>
     }
 }
 
-/// A lock that was granted, and the item if it is there. Without one, `v` shows nothing.
+/// A lock that was granted, with the item if there is one. Without an item, `v` shows nothing.
 fn encode_granted(envelope: &MetaEnvelope<'_>, granted: &Granted<'_>, out: &mut Output) {
     let fence = granted.fence;
     match &granted.item {
-        // It tells nothing new unless a value was asked for.
+        // It brings nothing new unless the value is requested.
         _ if envelope.quiet && !envelope.with_value => {}
         Some(hit) => encode_hit(envelope, hit, Some(fence), out),
         None if envelope.quiet => {}
@@ -153,8 +153,8 @@ fn encode_granted(envelope: &MetaEnvelope<'_>, granted: &Granted<'_>, out: &mut 
     }
 }
 
-/// Who holds the lock that was asked for, for how long, and how many wait for it; and whether it is refused because
-/// waiting for it `would_deadlock`.
+/// The holder of the requested lock, for how long it has held, and the number of waiters; also whether the
+/// refusal is because waiting `would_deadlock`.
 fn encode_contended(
     envelope: &MetaEnvelope<'_>,
     lock: &LockSeen,
@@ -177,7 +177,7 @@ fn encode_contended(
 fn encode_hit(envelope: &MetaEnvelope<'_>, hit: &Hit<'_>, fence: Option<Fence>, out: &mut Output) {
     // A client that knows this version (`C`) has the value.
     let with_value = envelope.with_value && !hit.unchanged;
-    // One growth for the whole response: a head line without key, opaque and fence is at most 120 bytes.
+    // One allocation for the whole response: a head line without key, opaque and fence is at most 120 bytes.
     let shown = if with_value {
         hit.value
     } else {
@@ -191,7 +191,7 @@ fn encode_hit(envelope: &MetaEnvelope<'_>, hit: &Hit<'_>, fence: Option<Fence>, 
     }
 }
 
-/// Appends the line of a hit, line end included; with the `fence` of its lock, if it was taken.
+/// Appends the line of a hit, line end included; with the `fence` of its lock, if it was acquired.
 fn put_hit_line(
     envelope: &MetaEnvelope<'_>,
     hit: &Hit<'_>,
@@ -271,7 +271,7 @@ fn encode_debug(envelope: &MetaEnvelope<'_>, hit: &Hit<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// The TTL at each place of a request: it changes with the flags that act on it.
+/// The TTL at each place of a request: it changes with the flags that change it.
 struct TtlWalk {
     trace: TtlTrace,
     steps: usize,
@@ -330,24 +330,24 @@ fn put_key_flag(key: &[u8], form: KeyForm, out: &mut Vec<u8>) {
     }
 }
 
-/// What a server answers to a meta command.
+/// A server's response to a meta command.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct MetaResponse<'a> {
-    /// What came of the request; what else is told depends on its flags.
+    /// The outcome of the request. The other fields depend on its flags.
     pub code: Code,
-    /// The words behind the code: a letter and a token each, as the request asked for them. For
-    /// [`Code::Debug`], the key and `name=value` pairs.
+    /// The words behind the code: a letter and a token each, in the order of the request. For [`Code::Debug`],
+    /// the key and `name=value` pairs.
     pub flags: &'a [u8],
     /// The value, with [`Code::Value`]; empty otherwise.
     pub value: &'a [u8],
 }
 
-/// The two letters with which a meta response begins.
+/// The two letters at the start of a meta response.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Code {
-    /// `HD`: it was done.
+    /// `HD`: success.
     Done,
-    /// `VA`: it was done, and a value follows.
+    /// `VA`: success, and a value follows.
     Value,
     /// `EN`: there is no such item to read.
     Miss,
@@ -361,7 +361,7 @@ pub enum Code {
     Locked,
     /// `ME`: everything about an item.
     Debug,
-    /// `MN`: everything before it has been answered.
+    /// `MN`: all earlier requests were answered.
     Noop,
 }
 
@@ -383,11 +383,11 @@ impl Code {
 }
 
 impl<'a> MetaResponse<'a> {
-    /// Reads one response off the front of `input`, and how many bytes it took; `None` if it is not
-    /// there in full.
+    /// Reads one response from the front of `input`, and returns it with its length; `None` if it is not
+    /// complete.
     ///
     /// # Errors
-    /// [`Malformed`] if it is no response to a meta command. It may be an error line of the classic
+    /// [`Malformed`] if it is not a response to a meta command. It may be an error line of the classic
     /// protocol, which [`ClassicResponse`](crate::wire::classic::reply::ClassicResponse) reads.
     pub fn decode(input: &'a [u8]) -> Result<Option<(Self, usize)>, Malformed> {
         let Some(line_bytes) = reply_line_bytes(input)? else {

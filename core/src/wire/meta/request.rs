@@ -1,8 +1,8 @@
 //! Requests of the meta text protocol: from a line to a command, and back.
 //!
-//! A line is read once, and everything wrong with it is known before its command is handed out:
-//! an error has no side effect. When there are several, the flags' own come first (see `options`),
-//! then the mode, the length of the value, the length of the opaque.
+//! A line is read once, and all its errors are known before its command is handed out, so an error has no side
+//! effect. If there are several errors, those of the flags come first (see `options`), then the mode, the
+//! length of the value, the length of the opaque.
 //!
 //! Source: memcached 1.6.45 `proto_parser.c`, `process_m*_cmd`; `ml` and `mu` are latchd's own. Where we differ: docs/PROTOCOL.md,
 //! "Meta text".
@@ -33,7 +33,7 @@ const LONG_OPAQUE: &str = "CLIENT_ERROR opaque token too long";
 const BAD_ARITHMETIC: &str = "CLIENT_ERROR invalid or duplicate flag";
 
 impl Verb {
-    /// The verb of a word; `None` if it is no meta command about a key.
+    /// The verb with this name; `None` if it is not a meta command about a key.
     #[must_use]
     pub const fn from_word(word: &[u8]) -> Option<Self> {
         match word {
@@ -61,8 +61,7 @@ impl Verb {
     }
 }
 
-/// Reads the request of a line, which has `rest` behind its `verb`. `key_buffer` takes the key if it
-/// is a binary one.
+/// Reads the request of a line, with `rest` behind its `verb`. `key_buffer` takes a binary key.
 #[must_use]
 pub fn decode<'a>(
     verb: Verb,
@@ -97,7 +96,7 @@ fn bad_line<'a>(bad: &BadLine, line: Line<'a>, body_bytes: usize) -> Step<'a> {
     }
 }
 
-/// A get that asks for nothing but to be shown something.
+/// A get that only shows fields.
 #[inline]
 fn decode_bare_get<'a>(key: Key<'a>, bare: BareFlags, text: &'a [u8], line: Line<'a>) -> Step<'a> {
     let command = Command::from(Get {
@@ -160,7 +159,7 @@ fn decode_set<'a>(
         return refuse("CLIENT_ERROR invalid mode for ms M token");
     };
     let guard = match mode {
-        // `C` makes a compare-and-swap of these, whatever they were before.
+        // `C` makes all of these a compare-and-swap.
         SetMode::Set | SetMode::Replace => match flags.guard() {
             Guard::Match(cas) if flags.invalidate => Guard::MatchElseStale(cas),
             guard @ (Guard::None | Guard::Match(_) | Guard::MatchElseStale(_) | Guard::Never) => {
@@ -170,17 +169,16 @@ fn decode_set<'a>(
         SetMode::Add => Guard::None,
         SetMode::Append { .. } | SetMode::Prepend { .. } => flags.guard_unless_zero(),
     };
-    // With a version to compare, there being an item goes without saying; and a miss is `NF` then,
-    // not `NS`.
+    // With a version to compare, an item is implied; and a miss is then `NF`, not `NS`.
     let mode = if mode == SetMode::Replace && guard != Guard::None {
         SetMode::Set
     } else {
         mode
     };
     let envelope = flags.envelope(text, value_bytes);
-    // Before the value has come: it is read past, and its key must not go on showing an old one.
+    // Before the value has arrived: it is skipped, and the old value of the key must not remain.
     if value_bytes > limits.value_bytes_max {
-        // In the right of a grant, nothing changes unless it is in force: so nothing does.
+        // Under a grant, nothing changes unless the grant is in force, which is unknown here.
         if flags.fence.is_some() || flags.unlocks {
             return line.respond_unstored(body_bytes, false, Unstored::TooLarge);
         }
@@ -219,8 +217,7 @@ fn decode_set<'a>(
     }
 }
 
-/// The mode of `ms`, and the exptime that goes with it: an append that may create takes that of
-/// `N`.
+/// The mode of `ms`, and its exptime: an append that may create takes that of `N`.
 fn set_mode(flags: &Options<'_>) -> Option<(SetMode, Exptime)> {
     let (missing, extended) = match flags.vivify {
         Some(exptime) => (OnMissing::Create, exptime),
@@ -284,7 +281,7 @@ fn decode_arithmetic<'a>(
     let flags = match Options::parse(Verb::Arithmetic, key, text, 2, key_buffer) {
         Ok(flags) => flags,
         Err(BadLine::Words) => return line.respond(BAD_FORMAT),
-        // Whatever it was: memcached tells no more here.
+        // For any error in the flags: memcached has only this message.
         Err(BadLine::Flags(_)) => return line.respond(BAD_ARITHMETIC),
     };
     let direction = match flags.mode {
@@ -348,7 +345,7 @@ fn decode_of_lock<'a>(
     line.execute(command.into(), flags.envelope(text, 0))
 }
 
-/// `me` has one flag, `b`, and it must be the first; the others are let pass.
+/// `me` has one flag, `b`, and it must be the first; the others are ignored.
 fn decode_debug<'a>(
     key: &'a [u8],
     text: &'a [u8],
@@ -392,17 +389,17 @@ fn decode_debug<'a>(
     line.execute(command, envelope)
 }
 
-/// A meta command as a client writes it.
+/// A meta command, written by a client.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct MetaRequest<'a> {
-    /// What is done to the item.
+    /// The command.
     pub verb: Verb,
-    /// Of which item. It is written in base64 if `b` is among the flags; `b` is added if it could
-    /// not stand on a line.
+    /// The key of the item. It is written in base64 if `b` is among the flags. If it could not stand on a line,
+    /// `b` is added.
     pub key: Key<'a>,
-    /// What to do and what to show, in this order; each letter once.
+    /// The options, and the fields to show, in this order; each letter once.
     pub flags: &'a [Flag<'a>],
-    /// What `ms` stores; the other verbs have none.
+    /// The value for `ms`; the other verbs have none.
     pub value: &'a [u8],
 }
 
@@ -442,7 +439,7 @@ impl MetaRequest<'_> {
     }
 }
 
-/// Appends `mn`, whose response `MN` tells a client that everything before it has been answered.
+/// Appends `mn`. Its response `MN` shows a client that all earlier requests were answered.
 pub fn encode_noop(out: &mut Vec<u8>) {
     put_line(out, "mn");
 }

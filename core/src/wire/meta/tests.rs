@@ -1,4 +1,4 @@
-//! What is written reads back: requests and answers of the meta protocol, both ways.
+//! Requests and responses of the meta protocol read back as they were written.
 
 extern crate std;
 
@@ -27,7 +27,7 @@ use crate::wire::line::Line;
 use crate::wire::scan::Tokens;
 use crate::wire::{Envelope, Malformed, Step, WireLimits};
 
-/// The numbers and bytes of a request: which flags it has, and in which order.
+/// The numbers and bytes of a request: its flags, in their order.
 #[derive(Clone, Debug)]
 struct Draft {
     verb: u8,
@@ -158,7 +158,7 @@ quickcheck! {
         if envelope.key_form == KeyForm::Binary {
             assert_eq!(read.remove(0), Flag::BinaryKey);
         }
-        // What shows nothing need not be kept for the reply, and a get that shows nothing keeps none.
+        // Flags that show nothing need not be kept for the reply, and a get without such flags keeps none.
         if read.is_empty() && verb == Verb::Get {
             assert!(draft.letters.iter().all(|letter| b"quv".contains(letter)), "{flags:?}");
         } else {
@@ -173,7 +173,7 @@ quickcheck! {
             && (envelope.quiet, envelope.with_value) == (draft.has(b'q'), draft.has(b'v'))
     }
 
-    /// What a hit shows is what the item is, word by word.
+    /// The fields of a hit are those of the item, word by word.
     fn a_hit_that_is_written_reads_back(draft: Draft) -> TestResult {
         if draft.has(b'C') {
             return TestResult::discard();
@@ -229,8 +229,8 @@ quickcheck! {
         }
     }
 
-    /// A get that only shows something is read in fewer steps, and as it would be in all: one blank
-    /// more has it read in those.
+    /// A get that only shows fields is read in fewer steps, with the same result: one blank more has it read in
+    /// all steps.
     fn a_bare_get_is_read_as_any_other(letters: Vec<u8>) -> bool {
         let words = |letters: &[u8]| -> Vec<u8> {
             let letter = |number: &u8| b"cfhklqstuvcvbCx"[usize::from(*number) % 15];
@@ -356,7 +356,7 @@ fn flags_become_the_parts_of_a_command() {
             ..Set::new(key, b"")
         })
     );
-    // `R` means nothing to `ma`, so it is no step, and `t` does not count it either.
+    // `R` has no meaning for `ma`, so it is no step, and `t` does not count it either.
     assert_eq!(
         command("ma k R5 N6 J7 D8 MD C9", b"", buffer),
         Command::from(Arithmetic {
@@ -523,7 +523,7 @@ fn a_lock_is_shared_among_as_many_as_the_flag_says() {
     assert!(Flag::decode(Verb::Unlock, b"S").is_err());
 }
 
-/// As memcached, each verb has its words for that.
+/// As in memcached, each verb has its own message for that.
 #[test]
 fn that_there_is_no_memory_is_said_in_the_words_of_the_verb() {
     let said = |verb| {
