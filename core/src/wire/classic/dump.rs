@@ -1,7 +1,7 @@
 //! Dumps of all items: `lru_crawler metadump`, `lru_crawler mgdump` and `stats cachedump`.
 //!
-//! They are listings, as `keys` is: a page a step, expired items not among them, locked ones are, and no
-//! snapshot. Items are of one slab class, `1`.
+//! They are listings, like `keys`: a page per step, without expired items, with locked ones, and no snapshot.
+//! All items are of one slab class, `1`.
 //!
 //! Source: memcached 1.6.45 `crawler.c`, `crawler_metadump_eval`, `crawler_mgdump_eval`; `items.c`,
 //! `item_cachedump`; `proto_text.c`, `process_lru_crawler_command`, `process_stat`.
@@ -19,35 +19,34 @@ use crate::wire::scan::{Tokens, is_plain, u32_from};
 use crate::wire::status_line::{BAD_FORMAT, put_line, put_number};
 use crate::wire::step::{Cursor, ListPlace, Step};
 
-/// The slab class that all items are of.
+/// The slab class of all items.
 const CLASS: u32 = 1;
 
-/// How many slab classes memcached tells apart, 0 among them.
+/// The number of slab classes in memcached, including 0.
 const CLASSES: u32 = 64;
 
-/// How a page of a dump is to be written.
+/// The form of a page of a dump.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Dump {
-    /// `lru_crawler metadump`: a line an item with what is known of it.
+    /// `lru_crawler metadump`: a line per item with all its metadata.
     Metadump {
-        /// Nothing has been said yet.
+        /// This is the first page.
         is_first: bool,
     },
-    /// `lru_crawler mgdump`: the `mg` an item that would read it.
+    /// `lru_crawler mgdump`: the `mg` command for each item.
     Mgdump {
-        /// Nothing has been said yet.
+        /// This is the first page.
         is_first: bool,
     },
     /// `stats cachedump`: key, length and exptime, but not of binary keys.
     Cachedump {
-        /// How many items are still to be shown; `None` is all.
+        /// The number of items still to show; `None` means all.
         left: Option<u32>,
     },
 }
 
 impl Dump {
-    /// How many items of a page are shown, and whether it is the last. Counted only where that is
-    /// limited.
+    /// The number of items of a page to show, and whether it is the last. Counted only if that is limited.
     pub(super) fn shows(self, page: &KeysPage<'_>) -> (u32, bool) {
         let Self::Cachedump { left: Some(left) } = self else {
             return (0, page.next.is_none());
@@ -57,7 +56,7 @@ impl Dump {
         (shown, shown == left || page.next.is_none())
     }
 
-    /// Appends the lines of a page, and behind the last one the end.
+    /// Appends the lines of a page, and after the last page the end.
     pub(super) fn encode(self, page: &KeysPage<'_>, out: &mut Vec<u8>) {
         let (_, is_last) = self.shows(page);
         let end = match self {
@@ -127,7 +126,7 @@ fn put_mg(item: &Listed<'_>, out: &mut Vec<u8>) {
     put_line(out, mark(form));
 }
 
-/// What stands behind a key of this form.
+/// The text behind a key of this form.
 pub(super) const fn mark(form: KeyForm) -> &'static str {
     match form {
         KeyForm::Plain => "",
@@ -145,8 +144,8 @@ fn put_size(item: &Listed<'_>, out: &mut Vec<u8>) {
     put_line(out, " s]");
 }
 
-/// Whether `cachedump` shows an item: as in memcached, none whose key is marked as binary; and none whose key a line
-/// cannot carry.
+/// Whether `cachedump` shows an item. As in memcached, it leaves out keys that are marked as binary, and also
+/// keys that a line cannot carry.
 fn is_shown(item: &Listed<'_>) -> bool {
     item.key_form == KeyForm::Plain && is_plain(item.key)
 }
@@ -164,8 +163,8 @@ fn put_uri(key: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Which dump a word of `lru_crawler` begins the name of: memcached compares only as many bytes as the
-/// word has.
+/// The dump with a name that begins with this argument of `lru_crawler`: memcached compares only that many
+/// bytes.
 fn named(what: &[u8]) -> Option<fn(bool) -> Dump> {
     if what.is_empty() || b"crawl".starts_with(what) {
         None
@@ -178,7 +177,7 @@ fn named(what: &[u8]) -> Option<fn(bool) -> Dump> {
     }
 }
 
-/// The step of a line `lru_crawler <what> <classes>`; `None` if that is no dump.
+/// The step of a line `lru_crawler <what> <classes>`; `None` if it is not a dump.
 pub(super) fn decode<'a>(
     what: &[u8],
     classes: &[u8],

@@ -11,7 +11,7 @@ pub use self::dump::Dump;
 use crate::reply::KeysPage;
 use crate::stats::StatsTopic;
 
-/// How a command of the classic protocol wants to be answered.
+/// The form of the reply to a classic command.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum ClassicEnvelope {
     /// One key of `get`, `gets`, `gat` or `gats`: `VALUE` and the value, or nothing.
@@ -23,31 +23,31 @@ pub enum ClassicEnvelope {
     },
     /// `touch`: `TOUCHED` or `NOT_FOUND`.
     Touch {
-        /// Nothing is sent, whatever happens.
+        /// Nothing is sent, not even an error.
         noreply: bool,
     },
-    /// A change: the word for what happened.
+    /// A change: one word for the outcome.
     Change {
-        /// Nothing is sent, whatever happens.
+        /// Nothing is sent, not even an error.
         noreply: bool,
     },
     /// `incr` or `decr`: the number.
     Arithmetic {
-        /// Nothing is sent, whatever happens.
+        /// Nothing is sent, not even an error.
         noreply: bool,
     },
-    /// `keys`: a `VALUE` line a key, and `END` behind the last page.
+    /// `keys`: a `VALUE` line per key, and `END` after the last page.
     Keys,
-    /// A dump of all items: a line each.
+    /// A dump of all items: a line per item.
     Dump(Dump),
-    /// `stats`: a `STAT` line a value, and `END`.
+    /// `stats`: a `STAT` line per value, and `END`.
     Stats(StatsTopic),
     /// `stats reset`.
     StatsReset,
 }
 
 impl ClassicEnvelope {
-    /// Whether nothing is sent, whatever happens.
+    /// Whether nothing is sent, not even an error.
     pub(crate) const fn is_silent(self) -> bool {
         match self {
             Self::Touch { noreply } | Self::Change { noreply } | Self::Arithmetic { noreply } => {
@@ -59,8 +59,7 @@ impl ClassicEnvelope {
         }
     }
 
-    /// How many items of a page of a listing are shown, where that is limited, and whether it is the
-    /// last.
+    /// The number of items of a listing's page to show, if that is limited, and whether it is the last.
     pub(crate) fn shows(self, page: &KeysPage<'_>) -> (u32, bool) {
         match self {
             Self::Dump(dump) => dump.shows(page),

@@ -1,4 +1,4 @@
-//! Replies of the classic text protocol: from an outcome to its words, and back.
+//! Replies of the classic text protocol: from an outcome to its text, and back.
 //!
 //! Source: memcached 1.6.45 `doc/protocol.txt`; yrmcds 1.1 `docs/locking.md`.
 
@@ -22,36 +22,36 @@ use crate::wire::status_line::{self, MISMATCH, put_line, put_number};
 pub enum ClassicResponse<'a> {
     /// `VALUE` with a length, and the value: an item that a get found.
     Value {
-        /// A get of several keys leaves out those that it does not find, so each says its own.
+        /// A get of several keys leaves out missing ones, so each value names its key.
         key: &'a [u8],
-        /// What the client stored beside the value.
+        /// The client's own number, stored with the value.
         client_flags: u32,
-        /// Any bytes: its length stands on the line before it.
+        /// Any bytes: its length is on the line before it.
         value: &'a [u8],
         /// The item's version, for `gets` and `gats`.
         cas: Option<Cas>,
     },
     /// `VALUE` without a length: a key of a listing.
     Key {
-        /// The key as it stands on the line.
+        /// The key as it is written on the line.
         word: &'a [u8],
-        /// Binary: `word` is in base64, and `b` stands behind it.
+        /// Binary: `word` is in base64, with `b` behind it.
         key_form: KeyForm,
     },
     /// `STAT`: a line of `stats`.
     Stat {
-        /// One word, by which a program finds it.
+        /// The name of the statistic, one word.
         name: &'a [u8],
         /// The first word behind the name.
         value: &'a [u8],
     },
-    /// `END`: the values, keys or statistics before it are all there are.
+    /// `END`: no more values, keys or statistics follow.
     End,
-    /// `STORED`: the item has this value now, or has it at one of its ends.
+    /// `STORED`: the item has this value now, or begins or ends with it.
     Stored,
     /// `NOT_STORED`: there was an item for an add, or none for the others.
     NotStored,
-    /// `EXISTS`: the item has another version than the one compared with.
+    /// `EXISTS`: the item's version is not the one in the request.
     Exists,
     /// `NOT_FOUND`: there is no item to change, delete, lock or compare with.
     NotFound,
@@ -59,22 +59,22 @@ pub enum ClassicResponse<'a> {
     Deleted,
     /// `TOUCHED`: the item has its new exptime.
     Touched,
-    /// `OK`: a lock was taken or given back, a flush took effect.
+    /// `OK`: a lock was acquired or released, a flush took effect.
     Ok,
     /// `LOCKED`: a connection holds the item's lock.
     Locked,
     /// `RESET`: the counters are back at 0.
     Reset,
-    /// Digits and nothing else: what `incr` and `decr` have come to.
+    /// Digits and nothing else: the result of `incr` and `decr`.
     Number(u64),
     /// `VERSION`, and the rest of the line.
     Version(&'a [u8]),
-    /// `ERROR`: the command is unknown, or has no such form. With a reason, the server does not talk to
-    /// this client at all.
+    /// `ERROR`: the command is unknown, or has no such form. With a message, the server refuses this client
+    /// altogether.
     Error(&'a [u8]),
-    /// `CLIENT_ERROR`: the request is at fault, for the reason given.
+    /// `CLIENT_ERROR`: the request is at fault, for the given reason.
     ClientError(&'a [u8]),
-    /// `SERVER_ERROR`: the server is at fault, for the reason given.
+    /// `SERVER_ERROR`: the server is at fault, for the given reason.
     ServerError(&'a [u8]),
 }
 
@@ -119,11 +119,11 @@ impl<'a> ClassicResponse<'a> {
         out.extend_from_slice(b"\r\n");
     }
 
-    /// Reads one response off the front of `input`, and how many bytes it took; `None` if it is
-    /// not there in full.
+    /// Reads one response from the front of `input`, and returns it with its length; `None` if it is not
+    /// complete.
     ///
     /// # Errors
-    /// [`Malformed`] if no server answers this; the connection is of no use then.
+    /// [`Malformed`] if no server sends this; the connection is of no use then.
     pub fn decode(input: &'a [u8]) -> Result<Option<(Self, usize)>, Malformed> {
         let Some(line_bytes) = reply_line_bytes(input)? else {
             return Ok(None);
@@ -179,7 +179,7 @@ impl<'a> ClassicResponse<'a> {
         let Some(client_flags) = words.next() else {
             return key_of(KeyForm::Plain);
         };
-        // No number, so the line is not one of an item.
+        // No number, so this is not the line of an item.
         if client_flags == b"b" {
             return key_of(KeyForm::Binary);
         }
@@ -213,7 +213,7 @@ fn put(out: &mut Vec<u8>, before: &[u8], text: &[u8]) {
     out.extend_from_slice(text);
 }
 
-/// Appends the words for `reply` to `out`.
+/// Appends the text for `reply` to `out`.
 pub fn encode(envelope: ClassicEnvelope, reply: &Reply<'_>, out: &mut Output) {
     match envelope {
         ClassicEnvelope::Get { with_cas, last } => encode_get(with_cas, last, reply, out),
@@ -239,8 +239,7 @@ pub fn encode(envelope: ClassicEnvelope, reply: &Reply<'_>, out: &mut Output) {
 fn encode_get(with_cas: bool, last: bool, reply: &Reply<'_>, out: &mut Output) {
     if let Reply::Hit(hit) = reply {
         let cas = with_cas.then_some(hit.cas);
-        // One growth for all of it: without key and value it is at most 67 bytes, three numbers
-        // among them.
+        // One allocation for all of it: without key and value it is at most 67 bytes, including three numbers.
         out.reserve(hit.key.len() + 72, hit.value);
         put_value_line(
             hit.key,
@@ -352,7 +351,7 @@ fn encode_reset(reply: &Reply<'_>, out: &mut Vec<u8>) {
     }
 }
 
-/// The word for an outcome that means the same whatever the command was.
+/// The text for an outcome that is the same for all commands.
 fn encode_word(reply: &Reply<'_>, out: &mut Vec<u8>) {
     match reply {
         Reply::Stored(_) => ClassicResponse::Stored.encode(out),

@@ -1,8 +1,8 @@
 //! Requests of the classic text protocol: from a line to a command, and back.
 //!
-//! `noreply` is what the last word of a line says, if the line has as many words as its command
-//! needs; it hides every response, errors too. What stands between the words a command needs and the
-//! last one is not looked at, as in memcached 1.6.45; only `delete` is strict, as in 1.6.18.
+//! `noreply` counts if it is the last word of a line with enough words for its command. It hides every
+//! response, errors too. As in memcached 1.6.45, words between the required ones and the last one are ignored;
+//! only `delete` is strict, as in 1.6.18.
 //!
 //! Source: memcached 1.6.45 `proto_parser.c` (`process_request`, `process_update_cmd_start`) and
 //! `proto_text.c`; 1.6.18 `proto_text.c`, `process_delete_command`.
@@ -35,7 +35,7 @@ use crate::wire::scan::{
 use crate::wire::status_line::{BAD_DELTA, BAD_EXPTIME, BAD_FORMAT, ERROR};
 use crate::wire::step::{Cursor, Step};
 
-/// Reads the request of a line. `cursor` says which step of it is wanted, and is moved on.
+/// Reads the request of a line. `cursor` selects its step, and is advanced.
 #[must_use]
 pub fn decode<'a>(line: Line<'a>, limits: &WireLimits, cursor: &mut Cursor) -> Step<'a> {
     let text = line.text;
@@ -82,8 +82,7 @@ pub fn decode<'a>(line: Line<'a>, limits: &WireLimits, cursor: &mut Cursor) -> S
     }
 }
 
-/// Whether `line`, which may not be whole, is one that
-/// [`get_line_bytes_max`](WireLimits::get_line_bytes_max) bounds.
+/// Whether [`get_line_bytes_max`](WireLimits::get_line_bytes_max) bounds `line`, which may be incomplete.
 pub(crate) fn is_get(line: &[u8]) -> bool {
     [&b"get "[..], b"gets ", b"gat ", b"gats "]
         .iter()
@@ -108,7 +107,7 @@ fn decode_get<'a>(verb: &[u8], rest: &'a [u8], line: Line<'a>, cursor: &mut Curs
     let Some((key, others)) = split_key(keys) else {
         return line.respond(BAD_FORMAT);
     };
-    // All of them are looked at before the first is read (W2), and not again for the others.
+    // All keys are checked before the first is read (W2), and not again for the others.
     if is_first && Tokens::new(others).any(|key| Key::new(key).is_none()) {
         return line.respond(BAD_FORMAT);
     }
@@ -133,7 +132,7 @@ fn decode_get<'a>(verb: &[u8], rest: &'a [u8], line: Line<'a>, cursor: &mut Curs
     }
 }
 
-/// What a verb says of all its keys, and the keys.
+/// The options of a verb for all its keys, and the keys.
 fn get_options<'a>(verb: &[u8], rest: &'a [u8]) -> Option<(bool, TtlSteps, &'a [u8])> {
     let with_cas = verb.ends_with(b"s");
     if !verb.starts_with(b"ga") {
@@ -241,7 +240,7 @@ fn decode_delete<'a>(rest: &'a [u8], line: Line<'a>) -> Step<'a> {
         return line.respond(BAD_FORMAT);
     };
     let noreply = noreply(words.rest(), 2);
-    // Long ago a number here was a delay; clients that still send the 0 are let through.
+    // In old versions a number here was a delay. Clients that still send 0 are accepted.
     let valid = match (words.next(), words.next(), words.next()) {
         (_, _, Some(_)) => return line.respond(ERROR),
         (None, _, None) => true,
@@ -304,7 +303,7 @@ fn decode_touch<'a>(rest: &'a [u8], line: Line<'a>) -> Step<'a> {
     )
 }
 
-/// One key and nothing else, or it is `ERROR`: a lock that nobody answers is of no use.
+/// One key and nothing else, or it is `ERROR`: a lock without a reply is of no use.
 fn decode_lock<'a>(
     rest: &'a [u8],
     line: Line<'a>,
@@ -336,7 +335,7 @@ fn decode_stats<'a>(
     let Some((word, behind)) = split_token(rest) else {
         return on(StatsTopic::General);
     };
-    // memcached compares only as many bytes as the word has, so that `stats r` resets.
+    // memcached compares only as many bytes as the argument has, so that `stats r` resets.
     if b"reset".starts_with(word) {
         return request(GlobalCommand::StatsReset, ClassicEnvelope::StatsReset);
     }
@@ -382,7 +381,7 @@ fn decode_watch<'a>(rest: &'a [u8], line: Line<'a>, allowed: Allowed) -> Step<'a
     }
 }
 
-/// As with topics, the beginning of a word is enough.
+/// As with topics, the beginning of a name is enough.
 fn detail_from(word: &[u8]) -> Option<StatsTopic> {
     if b"on".starts_with(word) {
         Some(StatsTopic::DetailOn)
@@ -395,15 +394,14 @@ fn detail_from(word: &[u8]) -> Option<StatsTopic> {
     }
 }
 
-/// Commands that memcached looks for by the first word wherever it stands, so that a blank before
-/// it does no harm; and everything unknown.
+/// Commands that memcached finds by the first word after any blanks, and all unknown commands.
 fn decode_rare<'a>(line: Line<'a>, limits: &WireLimits, cursor: &mut Cursor) -> Step<'a> {
     let mut words = Tokens::new(line.text).take(TOKENS_MAX);
     let Some(verb) = words.next() else {
         return line.respond(ERROR);
     };
     let argument = words.next();
-    // The last word, which may be `noreply`, and how many words there are.
+    // The last word, which may be `noreply`, and the number of words.
     let (last, count) = match (
         argument,
         words.by_ref().fold((None, 2), |(_, n), w| (Some(w), n + 1)),
@@ -448,11 +446,11 @@ fn decode_rare<'a>(line: Line<'a>, limits: &WireLimits, cursor: &mut Cursor) -> 
             line.respond_unless(noreply, "SERVER_ERROR: shutdown not enabled")
         }
         b"shutdown" => match (argument, count) {
-            // Every end is an orderly one here.
+            // Every shutdown is graceful here.
             (None, _) | (Some(b"graceful"), 2) => Step::ShutDown,
             (Some(_), _) => line.respond("CLIENT_ERROR invalid shutdown mode"),
         },
-        // A browser: what follows are header lines, each of which would be one more error.
+        // A browser: header lines would follow, each of which would be one more error.
         _ if count > 1 && last.starts_with(b"HTTP/") => Step::Close {
             response: LocalResponse::Nothing,
         },
@@ -473,7 +471,7 @@ fn exptime_from(token: &[u8]) -> Option<Exptime> {
 
 const NOREPLY: &[u8] = b"noreply";
 
-/// Whether the last word of a line is `noreply`; `taken` of its words stand before `rest`.
+/// Whether the last word of a line is `noreply`; `taken` of its words are before `rest`.
 fn noreply(rest: &[u8], taken: usize) -> bool {
     Tokens::new(rest)
         .take(TOKENS_MAX.saturating_sub(taken))

@@ -1,4 +1,4 @@
-//! What is written reads back: requests and responses of the classic protocol, both ways.
+//! Requests and responses of the classic protocol read back as they were written.
 
 extern crate std;
 
@@ -24,7 +24,7 @@ use crate::watch::{Topic, Topics};
 use crate::wire::line::Line;
 use crate::wire::{Cursor, Envelope, Malformed, Step, WireLimits};
 
-/// The numbers and bytes of a request, from which any of them can be made.
+/// The numbers and bytes of a request, for all forms.
 #[derive(Clone, Debug)]
 struct Draft {
     shape: u8,
@@ -247,7 +247,7 @@ quickcheck! {
         decoded(&bytes) == Step::Execute { consumed, command, envelope }
     }
 
-    /// Also when it comes byte by byte: it is not there before it is there in full.
+    /// Also byte by byte: it is incomplete until all of it has arrived.
     fn a_response_that_is_written_reads_back(draft: Draft) -> bool {
         let response = draft.response();
         let mut bytes = Vec::new();
@@ -364,7 +364,7 @@ fn what_the_protocol_cannot_say_is_not_written() {
         ClassicEnvelope::Change { noreply: true },
     );
     refused(Command::Item(ItemCommand::Lock { key }), get);
-    // The answer would be shown as that to another.
+    // The reply would be taken for another request's.
     refused(
         Command::Global(GlobalCommand::Stats(StatsTopic::Items)),
         ClassicEnvelope::Stats(StatsTopic::Slabs),
@@ -460,7 +460,8 @@ fn a_reply_that_does_not_fit_is_said_to_be_one() {
     assert_eq!(Vec::from(out), b"STORED\r\n");
 }
 
-/// Who may not list keys may not watch what tells of them; who may do neither is told so first.
+/// A client without access to keys may not watch topics that show keys. If it may do neither, the error about
+/// watching comes first.
 #[test]
 fn what_tells_of_keys_is_watched_by_those_who_may_list_them() {
     let watched = |words: &str, watching, listing| {

@@ -1,4 +1,4 @@
-//! Requests of the classic text protocol as a client writes them.
+//! Requests of the classic text protocol, written by a client.
 
 use alloc::vec::Vec;
 
@@ -13,15 +13,15 @@ use crate::wire::classic::ClassicEnvelope;
 use crate::wire::scan::is_plain;
 use crate::wire::status_line::{put_line, put_number};
 
-/// The classic protocol has no words for this command or envelope.
+/// The classic protocol cannot express this command or envelope.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Inexpressible;
 
 /// Appends the request that decodes to `command` and `envelope`.
 ///
 /// # Errors
-/// [`Inexpressible`] if there is none: the key holds blanks or control bytes, an exptime is past
-/// 32 bits, or only a meta or binary command says this. Nothing has been appended then.
+/// [`Inexpressible`] if there is none: the key has blanks or control bytes, an exptime is past 32 bits, or only
+/// a meta or binary command can do this. Nothing is appended then.
 pub fn encode(
     command: &Command<'_>,
     envelope: ClassicEnvelope,
@@ -143,7 +143,7 @@ fn put_get(with_cas: bool, touch: Option<Exptime>, key: Key<'_>, out: &mut Vec<u
     put_word(key.as_bytes(), out)
 }
 
-/// The exptime of a get that is plain but for a touch; an error if it is more than that.
+/// The exptime of a get that does nothing but touch; an error if it does more.
 fn touch_of(get: &Get<'_>) -> Result<Option<Exptime>, Inexpressible> {
     let plain = Get {
         steps: get.steps,

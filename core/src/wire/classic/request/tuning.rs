@@ -1,5 +1,5 @@
-//! What memcached's commands for tuning come to: the limit of memory changes. Nothing else does, and each of the
-//! others is answered as by a memcached that has the feature turned off, or cannot do what is asked.
+//! memcached's commands for tuning. Only the memory limit can be changed. The other commands get the replies of
+//! a memcached with that feature turned off, or that cannot do the request.
 //!
 //! Source: memcached 1.6.45 `proto_text.c`, `process_memlimit_command`, `process_lru_crawler_command`,
 //! `process_slabs_command`, `process_lru_command`; as seen on a server that was started with `-o
@@ -13,10 +13,10 @@ use crate::wire::scan::u32_from;
 
 const OK: &str = "OK";
 
-/// The longest that a crawler may be told to sleep.
+/// The longest sleep that a request may set for the crawler.
 const SLEEP_US_MAX: u32 = 1_000_000;
 
-/// The answer to a line whose first word is `lru_crawler`, `slabs` or `lru`.
+/// The reply to a line whose first word is `lru_crawler`, `slabs` or `lru`.
 pub(super) fn answer(line: &[u8]) -> &'static str {
     let mut words = Tokens::new(line);
     let mut next = || words.next().unwrap_or_default();
@@ -43,7 +43,7 @@ pub(super) fn answer(line: &[u8]) -> &'static str {
     }
 }
 
-/// The least that `cache_memlimit` takes, and the most, in MiB.
+/// The range of `cache_memlimit`, in MiB.
 const MEMORY_MIB: RangeInclusive<u32> = 8..=1_000_000_000;
 
 /// The step of a line `cache_memlimit MIB`.
@@ -59,7 +59,7 @@ pub(super) fn memory_limit<'a>(mib: Option<&[u8]>, noreply: bool, line: Line<'a>
         let in_bytes = "MEMLIMIT_ADJUST_FAILED input value is megabytes not bytes";
         return line.respond_unless(noreply, in_bytes);
     }
-    // Where there are fewer addresses, there is no store that has so many.
+    // If there are fewer addresses, no store can have that limit.
     let bytes = usize::try_from(u64::from(mib) << 20).unwrap_or(usize::MAX);
     Step::LimitMemory {
         consumed: line.bytes,
