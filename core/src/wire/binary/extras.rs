@@ -1,4 +1,4 @@
-//! What stands in front of the key in a request: the numbers of a command.
+//! The extras of a request: the numbers of a command, in front of the key.
 //!
 //! Which extras an opcode has is in its [`Shape`](super::opcode::Shape).
 //!
@@ -8,31 +8,31 @@ use alloc::vec::Vec;
 
 use super::opcode::ExtrasShape;
 
-/// What stands in front of the key. Exptimes are the unsigned numbers of the wire.
+/// The extras of a request. Exptimes are the unsigned numbers of the wire.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub enum Extras {
-    /// For a command without numbers.
+    /// The command has no numbers.
     #[default]
     None,
-    /// When an item is to expire (Touch, GAT, `LaG`), or all of them to go (Flush).
+    /// When an item expires (Touch, GAT, `LaG`), or all items are removed (Flush).
     Exptime(u32),
-    /// What is stored beside the value, by Set, Add, Replace and `RaU`.
+    /// The numbers stored with the value, by Set, Add, Replace and `RaU`.
     Store {
-        /// Kept with the item and shown with it; what they mean is the client's business.
+        /// Kept with the item and returned with it; only the client gives them a meaning.
         client_flags: u32,
         /// As in [`Exptime::from_wire`](crate::time::Exptime::from_wire), without a sign.
         exptime: u32,
     },
-    /// By how much Increment and Decrement count, and from where.
+    /// The numbers of Increment and Decrement.
     Arithmetic {
-        /// An Increment past 2^64 starts again at 0, a Decrement stops there.
+        /// The amount. An Increment past 2^64 starts again at 0, a Decrement stops there.
         delta: u64,
-        /// The number of an item that is made.
+        /// The number in a new item.
         initial: u64,
-        /// The exptime of an item that is made; [`EXPTIME_DO_NOT_CREATE`] makes none.
+        /// The exptime of a new item. With [`EXPTIME_DO_NOT_CREATE`], no item is made.
         exptime: u32,
     },
-    /// How much the server is to log (Verbosity). It is read and has no effect.
+    /// The verbosity of the log (Verbosity). It is read and has no effect.
     Level(u32),
 }
 
@@ -94,7 +94,7 @@ impl Extras {
         }
     }
 
-    /// How much stands in front of the key: what the header says of it.
+    /// The length of the extras, as in the header.
     pub(super) const fn bytes(&self) -> u8 {
         match self {
             Self::None => 0,

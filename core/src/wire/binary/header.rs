@@ -1,28 +1,28 @@
 //! The 24 bytes in front of every packet, and the status in those of a reply.
 //!
-//! Numbers are big-endian. A header says how long its packet is, so a packet can be skipped without
-//! being understood.
+//! Numbers are big-endian. A header has the length of its packet, so a packet can be skipped without being
+//! understood.
 //!
 //! Source: memcached 1.6.45 `protocol_binary.h`; the texts of errors are those of `proto_bin.c`,
 //! `write_bin_error`, and of yrmcds 1.1 for the lock statuses.
 
 use alloc::vec::Vec;
 
-/// How long a header is, of a request or a response.
+/// The length of a header, of a request or a response, in bytes.
 pub const HEADER_BYTES: usize = 24;
 
 /// The first byte of a request; see [`BINARY_MAGIC`](crate::wire::BINARY_MAGIC).
 pub const REQUEST_MAGIC: u8 = 0x80;
 
-/// The first byte of a response, so that whoever reads the wrong side of a wire is told at once.
+/// The first byte of a response, so that a reader of the wrong side of a wire notices at once.
 pub const RESPONSE_MAGIC: u8 = 0x81;
 
-/// The longest body of a request that is looked at, or skipped. A longer one is malformed.
+/// The longest body of a request that is read, or skipped. A longer one is malformed.
 ///
 /// Source: memcached 1.6.45 `memcached.h`, `ITEM_SIZE_MAX_UPPER_LIMIT`.
 pub const BODY_BYTES_MAX: usize = 1 << 30;
 
-/// How a request went, as a number on the wire. A client may meet numbers without a name here.
+/// The result of a request, as a number on the wire. A client may meet numbers without a name here.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct Status(u16);
 
@@ -37,7 +37,7 @@ impl Status {
     pub const TOO_LARGE: Self = Self(0x0003);
     /// The packet's parts are not those of its opcode.
     pub const INVALID: Self = Self(0x0004);
-    /// There is nothing to append to, or not enough room.
+    /// There is no item to append to, or not enough memory.
     pub const NOT_STORED: Self = Self(0x0005);
     /// The item's value is not a decimal number below 2^64.
     pub const NON_NUMERIC: Self = Self(0x0006);
@@ -45,13 +45,13 @@ impl Status {
     pub const LOCKED: Self = Self(0x0010);
     /// The connection does not hold the item's lock.
     pub const NOT_LOCKED: Self = Self(0x0011);
-    /// The operator does not allow it, or nobody knows who asks.
+    /// The operator does not allow it, or the client is unauthenticated.
     pub const AUTH_FAILURE: Self = Self(0x0020);
-    /// The client is to go on to show who it is.
+    /// The client must continue its authentication.
     pub const AUTH_CONTINUE: Self = Self(0x0021);
     /// The opcode is not known, or the lengths contradict each other.
     pub const UNKNOWN_COMMAND: Self = Self(0x0081);
-    /// There is no room, for an item or for a lock.
+    /// There is not enough memory, for an item or for a lock.
     pub const OUT_OF_MEMORY: Self = Self(0x0082);
     /// The server contradicts itself. memcached does not use it; later servers of this protocol
     /// call 0x0084 "internal error".
@@ -63,14 +63,14 @@ impl Status {
         Self(number)
     }
 
-    /// The number that stands in bytes 6 and 7 of a response.
+    /// The number in bytes 6 and 7 of a response.
     #[must_use]
     pub const fn number(self) -> u16 {
         self.0
     }
 
-    /// What stands in the body of an error with this status, where the error has no text of its
-    /// own; empty for success and for statuses without a name here.
+    /// The body of an error with this status, if the error has no text of its own. Empty for success and for
+    /// statuses without a name here.
     #[must_use]
     pub const fn text(self) -> &'static str {
         match self {
@@ -91,48 +91,48 @@ impl Status {
     }
 }
 
-/// The header of a request. Its data type and its reserved field are not looked at, as in
-/// memcached, and are 0 when we write one.
+/// The header of a request. As in memcached, its data type and its reserved field are ignored; a client writes
+/// 0.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct RequestHeader {
-    /// Byte 1. Any value: whether it is a command is for [`Opcode`](super::Opcode) to say.
+    /// Byte 1. Any value: [`Opcode`](super::Opcode) decides whether it is a command.
     pub opcode: u8,
-    /// Bytes 2 and 3: how long the key is.
+    /// Bytes 2 and 3: the length of the key.
     pub key_bytes: u16,
-    /// Byte 4: how much stands between header and key.
+    /// Byte 4: the length of the extras, between header and key.
     pub extras_bytes: u8,
-    /// Bytes 8 to 11: how long extras, key and value are together.
+    /// Bytes 8 to 11: the length of extras, key and value together.
     pub body_bytes: u32,
-    /// Bytes 12 to 15: the client's own number, which comes back in every response.
+    /// Bytes 12 to 15: the client's own number, returned in every response.
     pub opaque: u32,
-    /// Bytes 16 to 23: which version of the item the client must have seen; 0 is "any".
+    /// Bytes 16 to 23: the version that the item must have; 0 means any.
     pub cas: u64,
 }
 
-/// The header of a response, whose fields stand where those of a request do.
+/// The header of a response. Its fields have the places of those of a request.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct ResponseHeader {
-    /// That of the request, known or not.
+    /// The opcode of the request, known or not.
     pub opcode: u8,
-    /// How long the key is: 0 unless the opcode asks for the key, or lists.
+    /// The length of the key: 0 unless the opcode asks for the key, or lists.
     pub key_bytes: u16,
-    /// How much stands between header and key: 4 for a hit, whose client flags they are.
+    /// The length of the extras: 4 for a hit, which are its client flags.
     pub extras_bytes: u8,
-    /// Bytes 6 and 7: where a request has a field that is reserved.
+    /// Bytes 6 and 7, which are reserved in a request.
     pub status: Status,
-    /// How long extras, key and value are together.
+    /// The length of extras, key and value together.
     pub body_bytes: u32,
-    /// That of the request, by which a client that sent several knows which was answered.
+    /// The opaque of the request, by which a client matches responses to requests.
     pub opaque: u32,
-    /// The item's version; 0 if there is none to tell.
+    /// The item's version; 0 if there is none.
     pub cas: u64,
 }
 
-/// The first byte is not that of such a packet: nobody knows where the next one begins.
+/// The first byte is not that of such a packet, so the start of the next packet is unknown.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct WrongMagic;
 
-/// What the two headers have in common, by position.
+/// The fields of both headers, by position.
 struct Fields {
     magic: u8,
     opcode: u8,

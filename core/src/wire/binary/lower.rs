@@ -1,11 +1,11 @@
-//! What a request asks of the core, or the response where the core has no part in it: its [`Step`].
+//! The [`Step`] of a request: a command for the core, or a response that needs no core.
 //!
 //! The rules of the header's CAS and of the exptimes are memcached's:
 //!
-//! - with a CAS, Set, Add and Replace are all the same compare-and-swap (1.6.45 `proto_bin.c`,
-//!   `process_bin_update`);
-//! - an exptime is unsigned, so there is none that is negative: from 2^31 on it is a date after 2038
-//!   (`proto_bin.c`, `ntohl` into a `time_t`).
+//! - With a CAS, Set, Add and Replace are all the same compare-and-swap (1.6.45 `proto_bin.c`,
+//!   `process_bin_update`).
+//! - An exptime is unsigned, so none is negative: from 2^31 on it is a date after 2038 (`proto_bin.c`, `ntohl`
+//!   into a `time_t`).
 
 use super::StatusPacket;
 use super::extras::{EXPTIME_DO_NOT_CREATE, Extras};
@@ -24,10 +24,10 @@ use crate::wire::local::LocalResponse;
 use crate::wire::step::{Cursor, Step};
 use crate::wire::{Envelope, VERSION};
 
-/// The step of a request whose packet is `packet_bytes` long; `None` if its extras or key are not
-/// those of its opcode, which `request.rs` never lets through.
+/// The step of a request in a packet of `packet_bytes` bytes. `None` if its extras or key do not fit its
+/// opcode; `request.rs` never lets such a packet through.
 ///
-/// For Keys, and lists of Stat, `cursor` says which page is next, and is moved on.
+/// For Keys, and lists of Stat, `cursor` selects the next page, and is advanced.
 #[must_use]
 pub fn lower<'a>(
     request: &RequestPacket<'a>,

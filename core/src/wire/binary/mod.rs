@@ -24,32 +24,32 @@ pub use header::{HEADER_BYTES, REQUEST_MAGIC, Status};
 pub use opcode::{Opcode, Verb};
 pub use request::RequestPacket;
 
-/// What the wire needs to answer a request, and the core does not.
+/// The fields of a request that only the wire needs for the reply.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct BinaryEnvelope<'a> {
-    /// Which form of the command it was.
+    /// The form of the command.
     pub opcode: Opcode,
-    /// The client's own number, which comes back in every packet of the response.
+    /// The client's own number, returned in every packet of the response.
     pub opaque: u32,
     /// The key of the request: a loud miss of `GetK` and `GatK` repeats it.
     pub key: &'a [u8],
 }
 
-/// A reply in which the core has no part: a header and a text.
+/// A response that needs no core: a header and a text.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct StatusPacket {
-    /// That of the request, known or not.
+    /// The opcode of the request, known or not.
     pub opcode: u8,
-    /// That of the request.
+    /// The opaque of the request.
     pub opaque: u32,
-    /// Why there is no more to say.
+    /// The result.
     pub status: Status,
     /// The text of an error, the version.
     pub body: &'static str,
 }
 
 impl StatusPacket {
-    /// The request was granted, and there is nothing to tell.
+    /// The request succeeded, and the response has no body.
     #[must_use]
     pub const fn success(opcode: u8, opaque: u32) -> Self {
         Self {
@@ -60,7 +60,7 @@ impl StatusPacket {
         }
     }
 
-    /// It did not, and the text is that of the status.
+    /// The request failed, and the text is that of the status.
     #[must_use]
     pub const fn error(opcode: u8, opaque: u32, status: Status) -> Self {
         Self {
@@ -188,7 +188,7 @@ pub(crate) mod testing {
             };
             let mut key = part(gen_, shape.key);
             key.truncate(KEY_BYTES_MAX);
-            // So that requests have to do with each other.
+            // Some keys repeat, so that requests concern the same item.
             if !key.is_empty() && bool::arbitrary(gen_) {
                 key = b"k".to_vec();
             }

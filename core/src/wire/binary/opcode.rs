@@ -1,9 +1,9 @@
-//! Which command a packet is: its opcode, and what the opcode says of quiet, of the key in the
-//! answer, and of the lengths that a request may have.
+//! The command of a packet: its opcode. The opcode also decides about quiet, the key in the reply, and the
+//! allowed lengths of a request.
 //!
-//! - O1: an opcode that is not named here is not ours: it is answered "unknown command".
-//! - O2: whether a request is well formed follows from its header alone, so nothing of a malformed
-//!   one is ever waited for.
+//! - O1: An opcode that is not named here gets the reply "unknown command".
+//! - O2: The header alone shows whether a request is well formed, so no bytes of a malformed one are waited
+//!   for.
 //!
 //! Sources: memcached 1.6.45 `protocol_binary.h` (opcodes) and `proto_bin.c`,
 //! `dispatch_bin_command` (lengths); yrmcds `docs/locking.md` (0x40 to 0x4b) and
@@ -13,8 +13,7 @@
 /// disagree.
 macro_rules! opcodes {
     ($($(#[$doc:meta])* $name:ident = $byte:literal: $verb:ident,)*) => {
-        /// The first thing a packet says: what is asked, how quietly, and whether the response is to
-        /// repeat the key.
+        /// The opcode of a packet: the command, whether it is quiet, and whether the response repeats the key.
         #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
         #[repr(u8)]
         pub enum Opcode {
@@ -34,7 +33,7 @@ macro_rules! opcodes {
                 }
             }
 
-            /// What is asked, quiet or not, with or without the key.
+            /// The command, independent of quiet and of the key in the response.
             #[must_use]
             pub const fn verb(self) -> Verb {
                 match self {
@@ -74,7 +73,7 @@ opcodes! {
     Increment = 0x05: Increment,
     /// [`Opcode::Increment`], silent on success.
     IncrementQ = 0x15: Increment,
-    /// Takes from a number.
+    /// Subtracts from a number.
     Decrement = 0x06: Decrement,
     /// [`Opcode::Decrement`], silent on success.
     DecrementQ = 0x16: Decrement,
@@ -82,7 +81,7 @@ opcodes! {
     Quit = 0x07: Quit,
     /// Ends the connection.
     QuitQ = 0x17: Quit,
-    /// Makes every item go, now or later.
+    /// Removes every item, now or later.
     Flush = 0x08: Flush,
     /// [`Opcode::Flush`], silent on success.
     FlushQ = 0x18: Flush,
@@ -118,19 +117,19 @@ opcodes! {
     SaslAuth = 0x21: SaslAuth,
     /// Goes on to authenticate.
     SaslStep = 0x22: SaslStep,
-    /// Takes the lock of an item.
+    /// Acquires the lock of an item.
     Lock = 0x40: Lock,
     /// [`Opcode::Lock`], silent on success.
     LockQ = 0x41: Lock,
-    /// Gives the lock of an item back.
+    /// Releases the lock of an item.
     Unlock = 0x42: Unlock,
     /// [`Opcode::Unlock`], silent on success.
     UnlockQ = 0x43: Unlock,
-    /// Gives every lock of the connection back.
+    /// Releases every lock of the connection.
     UnlockAll = 0x44: UnlockAll,
     /// [`Opcode::UnlockAll`], silent.
     UnlockAllQ = 0x45: UnlockAll,
-    /// Takes the lock of an item and reads it.
+    /// Acquires the lock of an item and reads it.
     LaG = 0x46: LockAndGet,
     /// [`Opcode::LaG`]; answers a miss all the same.
     LaGQ = 0x47: LockAndGet,
@@ -138,7 +137,7 @@ opcodes! {
     LaGK = 0x48: LockAndGet,
     /// [`Opcode::LaGK`]; answers a miss all the same.
     LaGKQ = 0x49: LockAndGet,
-    /// Stores a value in a locked item and gives its lock back.
+    /// Stores a value in a locked item and releases its lock.
     RaU = 0x4a: ReplaceAndUnlock,
     /// [`Opcode::RaU`], silent on success.
     RaUQ = 0x4b: ReplaceAndUnlock,
@@ -146,7 +145,7 @@ opcodes! {
     Keys = 0x50: Keys,
 }
 
-/// What is asked, whatever the form of the response.
+/// The command, independent of the form of the response.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Verb {
     /// [`Opcode::Get`] in all its forms.
@@ -203,7 +202,7 @@ pub enum Verb {
     Keys,
 }
 
-/// Whether a part of a request must be there, may be, or must not.
+/// Whether a part of a request is required, optional or forbidden.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Presence {
     /// A packet that has it is malformed.
@@ -215,7 +214,7 @@ pub enum Presence {
 }
 
 impl Presence {
-    /// Whether a part of `bytes` bytes is what is asked for.
+    /// Whether a part of `bytes` bytes is allowed.
     const fn allows(self, bytes: usize) -> bool {
         match self {
             Self::None => bytes == 0,
@@ -225,7 +224,7 @@ impl Presence {
     }
 }
 
-/// What stands in front of the key in a request.
+/// The extras of a request.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum ExtrasShape {
     /// The key begins behind the header.
@@ -257,11 +256,11 @@ impl ExtrasShape {
 /// The lengths that a request of a verb may have.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct Shape {
-    /// The command's numbers: their length is that of the shape, or the packet is malformed.
+    /// The command's numbers. Their length must be that of the shape, or the packet is malformed.
     pub extras: ExtrasShape,
     /// For Stat a topic, for Keys a prefix, otherwise an item's.
     pub key: Presence,
-    /// What is left of the body behind extras and key.
+    /// The rest of the body behind extras and key.
     pub value: Presence,
 }
 
@@ -282,8 +281,8 @@ impl Shape {
 impl Verb {
     /// The lengths that a request may have.
     ///
-    /// Where memcached looks at less than the whole packet (a value behind Touch, GAT or Stat,
-    /// which it then reads as the next request), we do not: docs/PROTOCOL.md, "Binary".
+    /// memcached ignores some parts of a packet (a value behind Touch, GAT or Stat, which it then reads as the
+    /// next request). latchd checks the whole packet: docs/PROTOCOL.md, "Binary".
     #[must_use]
     pub const fn shape(self) -> Shape {
         use ExtrasShape::{Arithmetic, Exptime, Level, OptionalExptime, Store};
@@ -295,7 +294,7 @@ impl Verb {
             Self::Touch | Self::Gat => Shape::new(Exptime, Required, None),
             Self::LockAndGet => Shape::new(OptionalExptime, Required, None),
             Self::Set | Self::Add | Self::Replace => Shape::new(Store, Required, Optional),
-            // Its page says that the value must be there, and yrmcds holds to that.
+            // The documentation requires the value, and yrmcds checks that.
             Self::ReplaceAndUnlock => Shape::new(Store, Required, Required),
             Self::Append | Self::Prepend | Self::SaslAuth | Self::SaslStep => {
                 Shape::new(ExtrasShape::None, Required, Optional)
@@ -320,8 +319,7 @@ impl Opcode {
         self as u8
     }
 
-    /// Whether the response that the client expects is left out: a miss for gets, success for the
-    /// others. Errors are always sent.
+    /// Whether the usual response is left out: a miss for gets, success for the others. Errors are always sent.
     #[must_use]
     pub const fn is_quiet(self) -> bool {
         matches!(

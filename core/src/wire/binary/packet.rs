@@ -1,4 +1,4 @@
-//! The packets of a server, whatever is in them.
+//! The packets of a server, independent of their contents.
 //!
 //! Source: memcached 1.6.45 `protocol_binary.h`.
 
@@ -8,16 +8,16 @@ use super::header::{HEADER_BYTES, ResponseHeader, Status, WrongMagic};
 use super::{BinaryEnvelope, StatusPacket};
 use crate::item::Cas;
 
-/// One packet of a server. A response is one of them, none (quiet), or several (Keys, Stat).
+/// One packet of a server. A response is one packet, none (quiet), or several (Keys, Stat).
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct ResponsePacket<'a> {
-    /// That of the request; any byte, as a server answers what it does not know.
+    /// The opcode of the request. It can be any byte, since a server also answers unknown opcodes.
     pub opcode: u8,
-    /// Whether the request was granted; if not, `value` is the text of why.
+    /// The result. If the request failed, `value` is the text of the error.
     pub status: Status,
-    /// That of the request.
+    /// The opaque of the request.
     pub opaque: u32,
-    /// The item's version, if there is one to tell.
+    /// The item's version, if there is one.
     pub cas: Option<Cas>,
     /// In front of the key: the client flags of a hit. At most 255 bytes.
     pub extras: &'a [u8],
@@ -27,7 +27,7 @@ pub struct ResponsePacket<'a> {
     pub value: &'a [u8],
 }
 
-/// Why bytes are not a reply, or one that a client wants.
+/// Why bytes are not a valid reply, or one that is too large.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum MalformedPacket {
     /// The first byte is not that of a reply.
@@ -44,11 +44,11 @@ impl From<WrongMagic> for MalformedPacket {
     }
 }
 
-/// Decodes the reply at the start of `input`: the packet and its bytes, or `None` if it is not all
-/// there. Nothing is gathered for a body over `body_bytes_max`.
+/// Decodes the reply at the start of `input`: the packet and its length, or `None` if it is not all there. A
+/// body over `body_bytes_max` is not collected.
 ///
 /// # Errors
-/// [`MalformedPacket`], after which nobody knows where the next reply begins.
+/// [`MalformedPacket`], after which the start of the next reply is unknown.
 pub fn decode(
     input: &[u8],
     body_bytes_max: usize,
@@ -87,7 +87,7 @@ pub fn decode(
 }
 
 impl<'a> ResponsePacket<'a> {
-    /// A reply to `envelope`'s request, with nothing in it.
+    /// An empty success reply to the request of `envelope`.
     pub(super) const fn success(envelope: &BinaryEnvelope<'a>) -> Self {
         Self {
             opcode: envelope.opcode.byte(),
@@ -112,16 +112,16 @@ impl<'a> ResponsePacket<'a> {
         self.value.try_into().ok().map(u64::from_be_bytes)
     }
 
-    /// Appends the packet to `out`. A packet that is too long for its own length fields, which no
-    /// limit of values allows, goes out as [`Status::TOO_LARGE`].
+    /// Appends the packet to `out`. A packet that is too long for its own length fields, which no value limit
+    /// allows, is sent as [`Status::TOO_LARGE`].
     pub fn encode(&self, out: &mut Vec<u8>) {
         if self.encode_head(out) {
             out.extend_from_slice(self.value);
         }
     }
 
-    /// Appends what stands before the value, which is to follow. Whether it is: a packet that is too
-    /// long has been refused instead.
+    /// Appends everything before the value, which must follow. Returns whether it must: instead of a packet
+    /// that is too long, a refusal was appended.
     pub(super) fn encode_head(&self, out: &mut Vec<u8>) -> bool {
         let body_bytes = self.extras.len() + self.key.len() + self.value.len();
         let (Ok(key_bytes), Ok(extras_bytes), Ok(body_bytes)) = (
@@ -215,7 +215,7 @@ mod tests {
                 && (0..out.len()).all(|cut| decode(&out[..cut], usize::MAX) == Ok(None))
         }
 
-        /// Whatever arrives is a packet, more to come or an error, and never a panic.
+        /// Any bytes are a packet, incomplete or an error, and never a panic.
         fn arbitrary_bytes_are_judged(behind: Vec<u8>) -> bool {
             let mut input = vec![0x81];
             input.extend_from_slice(&behind);

@@ -1,8 +1,8 @@
 //! Replies as packets: the server encodes them, a client decodes them.
 //!
-//! What quiet means: a quiet get leaves out a miss and nothing else, any other quiet request leaves
-//! out success and nothing else. So an error is always sent, a refusal because of a lock too.
-//! `LaGQ` and `LaGKQ` are gets that change something: they send the hit and the miss alike.
+//! A quiet get leaves out a miss and nothing else. Any other quiet request leaves out success and nothing else.
+//! So an error is always sent, and so is a refusal because of a lock. `LaGQ` and `LaGKQ` are gets that change
+//! something: they send the hit and the miss alike.
 //!
 //! Source: memcached 1.6.45 `proto_bin.c`, `write_bin_response`, `complete_update_bin` and
 //! `process_bin_get_or_touch`; yrmcds `docs/locking.md` for the lock commands, and yrmcds 1.1 for
@@ -21,7 +21,7 @@ use crate::stats::{Report, StatsTopic};
 use crate::value::Value;
 use crate::wire::status_line::put_line;
 
-/// Appends what `reply` is to the request of `envelope`: nothing, a packet or several.
+/// Appends the packets for `reply` to the request of `envelope`: none, one or several.
 pub fn encode(envelope: &BinaryEnvelope<'_>, reply: &Reply<'_>, out: &mut Output) {
     if let Reply::Hit(hit) = reply {
         return encode_hit(envelope, hit, out);
@@ -56,7 +56,7 @@ pub fn encode(envelope: &BinaryEnvelope<'_>, reply: &Reply<'_>, out: &mut Output
             );
         }
         Reply::Deleted | Reply::Locked | Reply::Unlocked | Reply::Ok => loud(success, out),
-        // No packet asks for what these answer.
+        // No packet has a command with these replies.
         Reply::Granted(_) | Reply::Contended(_) | Reply::WouldDeadlock(_) | Reply::Waits => {
             error(envelope, Status::INTERNAL, out);
         }
@@ -73,7 +73,7 @@ fn error(envelope: &BinaryEnvelope<'_>, status: Status, out: &mut Vec<u8>) {
     StatusPacket::error(envelope.opcode.byte(), envelope.opaque, status).encode(out);
 }
 
-/// A set whose condition did not hold says which by its verb.
+/// The status of a set with a condition that did not hold: it depends on the verb.
 ///
 /// Source: memcached 1.6.45 `proto_bin.c`, `complete_update_bin`.
 const fn not_stored(verb: Verb) -> Status {
@@ -115,7 +115,7 @@ fn encode_hit(envelope: &BinaryEnvelope<'_>, hit: &Hit<'_>, out: &mut Output) {
         ..ResponsePacket::success(envelope)
     };
     let key = if opcode.echoes_key() { hit.key } else { b"" };
-    // Touch tells that the item is there, and its version.
+    // Touch shows that the item is there, and its version.
     let value = if opcode.verb() == Verb::Touch {
         Value::default()
     } else {
@@ -138,7 +138,7 @@ fn encode_miss(envelope: &BinaryEnvelope<'_>, out: &mut Vec<u8>) {
         // As yrmcds: quiet or not, and without the key.
         error(envelope, Status::NOT_FOUND, out);
     } else if opcode.is_quiet() {
-        // What quiet is for.
+        // The purpose of quiet.
     } else if opcode.echoes_key() {
         let status = Status::NOT_FOUND;
         ResponsePacket {
@@ -152,7 +152,7 @@ fn encode_miss(envelope: &BinaryEnvelope<'_>, out: &mut Vec<u8>) {
     }
 }
 
-/// One packet a key, and an empty one behind the last page.
+/// One packet per key, and an empty one behind the last page.
 fn encode_keys(envelope: &BinaryEnvelope<'_>, page: &KeysPage<'_>, out: &mut Vec<u8>) {
     let success = ResponsePacket::success(envelope);
     for item in &page.items {
@@ -167,14 +167,14 @@ fn encode_keys(envelope: &BinaryEnvelope<'_>, page: &KeysPage<'_>, out: &mut Vec
     }
 }
 
-/// One packet a line, and an empty one behind the last.
+/// One packet per line, and an empty one behind the last.
 ///
 /// Source: memcached 1.6.45 `memcached.c`, `append_bin_stats`.
 fn encode_stats(envelope: &BinaryEnvelope<'_>, report: &Report<'_>, out: &mut Vec<u8>) {
     let success = ResponsePacket::success(envelope);
     let topic = stats_topic(envelope.key).unwrap_or_default();
     if let StatsTopic::Detail(_) = topic {
-        // One packet a page, with the text that text clients are told.
+        // One packet per page, with the same text as for text clients.
         let mut text = Vec::new();
         report.each(topic, |prefix, counts| {
             text.extend_from_slice(b"PREFIX ");

@@ -1,10 +1,10 @@
 //! Requests as packets: the server decodes them, a client encodes them.
 //!
-//! - R1: the header tells what is wrong with a packet, before anything of its body has arrived; a body that nobody is
-//!   to look at is skipped, never gathered.
-//! - R2: a decoded [`RequestPacket`] has the extras of its opcode, and a legal key where it needs one.
+//! - R1: The header shows every fault of a packet, before its body arrives. A body that is not needed is
+//!   skipped, never collected.
+//! - R2: A decoded [`RequestPacket`] has the extras of its opcode, and a legal key where it needs one.
 //!
-//! The checks, their order and what follows from each are those of memcached 1.6.45 `proto_bin.c`,
+//! The checks, their order and their results are those of memcached 1.6.45 `proto_bin.c`,
 //! `dispatch_bin_command`. Where we differ: docs/PROTOCOL.md, "Binary".
 
 use alloc::vec::Vec;
@@ -28,29 +28,28 @@ use crate::wire::step::{Cursor, Step};
 /// One packet of a client, which is one request.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct RequestPacket<'a> {
-    /// What is asked, and in which form the response is to be.
+    /// The command, and the form of the response.
     pub opcode: Opcode,
-    /// The client's own number, which comes back in every packet of the response.
+    /// The client's own number, returned in every packet of the response.
     pub opaque: u32,
-    /// Which version of the item the client must have seen; `None` for any.
+    /// The version that the item must have; `None` for any.
     pub cas: Option<Cas>,
-    /// What stands in front of the key.
+    /// The numbers in front of the key.
     pub extras: Extras,
-    /// Which item; for [`Opcode::Stat`] which topic, for [`Opcode::Keys`] which prefix. At most
+    /// The item's key; for [`Opcode::Stat`] the topic, for [`Opcode::Keys`] the prefix. At most
     /// [`KEY_BYTES_MAX`] bytes.
     pub key: &'a [u8],
-    /// What is to be stored. At most [`BODY_BYTES_MAX`] less what stands before it.
+    /// The value to store. At most [`BODY_BYTES_MAX`] less the parts before it.
     pub value: &'a [u8],
 }
 
-/// Decodes the packet at the start of `input`. `cursor` says which step of it is wanted, and is
-/// moved on.
+/// Decodes the packet at the start of `input`. `cursor` selects its step, and is advanced.
 ///
 /// The connection [closes](Step::Close) when the first byte is not that of a request, when the
 /// lengths contradict each other or are not those of the opcode, and when the body is over
 /// [`BODY_BYTES_MAX`]: nobody knows then where the next request begins.
 ///
-/// A `stranger` may show who it is, and do little else ([`sasl`]).
+/// An unauthenticated client may do little but authenticate ([`sasl`]).
 #[must_use]
 pub(crate) fn decode<'a>(
     input: &'a [u8],
@@ -110,8 +109,7 @@ pub(crate) fn decode<'a>(
         if limits.allowed.admission.is_by_sasl() {
             return sasl::decode(verb, &header, input, stranger);
         }
-        // A server without authentication does not know these, memcached says, once they are well
-        // formed.
+        // A server without authentication does not know these, as in memcached, if they are well formed.
         return unread(Status::UNKNOWN_COMMAND);
     }
     if (verb == Verb::Flush && !limits.allowed.flush_all)
@@ -128,7 +126,7 @@ pub(crate) fn decode<'a>(
         };
     }
 
-    // Of a Set that is too large, only what stands before the value is gathered.
+    // Of a Set that is too large, only the parts before the value are collected.
     let gathered = if too_large {
         packet_bytes - value_bytes
     } else {
@@ -153,11 +151,11 @@ pub(crate) fn decode<'a>(
             envelope: Envelope::Binary(request.envelope()),
         };
     }
-    // A well-formed request is never without a step; what is malformed closes.
+    // A well-formed request always has a step; a malformed one closes.
     lower(&request, packet_bytes, cursor).unwrap_or(close(Status::INVALID))
 }
 
-/// What answers the packet at the start of `input` for which there is no memory.
+/// The response to the packet at the start of `input` if there is no memory for it.
 pub(crate) fn out_of_memory(input: &[u8]) -> LocalResponse<'static> {
     match RequestHeader::decode(input) {
         Ok(Some(header)) => {
@@ -168,7 +166,7 @@ pub(crate) fn out_of_memory(input: &[u8]) -> LocalResponse<'static> {
     }
 }
 
-/// Takes a packet apart behind its header: extras, key, value.
+/// Splits a packet behind its header: extras, key, value.
 fn split(packet: &[u8], extras_bytes: usize, key_bytes: usize) -> Option<(&[u8], &[u8], &[u8])> {
     let body = packet.get(HEADER_BYTES..)?;
     let (extras, rest) = body.split_at_checked(extras_bytes)?;
@@ -176,12 +174,12 @@ fn split(packet: &[u8], extras_bytes: usize, key_bytes: usize) -> Option<(&[u8],
     Some((extras, key, value))
 }
 
-/// A part of a [`RequestPacket`] is longer than its length field can say, or than any server takes.
+/// A part of a [`RequestPacket`] is longer than its length field allows, or than any server accepts.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct TooLong;
 
 impl<'a> RequestPacket<'a> {
-    /// A request without anything but its opcode; the other fields are for the caller to set.
+    /// A request with only an opcode; the caller sets the other fields.
     #[must_use]
     pub const fn new(opcode: Opcode) -> Self {
         Self {
@@ -208,7 +206,7 @@ impl<'a> RequestPacket<'a> {
         })
     }
 
-    /// How this request is to be answered.
+    /// The form of its reply.
     #[must_use]
     pub const fn envelope(&self) -> BinaryEnvelope<'a> {
         BinaryEnvelope {
@@ -220,7 +218,7 @@ impl<'a> RequestPacket<'a> {
 
     /// Appends the packet to `out`.
     ///
-    /// Whether extras, key and value are those of the opcode is for the server to judge.
+    /// The server judges whether extras, key and value fit the opcode.
     ///
     /// # Errors
     /// [`TooLong`] if the key is over [`KEY_BYTES_MAX`] or the body over [`BODY_BYTES_MAX`];
@@ -244,7 +242,7 @@ impl<'a> RequestPacket<'a> {
     }
 }
 
-/// What the header says of the key and of the body, given how long its parts are.
+/// The lengths of the key and of the body, as in the header.
 fn lengths(extras_bytes: u8, key_bytes: usize, value_bytes: usize) -> Result<(u16, u32), TooLong> {
     let body_bytes = usize::from(extras_bytes) + key_bytes + value_bytes;
     if key_bytes > KEY_BYTES_MAX || body_bytes > BODY_BYTES_MAX {

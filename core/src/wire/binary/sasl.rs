@@ -1,9 +1,10 @@
-//! How a client of the binary protocol shows who it is: SASL, by its mechanism PLAIN.
+//! Authentication in the binary protocol: SASL, with its mechanism PLAIN.
 //!
-//! Before it has, a client may ask for the version and for nothing else: any other packet closes. Name and
-//! password come with the request that names the mechanism, or, if it brings nothing, with a step after it.
+//! An unauthenticated client may ask for the version and for nothing else: any other packet closes the
+//! connection. Name and password come with the request that names the mechanism. If that request is empty, they
+//! come with a step after it.
 //!
-//! - Whoever begins anew is a stranger again until that has succeeded.
+//! - A client that begins anew is unauthenticated until that has succeeded.
 //!
 //! Source: memcached 1.6.45 `proto_bin.c`, `process_bin_sasl_auth`, `process_bin_complete_sasl_auth`,
 //! `authenticated`; RFC 4616.
@@ -15,20 +16,20 @@ use crate::wire::authenticate::{Stranger, TOKEN_BYTES_MAX};
 use crate::wire::local::LocalResponse;
 use crate::wire::step::{Claim, Step};
 
-/// The mechanisms that there are.
+/// The supported mechanisms.
 const MECHANISMS: &str = "PLAIN";
 
-/// The longest name of a mechanism that is looked at, in bytes. Source: memcached 1.6.45 `memcached.h`,
+/// The longest name of a mechanism that is read, in bytes. Source: memcached 1.6.45 `memcached.h`,
 /// `MAX_SASL_MECH_LEN`.
 const MECHANISM_BYTES_MAX: u16 = 32;
 
-/// Whether somebody whom nobody knows yet may send a packet with this opcode.
+/// Whether an unauthenticated client may send a packet with this opcode.
 pub(super) fn is_for_strangers(opcode: u8) -> bool {
     let verb = Opcode::from_byte(opcode).map(Opcode::verb);
     verb == Some(Verb::Version) || verb.is_some_and(is_sasl)
 }
 
-/// Whether this is how one shows who one is.
+/// Whether this verb belongs to authentication.
 pub(super) fn is_sasl(verb: Verb) -> bool {
     matches!(
         verb,
@@ -36,7 +37,7 @@ pub(super) fn is_sasl(verb: Verb) -> bool {
     )
 }
 
-/// The step of a packet with such a verb and lengths that belong to it.
+/// The step of a packet with such a verb and the right lengths.
 pub(super) fn decode<'a>(
     verb: Verb,
     header: &RequestHeader,
@@ -69,7 +70,7 @@ pub(super) fn decode<'a>(
     let is_step = verb == Verb::SaslStep;
     let begun = stranger.get_or_insert_default();
     let is_plain = if is_step {
-        // The mechanism is that of the beginning.
+        // The mechanism is the one of the first request.
         begun.has_begun
     } else {
         mechanism.eq_ignore_ascii_case(MECHANISMS.as_bytes())
@@ -86,8 +87,8 @@ pub(super) fn decode<'a>(
     }
 }
 
-/// Who that is in whose name it is acted, who it is, and the password, with a zero byte between each. The
-/// first is left out, or the same as the second: nobody acts for others here.
+/// The token has three parts, with a zero byte between each: the client to act for, the client itself, and the
+/// password. The first is empty or the same as the second: no client can act for another.
 fn claim(token: &[u8]) -> Option<Claim<'_>> {
     let mut parts = token.splitn(3, |byte| *byte == 0);
     let (acts_for, name, password) = (parts.next()?, parts.next()?, parts.next()?);
@@ -127,7 +128,7 @@ mod tests {
         assert_eq!(open, [0x0b, 0x20, 0x21, 0x22]);
     }
 
-    /// What is longer than it may be is refused by its lengths, before any of it is there.
+    /// A token that is too long is refused by its lengths, before any of it arrives.
     #[test]
     fn a_mechanism_and_a_token_are_as_long_as_they_may_be() {
         let said = |key_bytes, body_bytes| {

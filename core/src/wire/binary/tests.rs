@@ -19,7 +19,7 @@ const STORE: Extras = Extras::Store {
     exptime: 0,
 };
 
-/// One core and two clients, whatever they speak.
+/// One core and two clients, of any protocol.
 struct Bench {
     core: Core,
     clients: [Client; 2],
@@ -28,7 +28,7 @@ struct Bench {
 /// A client's end of the wire.
 struct Client {
     connection: Connection,
-    /// What has arrived and is not consumed.
+    /// Bytes that have arrived and are not consumed.
     input: Vec<u8>,
     closed: bool,
 }
@@ -54,7 +54,7 @@ impl Bench {
         Self { core, clients }
     }
 
-    /// What `client` is sent when `bytes` arrive from it.
+    /// The bytes that `client` receives after it has sent `bytes`.
     fn send(&mut self, client: usize, bytes: &[u8]) -> Vec<u8> {
         let conn = Owner::from_number(client as u64);
         let Client {
@@ -87,7 +87,7 @@ impl Bench {
         out.into()
     }
 
-    /// Every packet that `client` is sent for these requests.
+    /// All packets that `client` receives for these requests.
     fn ask(&mut self, client: usize, requests: &[RequestPacket<'_>]) -> Vec<Owned> {
         let bytes: Vec<u8> = requests.iter().flat_map(bytes_of).collect();
         packets(&self.send(client, &bytes))
@@ -400,7 +400,7 @@ fn a_gigabyte_that_is_refused_is_read_past_and_not_gathered() {
         let mut left = HEADER_BYTES + body_bytes as usize - head.len();
         let piece = vec![b'v'; 1 << 20];
         assert_eq!(bench.send(A, &head), b"");
-        // The old value of a set goes with what stands before the new one.
+        // A set removes the old value as soon as the parts before the new value are read.
         let is_gone = u16::from(request.opcode == Opcode::Set);
         let sent = bench.ask(B, &[of(Opcode::Get, b"k")]);
         assert_eq!(statuses(&sent), [(0x00, is_gone)]);
@@ -426,7 +426,7 @@ fn quit_answers_what_came_before_it() {
 }
 
 quickcheck! {
-    /// However the network cuts the packets, the answers are the same.
+    /// However the network cuts the packets, the replies are the same.
     fn cuts_do_not_matter(requests: Vec<AnyRequest>, pieces: Vec<u8>) -> bool {
         let bytes: Vec<u8> =
             requests.iter().flat_map(|any| bytes_of(&any.request())).collect();

@@ -3,7 +3,7 @@
 use crate::command::ScanCursor;
 use crate::stats::StatsTopic;
 
-/// What Stat is asked to tell; `None` if there is no such topic.
+/// The topic of a Stat; `None` if it does not exist.
 ///
 /// memcached compares only the first bytes with `reset` and `settings`, so `resets` resets too; and
 /// it knows `conns` in text only. Source: 1.6.45 `proto_bin.c`, `process_bin_stat`.

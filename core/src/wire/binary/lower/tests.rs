@@ -1,4 +1,4 @@
-//! What each request asks of the core.
+//! The command of each request.
 
 use alloc::vec::Vec;
 
@@ -15,10 +15,10 @@ const STORE: Extras = Extras::Store {
     exptime: 60,
 };
 
-/// How long the packets are that the requests are said to come from.
+/// The length of the packets that these requests come from.
 const PACKET_BYTES: usize = 100;
 
-/// The step for a request in which the core has no part.
+/// The step of a request that needs no core.
 #[allow(clippy::unnecessary_wraps)]
 fn sent(packet: StatusPacket) -> Option<Step<'static>> {
     Some(Step::Send {
@@ -275,7 +275,7 @@ fn what_the_core_has_no_part_in_is_answered() {
     assert_eq!(step(Opcode::QuitQ), Some(Step::Close { response: silent }));
 }
 
-/// A listing is asked for page by page; its packet stays in the input until the last.
+/// A listing is read page by page; its packet stays in the input until the last page.
 #[test]
 fn keys_are_as_many_steps_as_there_are_pages() {
     let request = with_key(Opcode::Keys, Extras::None);
@@ -305,7 +305,7 @@ fn keys_are_as_many_steps_as_there_are_pages() {
 }
 
 quickcheck! {
-    /// What decoding lets through is never without a meaning.
+    /// Every decoded request has a meaning.
     fn a_well_formed_request_can_be_lowered(any: AnyRequest) -> bool {
         lower(&any.request(), PACKET_BYTES, &mut Cursor::Start).is_some()
     }

@@ -1,4 +1,4 @@
-//! Which packets are sent for which reply.
+//! The packets for each reply.
 
 use super::*;
 use crate::command::ScanCursor;
@@ -40,7 +40,7 @@ fn stored() -> Reply<'static> {
     })
 }
 
-/// Every packet that is sent for `reply`.
+/// All packets for `reply`.
 fn sent(opcode: Opcode, reply: &Reply<'_>, check: impl FnOnce(&[ResponsePacket<'_>])) {
     let mut out = Output::new();
     encode(
@@ -347,7 +347,7 @@ fn stats_end_with_an_empty_packet() {
     assert_eq!((seen, last), (true, Some(true)));
 }
 
-/// What is counted by prefix comes in one packet, with the text that a text client is told.
+/// The counts by prefix come in one packet, with the same text as for text clients.
 #[test]
 fn counts_by_prefix_are_one_text_in_one_packet() {
     let stats = Stats::default();

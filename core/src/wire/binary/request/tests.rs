@@ -1,4 +1,4 @@
-//! What a packet is taken for, and that it comes back.
+//! The decoding of packets, and that each encoded request reads back.
 
 use super::*;
 use crate::command::ItemCommand;
@@ -35,7 +35,7 @@ fn refused_at_header(input: &[u8]) -> (Status, bool) {
     }
 }
 
-/// The one request that is the last and is not answered.
+/// The one request that is the last and has no reply.
 const QUIT_Q: u8 = Opcode::QuitQ.byte();
 
 const SILENT: Step<'static> = Step::Close {
@@ -255,7 +255,7 @@ fn a_value_at_the_limit_is_taken() {
 }
 
 quickcheck! {
-    /// `decode(encode(x)) == x`, whatever stands behind it.
+    /// `decode(encode(x)) == x`, with any bytes behind it.
     fn a_request_comes_back(any: AnyRequest, behind: Vec<u8>) -> bool {
         let request = any.request();
         let mut input = bytes_of(&request);
@@ -266,7 +266,7 @@ quickcheck! {
         Some(step(&input, usize::MAX)) == lower(&request, packet_bytes, &mut Cursor::Start)
     }
 
-    /// A packet that is cut short says how much is missing, and means nothing else.
+    /// A packet that is cut short shows how many bytes are missing, and nothing else.
     fn a_request_cut_short_is_incomplete(any: AnyRequest) -> bool {
         let packet = bytes_of(&any.request());
         (0..packet.len()).all(|cut| {
@@ -275,7 +275,7 @@ quickcheck! {
         })
     }
 
-    /// Whatever arrives: no panic, progress, and never more than a header and the limit gathered.
+    /// Any packet: no panic, progress, and never more than a header and the limit collected.
     fn arbitrary_bytes_are_bounded(opcode: u8, lengths: (u16, u8, u32), behind: Vec<u8>) -> bool {
         let (key_bytes, extras_bytes, body_bytes) = lengths;
         let mut input = header(RequestHeader {
@@ -291,7 +291,7 @@ quickcheck! {
             Step::Incomplete { at_least } => {
                 input.len() < at_least && at_least <= HEADER_BYTES + 20 + KEY_BYTES_MAX + LIMIT
             }
-            // Of a listing, which stays in the input, all is there.
+            // A listing stays in the input, so all of it is there.
             Step::Execute { consumed: 0, .. } => HEADER_BYTES + body_bytes as usize <= input.len(),
             Step::Execute { consumed, .. } | Step::Send { consumed, .. } => {
                 consumed == HEADER_BYTES + body_bytes as usize
@@ -306,7 +306,7 @@ quickcheck! {
         }
     }
 
-    /// Only the first byte can be so wrong that there is nothing to say.
+    /// Only a wrong first byte gets no reply.
     fn arbitrary_bytes_are_answered(input: Vec<u8>) -> bool {
         let mut behind_magic = alloc::vec![0x80];
         behind_magic.extend_from_slice(&input);
@@ -317,7 +317,7 @@ quickcheck! {
     }
 }
 
-/// What no server would take is not written: nothing of it.
+/// Nothing is written of a request that no server accepts.
 #[test]
 fn a_request_with_too_long_a_key_is_not_written() {
     let key = [b'k'; 251];
