@@ -1,14 +1,13 @@
-//! What an operator allows clients to ask for: memcached's switches `-F`, `-X`, `-W`, `-A`, `-B`, `-Y` and
-//! `-S`.
+//! The commands and protocols that an operator allows: memcached's switches `-F`, `-X`, `-W`, `-A`, `-B`, `-Y`
+//! and `-S`.
 //!
-//! What is not allowed is refused where its request is decoded, so that neither the core nor a store
-//! ever hears of it.
+//! A disabled command is refused by the decoder, so neither the core nor a store sees it.
 //!
 //! Source: memcached 1.6.45 `memcached.c`, `usage`; its answers in `proto_text.c` and `proto_bin.c`.
 
 use super::locked_reply::LockedReply;
 
-/// What clients may ask for. By default everything but the end of the server, by everybody.
+/// The allowed commands, protocols and clients. By default everything but `shutdown`, for every client.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[expect(
     clippy::struct_excessive_bools,
@@ -17,26 +16,26 @@ use super::locked_reply::LockedReply;
 pub struct Allowed {
     /// `flush_all`. Otherwise `CLIENT_ERROR flush_all not allowed`, 0x0020.
     pub flush_all: bool,
-    /// What tells the names of keys: `keys`, `stats locks`, `stats cachedump`, and the dumps of
+    /// Commands that show the names of keys: `keys`, `stats locks`, `stats cachedump`, and the dumps of
     /// `lru_crawler`. Otherwise `CLIENT_ERROR keys not allowed` and so on, 0x0020.
     pub listing: bool,
-    /// `watch`. Otherwise `CLIENT_ERROR watch commands not allowed`, and so it is without
-    /// [`listing`](Self::listing) for what tells keys.
+    /// `watch`. Otherwise `CLIENT_ERROR watch commands not allowed`. The same error for topics that show keys,
+    /// without [`listing`](Self::listing).
     pub watching: bool,
     /// `shutdown`. Otherwise `SERVER_ERROR: shutdown not enabled`.
     pub shutdown: bool,
-    /// Which protocols are spoken.
+    /// The protocols.
     pub protocols: Protocols,
-    /// Who may ask at all.
+    /// The clients that may send commands.
     pub admission: Admission,
-    /// What those are told who meet a lock and use none.
+    /// The reply about another client's lock, for a client that uses no locks.
     pub locked_reply: LockedReply,
 }
 
-/// Which protocols are spoken. A client of another one is told an error, or closed.
+/// The allowed protocols. A client of another one gets an error, or is closed.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Protocols {
-    /// All of them: the first byte of a connection tells.
+    /// All of them: the first byte of a connection decides.
     #[default]
     Any,
     /// Classic and meta text.
@@ -45,22 +44,22 @@ pub enum Protocols {
     Binary,
 }
 
-/// Who may ask at all.
+/// The clients that may send commands.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Admission {
-    /// Whoever connects.
+    /// Every client.
     #[default]
     Open,
-    /// Whoever has shown a name and a password. It is done in text, so text is all that is spoken.
+    /// Clients that have sent a name and a password. Authentication is in text, so text is the only protocol.
     ByPassword,
-    /// The same, by SASL in the binary protocol, which is all that is spoken.
+    /// The same, by SASL in the binary protocol, which is the only protocol.
     BySasl,
-    /// The same, in each protocol in its way.
+    /// The same, in either protocol by its own method.
     Either,
 }
 
 impl Admission {
-    /// Whether a client of the binary protocol can show who it is.
+    /// Whether a client of the binary protocol can authenticate.
     pub(crate) const fn is_by_sasl(self) -> bool {
         match self {
             Self::Open | Self::ByPassword => false,
@@ -70,7 +69,7 @@ impl Admission {
 }
 
 impl Allowed {
-    /// Which protocols are spoken in the end.
+    /// The resulting protocols.
     pub(crate) const fn protocols(self) -> Protocols {
         match self.admission {
             Admission::Open | Admission::Either => self.protocols,

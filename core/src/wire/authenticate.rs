@@ -1,9 +1,9 @@
-//! How a client shows who it is before anything else: memcached's authentication in text. In the binary
-//! protocol it is SASL (`binary/sasl.rs`).
+//! Authentication before any other request: memcached's authentication in text. In the binary protocol it is
+//! SASL (`binary/sasl.rs`).
 //!
-//! The request is a set of any key, whose value is a name, a blank and a password; here an `ms` does as
-//! well. Nothing else is let through but `quit`. A client that has been wrong [`FAILURES_MAX`] times is
-//! closed, so that guessing takes a connection for every few guesses.
+//! The request is a set of any key, with a name, a blank and a password as its value; latchd also accepts an
+//! `ms`. The only other command is `quit`. After [`FAILURES_MAX`] failures the connection is closed, so
+//! guessing needs a new connection for every few guesses.
 //!
 //! Source: memcached 1.6.45 `proto_text.c`, `try_read_command_asciiauth`.
 
@@ -12,25 +12,25 @@ use super::local::LocalResponse;
 use super::scan::{Tokens, u32_from};
 use super::step::{Claim, Step};
 
-/// Somebody who has not shown who it is.
+/// The state of an unauthenticated connection.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Stranger {
-    /// How often it was wrong.
+    /// The number of failures.
     pub(crate) failures: u8,
-    /// It has begun to show it, in a way that takes several requests.
+    /// It has begun to authenticate, in a way that takes several requests.
     pub(crate) has_begun: bool,
 }
 
-/// The longest name and password together, in bytes, and what stands between them.
+/// The longest name and password together, in bytes, including the separator.
 pub(crate) const TOKEN_BYTES_MAX: u32 = 16_384;
 
-/// A line shorter than this is no request of any kind, and closes, in bytes without its line end.
+/// The shortest request line, in bytes without its line end. A shorter line closes the connection.
 const LINE_BYTES_MIN: usize = 5;
 
-/// How often a connection may be wrong.
+/// The failures after which a connection is closed.
 pub(crate) const FAILURES_MAX: u8 = 8;
 
-/// The step of a line of somebody whom nobody knows yet.
+/// The step of a line of an unauthenticated client.
 pub(crate) fn decode(line: Line<'_>) -> Step<'_> {
     let silently = Step::Close {
         response: LocalResponse::Nothing,

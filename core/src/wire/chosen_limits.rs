@@ -1,22 +1,22 @@
-//! The bounds of a connection that a transport may choose; the fixed ones are in `limits.rs`.
+//! The bounds of a connection that a transport can choose; the fixed ones are in `limits.rs`.
 
 use super::allowed::Allowed;
 use super::limits::GET_LINE_BYTES_MAX;
 use crate::limits::Limits;
 
-/// The bounds of one [`Connection`](crate::connection::Connection) that a transport may choose.
+/// The bounds of one [`Connection`](crate::connection::Connection) that a transport can choose.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct WireLimits {
-    /// The largest value in bytes, as in [`Limits::value_bytes_max`]. A larger one is
-    /// `SERVER_ERROR object too large for cache`, and its bytes are read past.
+    /// The largest value in bytes, as in [`Limits::value_bytes_max`]. A larger one is `SERVER_ERROR object too
+    /// large for cache`, and its bytes are skipped.
     pub value_bytes_max: usize,
     /// The longest line of a multi-key get; [`GET_LINE_BYTES_MAX`] by default. A longer one is
     /// `CLIENT_ERROR line too long`, and the connection closes.
     pub get_line_bytes_max: usize,
-    /// What clients may ask for; everything but the end of the server by default.
+    /// The allowed commands; by default everything but `shutdown`.
     pub allowed: Allowed,
-    /// Whether the transport goes on with requests that wait (see [`crate::wait`]); not by default: `w` is
-    /// as if it were 0 then.
+    /// Whether the transport supports requests that wait (see [`crate::wait`]). By default it does not, and `w`
+    /// counts as 0.
     pub waits: bool,
 }
 

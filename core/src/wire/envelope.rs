@@ -1,28 +1,27 @@
-//! What the wire needs of a request and the core does not: an [`Envelope`] travels beside a command
-//! and says how its reply is to be written.
+//! The [`Envelope`] of a request: it goes along with a command and determines the form of its reply.
 
 use super::local::LocalResponse;
 use super::status_line::{self, MISMATCH};
 use super::{binary, classic, meta};
 use crate::reply::Reply;
 
-/// How a request wants to be answered.
+/// The form of a reply.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Envelope<'a> {
-    /// In the words of the classic text protocol.
+    /// A line of the classic text protocol.
     Classic(classic::ClassicEnvelope),
-    /// By a code of two letters and the flags that were asked for.
+    /// A code of two letters and the requested flags.
     Meta(meta::MetaEnvelope<'a>),
-    /// By packets, or not at all where it is quiet.
+    /// Packets, or nothing for a quiet request.
     Binary(binary::BinaryEnvelope<'a>),
 }
 
 impl Envelope<'_> {
-    /// The response for a `reply` that refuses a request, without anything of the request in it: it is sent when the
-    /// request itself is gone from the input.
+    /// The response for a `reply` that refuses a request. It borrows nothing of the request, which is gone from
+    /// the input when the response is sent.
     #[cold]
     pub(crate) fn refusal(&self, reply: &Reply<'_>) -> LocalResponse<'static> {
-        // Any other reply does not fit a request whose body is skipped.
+        // No other reply fits a request whose body is skipped.
         let refusal = if let Reply::Refused(refusal) = reply {
             Some(*refusal)
         } else {

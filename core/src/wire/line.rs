@@ -1,4 +1,4 @@
-//! The line of a text request, and the steps that every one of them may come to.
+//! The line of a text request, and the steps that all text requests share.
 
 use super::envelope::Envelope;
 use super::local::LocalResponse;
@@ -8,14 +8,14 @@ use super::step::Step;
 use crate::command::Command;
 use crate::stats::Unstored;
 
-/// The line at the front of the input, and what has arrived behind it.
+/// The line at the front of the input, and the bytes behind it.
 #[derive(Clone, Copy, Debug)]
 pub struct Line<'a> {
-    /// Its words, without the line end.
+    /// The line without its line end.
     pub text: &'a [u8],
-    /// How long it is, line end included.
+    /// Its length, line end included.
     pub bytes: usize,
-    /// What has arrived behind it: the body of the request, and more.
+    /// The bytes that have arrived behind it: the body of the request, and more.
     pub behind: &'a [u8],
 }
 
@@ -31,7 +31,7 @@ impl<'a> Line<'a> {
         })
     }
 
-    /// A command that the line says in full.
+    /// A command without a body.
     #[inline]
     pub(crate) const fn execute(self, command: Command<'a>, envelope: Envelope<'a>) -> Step<'a> {
         Step::Execute {
@@ -51,7 +51,7 @@ impl<'a> Line<'a> {
         self.respond_past(0, LocalResponse::line_unless(noreply, line))
     }
 
-    /// The response to a request with a body of `body_bytes`, which nobody is to look at.
+    /// The response to a request with a body of `body_bytes`, which is skipped.
     pub(crate) const fn respond_past(
         self,
         body_bytes: usize,

@@ -1,21 +1,21 @@
-//! Responses in which the core has no part: errors, versions, greetings.
+//! Responses that need no core: errors, versions, greetings.
 
 use super::binary;
 use crate::output::Output;
 
-/// The reply to `version`: the memcached whose replies these are, and nothing else.
+/// The reply to `version`: only the number of the memcached with these replies.
 ///
-/// Clients choose features by it, and read anything behind the number in ways of their own: node's memcached takes the
-/// last number of the line, Ruby and PHP take a suffix for a release before 1.6.45, and Python's `packaging` rejects
-/// it. latchd's own version is `latchd_version` in `stats`.
+/// Clients choose features by it, and parse any text behind the number differently. node's memcached takes the
+/// last number of the line, Ruby and PHP take a suffix for a release before 1.6.45, and Python's `packaging`
+/// rejects it. latchd's own version is `latchd_version` in `stats`.
 pub const VERSION: &str = "1.6.45";
 
-/// What is sent without asking the core.
+/// A response that needs no core.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum LocalResponse<'a> {
-    /// Nothing: the request was not to be answered (`noreply`), or is none.
+    /// Nothing: the request asked for no reply (`noreply`), or it is not a request.
     Nothing,
-    /// Nothing: the client has said that it was the last request (`quit`).
+    /// Nothing: this was the client's last request (`quit`).
     Farewell,
     /// This line, without its line end.
     Line(&'a str),
@@ -35,7 +35,7 @@ impl<'a> LocalResponse<'a> {
         }
     }
 
-    /// Whether a connection that ends with it has ended as its client wished.
+    /// Whether the client asked for the end of the connection.
     pub(crate) const fn is_farewell(&self) -> bool {
         match self {
             Self::Farewell => true,

@@ -1,11 +1,11 @@
-//! What a connection is told when another one holds the lock of an item that it wants to change.
+//! The reply to a change of an item that another connection has locked.
 //!
-//! `LOCKED`, `LK` and 0x0010 are answers that no client of memcached knows. An operator can have memcached's own words
-//! said instead ([`LockedReply::NotStored`]), to connections that have not used a lock command.
+//! memcached's clients do not know the replies `LOCKED`, `LK` and 0x0010. An operator can choose memcached's
+//! own replies instead ([`LockedReply::NotStored`]), for connections that have not used a lock command.
 //!
-//! - A set gets `NOT_STORED`, `NS` or 0x0005: it was not stored. With a version to compare it gets `EXISTS`, `EX` or
-//!   0x0002, as if another client had been faster: no client expects `NOT_STORED` there.
-//! - A delete, an increment and a decrement get what a missing item gets: memcached has no other word for "not done"
+//! - A set gets `NOT_STORED`, `NS` or 0x0005: it was not stored. With a version to compare it gets `EXISTS`,
+//!   `EX` or 0x0002, as if another client had been faster, since clients do not expect `NOT_STORED` there.
+//! - A delete, an increment and a decrement get the reply for a missing item: memcached has no other failure
 //!   there.
 
 use super::Envelope;
@@ -15,26 +15,26 @@ use crate::command::{Command, GlobalCommand, Guard, ItemCommand, SetMode};
 use crate::output::Output;
 use crate::reply::Reply;
 
-/// In whose words a connection that has used no lock command is told of a lock.
+/// The reply about a lock, for a connection that has used no lock command.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum LockedReply {
     /// `LOCKED`, `LK`, 0x0010.
     #[default]
     Locked,
-    /// memcached's.
+    /// memcached's replies.
     NotStored,
 }
 
-/// What one connection is told.
+/// The reply about a lock, for one connection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum WhenLocked {
     /// `LOCKED`, `LK`, 0x0010.
     Locked,
-    /// memcached's words: for the command of the last step, these.
+    /// memcached's reply: this one for the command of the last step.
     Plain(PlainWords),
 }
 
-/// An answer of memcached's.
+/// A reply of memcached.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum PlainWords {
     NotStored,
@@ -50,7 +50,7 @@ impl WhenLocked {
         }
     }
 
-    /// The connection asks for `command` next.
+    /// The next command of the connection is `command`.
     pub(crate) fn note(&mut self, command: &Command<'_>) {
         if self.is_plain() {
             *self = match words(command) {
@@ -66,7 +66,7 @@ impl WhenLocked {
     }
 }
 
-/// What `command` is told instead of `LOCKED`; `None` if it is of locks itself.
+/// The reply to `command` instead of `LOCKED`; `None` if it is a command about locks.
 fn words(command: &Command<'_>) -> Option<PlainWords> {
     if command.is_of_locks() {
         return None;
@@ -78,7 +78,7 @@ fn words(command: &Command<'_>) -> Option<PlainWords> {
             PlainWords::Exists
         }
         Command::Item(ItemCommand::Delete(_) | ItemCommand::Arithmetic(_)) => PlainWords::NotFound,
-        // The others are refused for no lock.
+        // No lock refuses the others.
         Command::Item(
             ItemCommand::Set(_)
             | ItemCommand::Get(_)
@@ -99,7 +99,7 @@ fn words(command: &Command<'_>) -> Option<PlainWords> {
 }
 
 impl PlainWords {
-    /// Appends the answer, in the form that the request asked for.
+    /// Appends the reply, in the form that the request asked for.
     #[cold]
     pub(crate) fn encode(self, envelope: &Envelope<'_>, out: &mut Output) {
         let (reply, status) = match self {

@@ -3,8 +3,8 @@
 //! Each protocol has a `request` and a `reply` module, each of them with `decode` and `encode`:
 //! the server decodes requests and encodes replies, a client does the opposite with the same code.
 //!
-//! A server's decoder says with one [`Step`] what is to be done, and keeps nothing; what has to be
-//! remembered between two looks at the input is in [`Connection`](crate::connection::Connection).
+//! A server's decoder returns one [`Step`] and keeps nothing. State between two looks at the input is in
+//! [`Connection`](crate::connection::Connection).
 
 pub mod allowed;
 pub(crate) mod authenticate;
@@ -34,8 +34,8 @@ pub use step::{Claim, Cursor, Step};
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Malformed;
 
-/// The first byte of every binary request. No text command begins with it, so the first byte of a
-/// connection tells its protocol.
+/// The first byte of every binary request. No text command begins with it, so the first byte of a connection
+/// decides its protocol.
 ///
 /// Source: memcached 1.6.45 `protocol_binary.h`, `PROTOCOL_BINARY_REQ`.
 pub const BINARY_MAGIC: u8 = binary::REQUEST_MAGIC;

@@ -1,7 +1,7 @@
-//! Lines, words and numbers: what the two text protocols have in common.
+//! Lines, words and numbers: the common parts of the two text protocols.
 //!
-//! Words are parted by blanks (0x20) and nothing else: a tab is part of a word, and so is a control
-//! byte. A line ends with LF; one CR before it belongs to the end.
+//! Only blanks (0x20) separate words: a tab or another control byte is part of a word. A line ends with LF; one
+//! CR before it belongs to the end.
 //!
 //! Sources: memcached 1.6.45 `vendor/mcmc/mcmc.c` (`_mcmc_tokenize_meta`, `mcmc_toktou64`,
 //! `mcmc_tokto32`) and `util.c` (`safe_strtol`, `safe_strtoul`). Where we differ: docs/PROTOCOL.md,
@@ -20,7 +20,7 @@ const HIGHEST: u64 = ONES << 7;
 /// The longest line of a reply: `VALUE`, the longest key and three numbers, or an error.
 const REPLY_LINE_BYTES_MAX: usize = LINE_BYTES_MAX;
 
-/// How long the first line of a reply is, line end included; `None` if it is not there in full.
+/// The length of the first line of a reply, line end included; `None` if it is not complete.
 pub(crate) fn reply_line_bytes(input: &[u8]) -> Result<Option<usize>, Malformed> {
     let window = input.get(..REPLY_LINE_BYTES_MAX).unwrap_or(input);
     match memchr::memchr(b'\n', window) {
@@ -36,8 +36,7 @@ pub(crate) fn without_line_end(line: &[u8]) -> &[u8] {
     line.strip_suffix(b"\r").unwrap_or(line)
 }
 
-/// Takes the first word off a text; `None` if there is none. What remains begins with a blank or is
-/// empty.
+/// Takes the first word off a text; `None` if there is none. The rest begins with a blank or is empty.
 #[inline]
 pub(crate) fn split_token(text: &[u8]) -> Option<(&[u8], &[u8])> {
     let blanks = text.iter().position(|byte| *byte != b' ')?;
@@ -45,7 +44,7 @@ pub(crate) fn split_token(text: &[u8]) -> Option<(&[u8], &[u8])> {
     text.split_at_checked(word_bytes(text))
 }
 
-/// How long the word is that the text begins with.
+/// The length of the word at the start of the text.
 ///
 /// Looks at eight bytes at a time: keys are long enough for that to matter, and most other words so
 /// short that calling `memchr` for them costs more than it saves.
@@ -55,8 +54,8 @@ pub(crate) fn word_bytes(text: &[u8]) -> usize {
     let (groups, rest) = text.as_chunks::<8>();
     let mut before = 0;
     for group in groups {
-        // A byte of `differs` is 0 where the text has a blank; subtracting 1 from it borrows. Bytes
-        // above the lowest such may be taken for one wrongly, but only the lowest is asked for.
+        // A byte of `differs` is 0 where the text has a blank; subtracting 1 from it borrows. Higher bytes may
+        // then look like blanks, but only the lowest is used.
         let differs = u64::from_le_bytes(*group) ^ BLANKS;
         let blanks = differs.wrapping_sub(ONES) & !differs & HIGHEST;
         if blanks != 0 {
@@ -78,8 +77,8 @@ pub(crate) fn split_key(text: &[u8]) -> Option<(Key<'_>, &[u8])> {
     Some((Key::new(word)?, rest))
 }
 
-/// Whether a line can carry these bytes as one word for any reader: no blank ends it, no line end forges the next
-/// line, and no control byte reaches a terminal. Listings write any other key in base64, or leave it out.
+/// Whether a line can carry these bytes as one word for any reader: no blank ends it, no line end forges the
+/// next line, and no control byte reaches a terminal. Listings write any other key in base64, or leave it out.
 pub(crate) fn is_plain(key: &[u8]) -> bool {
     !key.iter()
         .any(|byte| byte.is_ascii_control() || *byte == b' ')
@@ -94,7 +93,7 @@ impl<'a> Tokens<'a> {
         Self(text)
     }
 
-    /// What stands behind the words that were taken, blanks included.
+    /// The rest of the text behind the words that were taken, blanks included.
     pub(crate) const fn rest(&self) -> &'a [u8] {
         self.0
     }
@@ -159,16 +158,16 @@ pub(crate) fn announced_bytes_from(token: &[u8]) -> Option<usize> {
     }
 }
 
-/// A number as C's `strtol` reads it and memcached takes it for the exptime of `set`: white space
-/// before it, a sign of either kind, and anything behind white space after it are let pass.
+/// A number as C's `strtol` reads it, as memcached does for the exptime of `set`. White space before it, a sign
+/// of either kind, and anything after white space behind it are accepted.
 pub(crate) fn loose_i64_from(token: &[u8]) -> Option<i64> {
     let (negative, magnitude) = loose_magnitude(token)?;
     let magnitude = i128::from(magnitude);
     i64::try_from(if negative { -magnitude } else { magnitude }).ok()
 }
 
-/// A number as memcached takes it for the client flags of `set`: as [`loose_i64_from`], but not
-/// below 0, up to 64 bits, of which the lower 32 count.
+/// A number as memcached reads it for the client flags of `set`: as [`loose_i64_from`], but not below 0, up to
+/// 64 bits, of which the lower 32 count.
 pub(crate) fn loose_u32_from(token: &[u8]) -> Option<u32> {
     let (negative, magnitude) = loose_magnitude(token)?;
     if negative && magnitude != 0 {

@@ -1,4 +1,4 @@
-//! The status lines that both text protocols answer, each written once.
+//! The status lines of both text protocols, each written once.
 //!
 //! Source: memcached 1.6.45 `proto_text.c` and `proto_parser.c`, as seen on a live server; for the
 //! locks yrmcds 1.1 `docs/locking.md`.
@@ -20,10 +20,10 @@ pub(crate) const NO_ROOM_TO_READ: &str = "SERVER_ERROR out of memory reading req
 pub(crate) const MEMORY_REFUSED: &str = "MEMLIMIT_ADJUST_FAILED out of bounds or unable to adjust";
 pub(crate) const OUT_OF_MEMORY: &str = "SERVER_ERROR out of memory";
 
-/// For a reply that no command of this kind has. Only a driver that mixes up its replies sends it.
+/// For a reply that does not fit its command. Only a driver that mixes up its replies sends it.
 pub(crate) const MISMATCH: &str = "SERVER_ERROR the reply does not fit the request";
 
-/// The line for a refusal. What a verb says differently stands with that verb.
+/// The line for a refusal. Lines that differ by verb are with the verb.
 pub(crate) const fn refusal(refusal: Refusal) -> &'static str {
     match refusal {
         Refusal::Locked => "LOCKED",

@@ -1,8 +1,7 @@
-//! What is to be done next for a connection: the one outcome of every decoder.
+//! The next action for a connection: the one result of every decoder.
 //!
-//! A decoder looks at the input from where the last request ended, and keeps nothing. Most requests
-//! are one [`Step`]; a get of several keys and a listing of keys are several, and a [`Cursor`] says
-//! which of them comes next.
+//! A decoder starts where the last request ended, and keeps nothing. Most requests are one [`Step`]. A get of
+//! several keys and a listing of keys are several, and a [`Cursor`] selects the next one.
 
 use super::envelope::Envelope;
 use super::local::LocalResponse;
@@ -11,134 +10,132 @@ use crate::reply::{KeysPage, Reply};
 use crate::stats::{StatsTopic, Unstored};
 use crate::watch::Topics;
 
-/// What is to be done next for a connection.
+/// The next action for a connection.
 ///
-/// `consumed` counts the bytes of input that are done with. The step of a decoder may count bytes that have not arrived
-/// and that nobody is to look at: the body of a refused set. A step of
-/// [`Connection::next`](crate::connection::Connection::next) never does: it skips those bytes as they arrive, and sends
-/// the response behind the last of them.
+/// `consumed` counts bytes of input. The step of a decoder may count bytes that have not arrived and need not
+/// be read: the body of a refused set. A step of [`Connection::next`](crate::connection::Connection::next)
+/// never does: it skips those bytes as they arrive, and sends the response after the last of them.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Step<'a> {
     /// Nothing until the input is at least this long in all. Calling sooner is harmless.
     Incomplete {
-        /// Bytes of input, counted from where the last step left off.
+        /// Bytes of input, counted from the end of the last step.
         at_least: usize,
     },
-    /// Give the command to the core, and its reply to [`Connection::reply`], before the next step.
+    /// Pass the command to the core, and its reply to [`Connection::reply`], before the next step.
     ///
     /// [`Connection::reply`]: crate::connection::Connection::reply
     Execute {
-        /// Bytes of input that are done with once the reply is encoded; 0 if the request goes on.
+        /// Bytes of input that are consumed once the reply is encoded; 0 if the request goes on.
         consumed: usize,
-        /// What the client asks for, valid as far as the wire can tell (W2).
+        /// The command, validated by the wire (W2).
         command: Command<'a>,
-        /// How the reply is to be written; nothing of it concerns the core.
+        /// The form of the reply; the core does not need it.
         envelope: Envelope<'a>,
     },
-    /// Encode the response ([`LocalResponse::encode`]); the core has no part in it.
+    /// Encode the response ([`LocalResponse::encode`]); it needs no core.
     Send {
-        /// Bytes of input that are done with.
+        /// Bytes of input that are consumed.
         consumed: usize,
-        /// An error, or what the server knows without its items. It borrows nothing, so that it can wait until the
-        /// body of its request has been skipped.
+        /// An error, or an answer of the server without its items. It borrows nothing, so that it can wait
+        /// until the body of its request has been skipped.
         response: LocalResponse<'static>,
-        /// The request was a set whose value is not stored, and this is counted of it
+        /// For a set with a value that is not stored: the reason, which the executor counts
         /// ([`Execute::note_unstored`](crate::execute::Execute)).
         unstored: Option<Unstored>,
     },
-    /// Bytes that no one is to look at.
+    /// Bytes that are skipped.
     Skip {
-        /// Bytes of input that are done with; at least 1.
+        /// Bytes of input that are consumed; at least 1.
         consumed: usize,
     },
     /// Encode the response, send it, and close.
     Close {
-        /// The last that the client is told.
+        /// The last response to the client.
         response: LocalResponse<'a>,
     },
-    /// Ask who is to know whether this is a friend ([`Execute::admits`](crate::execute::Execute)),
-    /// and tell [`Connection::admit`](crate::connection::Connection::admit).
+    /// Ask the executor whether the claim is authentic ([`Execute::admits`](crate::execute::Execute)), and pass
+    /// the result to [`Connection::admit`](crate::connection::Connection::admit).
     Authenticate {
-        /// Bytes of input that are done with.
+        /// Bytes of input that are consumed.
         consumed: usize,
-        /// Who the client says it is; `None` if what it says is nobody.
+        /// The client's claim; `None` if it is malformed.
         claim: Option<Claim<'a>>,
-        /// What a friend is told.
+        /// The response if the claim is authentic.
         welcome: LocalResponse<'a>,
-        /// What others are told.
+        /// The response if it is not.
         refusal: LocalResponse<'a>,
     },
-    /// Ask whether the client may watch ([`Execute::watch`](crate::execute::Execute)), and tell
+    /// Ask whether the client may watch ([`Execute::watch`](crate::execute::Execute)), and pass the result to
     /// [`Connection::watch`](crate::connection::Connection::watch).
     Watch {
-        /// Bytes of input that are done with.
+        /// Bytes of input that are consumed.
         consumed: usize,
-        /// What it asks for.
+        /// The requested topics.
         topics: Topics,
     },
-    /// Have the transport's certificates read anew
-    /// ([`Execute::read_certificates`](crate::execute::Execute)), and say `OK`, or why not.
+    /// Reload the transport's certificates ([`Execute::read_certificates`](crate::execute::Execute)), and
+    /// answer `OK`, or the error.
     ReadCertificates {
-        /// Bytes of input that are done with.
+        /// Bytes of input that are consumed.
         consumed: usize,
-        /// Nothing is said.
+        /// No response is sent.
         noreply: bool,
     },
-    /// Have the limit of memory changed ([`Execute::limit_memory`](crate::execute::Execute)), and say `OK`,
-    /// or that it is not.
+    /// Change the memory limit ([`Execute::limit_memory`](crate::execute::Execute)), and answer `OK`, or the
+    /// error.
     LimitMemory {
-        /// Bytes of input that are done with.
+        /// Bytes of input that are consumed.
         consumed: usize,
-        /// What all items together may take, in bytes.
+        /// The new memory limit for all items together, in bytes.
         bytes: usize,
-        /// Nothing is said.
+        /// No response is sent.
         noreply: bool,
     },
-    /// End the server, which the operator allows clients to ask for, and close.
+    /// Shut down the server, which the operator allows, and close.
     ShutDown,
 }
 
-/// Who a client says it is.
+/// A client's claim to be a certain user.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Claim<'a> {
-    /// Its name.
+    /// The user's name.
     pub name: &'a [u8],
-    /// What only this one knows.
+    /// The user's password.
     pub password: &'a [u8],
 }
 
-/// Which step of a request that takes several comes next. The request stays at the front of the
-/// input until the last of them.
+/// The next step of a request with several steps. The request stays at the front of the input until the last of
+/// them.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Cursor {
-    /// The first, or the only one there is.
+    /// The first step, or the only one.
     #[default]
     Start,
-    /// The get of the key that stands at this byte of the line.
+    /// The get of the key at this byte of the line.
     Key(u32),
     /// A page of a listing.
     Page {
-        /// Where it begins.
+        /// Its start.
         at: ScanCursor,
-        /// How many items the pages before it have shown, where that is limited.
+        /// The number of items that earlier pages have shown, if that is limited.
         shown: u32,
     },
-    /// None: the last page is encoded, and the request is still in the input.
+    /// No step: the last page is encoded, and the request is still in the input.
     End,
 }
 
-/// Which page of a listing is asked for.
+/// A page of a listing.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct ListPlace {
     /// It is the first.
     pub(crate) is_first: bool,
-    /// How many items those before it have shown, where that is limited.
+    /// The number of items that earlier pages have shown, if that is limited.
     pub(crate) shown: u32,
 }
 
 impl Cursor {
-    /// The next step of a listing, whose request is `consumed` bytes long. `envelope` is told which page
-    /// of it this is.
+    /// The next step of a listing with a request of `consumed` bytes. `envelope` gets the page.
     pub(crate) fn list<'a>(
         &mut self,
         prefix: &'a [u8],
@@ -155,8 +152,8 @@ impl Cursor {
         }
     }
 
-    /// The next step of a list of statistics, whose request is `consumed` bytes long, and which `topic` and `envelope`
-    /// ask for from a page on.
+    /// The next step of a list of statistics with a request of `consumed` bytes. `topic` and `envelope` get the
+    /// start of the page.
     pub(crate) fn stats<'a>(
         &mut self,
         topic: impl FnOnce(ScanCursor) -> StatsTopic,
@@ -173,7 +170,7 @@ impl Cursor {
         }
     }
 
-    /// The page that comes next; `None` behind the last.
+    /// The next page; `None` after the last.
     fn page(&mut self) -> Option<(ScanCursor, ListPlace)> {
         let (cursor, place) = match *self {
             Self::Start | Self::Key(_) => {
@@ -196,8 +193,8 @@ impl Cursor {
         Some((cursor, place))
     }
 
-    /// Notes where the next page of a listing begins, if one is under way. `on_page` says how many items
-    /// of a page are shown, and whether it is the last.
+    /// Notes the start of the next page of a listing, if one is under way. `on_page` returns the number of
+    /// items to show of a page, and whether it is the last.
     pub(crate) fn turn_page(
         &mut self,
         reply: &Reply<'_>,

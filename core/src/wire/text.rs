@@ -1,7 +1,7 @@
-//! Requests of the two text protocols: where a line ends, and which protocol's it is.
+//! Requests of the two text protocols: finds the end of a line, and its protocol.
 //!
-//! Both may come on one connection. A line is a meta command if its first word is one of theirs,
-//! and classic otherwise.
+//! Both may come on one connection. A line is a meta command if its first word is a meta verb, and classic
+//! otherwise.
 //!
 //! Source: memcached 1.6.45 `proto_text.c`, `try_read_command_ascii`.
 
@@ -18,8 +18,7 @@ const LINE_BYTES_MIN: usize = 4;
 
 /// The step of a line's request.
 ///
-/// `cursor` says which step of it is wanted, and is moved on. `key_buffer` takes the key if it is
-/// written in base64.
+/// `cursor` selects the step, and is advanced. `key_buffer` takes a key that is written in base64.
 pub(crate) fn decode<'a>(
     line: Line<'a>,
     limits: &WireLimits,
@@ -42,7 +41,7 @@ pub(crate) fn decode<'a>(
     classic::request::decode(line, limits, cursor)
 }
 
-/// How long the line at the front of `input` may be, in bytes before its line end.
+/// The longest allowed line at the front of `input`, in bytes before its line end.
 pub(crate) fn line_bytes_max(input: &[u8], limits: &WireLimits) -> usize {
     if input.len() > LINE_BYTES_MAX && classic::request::is_get(input) {
         limits.get_line_bytes_max.max(LINE_BYTES_MAX)
