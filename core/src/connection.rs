@@ -491,8 +491,8 @@ impl Connection {
         (input.len() - rest.len(), progress)
     }
 
-    /// Answers the request at the front of `input`, whose wait is over. Returns the number of its bytes that
-    /// are consumed.
+    /// Answers the request at the front of `input` after its wait. Returns the number of its bytes that are
+    /// consumed.
     #[cold]
     fn answer_late(
         &mut self,

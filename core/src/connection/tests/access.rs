@@ -1,15 +1,15 @@
-//! Who may ask for what: what is not allowed, strangers and friends.
+//! Access: disabled commands, authenticated and unauthenticated clients.
 
 use super::*;
 use crate::wire::LockedReply;
 
-/// What a connection of these limits answers, and whether it goes on.
+/// The reply of a connection with these limits, and whether it goes on.
 fn answered(limits: WireLimits, input: &[u8]) -> (String, bool) {
     let (answer, goes_on) = answer(limits, input);
     (String::from_utf8_lossy(&answer).into_owned(), goes_on)
 }
 
-/// The same, byte for byte.
+/// The same, as bytes.
 fn answer(limits: WireLimits, input: &[u8]) -> (Vec<u8>, bool) {
     struct Friend;
     impl Execute for Friend {
@@ -59,7 +59,7 @@ fn what_is_not_allowed_is_said_and_not_done() {
     ] {
         let mut packet = std::vec![0; 24];
         (packet[0], packet[1]) = (0x80, opcode);
-        // So short a key is its own length, and that of the body.
+        // The key is so short that its length fits one byte, as does that of the body.
         let key_bytes = u8::try_from(key.len()).unwrap();
         (packet[3], packet[11]) = (key_bytes, key_bytes);
         packet.extend_from_slice(key.as_bytes());
@@ -139,12 +139,12 @@ fn packet(opcode: u8, key: &str, value: &str) -> Vec<u8> {
     packet
 }
 
-/// The statuses of the answers to these packets, and whether the connection goes on.
+/// The statuses of the replies to these packets, and whether the connection goes on.
 fn statuses(limits: WireLimits, packets: &[Vec<u8>]) -> (Vec<u16>, bool) {
     let (mut statuses, mut goes_on) = (Vec::new(), true);
     for count in 1..=packets.len() {
         let (answer, is_open) = answer(limits, &packets[..count].concat());
-        // Each answer says how long it is: the last header is found by walking over all of them.
+        // Each reply has its length: the last header is found by walking over all of them.
         let mut bytes = &answer[..];
         let mut last = None;
         while let Some(status) = bytes.get(6..8) {
@@ -177,11 +177,11 @@ fn sasl_lets_a_friend_in_and_nobody_else() {
         (vec![0, 0, 0], true)
     );
     assert!(answered(limits, &friend).0.ends_with("Authenticated"));
-    // A stranger who asks for anything else is closed, also for what nobody knows.
+    // Any other packet of an unauthenticated client closes its connection, even an unknown one.
     for opcode in [noop, 0x00, 0x01, 0x07, 0x08, 0x10, 0x50, 0x7f] {
         assert_eq!(said(&[bare(opcode)]), (vec![0x20], false));
     }
-    // What is wrong is said, and eight times.
+    // The reply to wrong credentials says so, eight times.
     for token in ["", "fred", "\0fred\0pass", "\0\0"] {
         let (answers, goes_on) = said(&[go_on_with(token)]);
         assert_eq!((answers, goes_on), (vec![0x20], true), "it has not begun");
@@ -203,14 +203,14 @@ fn sasl_lets_a_friend_in_and_nobody_else() {
         said(&[begin_with(""), friend.clone(), second.clone()]),
         (vec![0x21, 0, 0x20], true)
     );
-    // It goes on with what it has begun with, and that once.
+    // It may only continue with the mechanism it began with, and only once.
     let other = packet(auth, "CRAM-MD5", "");
     assert_eq!(said(&[other, second.clone()]), (vec![0x20, 0x20], true));
     assert_eq!(
         said(&[begin_with(""), go_on_with(""), second]),
         (vec![0x21, 0x20, 0x20], true)
     );
-    // Who begins anew is a stranger until that has succeeded.
+    // A client that begins anew is unauthenticated until that has succeeded.
     assert_eq!(
         said(&[friend, begin_with("\0fred\0x"), bare(noop)]),
         (vec![0, 0x20, 0x20], false)
@@ -254,18 +254,18 @@ fn who_has_left_and_who_is_admitted_is_known() {
     assert_eq!(after(open, b"mn\r\n"), (true, false));
     assert_eq!(after(open, b"mn\r\nquit\r\n"), (true, true));
     let guarded = allowing(|allowed| allowed.admission = Admission::ByPassword);
-    // By default nobody is anybody's friend, and the memory is what it is.
+    // By default no client is authenticated, and the memory limit is fixed.
     assert_eq!(
         after(guarded, b"set k 0 0 9\r\nfred pass\r\n"),
         (false, false)
     );
-    // A line that is none ends the connection of a stranger, and was no farewell.
+    // An invalid line ends the connection of an unauthenticated client, and does not count as a farewell.
     assert_eq!(after(guarded, b"a\r\n"), (false, false));
     assert_eq!(Nobody.limit_memory(1 << 30), Err(MemoryRefused::Fixed));
 }
 
-/// A client that has used no lock command is told of another's lock in memcached's words, if the operator says so; and
-/// in latchd's from its first lock command on.
+/// If the operator says so, a client that has used no lock command sees another client's lock in memcached's
+/// replies. From its first lock command on, it sees latchd's.
 #[test]
 fn a_lock_is_told_in_the_words_that_were_chosen() {
     let packet = |opcode, cas, extras: &[u8], value: &[u8]| {

@@ -160,7 +160,7 @@ fn lines_that_are_no_command_are_errors() {
     ]);
 }
 
-/// As seen on memcached 1.6.45; what `noreply` stands behind is not answered, an error neither.
+/// As seen on memcached 1.6.45: with `noreply`, not even an error is sent.
 #[test]
 fn the_limit_of_memory_is_a_number_of_mebibytes() {
     check(&[
@@ -176,7 +176,7 @@ fn the_limit_of_memory_is_a_number_of_mebibytes() {
             "cache_memlimit 1000000001\r\n",
             "MEMLIMIT_ADJUST_FAILED input value is megabytes not bytes\r\n",
         ),
-        // No store has addresses for a petabyte if it was not made for it.
+        // No store has addresses for a petabyte unless it was made for it.
         (
             "cache_memlimit 1000000000\r\n",
             "MEMLIMIT_ADJUST_FAILED out of bounds or unable to adjust\r\n",

@@ -1,4 +1,4 @@
-//! However the bytes are cut, however small the output is and wherever the executor makes it yield.
+//! Any cut of the input, any bound of the output and any yield of the executor.
 
 use quickcheck::{Arbitrary, Gen, quickcheck};
 
@@ -78,7 +78,7 @@ impl Arbitrary for Script {
     }
 }
 
-/// An executor that lets a connection take so many steps at a time.
+/// An executor that lets a connection take `steps_max` steps at a time.
 struct Impatient<E> {
     executor: E,
     steps_left: usize,
@@ -99,8 +99,8 @@ impl<E: Execute> Execute for Impatient<E> {
     }
 }
 
-/// What a new server answers to `bytes` that come in pieces of the given lengths, with the output
-/// bounded to `out_bytes_max` at a time, and `steps_max` steps taken at a time.
+/// The replies of a new server to `bytes`, which arrive in pieces of the given lengths. The output is bounded
+/// to `out_bytes_max` at a time, and `steps_max` steps are taken at a time.
 fn converse(bytes: &[u8], pieces: &[u8], out_bytes_max: usize, steps_max: usize) -> Vec<u8> {
     let mut bench = Bench::new(1, false);
     let Client {
@@ -142,7 +142,7 @@ fn converse(bytes: &[u8], pieces: &[u8], out_bytes_max: usize, steps_max: usize)
     all
 }
 
-/// Others have their turn where something is left to do, and not before the peer is waited for.
+/// Other connections have their turn if work is left to do, and not if the connection waits for its peer.
 #[test]
 fn who_does_not_go_on_yields_while_input_is_left() {
     let mut bench = Bench::new(1, false);
@@ -163,21 +163,21 @@ fn who_does_not_go_on_yields_while_input_is_left() {
 }
 
 quickcheck! {
-    /// However the network cuts the bytes, and however small the output, the answers are the same.
+    /// However the network cuts the bytes, and however small the output, the replies are the same.
     fn cuts_do_not_matter(script: Script, pieces: Vec<u8>) -> bool {
         let whole = converse(&script.0, &[], usize::MAX, usize::MAX);
         converse(&script.0, &pieces, usize::MAX, usize::MAX) == whole
             && converse(&script.0, &[0], 1, usize::MAX) == whole
     }
 
-    /// W4: wherever the executor makes it yield, the answers are the same.
+    /// W4: Wherever the executor yields, the replies are the same.
     fn yielding_does_not_matter(script: Script, pieces: Vec<u8>, steps_max: u8) -> bool {
         let whole = converse(&script.0, &[], usize::MAX, usize::MAX);
         converse(&script.0, &[], usize::MAX, 1) == whole
             && converse(&script.0, &pieces, 7, usize::from(steps_max)) == whole
     }
 
-    /// No bytes panic, and every step but a request of several parts makes progress.
+    /// No bytes panic, and every step makes progress, except in a request of several parts.
     fn any_bytes_are_dealt_with(bytes: Vec<u8>) -> bool {
         let mut connection = Connection::new(WireLimits::new(VALUE_BYTES_MAX));
         let mut key_buffer = KeyBuffer::new();

@@ -1,9 +1,9 @@
-//! Dumps of all items, page by page: two items are looked at for each.
+//! Dumps of all items, page by page: each page looks at two items.
 
 use super::*;
 use crate::wire::binary::{Extras, Opcode, RequestPacket};
 
-/// What is answered, its lines in order: a dump promises none.
+/// The reply, with its lines sorted: a dump promises no order.
 fn dumped(bench: &mut Bench, request: &str) -> (Vec<String>, String) {
     let answer = bench.send(0, request.as_bytes());
     let answer = String::from_utf8(answer).unwrap();
@@ -34,7 +34,7 @@ fn metadump_tells_what_is_known_of_each_item() {
         let mut bench = filled(byte_by_byte);
         for classes in ["all", "hash", "1", "2,1"] {
             let (lines, end) = dumped(&mut bench, &format!("lru_crawler metadump {classes}\r\n"));
-            // The times are those of a core at its start, the sizes what its store charges.
+            // The times are those of a core at its start, the sizes those that its store accounts for.
             let wanted = [
                 "OK\r\n",
                 "key=%00%01%02 exp=-1 la=1700000000 cas=4 fetch=no cls=1 size=32 flags=0 \n",
@@ -76,7 +76,7 @@ fn cachedump_tells_lengths_and_has_a_limit() {
     assert!(all.contains(&&lines[0][..]));
 }
 
-/// However long it is, a limit is kept over all pages, and what follows is answered.
+/// A limit holds over all pages, however long the dump, and the next request is answered.
 #[test]
 fn a_limit_is_counted_over_the_pages() {
     let mut bench = Bench::new(1, false);
@@ -131,8 +131,8 @@ fn what_is_no_dump_is_told_so() {
     ]);
 }
 
-/// Keys that no line can carry, whichever protocol stored them: another client must not take a part of one for the end
-/// of a listing, or for the reply to its next request.
+/// No line can carry these keys, whichever protocol stored them. Another client must not take a part of one for
+/// the end of a listing, or for the reply to its next request.
 #[test]
 fn no_key_forges_a_line_of_a_listing() {
     let mut bench = Bench::new(2, false);

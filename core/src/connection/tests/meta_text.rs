@@ -223,7 +223,7 @@ fn what_is_wrong_is_told_before_anything_happens() {
         ("mg a t t {\r\n", BAD_LINE),
         ("mg a [\r\n", INVALID),
         ("mg a 5\r\n", INVALID),
-        // Only what changes an item gives a lock back with that.
+        // Only commands that change an item can also release a lock.
         ("mg a U\r\n", INVALID),
         ("ml a U\r\n", INVALID),
         ("mu a U\r\n", INVALID),
@@ -269,7 +269,7 @@ fn what_is_wrong_is_told_before_anything_happens() {
     ]);
 }
 
-/// A line is cut into so many words; what stands behind them is not looked at, whatever it is.
+/// A line is split into a bounded number of words; the rest of the line is ignored.
 #[test]
 fn what_is_behind_the_last_word_is_not_looked_at() {
     const BAD_FLAG: &str = "CLIENT_ERROR invalid or duplicate flag\r\n";
@@ -279,7 +279,7 @@ fn what_is_behind_the_last_word_is_not_looked_at() {
     check(&[
         (&format!("me k{words} !\r\n"), "EN\r\n"),
         (&format!("me k{one_less} !\r\n"), BAD_LINE),
-        // Of a key that is too long, `ma` tells apart whether the rest was words.
+        // If the key is too long, the error of `ma` depends on whether the rest was split into words.
         (&format!("ma {long}{words} !\r\n"), BAD_FLAG),
         (&format!("ma {long}{one_less} !\r\n"), BAD_LINE),
     ]);
@@ -293,7 +293,7 @@ fn all_that_a_get_can_show_is_shown_at_once() {
     ]);
 }
 
-/// With `q` and `v`, only a value is news.
+/// With `q` and `v`, only a value is sent.
 #[test]
 fn a_lock_that_is_taken_quietly_says_nothing_but_the_value() {
     check(&[

@@ -1,5 +1,5 @@
-//! Conversations, byte for byte: what a client sends and what it is answered, with the real core.
-//! Each is held once with all bytes at once and once byte by byte.
+//! Conversations, byte for byte: a client's requests and the replies of the real core. Each is played with all
+//! bytes at once and again byte by byte.
 
 extern crate std;
 
@@ -25,7 +25,7 @@ use crate::{Instant, Limits, Owner};
 
 const VALUE_BYTES_MAX: usize = 1 << 10;
 
-/// A core, and clients that each have a connection.
+/// A core, and clients with a connection each.
 struct Bench {
     core: Core,
     clients: Vec<Client>,
@@ -102,7 +102,7 @@ impl Bench {
     }
 }
 
-/// Holds a conversation of one client, and checks each answer.
+/// Plays the conversation of one client, and checks each reply.
 fn check(lines: &[(&str, &str)]) {
     for byte_by_byte in [false, true] {
         let mut bench = Bench::new(1, byte_by_byte);

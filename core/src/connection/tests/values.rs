@@ -1,4 +1,4 @@
-//! Values that are shared with the store, in every protocol that sends any.
+//! Values that are shared with the store, in every protocol that sends them.
 
 use bytes::Bytes;
 

@@ -1,4 +1,5 @@
-//! A request that waits: it is answered in its turn, in the form it asked for, and nothing overtakes it.
+//! A request that waits: its reply has the requested form and comes in its turn, and no later request overtakes
+//! it.
 
 use super::*;
 use crate::command::{Acquire, Delete, Get, ItemCommand, Release, Set};
@@ -9,7 +10,7 @@ use crate::time::Exptime;
 const HOLDER: Owner = Owner::from_number(1);
 const WAITER: Owner = Owner::from_number(2);
 
-/// A core whose key `k` is held, and a connection that may wait for it.
+/// A core with a held key `k`, and a connection that may wait for it.
 struct Waiting {
     core: Core,
     connection: Connection,
@@ -40,7 +41,7 @@ impl Waiting {
         Instant::from_millis(self.now_ms)
     }
 
-    /// The holder does something; what the waiter is to know of it, it does.
+    /// Executes a command of the holder, and passes any notice to the waiter.
     fn holder<'a>(&mut self, command: impl Into<Command<'a>>) {
         self.core.execute(self.now(), HOLDER, &command.into());
         self.core.check();
@@ -72,14 +73,14 @@ impl Waiting {
         self.drive(bytes, usize::MAX)
     }
 
-    /// Waits with this request, before and behind others.
+    /// Waits with this request, with other requests before and behind it.
     fn waits(&mut self, request: &str) {
         let script = format!("mn\r\n{request}\r\nmn\r\n");
         let before = self.says(script.as_bytes());
         assert_eq!(before, (String::from("MN\r\n"), Progress::Waiting));
     }
 
-    /// What it is answered now that its wait is over, and what stands behind it.
+    /// The replies after its wait is over: to the waiting request, and to the requests behind it.
     fn hears(&mut self, answer: &str) {
         let (sent, progress) = self.says(b"");
         assert_eq!(sent, format!("{answer}MN\r\n"));
@@ -98,7 +99,7 @@ fn the_late_answer_has_the_form_that_was_asked_for() {
         ("ml k w9", "HD\r\n"),
         ("ml k w9 q", ""),
         ("ml k w9 k Oid F", "HD kk Oid F3\r\n"),
-        // As the item's key was written, which is there.
+        // In the form of the key of the existing item.
         ("ml aw== b k w9", "HD kk\r\n"),
         ("ml k v s f t c h w9 F", "VA 2 s2 f7 t60 c2 h0 F3\r\nhi\r\n"),
         ("ml k q v w9", "VA 2\r\nhi\r\n"),
@@ -106,7 +107,7 @@ fn the_late_answer_has_the_form_that_was_asked_for() {
         ("ml k x w9", "HD\r\n"),
     ] {
         let mut waiting = Waiting::new();
-        // It learns of what is there when it is given the lock, not of what was.
+        // At the grant it reads the item as it is then.
         waiting.gives_back();
         waiting.holder(Set::new(key(), b"old"));
         waiting.holder(ItemCommand::Acquire(Acquire::new(key())));
@@ -166,7 +167,7 @@ fn what_cannot_be_given_is_refused_late() {
 fn nothing_behind_a_wait_is_looked_at() {
     let mut waiting = Waiting::new();
     waiting.waits("ml k w9");
-    // Not even what could be refused at once, or would end the connection.
+    // Not even a request that could be refused at once, or would end the connection.
     let behind = b"nonsense\r\nset a 0 0 1\r\n";
     assert_eq!(waiting.says(behind), (String::new(), Progress::Waiting));
     assert_eq!(
@@ -195,7 +196,7 @@ fn a_late_answer_waits_for_room() {
         .connection
         .drive(&waiting.input, &mut core, &mut full, 5);
     assert_eq!((consumed, progress), (0, Progress::OutputFull));
-    // Once there is room, it is one answer at a time as ever.
+    // Once the output has space, replies come one at a time as usual.
     assert_eq!(
         waiting.drive(b"", 5),
         (String::from("VA 5\r\nhello\r\n"), Progress::OutputFull)
@@ -209,12 +210,12 @@ fn one_wait_after_the_other() {
     waiting.says(b"ml k w9 O1\r\nmu k\r\nml other\r\nml k w9 O2\r\n");
     waiting.gives_back();
     let (sent, progress) = waiting.says(b"");
-    // It has given it back, and nobody else wants it.
+    // It has released the lock, and no other client wants it.
     assert_eq!(sent, "HD O1\r\nHD\r\nHD\r\nHD O2\r\n");
     assert_eq!(progress, Progress::NeedsInput { at_least: 1 });
-    // For oneself, one does not wait.
+    // A request does not wait for its own lock.
     assert_eq!(waiting.says(b"ml k w9 k\r\n").0, "LK h2 a0 n0 d kk\r\n");
-    // But one renews.
+    // But it renews the lock.
     assert_eq!(waiting.says(b"ml k w9 T60 O3\r\n").0, "HD O3\r\n");
 }
 
@@ -249,7 +250,7 @@ fn a_wait_has_its_bounds_on_the_wire() {
     assert_eq!(waiting.says(b"ml k w3600000\r\n").1, Progress::Waiting);
 }
 
-/// A driver of steps is told by the connection that there was no answer.
+/// The connection tells a driver of single steps that there was no reply.
 #[test]
 fn a_driver_of_its_own_keeps_the_request() {
     let mut waiting = Waiting::new();
