@@ -20,7 +20,7 @@ use crate::output::Output;
 use crate::reply::{Refusal, Reply};
 use crate::wait::Outcome;
 use crate::watch::Watched;
-use crate::wire::authenticate::{self, FAILURES_MAX, Stranger};
+use crate::wire::authenticate::{self, FAILURES_MAX, Unauthenticated};
 use crate::wire::line::Line;
 use crate::wire::locked_reply::WhenLocked;
 use crate::wire::status_line::{LINE_TOO_LONG, MEMORY_REFUSED, NO_ROOM_TO_READ};
@@ -64,7 +64,7 @@ pub struct Connection {
     limits: WireLimits,
     protocol: Protocol,
     /// The state of its authentication; `None` once it is authenticated, or need not be.
-    stranger: Option<Stranger>,
+    unauthenticated: Option<Unauthenticated>,
     cursor: Cursor,
     /// Nothing can happen before the input is this long.
     at_least: u32,
@@ -118,12 +118,14 @@ impl Connection {
                 Protocols::Text => Protocol::Text,
                 Protocols::Binary => Protocol::Binary,
             },
-            stranger: match limits.allowed.admission {
+            unauthenticated: match limits.allowed.admission {
                 Admission::Open => None,
-                Admission::ByPassword | Admission::BySasl | Admission::Either => Some(Stranger {
-                    failures: 0,
-                    has_begun: false,
-                }),
+                Admission::ByPassword | Admission::BySasl | Admission::Either => {
+                    Some(Unauthenticated {
+                        failures: 0,
+                        has_begun: false,
+                    })
+                }
             },
             cursor: Cursor::Start,
             at_least: 1,
@@ -169,10 +171,10 @@ impl Connection {
                 let Self {
                     limits,
                     cursor,
-                    stranger,
+                    unauthenticated,
                     ..
                 } = self;
-                binary::request::decode(input, limits, cursor, stranger)
+                binary::request::decode(input, limits, cursor, unauthenticated)
             }
             Protocol::Watching => Step::Skip {
                 consumed: input.len(),
@@ -261,18 +263,18 @@ impl Connection {
     /// Whether the client may send any command: it is authenticated, or need not be.
     #[must_use]
     pub const fn is_admitted(&self) -> bool {
-        self.stranger.is_none()
+        self.unauthenticated.is_none()
     }
 
     /// Notes the result of a [`Step::Authenticate`]. Returns whether the connection goes on.
-    pub fn admit(&mut self, is_friend: bool) -> bool {
-        if is_friend {
-            self.stranger = None;
+    pub fn admit(&mut self, is_authentic: bool) -> bool {
+        if is_authentic {
+            self.unauthenticated = None;
             return true;
         }
-        let stranger = self.stranger.get_or_insert_default();
-        stranger.failures += 1;
-        stranger.failures < FAILURES_MAX
+        let unauthenticated = self.unauthenticated.get_or_insert_default();
+        unauthenticated.failures += 1;
+        unauthenticated.failures < FAILURES_MAX
     }
 
     fn next_text<'a>(&mut self, input: &'a [u8], key_buffer: &'a mut KeyBuffer) -> Step<'a> {
@@ -285,7 +287,7 @@ impl Connection {
         }
         let line_bytes = self.line_bytes as usize;
         match Line::new(input, line_bytes) {
-            Some(line) if self.stranger.is_some() => authenticate::decode(line),
+            Some(line) if self.unauthenticated.is_some() => authenticate::decode(line),
             Some(line) => text::decode(line, &self.limits, &mut self.cursor, key_buffer),
             None => Step::Incomplete {
                 at_least: line_bytes,
@@ -440,10 +442,10 @@ impl Connection {
                     welcome,
                     refusal,
                 } => {
-                    let is_friend = core.admits(*claim);
-                    let said = if is_friend { welcome } else { refusal };
+                    let is_authentic = core.admits(*claim);
+                    let said = if is_authentic { welcome } else { refusal };
                     said.encode(out);
-                    if !self.admit(is_friend) {
+                    if !self.admit(is_authentic) {
                         break Progress::Close;
                     }
                     *consumed

@@ -14,7 +14,7 @@ use super::step::{Claim, Step};
 
 /// The state of an unauthenticated connection.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub(crate) struct Stranger {
+pub(crate) struct Unauthenticated {
     /// The number of failures.
     pub(crate) failures: u8,
     /// It has begun to authenticate, in a way that takes several requests.
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_set_and_an_ms_of_any_key_show_who_it_is() {
+    fn set_and_ms_of_any_key_authenticate() {
         for (input, welcome) in [
             (&b"set any 0 0 9\r\nfred pass\r\nget a\r\n"[..], "STORED"),
             (b"ms any 9\r\nfred pass\r\n", "HD"),

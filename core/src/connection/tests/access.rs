@@ -32,7 +32,7 @@ fn allowing(change: impl Fn(&mut Allowed)) -> WireLimits {
 }
 
 #[test]
-fn what_is_not_allowed_is_said_and_not_done() {
+fn disabled_commands_are_refused() {
     let limits = allowing(|allowed| (allowed.flush_all, allowed.listing) = (false, false));
     for (asked, refused) in [
         ("flush_all", "CLIENT_ERROR flush_all not allowed\r\n"),
@@ -69,7 +69,7 @@ fn what_is_not_allowed_is_said_and_not_done() {
 }
 
 #[test]
-fn a_client_ends_the_server_only_where_that_is_allowed() {
+fn shutdown_needs_permission() {
     let refused = ("SERVER_ERROR: shutdown not enabled\r\n".into(), true);
     assert_eq!(answered(allowing(|_| {}), b"shutdown\r\n"), refused);
     let limits = allowing(|allowed| allowed.shutdown = true);
@@ -106,7 +106,7 @@ fn one_protocol_may_be_all_that_is_spoken() {
 }
 
 #[test]
-fn a_stranger_is_told_nothing_and_a_friend_everything() {
+fn commands_need_authentication() {
     let limits = allowing(|allowed| allowed.admission = Admission::ByPassword);
     let wrong = "set k 0 0 6\r\nfred x\r\n";
     let (answer, goes_on) = answered(limits, format!("get k\r\n{wrong}mn aa\r\n").as_bytes());
@@ -162,7 +162,7 @@ fn statuses(limits: WireLimits, packets: &[Vec<u8>]) -> (Vec<u16>, bool) {
 }
 
 #[test]
-fn sasl_lets_a_friend_in_and_nobody_else() {
+fn sasl_admits_only_valid_credentials() {
     let [list, auth, step, version, noop] = [0x20, 0x21, 0x22, 0x0b, 0x0a];
     let limits = allowing(|allowed| allowed.admission = Admission::BySasl);
     let begin_with = |token| packet(auth, "PLAIN", token);
@@ -171,12 +171,12 @@ fn sasl_lets_a_friend_in_and_nobody_else() {
     let bare = |opcode| packet(opcode, "", "");
     let (mechanisms, _) = answered(limits, &bare(list));
     assert!(mechanisms.ends_with("PLAIN"), "{mechanisms}");
-    let friend = begin_with("\0fred\0pass");
+    let login = begin_with("\0fred\0pass");
     assert_eq!(
-        said(&[bare(version), friend.clone(), bare(noop)]),
+        said(&[bare(version), login.clone(), bare(noop)]),
         (vec![0, 0, 0], true)
     );
-    assert!(answered(limits, &friend).0.ends_with("Authenticated"));
+    assert!(answered(limits, &login).0.ends_with("Authenticated"));
     // Any other packet of an unauthenticated client closes its connection, even an unknown one.
     for opcode in [noop, 0x00, 0x01, 0x07, 0x08, 0x10, 0x50, 0x7f] {
         assert_eq!(said(&[bare(opcode)]), (vec![0x20], false));
@@ -200,7 +200,7 @@ fn sasl_lets_a_friend_in_and_nobody_else() {
         (vec![0x21, 0, 0], true)
     );
     assert_eq!(
-        said(&[begin_with(""), friend.clone(), second.clone()]),
+        said(&[begin_with(""), login.clone(), second.clone()]),
         (vec![0x21, 0, 0x20], true)
     );
     // It may only continue with the mechanism it began with, and only once.
@@ -212,7 +212,7 @@ fn sasl_lets_a_friend_in_and_nobody_else() {
     );
     // A client that begins anew is unauthenticated until that has succeeded.
     assert_eq!(
-        said(&[friend, begin_with("\0fred\0x"), bare(noop)]),
+        said(&[login, begin_with("\0fred\0x"), bare(noop)]),
         (vec![0, 0x20, 0x20], false)
     );
     let line = b"version\r\nand more than a header has\r\n";
@@ -220,7 +220,7 @@ fn sasl_lets_a_friend_in_and_nobody_else() {
 }
 
 #[test]
-fn both_protocols_may_ask_who_somebody_is() {
+fn both_protocols_can_require_authentication() {
     let limits = allowing(|allowed| allowed.admission = Admission::Either);
     assert_eq!(
         answered(limits, b"version\r\nset k 0 0 9\r\nfred pass\r\nmn\r\n").0,
@@ -230,15 +230,15 @@ fn both_protocols_may_ask_who_somebody_is() {
         statuses(limits, &[packet(0x0a, "", "")]),
         (vec![0x20], false)
     );
-    let friend = packet(0x21, "PLAIN", "\0fred\0pass");
+    let login = packet(0x21, "PLAIN", "\0fred\0pass");
     assert_eq!(
-        statuses(limits, &[friend, packet(0x0a, "", "")]),
+        statuses(limits, &[login, packet(0x0a, "", "")]),
         (vec![0, 0], true)
     );
 }
 
 #[test]
-fn who_has_left_and_who_is_admitted_is_known() {
+fn farewell_and_admission_are_known() {
     struct Nobody;
     impl Execute for Nobody {
         fn execute(&mut self, _: &Command<'_>, answer: &mut dyn FnMut(&Reply<'_>)) {
@@ -267,7 +267,7 @@ fn who_has_left_and_who_is_admitted_is_known() {
 /// If the operator says so, a client that has used no lock command sees another client's lock in memcached's
 /// replies. From its first lock command on, it sees latchd's.
 #[test]
-fn a_lock_is_told_in_the_words_that_were_chosen() {
+fn locked_reply_follows_the_setting() {
     let packet = |opcode, cas, extras: &[u8], value: &[u8]| {
         let mut bytes = std::vec![0; 24];
         (bytes[0], bytes[1], bytes[3], bytes[15]) = (0x80, opcode, 1, 7);

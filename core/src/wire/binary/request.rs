@@ -20,7 +20,7 @@ use crate::item::Cas;
 use crate::key::{KEY_BYTES_MAX, Key};
 use crate::stats::{StatsTopic, Unstored};
 use crate::wire::Envelope;
-use crate::wire::authenticate::Stranger;
+use crate::wire::authenticate::Unauthenticated;
 use crate::wire::chosen_limits::WireLimits;
 use crate::wire::local::LocalResponse;
 use crate::wire::step::{Cursor, Step};
@@ -55,7 +55,7 @@ pub(crate) fn decode<'a>(
     input: &'a [u8],
     limits: &WireLimits,
     cursor: &mut Cursor,
-    stranger: &mut Option<Stranger>,
+    unauthenticated: &mut Option<Unauthenticated>,
 ) -> Step<'a> {
     let header = match RequestHeader::decode(input) {
         Ok(Some(header)) => header,
@@ -86,7 +86,7 @@ pub(crate) fn decode<'a>(
     if body_bytes > BODY_BYTES_MAX {
         return close(Status::INVALID);
     }
-    if stranger.is_some() && !sasl::is_for_strangers(header.opcode) {
+    if unauthenticated.is_some() && !sasl::precedes_authentication(header.opcode) {
         return close(Status::AUTH_FAILURE);
     }
     if key_bytes > KEY_BYTES_MAX {
@@ -107,7 +107,7 @@ pub(crate) fn decode<'a>(
     }
     if sasl::is_sasl(verb) {
         if limits.allowed.admission.is_by_sasl() {
-            return sasl::decode(verb, &header, input, stranger);
+            return sasl::decode(verb, &header, input, unauthenticated);
         }
         // A server without authentication does not know these, as in memcached, if they are well formed.
         return unread(Status::UNKNOWN_COMMAND);

@@ -12,7 +12,7 @@
 use super::StatusPacket;
 use super::header::{HEADER_BYTES, RequestHeader, Status};
 use super::opcode::{Opcode, Verb};
-use crate::wire::authenticate::{Stranger, TOKEN_BYTES_MAX};
+use crate::wire::authenticate::{TOKEN_BYTES_MAX, Unauthenticated};
 use crate::wire::local::LocalResponse;
 use crate::wire::step::{Claim, Step};
 
@@ -24,7 +24,7 @@ const MECHANISMS: &str = "PLAIN";
 const MECHANISM_BYTES_MAX: u16 = 32;
 
 /// Whether an unauthenticated client may send a packet with this opcode.
-pub(super) fn is_for_strangers(opcode: u8) -> bool {
+pub(super) fn precedes_authentication(opcode: u8) -> bool {
     let verb = Opcode::from_byte(opcode).map(Opcode::verb);
     verb == Some(Verb::Version) || verb.is_some_and(is_sasl)
 }
@@ -42,7 +42,7 @@ pub(super) fn decode<'a>(
     verb: Verb,
     header: &RequestHeader,
     input: &'a [u8],
-    stranger: &mut Option<Stranger>,
+    unauthenticated: &mut Option<Unauthenticated>,
 ) -> Step<'a> {
     let packet_bytes = HEADER_BYTES + header.body_bytes as usize;
     let respond = |status, body| Step::Send {
@@ -68,7 +68,7 @@ pub(super) fn decode<'a>(
         .split_at_checked(usize::from(header.key_bytes))
         .unwrap_or((body, b""));
     let is_step = verb == Verb::SaslStep;
-    let begun = stranger.get_or_insert_default();
+    let begun = unauthenticated.get_or_insert_default();
     let is_plain = if is_step {
         // The mechanism is the one of the first request.
         begun.has_begun
@@ -123,8 +123,10 @@ mod tests {
     }
 
     #[test]
-    fn a_stranger_may_ask_who_he_talks_to_and_say_who_he_is() {
-        let open: alloc::vec::Vec<u8> = (0..=u8::MAX).filter(|op| is_for_strangers(*op)).collect();
+    fn unauthenticated_clients_get_version_and_sasl() {
+        let open: alloc::vec::Vec<u8> = (0..=u8::MAX)
+            .filter(|op| precedes_authentication(*op))
+            .collect();
         assert_eq!(open, [0x0b, 0x20, 0x21, 0x22]);
     }
 
