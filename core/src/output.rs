@@ -448,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_one_piece_is_told_so() {
+    fn output_in_one_piece_is_recognized() {
         let mut out = Output::from(b"abc".to_vec());
         assert_eq!(out.as_one_chunk(), Some(b"abc".as_slice()));
         out.advance(1);
@@ -461,7 +461,7 @@ mod tests {
 
     /// The reserved memory is exactly the bytes around a value, plus the value if it is copied.
     #[test]
-    fn room_is_made_for_what_is_copied() {
+    fn memory_is_reserved_for_copied_bytes() {
         let (small, large) = (
             [b'v'; SHARED_VALUE_BYTES_MIN - 1],
             [b'v'; SHARED_VALUE_BYTES_MIN],
@@ -483,7 +483,7 @@ mod tests {
     }
 
     #[test]
-    fn what_finds_no_room_stays_where_it_is() {
+    fn refused_memory_changes_nothing() {
         let mut out = Output::from(b"ab".to_vec());
         assert!(out.try_reserve(usize::MAX).is_err());
         assert!(out.try_reserve(10).is_ok());

@@ -592,7 +592,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_memcached_refuses_without_listing_tells_keys() {
+    fn topics_with_keys_need_listing() {
         let tells = [
             StatsTopic::Locks(ScanCursor(0)),
             StatsTopic::Detail(ScanCursor(0)),

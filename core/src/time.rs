@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn an_item_lives_its_whole_ttl_and_at_most_a_quarter_second_more() {
+    fn item_outlives_its_ttl_by_250_ms() {
         for start_ms in [0, 1, 249, 250, 251, 999, 12_345] {
             let deadline = clock(start_ms)
                 .deadline(Exptime::In { seconds: 3 })

@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_what_is_bounded() {
+    fn key_bound_counts_encoded_bytes() {
         let blank = |length: usize| {
             let mut bytes = alloc::vec![b'k'; length];
             bytes[0] = b' ';

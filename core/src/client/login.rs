@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn names_and_passwords_are_what_servers_can_know() {
+    fn invalid_names_and_passwords_are_refused() {
         assert_eq!(Credentials::new("", "p"), Err(CredentialsError::Name));
         assert_eq!(Credentials::new("a b", "p"), Err(CredentialsError::Name));
         let long = "p".repeat(CREDENTIALS_BYTES_MAX - 2);

@@ -260,7 +260,7 @@ mod tests {
     }
 
     quickcheck! {
-        fn a_span_is_no_less_than_what_is_waited(seed: u64, min_ms: u16, max_ms: u16, tries: u8) -> bool {
+        fn span_covers_all_waits(seed: u64, min_ms: u16, max_ms: u16, tries: u8) -> bool {
             let retry = Retry::exponential(ms(min_ms.into()), ms(max_ms.into())).limited(tries.into());
             let mut retries = retry.begin(seed);
             let whole: Duration = core::iter::from_fn(|| retries.next_wait()).sum();

@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_be_mistaken_is_refused() {
+    fn ambiguous_tokens_are_refused() {
         for bytes in [&b""[..], b"a b", b"a\r\nb", &[b'a'; TOKEN_BYTES_MAX + 1]] {
             assert_eq!(Token::new(bytes), Err(TokenError::Token));
         }

@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn loose_numbers_are_what_strtol_reads() {
+    fn loose_numbers_read_like_strtol() {
         assert_eq!(loose_u32_from(b"+1"), Some(1));
         assert_eq!(loose_u32_from(b"-1"), None);
         assert_eq!(loose_u32_from(b"\t7\tz"), Some(7));
@@ -276,7 +276,7 @@ mod tests {
                 && loose_i64_from(signed.to_string().as_bytes()) == Some(i64::from(signed))
         }
 
-        fn words_are_what_lies_between_blanks(text: Vec<u8>) -> bool {
+        fn blanks_separate_words(text: Vec<u8>) -> bool {
             let words: Vec<&[u8]> = Tokens::new(&text).collect();
             let expected: Vec<&[u8]> =
                 text.split(|byte| *byte == b' ').filter(|word| !word.is_empty()).collect();

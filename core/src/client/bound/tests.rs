@@ -95,7 +95,7 @@ fn lock_and_unlock() {
 }
 
 #[test]
-fn somebody_elses_is_waited_for_and_a_missing_item_is_made() {
+fn held_lock_is_retried_missing_item_made() {
     let terms = BoundTerms {
         retry: Retry::linear(Duration::from_millis(100)),
         missing: MissingItem::Create(Exptime::In { seconds: 60 }),
@@ -162,7 +162,7 @@ fn without_an_item_or_a_strategy_it_is_not_obtained() {
 }
 
 #[test]
-fn an_item_that_never_stays_does_not_keep_us_busy_for_ever() {
+fn vanishing_item_ends_the_obtain() {
     let mut bound = bound(BoundTerms {
         missing: MissingItem::Create(Exptime::Past),
         ..BoundTerms::default()
@@ -278,7 +278,7 @@ fn noted() -> BoundTerms {
 }
 
 #[test]
-fn a_note_stands_in_an_item_that_was_made_for_a_lock_and_in_no_other() {
+fn note_needs_an_item_of_the_lock() {
     let mut ours = bound(noted());
     assert_eq!(
         play(
@@ -320,7 +320,7 @@ fn a_note_stands_in_an_item_that_was_made_for_a_lock_and_in_no_other() {
 }
 
 #[test]
-fn who_waits_for_a_lock_waits_through_a_restart() {
+fn waiter_survives_a_server_restart() {
     let terms = BoundTerms {
         retry: Retry::linear(Duration::from_millis(100)),
         deadline: Some(Duration::from_millis(500)),
@@ -345,7 +345,7 @@ fn who_waits_for_a_lock_waits_through_a_restart() {
 }
 
 #[test]
-fn a_deadline_ends_an_obtain_whatever_the_server_does() {
+fn deadline_always_ends_an_obtain() {
     let terms = || BoundTerms {
         retry: Retry::linear(Duration::from_millis(100)),
         deadline: Some(Duration::from_millis(250)),

@@ -70,7 +70,7 @@ const MINE: &str = "VA 2 c9 t4\r\nme\r\n";
 const OTHERS: &str = "VA 3 c9 t4\r\nmee\r\n";
 
 #[test]
-fn it_is_ours_from_the_answer_until_a_ttl_after_the_request() {
+fn lease_lasts_a_ttl_from_the_request() {
     let lease = held(terms());
     assert!(lease.is_held(at(2_999)));
     assert!(!lease.is_held(at(3_000)));
@@ -79,7 +79,7 @@ fn it_is_ours_from_the_answer_until_a_ttl_after_the_request() {
 }
 
 #[test]
-fn an_answer_that_comes_too_late_is_renewed_before_it_is_believed() {
+fn late_answer_is_renewed_before_belief() {
     let mut lease = lease(Terms {
         deadline: Some(Duration::from_secs(60)),
         ..terms()
@@ -98,7 +98,7 @@ fn an_answer_that_comes_too_late_is_renewed_before_it_is_believed() {
 }
 
 #[test]
-fn somebody_elses_is_waited_for_as_the_strategy_says() {
+fn held_lease_is_retried_by_strategy() {
     let mut lease = lease(Terms {
         retry: Retry::linear(Duration::from_secs(1)),
         deadline: Some(Duration::from_millis(1_500)),
@@ -155,7 +155,7 @@ fn a_lost_answer_to_an_add_is_asked_after() {
 }
 
 #[test]
-fn an_own_token_takes_over_what_shows_it_whole() {
+fn own_token_takes_over_its_item() {
     let own = Terms {
         own_token: true,
         ..terms()
@@ -215,7 +215,7 @@ fn a_refresh_for_less_is_believed_from_its_sending_on() {
 }
 
 #[test]
-fn who_asks_before_the_end_was_noticed_is_told_of_it() {
+fn unnoticed_end_is_reported_on_call() {
     let asks: [fn(&mut Lease); 2] = [
         |lease| lease.refresh(at(9_000), Duration::from_secs(1)).unwrap(),
         |lease| lease.measure(at(9_000)),
@@ -239,7 +239,7 @@ impl Terms {
 }
 
 #[test]
-fn a_refresh_that_meets_a_renewal_under_way_is_sent_again() {
+fn refresh_during_a_renewal_is_resent() {
     let mut lease = held(Terms {
         watchdog: true,
         ..terms()
@@ -261,7 +261,7 @@ fn a_refresh_that_meets_a_renewal_under_way_is_sent_again() {
 }
 
 #[test]
-fn a_refresh_of_what_is_not_ours_any_more_loses_it() {
+fn refresh_of_a_lost_lease_loses_it() {
     for (refusal, question) in [("EX c0\r\n", OTHERS), ("NF c0\r\n", "EN\r\n")] {
         let mut lease = held(terms());
         lease.refresh(at(100), Duration::from_secs(3)).unwrap();
@@ -277,7 +277,7 @@ fn a_refresh_of_what_is_not_ours_any_more_loses_it() {
 }
 
 #[test]
-fn a_refresh_the_server_has_no_room_for_is_told_and_asked_after() {
+fn refresh_without_server_memory_is_reported() {
     let mut lease = held(terms());
     lease.refresh(at(100), Duration::from_secs(3)).unwrap();
     step(&mut lease, 100);
@@ -289,7 +289,7 @@ fn a_refresh_the_server_has_no_room_for_is_told_and_asked_after() {
 }
 
 #[test]
-fn nothing_is_refreshed_that_is_not_held_and_no_ttl_that_cannot_be_measured() {
+fn refresh_needs_a_lease_and_valid_ttl() {
     let mut lease = lease(terms());
     lease.refresh(at(0), Duration::from_secs(3)).unwrap();
     assert_eq!(step(&mut lease, 0), "Tell(NotHeld)");
@@ -339,7 +339,7 @@ fn a_lost_answer_to_a_release_is_asked_after() {
 }
 
 #[test]
-fn a_release_that_nobody_answers_ends_all_the_same() {
+fn unanswered_release_ends() {
     let mut lease = held(terms());
     lease.release(at(0));
     step(&mut lease, 0);
@@ -351,7 +351,7 @@ fn a_release_that_nobody_answers_ends_all_the_same() {
 }
 
 #[test]
-fn an_obtain_that_is_broken_off_gives_back_what_it_gets() {
+fn abandoned_obtain_releases_its_item() {
     let mut lease = lease(terms());
     lease.obtain(at(0));
     step(&mut lease, 0);
@@ -364,7 +364,7 @@ fn an_obtain_that_is_broken_off_gives_back_what_it_gets() {
 }
 
 #[test]
-fn what_comes_after_the_deadline_of_an_obtain_can_be_given_back() {
+fn late_grant_can_be_released() {
     let mut lease = lease(terms());
     lease.obtain(at(0));
     step(&mut lease, 0);
@@ -455,7 +455,7 @@ fn in_doubt_it_is_asked_again_also_without_a_watchdog() {
 }
 
 #[test]
-fn who_waits_for_a_lock_waits_through_a_restart() {
+fn waiter_survives_a_server_restart() {
     let terms = || Terms {
         retry: Retry::linear(Duration::from_millis(100)),
         deadline: Some(Duration::from_millis(500)),
@@ -484,7 +484,7 @@ fn who_waits_for_a_lock_waits_through_a_restart() {
 }
 
 #[test]
-fn a_server_that_does_not_answer_is_not_somebody_else() {
+fn silent_server_is_not_another_holder() {
     let terms = || Terms {
         retry: Retry::linear(Duration::from_millis(100)),
         deadline: Some(Duration::from_millis(250)),
@@ -526,7 +526,7 @@ fn a_cap_holds_with_and_without_a_watchdog() {
 }
 
 #[test]
-fn over_a_new_connection_nothing_goes_by_a_version_of_the_old_one() {
+fn new_connection_uses_no_old_version() {
     for (theirs, then) in [
         (MINE, "md k C9\r\n"),
         // A server that has restarted gave our version to the next holder.
@@ -549,7 +549,7 @@ fn over_a_new_connection_nothing_goes_by_a_version_of_the_old_one() {
 }
 
 #[test]
-fn a_renewal_over_a_new_connection_waits_until_the_question_is_answered() {
+fn renewal_waits_for_the_new_connections_answer() {
     let mut lease = held(Terms {
         watchdog: true,
         ..terms()
@@ -582,7 +582,7 @@ fn the_server_can_be_asked_how_long_it_lasts() {
 }
 
 #[test]
-fn what_the_server_refuses_is_a_failure_and_not_a_lock_of_somebody_else() {
+fn refusal_is_a_failure_not_a_lock() {
     let mut lease = lease(terms());
     lease.obtain(at(0));
     step(&mut lease, 0);

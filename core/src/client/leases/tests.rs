@@ -84,7 +84,7 @@ fn all_are_obtained_in_order_and_given_back_in_reverse() {
 }
 
 #[test]
-fn one_that_is_not_to_be_had_gives_the_others_back() {
+fn one_refused_key_releases_the_others() {
     let mut three = leases(&["a", "b", "c"], &terms());
     three.obtain(at(0));
     let serve = |line: &str| match line.split(' ').take(2).last() {
@@ -107,7 +107,7 @@ fn one_that_is_not_to_be_had_gives_the_others_back() {
 }
 
 #[test]
-fn an_obtain_that_nobody_answers_is_told_of_before_all_is_cleared_up() {
+fn unanswered_obtain_is_reported_before_cleanup() {
     let mut one = leases(&["a"], &terms());
     one.obtain(at(0));
     assert_eq!(play(&mut one, 0, |_| ""), ["ms a 2 ME F1818583411 T5 c"]);
@@ -126,7 +126,7 @@ fn an_obtain_that_nobody_answers_is_told_of_before_all_is_cleared_up() {
 }
 
 #[test]
-fn one_that_runs_out_while_another_is_waited_for_spoils_the_whole() {
+fn expiry_during_obtain_fails_all() {
     let patient = Terms {
         deadline: Some(Duration::from_secs(60)),
         retry: crate::client::Retry::linear(Duration::from_secs(4)),
@@ -146,7 +146,7 @@ fn one_that_runs_out_while_another_is_waited_for_spoils_the_whole() {
 }
 
 #[test]
-fn a_refresh_is_one_of_all_and_a_loss_of_one_is_a_loss_of_all() {
+fn refresh_and_loss_concern_all_keys() {
     let mut both = leases(&["a", "b"], &terms());
     both.obtain(at(0));
     play(&mut both, 0, |_| "HD c5\r\n");
@@ -187,7 +187,7 @@ fn keys_must_be_there_and_differ() {
 }
 
 #[test]
-fn a_loss_that_is_told_while_all_are_given_back_is_no_answer_to_that() {
+fn loss_during_release_is_no_answer() {
     let terms = Terms {
         on_disconnect: crate::client::OnDisconnect::Lost,
         ..terms()
@@ -211,7 +211,7 @@ fn a_loss_that_is_told_while_all_are_given_back_is_no_answer_to_that() {
 }
 
 #[test]
-fn who_asks_before_the_end_was_noticed_is_told_of_it() {
+fn unnoticed_end_is_reported_on_call() {
     let asks: [fn(&mut Leases); 2] = [
         |both| both.refresh(at(9_000), Duration::from_secs(1)).unwrap(),
         |both| both.measure(at(9_000)),
@@ -229,7 +229,7 @@ fn who_asks_before_the_end_was_noticed_is_told_of_it() {
 }
 
 #[test]
-fn who_asks_of_what_is_being_given_back_is_told_that_it_is_not_held() {
+fn calls_during_release_report_not_held() {
     let mut both = leases(&["a", "b"], &terms());
     both.obtain(at(0));
     play(&mut both, 0, |_| "HD c7\r\n");
@@ -241,7 +241,7 @@ fn who_asks_of_what_is_being_given_back_is_told_that_it_is_not_held() {
 }
 
 #[test]
-fn what_all_of_them_are_is_known_while_they_are_held() {
+fn held_leases_report_their_state() {
     let mut both = leases(&["b", "a"], &terms());
     assert!(both.keys().eq([b"a".as_slice(), b"b"]));
     assert_eq!(both.token(), Some(&Token::new(b"me").unwrap()));
@@ -271,7 +271,7 @@ fn what_all_of_them_are_is_known_while_they_are_held() {
 }
 
 #[test]
-fn what_one_does_not_answer_well_is_undone_for_all() {
+fn one_failure_fails_the_call_for_all() {
     let mut both = leases(&["a", "b"], &terms());
     both.obtain(at(0));
     play(&mut both, 0, |_| "HD c7\r\n");
@@ -310,7 +310,7 @@ fn what_one_does_not_answer_well_is_undone_for_all() {
 }
 
 #[test]
-fn all_last_as_long_as_the_one_that_lasts_shortest() {
+fn shortest_lease_decides_for_all() {
     let mut three = leases(&["a", "b", "c"], &terms());
     three.obtain(at(0));
     play(&mut three, 0, |_| "HD c7\r\n");
@@ -329,7 +329,7 @@ fn all_last_as_long_as_the_one_that_lasts_shortest() {
 }
 
 #[test]
-fn what_lacks_one_of_them_has_no_deadline() {
+fn missing_lease_means_no_deadline() {
     let mut both = leases(&["a", "b"], &terms());
     both.obtain(at(0));
     play(&mut both, 0, |_| "HD c5\r\n");

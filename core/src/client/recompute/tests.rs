@@ -74,7 +74,7 @@ fn found(value: &[u8], stale: bool) -> RecomputeNews {
 }
 
 #[test]
-fn what_is_there_is_found() {
+fn stored_value_is_found() {
     let (sent, news) = play(&mut reading(terms()), 0, "VA 2 c7\r\nhi\r\n");
     assert_eq!(sent, "mg k v c N30 R5\r\n");
     assert_eq!(news, Some(found(b"hi", false)));
@@ -133,7 +133,7 @@ fn losers_wait_and_time_out() {
 }
 
 #[test]
-fn what_is_only_about_to_expire_is_good_for_all_and_the_stale_for_who_takes_it() {
+fn stale_values_are_only_for_takers() {
     assert_eq!(
         play(&mut reading(terms()), 0, "VA 2 c7 Z\r\nhi\r\n").1,
         Some(found(b"hi", false))
@@ -174,7 +174,7 @@ fn winner_on_a_new_connection() -> Recompute {
 }
 
 #[test]
-fn over_a_new_connection_a_version_is_good_only_if_the_server_ran_before() {
+fn version_survives_reconnect_without_restart() {
     let says = |uptime_s: u64| {
         std::format!("STAT pid 9\r\nSTAT uptime {uptime_s}\r\nSTAT time 1\r\nEND\r\n")
     };
@@ -197,7 +197,7 @@ fn over_a_new_connection_a_version_is_good_only_if_the_server_ran_before() {
 }
 
 #[test]
-fn a_server_that_says_nothing_of_its_start_may_have_restarted() {
+fn unknown_uptime_counts_as_restart() {
     for answer in ["END\r\n", "ERROR\r\n", "STAT uptime x\r\nEND\r\n"] {
         let mut read = winner_on_a_new_connection();
         read.give_back(at(2_000));
@@ -209,7 +209,7 @@ fn a_server_that_says_nothing_of_its_start_may_have_restarted() {
 }
 
 #[test]
-fn a_store_whose_answer_is_lost_is_not_repeated_blindly() {
+fn unanswered_store_is_not_repeated_blindly() {
     let mut read = reading(terms());
     play(&mut read, 0, "VA 0 c7 W\r\n\r\n");
     read.computed(at(0), b"new");
@@ -227,7 +227,7 @@ fn a_store_whose_answer_is_lost_is_not_repeated_blindly() {
 }
 
 #[test]
-fn a_read_that_is_broken_off_gives_back_what_it_wins() {
+fn abandoned_read_gives_its_win_back() {
     for (answer, given_back) in [
         ("VA 0 c7 W\r\n\r\n", Some("md k C7\r\n")),
         ("VA 2 c7 W X\r\nhi\r\n", Some("md k C7 I\r\n")),
@@ -253,7 +253,7 @@ fn a_read_that_is_broken_off_gives_back_what_it_wins() {
 }
 
 #[test]
-fn a_deadline_ends_a_read_whatever_the_server_does() {
+fn deadline_always_ends_a_read() {
     let mut silent = reading(terms());
     assert!(matches!(silent.poll(at(0)), Action::Send(_)));
     let until = Some(at(250));

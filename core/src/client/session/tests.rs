@@ -94,7 +94,7 @@ fn silence_is_told_by_a_later_number() {
 }
 
 #[test]
-fn answers_that_nobody_asked_for_break_the_session() {
+fn unexpected_answers_break_the_session() {
     assert_eq!(Session::new().receive(b"HD\r\n"), Err(Malformed));
     let mut session = Session::new();
     session.send(&lock(), &mut Vec::new()).unwrap();
@@ -127,7 +127,7 @@ fn an_error_line_answers_any_request_that_is_not_quiet() {
 }
 
 #[test]
-fn what_cannot_be_matched_or_kept_is_refused() {
+fn unmatchable_requests_are_refused() {
     let mut session = Session::new();
     let mut out = Vec::new();
     let noreply = AnyRequest::Classic {
@@ -195,7 +195,7 @@ quickcheck! {
 }
 
 #[test]
-fn what_another_session_has_encoded_is_answered_as_ones_own() {
+fn requests_of_another_session_are_answered() {
     let (mut encoder, mut reader) = (Session::new(), Session::new());
     let key = Key::new(b"k").unwrap();
     let quiet = AnyRequest::meta(Verb::Get, key, Flags::of([Flag::Quiet]));
@@ -220,7 +220,7 @@ fn what_another_session_has_encoded_is_answered_as_ones_own() {
 
 /// `MN` answers `mn` alone, and an old number belongs to no request.
 #[test]
-fn an_answer_of_another_kind_or_of_a_request_before_breaks_the_session() {
+fn wrong_answer_breaks_the_session() {
     let mut session = Session::new();
     let get = AnyRequest::meta(Verb::Get, key(), Flags::new(&[Flag::Value]).unwrap());
     session.send(&get, &mut Vec::new()).unwrap();

@@ -81,7 +81,7 @@ fn noreply_hides_every_answer() {
 }
 
 #[test]
-fn a_bad_storage_line_is_an_error_and_its_body_is_skipped() {
+fn bad_storage_line_skips_its_body() {
     let long = "k".repeat(251);
     check(&[
         ("set a 0 0\r\n", BAD_LINE),

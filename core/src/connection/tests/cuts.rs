@@ -144,7 +144,7 @@ fn converse(bytes: &[u8], pieces: &[u8], out_bytes_max: usize, steps_max: usize)
 
 /// Other connections have their turn if work is left to do, and not if the connection waits for its peer.
 #[test]
-fn who_does_not_go_on_yields_while_input_is_left() {
+fn stopped_connection_yields_if_input_remains() {
     let mut bench = Bench::new(1, false);
     let Client {
         conn, connection, ..

@@ -29,7 +29,7 @@ fn filled(byte_by_byte: bool) -> Bench {
 }
 
 #[test]
-fn metadump_tells_what_is_known_of_each_item() {
+fn metadump_shows_all_metadata() {
     for byte_by_byte in [false, true] {
         let mut bench = filled(byte_by_byte);
         for classes in ["all", "hash", "1", "2,1"] {
@@ -92,7 +92,7 @@ fn a_limit_is_counted_over_the_pages() {
 }
 
 #[test]
-fn what_is_no_dump_is_told_so() {
+fn invalid_dumps_are_refused() {
     check(&[
         ("lru_crawler metadump all\r\n", "OK\r\nEND\r\n"),
         ("lru_crawler mgdump hash\r\n", "OK\r\nEN\r\n"),

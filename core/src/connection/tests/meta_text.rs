@@ -7,7 +7,7 @@ use super::*;
 use crate::wire::limits::TOKENS_MAX;
 
 #[test]
-fn what_is_asked_for_is_shown_in_the_order_it_was_asked_for() {
+fn fields_come_in_the_requests_order() {
     check(&[
         ("mn\r\n", "MN\r\n"),
         ("mg a v\r\n", "EN\r\n"),
@@ -203,7 +203,7 @@ fn everything_about_an_item_is_for_a_person() {
 }
 
 #[test]
-fn what_is_wrong_is_told_before_anything_happens() {
+fn errors_come_before_any_effect() {
     const BAD_TOKEN: &str = "CLIENT_ERROR bad token in command line format\r\n";
     const INVALID: &str = "CLIENT_ERROR invalid flag\r\n";
     const DUPLICATE: &str = "CLIENT_ERROR duplicate flag\r\n";
@@ -271,7 +271,7 @@ fn what_is_wrong_is_told_before_anything_happens() {
 
 /// A line is split into a bounded number of words; the rest of the line is ignored.
 #[test]
-fn what_is_behind_the_last_word_is_not_looked_at() {
+fn text_behind_the_last_word_is_ignored() {
     const BAD_FLAG: &str = "CLIENT_ERROR invalid or duplicate flag\r\n";
     let long = "k".repeat(251);
     let words = " q".repeat(TOKENS_MAX - 2);

@@ -238,7 +238,7 @@ fn a_get_without_an_end_closes() {
 }
 
 #[test]
-fn a_bad_key_among_many_is_told_before_any_is_read() {
+fn bad_key_fails_the_whole_get() {
     let mut bench = Bench::new(1, false);
     let line = format!("gat 0 a {}\r\n", "k".repeat(251));
     assert_eq!(bench.send(0, line.as_bytes()), BAD_LINE.as_bytes());
@@ -324,7 +324,7 @@ fn the_first_byte_tells_the_protocol() {
 }
 
 #[test]
-fn a_client_is_told_in_its_own_protocol_that_there_is_no_memory() {
+fn out_of_memory_fits_the_protocol() {
     let told = |bytes: &[u8]| {
         let mut connection = Connection::new(WireLimits::new(VALUE_BYTES_MAX));
         let mut key_buffer = KeyBuffer::new();

@@ -68,7 +68,7 @@ fn envelopes() -> Vec<(Envelope<'static>, bool)> {
 }
 
 #[test]
-fn a_shared_value_reads_as_a_copied_one_and_is_not_copied_if_large() {
+fn large_shared_values_are_not_copied() {
     for value_bytes in [
         0,
         1,

@@ -124,7 +124,7 @@ fn the_late_answer_has_the_form_that_was_asked_for() {
 }
 
 #[test]
-fn a_wait_in_vain_is_answered_as_without_it() {
+fn vain_wait_replies_as_without_wait() {
     for (request, answer) in [
         ("ml k w2500", "LK h1 a2 n0\r\n"),
         ("ml k w2500 q Oid k", "LK h1 a2 n0 Oid kk\r\n"),
@@ -141,7 +141,7 @@ fn a_wait_in_vain_is_answered_as_without_it() {
 }
 
 #[test]
-fn what_cannot_be_given_is_refused_late() {
+fn impossible_grants_are_refused_late() {
     let mut waiting = Waiting::new();
     waiting.holder(Set::new(key(), b"1"));
     waiting.waits("ml k x w9 Oid");

@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quiet_opcode_asks_what_its_loud_one_does() {
+    fn quiet_opcodes_mean_their_loud_ones() {
         for (quiet, loud) in [
             (Opcode::GetKQ, Opcode::GetK),
             (Opcode::SetQ, Opcode::Set),
@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn the_shape_of_a_request_is_what_its_page_says() {
+    fn request_shapes_follow_the_documentation() {
         assert!(Verb::Get.shape().allows(0, 1, 0));
         assert!(!Verb::Get.shape().allows(4, 1, 0));
         assert!(!Verb::Get.shape().allows(0, 0, 0));

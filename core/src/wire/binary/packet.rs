@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_refuses_what_cannot_be_a_reply() {
+    fn client_refuses_invalid_replies() {
         assert_eq!(decode(b"VALUE", 10), Err(MalformedPacket::WrongMagic));
         let mut out = Vec::new();
         ResponsePacket {

@@ -291,7 +291,7 @@ fn a_listing_goes_over_its_pages_and_ends_once() {
 }
 
 #[test]
-fn a_set_over_the_limit_takes_the_old_value_with_it_unless_another_holds_it() {
+fn oversized_set_removes_unlocked_old_value() {
     let large = [b'v'; VALUE_BYTES_MAX + 1];
     let mut bench = Bench::new();
     bench.ask(
@@ -390,7 +390,7 @@ fn a_wrong_magic_in_mid_stream_closes_without_a_word() {
 }
 
 #[test]
-fn a_gigabyte_that_is_refused_is_read_past_and_not_gathered() {
+fn refused_gigabyte_is_skipped_not_collected() {
     let body_bytes: u32 = 1 << 30;
     for request in [of(Opcode::Append, b"k"), set(b"k", b"")] {
         let mut bench = Bench::new();
@@ -418,7 +418,7 @@ fn a_gigabyte_that_is_refused_is_read_past_and_not_gathered() {
 }
 
 #[test]
-fn quit_answers_what_came_before_it() {
+fn quit_answers_earlier_requests() {
     let mut bench = Bench::new();
     let sent = bench.ask(A, &[set(b"k", b"v"), RequestPacket::new(Opcode::Quit)]);
     assert_eq!(statuses(&sent), [(0x01, 0), (0x07, 0)]);

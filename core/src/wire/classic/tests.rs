@@ -312,7 +312,7 @@ fn a_request_is_the_line_a_person_would_type() {
 }
 
 #[test]
-fn what_the_protocol_cannot_say_is_not_written() {
+fn inexpressible_requests_are_not_written() {
     let mut bytes = b"before".to_vec();
     let mut refused = |command, envelope| {
         assert_eq!(
@@ -436,7 +436,7 @@ fn every_refusal_has_its_line() {
 }
 
 #[test]
-fn a_reply_that_does_not_fit_is_said_to_be_one() {
+fn mismatched_replies_are_errors() {
     let mut out = Output::new();
     super::reply::encode(
         ClassicEnvelope::Touch { noreply: false },
@@ -463,7 +463,7 @@ fn a_reply_that_does_not_fit_is_said_to_be_one() {
 /// A client without access to keys may not watch topics that show keys. If it may do neither, the error about
 /// watching comes first.
 #[test]
-fn what_tells_of_keys_is_watched_by_those_who_may_list_them() {
+fn watching_keys_needs_listing() {
     let watched = |words: &str, watching, listing| {
         let mut limits = WireLimits::default();
         (limits.allowed.watching, limits.allowed.listing) = (watching, listing);

@@ -395,7 +395,7 @@ fn a_guard_of_0_is_one_that_no_item_meets() {
 }
 
 #[test]
-fn the_answer_to_a_person_reads_back_as_far_as_its_code() {
+fn debug_reply_reads_back_its_code() {
     let envelope = MetaEnvelope {
         verb: Verb::Debug,
         key: Key::new(b"k").unwrap(),
@@ -525,7 +525,7 @@ fn a_lock_is_shared_among_as_many_as_the_flag_says() {
 
 /// As in memcached, each verb has its own message for that.
 #[test]
-fn that_there_is_no_memory_is_said_in_the_words_of_the_verb() {
+fn out_of_memory_reply_fits_the_verb() {
     let said = |verb| {
         let envelope = MetaEnvelope {
             verb,

@@ -51,7 +51,7 @@ fn it_is_renewed_at_a_third_and_given_back() {
 }
 
 #[test]
-fn what_is_not_renewed_is_lost_by_our_own_clock_and_its_connection_goes() {
+fn missed_renewal_loses_lock_and_connection() {
     let mut bound = held(LeaseTerms {
         watchdog: false,
         ..quarter()
@@ -107,7 +107,7 @@ fn a_refresh_has_a_new_ttl_and_a_hold_has_an_end() {
 }
 
 #[test]
-fn a_lock_that_was_waited_for_is_renewed_before_it_is_believed() {
+fn waited_lock_is_renewed_before_belief() {
     let mut bound = leased(quarter(), Retry::linear(Duration::from_millis(10)));
     assert_eq!(
         play(&mut bound, 0, &["LK h2 a0 n0\r\n"]),
@@ -126,7 +126,7 @@ fn a_lock_that_was_waited_for_is_renewed_before_it_is_believed() {
 }
 
 #[test]
-fn a_key_with_an_item_is_somebody_elses() {
+fn key_with_an_item_counts_as_held() {
     let mut bound = leased(quarter(), Retry::linear(Duration::from_millis(100)));
     assert_eq!(
         play(&mut bound, 0, &["HD F7 s20\r\n", "HD\r\n"]),

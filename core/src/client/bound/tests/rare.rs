@@ -40,7 +40,7 @@ fn say(bound: &mut Bound, ms: u64, line: &'static [u8]) {
 }
 
 #[test]
-fn what_is_held_is_not_asked_for_again() {
+fn held_lock_is_not_requested_again() {
     let mut bound = bound(BoundTerms::default());
     play(&mut bound, 0, &["OK\r\n"]);
     bound.obtain(at(1));
@@ -49,7 +49,7 @@ fn what_is_held_is_not_asked_for_again() {
 }
 
 #[test]
-fn who_holds_wakes_for_the_next_sign_of_life_and_who_does_not_for_nothing() {
+fn only_a_holder_wakes_for_heartbeats() {
     let mut bound = bound(BoundTerms::default());
     play(&mut bound, 0, &["OK\r\n"]);
     let until = Some(at(5_000));
@@ -90,7 +90,7 @@ fn a_mark_without_a_version_is_none() {
 }
 
 #[test]
-fn the_item_of_a_shared_lock_is_not_written_and_that_of_ones_own_is_taken_if_it_is_locked() {
+fn shared_lock_refuses_writes() {
     let mode = Mode::Shared {
         among: NonZero::new(4),
     };
@@ -139,7 +139,7 @@ fn no_grant_has_the_number_0() {
 }
 
 #[test]
-fn what_was_waited_for_and_is_anothers_by_now_is_asked_for_again() {
+fn lost_grant_is_requested_again() {
     let mut bound = asked(leased());
     play(&mut bound, 0, &[HELD]);
     say(&mut bound, 5_000, b"HD F7\r\n");
@@ -152,7 +152,7 @@ fn what_was_waited_for_and_is_anothers_by_now_is_asked_for_again() {
 
 /// E3, of one that was waited for.
 #[test]
-fn what_was_waited_for_and_has_an_item_is_given_back() {
+fn granted_lock_with_item_is_released() {
     let mut bound = asked(leased());
     play(&mut bound, 0, &[HELD]);
     say(&mut bound, 5_000, b"HD F7 s20\r\n");
@@ -161,7 +161,7 @@ fn what_was_waited_for_and_has_an_item_is_given_back() {
 }
 
 #[test]
-fn a_renewal_that_was_refused_is_tried_again_after_a_tenth_of_the_ttl() {
+fn refused_renewal_retries_after_a_tenth() {
     let mut bound = asked(leased());
     play(&mut bound, 0, &["HD F7\r\n"]);
     assert_eq!(

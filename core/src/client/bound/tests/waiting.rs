@@ -65,7 +65,7 @@ fn an_item_that_must_be_there_is_asked_for() {
 }
 
 #[test]
-fn somebody_elses_is_waited_for_as_long_as_there_is_time() {
+fn held_lock_is_awaited_until_the_deadline() {
     let mut bound = asked(until(500));
     assert_eq!(play(&mut bound, 0, &[]), ["ml k F f"]);
     bound.reply(at(20), &locked());
@@ -88,7 +88,7 @@ fn granted() -> AnyResponse<'static> {
 }
 
 #[test]
-fn without_a_deadline_it_is_waited_for_an_hour_at_a_time() {
+fn endless_wait_is_an_hour_each() {
     let mut bound = asked(patient());
     assert_eq!(
         play(&mut bound, 0, &[HELD]),
@@ -104,7 +104,7 @@ fn without_a_deadline_it_is_waited_for_an_hour_at_a_time() {
 }
 
 #[test]
-fn who_does_not_wait_asks_once() {
+fn obtain_without_wait_asks_once() {
     let mut bound = asked(BoundTerms {
         retry: Retry::none(),
         ..until(500)
@@ -124,7 +124,7 @@ fn who_does_not_wait_asks_once() {
 }
 
 #[test]
-fn so_many_tries_are_waited_for_as_long_as_they_would_take() {
+fn wait_lasts_as_long_as_the_tries() {
     let terms = BoundTerms {
         retry: Retry::linear(Duration::from_millis(100)).limited(3),
         ..patient()
@@ -249,7 +249,7 @@ fn a_server_that_knows_no_wait_is_polled() {
 }
 
 #[test]
-fn one_too_many_who_wait_is_polled_until_there_is_room() {
+fn full_queue_is_polled() {
     let mut bound = asked(patient());
     assert_eq!(
         play(&mut bound, 0, &[HELD, "SERVER_ERROR too many locks\r\n"]),
@@ -275,7 +275,7 @@ fn a_wait_that_ends_a_moment_early_has_its_last_try() {
 }
 
 #[test]
-fn who_waits_on_a_server_that_restarts_waits_anew() {
+fn waiter_queues_again_after_a_restart() {
     let mut bound = asked(until(1_000));
     assert_eq!(play(&mut bound, 0, &[HELD]), ["ml k F f", "ml k F f w1000"]);
     bound.disconnected(at(300));
@@ -293,7 +293,7 @@ fn who_waits_on_a_server_that_restarts_waits_anew() {
 }
 
 #[test]
-fn a_server_that_never_said_who_holds_it_has_failed() {
+fn unnamed_holder_is_a_failure() {
     let mut broken = asked(until(500));
     play(&mut broken, 0, &[]);
     broken.disconnected(at(1));
@@ -335,7 +335,7 @@ fn noted() -> BoundTerms {
 }
 
 #[test]
-fn a_note_stands_in_an_item_of_its_own_which_goes_with_the_lock() {
+fn note_item_is_removed_with_the_lock() {
     const NOTE: &str = "ms k 7 T5 F1819239275 c build 7";
     // There is no item, or one of a holder that has died.
     for there in ["HD F3\r\n", "HD F3 f1819239275\r\n"] {
@@ -375,7 +375,7 @@ fn a_note_that_is_gone_is_no_lock_that_is_gone() {
 }
 
 #[test]
-fn what_is_read_and_written_is_as_with_an_item() {
+fn reads_and_writes_work_without_an_item() {
     let mut bound = asked(patient());
     play(&mut bound, 0, &["HD F3\r\n"]);
     bound.read();
@@ -400,7 +400,7 @@ fn what_is_read_and_written_is_as_with_an_item() {
 }
 
 #[test]
-fn what_was_stored_under_the_lock_is_kept_if_the_note_was_written_over() {
+fn overwritten_note_outlives_the_lock() {
     let mut bound = asked(noted());
     play(&mut bound, 0, &["HD F3\r\n", "HD c9\r\n"]);
     bound.write(b"new", 0, Exptime::Never);

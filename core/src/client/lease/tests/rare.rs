@@ -30,7 +30,7 @@ fn reconnect(lease: &mut Lease, ms: u64) {
 }
 
 #[test]
-fn where_nothing_can_be_ours_nothing_is_given_back() {
+fn nothing_obtained_means_nothing_to_release() {
     let mut lease = lease(Terms {
         own_token: true,
         deadline: Some(Duration::from_millis(1_500)),
@@ -48,7 +48,7 @@ fn where_nothing_can_be_ours_nothing_is_given_back() {
 
 /// C4.
 #[test]
-fn a_renewal_that_is_due_waits_for_the_answer_to_a_question() {
+fn due_renewal_waits_for_the_question() {
     let mut lease = watched();
     lease.measure(at(990));
     assert_eq!(step(&mut lease, 990), ASK);
@@ -59,7 +59,7 @@ fn a_renewal_that_is_due_waits_for_the_answer_to_a_question() {
 }
 
 #[test]
-fn who_only_waited_when_the_connection_broke_has_nothing_to_ask_for() {
+fn broken_wait_has_nothing_to_ask() {
     let mut lease = patient(60_000);
     say(&mut lease, 0, TAKEN);
     assert_eq!(step(&mut lease, 0), "wait 1000");
@@ -72,7 +72,7 @@ fn who_only_waited_when_the_connection_broke_has_nothing_to_ask_for() {
 
 /// C3, also if the server has named another holder.
 #[test]
-fn an_add_that_went_unanswered_while_somebody_held_it_is_asked_after() {
+fn unanswered_add_is_asked_after() {
     let mut lease = patient(60_000);
     say(&mut lease, 0, TAKEN);
     assert_eq!(step(&mut lease, 1_000), ADD);
@@ -93,7 +93,7 @@ fn a_refresh_that_meets_a_question_is_done_behind_it() {
 }
 
 #[test]
-fn a_renewal_that_a_disconnect_broke_off_is_done_behind_the_question() {
+fn interrupted_renewal_follows_the_question() {
     let mut lease = watched();
     assert_eq!(step(&mut lease, 1_000), RENEW);
     lease.measure(at(1_001));
@@ -109,7 +109,7 @@ fn a_renewal_that_a_disconnect_broke_off_is_done_behind_the_question() {
 }
 
 #[test]
-fn at_the_deadline_an_item_that_has_gone_is_not_added_any_more() {
+fn no_add_follows_the_deadline() {
     let mut lease = patient(1_500);
     lease.disconnected(at(1));
     reconnect(&mut lease, 1);
@@ -168,7 +168,7 @@ fn a_key_that_a_connection_has_locked_is_removed_later() {
 }
 
 #[test]
-fn a_release_is_given_up_after_two_timeouts_and_its_late_answer_is_not_repeated() {
+fn release_ends_after_two_timeouts() {
     let mut lease = held(terms());
     lease.release(at(100));
     assert_eq!(step(&mut lease, 100), "md k C7\r\n");

@@ -27,7 +27,7 @@ fn answer(read: &mut Recompute, ms: u64, bytes: &str) {
 }
 
 #[test]
-fn who_computes_does_not_read() {
+fn computing_client_does_not_read() {
     let mut read = reading(terms());
     play(&mut read, 0, WON);
     read.read(at(1));
@@ -54,7 +54,7 @@ fn an_answer_is_expected_for_less_than_a_second() {
 
 /// R7 is of bound wins only.
 #[test]
-fn a_plain_win_that_was_being_given_back_is_given_back_over_the_next_connection() {
+fn interrupted_give_back_is_repeated() {
     let mut read = reading(terms());
     play(&mut read, 0, WON);
     read.give_back(at(9));
@@ -64,7 +64,7 @@ fn a_plain_win_that_was_being_given_back_is_given_back_over_the_next_connection(
 }
 
 #[test]
-fn a_server_that_lets_wait_is_waited_for_as_long_as_the_tries_would_take() {
+fn wait_lasts_as_long_as_all_tries() {
     let mut read = on_latchd(thrice());
     exchange(&mut read, 0, BUSY);
     // The request was to wait, and did.
@@ -84,7 +84,7 @@ fn a_server_that_lets_wait_is_waited_for_as_long_as_the_tries_would_take() {
 }
 
 #[test]
-fn a_server_that_does_not_let_wait_is_asked_so_often_however_long_that_takes() {
+fn without_waits_all_tries_are_made() {
     let mut read = reading(thrice());
     exchange(&mut read, 0, BUSY);
     exchange(&mut read, 100, BUSY);

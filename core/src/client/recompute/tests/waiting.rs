@@ -20,7 +20,7 @@ fn a_win_is_asked_for_that_ends_with_the_connection() {
 }
 
 #[test]
-fn what_another_computes_is_waited_for_on_the_server() {
+fn readers_wait_on_the_server() {
     let mut read = on_latchd(terms());
     exchange(&mut read, 10, BUSY);
     let (sent, news) = play(&mut read, 10, "VA 2 c8\r\nhi\r\n");
@@ -35,7 +35,7 @@ fn what_another_computes_is_waited_for_on_the_server() {
 }
 
 #[test]
-fn what_is_good_for_all_is_not_waited_for() {
+fn valid_value_needs_no_wait() {
     let mut read = on_latchd(terms());
     let (sent, news) = play(&mut read, 0, "VA 2 c7 Z\r\nhi\r\n");
     assert_eq!(sent, "mg k v c N30 R5 B\r\n");
@@ -43,7 +43,7 @@ fn what_is_good_for_all_is_not_waited_for() {
 }
 
 #[test]
-fn a_wait_in_vain_times_out_and_one_that_ends_early_backs_off() {
+fn vain_wait_times_out_short_one_retries() {
     let mut late = on_latchd(terms());
     exchange(&mut late, 0, BUSY);
     assert!(matches!(late.poll(at(0)), Action::Send(_)));
@@ -71,7 +71,7 @@ fn a_wait_in_vain_times_out_and_one_that_ends_early_backs_off() {
 }
 
 #[test]
-fn so_many_tries_are_waited_for_as_long_as_they_would_take() {
+fn wait_lasts_as_long_as_the_tries() {
     let few = RecomputeTerms {
         retry: Retry::linear(Duration::from_millis(20)).limited(3),
         ..terms()
@@ -83,7 +83,7 @@ fn so_many_tries_are_waited_for_as_long_as_they_would_take() {
 }
 
 #[test]
-fn a_server_that_does_not_know_it_is_asked_in_memcacheds_words_from_then_on() {
+fn unknown_flags_fall_back_to_memcacheds() {
     let mut read = on_latchd(terms());
     exchange(&mut read, 0, NOT_KNOWN);
     assert_eq!(read.words(), WinWords::Plain);
@@ -104,7 +104,7 @@ fn a_server_that_does_not_know_it_is_asked_in_memcacheds_words_from_then_on() {
 }
 
 #[test]
-fn a_server_that_binds_no_more_is_polled_by_this_read() {
+fn refused_binding_makes_the_read_poll() {
     let full = "SERVER_ERROR too many locks\r\n";
     let mut read = on_latchd(terms());
     exchange(&mut read, 0, full);
@@ -147,7 +147,7 @@ fn a_wait_that_is_broken_off_closes_its_connection() {
 }
 
 #[test]
-fn a_bound_win_that_has_lost_its_connection_is_not_given_back() {
+fn disconnected_bound_win_is_not_returned() {
     let mut read = on_latchd(terms());
     play(&mut read, 0, WON);
     read.disconnected(at(1));
@@ -165,7 +165,7 @@ fn a_bound_win_that_has_lost_its_connection_is_not_given_back() {
 }
 
 #[test]
-fn what_was_computed_for_a_win_that_was_lost_is_stored_if_nobody_was_faster() {
+fn lost_win_still_stores_if_first() {
     let mut read = on_latchd(terms());
     play(&mut read, 0, WON);
     read.disconnected(at(1));

@@ -254,7 +254,7 @@ fn stat_knows_its_topics() {
 }
 
 #[test]
-fn what_the_core_has_no_part_in_is_answered() {
+fn requests_without_core_are_answered() {
     let step = |opcode| {
         lower(
             &RequestPacket::new(opcode),

@@ -206,7 +206,7 @@ fn a_value_over_the_limit_is_refused_before_it_arrives() {
 }
 
 #[test]
-fn a_set_over_the_limit_names_its_key_and_skips_its_value() {
+fn oversized_set_skips_its_value() {
     let value = [b'v'; LIMIT + 1];
     let extras = Extras::Store {
         client_flags: 0,
@@ -337,7 +337,7 @@ fn a_request_with_too_long_a_key_is_not_written() {
 }
 
 #[test]
-fn a_body_is_written_that_is_as_long_as_any_may_be() {
+fn longest_body_is_written() {
     assert_eq!(BODY_BYTES_MAX, 1 << 30);
     assert_eq!(lengths(8, 2, (1 << 30) - 10), Ok((2, 1 << 30)));
     assert_eq!(lengths(8, 2, (1 << 30) - 9), Err(TooLong));
