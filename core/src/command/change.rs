@@ -1,4 +1,4 @@
-//! What a request to change an item can ask for: to store, to take out or to count.
+//! The requests that change an item: store, delete and count.
 
 use super::TtlSteps;
 use crate::fence::Fence;
@@ -10,7 +10,7 @@ use crate::value::Value;
 /// Stores a value.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct Set<'a> {
-    /// The item to store, or to add to.
+    /// The key of the item to store, or to add to.
     pub key: Key<'a>,
     /// How the key was written.
     pub key_form: KeyForm,
@@ -20,16 +20,16 @@ pub struct Set<'a> {
     pub client_flags: u32,
     /// Append and prepend to an existing item keep its own.
     pub exptime: Exptime,
-    /// On what condition, and onto what.
+    /// The condition, and the place of the value: instead of the old one, behind it or before it.
     pub mode: SetMode,
-    /// Which version of the item the client must have seen.
+    /// The version that the item must have.
     pub guard: Guard,
-    /// The version it gets.
+    /// The item's new version.
     pub new_cas: NewCas,
-    /// In whose right it is stored: `None` is the connection's own, otherwise only while the grant
-    /// with this number is in force, and then as its holder.
+    /// The grant under which it is stored. `None` is any grant of this connection. Otherwise it is stored only
+    /// while the grant with this number is in force, and then as its holder.
     pub fence: Option<Fence>,
-    /// What becomes of the key's lock.
+    /// The effect on the key's lock.
     pub lock: LockAfter,
 }
 
@@ -52,7 +52,7 @@ impl<'a> Set<'a> {
     }
 }
 
-/// On what condition a [`Set`] stores, and what becomes of the old value.
+/// The condition on which a [`Set`] stores, and its effect on the old value.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub enum SetMode {
     /// Whether or not there is an item.
@@ -62,20 +62,20 @@ pub enum SetMode {
     Add,
     /// Only if there is one.
     Replace,
-    /// Behind the value of an existing item; if there is none, as `missing` says.
+    /// Behind the value of an existing item. If there is none, `missing` decides.
     Append {
-        /// What a miss means.
+        /// The effect of a miss.
         missing: OnMissing,
     },
-    /// Before the value of an existing item; if there is none, as `missing` says.
+    /// Before the value of an existing item. If there is none, `missing` decides.
     Prepend {
-        /// What a miss means.
+        /// The effect of a miss.
         missing: OnMissing,
     },
 }
 
 impl SetMode {
-    /// Whether the value is added to one that is there, instead of taking its place.
+    /// Whether the value is added to an existing one instead of replacing it.
     #[must_use]
     pub const fn extends(self) -> bool {
         match self {
@@ -96,7 +96,7 @@ impl SetMode {
     }
 }
 
-/// What an append or prepend does when there is no item.
+/// The effect of an append or prepend without an item.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum OnMissing {
     /// Nothing is stored.
@@ -105,58 +105,59 @@ pub enum OnMissing {
     Create,
 }
 
-/// When a change may proceed. In `ms`, flag `I` means something only beside `C`; as
-/// `(Option<Cas>, bool)` this would have a fourth state that no request can ask for.
+/// The condition for a change. In `ms`, flag `I` has a meaning only with `C`; as `(Option<Cas>, bool)` this
+/// would have a fourth state that no request can express.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub enum Guard {
     /// Always.
     #[default]
     None,
-    /// If this is the item's version.
+    /// If the item has this version.
     Match(Cas),
-    /// If this is the item's version; and if it is lower, the value is stored all the same but
-    /// stays stale, with its TTL and its win (`ms … C<cas> I`).
+    /// If the item has this version. If its version is lower, the value is stored all the same but stays stale,
+    /// with its TTL and its win (`ms … C<cas> I`).
     MatchElseStale(Cas),
-    /// If its version is 0, which no item has (`ms … C0`, `cas … 0`).
+    /// Never: no item has version 0 (`ms … C0`, `cas … 0`).
     Never,
 }
 
-/// Which version an item gets when it changes.
+/// The version of an item after a change.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub enum NewCas {
     /// The next one of the server.
     #[default]
     Next,
-    /// This one (`E`); the server's counter stays where it is.
+    /// This one (`E`); the server's counter does not change.
     Is(Cas),
 }
 
-/// What becomes of a key's lock when a change happens.
+/// The effect of a change on the key's lock.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub enum LockAfter {
     /// It stays as it is.
     #[default]
     Keep,
-    /// The connection must hold it, and gives it back in the same step (replace-and-unlock, `U`).
+    /// The connection must hold it, and releases it in the same step (replace-and-unlock, `U`).
     Release,
 }
 
-/// Removes an item, or marks it.
+/// Removes or marks an item.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct Delete<'a> {
-    /// The item to remove, to empty or to mark.
+    /// The key of the item to remove, clear or mark.
     pub key: Key<'a>,
-    /// How the key was written, for an item that is emptied.
+    /// How the key was written, for an item that is cleared.
     pub key_form: KeyForm,
-    /// The version that the client has seen; another one is [`Reply::Exists`](crate::reply::Reply).
+    /// The version that the item must have; for another one the reply is
+    /// [`Reply::Exists`](crate::reply::Reply).
     pub guard: Guard,
-    /// What is done to it.
+    /// The effect on the item.
     pub removal: Removal,
-    /// The version it gets, if it stays.
+    /// The item's new version, if it stays.
     pub new_cas: NewCas,
     /// As in [`Set::fence`].
     pub fence: Option<Fence>,
-    /// What becomes of the key's lock.
+    /// The effect on the key's lock.
     pub lock: LockAfter,
 }
 
@@ -176,55 +177,56 @@ impl<'a> Delete<'a> {
     }
 }
 
-/// What a [`Delete`] does to an item.
+/// The effect of a [`Delete`] on an item.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub enum Removal {
-    /// It goes.
+    /// It is removed.
     #[default]
     Remove,
-    /// It stays and is marked out of date: the next reader wins (`md I`). Its version changes.
+    /// It stays and is marked stale: the next reader wins (`md I`). Its version changes.
     MarkStale {
         /// Its new exptime; `None` keeps the old one.
         exptime: Option<Exptime>,
     },
     /// It stays without its value (`md x`). Its version changes only by `E`.
     Clear {
-        /// From now on; the old one goes with the value.
+        /// The new exptime; the old one is removed with the value.
         exptime: Exptime,
-        /// From now on, as the exptime.
+        /// The new client flags.
         client_flags: u32,
     },
     /// Both of the above (`md x I`). Its version changes.
     ClearAndMarkStale {
-        /// From now on; the old one goes with the value.
+        /// The new exptime; the old one is removed with the value.
         exptime: Exptime,
-        /// From now on, as the exptime.
+        /// The new client flags.
         client_flags: u32,
     },
 }
 
-/// Adds to a decimal number, or takes from it.
+/// Adds to a decimal number, or subtracts from it.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct Arithmetic<'a> {
-    /// The item whose value is the number, in decimal digits.
+    /// The key of the item; its value is the number, in decimal digits.
     pub key: Key<'a>,
-    /// How the key was written, for an item that is made.
+    /// How the key was written, for an item that is vivified.
     pub key_form: KeyForm,
-    /// Up or down, and what happens at the ends.
+    /// Up or down, and the behaviour at the ends.
     pub direction: Direction,
-    /// How much is added or taken. By 0 nothing is counted, and the version changes all the same.
+    /// The amount. With 0 the number stays, but the version changes all the same.
     pub delta: u64,
-    /// The number of an item that is made; one is made only if `steps` vivify.
+    /// The number in a new item, which is made only if `steps` vivify.
     pub initial: u64,
-    /// Touch and vivify, in the order they are to act.
+    /// Touch and vivify, in the order of execution.
     pub steps: TtlSteps,
-    /// The version that the client has seen; another one is [`Reply::Exists`](crate::reply::Reply).
+    /// The version that the item must have; for another one the reply is
+    /// [`Reply::Exists`](crate::reply::Reply).
     pub guard: Guard,
-    /// The version it gets.
+    /// The item's new version.
     pub new_cas: NewCas,
     /// As in [`Set::fence`].
     pub fence: Option<Fence>,
-    /// What becomes of the key's lock.
+    /// The effect on the key's lock.
     pub lock: LockAfter,
 }
 
@@ -247,7 +249,7 @@ impl<'a> Arithmetic<'a> {
     }
 }
 
-/// Which way an [`Arithmetic`] goes.
+/// The direction of an [`Arithmetic`].
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Direction {
     /// Up; past 2^64 it starts again at 0.

@@ -1,4 +1,4 @@
-//! What a request to read an item can ask for.
+//! The requests that read an item.
 
 use super::NewCas;
 use crate::item::Cas;
@@ -12,33 +12,32 @@ use crate::time::Exptime;
     reason = "each may be asked for whatever the others are"
 )]
 pub struct Get<'a> {
-    /// The item to read, or to make if `steps` vivify and there is none.
+    /// The key of the item to read, or to make if `steps` vivify and there is none.
     pub key: Key<'a>,
     /// How the key was written, for an item that this get vivifies.
     pub key_form: KeyForm,
-    /// Touch, vivify and recache, in the order they are to act.
+    /// Touch, vivify and recache, in the order of execution.
     pub steps: TtlSteps,
-    /// Whether the read counts as one: for eviction, last access and `fetched`. Not with `u`, and
-    /// not for `me`.
+    /// Whether the read counts for eviction, last access and `fetched`. Not with `u`, and not for `me`.
     pub bump: bool,
-    /// What the client already has: an item with this CAS is answered
+    /// The version of the value that the client has. If it is still the item's version, the reply is
     /// [`unchanged`](crate::reply::Hit::unchanged). `C` of meta get.
     pub known_cas: Option<Cas>,
     /// The CAS of an item that this get vivifies.
     pub new_cas: NewCas,
-    /// Whether the read takes part in recaching: it is told who has the win, and may get it. Only
-    /// `mg` does; every other read leaves the win alone.
+    /// Whether the read takes part in recaching: it shows the win, and may get it. Only `mg` does; every other
+    /// read leaves the win alone.
     ///
-    /// Source: memcached 1.6.45 `proto_parser.c`, `process_get_cmd`, which looks at no win.
+    /// Source: memcached 1.6.45 `proto_parser.c`, `process_get_cmd`, which ignores the win.
     pub recaches: bool,
-    /// Take the lock in the same step (lock-and-get).
+    /// Acquires the lock in the same step (lock-and-get).
     pub lock: bool,
-    /// If it is told to recache the item, that ends with its connection: then the win is open again (`B`). Only
-    /// for a connection that was announced ([`Event::Opened`](crate::engine::Event::Opened)).
+    /// Whether a win ends with its connection, so that it is open again (`B`). Only for a connection that was
+    /// announced ([`Event::Opened`](crate::engine::Event::Opened)).
     pub binds: bool,
-    /// How long to wait where another has been told, in milliseconds (`w`); 0 is not at all, more than
-    /// [`wait_ms_max`](crate::Limits::wait_ms_max) are as many. It is answered
-    /// [`Reply::Waits`](crate::reply::Reply::Waits) then: only for those who see to what the core has to tell later (see
+    /// How long to wait if another client has the win, in milliseconds (`w`); 0 means not at all. At most
+    /// [`wait_ms_max`](crate::Limits::wait_ms_max); a higher number is cut to that. The reply is then
+    /// [`Reply::Waits`](crate::reply::Reply::Waits). Only for callers that handle the core's later notices (see
     /// [`crate::wait`]).
     pub wait_ms: u64,
 }
@@ -61,27 +60,27 @@ impl<'a> Get<'a> {
         }
     }
 
-    /// Whether it only looks at the item, for a person (`me`): no counter of gets knows of it.
+    /// Whether it only inspects the item, for a person (`me`). The counters of gets ignore it.
     #[must_use]
     pub const fn is_look(&self) -> bool {
         !self.bump && !self.recaches
     }
 }
 
-/// One of the flags of meta commands that act on an item's TTL, each at its place in the request:
-/// `t T30` shows the old TTL, `T30 t` the new one.
+/// A flag of a meta command that acts on an item's TTL, at its place in the request: `t T30` shows the old TTL,
+/// `T30 t` the new one.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum TtlStep {
     /// `T`: the item gets this exptime.
     Touch(Exptime),
-    /// `N`: a missing item is made, and gets this exptime here. Nothing for an item that was there.
+    /// `N`: a missing item is made, and gets this exptime. No effect on an existing item.
     Vivify(Exptime),
-    /// `R`: an item whose remaining TTL is less than this is won, if nobody has the win. The token
-    /// is an exptime, so 0 and negative ones never win.
+    /// `R`: an item with a remaining TTL below this is won, if its win is available. The token is an exptime,
+    /// so 0 and negative ones never win.
     Recache(Exptime),
 }
 
-/// How many [`TtlStep`]s a command can have: each flag stands at most once.
+/// The most [`TtlStep`]s of a command: each flag comes at most once.
 pub const TTL_STEPS_MAX: usize = 3;
 
 /// The TTL flags of a command in request order, at most [`TTL_STEPS_MAX`].
@@ -98,8 +97,8 @@ impl TtlSteps {
         Self([Some(step), None, None])
     }
 
-    /// Adds a step behind the others; `None` if there is no room, which no request with each flag
-    /// at most once can bring about.
+    /// Adds a step behind the others; `None` if there are too many, which no request with each flag at most
+    /// once can cause.
     #[must_use]
     pub fn then(mut self, step: TtlStep) -> Option<Self> {
         *self.0.iter_mut().find(|slot| slot.is_none())? = Some(step);

@@ -1,25 +1,25 @@
-//! What a request for the lock of a key can ask for.
+//! The requests for the lock of a key.
 
 use core::num::NonZeroU32;
 
 use crate::fence::Fence;
 use crate::key::Key;
 
-/// Takes the lock of a key.
+/// Acquires the lock of a key.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct Acquire<'a> {
-    /// Whose lock; there need not be an item.
+    /// The key; there need not be an item.
     pub key: Key<'a>,
-    /// Who else may hold it at the same time.
+    /// Whether others may hold it at the same time.
     pub mode: Mode,
-    /// How long it is to last: for the holder, from now on. `None` is as long as the connection, and
-    /// the holder is refused.
+    /// The ttl of the lock; a holder renews its lock by this. With `None` the lock lasts as long as the
+    /// connection, and a holder is refused.
     pub lease: Option<Lease>,
     /// Only if there is an item (`x`).
     pub needs_item: bool,
-    /// The item is looked at in the same step, which counts as a read of it.
+    /// The item is read in the same step, which counts as a read.
     pub looks: bool,
-    /// What is to happen if somebody holds it.
+    /// The action if another connection holds it.
     pub wait: Wait,
 }
 
@@ -38,22 +38,22 @@ impl<'a> Acquire<'a> {
     }
 }
 
-/// Who else may hold the lock of a key at the same time.
+/// Whether others may hold the lock of a key at the same time.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub enum Mode {
-    /// Nobody.
+    /// No other connection.
     #[default]
     Exclusive,
-    /// Others who share it (`S`). Nobody changes the item of a key that is shared.
+    /// Other sharers (`S`). The item of a key with a shared lock cannot be changed.
     Shared {
-        /// How many may hold it in all, whoever asks included; `None` is without a bound of its own. Of
-        /// several that share a key the least counts.
+        /// The most holders at a time, including the requester; `None` sets no bound of its own. Of the bounds
+        /// of all sharers the least counts.
         among: Option<NonZeroU32>,
     },
 }
 
 impl Mode {
-    /// How many may hold the lock in all, as far as whoever takes it in this mode minds.
+    /// The most holders of the lock that a holder in this mode allows.
     #[must_use]
     pub const fn among(self) -> u32 {
         match self {
@@ -63,56 +63,56 @@ impl Mode {
         }
     }
 
-    /// Whether it is shared, among however many.
+    /// Whether it is shared, among any number.
     #[must_use]
     pub const fn is_shared(self) -> bool {
         matches!(self, Self::Shared { .. })
     }
 }
 
-/// What becomes of an [`Acquire`] of a lock that somebody holds.
+/// The effect of an [`Acquire`] of a lock that another connection holds.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub enum Wait {
     /// It is refused at once.
     #[default]
     No,
-    /// It is answered [`Reply::Waits`](crate::reply::Reply::Waits), and stands in line for so long: only
-    /// for those who see to what the core has to tell later (see [`crate::wait`]).
+    /// The reply is [`Reply::Waits`](crate::reply::Reply::Waits), and the request waits in the queue for this
+    /// time. Only for callers that handle the core's later notices (see [`crate::wait`]).
     UpTo {
-        /// Milliseconds from now; more than [`wait_ms_max`](crate::Limits::wait_ms_max) are as many. 0
-        /// is not at all.
+        /// Milliseconds from now, at most [`wait_ms_max`](crate::Limits::wait_ms_max); a higher number is cut
+        /// to that. 0 means not at all.
         ms: u64,
     },
-    /// It is refused at once, since waiting would close a circle of connections that wait for each other.
-    /// Never from a client: a transport over several cores says it to the one that has the key
+    /// It is refused at once, since waiting would close a cycle of waiting connections. Never from a client: a
+    /// transport over several cores sends it to the core of the key
     /// ([`Chain::judge`](crate::wait::Chain::judge)).
     WouldDeadlock,
-    /// It is refused at once, since nobody has looked so far as to tell whether it would. Never from a
-    /// client, either.
+    /// It is refused at once, since the search for a cycle was cut short at its limit. Never from a client,
+    /// either.
     TooLong,
 }
 
-/// How long a lock is to last, whatever becomes of its holder.
+/// The time of a lock, independent of its holder's connection.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Lease {
-    /// So many milliseconds from now (`T`).
+    /// This many milliseconds from now (`T`).
     For {
         /// At least [`LEASE_MS_MIN`].
         ms: u64,
     },
-    /// As long as the connection, from now on: the holder takes its lease off (`T-1`).
+    /// As long as the connection, from now on: the holder removes its lease (`T-1`).
     Off,
 }
 
 /// The shortest lease, in milliseconds.
 pub const LEASE_MS_MIN: u64 = 10;
 
-/// Gives the lock of a key back.
+/// Releases the lock of a key.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct Release<'a> {
-    /// Whose lock.
+    /// The key.
     pub key: Key<'a>,
-    /// Only if it is this grant.
+    /// Only if this grant is in force.
     pub fence: Option<Fence>,
 }
 
