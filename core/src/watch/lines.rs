@@ -1,4 +1,4 @@
-//! What a command and its reply are in memcached's line form.
+//! The lines of a command and its reply, in memcached's form.
 
 use alloc::string::String;
 use core::fmt::Write as _;
@@ -12,8 +12,7 @@ use crate::fence::Fence;
 use crate::reply::{Refusal, Reply};
 use crate::time::Exptime;
 
-/// Tells the lines of `command` and its `reply` that belong to `wanted`, without time, number and line
-/// end.
+/// Passes on the lines of `command` and its `reply` that belong to `wanted`, without time, number and line end.
 pub fn each_line(
     wanted: Topics,
     asked: Asked,
@@ -82,7 +81,7 @@ pub fn each_line(
     }
 }
 
-/// The line for all locks of a connection that are given back at once, and why.
+/// The line for the release of all locks of a connection at once, with the reason.
 #[must_use]
 pub fn all_unlocked(reason: &str, conn: ConnId) -> String {
     let mut line = String::from("type=unlock_all");
@@ -93,11 +92,11 @@ pub fn all_unlocked(reason: &str, conn: ConnId) -> String {
     line
 }
 
-/// The line of a key that was looked up, as memcached has one for a store, a delete or a sum as well.
-/// Nobody is told of the look-up of a lock: what is locked need not be there.
+/// The line of a key that was looked up; as in memcached, a store, a delete and an arithmetic have one too. The
+/// look-up of a lock has none: a locked item need not exist.
 fn looked_up(command: &ItemCommand<'_>, reply: &Reply<'_>, asked: Asked) -> Option<String> {
     let is_told = match command {
-        // One that waits is told when it is answered.
+        // A get that waits has its line when it is answered.
         ItemCommand::Get(_) => !matches!(reply, Reply::Waits),
         ItemCommand::Set(_) | ItemCommand::Delete(_) | ItemCommand::Arithmetic(_) => true,
         ItemCommand::SetTooLarge { .. }
@@ -196,7 +195,7 @@ const fn refused(refusal: Refusal) -> &'static str {
     }
 }
 
-/// The line of what a command has done to the lock of its key, if anything.
+/// The line of a command's effect on the lock of its key, if any.
 fn locked(command: &ItemCommand<'_>, reply: &Reply<'_>, asked: Asked) -> Option<String> {
     let takes = match command {
         ItemCommand::Acquire(_) | ItemCommand::Lock { .. } => true,

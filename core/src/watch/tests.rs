@@ -1,4 +1,4 @@
-//! What is told of what, and in which words.
+//! The lines for each command, and their text.
 
 use alloc::vec;
 
@@ -15,7 +15,7 @@ use crate::time::Exptime;
 
 const ALL: Topics = Topics(u8::MAX);
 
-/// What is told besides look-ups, of a key that was not there.
+/// The lines besides look-ups, for a key that was not there.
 fn lines(wanted: Topics, command: impl Into<Command<'static>>, reply: &Reply<'_>) -> Vec<String> {
     let mut lines = lines_of(None, wanted, command, reply);
     lines.retain(|line| !line.starts_with("type=item_get"));
@@ -60,7 +60,7 @@ fn words_are_topics_and_their_beginnings_are_enough() {
 }
 
 #[test]
-fn whatever_looks_a_key_up_is_told_with_what_was_there() {
+fn look_ups_report_the_found_item() {
     let missed = "type=item_get key=n%2Cfoo status=not_found clsid=1 cfd=7 size=0";
     let found = "type=item_get key=n%2Cfoo status=found clsid=1 cfd=7 size=5";
     let fetchers = Topics::of(Topic::Fetchers);
@@ -238,7 +238,7 @@ fn a_delete_is_told_if_it_removed_something() {
 }
 
 #[test]
-fn a_lock_is_told_with_what_came_of_it() {
+fn lock_lines_report_the_outcome() {
     let lock = ItemCommand::Lock { key: key() };
     let line = "type=lock key=n%2Cfoo status=granted cfd=7";
     assert_eq!(lines(ALL, lock, &Reply::Locked), [line]);
@@ -256,7 +256,7 @@ fn a_lock_is_told_with_what_came_of_it() {
 }
 
 #[test]
-fn what_is_not_watched_is_not_told() {
+fn unwatched_topics_are_silent() {
     let locks = Topics::of(Topic::Locks);
     assert_eq!(lines(locks, Get::new(key()), &Reply::Miss), [""; 0]);
     let fetchers = Topics::of(Topic::Fetchers);
@@ -285,7 +285,7 @@ fn topics_are_sets() {
 }
 
 #[test]
-fn an_eviction_is_told_with_what_the_item_was() {
+fn eviction_lines_describe_the_item() {
     let evicted = Evicted {
         key: b"a,b".to_vec(),
         fetched: true,
