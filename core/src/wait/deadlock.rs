@@ -1,13 +1,14 @@
 //! Whether a connection that waits would wait for itself, by way of others.
 //!
-//! Who waits for a lock can have it once enough of its holders have given it back, and once those who stand in
-//! line before it have had it. A holder can give back as long as it does not wait itself, or if it can have what it
-//! waits for. So a wait is in vain if, whatever is given back by those who do not wait, it is never answered.
+//! A waiter gets a lock once enough of its holders have released it, and once the earlier waiters have had it.
+//! A holder can release a lock if it does not wait itself, or if it can get the lock that it waits for. So a
+//! wait is in vain if it is never answered, even after all connections that do not wait have released their
+//! locks.
 //!
-//! - Q9: a wait is refused as a deadlock if and only if it would be in vain.
+//! - Q9: A wait is refused as a deadlock if and only if it would be in vain.
 //!
-//! It is enough to ask that of a wait before it begins: no other becomes vain by one that is not, nor by a lock that
-//! is granted, since whoever is granted one does not wait.
+//! It is enough to check a wait before it begins. A later wait makes an earlier one vain only if it is vain
+//! itself. A granted lock makes none vain, since its holder does not wait.
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -16,19 +17,19 @@ use crate::command::Wait;
 use crate::key::Key;
 use crate::owner::Owner;
 
-/// What comes of asking whether a wait would be in vain.
+/// The result of the search for a deadlock.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Chain {
-    /// It would not: whoever asks may wait.
+    /// No deadlock: the requester may wait.
     Ends,
-    /// It would, since it would come back to whoever asks: a deadlock.
+    /// A deadlock: the chain of waits leads back to the requester.
     Closes,
-    /// It takes more to tell than one looks at.
+    /// The search reached its limit.
     TooLong,
 }
 
 impl Chain {
-    /// What becomes of a request that is ready to wait: what the core that has the key is to be told.
+    /// The effect on a request that is ready to wait, as the message for the core of the key.
     #[must_use]
     pub const fn judge(self, wait: Wait) -> Wait {
         match (self, wait) {
@@ -39,23 +40,23 @@ impl Chain {
     }
 }
 
-/// What a connection waits for, or would.
+/// The lock that a connection waits for, or would.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct Sought<'a> {
-    /// Whose lock.
+    /// The key.
     pub key: Key<'a>,
-    /// Among how many it can be had: the least that it, or anybody who waits before it, has asked for. 1 is for
-    /// itself alone.
+    /// The most holders it can be shared among: the least bound of this request and of all earlier waiters. 1
+    /// means exclusive.
     pub among: u32,
 }
 
-/// Whether `conn`, if it waited for what is `sought`, would do so in vain (Q9); and how many grants were looked at to find
-/// out, which is the work that it took.
+/// Whether a wait of `conn` for the lock `sought` would be in vain (Q9). Also returns the number of grants that
+/// it looked at, which is the work it took.
 ///
-/// `grants_of` tells of each holder of a key, and among how many it holds it, 1 being alone, and `None` for a grant that is
-/// over; `sought_by` says what a connection waits for; `looks_max` is how many grants are looked at
-/// ([`wait_chain_max`](crate::Limits::wait_chain_max)). Over several cores, both are to be asked of all of them at one
-/// moment: [`LockTable::grants_of`](crate::engine::LockTable::grants_of),
+/// `grants_of` returns each holder of a key with its bound of sharers: 1 for an exclusive lock, `None` for a
+/// grant that is over. `sought_by` returns the lock that a connection waits for. `looks_max` is the most grants
+/// to look at ([`wait_chain_max`](crate::Limits::wait_chain_max)). Over several cores, both must answer for all
+/// cores at one moment: [`LockTable::grants_of`](crate::engine::LockTable::grants_of),
 /// [`Core::sought_by`](crate::engine::Core::sought_by).
 pub fn would_deadlock<'a, H>(
     conn: Owner,
@@ -82,11 +83,11 @@ fn search<'a, H>(
 where
     H: Iterator<Item = Option<(Owner, u32)>>,
 {
-    // A search in depth. On the way are those on whose waits that of `conn` depends just now: that one of them can have
-    // what it waits for is not shown by itself.
+    // A depth-first search. The path has the connections on which the wait of `conn` depends just now. Reaching
+    // one of them again does not show that it can get its lock.
     let mut way = Vec::new();
     let mut on_way = BTreeSet::from([conn]);
-    // Those of whom it is known.
+    // The connections that are known to get their locks.
     let mut can = BTreeSet::new();
     let mut next = Some((conn, sought));
     loop {
@@ -95,7 +96,7 @@ where
                 return Chain::TooLong;
             };
             if way.is_empty() && place.holders.iter().any(|(holder, _)| *holder == conn) {
-                // One connection holds a key once.
+                // A connection holds a key only once.
                 return Chain::Closes;
             }
             way.push(place);
@@ -133,24 +134,24 @@ where
     }
 }
 
-/// One who waits, and what has been found out of the holders of what it waits for.
+/// A waiting connection, and the known facts about the holders of the lock that it waits for.
 struct Place {
     waiter: Owner,
     holders: Vec<(Owner, u32)>,
-    /// How many of them.
+    /// Holders that were looked at.
     looked_at: usize,
-    /// How many of them can give the lock back.
+    /// Holders that can release the lock.
     going: usize,
-    /// How many of them cannot, as far as is known on this way.
+    /// Holders that cannot, as far as this path shows.
     staying: u32,
-    /// Among how many they can hold it, and whoever waits here: the least.
+    /// The least bound of sharers of these holders and of the waiting connection.
     among: u32,
-    /// The same, if none of the holders goes.
+    /// The same, if none of the holders releases.
     among_all: u32,
 }
 
 impl Place {
-    /// `None` if there are more grants than `looks_left`, which it takes them from.
+    /// `None` if there are more grants than `looks_left`, which is reduced by them.
     fn new<'a, H>(
         waiter: Owner,
         sought: Sought<'a>,
@@ -178,8 +179,8 @@ impl Place {
         })
     }
 
-    /// Whether who waits here can have it, as soon as that is known: if fewer stay than each of them, and it, can
-    /// be among.
+    /// Whether the waiting connection can get the lock, as soon as that is known. It can if the holders that
+    /// stay are fewer than the bound of each of them, and than its own.
     fn is_answered(&self) -> Option<bool> {
         let may_stay = u32::try_from(self.holders.len() - self.going).unwrap_or(u32::MAX);
         if self.staying >= self.among {
@@ -200,7 +201,7 @@ impl Place {
         self.among = self.among.min(among);
     }
 
-    /// Of the holder that was looked at last.
+    /// The bound of the last holder that was looked at.
     fn last_among(&self) -> u32 {
         self.holders[self.looked_at - 1].1
     }

@@ -1,4 +1,4 @@
-//! By example, and against what the words say: what is given back until nothing more can be.
+//! Examples, and a comparison with the definition: connections release locks until no more can.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -22,7 +22,7 @@ fn conn(number: usize) -> Owner {
     Owner::from_number(number as u64)
 }
 
-/// Who holds each key, and among how many; and what each connection waits for.
+/// The holders of each key, with their bounds; and the lock that each connection waits for.
 #[derive(Clone, Debug, Default)]
 struct Locks {
     holders: [Vec<(usize, u32)>; 5],
@@ -34,7 +34,7 @@ impl Locks {
         self.ask_and_count(asks, wanted, looks_max).0
     }
 
-    /// The answer, and how many holders were looked at for it.
+    /// The answer, and the number of holders that were looked at for it.
     fn ask_and_count(&self, asks: usize, wanted: (usize, u32), looks_max: usize) -> (Chain, usize) {
         let looks = Cell::new(0);
         let (key_number, among) = wanted;
@@ -62,12 +62,12 @@ impl Locks {
                 })
             },
         );
-        // One more look tells that there are too many.
+        // With one more look the limit is reached.
         assert_eq!(charged, looks.get().min(looks_max));
         (chain, looks.get())
     }
 
-    /// Whether the wait of `asks` is answered in the end, if all give back who can.
+    /// Whether the wait of `asks` is answered in the end, if every connection that can releases its locks.
     fn is_answered(&self, asks: usize) -> bool {
         let mut locks = self.clone();
         loop {
@@ -94,7 +94,7 @@ impl Locks {
     }
 }
 
-/// Connection `n` holds the key of the number `n`, and waits for that of `n + 1`, up to the last.
+/// Connection `n` holds key number `n` and waits for key `n + 1`, up to the last.
 fn chain(last: usize, looks_max: usize, asks: usize) -> Chain {
     let mut locks = Locks::default();
     for holder in 0..=last {
@@ -116,14 +116,14 @@ fn a_chain_is_followed_to_its_end() {
 }
 
 #[test]
-fn who_wants_it_alone_waits_for_all_who_share_it() {
+fn exclusive_waiter_waits_for_all_sharers() {
     let mut locks = Locks::default();
     locks.holders[0] = vec![(1, 9), (2, 9)];
     locks.holders[1] = vec![(0, 1)];
     assert_eq!(locks.ask(0, (0, 1), 10), Chain::Ends);
     locks.waits[2] = Some((1, 1));
     assert_eq!(locks.ask(0, (0, 1), 10), Chain::Closes);
-    // Who would share it has room, or needs one of the two to go.
+    // A sharer has a free place, or needs one of the two holders to release.
     assert_eq!(locks.ask(0, (0, 2), 10), Chain::Ends);
     locks.waits[1] = Some((1, 1));
     assert_eq!(locks.ask(0, (0, 2), 10), Chain::Closes);
@@ -133,7 +133,7 @@ fn who_wants_it_alone_waits_for_all_who_share_it() {
 }
 
 #[test]
-fn who_has_it_waits_for_itself_whatever_it_asks_for() {
+fn holder_would_wait_for_itself() {
     let mut locks = Locks::default();
     locks.holders[0] = vec![(0, 9), (1, 9)];
     assert_eq!(locks.ask(0, (0, 9), 10), Chain::Closes);
@@ -141,8 +141,8 @@ fn who_has_it_waits_for_itself_whatever_it_asks_for() {
 }
 
 quickcheck! {
-    /// A wait that is granted or begun as the rule says is refused if and only if, with it, it is never answered.
-    fn a_wait_is_refused_if_and_only_if_it_would_be_in_vain(steps: Vec<(u8, u8, u8)>) -> bool {
+    /// A wait that is granted or begun by the rule is refused if and only if it would never be answered.
+    fn only_vain_waits_are_refused(steps: Vec<(u8, u8, u8)>) -> bool {
         let mut locks = Locks::default();
         for (asks, wanted, among) in steps {
             let asks = usize::from(asks % 5);
@@ -170,7 +170,7 @@ quickcheck! {
             if chain != due {
                 return false;
             }
-            // As many are enough, and one less is not; and no more than one beyond the bound is looked at.
+            // The bound is exact: as many looks are enough, one less is not, and at most one more is made.
             let bounded = (0..=looks).map(|max| before.ask_and_count(asks, (wanted, among), max));
             for (max, (chain, looked)) in bounded.enumerate() {
                 let due = if max < looks { Chain::TooLong } else { due };
@@ -183,9 +183,9 @@ quickcheck! {
     }
 }
 
-/// Once enough of those who share it can go, nobody looks at the others, whatever these wait for.
+/// Once enough sharers can release, the search ignores the others, and also the locks that they wait for.
 #[test]
-fn those_who_need_not_go_are_not_looked_at() {
+fn search_skips_irrelevant_holders() {
     let mut locks = Locks::default();
     locks.holders[0] = vec![(1, 2), (2, 2)];
     locks.holders[1] = vec![(5, 9), (6, 9), (7, 9)];
