@@ -45,8 +45,9 @@ pub struct RequestPacket<'a> {
 
 /// Decodes the packet at the start of `input`. `cursor` selects its step, and is advanced.
 ///
-/// The connection [closes](Step::Close) when the first byte is not that of a request, when the
-/// lengths contradict each other or are not those of the opcode, and when the body is over
+/// The connection [closes](Step::Close) in three cases: the first byte is not that of a request, the lengths
+/// contradict each other or the opcode, or the body is over [`BODY_BYTES_MAX`]. The start of the next request
+/// is unknown then.
 /// [`BODY_BYTES_MAX`]: nobody knows then where the next request begins.
 ///
 /// An unauthenticated client may do little but authenticate ([`sasl`]).
