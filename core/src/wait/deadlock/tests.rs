@@ -142,7 +142,7 @@ fn holder_would_wait_for_itself() {
 
 quickcheck! {
     /// A wait that is granted or begun by the rule is refused if and only if it would never be answered.
-    fn only_vain_waits_are_refused(steps: Vec<(u8, u8, u8)>) -> bool {
+    fn a_wait_is_refused_if_and_only_if_it_would_be_in_vain(steps: Vec<(u8, u8, u8)>) -> bool {
         let mut locks = Locks::default();
         for (asks, wanted, among) in steps {
             let asks = usize::from(asks % 5);
