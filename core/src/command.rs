@@ -89,7 +89,7 @@ pub enum GlobalCommand<'a> {
 }
 
 impl<'a> Command<'a> {
-    /// The key the command is about; `None` for those about all items or about the connection.
+    /// The key of the command; `None` for commands about all items or the connection.
     #[must_use]
     pub const fn key(&self) -> Option<Key<'a>> {
         match self {
@@ -120,7 +120,7 @@ impl<'a> Command<'a> {
         }
     }
 
-    /// The same, answered at once: what is asked of the core when a wait is over.
+    /// The same command without its wait; the core executes it when a wait is over.
     #[must_use]
     pub const fn without_wait(self) -> Self {
         match self {

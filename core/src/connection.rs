@@ -7,8 +7,8 @@
 //! - W2: A request is validated whole before its command is handed out, so an error has no side effect.
 //! - W3: No memory is reserved for bytes that have not arrived.
 //! - W4: Wherever the driver has to stop, the replies are the same.
-//! - W5: A request that waits stays at the front of the input until its wait is over. Nothing behind it is
-//!   looked at. Its reply has the form it asked for, and comes in its turn.
+//! - W5: A request that waits stays at the front of the input until its wait is over, and the bytes behind it
+//!   are not read. Its reply has the form it asked for, and comes in its turn.
 //! - W6: The reply to a request is sent after all of the request has arrived, even if its body is not kept. A
 //!   proxy that shares the connection among its clients could not match an earlier reply.
 
@@ -57,8 +57,8 @@ pub enum Progress {
     Close,
 }
 
-/// One client's protocol state: the part of its input that was looked at, and the progress of a reply of
-/// several parts. It is small, since there may be many: see the test of its size.
+/// One client's protocol state: how much of its input was read, and the progress of a reply of several parts.
+/// It is small, since there may be many: see the test of its size.
 #[derive(Clone, Debug)]
 pub struct Connection {
     limits: WireLimits,
@@ -141,7 +141,7 @@ impl Connection {
 
     /// Decides the next step, given all unconsumed input.
     ///
-    /// `key_buffer` is room for a key that the wire shows in base64; the step may borrow from it.
+    /// `key_buffer` is space for a key that the wire shows in base64; the step may borrow from it.
     pub fn next<'a>(&mut self, input: &'a [u8], key_buffer: &'a mut KeyBuffer) -> Step<'a> {
         let mut step = self.look(input, key_buffer);
         self.remember(&mut step, input.len());

@@ -39,7 +39,7 @@ pub trait Execute {
         Watched::No
     }
 
-    /// Whether this claim is authentic; `None` is a client without a claim. Called only if
+    /// Whether this claim is authentic; `None` is a malformed claim. Called only if
     /// [`Admission`](crate::wire::Admission) is not open. The default admits no client.
     fn admits(&mut self, claim: Option<Claim<'_>>) -> bool {
         let _ = claim;

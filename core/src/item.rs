@@ -54,7 +54,7 @@ pub struct ItemHeader {
     pub key_form: KeyForm,
     /// A client has fetched it since it was stored (`h` of meta get).
     pub fetched: bool,
-    /// Marked out of date by `md I`, and served all the same (`X` of meta get).
+    /// Marked stale by `md I`, and still served (`X` of meta get).
     pub stale: bool,
     /// Whether a client has won the right to recache it.
     pub win: WinMark,

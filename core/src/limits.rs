@@ -50,10 +50,10 @@ pub struct Limits {
     /// The memory of one connection's locks over all cores: their part of the table plus the items they pin. It
     /// keeps one client from blocking all other locks. Past it as at `locked_bytes_max`.
     pub lock_bytes_per_connection_max: usize,
-    /// Locks and wins of ended connections, and expired locks, that one command releases. So their items are
-    /// freed in time, and no command does the work of many. At least 1, so that pinned memory does not grow: a
-    /// command acquires at most one lock. At least 2 where requests may wait, since handing over a lock makes
-    /// another entry to release.
+    /// The most locks of ended connections, wins of ended connections and expired locks, each, that one command
+    /// releases. So their items are freed in time, and no command does the work of many. At least 1, so that
+    /// pinned memory does not grow: a command acquires at most one lock. At least 2 where requests may wait,
+    /// since handing over a lock makes another entry to release.
     pub locks_settled_max: usize,
     /// Connections that may share the lock of one key, whatever limit they ask for. One more is
     /// [`Refusal::TooManyLocks`](crate::reply::Refusal::TooManyLocks), or waits if others wait before it.

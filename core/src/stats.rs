@@ -37,7 +37,7 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Gets of any kind, but for those that touch and for `me`.
+    /// Gets of any kind, except gets that touch and `me`.
     cmd_get,
     /// Sets of any kind with a complete value, except values that are too large.
     cmd_set,
@@ -93,7 +93,7 @@ counters! {
     evicted_nonzero,
     /// Reclaimed items that were never fetched.
     expired_unfetched,
-    /// Items that the crawler looked at.
+    /// Items that the crawler checked.
     crawler_items_checked,
     /// Expired items that the crawler removed.
     crawler_reclaimed,
@@ -101,7 +101,7 @@ counters! {
     cmd_lock,
     /// Locks that were granted.
     lock_granted,
-    /// Requests for locks that another connection held.
+    /// Requests for locks that were held already.
     lock_contended,
     /// Requests for locks of missing items.
     lock_misses,
@@ -302,7 +302,7 @@ impl StatsTopic {
     #[must_use]
     pub const fn tells_keys(self) -> bool {
         match self {
-            // memcached refuses all three words.
+            // memcached refuses all three names.
             Self::Locks(_) | Self::Detail(_) | Self::DetailOn | Self::DetailOff => true,
             Self::General
             | Self::Settings
@@ -336,7 +336,7 @@ impl StatsTopic {
 /// Locks that `stats locks` shows. It bounds the length of the reply.
 pub const LOCK_LINES_MAX: usize = 1_000;
 
-/// Locks of a core that a request looks at to find those to show. Other requests wait for the core meanwhile, a
+/// Locks of a core that a request checks to find those to show. Other requests wait for the core meanwhile, a
 /// fraction of a millisecond. Ended locks that were not removed yet count too, although they are not shown.
 pub const LOCKS_LOOKED_AT_MAX: usize = 4_096;
 

@@ -139,7 +139,7 @@ impl Tick {
     }
 }
 
-/// Whole seconds in so many quarters: 136 years at most.
+/// Whole seconds in this number of quarters: 136 years at most.
 const fn saturating_seconds(quarters: u64) -> u32 {
     let seconds = quarters / TICKS_PER_SECOND as u64;
     // The cast keeps the value: it is at most `u32::MAX`.
@@ -192,7 +192,7 @@ impl Deadline {
     }
 }
 
-/// An exptime as it stands on the wire, already told apart by its meaning.
+/// The exptime of a request, with its meaning decoded.
 ///
 /// Source: memcached 1.6.45 `doc/protocol.txt`, "Expiration times".
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
@@ -246,7 +246,7 @@ impl Exptime {
     }
 }
 
-/// The time of one event: the monotonic moment, and where the wall clock stands against it.
+/// The time of one event: the monotonic moment, and the offset of the wall clock.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub struct Clock {
     /// The moment of the event.
@@ -305,8 +305,7 @@ impl Clock {
         }
     }
 
-    /// Milliseconds from now until `exptime`, for a `flush_all` that is to happen later; 0 for one
-    /// that is to happen at once.
+    /// Milliseconds from now until `exptime`, for a `flush_all` at a later moment; 0 for one at once.
     #[must_use]
     pub const fn delay_ms(&self, exptime: Exptime) -> u64 {
         match exptime {

@@ -283,7 +283,7 @@ impl Lease {
     /// [`Undone`](LeaseNews::Undone), [`Lost`](LeaseNews::Lost) or [`NotHeld`](LeaseNews::NotHeld).
     ///
     /// # Errors
-    /// [`TermsError`] if the server cannot measure `ttl`; nothing is asked then.
+    /// [`TermsError`] if the server cannot measure `ttl`; nothing is sent then.
     pub fn refresh(&mut self, now: Instant, ttl: Duration) -> Result<(), TermsError> {
         check_ttl(ttl)?;
         if !self.has_time(now) {

@@ -118,7 +118,7 @@ impl<'a> Flags<'a> {
         self.flags.get(..self.len).unwrap_or_default()
     }
 
-    /// These flags and one behind them, which has room behind seven.
+    /// These flags and one more at the end, for which the eighth place is free.
     pub(super) fn with(mut self, flag: Flag<'a>) -> Self {
         if let Some(slot) = self.flags.get_mut(self.len) {
             *slot = flag;

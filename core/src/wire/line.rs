@@ -46,7 +46,7 @@ impl<'a> Line<'a> {
         self.respond_past(0, LocalResponse::Line(line))
     }
 
-    /// The response to a request without a body; nothing if it asked for none.
+    /// The response to a request without a body; nothing with `noreply`.
     pub(crate) const fn respond_unless(self, noreply: bool, line: &'static str) -> Step<'a> {
         self.respond_past(0, LocalResponse::line_unless(noreply, line))
     }
@@ -64,7 +64,7 @@ impl<'a> Line<'a> {
         }
     }
 
-    /// The response to a set with a body of `body_bytes` that is not stored; nothing if it asked for none.
+    /// The response to a set with a body of `body_bytes` that is not stored; nothing with `noreply`.
     pub(crate) const fn respond_unstored(
         self,
         body_bytes: usize,

@@ -26,7 +26,7 @@ pub enum LocalResponse<'a> {
 }
 
 impl<'a> LocalResponse<'a> {
-    /// A line, or nothing for a request that asked for none.
+    /// A line, or nothing with `noreply`.
     pub(crate) const fn line_unless(noreply: bool, line: &'a str) -> Self {
         if noreply {
             Self::Nothing

@@ -46,8 +46,8 @@ pub(crate) fn split_token(text: &[u8]) -> Option<(&[u8], &[u8])> {
 
 /// The length of the word at the start of the text.
 ///
-/// Looks at eight bytes at a time: keys are long enough for that to matter, and most other words so
-/// short that calling `memchr` for them costs more than it saves.
+/// Reads eight bytes at a time: keys are long enough to gain from that, and most other words are so short that
+/// a call of `memchr` costs more than it saves.
 #[inline]
 pub(crate) fn word_bytes(text: &[u8]) -> usize {
     const BLANKS: u64 = ONES * b' ' as u64;
@@ -84,7 +84,7 @@ pub(crate) fn is_plain(key: &[u8]) -> bool {
         .any(|byte| byte.is_ascii_control() || *byte == b' ')
 }
 
-/// The words of a text, one after the other. Nothing is copied or looked at twice.
+/// The words of a text, one after the other. Nothing is copied or read twice.
 #[derive(Clone, Debug)]
 pub(crate) struct Tokens<'a>(&'a [u8]);
 

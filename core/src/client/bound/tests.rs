@@ -1,5 +1,5 @@
-//! A connection-bound lock against a server of a few lines, every message by hand. Here the server knows
-//! `lock`; one that knows `ml` is in `waiting.rs`.
+//! A connection-bound lock against a server of a few lines, every message by hand. The server here knows
+//! `lock`; the server in `waiting.rs` knows `ml`.
 
 extern crate std;
 

@@ -47,7 +47,7 @@ fn step(lease: &mut Lease, ms: u64) -> String {
 
 /// The server says this at that moment.
 fn say(lease: &mut Lease, ms: u64, bytes: &str) {
-    // Which request it answers does not matter to a session: all those of a lease are meta ones.
+    // A session needs no matching request: all requests of a lease are meta ones.
     let mut session = Session::new();
     session
         .send(&lease.request(Query::Ask), &mut Vec::new())
@@ -397,7 +397,7 @@ fn the_watchdog_renews_at_a_third_and_stops_at_its_cap() {
     say(&mut lease, 2_001, "HD c9\r\n");
     assert!(lease.is_held(at(3_499)));
     assert_eq!(step(&mut lease, 3_500), "Tell(Lost(HeldTooLong))");
-    // It may still be given back early.
+    // It may still be released early.
     lease.release(at(3_501));
     assert_eq!(step(&mut lease, 3_501), "md k C9\r\n");
 }

@@ -11,9 +11,9 @@ use crate::client::terms::{TTL_MAX, TTL_MIN, TermsError};
 pub struct RecomputeTerms {
     /// How long the value lives; 0 means forever.
     pub ttl: Duration,
-    /// How long before its end one client is told to compute it anew; 0 means never.
+    /// How long before its end one client wins the right to compute it anew; 0 means never.
     pub early: Duration,
-    /// How long a client may take to compute a missing value before another client is told to.
+    /// How long a client may take to compute a missing value before another client wins.
     pub claim: Duration,
     /// The behaviour of the readers without the win.
     pub losers: Losers,

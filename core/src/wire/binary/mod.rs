@@ -109,7 +109,7 @@ pub(crate) mod testing {
     use crate::item::Cas;
     use crate::key::KEY_BYTES_MAX;
 
-    /// A [`RequestPacket`] that owns its bytes. Not SASL: those are refused before they are decoded.
+    /// A [`RequestPacket`] that owns its bytes. Not SASL, which is refused before it is decoded.
     #[derive(Clone, Debug)]
     pub(crate) struct AnyRequest {
         opcode: Opcode,

@@ -65,7 +65,7 @@ pub(crate) fn decode<'a>(
                 at_least: HEADER_BYTES,
             };
         }
-        // memcached closes without a word when a packet does not begin as one.
+        // memcached closes without a reply if the first byte is not that of a packet.
         Err(WrongMagic) => {
             return Step::Close {
                 response: LocalResponse::Nothing,

@@ -206,8 +206,8 @@ pub(super) fn decode<'a>(
     })
 }
 
-/// Whether the class of all items is among those of a list (`1,2`, `all`, `hash`); `None` if it is not
-/// a list of classes.
+/// Whether a list of classes (`1,2`, `all`, `hash`) contains the class of all items; `None` if it is not such a
+/// list.
 fn is_ours_among(classes: &[u8]) -> Option<bool> {
     if matches!(classes, b"all" | b"hash") {
         return Some(true);

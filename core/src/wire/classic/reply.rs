@@ -15,7 +15,7 @@ use crate::wire::meta::{listed_form, put_key};
 use crate::wire::scan::{Tokens, reply_line_bytes, u32_from, u64_from, without_line_end};
 use crate::wire::status_line::{self, MISMATCH, put_line, put_number};
 
-/// One response as it stands on the wire. A get is answered by several: values, and [`End`].
+/// One response on the wire. A get has several: values, and [`End`].
 ///
 /// [`End`]: ClassicResponse::End
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

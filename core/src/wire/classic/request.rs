@@ -92,7 +92,7 @@ pub(crate) fn is_get(line: &[u8]) -> bool {
 fn decode_get<'a>(verb: &[u8], rest: &'a [u8], line: Line<'a>, cursor: &mut Cursor) -> Step<'a> {
     let touches = verb.starts_with(b"ga");
     let Some((with_cas, steps, keys)) = get_options(verb, rest) else {
-        // `gat` and `gats` without a key are malformed before their exptime is looked at.
+        // `gat` and `gats` without a key are malformed, with any exptime.
         let words = Tokens::new(rest).take(2).count();
         return line.respond(if touches && words == 2 {
             BAD_EXPTIME

@@ -302,7 +302,7 @@ impl BareFlags {
     /// Letters that need no token and do not change the item.
     const LETTERS: u64 = bits(b"cfhklqstuv");
 
-    /// Those of them that a reply reads again, to show a field for each.
+    /// Letters among these that a reply reads again, to show a field for each.
     const SHOWN: u64 = bits(b"cfhklst");
 
     /// `None` unless each word is one of those letters, comes once, and has one blank before it. Other flags

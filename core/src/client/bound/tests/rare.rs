@@ -129,7 +129,7 @@ fn no_grant_has_the_number_0() {
     let mut bound = asked(made());
     let done = play(&mut bound, 0, &["HD F0\r\n"]);
     assert!(done[1].starts_with("Failed("), "{done:?}");
-    // Nor has a renewal of one that was waited for.
+    // Nor has a renewal of a lock that was granted after a wait.
     let mut waited = asked(leased());
     play(&mut waited, 0, &[HELD]);
     say(&mut waited, 5_000, b"HD F7\r\n");
@@ -150,7 +150,7 @@ fn lost_grant_is_requested_again() {
     );
 }
 
-/// E3, of one that was waited for.
+/// E3, after a wait.
 #[test]
 fn granted_lock_with_item_is_released() {
     let mut bound = asked(leased());

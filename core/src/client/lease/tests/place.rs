@@ -59,7 +59,7 @@ fn place_is_renewed_and_outlives_its_connection() {
         "ms k 2 C9 F1818583411 T5 c G5 me",
         "EX\r\n",
     );
-    // It does not: the token decides, and the place is asked for anew.
+    // It does not: the token decides, and the place is requested anew.
     expect(&mut lease, 1_500, "mu k F5", "NF\r\n");
     expect(&mut lease, 1_500, "mg k v c t", MINE);
     expect(
