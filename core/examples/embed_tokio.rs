@@ -14,12 +14,12 @@ use tokio::time::{self, timeout_at};
 struct Shared {
     started: time::Instant,
     server: Mutex<(Server, BTreeMap<ConnId, mpsc::UnboundedSender<Action>>)>,
-    /// The deadline has come nearer.
+    /// The deadline has moved closer.
     is_nearer: Notify,
 }
 
 impl Shared {
-    /// Makes a call of the server, and hands the actions to the tasks of their connections.
+    /// Calls the server, and hands the actions to the tasks of their connections.
     fn call<T>(&self, call: impl FnOnce(&mut Server, Instant) -> T) -> T {
         let (server, peers) = &mut *self.server.lock().expect("no task has panicked");
         let before = server.deadline();
@@ -58,7 +58,7 @@ pub(crate) async fn serve(listener: TcpListener) -> io::Result<()> {
                 .expect("no task has panicked")
                 .1
                 .insert(conn, send);
-            let _ = carry(&shared, conn, &mut socket, actions).await; // an error is an end like any other
+            let _ = carry(&shared, conn, &mut socket, actions).await; // an error ends the connection like any other end
             shared
                 .server
                 .lock()

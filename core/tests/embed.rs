@@ -11,7 +11,8 @@ mod embed;
 #[allow(dead_code, reason = "`main` is the example's")]
 mod embed_tokio;
 
-/// Alice locks, bob waits for her lock until she goes; then he wins a value and is told that he has.
+/// Alice locks, and bob waits for her lock until she disconnects. Then bob wins a value, and the reply says
+/// so.
 fn converse(address: std::net::SocketAddr) -> io::Result<()> {
     let (mut alice, mut bob) = (TcpStream::connect(address)?, TcpStream::connect(address)?);
     ask(
@@ -27,7 +28,7 @@ fn converse(address: std::net::SocketAddr) -> io::Result<()> {
     alice.read_to_end(&mut Vec::new())?;
     ask(&mut bob, "", "VA 4\r\nidle\r\n")?;
     ask(&mut bob, "mg page v N30\r\n", "VA 0 W\r\n\r\n")?;
-    // More than the bounds of input and of unsent output, and the end of the requests behind it.
+    // More than the limits of input and unsent output, and then the end of the requests.
     let mut many = "get job\r\n".repeat(20_000);
     many.push_str("quit\r\n");
     let mut reader = bob.try_clone()?;

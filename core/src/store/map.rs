@@ -1,17 +1,15 @@
-//! The reference: what a store must do, written to be easy to check and not to be fast.
+//! The reference store, written to be easy to check, not to be fast.
 //!
-//! The model and the property tests run on it, and the log is compared with it. An item has a numbered
-//! slot, which it keeps for as long as it is there, whatever happens to its value. The program does
-//! not use it.
+//! The model and the property tests run on it, and tests compare the log store with it. The server does not
+//! use it. An item has a numbered slot, and keeps it through every change of its value.
 //!
-//! Eviction works as CLOCK does with a two-bit counter: the oldest item goes unless it was hit since
-//! it last came by; a hit item moves behind the newest and loses one hit. Locked items stand in no
-//! queue while they are locked, so no choice can fall on them (S1), and a choice ends after at most
-//! four turns of the queue.
+//! Eviction works as CLOCK with a two-bit counter. The oldest item is evicted unless it was hit since its
+//! last turn. An item with hits moves behind the newest and loses one hit. Locked items are in no queue, so
+//! none can be chosen (S1), and a choice ends after at most four turns of the queue.
 //!
-//! - M1: the names are those of the occupied slots, each with its own.
-//! - M2: the queue holds every item that is not locked exactly once.
-//! - M3: `bytes` and `locked_bytes` are the sums of what the items take.
+//! - M1: The names are those of the occupied slots, one name for each slot.
+//! - M2: The queue holds every unlocked item exactly once.
+//! - M3: `bytes` and `locked_bytes` are the sums of the items' costs.
 
 mod entry;
 mod slot;
@@ -36,10 +34,10 @@ use crate::stats::{Counters, Eviction};
 use crate::time::Tick;
 use crate::value::Value;
 
-/// The most hits that an item can have to its credit.
+/// The most hits that an item can collect.
 const HITS_MAX: u8 = 3;
 
-/// Items in numbered slots, by their keys.
+/// Items in numbered slots, found by key.
 #[derive(Clone, Debug)]
 pub struct MapStore {
     bytes_max: usize,
@@ -47,7 +45,7 @@ pub struct MapStore {
     names: BTreeMap<Arc<[u8]>, MapSlot>,
     slots: Vec<Option<Entry>>,
     free: Vec<MapSlot>,
-    /// From the one to be looked at next to the newest.
+    /// From the slot to be checked next to the newest.
     queue: VecDeque<MapSlot>,
     bytes: usize,
     locked_bytes: usize,
@@ -55,7 +53,7 @@ pub struct MapStore {
     last_eviction: Option<Eviction>,
 }
 
-/// What a look-up in a [`MapStore`] that found nothing has learned: no more than that.
+/// The result of a look-up in a [`MapStore`] without an item: it carries nothing.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct MapVacancy;
 
@@ -93,8 +91,8 @@ impl MapStore {
         self.queue.retain(|queued| *queued != slot);
     }
 
-    /// Whether `need` bytes could be had in the place of `gone` ones (of which `gone_locked` are
-    /// pinned) by evicting everything that may be.
+    /// Whether evicting every unlocked item would free `need` bytes. `gone` bytes are replaced, of which
+    /// `gone_locked` are locked.
     fn has_room(&self, need: usize, gone: usize, gone_locked: usize) -> bool {
         let kept = if self.evict {
             self.locked_bytes - gone_locked
@@ -104,7 +102,7 @@ impl MapStore {
         kept.saturating_add(need) <= self.bytes_max
     }
 
-    /// Evicts items until `need` bytes are free. The caller has asked `has_room`.
+    /// Evicts items until `need` bytes are free. The caller has checked `has_room`.
     fn make_room(&mut self, now: Tick, need: usize, counters: &mut Counters) {
         while self.bytes + need > self.bytes_max {
             let oldest = self.queue.front().copied();
@@ -129,7 +127,7 @@ impl MapStore {
         }
     }
 
-    /// Takes the entry out of `slot`, which stays under its name to be filled again.
+    /// Removes the entry from `slot`, which keeps its name until it is filled again.
     fn vacate(&mut self, slot: MapSlot) -> Entry {
         if !self.entry(slot).header.locked {
             self.dequeue(slot);
@@ -153,7 +151,7 @@ impl MapStore {
         }
     }
 
-    /// Gives the item in `slot` another value and header, if there is room for them.
+    /// Replaces the value and header of the item in `slot`, if there is enough memory.
     fn refill(
         &mut self,
         now: Tick,
@@ -269,7 +267,7 @@ impl Store for MapStore {
         if entry.value().len() != value.len() {
             return self.refill(now, slot, header, &value, counters);
         }
-        // It needs no other room, and keeps its turn.
+        // It needs no more memory, and keeps its place in the queue.
         entry.set_value(&value);
         self.set_header(slot, header);
         counters.total_items += 1;
@@ -293,7 +291,7 @@ impl Store for MapStore {
         self.refill(now, slot, header, &value, counters)
     }
 
-    /// What may not be evicted must have room: nothing is worked towards here.
+    /// Items that must not be evicted must fit: this store reaches a smaller limit at once.
     fn judge_memory(&self, memory_bytes_max: usize) -> Result<(), MemoryRefused> {
         let kept = if self.evict {
             self.locked_bytes
@@ -348,7 +346,7 @@ impl Store for MapStore {
         items_max: usize,
         visit: &mut dyn FnMut(Visited<'a>),
     ) -> Option<ScanCursor> {
-        // A cursor is a slot number: an item keeps its slot for as long as it is there.
+        // A cursor is a slot number: an item keeps its slot until it is removed.
         let start = usize::try_from(cursor.0)
             .unwrap_or(usize::MAX)
             .min(self.slots.len());
@@ -369,7 +367,7 @@ impl Store for MapStore {
             items: self.names.len(),
             bytes: self.bytes,
             locked_bytes: self.locked_bytes,
-            // What an item takes besides key and value is part of what it is charged for.
+            // The overhead of an item is part of its cost.
             held_bytes: self.bytes,
         }
     }
@@ -379,7 +377,7 @@ impl Store for MapStore {
         QueueState {
             oldest: next.map(|entry| entry.header.last_access),
             last_eviction: self.last_eviction,
-            // What an item takes besides key and value is part of what it is charged for.
+            // The overhead of an item is part of its cost.
             index_bytes: 0,
         }
     }
@@ -427,7 +425,7 @@ impl Store for MapStore {
 mod tests {
     use super::*;
 
-    /// What is cleared is gone at once: nothing is left of which it could be told.
+    /// A cleared item is removed at once, so the store cannot report that it was flushed.
     #[test]
     fn nothing_is_known_of_what_was_flushed() {
         let mut store = MapStore::new(&Limits::new(1 << 20, 1 << 10));

@@ -1,17 +1,16 @@
 //! Where items are kept: the trait, and its implementations.
 //!
-//! A store knows keys, values, sizes and room. It knows nothing of commands: what an expired, a
-//! stale or a locked item means to a client is the engine's business. Two things it must know of
-//! an item to choose what to evict: its deadline, and whether it is locked.
+//! A store knows keys, values, sizes and memory, but no commands. The engine decides how an expired, a stale
+//! or a locked item looks to a client. To choose an item to evict, the store knows its deadline and whether
+//! it is locked.
 //!
-//! - S1: a locked item is never evicted.
-//! - S2: a store either stores the whole item or changes nothing but what it evicted for room.
-//! - S3: [`Usage::bytes`] never exceeds [`memory_bytes_max`](crate::Limits::memory_bytes_max). After that was
-//!   lowered, it never exceeds what was held then.
-
-//! - S4: if [`Limits::erase`] asks for it, values are zeroed: of an item that is removed, replaced, evicted, extended
-//!   or moved, at once; of one that has expired or was flushed, when the store comes to it; of a large one that is
-//!   still being sent, when that is done. The [reference](MapStore) does not.
+//! - S1: A locked item is never evicted.
+//! - S2: A store stores the whole item, or changes nothing except that it evicts other items.
+//! - S3: [`Usage::bytes`] never exceeds [`memory_bytes_max`](crate::Limits::memory_bytes_max). After the
+//!   limit was lowered, it never exceeds the bytes held at that moment.
+//! - S4: If [`Limits::erase`] is set, the store zeroes values. It zeroes the value of a removed, replaced,
+//!   evicted, extended or moved item at once. It zeroes an expired or flushed value when it finds the item,
+//!   and a large value that is still being sent after the send. The [reference](MapStore) zeroes nothing.
 
 mod log;
 mod map;
@@ -32,32 +31,31 @@ use crate::time::Tick;
 use crate::value::Value;
 use crate::watch::Evicted;
 
-/// Keeps items within a limit of memory.
+/// Keeps items within a memory limit.
 ///
-/// A key is looked up once a command: everything after [`find`](Store::find) goes by what it has
-/// said, the [`Slot`](Store::Slot) of an item or the [`Vacancy`](Store::Vacancy) where there is
-/// none. Both are good until the next call that takes `&mut self`, but for
-/// [`set_header`](Store::set_header), [`record_hit`](Store::record_hit) and [`read`](Store::read), which
-/// keep all of them good.
+/// A command looks up its key once. All calls after [`find`](Store::find) use its result: the
+/// [`Slot`](Store::Slot) of the item, or the [`Vacancy`](Store::Vacancy) of a missing one. Both are valid
+/// until the next call that takes `&mut self`. [`set_header`](Store::set_header),
+/// [`record_hit`](Store::record_hit) and [`read`](Store::read) are exceptions: they keep all of them valid.
 pub trait Store {
-    /// Whether a large value that is [shared](Value::Shared) is kept as it is when it is stored. Then
-    /// whoever stores it has it copied beforehand, while nobody waits for the store.
+    /// Whether the store keeps a large [shared](Value::Shared) value without copying it. If so, the caller
+    /// copies the value into shared memory beforehand, outside any lock on the store.
     const SHARES_VALUES: bool = false;
 
-    /// Names an item that was found.
+    /// Names an item found by a look-up.
     type Slot: Copy;
 
-    /// What a look-up that found nothing has learned, so that an insert need not learn it again:
-    /// the hash of the key, say.
+    /// The result of a look-up without an item, such as the hash of the key: an insert need not compute it
+    /// again.
     type Vacancy: Copy;
 
     /// Finds the item of `key`, expired or not.
     ///
     /// # Errors
-    /// If there is none: where [`insert`](Store::insert) can put one.
+    /// If there is no item: the place where [`insert`](Store::insert) can put one.
     fn find(&self, key: Key<'_>) -> Result<Self::Slot, Self::Vacancy>;
 
-    /// The same with its header: what nearly every command goes on with.
+    /// Finds the item of `key` and its header, which nearly every command needs.
     ///
     /// # Errors
     /// As [`find`](Store::find).
@@ -67,10 +65,10 @@ pub trait Store {
         Ok((slot, self.header(slot)))
     }
 
-    /// What the item is besides key and value.
+    /// The item's header: all its fields except key and value.
     fn header(&self, slot: Self::Slot) -> ItemHeader;
 
-    /// Changes what the item is besides key and value.
+    /// Changes the item's header.
     fn set_header(&mut self, slot: Self::Slot, header: ItemHeader);
 
     /// The item's key.
@@ -79,11 +77,11 @@ pub trait Store {
     /// The item's value.
     fn value(&self, slot: Self::Slot) -> &[u8];
 
-    /// What a reader is shown of the item, in one look.
+    /// The item as a reader sees it, in one memory access.
     fn show(&self, slot: Self::Slot) -> Shown<'_>;
 
-    /// Gives an item whose header is `before` the header `after`, notes that it was used if that `is_use`, and
-    /// shows it: all that a get does, in one look.
+    /// Changes the item's header from `before` to `after`, records a hit if `is_use`, and shows the item.
+    /// This is all the work of a get, in one memory access.
     fn read(
         &mut self,
         slot: Self::Slot,
@@ -100,18 +98,18 @@ pub trait Store {
         self.show(slot)
     }
 
-    /// What the item takes of the limit, in bytes.
+    /// The bytes that the item counts against the limit.
     fn item_bytes(&self, slot: Self::Slot) -> usize;
 
-    /// Notes that the item was used, for the choice of what to evict.
+    /// Records a hit, which the choice of items to evict considers.
     fn record_hit(&mut self, slot: Self::Slot);
 
-    /// Stores an item where there was none: `vacancy` is what the look-up of `key` has said.
-    /// Evicts others for room; never a locked one (S1).
+    /// Stores a new item. `vacancy` is the result of the look-up of `key`. Evicts other items if memory is
+    /// needed, but never a locked one (S1).
     ///
     /// # Errors
-    /// [`Full`] if there would be no room even without all that may be evicted. Nothing has
-    /// changed then.
+    /// [`Full`] if evicting every item that may be evicted would not free enough memory. Nothing has changed
+    /// then.
     fn insert(
         &mut self,
         now: Tick,
@@ -122,8 +120,8 @@ pub trait Store {
         counters: &mut Counters,
     ) -> Result<Self::Slot, Full>;
 
-    /// Gives an item that was found another value and header. Evicts others for room, as
-    /// [`insert`](Store::insert) does, and counts on the room of the old value.
+    /// Replaces an item's value and header. Evicts other items if memory is needed, as
+    /// [`insert`](Store::insert) does, and counts the memory of the old value as free.
     ///
     /// # Errors
     /// As [`insert`](Store::insert).
@@ -136,8 +134,7 @@ pub trait Store {
         counters: &mut Counters,
     ) -> Result<Self::Slot, Full>;
 
-    /// Adds bytes to the value of an item that was found, at the end or the beginning, and gives
-    /// it `header`.
+    /// Adds bytes at the end or the beginning of an item's value, and changes its header to `header`.
     ///
     /// # Errors
     /// As [`insert`](Store::insert).
@@ -151,10 +148,9 @@ pub trait Store {
         counters: &mut Counters,
     ) -> Result<Self::Slot, Full>;
 
-    /// Sets `bytes` of the limit aside for what is kept beside the items: about as many as that from
-    /// now on, whatever was set aside before. Evicts items for room; never a locked one (S1), and not
-    /// `kept`, which may be in another slot then. A store that counts nothing but items has no use
-    /// for it.
+    /// Reserves about `bytes` of the limit for memory outside the items; this replaces the earlier
+    /// reservation. Evicts items if memory is needed, but never a locked one (S1) and never `kept`, whose
+    /// slot may change. A store that counts only items ignores this.
     ///
     /// # Errors
     /// As [`insert`](Store::insert).
@@ -169,37 +165,37 @@ pub trait Store {
         Ok(kept)
     }
 
-    /// Whether the limit of memory may be so many bytes from now on.
+    /// Checks whether `memory_bytes_max` can become the limit.
     ///
     /// # Errors
-    /// Why not: [`MemoryRefused::TooSmall`] or [`MemoryRefused::TooLarge`].
+    /// [`MemoryRefused::TooSmall`] or [`MemoryRefused::TooLarge`].
     fn judge_memory(&self, memory_bytes_max: usize) -> Result<(), MemoryRefused>;
 
-    /// The limit of memory is that of `limits` from now on; it was [judged](Store::judge_memory). A larger one holds
-    /// at once. A smaller one is come to by and by, a bounded amount of work with each call that stores and with each
-    /// [`crawl`](Store::crawl): items are evicted as they would be for room, never a locked one (S1).
+    /// Sets the memory limit to that of `limits`, which was [judged](Store::judge_memory) before. A larger
+    /// limit holds at once. A smaller one is reached gradually: each call that stores, and each
+    /// [`crawl`](Store::crawl), does a bounded amount of work. Items are evicted as usual, never a locked one
+    /// (S1).
     fn set_memory(&mut self, now: Tick, limits: &Limits, counters: &mut Counters);
 
-    /// Takes an item out, locked or not. Its key has a vacancy now, the one returned.
+    /// Removes an item, locked or not. Returns the vacancy of its key.
     fn remove(&mut self, slot: Self::Slot) -> Self::Vacancy;
 
-    /// Takes every item out that is not locked.
+    /// Removes all items that are not locked.
     fn clear(&mut self);
 
-    /// Looks at up to `items_max` items, going on where the last call stopped, and takes out those
-    /// that have expired and are not locked.
+    /// Checks up to `items_max` items, continuing after the last call, and removes expired ones that are not
+    /// locked.
     fn crawl(&mut self, now: Tick, items_max: usize, counters: &mut Counters);
 
-    /// Whether a [`crawl`](Store::crawl) at `now` would find something to take out, as far as that
-    /// can be told without looking: then it is worth coming back soon.
+    /// Whether a [`crawl`](Store::crawl) at `now` would remove something, as far as the store can tell
+    /// without reading items. If so, the caller should crawl again soon.
     fn wants_crawl(&self, now: Tick) -> bool {
         let _ = now;
         false
     }
 
-    /// Looks at up to `items_max` items from `cursor` on, and shows each to `visit`. Returns where
-    /// to go on; `None` at the end. An item that is there from the first page to the last is shown;
-    /// no more is promised.
+    /// Shows up to `items_max` items from `cursor` on to `visit`. Returns the next cursor, or `None` at the
+    /// end. An item that exists from the first page to the last is shown; nothing else is promised.
     fn scan<'a>(
         &'a self,
         cursor: ScanCursor,
@@ -207,58 +203,58 @@ pub trait Store {
         visit: &mut dyn FnMut(Visited<'a>),
     ) -> Option<ScanCursor>;
 
-    /// What it holds.
+    /// The sums over the stored items.
     fn usage(&self) -> Usage;
 
-    /// Whether what is evicted is remembered from now on, until it is [taken](Store::take_evicted): up to
-    /// [`EVICTED_MAX`] items, the others are counted.
+    /// Turns on or off the record of evicted items, which [`take_evicted`](Store::take_evicted) empties. It
+    /// holds up to [`EVICTED_MAX`] items and counts the others.
     fn watch_evictions(&mut self, is_watched: bool) {
         let _ = is_watched;
     }
 
-    /// What was evicted since the last call, while that is watched, and how many more there were.
+    /// Returns the items evicted since the last call, and the number of further ones, if the record is on.
     fn take_evicted(&mut self) -> (Vec<Evicted>, u64) {
         (Vec::new(), 0)
     }
 
-    /// The work that was done since the last call, as far as it can be more than a small command's ([`crate::work`]).
+    /// The work since the last call that exceeds the work of a small command ([`crate::work`]).
     fn take_work(&mut self) -> u32 {
         0
     }
 
-    /// What is next to be evicted, and what was last. Takes longer than [`usage`](Store::usage), and is
-    /// for whoever watches.
+    /// The next item to be evicted and the last eviction. Slower than [`usage`](Store::usage); meant for
+    /// monitoring.
     fn queue(&self) -> QueueState;
 
-    /// Whether the key that a look-up has just not found has an item from before the last
-    /// [`clear`](Store::clear) that has not been taken out yet, as far as the store can tell.
+    /// Whether `key`, which a look-up has not found, has an item from before the last [`clear`](Store::clear)
+    /// that still occupies memory, as far as the store can tell.
     fn was_flushed(&self, key: Key<'_>, vacancy: Self::Vacancy) -> bool {
         let _ = (key, vacancy);
         false
     }
 
-    /// What an item of these sizes would take of the limit, in bytes.
+    /// The bytes that an item of these sizes would count against the limit.
     fn bytes_for(&self, key_bytes: usize, value_bytes: usize) -> usize;
 
-    /// Asserts that the store's parts agree. Looks at every item.
+    /// Asserts that the store's parts agree. Reads every item.
     #[cfg(any(test, feature = "verify"))]
     fn check(&self);
 }
 
-/// What a reader is shown of an item, besides its [`ItemHeader`].
+/// An item as a reader sees it, besides its [`ItemHeader`].
 #[derive(Clone, Copy, Debug)]
 pub struct Shown<'a> {
     /// As [`Store::key`].
     pub key: Key<'a>,
-    /// As [`Store::value`]. If it is kept in such a way that it can be shared, it is: a reply that
-    /// waits to be sent then holds no copy of it. Only large values are worth it
+    /// As [`Store::value`]; shared if the store can share it. A reply waiting to be sent then holds no copy
+    /// of the value. Only large values are shared
     /// ([`SHARED_VALUE_BYTES_MIN`](crate::value::SHARED_VALUE_BYTES_MIN)).
     pub value: Value<'a>,
     /// As [`Store::item_bytes`].
     pub item_bytes: usize,
 }
 
-/// An item that a [`scan`](Store::scan) has come to.
+/// An item visited by a [`scan`](Store::scan).
 #[derive(Clone, Copy, Debug)]
 pub struct Visited<'a> {
     /// As [`Store::key`].
@@ -271,44 +267,44 @@ pub struct Visited<'a> {
     pub item_bytes: usize,
 }
 
-/// Which end of a value is added to.
+/// The end of a value to which bytes are added.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum End {
-    /// Behind what is there (append).
+    /// After the value (append).
     Back,
-    /// Before what is there (prepend).
+    /// Before the value (prepend).
     Front,
 }
 
-/// What a store evicts, as whoever watches is told.
+/// The state of eviction, for monitoring.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub struct QueueState {
-    /// When the item was last asked for that is next to be evicted, or that has not been asked for for
-    /// longest among those that are.
+    /// The last access of the item to be evicted next. If several items could be next, the oldest of their
+    /// accesses.
     pub oldest: Option<Tick>,
-    /// The last item that was evicted.
+    /// The last eviction.
     pub last_eviction: Option<Eviction>,
-    /// What items are found with, in bytes.
+    /// The size of the index, in bytes.
     pub index_bytes: usize,
 }
 
-/// How many evicted items a store remembers for those who watch.
+/// The most evicted items that a store records between two calls of [`take_evicted`](Store::take_evicted).
 pub const EVICTED_MAX: usize = 1_024;
 
-/// There is no room, and nothing that may be evicted.
+/// The memory is full, and no item may be evicted.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Full;
 
-/// What a store holds.
+/// The sums over the stored items.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub struct Usage {
-    /// Items, expired ones included.
+    /// The number of items, expired ones included.
     pub items: usize,
-    /// What they take of the limit, in bytes.
+    /// Their bytes that count against the limit.
     pub bytes: usize,
-    /// What the locked ones among them take, in bytes.
+    /// The bytes of the locked ones among them.
     pub locked_bytes: usize,
-    /// What the store has allocated, in bytes, as far as it knows: room that it keeps free, what it
-    /// finds items with, and what is [set aside](Store::set_aside) included.
+    /// The bytes that the store has allocated, as far as it knows. They include free memory, the index and
+    /// the [reservation](Store::set_aside).
     pub held_bytes: usize,
 }

@@ -1,10 +1,9 @@
-//! The hashes of the records that come next in a segment, taken a few at a time.
+//! The hashes of the next records in a segment, computed a few at a time.
 //!
-//! To forget an item takes a look at its bucket of the index, and for a large store that is a wait for
-//! memory. The buckets of several items are looked at before the first is needed, so that the waits
-//! are one: it is a third faster than one after the other.
+//! To drop an item, the store reads its bucket of the index. In a large store that read is a cache miss.
+//! Reading the buckets of several items together overlaps the misses, which is a third faster.
 //!
-//! - P1: the hash of a record that is not dead is that of its key.
+//! - P1: The computed hash of a live record is the hash of its key.
 
 use core::hint::black_box;
 
@@ -12,10 +11,10 @@ use super::block::Block;
 use super::geometry::SegmentId;
 use super::{KeyHasher, LogStore};
 
-/// How many records are looked at together: more than memory answers at a time.
+/// The number of records read together: more than memory can serve at a time.
 const RECORDS: usize = 16;
 
-/// What is known of the records from some offset on.
+/// The computed hashes of the records from some offset on.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Ahead {
     hashes: [u64; RECORDS],
@@ -24,8 +23,7 @@ pub(super) struct Ahead {
 }
 
 impl Ahead {
-    /// The hash of the record that comes next. It is taken for the one after those that were asked
-    /// for before.
+    /// The hash of the record at `offset`, the one after that of the last call. Reads more records if needed.
     pub(super) fn next<H: KeyHasher, B: Block>(
         &mut self,
         store: &LogStore<H, B>,
@@ -51,7 +49,7 @@ impl Ahead {
         while self.len < RECORDS && offset < of_segment.len() {
             let record = of_segment.record(offset);
             offset += record.padded_bytes(&store.geometry);
-            // Nobody asks for the hash of what is dead.
+            // The hash of a dead record is never used.
             self.hashes[self.len] = if record.is_dead() {
                 0
             } else {
@@ -62,7 +60,7 @@ impl Ahead {
         let touched = self.hashes[..self.len]
             .iter()
             .fold(0, |touched, hash| touched ^ store.index.touch(*hash));
-        // Nobody needs the sum; without it, there would be no reason to look.
+        // The sum is unused; it only keeps the compiler from removing the reads.
         black_box(touched);
     }
 }

@@ -1,15 +1,15 @@
-//! Where the memory of segments, and of the buckets of the index, comes from.
+//! The memory of segments and of the index.
 //!
-//! A store allocates most of what it has in pieces of one size, and large values by themselves. An
-//! allocator that also serves smaller things cuts up what it was given back, and then the process
-//! holds more than the store does: up to twice as much after a change of sizes. So an embedder gives the store
-//! blocks of pages ([`LogStore::in_blocks`](super::LogStore::in_blocks)), or has its allocator take large
-//! allocations straight from the system (glibc: a fixed `M_MMAP_THRESHOLD` of 64 KiB).
+//! A store allocates most of its memory in pieces of one size, and large values separately. An allocator that
+//! also serves small allocations splits the pieces that the store frees. After a change of value sizes, the
+//! process can then hold up to twice the store's memory. To avoid this, an embedder gives the store blocks of
+//! whole pages ([`LogStore::in_blocks`](super::LogStore::in_blocks)). Or it makes its allocator take large
+//! allocations directly from the system (glibc: a fixed `M_MMAP_THRESHOLD` of 64 KiB).
 //!
-//! - C1: what is written in a block stays in its place until the block is cleared, and it never holds
-//!   more than was asked for.
-//! - C2: a block that cannot be had is refused; nobody's program ends for it.
-//! - C3: what shared memory takes is what was said that it would take.
+//! - C1: Bytes written to a block do not move until the block is cleared. A block never holds more than its
+//!   size.
+//! - C2: If a block cannot be allocated, the call is refused and the program goes on.
+//! - C3: Shared memory takes exactly the number of bytes that was announced.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -20,22 +20,21 @@ use bytes::Bytes;
 use super::geometry::ALLOCATION_BYTES;
 use crate::erased::erased;
 
-/// A piece of memory that is filled from its beginning. The default is one of no bytes.
+/// A piece of memory, filled from its beginning. The default has no bytes.
 pub trait Block: Default + fmt::Debug {
-    /// An empty block with room for `bytes` bytes; `None` if there is no memory for it (C2). What
-    /// was never written need not take any.
+    /// An empty block of `bytes` bytes; `None` if the allocation fails (C2). Unwritten bytes may stay without
+    /// physical memory.
     fn allocate(bytes: usize) -> Option<Self>;
 
-    /// Whether so many bytes may be allocated elsewhere for the store, as far as memory of this kind
-    /// knows.
+    /// Whether `bytes` more may be allocated elsewhere for the store, as far as this kind of memory knows.
     #[must_use]
     fn allows(bytes: usize) -> bool {
         let _ = bytes;
         true
     }
 
-    /// Copies a large value, which comes in pieces, into memory of its own, to be shared with those who send it; `None` if
-    /// there is no memory for it (C2). If it `erases`, the last one to have it zeroes it.
+    /// Copies a large value, given in pieces, into memory of its own that readers share; `None` if the
+    /// allocation fails (C2). If `erases`, the last owner zeroes it.
     #[must_use]
     fn share(pieces: &[&[u8]], erases: bool) -> Option<Bytes> {
         let mut value = Vec::new();
@@ -52,28 +51,28 @@ pub trait Block: Default + fmt::Debug {
         })
     }
 
-    /// What the memory of a value of so many bytes takes, with what an allocator adds (C3).
+    /// The memory of a value of so many bytes, with the allocator's overhead (C3).
     #[must_use]
     fn share_bytes(bytes: usize) -> usize {
         bytes + ALLOCATION_BYTES
     }
 
-    /// How many bytes it has room for.
+    /// The size of the block, in bytes.
     fn room(&self) -> usize;
 
-    /// What was written.
+    /// The bytes written so far.
     fn bytes(&self) -> &[u8];
 
-    /// What was written, to be changed.
+    /// The bytes written so far, mutable.
     fn bytes_mut(&mut self) -> &mut [u8];
 
-    /// Writes behind what was written. There is room for it (C1).
+    /// Appends bytes. The caller has checked that they fit (C1).
     fn write(&mut self, bytes: &[u8]);
 
-    /// Writes behind what was written what stands here already. There is room for it (C1).
+    /// Appends a copy of bytes that are in this block. The caller has checked that they fit (C1).
     fn write_again(&mut self, range: Range<usize>);
 
-    /// Forgets what was written; the memory stays.
+    /// Clears the written bytes, and keeps the memory.
     fn clear(&mut self);
 }
 

@@ -1,30 +1,29 @@
-//! One line of the processor's cache full of addresses: a bucket of the index.
+//! A bucket of the index: one cache line of addresses.
 //!
-//! Beside each address stand 16 bits of its key's hash. The upper 12 tell most wrong keys without
-//! looking at them. The lower four are the bits of the hash that decide to which half an entry goes
-//! when the bucket is split, the next one lowest: up to three of them, with a 1 above the last. So
-//! most splits need not look at a key either.
+//! Each address has a tag of 16 bits of its key's hash. The upper 12 bits rule out most other keys without
+//! reading their records. The lower four bits hold the next bits of the hash that decide splits, the next one
+//! lowest: at most three, with a 1 above the last. So most splits read no key either.
 //!
-//! - U1: entries stand at the front of a bucket; an address of 0 is no entry.
+//! - U1: Entries fill a bucket from the front. An address of 0 is no entry.
 
 use super::geometry::Address;
 
-/// How many entries fit.
+/// The number of entries that fit.
 pub(super) const BUCKET_ENTRIES: usize = 10;
 
-/// What a bucket takes, in bytes: its addresses, then its tags, then where it goes on.
+/// The size of a bucket, in bytes: its addresses, its tags, and the link to the next one.
 pub(super) const BUCKET_BYTES: usize = 64;
 
-/// Where its tags begin.
+/// The offset of the tags.
 const TAGS_AT: usize = BUCKET_ENTRIES * size_of::<u32>();
 
-/// Where it says where it goes on.
+/// The offset of the link.
 const OVERFLOW_AT: usize = TAGS_AT + BUCKET_ENTRIES * size_of::<u16>();
 
 /// The bits of a tag that are compared.
 const COMPARED: u16 = 0xFFF0;
 
-/// How many bits of the hash an entry can know for splits to come.
+/// The number of bits of the hash that a tag can hold for later splits.
 const KNOWN_MAX: u32 = 3;
 
 /// An entry: an address and its tag.
@@ -34,7 +33,7 @@ pub(super) struct Entry {
     pub(super) tag: Tag,
 }
 
-/// What a bucket knows of a hash.
+/// The tag of a hash in a bucket.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Tag(u16);
 
@@ -43,13 +42,13 @@ pub(super) struct Tag(u16);
 pub(super) struct Bucket {
     addresses: [u32; BUCKET_ENTRIES],
     tags: [u16; BUCKET_ENTRIES],
-    /// The bucket that goes on where this one is full; its number and one, or 0.
+    /// The overflow bucket that continues this one: its number plus one, or 0.
     overflow: u32,
 }
 
 impl Tag {
-    /// The tag of `hash` in a bucket that the lower `depth` bits of it have chosen.
-    // The casts keep the bits that are wanted.
+    /// The tag of `hash` in a bucket that was chosen by the lower `depth` bits of it.
+    // The casts keep the needed bits.
     #[allow(clippy::cast_possible_truncation)]
     pub(super) const fn new(hash: u64, depth: u32) -> Self {
         let compared = (hash >> 48) as u16 & COMPARED;
@@ -57,8 +56,8 @@ impl Tag {
         Self(compared | (1 << KNOWN_MAX) | known)
     }
 
-    /// To which half it goes when its bucket is split, and what it is then; `None` if nothing more
-    /// is known.
+    /// The half that the entry moves to when its bucket is split, and its tag there; `None` if the tag holds
+    /// no more bits.
     pub(super) const fn split(self) -> Option<(bool, Self)> {
         let known = self.0 & !COMPARED;
         if known == 1 {
@@ -68,7 +67,7 @@ impl Tag {
         Some((known & 1 == 1, tag))
     }
 
-    /// What it is when its bucket, the upper half or the lower one, is merged with the other.
+    /// The tag after a merge of the entry's bucket, the upper or the lower half, with the other half.
     pub(super) const fn merge(self, is_upper: bool) -> Self {
         let known = ((self.0 & !COMPARED) << 1) | is_upper as u16;
         let known = if known >> (KNOWN_MAX + 1) == 0 {
@@ -79,7 +78,7 @@ impl Tag {
         Self((self.0 & COMPARED) | known)
     }
 
-    /// Whether it can be the tag of `hash` in a bucket of this depth.
+    /// Whether this can be the tag of `hash` in a bucket of this depth.
     #[cfg(any(test, feature = "verify"))]
     pub(super) const fn fits(self, hash: u64, depth: u32) -> bool {
         let whole = Self::new(hash, depth);
@@ -97,7 +96,7 @@ impl Bucket {
         overflow: 0,
     };
 
-    /// The bucket that [`to_bytes`](Self::to_bytes) has written.
+    /// The bucket that [`to_bytes`](Self::to_bytes) wrote.
     #[inline]
     pub(super) fn from_bytes(bytes: &[u8]) -> Self {
         let mut bucket = Self::EMPTY;
@@ -114,7 +113,7 @@ impl Bucket {
         bucket
     }
 
-    /// As it stands in memory.
+    /// The bucket as bytes in memory.
     #[inline]
     pub(super) fn to_bytes(self) -> [u8; BUCKET_BYTES] {
         let mut bytes = [0; BUCKET_BYTES];
@@ -131,7 +130,7 @@ impl Bucket {
     }
 
     /// The entries whose keys may have this hash.
-    // The cast keeps the bits that are wanted.
+    // The cast keeps the needed bits.
     #[allow(clippy::cast_possible_truncation)]
     #[inline]
     pub(super) fn candidates(&self, hash: u64) -> impl Iterator<Item = (usize, Address)> {
@@ -153,7 +152,7 @@ impl Bucket {
         })
     }
 
-    /// Where `address` stands.
+    /// The position of `address`.
     pub(super) fn position(&self, address: Address) -> Option<usize> {
         // Without a branch for each, the compiler compares several at once.
         let mut found = 0_u32;
@@ -174,7 +173,7 @@ impl Bucket {
         self.addresses[BUCKET_ENTRIES - 1] != 0
     }
 
-    /// The entry at a place that has one.
+    /// The entry at an occupied position.
     pub(super) const fn entry(&self, at: usize) -> Entry {
         Entry {
             address: Address::from_number(self.addresses[at]),
@@ -187,7 +186,7 @@ impl Bucket {
         self.tags[at] = entry.tag.0;
     }
 
-    /// Takes the last entry off, of at least one.
+    /// Removes the last entry; the bucket is not empty.
     pub(super) fn pop(&mut self) -> Entry {
         let at = self.len() - 1;
         let entry = self.entry(at);
@@ -200,12 +199,12 @@ impl Bucket {
         (0..self.len()).map(|at| self.entry(at))
     }
 
-    /// As [`entries`](Self::entries), of a bucket that is not looked at again.
+    /// As [`entries`](Self::entries), for a caller that gives up the bucket.
     pub(super) fn into_entries(self) -> impl Iterator<Item = Entry> {
         (0..self.len()).map(move |at| self.entry(at))
     }
 
-    /// The bucket that goes on.
+    /// The number of the overflow bucket that continues this one.
     pub(super) const fn overflow(&self) -> Option<u32> {
         self.overflow.checked_sub(1)
     }

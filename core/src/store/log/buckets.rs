@@ -1,11 +1,12 @@
-//! The buckets of the index, in blocks of the memory that segments are made of.
+//! The buckets of the index, in blocks of the same memory as segments.
 //!
-//! The index is a tenth of the memory where values are small, and goes with the items. An allocator that is given
-//! back a thousand pieces keeps them until what lies behind them is free, too, and gives all of it to the system in one
-//! call then: the more items there were, the longer whoever makes it waits. So it goes as segments do, piece by piece.
+//! With small values, the index is a tenth of the memory, and shrinks with the items. A general allocator
+//! returns freed pieces to the system only when all memory behind them is free, and then in one call. That
+//! call takes longer the more items there were. So the index returns its memory block by block, as segments
+//! do.
 //!
-//! - H3: every block but the last that holds something is full, and those behind it are empty.
-//! - H4: what a block holds begins at its beginning, and nothing in it moves.
+//! - H3: Every block before the last used one is full, and the blocks after that are empty.
+//! - H4: The buckets of a block start at its beginning and never move.
 
 use alloc::vec::Vec;
 
@@ -14,10 +15,10 @@ use super::block::Block;
 use super::bucket::{BUCKET_BYTES, Bucket};
 use super::geometry::ALLOCATION_BYTES;
 
-/// A list of buckets in blocks of a power of two.
+/// A list of buckets, in blocks of a power of two buckets.
 #[derive(Debug)]
 pub(super) struct Buckets<B> {
-    /// Of each block as much is written as was ever needed of it.
+    /// A block is written as far as it was ever used.
     blocks: Vec<B>,
     len: usize,
     shift: u32,
@@ -37,12 +38,12 @@ impl<B: Block> Buckets<B> {
         self.len
     }
 
-    /// What the list has allocated, in bytes.
+    /// The bytes that the list has allocated.
     pub(super) const fn held_bytes(&self) -> usize {
         self.blocks.len() * self.charged_bytes() + self.blocks.capacity() * size_of::<B>()
     }
 
-    /// What the next [`push`](Self::push) will allocate, in bytes.
+    /// The bytes that the next [`push`](Self::push) will allocate.
     pub(super) const fn push_bytes(&self) -> usize {
         if self.len < self.blocks.len() << self.shift {
             return 0;
@@ -55,7 +56,7 @@ impl<B: Block> Buckets<B> {
         self.charged_bytes() + outer
     }
 
-    /// The bucket of this number, of which there is one.
+    /// The bucket with this number, which exists.
     #[inline]
     pub(super) fn get(&self, number: usize) -> Bucket {
         debug_assert!(number < self.len, "H3: the bucket is there");
@@ -64,7 +65,7 @@ impl<B: Block> Buckets<B> {
         Bucket::from_bytes(&bytes[at..at + BUCKET_BYTES])
     }
 
-    /// Writes the bucket of this number, of which there is one.
+    /// Writes the bucket with this number, which exists.
     pub(super) fn set(&mut self, number: usize, bucket: &Bucket) {
         debug_assert!(number < self.len, "H3: the bucket is there");
         let at = self.offset(number);
@@ -75,7 +76,7 @@ impl<B: Block> Buckets<B> {
     /// Adds a bucket at the end.
     ///
     /// # Errors
-    /// [`Full`] if there is no memory; nothing has changed then.
+    /// [`Full`] if the allocation fails; nothing has changed then.
     pub(super) fn push(&mut self, bucket: &Bucket) -> Result<(), Full> {
         if self.push_bytes() > 0 {
             if self.blocks.len() == self.blocks.capacity() {
@@ -96,7 +97,7 @@ impl<B: Block> Buckets<B> {
         Ok(())
     }
 
-    /// Takes the last one off. Its block stays until [`trim`](Self::trim).
+    /// Removes the last bucket. Its block stays until [`trim`](Self::trim).
     pub(super) fn pop(&mut self) -> Option<Bucket> {
         let last = self.len.checked_sub(1)?;
         let bucket = self.get(last);
@@ -104,8 +105,8 @@ impl<B: Block> Buckets<B> {
         Some(bucket)
     }
 
-    /// Gives back a block that holds nothing, once the one before it is at most half full: whoever goes to and fro
-    /// over a boundary does not allocate each time.
+    /// Frees an empty block once the one before it is at most half full. This avoids an allocation each time
+    /// the length crosses a block boundary.
     pub(super) fn trim(&mut self) {
         let full = 1 << self.shift;
         let needed = self.blocks.len().saturating_sub(1) * full;
@@ -139,7 +140,8 @@ impl<B: Block> Buckets<B> {
     }
 }
 
-/// The list of blocks itself doubles, and begins with this many: it has a pointer where a block has thousands of bytes.
+/// The list of blocks itself doubles, starting from this length: it has one pointer for thousands of bytes in
+/// a block.
 const OUTER_STEP: usize = 4;
 
 #[cfg(test)]

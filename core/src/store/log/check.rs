@@ -1,4 +1,4 @@
-//! What must hold of a whole store; looks at every record.
+//! The invariants of a whole store; reads every record.
 
 use alloc::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use super::tally::Tally;
 use super::{KeyHasher, LogStore};
 
 impl<H: KeyHasher, B: Block> LogStore<H, B> {
-    /// L1 to L3, and what every part says of itself.
+    /// L1 to L3, and the invariants of every part.
     pub(super) fn check_all(&self) {
         self.log
             .check(&|number| self.huge.value(number).len() + HUGE_BYTES);

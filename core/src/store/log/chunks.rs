@@ -1,11 +1,11 @@
-//! A list that grows at its end without ever moving what it holds.
+//! A list that grows at its end and never moves its elements.
 //!
-//! A vector that doubles copies everything it has, which for a large one stops the server for
-//! milliseconds. Here the list is in chunks of the same size: growing allocates one more of them,
-//! and a chunk fills from its beginning, so its memory is first touched when it is first needed.
+//! A growing vector copies all its elements, which stops the server for milliseconds if it is large. This
+//! list consists of chunks of the same size, and grows by one chunk. A chunk fills from its beginning, so its
+//! memory is first touched when it is first needed.
 //!
-//! - H1: every chunk but the last that holds something is full, and those behind it are empty.
-//! - H2: no chunk grows beyond the size that it was allocated with.
+//! - H1: Every chunk before the last used one is full, and the chunks after that are empty.
+//! - H2: No chunk grows beyond the size it was allocated with.
 
 use alloc::vec::Vec;
 use core::mem::size_of;
@@ -14,7 +14,7 @@ use core::ops::{Index, IndexMut};
 use super::Full;
 use super::geometry::ALLOCATION_BYTES;
 
-/// A list of `T` in chunks of a power of two.
+/// A list of `T`, in chunks of a power of two elements.
 #[derive(Debug)]
 pub(super) struct Chunks<T> {
     parts: Vec<Vec<T>>,
@@ -36,12 +36,12 @@ impl<T> Chunks<T> {
         self.len
     }
 
-    /// What the list has allocated, in bytes.
+    /// The bytes that the list has allocated.
     pub(super) const fn held_bytes(&self) -> usize {
         self.parts.len() * self.chunk_bytes() + self.parts.capacity() * size_of::<Vec<T>>()
     }
 
-    /// What the next [`push`](Self::push) will allocate, in bytes.
+    /// The bytes that the next [`push`](Self::push) will allocate.
     pub(super) const fn push_bytes(&self) -> usize {
         if self.len < self.parts.len() << self.shift {
             return 0;
@@ -54,7 +54,7 @@ impl<T> Chunks<T> {
         self.chunk_bytes() + outer
     }
 
-    /// What the next [`push`](Self::push) but one allocates at most, in bytes.
+    /// The most bytes that the next [`push`](Self::push) but one allocates.
     pub(super) const fn chunk_bytes_max(&self) -> usize {
         self.chunk_bytes() + (self.parts.capacity() + OUTER_STEP) * size_of::<Vec<T>>()
     }
@@ -78,14 +78,14 @@ impl<T> Chunks<T> {
         Ok(())
     }
 
-    /// Takes the last one off. Its chunk stays until [`trim`](Self::trim).
+    /// Removes the last element. Its chunk stays until [`trim`](Self::trim).
     pub(super) fn pop(&mut self) -> Option<T> {
         self.len = self.len.checked_sub(1)?;
         self.parts[self.len >> self.shift].pop()
     }
 
-    /// Gives back a chunk that holds nothing, once the one before it is at most half full: whoever
-    /// goes to and fro over a boundary does not allocate each time.
+    /// Frees an empty chunk once the one before it is at most half full. This avoids an allocation each time
+    /// the length crosses a chunk boundary.
     pub(super) fn trim(&mut self) {
         let half = (1 << self.shift) / 2;
         if let [.., before, last] = self.parts.as_slice()
@@ -120,8 +120,8 @@ impl<T> Chunks<T> {
     }
 }
 
-/// The list of chunks itself doubles, and begins with this many: it has a pointer where a chunk has
-/// thousands of bytes.
+/// The list of chunks itself doubles, starting from this length: it has one pointer for thousands of bytes in
+/// a chunk.
 const OUTER_STEP: usize = 4;
 
 impl<T> Index<usize> for Chunks<T> {

@@ -1,12 +1,12 @@
-//! Which segment has the item that expires first: a heap of segments.
+//! A heap of segments by the earliest deadline in them.
 //!
-//! So that whoever looks for expired items looks where there are some, and sees at once when there
-//! are none, however many segments there are.
+//! The expiry sweep takes the next segment with an expired item from here. It sees at once that nothing has
+//! expired, for any number of segments.
 //!
-//! - D1: no segment's `earliest` is before that of its parent in the heap.
-//! - D2: a segment knows its place in the heap; each that has memory has one.
+//! - D1: No segment's `earliest` is before that of its parent in the heap.
+//! - D2: A segment knows its place in the heap. Every segment with memory has one.
 //!
-//! What `earliest` promises is the segment's business: no item in it that may expire does so sooner.
+//! `earliest` is maintained by the segment: no item in it that may expire does so before then.
 
 use super::Full;
 use super::block::Block;
@@ -14,7 +14,7 @@ use super::chunks::Chunks;
 use super::geometry::SegmentId;
 use super::segment::Segment;
 
-/// The segments by the earliest deadline in them.
+/// The segments, ordered by the earliest deadline in them.
 #[derive(Debug)]
 pub(super) struct Deadlines {
     heap: Chunks<SegmentId>,
@@ -31,12 +31,12 @@ impl Deadlines {
         self.heap.held_bytes()
     }
 
-    /// What the next [`push`](Self::push) will allocate, in bytes.
+    /// The bytes that the next [`push`](Self::push) will allocate.
     pub(super) const fn push_bytes(&self) -> usize {
         self.heap.push_bytes()
     }
 
-    /// What a [`push`](Self::push) allocates at most, in bytes.
+    /// The most bytes that a [`push`](Self::push) allocates.
     pub(super) const fn chunk_bytes_max(&self) -> usize {
         self.heap.chunk_bytes_max()
     }
@@ -46,7 +46,7 @@ impl Deadlines {
         (self.heap.len() > 0).then(|| self.heap[0])
     }
 
-    /// Takes in a segment that is not there.
+    /// Adds a segment that is not in the heap.
     pub(super) fn push<B: Block>(
         &mut self,
         segments: &mut Chunks<Segment<B>>,
@@ -57,7 +57,7 @@ impl Deadlines {
         Ok(())
     }
 
-    /// Takes a segment out.
+    /// Removes a segment.
     pub(super) fn remove<B: Block>(&mut self, segments: &mut Chunks<Segment<B>>, id: SegmentId) {
         let place = segments[id as usize].place;
         let last = self.heap.pop().expect("D2: it is there");
@@ -68,7 +68,7 @@ impl Deadlines {
         }
     }
 
-    /// Gives a segment another `earliest`.
+    /// Changes a segment's `earliest`.
     pub(super) fn set<B: Block>(
         &mut self,
         segments: &mut Chunks<Segment<B>>,
@@ -88,7 +88,7 @@ impl Deadlines {
         self.sink(segments, place);
     }
 
-    /// Moves what stands at `place` towards the front as far as it belongs; returns where to.
+    /// Moves the segment at `place` towards the front as far as D1 requires; returns its new place.
     fn rise<B: Block>(&mut self, segments: &mut Chunks<Segment<B>>, mut place: usize) -> usize {
         let id = self.heap[place];
         let earliest = segments[id as usize].earliest;

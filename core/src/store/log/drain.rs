@@ -1,13 +1,14 @@
 //! Emptying a segment, record by record, so that its memory can be used again.
 //!
-//! What is dead, expired or flushed is forgotten. What is locked is carried into the pinned queue,
-//! where no end of a queue comes across it again. Of the rest, the queue decides: hit items are
-//! carried on, the others given up. If a quarter of a segment is slack, it is emptied before
-//! anything is given up, and everything that is there is carried on.
+//! Dead, expired and flushed records are dropped. Locked items are moved to the pinned queue, where the ends
+//! of the other queues do not meet them again. The queue decides about the remaining items: hit items are
+//! moved, the others are evicted. If a quarter of a segment is slack, it is emptied before anything is
+//! evicted, and all its present items are moved.
 //!
-//! - E1: a segment that is begun with while room is short gives a quarter of what it could give, whichever queue it is
-//!   in and however often its items were hit: to make room for so many bytes is never more than a bounded amount of
-//!   work. Of a segment of the small queue that is begun with while there is some, all that was hit goes on.
+//! - E1: A segment that the store starts to empty while memory is short frees a quarter of its evictable
+//!   bytes. This holds in either queue and for any number of hits, so the work to free a number of bytes is
+//!   bounded. If the store starts to empty a segment of the small queue while memory is free, the segment's
+//!   hit items all stay.
 
 use super::block::Block;
 use super::geometry::{Address, SegmentId};
@@ -22,10 +23,10 @@ use crate::store::EVICTED_MAX;
 use crate::time::Tick;
 use crate::watch::Evicted;
 
-/// Slack that is worth emptying a segment for, if others could be given up instead: a quarter.
+/// The slack that makes emptying a segment better than evicting: a quarter.
 const SLACK_WORTH: usize = SLACK_CLASSES / 4;
 
-/// Slack that is worth emptying a segment for, if nothing may be given up.
+/// The slack that makes emptying a segment worthwhile if nothing may be evicted.
 const SLACK_WORTH_WITHOUT_EVICTION: usize = 1;
 
 /// A segment that is being emptied.
@@ -34,29 +35,30 @@ pub(super) struct Drain {
     pub(super) segment: SegmentId,
     offset: usize,
     rule: Rule,
-    /// Bytes that were carried on for their hits, and how many may be (E1).
+    /// Bytes that were moved because of hits, and their limit (E1).
     kept_bytes: usize,
     kept_bytes_max: usize,
 }
 
-/// What happens to an item that is there, not locked, and not expired.
+/// The fate of an item that is present, not locked and not expired.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Rule {
-    /// It is carried on.
+    /// It is moved.
     Keep,
-    /// It is carried into the main queue if it was hit (E1), else given up and remembered.
+    /// It is moved to the main queue if it was hit (E1), otherwise evicted and remembered as a ghost.
     Promote,
-    /// It goes round once more if it has hits enough, for one of them (E1); else it is given up.
+    /// It passes through the queue once more, which costs one hit, if it has enough hits (E1). Otherwise it
+    /// is evicted.
     Again,
 }
 
-/// What was found out about a record.
+/// The result of examining a record.
 enum Fate {
     Carry {
         queue: Queue,
         hits: u8,
     },
-    /// As [`Carry`](Fate::Carry), but given up if there is nowhere to carry it to.
+    /// As [`Carry`](Fate::Carry), but evicted if there is no segment to move it to.
     Hit {
         queue: Queue,
         hits: u8,
@@ -65,7 +67,7 @@ enum Fate {
     GiveUp {
         remember: bool,
     },
-    /// A flush has taken it already.
+    /// A flush has removed it already.
     Forget,
 }
 
@@ -102,7 +104,7 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
         }
         self.log.queues.took_turn(queue);
         let segment = &self.log.segments[oldest as usize];
-        // Sealing has set it free if all of it was dead.
+        // Sealing has made it spare if all of it was dead.
         if segment.state == State::Sealed {
             if segment.locked_bytes > segment.live_bytes / 4 * 3 {
                 self.log.pin(oldest);
@@ -119,8 +121,8 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
         true
     }
 
-    /// Brings together what is left in segments that are half slack, or more, so that memory can be
-    /// given back: as much as takes about as long as looking at `looks_max` records.
+    /// Moves the live records of segments with at least half slack together, so that memory can be freed.
+    /// Takes about as long as reading `looks_max` records.
     pub(super) fn compact(&mut self, now: Tick, looks_max: usize, counters: &mut Counters) {
         let mut left = looks_max;
         while left > 0 {
@@ -155,10 +157,10 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
         });
     }
 
-    /// Looks at the next record of the segment that is being emptied.
+    /// Handles the next record of the segment that is being emptied.
     ///
     /// # Errors
-    /// [`Full`] if something must be carried and there is no segment to carry it to.
+    /// [`Full`] if an item must be moved and there is no segment to move it to.
     pub(super) fn drain_record(&mut self, now: Tick, counters: &mut Counters) -> Result<Bit, Full> {
         let Some(mut drain) = self.drain else {
             return Ok(Bit::won(0));
@@ -254,8 +256,8 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
         }
     }
 
-    /// The segment is empty. If too much of it was hit, or little, more hits are needed from now
-    /// on, or fewer: so what stays is what was hit most often, and not what came first (E1).
+    /// Finishes an emptied segment. If too many of its items had enough hits, items need more hits from now
+    /// on; if too few, fewer. So the items with the most hits stay, not the first ones (E1).
     fn end_drain(&mut self, drain: &Drain) {
         self.log.release(drain.segment);
         self.drain = None;
@@ -269,15 +271,14 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
         }
     }
 
-    /// Leaves the segment as far as it was emptied: it stays in its queue, as the last to have its turn, so that others are
-    /// tried first.
+    /// Stops emptying the segment: it returns to its queue as the last one, so that others are tried first.
     pub(super) fn abandon_drain(&mut self) {
         if let Some(drain) = self.drain.take() {
             self.log.restore(drain.segment);
         }
     }
 
-    /// Writes an item once more, elsewhere.
+    /// Writes a copy of an item in another segment.
     fn carry(&mut self, address: Address, hash: u64, queue: Queue, hits: u8) -> Result<(), Full> {
         let record = self.record(address);
         let bytes = record.padded_bytes(&self.geometry);
@@ -323,8 +324,8 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
         }
     }
 
-    /// When the item was last asked for that comes first in the queues, of both that for which it is
-    /// longer ago. A queue whose first segment begins with many that are gone tells nothing.
+    /// The last access of the first item in each queue, the older of the two. If a queue's first segment
+    /// begins with many removed items, that queue gives none.
     pub(super) fn oldest_access(&self) -> Option<Tick> {
         const RECORDS_LOOKED_AT_MAX: usize = 256;
         let first = |queue| {
@@ -348,7 +349,7 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
         firsts.into_iter().flatten().min()
     }
 
-    /// Remembers what is given up, as long as nobody is short of the memory that this takes.
+    /// Remembers an evicted item as a ghost, unless the memory for that is needed elsewhere.
     pub(super) fn remember(&mut self, hash: u64) {
         let bucket = self.index.bucket(hash);
         let bytes = self.ghost.note_bytes(hash, bucket);

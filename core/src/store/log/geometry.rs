@@ -1,34 +1,34 @@
-//! How large things are, and how a place in the log is named.
+//! The sizes of the log's parts, and the form of an address.
 //!
-//! An address is 32 bits: the segment's number above, and below it the place in the segment,
-//! counted in units of 8 bytes. That reaches over 32 GiB; a store with more memory counts in larger
-//! units, and so pads its records to them.
+//! An address has 32 bits: the segment's number in the upper bits, and below it the offset in the segment in
+//! units of 8 bytes. That covers 32 GiB. A store with more memory uses larger units, and pads its records to
+//! them.
 //!
-//! - G1: no two places have the same address, and none has 0.
+//! - G1: No two places have the same address, and none has address 0.
 
-/// What an allocator adds to an allocation, at most, in bytes: it is charged to the limit.
+/// The largest overhead of an allocation, in bytes; it counts against the limit.
 pub(super) const ALLOCATION_BYTES: usize = 64;
 
-/// The largest segment: large enough that what a record leaves unused at its end is a fraction of a
-/// percent, small enough that a few empty ones cost nothing.
+/// The largest segment. At this size, the unused end of a segment is a fraction of a percent, and a few empty
+/// segments are still cheap.
 const SEGMENT_BYTES_MAX: usize = 256 << 10;
 
-/// The smallest segment: the longest key has room, with the head of its record.
+/// The smallest segment: a record head with the longest key fits.
 pub(super) const SEGMENT_BYTES_MIN: usize = 512;
 
-/// How many segments a small memory has at least, so that queues of whole segments still make an
-/// order and the empty ones are few beside the others.
+/// The fewest segments of a small memory. With fewer, queues of whole segments would keep little order, and
+/// the empty ones would be too large a share.
 const SEGMENTS_MIN: usize = 128;
 
-/// The largest value that is kept in a segment: with longer ones, the end of it that the next record
-/// does not fit into would be too much of it. An eighth of a large segment, a quarter of a small one.
+/// The largest value kept in a segment: an eighth of a large segment, a quarter of a small one. Longer values
+/// would leave too much of a segment's end unused.
 const VALUE_BYTES_MAX: usize = 32 << 10;
 
-/// From this size on a segment leaves [`ALLOCATION_BYTES`] unused, so that with what the allocator
-/// adds it takes whole pages.
+/// From this size on, a segment leaves [`ALLOCATION_BYTES`] unused, so that with the allocator's overhead it
+/// takes whole pages.
 const PAGE_BYTES: usize = 4096;
 
-/// The least unit of an address.
+/// The smallest unit of an address.
 const UNIT_SHIFT_MIN: u32 = 3;
 
 /// The sizes of one store.
@@ -36,24 +36,24 @@ const UNIT_SHIFT_MIN: u32 = 3;
 pub(super) struct Geometry {
     segment_shift: u32,
     unit_shift: u32,
-    /// How many segments there are addresses for.
+    /// The number of segments that addresses can name.
     pub(super) segments_max: usize,
 }
 
 /// The number of a segment.
 pub(super) type SegmentId = u32;
 
-/// Names a place in the log where a record begins.
+/// Names the place in the log at which a record begins.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(super) struct Address(u32);
 
 impl Address {
-    /// As an entry of the index keeps it: never 0.
+    /// The address as an index entry: never 0.
     pub(super) const fn number(self) -> u32 {
         self.0
     }
 
-    /// The address that [`number`](Self::number) gave.
+    /// The address from a [`number`](Self::number).
     pub(super) const fn from_number(number: u32) -> Self {
         Self(number)
     }
@@ -73,8 +73,8 @@ impl Geometry {
         Self::with_segments(memory_bytes, segment_bytes)
     }
 
-    /// For a store of `memory_bytes` in segments of `segment_bytes`, a power of two from
-    /// [`SEGMENT_BYTES_MIN`] on.
+    /// For a store of `memory_bytes` in segments of `segment_bytes`, a power of two of at least
+    /// [`SEGMENT_BYTES_MIN`].
     pub(super) const fn with_segments(memory_bytes: usize, segment_bytes: usize) -> Self {
         assert!(
             segment_bytes.is_power_of_two() && segment_bytes >= SEGMENT_BYTES_MIN,
@@ -92,17 +92,17 @@ impl Geometry {
         }
     }
 
-    /// What a segment takes of the limit, in bytes.
+    /// The bytes of a segment that count against the limit.
     pub(super) const fn segment_bytes(&self) -> usize {
         1 << self.segment_shift
     }
 
-    /// How many whole segments so many bytes are.
+    /// The number of whole segments in so many bytes.
     pub(super) const fn segments_in(&self, bytes: usize) -> usize {
         bytes >> self.segment_shift
     }
 
-    /// What a segment can hold, in bytes.
+    /// The capacity of a segment, in bytes.
     pub(super) const fn segment_room(&self) -> usize {
         if self.segment_bytes() < PAGE_BYTES {
             self.segment_bytes()
@@ -121,7 +121,7 @@ impl Geometry {
         }
     }
 
-    /// `bytes` up to the next unit.
+    /// `bytes` rounded up to the next unit.
     pub(super) const fn padded(&self, bytes: usize) -> usize {
         let unit = 1 << self.unit_shift;
         (bytes + unit - 1) & !(unit - 1)
@@ -142,8 +142,8 @@ impl Geometry {
         (units >> shift, (offset as usize) << self.unit_shift)
     }
 
-    /// How many elements of `element_bytes` a chunk of a list should have, so that a quarter of a
-    /// segment is allocated at a time, and of a tiny one at least `least`.
+    /// The number of elements of `element_bytes` in a chunk of a list. A chunk takes a quarter of a segment,
+    /// and holds at least `least` elements.
     pub(super) const fn chunk_len(&self, element_bytes: usize, least: usize) -> usize {
         let wanted = self.segment_bytes() / 4 / element_bytes;
         if wanted < least { least } else { wanted }

@@ -1,24 +1,23 @@
-//! What was given up not long ago, as far as it is remembered.
+//! Ghosts: the keys evicted recently, as far as they are remembered.
 //!
-//! A table of 16-bit marks, a few for each bucket of the index: the hash chooses one place and leaves
-//! its mark there, over whatever stood there before. To be wrong is harmless, to forget too: it is
-//! only asked whether a new item should have a second chance. The table grows and shrinks with the
-//! index; what stands in a bucket that is split is forgotten in part.
+//! The table has a few 16-bit marks for each bucket of the index. A hash chooses one place and overwrites the
+//! mark there. A wrong or lost mark is harmless, since marks only decide whether a new item gets a second
+//! chance. The table grows and shrinks with the index. A split loses part of the bucket's marks.
 //!
-//! - O1: it never has more places than the index has buckets for.
+//! - O1: The table never has more places than the index has buckets for.
 
 use alloc::vec::Vec;
 use core::mem::size_of;
 
 use super::geometry::{ALLOCATION_BYTES, Geometry};
 
-/// How many marks a bucket of the index has: about as many as items.
+/// The marks for each bucket of the index: about as many as items.
 const MARKS: usize = 8;
 
 /// The marks of a store.
 #[derive(Debug)]
 pub(super) struct Ghost {
-    /// Parts of the table, each allocated when the first mark is left in it.
+    /// The parts of the table, each allocated when its first mark is written.
     parts: Vec<Vec<u16>>,
     part_shift: u32,
     allocated: usize,
@@ -34,18 +33,18 @@ impl Ghost {
         }
     }
 
-    /// What it has allocated, in bytes.
+    /// The bytes that it has allocated.
     pub(super) const fn held_bytes(&self) -> usize {
         self.allocated * self.part_bytes() + self.parts.capacity() * size_of::<Vec<u16>>()
     }
 
-    /// Whether `hash`, which chooses this bucket, has left its mark.
+    /// Whether the mark of `hash`, which chooses this bucket, is present.
     pub(super) fn remembers(&self, hash: u64, bucket: usize) -> bool {
         let (part, at) = self.place(hash, bucket);
         self.parts.get(part).and_then(|part| part.get(at)) == Some(&mark(hash))
     }
 
-    /// What [`note`](Self::note) will allocate, in bytes.
+    /// The bytes that [`note`](Self::note) will allocate.
     pub(super) fn note_bytes(&self, hash: u64, bucket: usize) -> usize {
         let (part, _) = self.place(hash, bucket);
         let list = if part < self.parts.len() {
@@ -59,7 +58,7 @@ impl Ghost {
         }
     }
 
-    /// Remembers `hash`, if the allocator has memory for that.
+    /// Writes the mark of `hash`, if the memory for it can be allocated.
     pub(super) fn note(&mut self, hash: u64, bucket: usize) {
         let (number, at) = self.place(hash, bucket);
         if number >= self.parts.len() {
@@ -83,7 +82,7 @@ impl Ghost {
         part[at] = mark(hash);
     }
 
-    /// Forgets `hash`.
+    /// Removes the mark of `hash`.
     pub(super) fn forget(&mut self, hash: u64, bucket: usize) {
         if self.remembers(hash, bucket) {
             let (part, at) = self.place(hash, bucket);
@@ -91,7 +90,7 @@ impl Ghost {
         }
     }
 
-    /// The index has so many buckets (O1).
+    /// Changes the number of buckets to that of the index (O1).
     pub(super) fn shrink(&mut self, buckets: usize) {
         let wanted = (buckets * MARKS).div_ceil(self.part_len());
         while self.parts.len() > wanted {
@@ -100,7 +99,7 @@ impl Ghost {
         }
     }
 
-    /// Gives all of it back.
+    /// Frees all parts.
     pub(super) fn clear(&mut self) {
         self.parts = Vec::new();
         self.allocated = 0;
@@ -114,7 +113,7 @@ impl Ghost {
         self.part_len() * size_of::<u16>() + ALLOCATION_BYTES
     }
 
-    // The cast keeps the bits that are wanted.
+    // The cast keeps the needed bits.
     #[allow(clippy::cast_possible_truncation)]
     const fn place(&self, hash: u64, bucket: usize) -> (usize, usize) {
         let at = bucket * MARKS + (hash >> 32) as usize % MARKS;
@@ -133,8 +132,8 @@ impl Ghost {
     }
 }
 
-/// Never 0, which is no mark.
-// The cast keeps the bits that are wanted.
+/// The mark of a hash: never 0, which is an empty place.
+// The cast keeps the needed bits.
 #[allow(clippy::cast_possible_truncation)]
 const fn mark(hash: u64) -> u16 {
     (hash >> 35) as u16 | 1
@@ -161,7 +160,7 @@ mod tests {
         ghost.check(701);
     }
 
-    /// What was never noted, or forgotten, is 0 in the table, and that is nobody's mark.
+    /// A place without a mark is 0 in the table, and 0 is the mark of no hash.
     #[test]
     fn every_hash_leaves_a_mark() {
         let mut ghost = ghost();

@@ -1,27 +1,27 @@
-//! What a key hashes to: the one place where keys become numbers.
+//! The only place where keys are hashed.
 //!
-//! The hash is keyed, so that nobody who does not know the seed can make many keys share a bucket.
-//! It is taken once a command: a slot and a vacancy carry it.
+//! The hash has a secret seed. A client that does not know it cannot choose keys that share a bucket. A
+//! command hashes its key once: slots and vacancies carry the hash.
 
 use siphasher::sip::SipHasher13;
 
 use crate::key::Key;
 
-/// What the hashes of a store depend on besides the keys: two numbers that clients cannot guess.
+/// The seed of a store's hash: two numbers that clients cannot guess.
 pub type HashSeed = [u64; 2];
 
-/// Makes numbers of keys. Tests have one that gives many keys the same.
+/// Hashes keys. Tests use one that gives many keys the same hash.
 pub trait KeyHasher {
-    /// The hash of `key`, the same whenever it is asked.
+    /// The hash of `key`, always the same.
     fn hash(&self, key: Key<'_>) -> u64;
 }
 
-/// SipHash-1-3: what the field uses where clients choose the keys.
+/// SipHash-1-3, the usual choice where clients choose the keys.
 #[derive(Clone, Copy, Debug)]
 pub struct SipHash(SipHasher13);
 
 impl SipHash {
-    /// With a seed that clients cannot guess.
+    /// A hash with a seed that clients cannot guess.
     #[must_use]
     pub fn new(seed: HashSeed) -> Self {
         Self(SipHasher13::new_with_keys(seed[0], seed[1]))

@@ -1,11 +1,11 @@
-//! Values that are too large for the log, each in an allocation of its own.
+//! Values that are too large for a segment, each in an allocation of its own.
 //!
-//! In the log stands their number. They are shared when they are sent: whoever sends one keeps its
-//! bytes for as long as that takes, and nobody copies them meanwhile.
+//! The log holds the number of such a value. A reply shares the value while it is being sent, so it is not
+//! copied.
 //!
-//! - V1: a number is in use or free, and what is in use is charged, as its memory takes it.
+//! - V1: A number is in use or free. A used number is charged with its memory.
 //!
-//! Numbers are used again and never given back: one takes a thousandth of the smallest huge value.
+//! Numbers are reused, and their memory is never freed: one takes a thousandth of the smallest huge value.
 
 use core::marker::PhantomData;
 
@@ -23,24 +23,24 @@ pub(super) struct Huge<B> {
     values: Chunks<Place>,
     free: Option<u32>,
     used: usize,
-    /// What they take, in bytes.
+    /// Their memory, in bytes.
     value_bytes: usize,
-    /// Values that came and went, by their bytes.
+    /// Work of values added and removed, by their bytes.
     work: Meter,
-    /// Values are zeroed at their end.
+    /// Whether removed values are zeroed.
     erases: bool,
-    /// Where their memory comes from.
+    /// The source of their memory.
     memory: PhantomData<fn() -> B>,
 }
 
-/// What stands under a number.
+/// The state of a number.
 #[derive(Debug)]
 enum Place {
     Used(Bytes),
     Free { next: Option<u32> },
 }
 
-/// What an item is charged for its huge value besides the value's length, in bytes.
+/// The cost of a huge value besides its length, in bytes.
 pub(super) const HUGE_BYTES: usize = ALLOCATION_BYTES;
 
 impl<B: Block> Huge<B> {
@@ -56,17 +56,17 @@ impl<B: Block> Huge<B> {
         }
     }
 
-    /// What it has allocated, in bytes.
+    /// The bytes that the values and their list have allocated.
     pub(super) const fn held_bytes(&self) -> usize {
         self.listing_bytes() + self.value_bytes
     }
 
-    /// What the list of them has allocated, in bytes: as much as the most that there have been need.
+    /// The bytes that the list has allocated, which depend on the highest count so far.
     pub(super) const fn listing_bytes(&self) -> usize {
         self.values.held_bytes()
     }
 
-    /// What a value more will allocate, in bytes.
+    /// The bytes that one more value will allocate in the list.
     pub(super) fn insert_bytes(&self, value_bytes: usize) -> usize {
         let place = if self.free.is_some() {
             0
@@ -76,10 +76,10 @@ impl<B: Block> Huge<B> {
         place + B::share_bytes(value_bytes)
     }
 
-    /// Takes a value in and numbers it.
+    /// Adds a value and returns its number.
     ///
     /// # Errors
-    /// [`Full`] if the allocator refuses a place for it.
+    /// [`Full`] if the list cannot grow.
     pub(super) fn insert(&mut self, value: Bytes) -> Result<u32, Full> {
         let value_bytes = value.len();
         let number = if let Some(number) = self.free {
@@ -103,12 +103,12 @@ impl<B: Block> Huge<B> {
     /// Copies pieces of a value into memory of its own.
     ///
     /// # Errors
-    /// [`Full`] if there is none.
+    /// [`Full`] if the allocation fails.
     pub(super) fn joined(&self, pieces: &[&[u8]]) -> Result<Bytes, Full> {
         B::share(pieces, self.erases).ok_or(Full)
     }
 
-    /// The value under a number that is in use.
+    /// The value of a used number.
     pub(super) fn value(&self, number: u32) -> &Bytes {
         match &self.values[number as usize] {
             Place::Used(value) => value,
@@ -116,7 +116,7 @@ impl<B: Block> Huge<B> {
         }
     }
 
-    /// Lets a value go.
+    /// Removes a value.
     pub(super) fn remove(&mut self, number: u32) {
         let value_bytes = self.value(number).len();
         self.value_bytes -= B::share_bytes(value_bytes);
@@ -126,12 +126,12 @@ impl<B: Block> Huge<B> {
         self.free = Some(number);
     }
 
-    /// The work of taking values in and of letting them go, since the last call.
+    /// The work of adding and removing values since the last call.
     pub(super) const fn take_work(&mut self) -> u32 {
         self.work.take()
     }
 
-    /// How many there are.
+    /// The number of values.
     #[cfg(any(test, feature = "verify"))]
     pub(super) const fn used(&self) -> usize {
         self.used

@@ -1,17 +1,16 @@
-//! Finds the addresses under which the item of a key may stand: a hash table that grows and shrinks
-//! by one bucket at a time.
+//! Finds the addresses that may hold the item of a key: a hash table that grows and shrinks by one bucket at
+//! a time.
 //!
-//! Linear hashing: of the hash's lowest bits, as many choose the bucket as there are buckets to choose
-//! from. To grow, the next bucket in turn is split in two; to shrink, the last is merged with the
-//! one that it was split from. So no insert ever waits for a whole table to be copied. What does not
-//! fit into a bucket overflows into others, which are taken from the end of a second list, and whose
-//! gaps are filled from its end.
+//! Linear hashing: the lowest bits of the hash choose the bucket, as many as the number of buckets needs. To
+//! grow, the next bucket in turn is split in two. To shrink, the last bucket is merged with the one it was
+//! split from. So no insert waits while a whole table is copied. A full bucket continues in overflow buckets,
+//! which stand in a second list. The last overflow bucket fills a gap in that list.
 //!
-//! Which item an entry is of stands in the log: who asks compares the keys.
+//! The index does not hold keys: the caller compares the key in the log.
 //!
-//! - I1: an entry stands in the chain of the bucket that its key's hash chooses, once.
-//! - I2: of a chain, only the last bucket may have room, and only the first may be empty.
-//! - I3: every overflow bucket is in the chain of its owner.
+//! - I1: An entry is in the chain of the bucket that its key's hash chooses, exactly once.
+//! - I2: In a chain, only the last bucket may have free places, and only the first may be empty.
+//! - I3: Every overflow bucket is in the chain of its owner.
 //!
 //! Source: Litwin, "Linear hashing: a new tool for file and table addressing", VLDB 1980.
 
@@ -22,11 +21,11 @@ use super::buckets::Buckets;
 use super::chunks::Chunks;
 use super::geometry::{Address, Geometry};
 
-/// A bucket is split when there are more entries than so many a bucket: then an entry takes about
-/// 9.8 bytes, and one look-up in ten goes on into a second bucket.
+/// A bucket is split when the average of entries in a bucket exceeds this. An entry then takes about 9.8
+/// bytes, and one look-up in ten reads a second bucket.
 const ENTRIES_GROW: usize = 8;
 
-/// Two buckets are merged when there are fewer entries than so many a bucket.
+/// Two buckets are merged when the average of entries in a bucket falls below this.
 const ENTRIES_SHRINK: usize = 3;
 
 /// The addresses of a store by the hash of their keys.
@@ -34,7 +33,7 @@ const ENTRIES_SHRINK: usize = 3;
 pub(super) struct Index<B> {
     primary: Buckets<B>,
     overflow: Buckets<B>,
-    /// For each overflow bucket, the number of the primary one that its chain begins with.
+    /// The number of the primary bucket for each overflow bucket.
     owners: Chunks<u32>,
     len: usize,
 }
@@ -46,7 +45,7 @@ enum At {
     Overflow(u32),
 }
 
-/// What [`Index::split`] and [`Index::shrink`] ask about an entry: the hash of its key.
+/// [`Index::split`] and [`Index::shrink`] call this for the hash of an entry's key.
 type HashOf<'a> = &'a dyn Fn(Address) -> u64;
 
 /// As [`Index::find`], in one bucket.
@@ -71,22 +70,22 @@ impl<B: Block> Index<B> {
         }
     }
 
-    /// How many entries there are.
+    /// The number of entries.
     pub(super) const fn len(&self) -> usize {
         self.len
     }
 
-    /// How many buckets a hash chooses from.
+    /// The number of primary buckets.
     pub(super) const fn buckets(&self) -> usize {
         self.primary.len()
     }
 
-    /// What it has allocated, in bytes.
+    /// The bytes that it has allocated.
     pub(super) const fn held_bytes(&self) -> usize {
         self.primary.held_bytes() + self.overflow.held_bytes() + self.owners.held_bytes()
     }
 
-    /// The bucket that `hash` chooses, of at least one.
+    /// The bucket that `hash` chooses; there is at least one.
     // The cast drops bits that the mask would drop.
     #[allow(clippy::cast_possible_truncation)]
     pub(super) const fn bucket(&self, hash: u64) -> usize {
@@ -99,7 +98,7 @@ impl<B: Block> Index<B> {
         }
     }
 
-    /// How many bits of a hash choose this bucket.
+    /// The number of bits of a hash that choose this bucket.
     pub(super) const fn depth(&self, bucket: usize) -> u32 {
         let half = self.primary.len().next_power_of_two() / 2;
         let depth = self.primary.len().next_power_of_two().trailing_zeros();
@@ -110,8 +109,8 @@ impl<B: Block> Index<B> {
         }
     }
 
-    /// The first address that may belong to a key of this hash and at which `look` finds something: with what
-    /// that is.
+    /// The first address that may belong to a key of this hash and for which `look` returns a value, with
+    /// that value.
     #[inline]
     pub(super) fn find<T>(
         &self,
@@ -128,7 +127,8 @@ impl<B: Block> Index<B> {
         }
     }
 
-    /// The same in this overflow bucket and those behind it: apart, since most look-ups do not come here.
+    /// Continues in this overflow bucket and those after it. A separate function, since most look-ups do not
+    /// get here.
     #[inline(never)]
     fn find_behind<T>(
         &self,
@@ -145,8 +145,7 @@ impl<B: Block> Index<B> {
         }
     }
 
-    /// Looks at the bucket of `hash`, so that it is near when it is needed. Returns something that
-    /// depends on it.
+    /// Loads the bucket of `hash` into the processor's cache. Returns a value that depends on it.
     pub(super) fn touch(&self, hash: u64) -> u32 {
         if self.primary.len() == 0 {
             return 0;
@@ -154,7 +153,7 @@ impl<B: Block> Index<B> {
         self.primary.get(self.bucket(hash)).overflow().unwrap_or(0)
     }
 
-    /// What must be allocated before an entry of this hash can be inserted, in bytes.
+    /// The bytes that must be allocated before an entry of this hash can be inserted.
     pub(super) fn insert_bytes(&self, hash: u64) -> usize {
         if self.primary.len() == 0 {
             return self.primary.push_bytes();
@@ -170,7 +169,7 @@ impl<B: Block> Index<B> {
     /// Adds an entry.
     ///
     /// # Errors
-    /// [`Full`] if the allocator refuses what [`insert_bytes`](Self::insert_bytes) said.
+    /// [`Full`] if the allocation announced by [`insert_bytes`](Self::insert_bytes) fails.
     pub(super) fn insert(&mut self, hash: u64, address: Address) -> Result<(), Full> {
         if self.primary.len() == 0 {
             self.primary.push(&Bucket::EMPTY)?;
@@ -182,7 +181,7 @@ impl<B: Block> Index<B> {
         Ok(())
     }
 
-    /// The item at `old`, which is here, has moved to `new`.
+    /// Changes the address of an indexed item from `old` to `new`.
     pub(super) fn replace(&mut self, hash: u64, old: Address, new: Address) {
         let (at, place) = self.position(hash, old);
         self.edit(at, |bucket| {
@@ -191,19 +190,19 @@ impl<B: Block> Index<B> {
         });
     }
 
-    /// Takes out an entry that is here.
+    /// Removes an indexed entry.
     pub(super) fn remove(&mut self, hash: u64, address: Address) {
         let (at, place) = self.position(hash, address);
         self.take(self.bucket(hash), at, place);
         self.len -= 1;
     }
 
-    /// Whether there are so many entries that a bucket should be split.
+    /// Whether the number of entries calls for a split.
     pub(super) const fn wants_split(&self) -> bool {
         self.len > self.primary.len() * ENTRIES_GROW
     }
 
-    /// What a split allocates, in bytes.
+    /// The bytes that a split allocates.
     pub(super) const fn split_bytes(&self) -> usize {
         self.primary.push_bytes()
     }
@@ -219,7 +218,7 @@ impl<B: Block> Index<B> {
         self.primary.push(&Bucket::EMPTY)?;
         let upper_count = self.halve(lower, depth, hash_of);
         if upper_count == self.chain_len(lower) {
-            // All of them: the chain changes hands as it is.
+            // All of them: the whole chain changes its owner.
             let bucket = self.primary.get(lower);
             self.primary.set(lower, &Bucket::EMPTY);
             self.primary.set(upper, &bucket);
@@ -239,8 +238,8 @@ impl<B: Block> Index<B> {
         Ok(())
     }
 
-    /// Merges the last bucket with its other half, if there are so few entries that it should be.
-    /// Returns whether there is a bucket less.
+    /// Merges the last bucket with its other half, if the number of entries is low enough. Returns whether it
+    /// did.
     pub(super) fn shrink(&mut self) -> bool {
         let last = self.primary.len().saturating_sub(1);
         if last == 0 || self.len >= self.primary.len() * ENTRIES_SHRINK {
@@ -249,7 +248,7 @@ impl<B: Block> Index<B> {
         let lower = last - (1 << last.ilog2());
         let (above, below) = (self.chain_len(last), self.chain_len(lower));
         if above + below > BUCKET_ENTRIES {
-            // Later, when there are still fewer: then it takes no memory to give some back.
+            // Later, with still fewer entries: then freeing memory takes no memory.
             return false;
         }
         let upper_entries = self.primary.get(last);
@@ -269,7 +268,7 @@ impl<B: Block> Index<B> {
         true
     }
 
-    /// Every entry of the chain that begins with `bucket`.
+    /// All entries of the chain that begins with `bucket`.
     pub(super) fn chain(&self, bucket: usize) -> impl Iterator<Item = Entry> {
         let mut next = self
             .primary
@@ -284,13 +283,13 @@ impl<B: Block> Index<B> {
         .flatten()
     }
 
-    /// How many entries are in a chain.
+    /// The number of entries in a chain.
     pub(super) fn chain_len(&self, bucket: usize) -> usize {
         self.chain(bucket).count()
     }
 
-    /// Brings the bits that a split needs up to date in a chain; returns how many entries will go
-    /// to the upper half.
+    /// Renews the bits that a split needs in a chain; returns the number of entries that move to the upper
+    /// half.
     fn halve(&mut self, bucket: usize, depth: u32, hash_of: HashOf<'_>) -> usize {
         let mut upper_count = 0;
         let mut next = Some(At::primary(bucket));
@@ -309,11 +308,11 @@ impl<B: Block> Index<B> {
         upper_count
     }
 
-    /// Carries what belongs to the upper half over there. Both halves together never need more
-    /// buckets than the whole, so nothing is allocated.
+    /// Moves the entries of the upper half to it. Both halves together never need more buckets than the
+    /// whole, so nothing is allocated.
     fn part(&mut self, lower: usize, upper: usize) {
         let mut place = 0;
-        // Buckets change their numbers as others are given back, so each is looked up again.
+        // Freeing a bucket changes the numbers of others, so each is looked up again.
         while let Some((at, place_in)) = self.nth(lower, place) {
             let entry = self.at(at).entry(place_in);
             let (is_upper, _) = entry.tag.split().expect("halve has seen to it");
@@ -327,7 +326,7 @@ impl<B: Block> Index<B> {
         }
     }
 
-    /// Where the entry stands that has so many before it in its chain (I2).
+    /// The position of the entry with `place` entries before it in its chain (I2).
     fn nth(&self, bucket: usize, place: usize) -> Option<(At, usize)> {
         let mut at = At::primary(bucket);
         for _ in 0..place / BUCKET_ENTRIES {
@@ -337,7 +336,7 @@ impl<B: Block> Index<B> {
         (place < self.at(at).len()).then_some((at, place))
     }
 
-    /// The bits that have decided a split are not needed any more.
+    /// Drops the bits that have decided a split.
     fn cut(&mut self, bucket: usize) {
         let mut next = Some(At::primary(bucket));
         while let Some(at) = next {
@@ -371,7 +370,7 @@ impl<B: Block> Index<B> {
         Ok(())
     }
 
-    /// Takes an entry out of a chain and fills its place with the last one (I2).
+    /// Removes an entry from a chain, and moves the chain's last entry to its place (I2).
     fn take(&mut self, bucket: usize, at: At, place: usize) {
         let last = self.last_of(at);
         let entry = self.edit(last, Bucket::pop);
@@ -385,8 +384,8 @@ impl<B: Block> Index<B> {
         }
     }
 
-    /// Gives back an overflow bucket that is empty and the last of its chain: the last in the list
-    /// takes its place, so that the list has no gaps.
+    /// Frees an overflow bucket that is empty and the last of its chain. The last bucket of the list takes
+    /// its place, so the list has no gaps.
     fn unchain(&mut self, bucket: usize, number: u32) {
         let before = self.link_to(bucket, number);
         self.edit(before, |bucket| bucket.set_overflow(None));
@@ -403,7 +402,7 @@ impl<B: Block> Index<B> {
         self.owners.pop();
     }
 
-    /// The bucket of a chain that an overflow bucket comes after.
+    /// The predecessor of an overflow bucket in its chain.
     fn link_to(&self, bucket: usize, number: u32) -> At {
         let mut at = At::primary(bucket);
         loop {
@@ -451,13 +450,13 @@ impl<B: Block> Index<B> {
         changed
     }
 
-    /// Gives back what is not needed any more.
+    /// Frees memory that is not needed any more.
     pub(super) fn trim(&mut self) {
         self.overflow.trim();
         self.owners.trim();
     }
 
-    /// I1 to I3, and U1. `hash_of` tells the hash of the key at an address.
+    /// I1 to I3, and U1. `hash_of` returns the hash of the key at an address.
     #[cfg(any(test, feature = "verify"))]
     pub(super) fn check(&self, hash_of: HashOf<'_>) {
         self.primary.check();
@@ -530,7 +529,7 @@ mod tests {
     }
 
     fn mixed(address: Address) -> u64 {
-        // The constant of Knuth's multiplicative hash, twice, so that low and high bits are mixed.
+        // Twice the constant of Knuth's multiplicative hash, to mix low and high bits.
         let number = u64::from(address.number()).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         (number ^ (number >> 32)).wrapping_mul(0x9E37_79B9_7F4A_7C15)
     }

@@ -1,15 +1,16 @@
-//! A limit that changes while items are there.
+//! A memory limit that changes at run time.
 //!
-//! A larger one holds at once. A smaller one is come down to: what may be allocated is what the store holds, and goes
-//! down with all that it gives back, until it is the limit that was asked for. Meanwhile the store is a full one like
-//! any other, but that every call that stores, and every crawl, wins a bounded amount of room more than it needs. A segment
-//! to carry to is allocated before, if there is none: it may not be afterwards.
+//! A larger limit holds at once. A smaller one is reached gradually: the bytes that may be allocated are
+//! those that the store holds, and fall with every freed byte until they are the configured limit. Meanwhile
+//! the store acts as a full one. In addition, every call that stores and every crawl frees a bounded number
+//! of bytes more than it needs. If there is no segment to move items to, one is allocated first, since none
+//! may be allocated later.
 //!
-//! - Z1: what may be allocated is never less than the limit that was asked for, and as long as it is more, it goes
-//!   up only when it is asked for anew.
+//! - Z1: The bytes that may be allocated are never below the configured limit. While they are above it, they
+//!   rise only when the limit is changed.
 //!
-//! Segments keep their size, and lists of them and of huge values never shrink: a limit below what those take, and a
-//! few segments besides, is refused.
+//! Segments keep their size, and the lists of segments and huge values never shrink. A limit below the size
+//! of those lists and a few segments is refused.
 
 use super::block::Block;
 use super::room::{self, FREE_WANTED, Haste, looks_for};
@@ -18,8 +19,7 @@ use crate::limits::{Limits, MemoryRefused};
 use crate::stats::Counters;
 use crate::time::Tick;
 
-/// The fewest segments that a store can do with: one to be written, one to be carried to, and one for what is
-/// evicted next.
+/// The fewest segments of a store: one to write to, one to move items to, and one to evict next.
 const SEGMENTS_LEAST: usize = 3;
 
 impl<H: KeyHasher, B: Block> LogStore<H, B> {
@@ -40,7 +40,8 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
         self.bytes_wanted = limits.memory_bytes_max;
         let segment_bytes = self.log.allocate_bytes().unwrap_or(0);
         if self.held_bytes() + segment_bytes > self.bytes_wanted {
-            // What could be allocated to carry to cannot be any more, and nothing is won back without it.
+            // A segment to move items to could not be allocated later, and without one no memory can be
+            // freed.
             let _ = self.find_spare();
         }
         self.aside_bytes_min = room::aside_bytes_min(limits);
@@ -49,13 +50,12 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
         self.bytes_max = self.bytes_wanted.max(self.held_bytes());
     }
 
-    /// Whether there is more to be won on the way down to the limit, as far as is known.
+    /// Whether more memory can be freed on the way to the limit, as far as is known.
     pub(super) const fn comes_down(&self) -> bool {
         self.bytes_max > self.bytes_wanted && !self.is_stuck
     }
 
-    /// Wins room on the way down to the limit, if that is not reached: as much as takes about as long as looking at
-    /// `looks_max` records.
+    /// Frees memory if the limit is not reached: takes about as long as reading `looks_max` records.
     pub(super) fn come_down(&mut self, now: Tick, looks_max: usize, counters: &mut Counters) {
         self.is_stuck = false;
         let mut left = looks_max;
@@ -80,7 +80,7 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
         }
     }
 
-    /// What does not become less when items go, in bytes: the lists of what there once was.
+    /// The bytes that do not fall when items are removed: lists sized by the highest count so far.
     const fn fixed_bytes(&self) -> usize {
         self.log.listing_bytes() + self.huge.listing_bytes()
     }

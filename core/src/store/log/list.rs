@@ -1,32 +1,32 @@
-//! Segments in a row, each knowing its neighbours.
+//! Doubly linked lists of segments.
 //!
-//! A segment is taken out of the middle of a row as fast as from its ends, and no row allocates:
-//! the links are in the segments. A segment stands in two rows at most, one of each [`Row`].
+//! Removing a segment from the middle takes as long as from an end. The links are in the segments, so a list
+//! allocates nothing. A segment is in at most two lists, one for each [`Row`].
 //!
-//! - K1: forwards and backwards, a list is the same segments.
+//! - K1: Forwards and backwards, a list has the same segments.
 
 use super::block::Block;
 use super::chunks::Chunks;
 use super::geometry::SegmentId;
 use super::segment::Segment;
 
-/// Which of a segment's links a list goes by.
+/// The pair of a segment's links that a list uses.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Row {
-    /// The queues, and the segments that are in none.
+    /// The queues, and the spare and unused segments.
     Queue,
-    /// Segments of which about the same share could be won back.
+    /// Segments with about the same share of slack.
     Slack,
 }
 
-/// The neighbours of a segment in one row.
+/// The neighbours of a segment in one list.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Links {
     older: Option<SegmentId>,
     newer: Option<SegmentId>,
 }
 
-/// A row of segments, from the oldest to the newest.
+/// A list of segments, from the oldest to the newest.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct List {
     row: Row,
@@ -53,7 +53,7 @@ impl List {
         self.len
     }
 
-    /// Adds a segment that is in no list of this row as the newest.
+    /// Appends a segment that is in no list of this kind as the newest.
     pub(super) fn push<B: Block>(&mut self, segments: &mut Chunks<Segment<B>>, id: SegmentId) {
         let older = self.newest.replace(id);
         match older {
@@ -64,7 +64,7 @@ impl List {
         self.len += 1;
     }
 
-    /// Takes a segment out that is in this list.
+    /// Removes a segment of this list.
     pub(super) fn unlink<B: Block>(&mut self, segments: &mut Chunks<Segment<B>>, id: SegmentId) {
         let Links { older, newer } = core::mem::take(segments[id as usize].links(self.row));
         match older {
@@ -78,7 +78,7 @@ impl List {
         self.len -= 1;
     }
 
-    /// Puts all of `other` behind the newest, at once however many they are.
+    /// Appends all of `other` in constant time.
     pub(super) fn append<B: Block>(&mut self, segments: &mut Chunks<Segment<B>>, other: &mut Self) {
         let appended = core::mem::replace(other, Self::new(other.row));
         let Some(first) = appended.oldest else {
@@ -95,7 +95,7 @@ impl List {
         self.len += appended.len;
     }
 
-    /// Every segment from the oldest on, asserting K1.
+    /// All segments, from the oldest on, asserting K1.
     #[cfg(any(test, feature = "verify"))]
     pub(super) fn iter<'a, B: Block>(
         &'a self,

@@ -1,20 +1,18 @@
-//! The production store: a log of segments, an index of it, and queues of what to give up.
+//! The production store: a log of segments, an index, and queues that order eviction.
 //!
-//! Items are written one behind the other into segments, in the order in which they come. To make
-//! room, whole segments are given up: what is worth keeping is carried on, the rest is forgotten. So
-//! there is no allocation an item, no list an item stands in, and nothing that sizes leave behind:
-//! after any change of sizes the segments are there for the new ones. What carrying costs, every
-//! store pays a little of, before it needs the room: none waits for all of it.
+//! Items are written one after the other into segments. To free memory, the store empties whole segments: it
+//! moves the items worth keeping and drops the rest. So no item needs an allocation or list links of its own,
+//! and a change of value sizes fragments nothing. Every store does a little of this work before memory is
+//! needed, so that no single one does all of it.
 //!
-//! - L1: the index names every record that is not dead, and nothing else; of a key, at most one
-//!   record is there.
-//! - L2: the tally is what the items that are there take.
-//! - L3: what is allocated is at most the limit: segments, index, ghosts, huge values, the lists of
-//!   them, and what is set aside for others. After the limit was lowered: [`limit`].
-//! - L4: a call does a bounded amount of work, in proportion to what it stores; a flush is O(1).
+//! - L1: The index names exactly the live records. At most one live record of a key is present.
+//! - L2: The tally is the sum over the present items.
+//! - L3: The allocated bytes are at most the limit. They include segments, index, ghosts, huge values, the
+//!   lists of these, and the reservation. After the limit was lowered, see [`limit`].
+//! - L4: A call does a bounded amount of work, in proportion to the bytes it stores; a flush is O(1).
 //!
-//! What an item is charged for is its record without the client's flags, and its huge value; its
-//! share of the index is not part of it, and L3 counts it all the same.
+//! An item is charged for its record without the client's flags, and for its huge value. It is not charged
+//! for its share of the index, which L3 counts separately.
 
 mod ahead;
 mod block;
@@ -71,17 +69,17 @@ use crate::time::Tick;
 use crate::value::Value;
 use crate::watch::Evicted;
 
-/// A store on a log of segments, whose memory comes in blocks of `B`.
+/// A store on a log of segments. Its memory is allocated in blocks of type `B`.
 pub struct LogStore<H = SipHash, B = Vec<u8>> {
     hasher: H,
-    /// What may be allocated, in bytes: the limit, or more as long as it is being come down to.
+    /// The bytes that may be allocated: the limit, or more while a lowered limit is being reached.
     bytes_max: usize,
-    /// The limit that was asked for, in bytes.
+    /// The configured limit, in bytes.
     bytes_wanted: usize,
-    /// Nothing more could be won when the limit was last worked towards.
+    /// No more memory could be freed when the store last worked towards the limit.
     is_stuck: bool,
     evict: bool,
-    /// What is set aside at least, in bytes.
+    /// The smallest reservation, in bytes.
     aside_bytes_min: usize,
     geometry: Geometry,
     log: Log<B>,
@@ -91,20 +89,20 @@ pub struct LogStore<H = SipHash, B = Vec<u8>> {
     tally: Tally,
     /// The segment that is being emptied.
     drain: Option<Drain>,
-    /// The segment that is being looked through for what is not there any more.
+    /// The segment that is being swept for dead and expired items.
     sweep: Option<Sweep>,
-    /// Whether a segment was swept since the last one was emptied, and little was won.
+    /// Whether a segment was swept since the last one was emptied, and little was freed.
     has_swept: bool,
-    /// How many hits an item of the main queue must have more than, to go round again.
+    /// An item of the main queue needs more hits than this to pass through the queue once more.
     hits_needed: u8,
-    /// The item that is being replaced: it may be carried elsewhere, and is not given up.
+    /// The item that is being replaced: it may be moved, but is not evicted.
     in_hand: Option<Address>,
-    /// What is set aside for others, in bytes.
+    /// The reservation for memory outside the items, in bytes.
     aside_bytes: usize,
     last_eviction: Option<Eviction>,
-    /// What was evicted, for those who watch; `None` while nobody does.
+    /// The items evicted since the last report; `None` if the record is off.
     evicted: Option<Vec<Evicted>>,
-    /// How many more there were.
+    /// The number of evicted items beyond those recorded.
     evicted_missed: u64,
 }
 
@@ -115,7 +113,7 @@ pub struct LogSlot {
     hash: u64,
 }
 
-/// What a look-up in a [`LogStore`] that found nothing has learned.
+/// The result of a look-up in a [`LogStore`] without an item.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct LogVacancy {
     hash: u64,
@@ -130,15 +128,15 @@ impl LogStore {
 }
 
 impl<H: KeyHasher> LogStore<H> {
-    /// An empty store within `limits`, with a hash of one's own.
+    /// An empty store within `limits`, with the caller's hash.
     #[must_use]
     pub const fn with_hasher(limits: &Limits, hasher: H) -> Self {
         let geometry = Geometry::for_memory(limits.memory_bytes_max);
         Self::with_geometry(limits, hasher, geometry)
     }
 
-    /// An empty store within `limits` in segments of `segment_bytes`, a power of two of at least
-    /// 512: for tests, which want to see what happens between segments, or within one.
+    /// An empty store within `limits` in segments of `segment_bytes`, a power of two of at least 512. Tests
+    /// use small segments to reach the boundaries between them.
     #[must_use]
     pub const fn with_segments(limits: &Limits, hasher: H, segment_bytes: usize) -> Self {
         let geometry = Geometry::with_segments(limits.memory_bytes_max, segment_bytes);
@@ -147,7 +145,7 @@ impl<H: KeyHasher> LogStore<H> {
 }
 
 impl<H: KeyHasher, B: Block> LogStore<H, B> {
-    /// An empty store within `limits`, with a hash and blocks of one's own.
+    /// An empty store within `limits`, with the caller's hash and blocks.
     #[must_use]
     pub const fn in_blocks(limits: &Limits, hasher: H) -> Self {
         let geometry = Geometry::for_memory(limits.memory_bytes_max);
@@ -180,14 +178,14 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
         }
     }
 
-    /// The longest value that is kept among others, in bytes. The store keeps a longer one as it is if it comes
-    /// [shared](crate::value::Value::Shared), in memory that [`Block::share`] gives.
+    /// The longest value that is kept in a segment, in bytes. The store keeps a longer one without copying it
+    /// if it arrives [shared](crate::value::Value::Shared), in memory from [`Block::share`].
     #[must_use]
     pub const fn value_bytes_in_log_max(&self) -> usize {
         self.geometry.value_bytes_max()
     }
 
-    /// What the store has allocated, in bytes, with what allocators add, and what is set aside (L3).
+    /// The bytes that the store has allocated, with the overhead of allocators and the reservation (L3).
     const fn held_bytes(&self) -> usize {
         self.aside_bytes
             + self.log.held_bytes()
@@ -221,13 +219,13 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
         )
     }
 
-    /// What a record's value takes outside of the log, in bytes.
+    /// The bytes of a record's value outside of the log.
     fn huge_bytes(&self, record: Record<'_>) -> usize {
         let number = record.huge();
         number.map_or(0, |number| self.huge.value(number).len() + HUGE_BYTES)
     }
 
-    /// What the item of a record is charged for, in bytes.
+    /// The cost of a record's item, in bytes.
     fn cost(&self, record: Record<'_>) -> usize {
         self.cost_of(record.key_bytes(), self.value_bytes(record))
     }
@@ -236,7 +234,7 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
         cost_of(&self.geometry, key_bytes, value_bytes)
     }
 
-    /// Takes a record out of the index and marks it as dead; the tally too, if its item is there.
+    /// Removes a record from the index and marks it as dead. Updates the tally if its item is present.
     fn bury(&mut self, address: Address, hash: u64) {
         let record = self.record(address);
         let (number, huge_bytes) = (record.huge(), self.huge_bytes(record));
@@ -253,7 +251,7 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
         }
     }
 
-    /// Writes an item's header; the tallies and deadlines that depend on it follow.
+    /// Writes an item's header, and updates the tallies and deadlines that depend on it.
     fn write_header(&mut self, address: Address, header: &ItemHeader) {
         let mut record = self.log.record_mut(address);
         let before = record.as_ref();
@@ -273,7 +271,7 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
         }
     }
 
-    /// An item has been locked, or unlocked.
+    /// Updates the sums after an item was locked or unlocked.
     fn lock_changed(&mut self, address: Address, is_locked: bool) {
         let cost = self.cost(self.record(address));
         self.tally.leave(cost, !is_locked);
@@ -286,7 +284,7 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
     }
 }
 
-/// What an item of these sizes is charged for, in bytes.
+/// The cost of an item of these sizes, in bytes.
 const fn cost_of(geometry: &Geometry, key_bytes: usize, value_bytes: usize) -> usize {
     if value_bytes > geometry.value_bytes_max() {
         let stub = record_bytes(false, key_bytes, STUB_BYTES);
@@ -296,7 +294,7 @@ const fn cost_of(geometry: &Geometry, key_bytes: usize, value_bytes: usize) -> u
     }
 }
 
-/// What a reader is shown of the item of a record.
+/// The item of a record as a reader sees it.
 #[inline]
 fn shown<'a, B: Block>(geometry: &Geometry, huge: &'a Huge<B>, record: Record<'a>) -> Shown<'a> {
     let value = match record.huge() {
@@ -537,7 +535,7 @@ impl<H: KeyHasher, B: Block> Store for LogStore<H, B> {
 }
 
 impl<H, B> fmt::Debug for LogStore<H, B> {
-    /// What it holds in all: items are not printed.
+    /// Prints the sums; items are not printed.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter
             .debug_struct("LogStore")

@@ -1,15 +1,15 @@
 //! The names of the queues.
 
-/// Which queue a segment is in.
+/// The queue of a segment.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Queue {
     /// New items.
     Small,
-    /// Items that were hit, or came again.
+    /// Items that were hit, or that were stored again soon after eviction.
     Main,
-    /// Locked items that an end of another queue has come across: they are not in the way there.
+    /// Locked items met at the end of another queue, which they no longer obstruct.
     Pinned,
-    /// What a flush has left behind. No item in it is there any more, but for locked ones.
+    /// Flushed segments. Only their locked items are still present.
     Flushed,
 }
 

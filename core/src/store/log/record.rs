@@ -1,8 +1,8 @@
-//! One item as its bytes stand in a segment.
+//! The bytes of one item in a segment.
 //!
-//! | bytes | what |
+//! | bytes | content |
 //! | --- | --- |
-//! | 0..4 | length of the value (30 bits), and how often it was hit (2 bits, the highest) |
+//! | 0..4 | length of the value (30 bits), and number of hits (2 bits, the highest) |
 //! | 4..8 | deadline in ticks; all ones is never |
 //! | 8..12 | last access in ticks |
 //! | 12..20 | CAS |
@@ -11,11 +11,13 @@
 //! | 22..26 | the client's flags, if they are not 0 |
 //! | | key, value, and zeros up to the next unit |
 //!
-//! The value of a huge item is in an allocation of its own; here is its number in 4 bytes.
+//! A huge item has its value in an allocation of its own; its record holds the number of the value in 4
+//! bytes.
 //!
-//! - R1: a record says how long it is, dead or not: from the first of a segment one comes to every
-//!   other.
-//! - R2: flags are 0 or stand in the record; they do not change while it lives, nor does the key.
+//! - R1: A record holds its length, dead or not. So all records of a segment can be read in order from the
+//!   first one.
+//! - R2: Flags are 0 or stand in the record. While the record is live, neither their place nor the key
+//!   changes.
 
 use core::ops::Range;
 
@@ -25,19 +27,19 @@ use crate::item::{Cas, ItemHeader, WinMark};
 use crate::key::{Key, KeyForm};
 use crate::time::{Deadline, Tick};
 
-/// What stands before the flags, or else the key.
+/// The size of a record's fields before the flags, or before the key if there are no flags.
 const HEAD_BYTES: usize = 22;
 
-/// What the client's flags take.
+/// The size of the client's flags.
 const FLAGS_BYTES: usize = 4;
 
-/// What the number of a huge value takes in the place of the value.
+/// The size of a huge value's number, which replaces the value.
 pub(super) const STUB_BYTES: usize = 4;
 
-/// The most hits that an item can have to its credit.
+/// The most hits that an item can collect.
 pub(super) const HITS_MAX: u8 = 3;
 
-/// No deadline. One in the last tick, 34 years after the start, is kept as one in the tick before.
+/// No deadline. A deadline in the last tick, 34 years after the start, is kept as the tick before it.
 pub(super) const NEVER: u32 = u32::MAX;
 
 /// The bits below the hits.
@@ -49,31 +51,31 @@ const STALE: u8 = 1 << 2;
 const WIN_SENT: u8 = 1 << 3;
 const LOCKED: u8 = 1 << 4;
 const WIN_OPEN: u8 = 1 << 5;
-/// What no live item has: a win that is out and open.
+/// The marks of a dead record, which no live item has: a win that is sent and open.
 const DEAD: u8 = WIN_SENT | WIN_OPEN;
 const BINARY_KEY: u8 = 1 << 6;
 const HUGE: u8 = 1 << 7;
 
-/// A record, to be read. The bytes begin with it and may go on beyond it.
+/// A record, for reading. The bytes begin with it and may extend beyond it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Record<'a> {
-    /// Known to be there, so that reading a field of it needs no look at a length.
+    /// An array, so that reading a field needs no bounds check.
     head: &'a [u8; HEAD_BYTES],
     bytes: &'a [u8],
 }
 
-/// A record, to be changed.
+/// A record, for writing.
 #[derive(Debug)]
 pub(super) struct RecordMut<'a>(&'a mut [u8]);
 
-/// What a record takes in a segment, in bytes, without padding. `value_bytes` is
-/// [`STUB_BYTES`] for a huge one.
+/// The size of a record in a segment, in bytes, without padding. `value_bytes` is [`STUB_BYTES`] for a huge
+/// value.
 pub(super) const fn record_bytes(has_flags: bool, key_bytes: usize, value_bytes: usize) -> usize {
     let flags_bytes = if has_flags { FLAGS_BYTES } else { 0 };
     HEAD_BYTES + flags_bytes + key_bytes + value_bytes
 }
 
-/// The beginning of a record, up to the key: what is to be written, and how much of it.
+/// The beginning of a record, up to the key: the bytes to write, and their number.
 pub(super) fn head(
     header: &ItemHeader,
     key: Key<'_>,
@@ -95,7 +97,7 @@ pub(super) fn head(
     (bytes, length)
 }
 
-/// A deadline as a record keeps it.
+/// A deadline in the form of a record.
 pub(super) fn deadline_count(header: &ItemHeader) -> u32 {
     header
         .deadline
@@ -109,7 +111,7 @@ impl<'a> Record<'a> {
         Self { head, bytes }
     }
 
-    /// What it takes with its padding.
+    /// The size of the record with its padding.
     pub(super) fn padded_bytes(self, geometry: &Geometry) -> usize {
         geometry.padded(self.value_start() + self.value_bytes())
     }
@@ -128,20 +130,20 @@ impl<'a> Record<'a> {
         self.key_bytes() == wanted.len() && &self.bytes[start..start + wanted.len()] == wanted
     }
 
-    /// The value, or for a huge one its number.
+    /// The value, or the number of a huge value.
     #[inline]
     pub(super) fn value(self) -> &'a [u8] {
         let start = self.value_start();
         &self.bytes[start..start + self.value_bytes()]
     }
 
-    /// Where the key stands in the segment that the record begins in at `offset`.
+    /// The range of the key in the segment, if the record begins at `offset`.
     pub(super) fn key_range(self, offset: usize) -> Range<usize> {
         let start = offset + self.key_start();
         start..start + self.key_bytes()
     }
 
-    /// Where the value stands, likewise.
+    /// The range of the value in the segment, likewise.
     pub(super) fn value_range(self, offset: usize) -> Range<usize> {
         let start = offset + self.value_start();
         start..start + self.value_bytes()
@@ -196,7 +198,7 @@ impl<'a> Record<'a> {
         self.has(HAS_FLAGS)
     }
 
-    /// All that is not key or value.
+    /// The item's header: all fields except key and value.
     #[inline]
     pub(super) fn header(self) -> ItemHeader {
         let cas = self.head[12..].first_chunk();
@@ -234,14 +236,14 @@ impl<'a> Record<'a> {
         self.head[21] & mark != 0
     }
 
-    /// A number of the head.
+    /// A number in the head.
     #[inline]
     fn word(self, at: usize) -> u32 {
         let word = self.head[at..].first_chunk();
         word.map_or(0, |bytes| u32::from_le_bytes(*bytes))
     }
 
-    /// A number behind the head.
+    /// A number after the head.
     #[inline]
     fn word_behind(self, at: usize) -> u32 {
         let word = self.bytes[at..].first_chunk();
@@ -268,13 +270,13 @@ impl<'a> RecordMut<'a> {
         Self(bytes)
     }
 
-    /// To be read.
+    /// The record, for reading.
     #[inline]
     pub(super) fn as_ref(&self) -> Record<'_> {
         Record::new(self.0)
     }
 
-    /// To be read from now on.
+    /// The record, for reading from now on.
     #[inline]
     pub(super) fn into_record(self) -> Record<'a> {
         Record::new(self.0)
@@ -285,7 +287,7 @@ impl<'a> RecordMut<'a> {
         self.0.first_chunk_mut().expect("R1: a record begins here")
     }
 
-    /// Changes all of a live item that is not key or value, but for the flags (R2).
+    /// Changes a live item's header, except for the flags (R2).
     pub(super) fn set_header(&mut self, header: &ItemHeader) {
         let ItemHeader {
             cas,
@@ -316,13 +318,13 @@ impl<'a> RecordMut<'a> {
             | mark(key_form == KeyForm::Binary, BINARY_KEY);
     }
 
-    /// Changes the flags of a record that has some.
+    /// Changes the flags of a record that has flags.
     pub(super) fn set_flags(&mut self, client_flags: u32) {
         self.0[HEAD_BYTES..HEAD_BYTES + FLAGS_BYTES].copy_from_slice(&client_flags.to_le_bytes());
     }
 
-    /// Writes a value of another length in the place of the one that is there; the caller knows
-    /// that with its padding it takes the same room.
+    /// Replaces the value with one of another length. The caller has checked that the padded record keeps its
+    /// size.
     pub(super) fn set_value(&mut self, value: &[u8]) {
         let start = self.as_ref().value_start();
         let value_bytes = u32::try_from(value.len()).expect("a longer one is huge");
@@ -331,7 +333,7 @@ impl<'a> RecordMut<'a> {
         self.0[start..start + value.len()].copy_from_slice(value);
     }
 
-    /// The item was last used then, and whether anybody has fetched it.
+    /// Sets the last access, and whether a client has fetched the item.
     #[inline]
     pub(super) fn set_last_access(&mut self, last_access: Tick, is_fetched: bool) {
         let head = self.head();
@@ -339,7 +341,7 @@ impl<'a> RecordMut<'a> {
         head[21] = head[21] & !FETCHED | if is_fetched { FETCHED } else { 0 };
     }
 
-    /// One hit more, up to [`HITS_MAX`].
+    /// Adds a hit, up to [`HITS_MAX`].
     #[inline]
     pub(super) fn count_hit(&mut self) {
         let hits = self.as_ref().hits();
@@ -348,7 +350,7 @@ impl<'a> RecordMut<'a> {
         }
     }
 
-    /// Zeroes the value, and what stands behind it up to the next record.
+    /// Zeroes the value and the bytes between it and the next record.
     pub(super) fn erase_value(&mut self, geometry: &Geometry) {
         let record = self.as_ref();
         let (start, end) = (record.value_start(), record.padded_bytes(geometry));
@@ -361,7 +363,7 @@ impl<'a> RecordMut<'a> {
         head[3] = head[3] & (u8::MAX >> 2) | (hits << 6);
     }
 
-    /// The item is not there any more. The record stays, to say how long it is (R1).
+    /// Marks the record as dead. It stays, so that its length can be read (R1).
     pub(super) fn set_dead(&mut self) {
         self.head()[21] |= DEAD;
     }
@@ -399,7 +401,7 @@ mod tests {
         }
     }
 
-    /// The last tick that there is means that there is no deadline: one so late is a tick sooner.
+    /// The last tick means no deadline, so a deadline there is kept as one tick earlier.
     #[test]
     fn the_latest_deadline_is_one() {
         let numbers = (1, None, 0, 0);

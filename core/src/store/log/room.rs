@@ -1,9 +1,9 @@
-//! Making room for what is to be stored.
+//! Freeing memory for new items.
 //!
-//! A few segments are always kept free: some for what is stored next, and the last ones for what must
-//! be carried to empty others. When there are fewer, every store empties a little more than it
-//! takes, long before there is none; so none of them waits for a whole segment. Only if that was not
-//! enough is one made to wait, and refused when emptying wins nothing more.
+//! The store always keeps a few segments free: some for the next items, and the last ones to move items to
+//! while others are emptied. If fewer are free, every store empties a little more than it takes, long before
+//! none is left. So no store waits for a whole segment. A store waits only if that was not enough, and is
+//! refused if emptying frees nothing more.
 
 use super::block::Block;
 use super::geometry::SegmentId;
@@ -14,24 +14,24 @@ use crate::stats::Counters;
 use crate::time::Tick;
 use crate::work::BYTES_A_UNIT;
 
-/// Segments that are kept for carrying: what one segment holds fits into another.
+/// Segments reserved for moving items: the live items of one segment fit into another.
 pub(super) const KEPT_TO_CARRY: usize = 1;
 
-/// With fewer free segments than this, stores begin to win room back.
+/// If fewer segments are free, stores begin to free memory.
 pub(super) const FREE_WANTED: usize = 3;
 
-/// How many records a small store looks at to win room, at most, as long as it need not wait. Large ones count as
-/// several.
+/// The most records that a small store reads to free memory, as long as it need not wait. Large records count
+/// as several.
 const LOOKS_A_STORE: usize = 24;
 
-/// What is set aside grows by such parts of a segment.
+/// The reservation grows in steps of this fraction of a segment.
 const STEPS_A_SEGMENT: usize = 4;
 
-/// What a store that evicts nothing sets aside from the beginning: one in so many bytes. Else nothing
-/// could be locked any more once it is full.
+/// A store without eviction reserves one byte in so many from the beginning. Otherwise no lock could be taken
+/// once it is full.
 const ASIDE_SHARE: usize = 32;
 
-/// What is set aside at least, in bytes.
+/// The smallest reservation, in bytes.
 pub(super) const fn aside_bytes_min(limits: &Limits) -> usize {
     if limits.evict {
         0
@@ -40,26 +40,26 @@ pub(super) const fn aside_bytes_min(limits: &Limits) -> usize {
     }
 }
 
-/// Who wants room.
+/// The urgency of a request for memory.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Haste {
-    /// Those who come later: nobody yet.
+    /// Later stores need it; no caller is waiting.
     Ahead,
-    /// Somebody who waits for it.
+    /// A caller waits for it.
     Now,
 }
 
-/// A bit of work to win room back.
+/// A step of work to free memory.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bit {
-    /// What it has won, in bytes.
+    /// The bytes that it has freed.
     pub(super) won: usize,
-    /// As looking at how many items it counts: at least one.
+    /// The work, in records read: at least one.
     pub(super) looks: usize,
 }
 
 impl Bit {
-    /// A look, and what it has won.
+    /// A read of a record that freed these bytes.
     pub(super) const fn won(bytes: usize) -> Self {
         Self {
             won: bytes,
@@ -67,7 +67,7 @@ impl Bit {
         }
     }
 
-    /// A look at what was carried elsewhere.
+    /// A read of a record that was moved.
     pub(super) const fn carried(bytes: usize) -> Self {
         Self {
             won: 0,
@@ -76,24 +76,24 @@ impl Bit {
     }
 }
 
-/// To move, erase or give back so many bytes counts as looking at so many items.
+/// Moving, erasing or freeing so many bytes counts as reading so many records.
 pub(super) const fn looks_for(bytes: usize) -> usize {
     bytes / BYTES_A_UNIT
 }
 
-/// What is about to be stored.
+/// The memory for the next item.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Need {
     pub(super) queue: Queue,
     pub(super) record_bytes: usize,
-    /// What goes into an allocation of its own.
+    /// The bytes of its own allocation.
     pub(super) huge_bytes: usize,
-    /// Of the key, if it needs an entry in the index.
+    /// The hash of its key, if it needs an entry in the index.
     pub(super) new_hash: Option<u64>,
 }
 
 impl<H: KeyHasher, B: Block> LogStore<H, B> {
-    /// How many segments are free, or could be allocated within the limit.
+    /// The number of segments that are spare or could be allocated within the limit.
     pub(super) fn free_segments(&self) -> usize {
         let room = self.bytes_max.saturating_sub(self.held_bytes());
         let Some(rest) = self
@@ -103,17 +103,17 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
         else {
             return self.log.spare();
         };
-        // The next one may need more room in the lists than this one does.
+        // The next segment may need more memory in the lists than this one.
         let more = rest.saturating_sub(self.log.listing_bytes_max());
         let by_memory = 1 + self.geometry.segments_in(more);
         let by_number = self.geometry.segments_max - self.log.with_memory();
         self.log.spare() + by_memory.min(by_number)
     }
 
-    /// Sees to it that there is room for what is needed. What there is may have moved.
+    /// Frees memory until there is enough for `need`. May move items.
     ///
     /// # Errors
-    /// [`Full`] if there would be none without all that may be given up, or the allocator refuses.
+    /// [`Full`] if evicting every item that may be evicted is not enough, or if the allocation fails.
     pub(super) fn make_room(
         &mut self,
         now: Tick,
@@ -124,7 +124,7 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
         self.win_until(now, counters, |store| store.meet(need))
     }
 
-    /// Sets `bytes` of the limit aside, or a little more. Going to and fro costs nothing.
+    /// Reserves `bytes` of the limit, or a little more. Small changes to and fro cost nothing.
     ///
     /// # Errors
     /// As [`make_room`](Self::make_room).
@@ -146,14 +146,14 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
         Ok(())
     }
 
-    /// Wins room back until there is enough.
+    /// Frees memory until there is enough.
     fn win_until(
         &mut self,
         now: Tick,
         counters: &mut Counters,
         is_enough: impl Fn(&mut Self) -> Result<bool, Full>,
     ) -> Result<(), Full> {
-        // Every segment could have to be looked at once, and what is carried once more.
+        // Every segment may have to be read once, and the moved items once more.
         let mut segments_left = 2 * self.log.with_memory() + FREE_WANTED;
         while !is_enough(self)? {
             if self.drain.is_none() && self.sweep.is_none() {
@@ -164,8 +164,8 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
         Ok(())
     }
 
-    /// The queue in which a record that is to be carried finds room: the one that is wanted, if there
-    /// is a free segment for it, or else any.
+    /// The queue to whose open segment a record can be moved: `wanted` if a segment is free for it, otherwise
+    /// any.
     ///
     /// # Errors
     /// [`Full`] if there is none.
@@ -183,8 +183,7 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
         Ok(wanted)
     }
 
-    /// Gives memory back that will not be needed soon: as much as takes about as long as looking at so
-    /// many items.
+    /// Returns memory that will not be needed soon. Takes about as long as reading so many records.
     pub(super) fn give_back(&mut self, items_max: usize) {
         self.index.trim();
         if self.index.len() == 0 {
@@ -199,7 +198,7 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
         }
     }
 
-    /// Whether `bytes` more may be allocated, once spare segments are given back for it.
+    /// Whether `bytes` more may be allocated, after freeing spare segments if necessary.
     fn has_memory(&mut self, bytes: usize) -> bool {
         while !self.fits(bytes) && self.log.spare() > KEPT_TO_CARRY {
             self.log.give_back();
@@ -207,8 +206,9 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
         self.fits(bytes)
     }
 
-    /// Whether `bytes` more may be allocated for what nobody waits for: once a spare segment is given back, if as many are free
-    /// as are wanted. Else a full store, whose memory is all in segments, would never have any for that.
+    /// Whether `bytes` more may be allocated for a purpose that no caller waits for. A spare segment may be
+    /// freed for it, if enough are free. Otherwise a full store, whose memory is all in segments, could never
+    /// allocate for it.
     pub(super) fn has_memory_left(&mut self, bytes: usize) -> bool {
         if !self.fits(bytes) && self.free_segments() >= FREE_WANTED {
             self.log.give_back();
@@ -216,8 +216,8 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
         self.fits(bytes)
     }
 
-    /// Whether `bytes` more may be allocated, and there is a segment to carry to all the same: a store
-    /// that had none could not win anything back any more.
+    /// Whether `bytes` more may be allocated with a segment to move items to left over. A store without such
+    /// a segment could not free memory any more.
     pub(super) fn fits(&self, bytes: usize) -> bool {
         let kept = if self.log.spare() > 0 {
             0
@@ -227,8 +227,8 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
         self.held_bytes() + bytes + kept <= self.bytes_max
     }
 
-    /// Empties a little, if little is free: for each segment that is missing, twice as much as is
-    /// taken, so that there is more each time.
+    /// Frees a little memory if few segments are free: twice the taken bytes for each missing segment, so
+    /// that free memory grows.
     fn keep_pace(&mut self, now: Tick, need: &Need, counters: &mut Counters) {
         let missing = FREE_WANTED.saturating_sub(self.free_segments());
         let needed = need.record_bytes + need.huge_bytes;
@@ -245,7 +245,7 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
         self.come_down(now, LOOKS_A_STORE + needed / 128, counters);
     }
 
-    /// Whether there is room for all that is needed; opens a segment if that is what is missing.
+    /// Whether there is enough memory for `need`; opens a segment if only that is missing.
     fn meet(&mut self, need: &Need) -> Result<bool, Full> {
         if !self.log.has_room(need.queue, need.record_bytes) {
             if self.free_segments() <= KEPT_TO_CARRY || !self.may_have_spare() {
@@ -272,7 +272,7 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
     /// Whether `bytes` more may be allocated.
     ///
     /// # Errors
-    /// [`Full`] if the system has no memory for it: to evict items would not change that.
+    /// [`Full`] if the allocator has no memory for it, which evicting items would not change.
     pub(super) fn get_memory(&mut self, bytes: usize) -> Result<bool, Full> {
         if !self.has_memory(bytes) {
             return Ok(false);
@@ -284,7 +284,7 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
         }
     }
 
-    /// Sees to it that a segment is spare.
+    /// Makes sure that a segment is spare.
     pub(super) fn find_spare(&mut self) -> Result<(), Full> {
         if self.log.spare() > 0 {
             return Ok(());
@@ -301,7 +301,7 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
         self.log.spare() > 0 || self.log.allocate_bytes().is_some_and(fits)
     }
 
-    /// Does the next bit of work to win room back; `None` if there is nothing to be won.
+    /// Does the next step of work to free memory; `None` if no more can be freed.
     pub(super) fn win_back(
         &mut self,
         now: Tick,
@@ -312,12 +312,13 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
             if let Ok(bit) = self.drain_record(now, counters) {
                 return Some(bit);
             }
-            // There is nowhere to carry to. A flush may have ended what there was: then a sweep gives room.
+            // There is no segment to move items to. A flush may have removed items: then a sweep frees
+            // memory.
             self.abandon_drain();
             self.oldest_flushed()?;
         }
-        // What is not there any more goes before what is; where little of it was found, only after
-        // another segment was emptied, since there may be little of it in each.
+        // Dead and expired items are removed before present ones are evicted. If a sweep found few, the next
+        // sweep comes after emptying another segment, since each segment may hold few.
         if self.sweep.is_some() {
             return Some(Bit::won(self.sweep_record(now, counters).won()));
         }

@@ -1,24 +1,23 @@
-//! Showing every item, page by page, while items come, go and move.
+//! Shows every item, page by page, while items are added, removed and moved.
 //!
-//! A page goes by the hash, its lowest bit first: as the index divides its buckets by the lowest bits,
-//! each of them covers a range of that order, however many there are of them. So a cursor is a
-//! place in an order that nothing changes: an item keeps its place for as long as its key is there,
-//! wherever it is carried, and whether the index grows or shrinks between two pages.
+//! Pages follow the hash, lowest bit first. The index divides its buckets by the lowest bits, so each bucket
+//! covers a range of that order, for any number of buckets. A cursor is a place in this fixed order. An item
+//! keeps its place while its key is stored, wherever its record moves and however the index grows or shrinks
+//! between two pages.
 //!
-//! Source: the idea is that of Redis' `SCAN` (`dict.c`, `dictScan`), here on a table that grows by
-//! single buckets.
+//! Source: the idea of Redis' `SCAN` (`dict.c`, `dictScan`), here on a table that grows by single buckets.
 
 use super::block::Block;
 use super::{KeyHasher, LogStore};
 use crate::command::ScanCursor;
 use crate::store::Visited;
 
-/// How many bits of the hash a cursor has: transports put more above them.
+/// The bits of the hash in a cursor; transports use the bits above them.
 const CURSOR_BITS: u32 = 56;
 
 impl<H: KeyHasher, B: Block> LogStore<H, B> {
-    /// A page from `cursor` on; as [`Store::scan`](crate::store::Store::scan). At least one bucket is shown,
-    /// whatever `items_max` says.
+    /// A page from `cursor` on, as [`Store::scan`](crate::store::Store::scan). At least one bucket is shown,
+    /// for any `items_max`.
     pub(super) fn page<'a>(
         &'a self,
         cursor: ScanCursor,
@@ -31,7 +30,7 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
             let bucket = self.index.bucket(hash_at(place));
             let span = 1 << (CURSOR_BITS - self.index.depth(bucket));
             let start = place & !(span - 1);
-            // An empty bucket takes its time, too.
+            // An empty bucket takes time, too.
             let cost = self.index.chain_len(bucket).max(1);
             if looked_at > 0 && looked_at + cost > items_max {
                 return Some(ScanCursor(place));
@@ -58,12 +57,12 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
     }
 }
 
-/// Where a hash stands in the order of pages.
+/// The place of a hash in the order of pages.
 const fn place_of(hash: u64) -> u64 {
     hash.reverse_bits() >> (u64::BITS - CURSOR_BITS)
 }
 
-/// The least hash that stands there.
+/// The smallest hash at that place.
 const fn hash_at(place: u64) -> u64 {
     (place << (u64::BITS - CURSOR_BITS)).reverse_bits()
 }

@@ -1,36 +1,35 @@
-//! A stretch of the log: records, one behind the other, in one allocation.
+//! A part of the log: records one after the other in one allocation.
 //!
-//! A segment is filled from its beginning and emptied as a whole. Its bytes are as many as have been
-//! written: what lies behind has never been touched, and nothing is cleared for it.
+//! A segment is filled from its beginning and emptied as a whole. The bytes after the last record were never
+//! touched, and are not cleared.
 //!
-//! - B1: `live_bytes` are what the records take that are not dead; `locked_bytes` those of them whose
-//!   items are locked.
-//!   `huge_bytes` is what the values of living records take elsewhere.
-//! - B2: no item in it that may expire does so before `earliest`.
-//! - B3: it never grows beyond the memory it was given.
+//! - B1: `live_bytes` is the sum of the live records' sizes, and `locked_bytes` that of the records with
+//!   locked items among them. `huge_bytes` is the size of the live records' values outside the segment.
+//! - B2: No item in the segment that may expire does so before `earliest`.
+//! - B3: The segment never grows beyond its allocation.
 
 use super::block::Block;
 use super::list::{Links, Row};
 use super::queue::Queue;
 use super::record::{NEVER, Record, RecordMut};
 
-/// What a segment is doing.
+/// The state of a segment.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(super) enum State {
-    /// It has no memory: a number to be used again.
+    /// It has no memory: a number to be reused.
     #[default]
     Bare,
     /// It has memory and no records.
     Spare,
-    /// The newest of its queue, to which records are added.
+    /// The newest of its queue, to which records are appended.
     Open,
-    /// In its queue; no more records are added.
+    /// In its queue; no more records are appended.
     Sealed,
-    /// Out of its queue: what is worth keeping is carried elsewhere.
+    /// Out of its queue, while its items worth keeping are moved.
     Draining,
 }
 
-/// What is written up to the next unit: the unit of all but the largest memories.
+/// Writes are padded to this unit, which is the unit of all but the largest memories.
 const ZEROS: [u8; 8] = [0; 8];
 
 /// A segment.
@@ -42,17 +41,17 @@ pub(super) struct Segment<B> {
     pub(super) huge_bytes: usize,
     /// In ticks; [`NEVER`] is none.
     pub(super) earliest: u32,
-    /// Where it stands in the heap of deadlines.
+    /// Its place in the heap of deadlines.
     pub(super) place: usize,
-    /// Which use of this memory it is: a later one has a larger number.
+    /// The use of its memory: a later use has a larger number.
     pub(super) serial: u64,
-    /// After how many flushes it was opened.
+    /// The number of flushes before it was opened.
     pub(super) epoch: u64,
     pub(super) queue: Queue,
     pub(super) state: State,
-    /// It was sealed before a record did not fit into it.
+    /// It was sealed although the next record would have fitted.
     pub(super) is_short: bool,
-    /// Which list of [`Row::Slack`] it is in.
+    /// The list of [`Row::Slack`] that it is in.
     pub(super) slack_class: u8,
     links: [Links; 2],
 }
@@ -78,7 +77,7 @@ impl<B: Block> Default for Segment<B> {
 }
 
 impl<B: Block> Segment<B> {
-    /// How many bytes have been written.
+    /// The number of written bytes.
     #[inline]
     pub(super) fn len(&self) -> usize {
         self.block.bytes().len()
@@ -99,7 +98,7 @@ impl<B: Block> Segment<B> {
         RecordMut::new(&mut self.block.bytes_mut()[offset..])
     }
 
-    /// Writes at the end (B3: the caller has asked for room).
+    /// Appends bytes (B3: the caller has checked that they fit).
     pub(super) fn write(&mut self, bytes: &[u8]) {
         debug_assert!(
             self.len() + bytes.len() <= self.block.room(),
@@ -110,7 +109,7 @@ impl<B: Block> Segment<B> {
         self.block.write(bytes);
     }
 
-    /// Writes at the end what stands here already.
+    /// Appends a copy of bytes of this segment.
     pub(super) fn write_again(&mut self, range: core::ops::Range<usize>) {
         self.block.write_again(range);
     }
@@ -123,12 +122,12 @@ impl<B: Block> Segment<B> {
         }
     }
 
-    /// Lends its bytes out, so that they can be written into another segment.
+    /// Takes the bytes out, so that they can be written into another segment.
     pub(super) fn lend(&mut self) -> B {
         core::mem::take(&mut self.block)
     }
 
-    /// Takes back what [`lend`](Self::lend) gave.
+    /// Puts back the bytes from [`lend`](Self::lend).
     pub(super) fn take_back(&mut self, block: B) {
         self.block = block;
     }
@@ -141,7 +140,7 @@ impl<B: Block> Segment<B> {
         self.block = B::default();
     }
 
-    /// Forgets the records; the memory stays.
+    /// Drops the records, and keeps the memory.
     pub(super) fn forget(&mut self) {
         self.block.clear();
         self.live_bytes = 0;
@@ -149,13 +148,14 @@ impl<B: Block> Segment<B> {
         self.is_short = false;
     }
 
-    /// What its living items take, in bytes, huge values included.
+    /// The size of its live items, in bytes, huge values included.
     pub(super) const fn weight(&self) -> usize {
         self.live_bytes as usize + self.huge_bytes
     }
 
-    /// What could be won back by carrying away what must stay, in bytes, of a segment that has `room` bytes. The end that no
-    /// record fitted into is not counted: carrying the records elsewhere would not win it. That of a short one is.
+    /// Its slack, if it has `room` bytes: the bytes that would be freed by moving the records that must stay.
+    /// The unused end is not counted, since moving the records would not avoid it. In a segment that was
+    /// sealed short, it is.
     pub(super) fn slack_bytes(&self, room: usize) -> usize {
         let staying = match self.queue {
             Queue::Pinned => self.locked_bytes,

@@ -1,12 +1,12 @@
-//! All segments: where records are written, and where what is left of them goes.
+//! All segments: writing records, and removing them.
 //!
-//! - A1: every segment with memory is counted, and `held_bytes` is what they all take.
-//! - A2: a segment without a living record is spare, unless it is open or being drained.
-//! - A3: a sealed segment stands in the list of those with about its slack, and no other does.
-//! - A4: a record is there if it is not dead, and its segment was opened after the last flush or its
-//!   item is locked.
-//! - A5: if the store erases, nothing is left of the value of a dead record; so nothing but keys is left in a segment
-//!   that is spare, or was given back.
+//! - A1: Every segment with memory is counted, and `held_bytes` is the sum of their sizes.
+//! - A2: A segment without a live record is spare, unless it is open or being drained.
+//! - A3: A sealed segment is in the list of its class of slack, and no other segment is in such a list.
+//! - A4: A record is present if it is live, and its segment was opened after the last flush or its item is
+//!   locked.
+//! - A5: If the store erases, the value of a dead record is zeroed. So a spare or freed segment holds nothing
+//!   but keys.
 
 use core::mem::size_of;
 use core::ops::Range;
@@ -23,14 +23,14 @@ use super::record::{NEVER, Record, RecordMut};
 use super::segment::{Segment, State};
 use crate::key::Key;
 
-/// Slack is told apart in this many parts of a segment.
+/// The number of classes of slack, as parts of a segment.
 pub(super) const SLACK_CLASSES: usize = 16;
 
 /// The segments of a store.
 #[derive(Debug)]
 pub(super) struct Log<B> {
     pub(super) geometry: Geometry,
-    /// The value of a record that is dead is zeroed.
+    /// Whether the value of a dead record is zeroed.
     pub(super) erases: bool,
     pub(super) segments: Chunks<Segment<B>>,
     pub(super) queues: Queues,
@@ -39,17 +39,17 @@ pub(super) struct Log<B> {
     spare: List,
     slack: [List; SLACK_CLASSES + 1],
     with_memory: usize,
-    /// How often all was flushed.
+    /// The number of flushes.
     epoch: u64,
     serial: u64,
 }
 
-/// A part of a record that is written.
+/// A part of a record to be written.
 #[derive(Clone, Debug)]
 pub(super) enum Piece<'a> {
     /// These bytes.
     New(&'a [u8]),
-    /// What stands at these offsets of the segment that the old record is in.
+    /// The bytes at these offsets of the old record's segment.
     Old(Range<usize>),
 }
 
@@ -70,17 +70,17 @@ impl<B: Block> Log<B> {
         }
     }
 
-    /// What it has allocated, in bytes (A1).
+    /// The bytes that it has allocated (A1).
     pub(super) const fn held_bytes(&self) -> usize {
         self.with_memory * self.geometry.segment_bytes() + self.listing_bytes()
     }
 
-    /// What the lists of segments have allocated, in bytes: as much as the most segments that there have been need.
+    /// The bytes of the lists of segments, which depend on the highest count of segments so far.
     pub(super) const fn listing_bytes(&self) -> usize {
         self.segments.held_bytes() + self.deadlines.held_bytes()
     }
 
-    /// What a segment more would allocate, in bytes; `None` if there is no number left for one.
+    /// The bytes that one more segment would allocate; `None` if no number is left for one.
     pub(super) const fn allocate_bytes(&self) -> Option<usize> {
         if self.with_memory >= self.geometry.segments_max {
             return None;
@@ -93,15 +93,15 @@ impl<B: Block> Log<B> {
         Some(self.geometry.segment_bytes() + number_bytes + self.deadlines.push_bytes())
     }
 
-    /// What the lists of segments may have to allocate for one more, in bytes.
+    /// The most bytes that the lists of segments allocate for one more.
     pub(super) const fn listing_bytes_max(&self) -> usize {
         self.segments.chunk_bytes_max() + self.deadlines.chunk_bytes_max()
     }
 
-    /// Gets memory for one more spare segment. The caller has asked the limit.
+    /// Allocates one more spare segment. The caller has checked the limit.
     ///
     /// # Errors
-    /// [`Full`] if the allocator refuses.
+    /// [`Full`] if the allocation fails.
     pub(super) fn allocate(&mut self) -> Result<(), Full> {
         if self.bare.oldest().is_none() {
             let number = SegmentId::try_from(self.segments.len()).map_err(|_| Full)?;
@@ -119,17 +119,17 @@ impl<B: Block> Log<B> {
         Ok(())
     }
 
-    /// How many segments are spare.
+    /// The number of spare segments.
     pub(super) const fn spare(&self) -> usize {
         self.spare.len()
     }
 
-    /// How many segments have memory.
+    /// The number of segments with memory.
     pub(super) const fn with_memory(&self) -> usize {
         self.with_memory
     }
 
-    /// Gives the memory of a spare segment back to the allocator.
+    /// Frees the memory of a spare segment.
     pub(super) fn give_back(&mut self) {
         let Some(id) = self.spare.oldest() else {
             return;
@@ -149,7 +149,7 @@ impl<B: Block> Log<B> {
         })
     }
 
-    /// Opens a spare segment, of which there is one, for `queue`.
+    /// Opens a spare segment for `queue`. There is a spare one.
     pub(super) fn open(&mut self, queue: Queue) {
         self.seal_full(queue);
         let id = self.spare.oldest().expect("the caller has seen one");
@@ -165,14 +165,14 @@ impl<B: Block> Log<B> {
         line.open = Some(id);
     }
 
-    /// Ends the open segment of `queue`, if there is one, since the next record does not fit into it.
+    /// Seals the open segment of `queue`, if there is one, because the next record does not fit.
     fn seal_full(&mut self, queue: Queue) {
         if let Some(id) = self.queues.line_mut(queue).open.take() {
             self.enlist(id);
         }
     }
 
-    /// Ends the open segment of `queue`, if there is one, though it is not full: what it leaves unused is slack.
+    /// Seals the open segment of `queue`, if there is one, before it is full: its unused end is slack.
     pub(super) fn seal(&mut self, queue: Queue) {
         if let Some(id) = self.queues.line(queue).open {
             self.segments[id as usize].is_short = true;
@@ -189,8 +189,8 @@ impl<B: Block> Log<B> {
         self.settle(id);
     }
 
-    /// Writes a record into the open segment of `queue`, which has room for it. `old` is the segment
-    /// that the old pieces are in; `huge_bytes` what its value takes elsewhere.
+    /// Writes a record into the open segment of `queue`, where it fits. `old` is the segment of the old
+    /// pieces; `huge_bytes` is the size of its value outside the log.
     pub(super) fn append(
         &mut self,
         queue: Queue,
@@ -199,7 +199,7 @@ impl<B: Block> Log<B> {
         huge_bytes: usize,
     ) -> Address {
         let id = self.queues.line(queue).open.expect("it has room");
-        // What is read and what is written may be in one segment, so bytes are lent and not borrowed.
+        // Source and target may be the same segment, so the bytes are lent instead of borrowed.
         let lent = (old != id).then(|| self.segments[old as usize].lend());
         let segment = &mut self.segments[id as usize];
         let offset = segment.len();
@@ -242,7 +242,7 @@ impl<B: Block> Log<B> {
         self.append(queue, id, pieces, huge_bytes)
     }
 
-    /// Writes a record once more, into the open segment of `queue`, with so many hits.
+    /// Writes a copy of a record into the open segment of `queue`, with so many hits.
     pub(super) fn copy(
         &mut self,
         queue: Queue,
@@ -283,7 +283,7 @@ impl<B: Block> Log<B> {
         self.settle(id);
     }
 
-    /// A record's item is locked from now on, or not any more.
+    /// Updates the sums after a record's item was locked or unlocked.
     pub(super) fn set_locked(&mut self, address: Address, is_locked: bool) {
         let (id, offset) = self.geometry.place(address);
         let segment = &mut self.segments[id as usize];
@@ -296,7 +296,7 @@ impl<B: Block> Log<B> {
         self.settle(id);
     }
 
-    /// An item in this segment may expire at `deadline`, in ticks (B2).
+    /// Records that an item in this segment may expire at `deadline`, in ticks (B2).
     pub(super) fn expect(&mut self, id: SegmentId, deadline: u32) {
         if deadline < self.segments[id as usize].earliest {
             self.deadlines.set(&mut self.segments, id, deadline);
@@ -315,7 +315,7 @@ impl<B: Block> Log<B> {
         self.segments[id as usize].record_mut(offset)
     }
 
-    /// The record, which is not dead, if it is that of the item of `key` and that is there (A4).
+    /// The record, which is live, if its item has `key` and is present (A4).
     #[inline]
     pub(super) fn item(&self, address: Address, key: Key<'_>) -> Option<Record<'_>> {
         let (id, offset) = self.geometry.place(address);
@@ -325,7 +325,7 @@ impl<B: Block> Log<B> {
         is_it.then_some(record)
     }
 
-    /// Whether a record that is not dead is there (A4).
+    /// Whether a live record is present (A4).
     pub(super) fn is_there(&self, address: Address) -> bool {
         let (id, offset) = self.geometry.place(address);
         let segment = &self.segments[id as usize];
@@ -342,7 +342,7 @@ impl<B: Block> Log<B> {
         self.segments[id as usize].epoch != self.epoch
     }
 
-    /// The queue that a segment is in, or was before it was drained.
+    /// The queue of a segment; of a drained one, the queue before that.
     pub(super) fn queue(&self, id: SegmentId) -> Queue {
         if self.is_flushed(id) {
             Queue::Flushed
@@ -351,7 +351,7 @@ impl<B: Block> Log<B> {
         }
     }
 
-    /// A flush: at once, whatever there is. The segments are swept later.
+    /// A flush in constant time. The segments are swept later.
     pub(super) fn flush(&mut self) {
         for queue in [Queue::Small, Queue::Main, Queue::Pinned] {
             self.seal(queue);
@@ -366,8 +366,8 @@ impl<B: Block> Log<B> {
         self.epoch += 1;
     }
 
-    /// Puts a sealed segment into the queue of what is pinned. If it was flushed, what is left in it
-    /// has outlived that.
+    /// Moves a sealed segment to the pinned queue. If it was flushed, the items still in it have survived the
+    /// flush.
     pub(super) fn pin(&mut self, id: SegmentId) {
         let queue = self.queue(id);
         let segment = &mut self.segments[id as usize];
@@ -384,8 +384,8 @@ impl<B: Block> Log<B> {
         self.reopen(id);
     }
 
-    /// Opens a sealed segment again that is the newest of the pinned ones, if it is short and has more room than the one that is
-    /// open there: a flush has ended the one that was there to carry to, and there may be no other.
+    /// Opens the newest pinned segment again, if it was sealed short and has more unused bytes than the open
+    /// one. A flush has sealed the segment that items were moved to, and there may be no other.
     fn reopen(&mut self, id: SegmentId) {
         let line = self.queues.line(Queue::Pinned);
         let segment = &self.segments[id as usize];
@@ -403,12 +403,12 @@ impl<B: Block> Log<B> {
         self.queues.line_mut(Queue::Pinned).open = Some(id);
     }
 
-    /// The segment with the most slack, if that is at least `class` parts of [`SLACK_CLASSES`].
+    /// The segment with the most slack, if it is at least `class` of [`SLACK_CLASSES`] parts.
     pub(super) fn slackest(&self, class: usize) -> Option<SegmentId> {
         self.slack[class..].iter().rev().find_map(List::oldest)
     }
 
-    /// Takes a sealed segment out of its queue, to be drained.
+    /// Removes a sealed segment from its queue, to be drained.
     pub(super) fn withdraw(&mut self, id: SegmentId) {
         let queue = self.queue(id);
         let line = self.queues.line_mut(queue);
@@ -418,7 +418,7 @@ impl<B: Block> Log<B> {
         self.segments[id as usize].state = State::Draining;
     }
 
-    /// Puts a segment that could not be drained to its end back.
+    /// Returns a segment that could not be drained completely to its queue.
     pub(super) fn restore(&mut self, id: SegmentId) {
         let queue = self.queue(id);
         let line = self.queues.line_mut(queue);
@@ -426,7 +426,7 @@ impl<B: Block> Log<B> {
         self.enlist(id);
     }
 
-    /// A segment has been drained: nothing in it is alive.
+    /// Finishes a drained segment, which has no live record.
     pub(super) fn release(&mut self, id: SegmentId) {
         let segment = &mut self.segments[id as usize];
         assert_eq!(segment.live_bytes, 0, "what is alive was carried away");
@@ -436,7 +436,7 @@ impl<B: Block> Log<B> {
         self.spare.push(&mut self.segments, id);
     }
 
-    /// A2 and A3, after what is alive in a segment has changed.
+    /// Restores A2 and A3 after the live records of a segment have changed.
     fn settle(&mut self, id: SegmentId) {
         let segment = &self.segments[id as usize];
         if segment.state != State::Sealed {
@@ -463,7 +463,7 @@ impl<B: Block> Log<B> {
         u8::try_from(class).expect("a segment has no more slack than bytes")
     }
 
-    /// Every record of a segment, dead ones too, with its address.
+    /// All records of a segment, dead ones too, with their addresses.
     #[cfg(any(test, feature = "verify"))]
     pub(super) fn records(&self, id: SegmentId) -> impl Iterator<Item = (Address, Record<'_>)> {
         let segment = &self.segments[id as usize];
@@ -478,8 +478,8 @@ impl<B: Block> Log<B> {
         })
     }
 
-    /// A1 to A3, B1 to B3, Q1 to Q3; what is in the records is the caller's. `huge_bytes` tells what
-    /// a huge value takes.
+    /// A1 to A3, B1 to B3, Q1 to Q3; the caller checks the records. `huge_bytes` returns the size of a huge
+    /// value.
     #[cfg(any(test, feature = "verify"))]
     pub(super) fn check(&self, huge_bytes: &dyn Fn(u32) -> usize) {
         self.segments.check();
@@ -557,7 +557,7 @@ impl<B: Block> Log<B> {
     }
 }
 
-/// A number of bytes in a segment, or of a segment: both fit 32 bits.
+/// A number of bytes in a segment, or its size: both fit into 32 bits.
 fn u32_of(number: usize) -> u32 {
     u32::try_from(number).expect("segments are small, and numbered in 32 bits")
 }

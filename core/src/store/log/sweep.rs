@@ -1,11 +1,11 @@
-//! Looking through a segment for what is not there any more, and leaving the rest where it is.
+//! Sweeping a segment: removing flushed and expired items, and leaving the others in place.
 //!
-//! Two kinds of segment are worth it: what a flush has left behind, and one with an item that has
-//! expired. The heap of deadlines knows the latter, so where nothing has expired, nothing is looked
-//! at. The crawl does it, and before living items are given up, so does who needs room.
+//! Two kinds of segment are swept: flushed ones, and ones with an expired item. The heap of deadlines finds
+//! the latter, so if nothing has expired, no segment is read. The crawl sweeps. A store that needs memory
+//! also sweeps before it evicts present items.
 //!
-//! - W1: after a sweep, nothing is left in the segment that was not there at its beginning, and its
-//!   `earliest` is exact but for what came or changed since.
+//! - W1: After a sweep, the segment holds no item that had expired or was flushed when the sweep began. Its
+//!   `earliest` is exact, except for items added or changed since.
 
 use super::ahead::Ahead;
 use super::block::Block;
@@ -18,45 +18,45 @@ use super::{KeyHasher, LogStore};
 use crate::stats::Counters;
 use crate::time::Tick;
 
-/// A sweep was worth it if it won more than one in so many bytes of a segment.
+/// A sweep was worthwhile if it freed more than one in so many bytes of a segment.
 const SWEEP_WORTH: usize = 4;
 
-/// A segment that is being looked through.
+/// A segment that is being swept.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sweep {
     segment: SegmentId,
-    /// Which use of the segment's memory is meant.
+    /// The use of the segment's memory that is swept.
     serial: u64,
-    /// A flush came before it: what it has passed is swept for that, too.
+    /// Whether the last flush came before the sweep, so that swept records are swept for the flush, too.
     is_flushed: bool,
     offset: usize,
     ahead: Ahead,
-    /// Of what has been looked at.
+    /// The earliest deadline of the swept items.
     earliest: u32,
     won_bytes: usize,
 }
 
-/// What a sweep has done with a record.
+/// The result of sweeping a record.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Swept {
-    /// Its item is not there, and has not been since before.
+    /// Its item was removed before.
     Gone {
-        /// What it took.
+        /// Its size, in bytes.
         bytes: usize,
     },
     /// Its item had expired.
     Expired {
-        /// What it took.
+        /// Its size, in bytes.
         bytes: usize,
     },
-    /// Its item is there.
+    /// Its item is present.
     Left,
-    /// There was no record left.
+    /// No record was left.
     Ended,
 }
 
 impl Swept {
-    /// What was won, in bytes.
+    /// The freed bytes.
     pub(super) const fn won(self) -> usize {
         match self {
             Self::Gone { bytes } | Self::Expired { bytes } => bytes,
@@ -66,8 +66,8 @@ impl Swept {
 }
 
 impl<H: KeyHasher, B: Block> LogStore<H, B> {
-    /// Looks at up to `items_max` records in segments that a flush has left behind, or that have an
-    /// item that has expired; large ones that go count as several. Returns how many more it would have looked at.
+    /// Reads up to `items_max` records in flushed segments and in segments with an expired item. Removed
+    /// large items count as several. Returns how many more it could have read.
     pub(super) fn sweep_some(
         &mut self,
         now: Tick,
@@ -91,7 +91,7 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
         left
     }
 
-    /// The next segment that is worth it.
+    /// The next segment to sweep.
     pub(super) fn worth_sweeping(&self, now: Tick) -> Option<SegmentId> {
         let flushed = self.log.queues.line(Queue::Flushed).segments.oldest();
         flushed.or_else(|| {
@@ -100,7 +100,7 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
         })
     }
 
-    /// Begins with the next segment that is worth it. Returns whether there is one.
+    /// Starts with the next segment to sweep. Returns whether there is one.
     pub(super) fn begin_sweep(&mut self, now: Tick) -> bool {
         let Some(segment) = self.worth_sweeping(now) else {
             return false;
@@ -158,7 +158,7 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
             self.bury(address, hash);
             Swept::Expired { bytes: won }
         } else {
-            // One that is locked does not expire; when it is unlocked, its deadline counts again.
+            // A locked item does not expire; after the unlock, its deadline counts again.
             if !record.is_locked() {
                 sweep.earliest = sweep.earliest.min(record.deadline());
             }
@@ -169,7 +169,7 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
         swept
     }
 
-    /// An item may expire at `deadline`, in ticks, from now on.
+    /// Records that an item may expire at `deadline`, in ticks.
     pub(super) fn expect(&mut self, address: Address, deadline: u32) {
         let (segment, _) = self.geometry.place(address);
         self.log.expect(segment, deadline);
@@ -180,7 +180,7 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
         }
     }
 
-    /// An item that a flush had spared is not there any more: a sweep that has passed it comes back.
+    /// A locked item that survived a flush was removed: a sweep that has passed it must come again.
     pub(super) fn revisit(&mut self, address: Address) {
         let (segment, _) = self.geometry.place(address);
         if let Some(sweep) = &mut self.sweep
@@ -191,8 +191,8 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
         }
     }
 
-    /// W1. What is left of a flushed segment is locked: it is pinned. If the flush came in between,
-    /// the segment stays where it is, to be swept once more.
+    /// Restores W1. Items left in a flushed segment are locked, so it is pinned. If the flush came during the
+    /// sweep, the segment stays in place, to be swept once more.
     fn end_sweep(&mut self, sweep: &Sweep) {
         let id = sweep.segment;
         self.log

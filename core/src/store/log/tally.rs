@@ -1,6 +1,6 @@
-//! How many items are there, and what they take.
+//! The number of present items, and their size.
 
-/// The sums over the items that are there.
+/// The sums over the present items.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Tally {
     pub(super) items: usize,
@@ -17,7 +17,7 @@ impl Tally {
         locked_bytes: 0,
     };
 
-    /// An item is there from now on.
+    /// Adds an item that is present now.
     pub(super) fn enter(&mut self, cost: usize, is_locked: bool) {
         self.items += 1;
         self.bytes += cost;
@@ -25,7 +25,7 @@ impl Tally {
         self.locked_bytes += if is_locked { cost } else { 0 };
     }
 
-    /// An item is not there any more.
+    /// Removes an item that is not present any more.
     pub(super) fn leave(&mut self, cost: usize, is_locked: bool) {
         self.items -= 1;
         self.bytes -= cost;
@@ -33,7 +33,7 @@ impl Tally {
         self.locked_bytes -= if is_locked { cost } else { 0 };
     }
 
-    /// What is left of it after a flush.
+    /// The sums after a flush.
     pub(super) const fn locked_only(self) -> Self {
         Self {
             items: self.locked_items,

@@ -1,7 +1,7 @@
-//! The store as a whole, by example. What every store must do is asked of this one, too, in
-//! `tests/harness/tests/oracles/stores.rs`.
+//! The whole store, by examples. `tests/harness/tests/oracles/stores.rs` tests the rules of all stores on
+//! this one, too.
 
-// What lists take depends on how long a pointer is.
+// The size of lists depends on the size of a pointer.
 #[cfg(target_pointer_width = "64")]
 mod course;
 mod erase;
@@ -19,7 +19,7 @@ use super::*;
 use crate::item::Cas;
 use crate::time::Deadline;
 
-/// A store, the time by hand, and what it has counted.
+/// A store, a clock set by hand, and its counters.
 struct Bench<H = SipHash, B = Vec<u8>> {
     store: LogStore<H, B>,
     now: Tick,
@@ -130,7 +130,7 @@ impl<H: KeyHasher, B: Block> Bench<H, B> {
         self.now = Tick::from_count(count);
     }
 
-    /// Stores items of this value size until one is evicted or refused; returns how many there are.
+    /// Stores items of this value size until one is evicted or refused; returns how many are stored.
     fn fill(&mut self, value_bytes: usize) -> usize {
         let value = vec![7; value_bytes];
         let mut number = 0;
@@ -176,7 +176,7 @@ fn a_store_full_of_locked_items_refuses_and_serves_what_it_has() {
         count += 1;
     }
     bench.store.check();
-    // An item takes 136 bytes; what is not taken is what is kept free, and the index.
+    // An item takes 136 bytes. The remaining memory is kept free, or belongs to the index.
     assert!(count > (64 << 10) / 136 / 2, "{count}");
     assert_eq!(bench.put("another", header(), &[7; 100]), Err(Full));
     assert_eq!(bench.store.usage().items, count);
@@ -231,7 +231,7 @@ fn what_has_expired_goes_before_what_is_there() {
     }
     assert_eq!(bench.counters.evictions, 0);
     bench.pass_until(20);
-    // 750 have expired. There is room for 500 more without taking anything that is there.
+    // 750 have expired. 500 more fit without evicting a present one.
     for number in count..count + 500 + 500 {
         bench.put(&name(number), header(), &[7; 100]).unwrap();
     }
@@ -304,7 +304,7 @@ fn a_flush_is_at_once_and_spares_what_is_locked() {
     assert_eq!(usage.bytes, usage.locked_bytes);
     assert!((0..20_000).all(|number| bench.has(&name(number)) == (number % 100 == 0)));
     bench.store.check();
-    // Who stores anew after the flush is not of before it, whether the old one is still locked or not.
+    // A store after the flush makes a new item, whether the old one is still locked or not.
     bench.put(&name(0), locked(), &[8; 100]).unwrap();
     bench.unlock(&name(0));
     bench.put(&name(1), header(), &[8; 100]).unwrap();
@@ -360,14 +360,14 @@ fn sizes_that_shift_leave_nothing_behind() {
     let mut bench = Bench::new(4 << 20);
     for value_bytes in [50, 500, 5_000, 100, 20_000, 60_000, 10, 250_000, 30] {
         let value = vec![7; value_bytes];
-        // Twice what fits.
+        // Twice the capacity.
         for number in 0..(8 << 20) / (value_bytes + 60) {
             bench.put(&name(number), header(), &value).unwrap();
         }
         bench.store.check();
         let usage = bench.store.usage();
         assert!(usage.held_bytes <= 4 << 20, "L3");
-        // Half of it, even where few of them fit.
+        // At least half of it, even where few fit.
         assert!(usage.bytes > 2 << 20, "{value_bytes}: {usage:?}");
     }
 }
@@ -457,7 +457,7 @@ fn an_item_keeps_its_flags_and_may_change_them_with_its_value() {
     }
 }
 
-/// Counts how often a key is hashed, which whoever looks at an item does.
+/// Counts how often a key is hashed, which every read of an item does.
 struct Counting<'a>(&'a Cell<usize>, SipHash);
 
 impl KeyHasher for Counting<'_> {
@@ -487,8 +487,8 @@ fn no_store_waits_for_the_whole_queue_however_often_all_of_it_was_hit() {
     assert!(most < 300, "{most}");
 }
 
-/// New items lie in the small queue until they come to its end: all of them, if none was asked for. Asked for only
-/// then, each of them belongs into the main queue, and no store may wait until all have been carried there.
+/// New items move through the small queue to its end, all of them if none was hit. If all are hit only then,
+/// each belongs in the main queue, and no single store may wait until all are moved there.
 #[test]
 fn no_store_waits_for_the_small_queue_when_all_of_it_was_hit_only_now() {
     let looked_at = Cell::new(0);
@@ -511,7 +511,7 @@ fn no_store_waits_for_the_small_queue_when_all_of_it_was_hit_only_now() {
     assert!(most < 100, "{most}");
 }
 
-/// A flush and what it costs later: nothing at once, and a bounded part with each tick.
+/// A flush costs nothing at once, and later a bounded part with each tick.
 #[test]
 fn a_flush_looks_at_no_item_and_a_tick_at_so_many() {
     let looked_at = Cell::new(0);
@@ -528,14 +528,14 @@ fn a_flush_looks_at_no_item_and_a_tick_at_so_many() {
     while bench.store.wants_crawl(bench.now) {
         looked_at.set(0);
         bench.store.crawl(bench.now, 100, &mut bench.counters);
-        // Some are looked at ahead, and some of them a second time.
+        // Some are read ahead, and some of them a second time.
         assert!(looked_at.get() <= 250, "{}", looked_at.get());
         ticks += 1;
     }
     assert!(ticks >= 200, "{ticks} ticks of 100 of 20,000");
 }
 
-/// To give large values back takes the system long: a tick counts them as many items (L4).
+/// Returning large values takes the system long, so a tick counts each as many items (L4).
 #[test]
 fn a_tick_lets_go_of_so_many_bytes() {
     const TICK_BYTES: usize = 1_000 * (2 << 10);
@@ -563,7 +563,7 @@ fn a_tick_lets_go_of_so_many_bytes() {
     }
 }
 
-/// What a tick carries together, so that segments can be given back, is bounded in bytes, too (L4).
+/// The bytes that a tick moves together, so that segments can be freed, are bounded, too (L4).
 #[test]
 fn a_tick_carries_so_many_bytes() {
     const TICK_BYTES: usize = 1_000 * (2 << 10);
@@ -680,7 +680,7 @@ fn what_is_set_aside_is_part_of_the_limit() {
     bench.store.check();
     let without = bench.store.usage().bytes;
     assert!(without < (1 << 20) - 300_000, "{without}");
-    // More than there is, even without all items: nothing is set aside then.
+    // More than the limit, even without all items: nothing is reserved then.
     let (now, counters) = (bench.now, &mut bench.counters);
     let refused = bench.store.set_aside(now, None, 2 << 20, counters);
     assert_eq!(refused, Err(Full));
@@ -708,8 +708,8 @@ fn a_full_store_that_keeps_everything_has_something_set_aside() {
     bench.store.check();
 }
 
-/// Four records fill a segment. With three of them locked, the fourth is what of any segment may go: it is evicted in its
-/// turn, and remembered.
+/// Four records fill a segment. If three are locked, the fourth is the part of a segment that may be evicted.
+/// It is evicted in its turn, and remembered.
 #[test]
 fn a_quarter_that_is_not_locked_goes_in_its_turn() {
     let limits = limits(64 << 10);
@@ -735,12 +735,12 @@ fn a_quarter_that_is_not_locked_goes_in_its_turn() {
         let (segment, _) = bench.store.geometry.place(slot.address);
         back += usize::from(bench.store.log.queue(segment) == queue::Queue::Main);
     }
-    // Another may have left its mark over one.
+    // Another one may have overwritten its mark.
     assert!(back > 8, "{back} of 16 are known again");
     bench.store.check();
 }
 
-/// Who has set aside what he asks for needs nothing, though the store is past a limit that was lowered.
+/// A repeated reservation of the same size needs no memory, although the store is above a lowered limit.
 #[test]
 fn what_is_set_aside_already_is_not_made_room_for() {
     let mut bench = Bench::new(1 << 20);
@@ -755,7 +755,8 @@ fn what_is_set_aside_already_is_not_made_room_for() {
     assert_eq!(counters.evictions, 0);
 }
 
-/// A limit that a segment more just fits below leaves nothing to be done: it can still be allocated when it is needed.
+/// Just below a limit at which one more segment fits, no work is left: it can still be allocated when it is
+/// needed.
 #[test]
 fn only_a_limit_below_the_next_segment_allocates_it() {
     let stored = || {
@@ -776,8 +777,8 @@ fn only_a_limit_below_the_next_segment_allocates_it() {
     assert_eq!(after, (1, with_another));
 }
 
-/// A store that is not full has no segment to carry to yet, and could not allocate one any more when its limit is lowered: if what
-/// is being written was full, too, nothing could be given up that stood beside something locked.
+/// A store that is not full has no segment to move items to, and after a lowered limit could not allocate
+/// one. If the open segment was full, too, no item next to a locked one could be evicted.
 #[test]
 fn a_lower_limit_leaves_a_segment_to_carry_to() {
     for items in 3_900..4_000 {
@@ -821,8 +822,8 @@ fn nothing_is_remembered_when_nothing_is_left() {
     assert_eq!(bench.store.ghost.held_bytes(), 0);
 }
 
-/// All memory of a full store is in segments, and what goes leaves its mark all the same: the table has all of its parts
-/// when everything has been replaced a few times.
+/// All memory of a full store is in segments. Evicted items still leave their marks: after every item was
+/// replaced a few times, the table has all of its parts.
 #[test]
 fn a_full_store_has_room_for_all_marks() {
     for memory_bytes in [1 << 20, 4 << 20] {
@@ -842,7 +843,7 @@ fn a_full_store_has_room_for_all_marks() {
     }
 }
 
-/// A mark in a part of the table that is there needs no memory: it is left however full the store is.
+/// A mark in an allocated part of the table needs no memory, so it is written in a full store, too.
 #[test]
 fn a_mark_that_needs_no_memory_is_left_without_any() {
     let mut bench = Bench::new(1 << 20);
@@ -860,8 +861,8 @@ fn a_mark_that_needs_no_memory_is_left_without_any() {
     }
 }
 
-/// What is there all the time is listed once, also if the index shrinks between two pages and the next one begins in the
-/// middle of a bucket.
+/// An item that is always present is listed once, even if the index shrinks between two pages and the next
+/// page begins in the middle of a bucket.
 #[test]
 fn no_item_is_listed_twice_when_the_index_has_shrunk() {
     let is_kept = |number: usize| number.is_multiple_of(20);
@@ -892,8 +893,8 @@ fn no_item_is_listed_twice_when_the_index_has_shrunk() {
     }
 }
 
-/// A segment that was not full when it was sealed has room that can be won: with one locked item in each, there was none left
-/// for anything, and there stayed none when nothing was locked any more.
+/// The unused end of a segment that was sealed short can be freed. Otherwise, with one locked item in each
+/// segment, nothing could be stored, even after all were unlocked.
 #[test]
 fn what_was_locked_alone_in_a_segment_makes_room_again() {
     let mut limits = limits(128 << 10);
@@ -909,7 +910,7 @@ fn what_was_locked_alone_in_a_segment_makes_room_again() {
         while bench.put(&name(number), locked(), &[0; 700]).is_ok() {
             number += 1;
         }
-        // Five of them fill a segment, and of 32 segments some are always free.
+        // Five of them fill a segment, and some of the 32 segments are always free.
         assert!(
             number - first > 5 * 16,
             "{} in round {round}",

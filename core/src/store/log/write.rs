@@ -1,7 +1,7 @@
-//! Storing a value: a new item, another value, or more of one.
+//! Storing a value: a new item, a replaced value, or an extended one.
 //!
-//! Room is made before anything is written (S2), and making it may move the very item that is to be
-//! replaced: it is taken in hand meanwhile, and never given up.
+//! The store frees memory before it writes (S2). That may move the item that is to be replaced: it is held
+//! meanwhile, and never evicted.
 
 use bytes::Bytes;
 
@@ -18,7 +18,7 @@ use crate::stats::Counters;
 use crate::time::Tick;
 use crate::value::Value;
 
-/// What an item's value becomes.
+/// The change of an item's value.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Change<'a> {
     Whole(Value<'a>),
@@ -26,10 +26,10 @@ pub(super) enum Change<'a> {
 }
 
 impl<H: KeyHasher, B: Block> LogStore<H, B> {
-    /// Writes an item that is not there.
+    /// Writes a new item.
     ///
     /// # Errors
-    /// [`Full`] if there is no room; nothing has changed then but what was given up for it.
+    /// [`Full`] if there is not enough memory; nothing has changed then except that items were evicted.
     pub(super) fn write_new(
         &mut self,
         now: Tick,
@@ -73,7 +73,7 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
         let huge_bytes = if is_huge { value.len() + HUGE_BYTES } else { 0 };
         let address = self.log.append_new(queue, &pieces, huge_bytes);
         if let Err(full) = self.index.insert(hash, address) {
-            // What was written is a dead record, and its value is not kept.
+            // The written record is dead, and its value is not kept.
             self.log.kill(address, huge_bytes);
             if let Some(stub) = stub {
                 self.huge.remove(u32::from_le_bytes(stub));
@@ -90,7 +90,7 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
         Ok(LogSlot { address, hash })
     }
 
-    /// Gives an item another value and header: in its place, or else elsewhere.
+    /// Changes an item's value and header, in place or elsewhere.
     ///
     /// # Errors
     /// As [`write_new`](Self::write_new).
@@ -111,8 +111,8 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
         self.rewrite(now, slot, header, change, counters)
     }
 
-    /// Whether a value can stand where the old one does: it takes the same room, and the record is
-    /// not from before a flush.
+    /// Whether a value can be written in place of the old one: the record keeps its size, and was not
+    /// flushed.
     fn fits_in_place(&self, address: Address, header: &ItemHeader, value_bytes: usize) -> bool {
         let record = self.record(address);
         let has_flags = header.client_flags != 0;
@@ -129,7 +129,7 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
         let record = self.record(address);
         let (before, was_locked) = (self.cost(record), record.is_locked());
         if self.log.erases {
-            // A shorter one would leave the end of the old one behind it.
+            // A shorter one would leave the end of the old one after it.
             let geometry = self.geometry;
             self.log.record_mut(address).erase_value(&geometry);
         }
@@ -140,7 +140,7 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
         self.write_header(address, header);
     }
 
-    /// Writes an item anew, elsewhere, and gives up its old record.
+    /// Writes an item elsewhere, and removes its old record.
     fn rewrite(
         &mut self,
         now: Tick,
@@ -229,7 +229,7 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
             .append(queue, id, &[head, key, first, second], huge_bytes)
     }
 
-    /// A huge value as it will be.
+    /// The huge value to be written.
     fn changed(&self, old: Address, change: Change<'_>) -> Result<Bytes, Full> {
         match change {
             Change::Whole(value) => self.whole(value),
@@ -238,7 +238,7 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
         }
     }
 
-    /// The record of an item that has another now is dead.
+    /// Marks the old record of an item as dead.
     fn retire(&mut self, address: Address) {
         let record = self.record(address);
         let (number, huge_bytes) = (record.huge(), self.huge_bytes(record));
@@ -253,23 +253,23 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
         self.huge.insert(value).map(u32::to_le_bytes)
     }
 
-    /// Splits a bucket of the index, if there are too many entries a bucket and memory for it.
+    /// Splits a bucket of the index, if its average load requires it and there is memory.
     fn grow_index(&mut self) {
         if self.index.wants_split() {
             let bytes = self.index.split_bytes();
             if bytes == 0 || matches!(self.get_memory(bytes), Ok(true)) {
                 let (log, hasher) = (&self.log, &self.hasher);
                 let hash_of = |address| hasher.hash(log.record(address).key());
-                // If the allocator refuses, chains are longer until it does not.
+                // If the allocation fails, chains grow longer until one succeeds.
                 let _ = self.index.split(&hash_of);
             }
         }
     }
 
-    /// A huge value that is to be kept: as it is if it is shared, or else copied.
+    /// Adds a huge value: as it is if it is shared, otherwise as a copy.
     ///
     /// # Errors
-    /// [`Full`] if the allocator refuses.
+    /// [`Full`] if the allocation fails.
     fn whole(&self, value: Value<'_>) -> Result<Bytes, Full> {
         match value {
             Value::Borrowed(bytes) => self.huge.joined(&[bytes]),

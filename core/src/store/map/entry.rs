@@ -1,4 +1,4 @@
-//! One item as the reference keeps it, and what it is charged for.
+//! One item of the reference store, and its cost.
 
 use alloc::sync::Arc;
 
@@ -8,8 +8,8 @@ use crate::item::ItemHeader;
 use crate::key::Key;
 use crate::time::Tick;
 
-/// What an item is charged for besides its key and its value, in bytes. The model's limits are made of
-/// it; it stands for nothing that is measured.
+/// The overhead of an item besides its key and its value, in bytes. The model's limits depend on it. It does
+/// not correspond to a measured size.
 const ITEM_OVERHEAD_BYTES: usize = 144;
 
 /// An item.
@@ -35,7 +35,7 @@ impl Entry {
         Key::new(&self.key).expect("it was made from a key")
     }
 
-    /// The key, to be kept for another entry.
+    /// The key, to be shared with another entry.
     pub(super) fn shared_key(&self) -> Arc<[u8]> {
         Arc::clone(&self.key)
     }
@@ -52,7 +52,7 @@ impl Entry {
         cost(self.key.len(), self.value.len())
     }
 
-    /// The entry, laid open.
+    /// All fields of the entry.
     #[cfg(feature = "verify")]
     pub(super) fn view(&self) -> MapEntry<'_> {
         let Self {

@@ -1,6 +1,6 @@
-//! The names that the reference store gives to its items.
+//! The names of the items of the reference store.
 
-/// Names a place for an item in a [`MapStore`](super::MapStore): its number in the list of places.
+/// Names a place for an item in a [`MapStore`](super::MapStore): its index in the list of places.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct MapSlot(u32);
 

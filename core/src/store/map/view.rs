@@ -1,7 +1,7 @@
-//! A [`MapStore`] laid open, for those who compare states: the model.
+//! All fields of a [`MapStore`], so that the model can compare states.
 //!
-//! Every field of the store is named here, without `..`: what a view leaves out, it leaves out by
-//! name, with the reason beside it (V1).
+//! Every field of the store is named here, without `..`. A field that a view omits is named with the reason
+//! (V1).
 
 use alloc::vec::Vec;
 
@@ -9,16 +9,16 @@ use super::MapStore;
 use crate::item::ItemHeader;
 use crate::key::Key;
 
-/// A [`MapStore`], laid open.
+/// All fields of a [`MapStore`].
 #[derive(Clone, Debug)]
 pub struct MapView<'a> {
-    /// The items in the order in which their turn to be evicted comes, then the locked ones by key.
+    /// The unlocked items in the order of eviction, then the locked ones by key.
     pub entries: Vec<MapEntry<'a>>,
-    /// The limit.
+    /// The memory limit, in bytes.
     pub bytes_max: usize,
-    /// Whether items are evicted for room.
+    /// Whether items are evicted.
     pub evict: bool,
-    /// How many places for items there are, empty ones included.
+    /// The number of places for items, empty ones included.
     pub slots: usize,
     /// The place at which the next crawl begins.
     pub crawled: usize,
@@ -27,18 +27,18 @@ pub struct MapView<'a> {
 /// One item of a [`MapView`].
 #[derive(Clone, Copy, Debug)]
 pub struct MapEntry<'a> {
-    /// The key, which is in no other entry.
+    /// The key, which is unique among the entries.
     pub key: Key<'a>,
     /// The whole value.
     pub value: &'a [u8],
-    /// What the item is besides.
+    /// The item's header.
     pub header: &'a ItemHeader,
-    /// The hits to its credit.
+    /// The hits that it has collected.
     pub hits: u8,
 }
 
 impl MapStore {
-    /// Lays the store open: all that decides what it does next.
+    /// Shows every field that decides how the store behaves.
     #[must_use]
     pub fn view(&self) -> MapView<'_> {
         let Self {
@@ -46,14 +46,14 @@ impl MapStore {
             evict,
             names,
             slots,
-            // Where the next new item goes, and with it the order of `keys` and of a crawl.
+            // The place of the next new item, and with it the order of `keys` and of a crawl.
             free: _,
             queue,
-            // The sums of what the items take (M3).
+            // The sums of the items' costs (M3).
             bytes: _,
             locked_bytes: _,
             crawled,
-            // Told to whoever watches, and read by no rule.
+            // Shown to monitoring, and read by no rule.
             last_eviction: _,
         } = self;
         let locked = names

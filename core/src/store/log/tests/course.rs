@@ -1,15 +1,15 @@
-//! The course of the store: what it does in long runs, call by call, is what it did when `course.txt` was written.
+//! The course of the store: long runs. Their results, call by call, must equal those in `course.txt`.
 //!
-//! Which item goes, when memory is given back, and how much is kept free ahead are choices. Rules hold for some of
-//! them (`tests/harness/tests/oracles/stores.rs`); most could be others and nothing would be broken, only slower or wasteful, so that
-//! nothing but this would notice. Whoever changes one sees here by how much, and writes the figures anew, on purpose:
-//! with `LATCHD_COURSE=write`.
+//! The order of eviction, the times when memory is returned, and the memory kept free are choices. Rules
+//! cover some of them (`tests/harness/tests/oracles/stores.rs`). A change of the others makes the store
+//! slower or wasteful, and only this test notices. To change one on purpose, see the difference here, and
+//! write the new figures with `LATCHD_COURSE=write`.
 
 extern crate std;
 
 use super::*;
 
-/// One of the calls that a run is made of.
+/// A call in a run.
 #[derive(Clone, Copy, Debug)]
 enum Call {
     Put,
@@ -33,17 +33,17 @@ enum Call {
 struct Run {
     name: &'static str,
     memory_bytes: usize,
-    /// What [`Geometry::for_memory`] says if it is 0.
+    /// The size of a segment; 0 for that of [`Geometry::for_memory`].
     segment_bytes: usize,
     evict: bool,
     calls: usize,
-    /// After so many calls items are removed instead of stored, and so on to and fro; never if it is 0.
+    /// Alternates between storing and removing items after so many calls; never if 0.
     wave: usize,
-    /// How many keys there are; small numbers are asked for more often.
+    /// The number of keys; small numbers are used more often.
     keys: usize,
-    /// A value has at most one of these lengths, in bytes.
+    /// The longest lengths of values, in bytes.
     value_bytes: [usize; 4],
-    /// How often of a thousand; what is left are [`Call::Put`] and [`Call::Read`], half each.
+    /// The frequency of each call, in thousandths. [`Call::Put`] and [`Call::Read`] share the rest equally.
     often: &'static [(Call, usize)],
 }
 
@@ -217,13 +217,13 @@ const RUNS: [Run; 11] = [
     },
 ];
 
-/// How many items are locked in a row: more than a segment of the smallest has.
+/// The number of items locked in a row: more than the smallest segment holds.
 const ROW: usize = 12;
 
-/// How many lines a run has.
+/// The number of lines of a run.
 const LINES: usize = 4;
 
-/// A run that is being played.
+/// A run in progress.
 struct Played<'a> {
     run: &'a Run,
     bench: Bench,
@@ -277,7 +277,7 @@ impl<'a> Played<'a> {
         vec![b'v'; len]
     }
 
-    /// Something was seen: FNV-1a, by whole numbers.
+    /// Adds an observation to the hash: FNV-1a, by whole numbers.
     fn see(&mut self, seen: usize) {
         self.digest = (self.digest ^ seen as u64).wrapping_mul(0x0100_0000_01B3);
     }
@@ -312,7 +312,7 @@ impl<'a> Played<'a> {
         self.look();
     }
 
-    /// What can be seen of the store after each call.
+    /// Observes the store after each call.
     fn look(&mut self) {
         let store = &self.bench.store;
         let reclaimed = usize::try_from(self.bench.counters.reclaimed).unwrap();
@@ -382,7 +382,7 @@ impl<'a> Played<'a> {
                 self.lock(number);
             }
             Call::LockRow => {
-                // Stored one after the other, they stand in one segment, or two.
+                // Stored one after the other, they are in one segment, or two.
                 let first = self.draw_key();
                 for number in first..first + ROW {
                     self.put(number);
@@ -451,7 +451,7 @@ impl<'a> Played<'a> {
         self.note(done.is_ok());
     }
 
-    /// A value for which nearly all must go.
+    /// A value so large that nearly all items must be evicted.
     fn take_the_whole(&mut self) {
         let most = self.run.memory_bytes;
         let value = vec![b'w'; most / 2 + self.draw(most / 2)];
@@ -532,11 +532,11 @@ impl<'a> Played<'a> {
         self.see(self.bench.store.aside_bytes);
     }
 
-    /// Another limit, and which ones there may be.
+    /// Changes the limit, and finds the limits that are accepted.
     fn change_memory(&mut self) {
         let wanted = self.run.memory_bytes / 8 + self.draw(2 * self.run.memory_bytes);
         let judge = |bytes| self.bench.store.judge_memory(bytes);
-        // Too little below, good here, too much above.
+        // Too small below, accepted here, too large above.
         let good = 64 << 20;
         let least = first(0, good, |bytes| judge(bytes).is_ok());
         let most = first(good, 1 << 50, |bytes| judge(bytes).is_err());
@@ -567,7 +567,7 @@ impl<'a> Played<'a> {
     }
 }
 
-/// The first number of which it is true; between the two, it becomes true once.
+/// The first number for which it is true; between the two, it becomes true once.
 fn first(mut is_not: usize, mut is: usize, is_true: impl Fn(usize) -> bool) -> usize {
     while is - is_not > 1 {
         let middle = is_not.midpoint(is);
@@ -580,7 +580,7 @@ fn first(mut is_not: usize, mut is: usize, is_true: impl Fn(usize) -> bool) -> u
     is
 }
 
-/// Plays all runs; what they were, line by line.
+/// Plays all runs; returns their observations, line by line.
 fn course() -> String {
     let mut lines = String::new();
     for run in &RUNS {

@@ -1,5 +1,5 @@
-//! What is left of a value when it is gone (A5, S4): all memory of the store is looked at, spare segments and those
-//! that are given back included.
+//! Removed values leave no traces (A5, S4): the tests read all memory of the store, spare and freed segments
+//! included.
 
 extern crate std;
 
@@ -7,7 +7,7 @@ use super::*;
 
 const SECRET: &[u8] = b"the-secret-is-long";
 
-/// A block that shows whatever was written into it: clearing it forgets only how much that was.
+/// A block that shows every byte written into it: clearing it resets only their number.
 #[derive(Debug, Default)]
 struct Glass {
     bytes: Vec<u8>,
@@ -49,13 +49,13 @@ impl Block for Glass {
 }
 
 impl Drop for Glass {
-    /// What is given back shows nothing.
+    /// A freed block shows no secret.
     fn drop(&mut self) {
         assert!(std::thread::panicking() || !tells(&self.bytes));
     }
 }
 
-/// Whether there is a piece of the secret.
+/// Whether the bytes contain a piece of the secret.
 fn tells(bytes: &[u8]) -> bool {
     bytes
         .windows(6)
@@ -133,7 +133,7 @@ fn nothing_is_left_of_a_value_that_is_evicted_expired_or_flushed() {
     assert!(!bench.tells());
 }
 
-/// An item that is carried on leaves nothing where it was.
+/// A moved item leaves no copy in its old place.
 #[test]
 fn nothing_is_left_where_a_value_was_before() {
     let mut bench = Bench::glass(64 << 10);
@@ -160,7 +160,7 @@ fn nothing_is_left_where_a_value_was_before() {
     bench.store.check();
 }
 
-/// Or the tests above would see nothing.
+/// Shows that the tests above can fail.
 #[test]
 fn without_erasing_it_is_left() {
     let mut bench = Bench::glass(64 << 10);
@@ -169,6 +169,6 @@ fn without_erasing_it_is_left() {
     bench.remove("a");
     let block = bench.store.log.segments.iter().next().unwrap().block();
     assert!(tells(&block.bytes));
-    // What is given back would be found to tell.
+    // Freed blocks would be found to contain the secret.
     mem::forget(bench);
 }

@@ -1,4 +1,4 @@
-//! A store whose memory comes from one who has none left (C2).
+//! A store that runs out of memory (C2).
 
 extern crate std;
 
@@ -7,11 +7,11 @@ use core::ops::Range;
 use super::*;
 
 std::thread_local! {
-    /// Whether there is no memory now, for the stores of this test.
+    /// Whether allocations fail now, for the stores of this test.
     static IS_OUT: Cell<bool> = const { Cell::new(false) };
 }
 
-/// A block that cannot be had while there is none.
+/// A block that fails to allocate on demand.
 #[derive(Debug, Default)]
 struct Scarce(Vec<u8>);
 
@@ -48,12 +48,12 @@ impl Block for Scarce {
     }
 }
 
-/// What cannot be brought together for want of a segment stays where it is, in its queue, until there is one.
+/// Items that cannot be moved together because no segment is free stay in their place until there is one.
 #[test]
 fn a_segment_that_cannot_be_carried_stays_in_its_queue() {
     let limits = limits(1 << 20);
     let mut bench = Bench::<_, Scarce>::of(LogStore::in_blocks(&limits, SipHash::new([3, 4])));
-    // 24 segments, and in the last there is no room for another.
+    // 24 segments, and the last one has no room for another record.
     let mut count = 0;
     while bench.store.log.with_memory() < 24 || bench.store.log.has_room(queue::Queue::Small, 136) {
         bench.put(&name(count), header(), &[7; 100]).unwrap();
