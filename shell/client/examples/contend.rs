@@ -14,7 +14,7 @@ use smol::Timer;
 
 const TTL: Duration = Duration::from_secs(10);
 
-/// Obtains and releases until `end`; how often.
+/// Obtains and releases until `end`; returns how often.
 async fn contend(server: &str, hold: Duration, end: Instant) -> Result<u64, Error> {
     let client = Client::new(server, ClientOptions::new())?;
     let retry = Retry::exponential(Duration::from_millis(5), Duration::from_millis(500));

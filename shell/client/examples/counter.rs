@@ -1,5 +1,5 @@
-//! A number that many clients change by a rule of their own: a lock bound to the connection. Whoever
-//! dies in the middle leaves the old number, and the lock to the next one.
+//! A number that many clients change by a rule of their own, under a connection-bound lock. A client that
+//! dies during the change leaves the old number, and the next client gets the lock.
 //!
 //! `cargo run -p latchd-client --example counter -- 127.0.0.1:11211`; the server must be a latchd.
 

@@ -1,4 +1,4 @@
-//! A nightly job that must run once, however many machines try: a leased lock.
+//! A nightly job that must run only once, although many machines try: a leased lock.
 //!
 //! `cargo run -p latchd-client --example lease -- 127.0.0.1:11211`; any memcached will do as the server.
 
@@ -8,7 +8,7 @@ use latchd_client::{Client, Error, LockOptions, Retry};
 use smol::future;
 
 async fn job(number: u64) {
-    // What it writes carries the number, so that the store can refuse a lower one than it has seen.
+    // Its writes carry the number, so that the store can refuse a lower one than it has seen.
     println!("working under grant {number}");
     smol::Timer::after(Duration::from_secs(3)).await;
 }

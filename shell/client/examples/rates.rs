@@ -1,11 +1,11 @@
-//! What a lock costs: obtain and release beside two requests on a bare socket, leased and bound, by one task and by
-//! 64 at a time.
+//! The cost of a lock: obtain and release, compared with two requests on a bare socket; leased and bound, by
+//! one task and by 64 at a time.
 //!
 //! `cargo run --release -p latchd-client --example rates -- 127.0.0.1:11211`
 //!
-//! The second argument says which kind is wanted, `leased` or `bound`; both, unless it is said. A memcached has no bound
-//! ones. Beside so many tasks stand as many threads with a bare socket each. What is shown is the middle one of several
-//! rounds, in which both take turns.
+//! The second argument selects the kind, `leased` or `bound`; without it, both run. memcached has no bound
+//! locks. The comparison uses as many threads as tasks, each with a bare socket. The output is the median of
+//! several rounds, in which both take turns.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
@@ -19,7 +19,7 @@ const TTL: Duration = Duration::from_secs(30);
 const PAIRS: usize = 6_400;
 const ROUNDS: usize = 9;
 
-/// Which kind of lock.
+/// The kind of lock.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Kind {
     Leased,
@@ -27,7 +27,7 @@ enum Kind {
 }
 
 impl Kind {
-    /// What is sent to obtain a lock, as the library does.
+    /// The request to obtain a lock, as the library sends it.
     fn obtain(self, key: &str) -> String {
         match self {
             Self::Leased => format!("ms {key} 22 ME T32 c\r\n0123456789012345678901\r\n"),
@@ -35,7 +35,7 @@ impl Kind {
         }
     }
 
-    /// What is sent to release it, by the answer to the obtain.
+    /// The request to release it, by the reply to the obtain.
     fn release(self, key: &str, answer: &str) -> String {
         let number = answer.trim().get(4..).unwrap_or_default();
         match self {
@@ -67,7 +67,7 @@ fn raw(server: &str, kind: Kind, key: &str, pairs: usize) -> std::io::Result<()>
     Ok(())
 }
 
-/// How long so many threads take for [`PAIRS`] in all, each with a key of its own.
+/// The time that so many threads take for [`PAIRS`] in all, each with a key of its own.
 fn raws(server: &str, kind: Kind, threads: usize) -> std::io::Result<Duration> {
     let begun = Instant::now();
     thread::scope(|scope| {
@@ -97,7 +97,7 @@ async fn turn(client: &Client, kind: Kind, key: &str) -> Result<(), Error> {
     }
 }
 
-/// How long so many tasks take for [`PAIRS`] in all, each with a key of its own.
+/// The time that so many tasks take for [`PAIRS`] in all, each with a key of its own.
 fn locks(client: &Client, kind: Kind, tasks: usize) -> Result<Duration, Error> {
     let executor = Executor::new();
     let begun = Instant::now();
@@ -120,7 +120,7 @@ fn locks(client: &Client, kind: Kind, tasks: usize) -> Result<Duration, Error> {
     }))
 }
 
-/// How long a thread takes for [`PAIRS`] without futures.
+/// The time that a thread takes for [`PAIRS`] without futures.
 fn calls(client: &blocking::Client, kind: Kind) -> Result<Duration, Error> {
     let begun = Instant::now();
     for _ in 0..PAIRS {
@@ -135,7 +135,7 @@ fn calls(client: &blocking::Client, kind: Kind) -> Result<Duration, Error> {
     Ok(begun.elapsed())
 }
 
-/// Microseconds a pair, in the middle round.
+/// Microseconds for a pair, in the median round.
 fn middle(mut took: Vec<Duration>) -> f64 {
     took.sort_unstable();
     let middle = took.get(took.len() / 2).copied().unwrap_or_default();

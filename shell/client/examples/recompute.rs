@@ -1,4 +1,4 @@
-//! A page that takes a second to make, asked for by fifty readers at once, and made once.
+//! A page that takes a second to make. Fifty readers ask for it at once, and it is made once.
 //!
 //! `cargo run -p latchd-client --example recompute -- 127.0.0.1:11211`; any memcached will do as the server.
 
@@ -9,7 +9,7 @@ use latchd_client::{Client, ComputeError, ComputeOptions};
 
 async fn page(client: &Client) -> Result<Vec<u8>, ComputeError<Infallible>> {
     let ttl = Duration::from_secs(60);
-    // Ten seconds before it expires, one reader makes it anew while the others go on reading.
+    // Ten seconds before it expires, one reader makes it anew while the others continue to read.
     let early = Duration::from_secs(10);
     let make = async |_old: Option<Vec<u8>>| {
         println!("making the page");

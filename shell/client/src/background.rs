@@ -1,15 +1,15 @@
-//! The thread on which held locks are kept, and when it is woken.
+//! The background thread, which keeps held locks, and its wake-ups.
 //!
-//! There is one thread for the whole process, started by the first lock. A task of an executor the
-//! caller chose would not do: it is just when the work under a lock is long, and blocks that executor,
-//! that the lock must be renewed and its loss be noticed. While a caller waits he [runs](super::task) himself what
-//! brings his answer, so that this thread sleeps, and looks only whether he does.
+//! The process has one such thread, started by the first lock. A task of the caller's executor would not do:
+//! long work under a lock blocks that executor, just when the lock must be renewed and its loss be noticed. A
+//! waiting caller [runs](super::task) the tasks that bring its reply. Meanwhile this thread sleeps, and
+//! checks only that the caller does so.
 //!
-//! - B1: an [`Alarm`] wakes the thread when it is time, and one that is set wakes it only if it is for sooner than the
-//!   thread would look anyway.
-//! - B2: a duty that panics ends neither the thread nor another duty.
-//! - B3: A process that was forked from one whose thread had started has no such thread, and shares its sockets with
-//!   its parent. There every call fails ([`is_forked`]), and nothing is run.
+//! - B1: An [`Alarm`] wakes the thread at its time. Setting one wakes the thread only if the alarm is due
+//!   before the thread would wake anyway.
+//! - B2: A panic in a duty ends neither the thread nor another duty.
+//! - B3: A process that was forked after the thread started has no such thread, and shares its sockets with
+//!   its parent. In it every call fails ([`is_forked`]), and no task runs.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::future::Future;
@@ -23,10 +23,10 @@ use std::time::{Duration, Instant};
 use super::debt;
 use super::task::Task;
 
-/// How often it is looked whether callers who were told of a task have come, while there are any.
+/// The time between checks of callers that were told to run a task, while there are any.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// Longer than anybody waits, and short enough to be added to the time.
+/// Longer than any wait, and short enough to be added to a moment without overflow.
 const WAIT_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
 static STARTED: Once = Once::new();
@@ -40,41 +40,40 @@ static DUTIES: Mutex<Duties> = Mutex::new(Duties {
     look_at: None,
     sleep: Sleep::Awake,
 });
-/// There is something to do for the thread.
+/// Signals a new duty to the thread.
 static WOKEN: Condvar = Condvar::new();
 
-/// What the thread has to do. Each task is here once, and each caller waits for one alarm at a time, so there is no more of
-/// it than there are calls and locks.
+/// The duties of the thread. Each task is here once, and each caller waits for one alarm at a time. So there
+/// are at most as many duties as calls and locks.
 struct Duties {
-    /// To be run.
+    /// Tasks to be run.
     tasks: VecDeque<Arc<Task>>,
-    /// Who is to be woken when, and which of those who are at the same moment.
+    /// The wakers by their moment, and by number among those of the same moment.
     alarms: BTreeMap<(Instant, u64), Waker>,
     alarms_set: u64,
-    /// Whose caller was told that they are due.
+    /// Tasks that are due, and whose caller was told so.
     watched: Vec<Arc<Task>>,
-    /// When it is to be looked after them.
+    /// The moment of the next check of watched tasks.
     look_at: Option<Instant>,
     sleep: Sleep,
 }
 
-/// What the thread does.
+/// The state of the thread.
 enum Sleep {
     /// It looks at all its duties before it sleeps.
     Awake,
-    /// It sleeps until this moment; for ever if there is none.
+    /// It sleeps until this moment; without one, until it is woken.
     Until(Option<Instant>),
 }
 
-/// What is to be done next.
+/// The next duty.
 enum Duty {
     Run(Arc<Task>),
     Wake(Waker),
     Look(Vec<Arc<Task>>),
 }
 
-/// Runs `task` to its end in the background. The thread that calls this waits at its end for what is
-/// owed then.
+/// Runs `task` to its end in the background. The calling thread, when it ends, waits for pending releases.
 pub(super) fn spawn(work: impl Future<Output = ()> + Send + 'static) -> Arc<Task> {
     debt::flush_at_end();
     let task = Task::new(work);
@@ -82,7 +81,7 @@ pub(super) fn spawn(work: impl Future<Output = ()> + Send + 'static) -> Arc<Task
     task
 }
 
-/// Has a task run, which is due.
+/// Queues a task that is due.
 pub(super) fn queue(task: Arc<Task>) {
     if is_forked() {
         return;
@@ -92,7 +91,7 @@ pub(super) fn queue(task: Arc<Task>) {
     duties.wake(None);
 }
 
-/// Has it looked after whether the caller who was told comes.
+/// Has the background check that the caller that was told runs the task.
 pub(super) fn watch(task: Arc<Task>) {
     if is_forked() {
         return;
@@ -106,15 +105,15 @@ pub(super) fn watch(task: Arc<Task>) {
     }
 }
 
-/// Ends at a moment.
+/// A future that ends at a moment.
 pub(super) struct Alarm {
     at: Instant,
-    /// Which one it is, and who waits.
+    /// The alarm's number, and the waker of the waiting task.
     set: Option<(u64, Waker)>,
 }
 
 impl Alarm {
-    /// Ends so long from now.
+    /// Ends after this time.
     pub(super) fn after(wait: Duration) -> Self {
         Self {
             at: Instant::now() + wait.min(WAIT_MAX),
@@ -154,7 +153,7 @@ impl Alarm {
 
     fn unset(&mut self) {
         if let Some((number, _)) = self.set.take() {
-            // It is dropped when the list is let go: what belongs to others may go with it.
+            // It is dropped after the lock on the list is released, since the drop may run foreign code.
             let _waker = duties().alarms.remove(&(self.at, number));
         }
     }
@@ -173,11 +172,11 @@ pub(super) fn is_forked() -> bool {
 }
 
 fn duties() -> MutexGuard<'static, Duties> {
-    // Lists are whole whoever panicked.
+    // Every change of the lists is complete before a panic is possible.
     DUTIES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The duties of a thread that is there.
+/// The duties, after starting the thread if necessary.
 fn begin() -> MutexGuard<'static, Duties> {
     STARTED.call_once(|| {
         std::thread::Builder::new()
@@ -189,11 +188,11 @@ fn begin() -> MutexGuard<'static, Duties> {
     duties()
 }
 
-/// What the thread does, as long as the process lives.
+/// The loop of the thread, which ends with the process.
 fn keep() {
     loop {
         let duty = next();
-        // It keeps the locks of all: what panics, as a waker of some executor may, concerns nobody else (B2).
+        // The thread keeps all locks. A panic, for example in an executor's waker, must not end it (B2).
         let _ = catch_unwind(AssertUnwindSafe(|| match duty {
             Duty::Run(task) => drop(task.run()),
             Duty::Wake(waker) => waker.wake(),
@@ -202,7 +201,7 @@ fn keep() {
     }
 }
 
-/// What there is to be done, once there is something: what is for a moment comes before what has no time.
+/// Waits for the next duty. An alarm comes before a check, and a check before a task.
 fn next() -> Duty {
     let mut duties = duties();
     loop {
@@ -225,7 +224,7 @@ fn next() -> Duty {
 }
 
 impl Duties {
-    /// There is something to be done at this moment, or now (B1).
+    /// Wakes the thread for a duty at this moment, or now (B1).
     fn wake(&mut self, at: Option<Instant>) {
         let Sleep::Until(until) = self.sleep else {
             return;
@@ -274,7 +273,7 @@ mod tests {
         LockOptions,
     };
 
-    /// Set in a process of this test's own, which takes itself for a forked one (B3).
+    /// Set in a process that this test starts, which takes itself for a forked one (B3).
     const FORKED: &str = "LATCHD_TEST_FORKED";
 
     #[test]

@@ -13,8 +13,8 @@
 //! # }
 //! ```
 //!
-//! What is kept in the background goes on as with the others: a lease is renewed while its holder does
-//! something else. Not to be called in a task of an executor, which would stand still meanwhile.
+//! The background thread renews leases, as in the asynchronous client. Do not call these functions in a task
+//! of an executor: they would block it.
 
 mod cluster;
 mod fenced;
@@ -35,7 +35,7 @@ pub use cluster::Cluster;
 pub use fenced::InGrant;
 pub use locks::{BoundLock, Lock};
 
-/// A server to ask; see [`client::Client`](super::Client).
+/// A client of one server; see [`client::Client`](super::Client).
 #[derive(Clone, Debug)]
 pub struct Client(super::Client);
 
@@ -62,7 +62,7 @@ impl Client {
         self.0.address()
     }
 
-    /// Opens a connection for a caller who speaks the protocol itself.
+    /// Opens a connection for a program that speaks the protocol itself.
     ///
     /// # Errors
     /// As those of [`connect`](Self::connect).

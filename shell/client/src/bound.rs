@@ -1,4 +1,4 @@
-//! A connection-bound lock in a program's hands.
+//! A connection-bound lock.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -20,14 +20,14 @@ use super::{clock, debt};
 
 /// A connection-bound lock that is held.
 ///
-/// It ends with [`release`](Self::release) or [`replace_and_unlock`](Self::replace_and_unlock); when
-/// it is dropped, its connection is closed, and the server frees it at once. So it does when the
-/// process dies.
+/// [`release`](Self::release) and [`replace_and_unlock`](Self::replace_and_unlock) release it. Dropping it
+/// closes its connection, and the server frees the lock at once. The server also frees it when the process
+/// dies.
 ///
-/// A thread of the process (see [`Lock`](super::Lock), "In the background") keeps the connection and tries
-/// it while it is silent. A server that cannot be reached any more may have given the lock away
-/// before we notice, at most the heartbeat and the reply timeout later. Where that matters, hand the
-/// [number](Self::number) to what is protected.
+/// A thread of the process (see [`Lock`](super::Lock), "In the background") keeps the connection, and checks
+/// it while it is silent. A server that became unreachable may grant the lock to another client before this
+/// one notices, within at most the heartbeat plus the reply timeout. If that matters, pass the
+/// [number](Self::number) to the protected resource.
 #[must_use = "a lock that is not kept is released at once"]
 pub struct BoundLock {
     key: Box<[u8]>,
@@ -36,13 +36,13 @@ pub struct BoundLock {
     calls: Sender<BoundCall>,
     watch: Arc<BoundWatch>,
     pool: Pool,
-    /// Who brings the answers to our calls.
+    /// The tasks that bring the replies to calls.
     crew: Crew,
 }
 
 struct BoundWatch {
     loss: OnceLock<Loss>,
-    /// Closed when the lock is not held any more.
+    /// Closed when the lock is lost or released.
     lost: Receiver<Infallible>,
 }
 
@@ -105,9 +105,9 @@ impl BoundLock {
         &self.key
     }
 
-    /// The number of the grant: a later holder has a higher one. A latchd gives one to each grant, and what it
-    /// gives rises over its restarts; elsewhere there is one if a [`Mark`](super::Mark) was asked for, and it
-    /// rises on one run of a server.
+    /// The number of the grant: a later holder has a higher one. latchd numbers every grant, and the numbers
+    /// rise across its restarts. On other servers, a grant has a number only with a [`Mark`](super::Mark),
+    /// and numbers rise until the server restarts.
     #[must_use]
     pub const fn number(&self) -> Option<u64> {
         self.number
@@ -120,24 +120,24 @@ impl BoundLock {
         self.fence
     }
 
-    /// Whether it is ours, as far as we know.
+    /// Whether this client holds it, as far as the client knows.
     #[must_use]
     pub fn is_held(&self) -> bool {
         !self.watch.lost.is_closed()
     }
 
-    /// Waits until it is not held any more, and says why.
+    /// Waits until the lock is lost, and returns the reason.
     pub async fn lost(&self) -> Loss {
         self.watch.ended().await.unwrap_or(Loss::Disconnected)
     }
 
-    /// As [`lost`](Self::lost), in a future that borrows nothing; `None` if it is released.
+    /// As [`lost`](Self::lost), in a future that borrows nothing; `None` if the lock is released.
     pub fn watch(&self) -> impl Future<Output = Option<Loss>> + Send + 'static {
         let watch = Arc::clone(&self.watch);
         async move { watch.ended().await }
     }
 
-    /// Asks the server for a sign of life, without waiting for the next heartbeat.
+    /// Checks the connection now, without waiting for the next heartbeat.
     ///
     /// # Errors
     /// [`ErrorKind::NotHeld`] if the lock is lost.
@@ -145,13 +145,10 @@ impl BoundLock {
         self.call(BoundCall::Check).await
     }
 
-    /// A copy of the lock's connection that programs inherit which are started from now on. The lock
-    /// lasts until it is released, or every copy is closed: also by the death of the last process that
-    /// has one.
-    ///
+    /// Copies the lock's connection, so that programs started from now on inherit it. The lock lasts until it
+    /// is released, or until every copy is closed, for example by the death of the last process that has one.
     /// # Errors
-    /// [`ErrorKind::NotHeld`] if the lock is lost; [`ErrorKind::Unreachable`] if there are no
-    /// descriptors left.
+    /// [`ErrorKind::NotHeld`] if the lock is lost; [`ErrorKind::Unreachable`] if no file descriptor is left.
     pub async fn inheritable(&self) -> Result<OwnedFd, Error> {
         self.call(BoundCall::Inheritable).await
     }
@@ -159,7 +156,7 @@ impl BoundLock {
     /// Reads the item.
     ///
     /// # Errors
-    /// [`ErrorKind::NotHeld`] if the lock is lost; any other if the server refused.
+    /// [`ErrorKind::NotHeld`] if the lock is lost; another kind if the server refused.
     pub async fn get(&self) -> Result<Vec<u8>, Error> {
         let item = self.call(BoundCall::Read).await?;
         Ok(item.value.into_vec())
@@ -173,10 +170,10 @@ impl BoundLock {
         self.write(value.into(), exptime, false).await
     }
 
-    /// Stores a value, and gives the lock back.
+    /// Stores a value, and releases the lock.
     ///
     /// # Errors
-    /// As [`get`](Self::get); the lock goes either way.
+    /// As [`get`](Self::get); the lock is released in every case.
     pub async fn replace_and_unlock(
         self,
         value: impl Into<Vec<u8>>,
@@ -185,14 +182,14 @@ impl BoundLock {
         self.write(value.into(), exptime, true).await
     }
 
-    /// Gives it back.
+    /// Releases the lock.
     ///
     /// # Errors
-    /// [`ErrorKind::NotHeld`] if it was not ours any more.
+    /// [`ErrorKind::NotHeld`] if it was lost before.
     pub async fn release(self) -> Result<(), Error> {
         self.pool.check_process()?;
         let crew = self.crew.clone();
-        // Its end is the crew's concern as well: the connection is the next one's then.
+        // The caller runs the tasks to their end: then the next call can use the connection.
         let released = async move {
             let released = self.ask(BoundCall::Release).await;
             drop(self);
@@ -245,14 +242,14 @@ struct BoundTask {
     driver: Driver,
     bound: Bound,
     watch: Arc<BoundWatch>,
-    /// Dropped when the lock is not held any more.
+    /// Dropped when the lock is lost or released.
     alive: Option<Sender<Infallible>>,
-    /// Whether the server, too, holds no lock of ours on the connection.
+    /// Whether the server, too, holds no lock of this client on the connection.
     free: bool,
-    /// To be told the number and the fence of the grant.
+    /// The caller that waits for the number and the fence of the grant.
     obtain: Option<Caller<(Option<u64>, Option<Fence>)>>,
     read: Option<Caller<Item>>,
-    /// Of a check, a write or a release.
+    /// The caller of a check, a write or a release.
     write: Option<Caller<()>>,
 }
 
@@ -273,7 +270,8 @@ impl BoundTask {
             match drive(&mut self.driver, &mut self.bound, call, |_| {}).await {
                 Heard::News(news) => self.tell(news),
                 Heard::Call(Ok(call)) => self.take(call),
-                // The holder is gone: the connection goes with this task, and the lock with it.
+                // The holder was dropped: the connection is closed with this task, and that releases the
+                // lock.
                 Heard::Call(Err(_)) => {
                     if self.free {
                         self.driver.keep_lock_words(self.bound.words());
@@ -352,7 +350,7 @@ impl BoundTask {
                 self.fail(self.pool.error(ErrorKind::NotHeld(loss)));
             }
             BoundNews::Lost(loss) => {
-                // The first loss is the one that counts.
+                // The first loss is the one reported.
                 let _ = self.watch.loss.set(loss);
                 self.alive = None;
                 self.fail(self.pool.error(ErrorKind::NotHeld(Some(loss))));
@@ -369,7 +367,7 @@ impl BoundTask {
         self.pool.error(ErrorKind::from_failure(failure, cause))
     }
 
-    /// Answers what is asked under the lock, if anything is.
+    /// Replies to the pending call, if there is one.
     fn fail(&mut self, error: Error) {
         if self.read.is_some() {
             reply(&mut self.read, Err(error));

@@ -1,8 +1,8 @@
-//! Plain cache calls: read, store, count, remove. They go over the connections that leases share, so what
-//! is asked at the same time is on its way at the same time.
+//! Plain cache calls: read, store, count, remove. They use the connections that leases share, so concurrent
+//! requests are sent together.
 //!
-//! - P1: a call is one request to the server, which is not repeated once it may have been sent: nobody knows
-//!   whether it has been executed.
+//! - P1: A call is one request to the server. It is not repeated once it may have been sent, since the server
+//!   may have executed it.
 //!
 //! Source: memcached 1.6.45 `doc/protocol.txt`, "Meta Commands"; `flush_all` and `stats` are classic.
 
@@ -25,45 +25,45 @@ use super::server::Client;
 
 pub use self::options::{GetOptions, StoreMode, StoreOptions};
 
-/// How many keys are asked for over one connection at a time.
+/// The most keys requested over one connection at a time.
 const KEYS_AT_A_TIME: usize = 500;
 
-/// An item as it was read.
+/// An item that was read.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct CacheItem {
     /// Its value.
     pub value: Bytes,
-    /// The number that was stored beside it.
+    /// The client flags stored with it.
     pub client_flags: u32,
     /// Its version, for [`StoreOptions::cas`].
     pub cas: u64,
-    /// How long it lasts, in seconds; `None` is for ever.
+    /// Its remaining ttl, in seconds; `None` if it never expires.
     pub ttl_s: Option<u64>,
     /// Whether it is marked stale.
     pub stale: bool,
-    /// Whether it is this reader's to compute it anew.
+    /// Whether this reader won it, and computes the new value.
     pub won: bool,
 }
 
-/// What has become of a store, a count or a removal.
+/// The result of a store, a count or a removal.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[must_use]
 #[non_exhaustive]
 pub enum Outcome {
-    /// It is done.
+    /// The change is done.
     Done,
-    /// There was an item for an add, or none for the others.
+    /// An add found an item, or another mode found none.
     NotStored,
     /// There is no such item.
     NotFound,
-    /// The item has another version than the one compared with.
+    /// The item has another version than the compared one.
     Exists,
     /// A connection holds the item's lock.
     Locked,
 }
 
-/// Which way a number goes.
+/// The direction of a count.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum CountMode {
     Up,
@@ -81,7 +81,7 @@ impl Client {
         self.get_with(key, &GetOptions::new()).await
     }
 
-    /// Reads an item as the options say; `None` if there is none.
+    /// Reads an item with options; `None` if there is none.
     ///
     /// # Errors
     /// As above.
@@ -94,10 +94,10 @@ impl Client {
         self.ask_one(request, item).await
     }
 
-    /// Reads many items at a time, in the order of the keys; `None` for each that is not there.
+    /// Reads many items at a time, in the order of the keys; `None` for each missing one.
     ///
     /// # Errors
-    /// As above, of the first that is refused.
+    /// As above, of the first refused key.
     pub async fn get_many<K: AsRef<[u8]>>(
         &self,
         keys: impl IntoIterator<Item = K>,
@@ -119,7 +119,7 @@ impl Client {
         Ok(all)
     }
 
-    /// Stores a value, whatever is there.
+    /// Stores a value over any other.
     ///
     /// # Errors
     /// As above.
@@ -133,7 +133,7 @@ impl Client {
             .await
     }
 
-    /// Stores a value as the options say.
+    /// Stores a value with options.
     ///
     /// # Errors
     /// As above.
@@ -147,7 +147,7 @@ impl Client {
             .await
     }
 
-    /// As [`store`](Self::store), if a grant is said only while that is in force.
+    /// As [`store`](Self::store); with a grant, only while that grant is in force.
     pub(super) async fn store_in(
         &self,
         grant: Option<Fence>,
@@ -181,7 +181,7 @@ impl Client {
         self.delete_in(None, key.as_ref()).await
     }
 
-    /// As [`delete`](Self::delete), if a grant is said only while that is in force.
+    /// As [`delete`](Self::delete); with a grant, only while that grant is in force.
     pub(super) async fn delete_in(
         &self,
         grant: Option<Fence>,
@@ -192,7 +192,7 @@ impl Client {
         self.ask_one(request, outcome).await
     }
 
-    /// Gives an item a new exptime.
+    /// Changes an item's exptime.
     ///
     /// # Errors
     /// As above.
@@ -203,16 +203,16 @@ impl Client {
             .await
     }
 
-    /// Adds to the number that an item holds in decimal, and returns the sum, which begins again at 0
-    /// past 64 bits; `None` if there is no item.
+    /// Adds to the decimal number in an item, and returns the sum, which wraps around at 64 bits; `None` if
+    /// there is no item.
     ///
     /// # Errors
-    /// As above; [`ErrorKind::Refused`] also if it holds no number, or is locked by another.
+    /// As above; [`ErrorKind::Refused`] also if it holds no number, or if another client has locked it.
     pub async fn incr(&self, key: impl AsRef<[u8]>, delta: u64) -> Result<Option<u64>, Error> {
         self.count(None, key.as_ref(), CountMode::Up, delta).await
     }
 
-    /// As [`incr`](Self::incr), but takes away, down to 0.
+    /// As [`incr`](Self::incr), but subtracts, down to 0.
     ///
     /// # Errors
     /// As [`incr`](Self::incr).
@@ -220,7 +220,7 @@ impl Client {
         self.count(None, key.as_ref(), CountMode::Down, delta).await
     }
 
-    /// Removes all items that nobody has locked.
+    /// Removes all items that are not locked.
     ///
     /// # Errors
     /// As above.
@@ -238,7 +238,7 @@ impl Client {
         .await
     }
 
-    /// What the server counts: names and values, as it shows them.
+    /// The server's statistics: names and values, as it prints them.
     ///
     /// # Errors
     /// As above.
@@ -283,7 +283,7 @@ impl Client {
         self.ask_one(request, number).await
     }
 
-    /// Asks one request that has one answer.
+    /// Sends one request that has one reply.
     async fn ask_one<T>(
         &self,
         request: AnyRequest<'_>,

@@ -1,5 +1,5 @@
-//! How the holder of a lock asks the task that keeps it, and is answered: one call of the lock at a time, in the
-//! order in which they come.
+//! Calls of a lock's holder to the task that keeps the lock. The task replies to one call of the lock at a
+//! time, in order.
 
 use std::sync::OnceLock;
 
@@ -9,16 +9,16 @@ use latchd_core::client::Loss;
 use super::error::{Error, ErrorKind};
 use super::pool::Pool;
 
-/// Calls of one lock that may wait for their answer at a time; further callers wait their turn.
+/// Calls of one lock that may wait for their reply at a time; further callers wait for their turn.
 pub(super) const CALLS_MAX: usize = 16;
 
-/// Where the answer to a call goes.
+/// The channel for the reply to a call.
 pub(super) type Caller<T> = Sender<Result<T, Error>>;
 
-/// Asks the task, and waits for its answer.
+/// Sends a call to the task, and waits for its reply.
 ///
 /// # Errors
-/// What the task says; [`ErrorKind::NotHeld`] with what is known of the loss if it has gone.
+/// The task's error; [`ErrorKind::NotHeld`] with the known reason of the loss if the task has ended.
 pub(super) async fn ask<C, T>(
     pool: &Pool,
     calls: &Sender<C>,
@@ -31,7 +31,7 @@ pub(super) async fn ask<C, T>(
     answered.recv().await.map_err(|_| not_held())?
 }
 
-/// Answers a call, if it has not been; the caller may have gone.
+/// Replies to a call that has no reply yet. The caller may be gone.
 pub(super) fn reply<T>(caller: &mut Option<Sender<T>>, answer: T) {
     if let Some(caller) = caller.take() {
         let _ = caller.try_send(answer);

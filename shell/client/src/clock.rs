@@ -1,7 +1,7 @@
 //! The client's clock and its random numbers.
 //!
-//! The clock goes on while the machine sleeps (`CLOCK_BOOTTIME`; on macOS `CLOCK_MONOTONIC` does): the
-//! server's does too, and a belief in a lock must not outlive the lock because a lid was closed.
+//! The clock runs while the machine is suspended (`CLOCK_BOOTTIME`; on macOS `CLOCK_MONOTONIC`), as the
+//! server's does. So the client does not believe in an expired lock after a suspend.
 
 use std::time::Duration;
 
@@ -16,10 +16,10 @@ const CLOCK: ClockId = ClockId::Boottime;
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 const CLOCK: ClockId = ClockId::Monotonic;
 
-/// How long a timer is trusted before the clock is looked at again.
+/// The longest sleep before the clock is read again.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-/// The moment it is.
+/// The current moment.
 pub(super) fn now() -> Instant {
     let time = clock_gettime(CLOCK);
     let seconds = u64::try_from(time.tv_sec).unwrap_or_default();
@@ -27,19 +27,19 @@ pub(super) fn now() -> Instant {
     Instant::from_millis(seconds.saturating_mul(1000).saturating_add(ms))
 }
 
-/// How long it is until `moment`, rounded up to a millisecond so that it has passed afterwards.
+/// The time until `moment`, rounded up to a millisecond so that `moment` has passed afterwards.
 pub(super) fn until(moment: Instant) -> Duration {
     let ms = moment.as_millis().saturating_sub(now().as_millis());
     Duration::from_millis(ms)
 }
 
-/// How long it is since `moment`.
+/// The time since `moment`.
 pub(super) fn since(moment: Instant) -> Duration {
     Duration::from_millis(now().as_millis().saturating_sub(moment.as_millis()))
 }
 
-/// Sleeps until a moment; for ever if there is none. It may wake early, and the caller looks at the
-/// clock again: the timer's stands still while the machine sleeps and ours does not.
+/// Sleeps until a moment; without one, for ever. It may return early, and the caller reads the clock again:
+/// the timer, unlike the clock, stops while the machine is suspended.
 pub(super) async fn sleep_until(moment: Option<Instant>) {
     match moment {
         Some(moment) => Alarm::after(until(moment).min(LOOK_AGAIN)).await,
@@ -47,7 +47,7 @@ pub(super) async fn sleep_until(moment: Option<Instant>) {
     }
 }
 
-/// Random bytes of the kernel's.
+/// Random bytes from the kernel.
 pub(super) fn random() -> [u8; 16] {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes).expect("without random bytes no two holders can be told apart");

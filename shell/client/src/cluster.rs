@@ -1,11 +1,11 @@
-//! Several servers, and which of them has a key: ketama, as libmemcached places keys.
+//! Several servers, each with its part of the keys: ketama, as libmemcached places keys.
 //!
-//! Each server has points on a ring of 32 bits, in proportion to its weight; a key belongs to the server
-//! of the first point at or behind its own. A server more or less moves only the keys of its points. Clients
-//! that are told the same servers with the same weights, in whatever language, agree.
+//! Each server has points on a ring of 32 bits, in proportion to its weight. A key belongs to the server of
+//! the first point at or after its own. Adding or removing a server moves only the keys of its points. All
+//! clients with the same servers and weights agree, in any language.
 //!
-//! - R1: a server that is down is an error for its keys. They are not moved to another: it would have old
-//!   values when the first is back, and a lock would be had twice.
+//! - R1: If a server is down, calls for its keys fail. The keys are not moved: another server would have old
+//!   values when the first one returns, and two clients could hold the same lock.
 //!
 //! Source: libmemcached 1.1.4 `src/libmemcached/hosts.cc`, `update_continuum`, with
 //! `MEMCACHED_BEHAVIOR_KETAMA_WEIGHTED`; `hash.cc`, `dispatch_host`.
@@ -23,7 +23,7 @@ const POINTS: f32 = 160.0;
 /// Points that one digest gives.
 const POINTS_PER_DIGEST: u32 = 4;
 
-/// Several servers, each of which has its part of the keys.
+/// Several servers, each with its part of the keys.
 #[derive(Clone, Debug)]
 pub struct Cluster {
     servers: Vec<Client>,
@@ -33,16 +33,16 @@ pub struct Cluster {
 /// The points of all servers.
 #[derive(Clone, Debug)]
 struct Ring {
-    /// In order; with each point, whose it is.
+    /// Sorted; each point with the index of its server.
     points: Vec<(u32, usize)>,
 }
 
 impl Cluster {
-    /// Servers of the same weight, at addresses as [`Client::connect`] reads them. Connections are opened by
-    /// the first calls.
+    /// Servers of the same weight, with addresses as in [`Client::connect`]. The first calls open the
+    /// connections.
     ///
     /// # Errors
-    /// [`ErrorKind::Address`] if an address makes no sense, or there is none.
+    /// [`ErrorKind::Address`] if an address is invalid, or if there is none.
     pub fn new<A: AsRef<str>>(
         addresses: impl IntoIterator<Item = A>,
         options: &ClientOptions,
@@ -51,7 +51,7 @@ impl Cluster {
         Self::with_weights(weighted, options)
     }
 
-    /// As [`new`](Self::new); a server has keys in proportion to the weight beside its address.
+    /// As [`new`](Self::new); a server's share of the keys is in proportion to the weight after its address.
     ///
     /// # Errors
     /// As [`new`](Self::new).
@@ -74,28 +74,28 @@ impl Cluster {
         })
     }
 
-    /// The server that has this key: what is to be done with the key is asked of it.
+    /// The client of the server of this key.
     #[must_use]
     pub fn server(&self, key: impl AsRef<[u8]>) -> &Client {
         let place = self.place(key.as_ref());
         self.servers.get(place).expect("each point is a server's")
     }
 
-    /// The place of the server that has this key, in the order in which they were told.
+    /// The index of this key's server, in the order of the addresses.
     pub(super) fn place(&self, key: &[u8]) -> usize {
         self.ring.place(key)
     }
 
-    /// All servers, in the order in which they were told.
+    /// All servers, in the order of the addresses.
     #[must_use]
     pub fn servers(&self) -> &[Client] {
         &self.servers
     }
 
-    /// Reads many items, in the order of the keys, from all servers that have some of them at a time.
+    /// Reads many items, in the order of the keys, from all their servers at the same time.
     ///
     /// # Errors
-    /// As [`Client::get_many`], of any of the servers.
+    /// As [`Client::get_many`], of any server.
     pub async fn get_many<K: AsRef<[u8]>>(
         &self,
         keys: impl IntoIterator<Item = K>,
@@ -105,7 +105,7 @@ impl Cluster {
         for (place, key) in keys.iter().enumerate() {
             places[self.ring.place(key.as_ref())].push(place);
         }
-        // All requests go out before the first answer is waited for.
+        // All requests are sent before the first reply is awaited.
         let mut asked = Vec::new();
         for (server, places) in self.servers.iter().zip(&places) {
             let some: Vec<&[u8]> = places.iter().map(|place| keys[*place].as_ref()).collect();
@@ -146,7 +146,7 @@ impl Ring {
         Self { points }
     }
 
-    /// Which server has a key.
+    /// The server of a key.
     fn place(&self, key: &[u8]) -> usize {
         let own = number(&*md5::compute(key));
         let behind = self.points.partition_point(|(point, _)| *point < own);
@@ -155,8 +155,8 @@ impl Ring {
     }
 }
 
-/// How many digests give the points of a server. In the floats of the source, so that what is rounded is
-/// rounded as there.
+/// The number of digests for the points of a server. Computed in floats as in the source, so that rounding
+/// agrees.
 #[expect(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
@@ -169,7 +169,7 @@ fn digests(weight: u32, total: u32, servers: usize) -> u32 {
     (f64::from(points) + 0.000_000_000_1).floor() as u32
 }
 
-/// The first four bytes, the least first.
+/// The first four bytes, little-endian.
 fn number(bytes: &[u8]) -> u32 {
     let first = bytes.first_chunk().copied().unwrap_or_default();
     u32::from_le_bytes(first)
@@ -179,8 +179,8 @@ fn number(bytes: &[u8]) -> u32 {
 mod tests {
     use super::*;
 
-    /// What libmemcached 1.1.4 says of 40 keys, one by one, and of 100,000 in a sum: `memcached_generate_hash`
-    /// of `key:0`, `key:7919`, … and of `k0`, `k1`, ….
+    /// Results of libmemcached 1.1.4, `memcached_generate_hash`: for 40 keys `key:0`, `key:7919`, … one by
+    /// one, and for 100,000 keys `k0`, `k1`, … as a sum.
     fn check(servers: &[(&str, u32)], forty: &str, sum: usize) {
         let named: Vec<_> = servers
             .iter()

@@ -8,25 +8,25 @@ use super::error::{ComputeError, Error, ErrorKind};
 use super::pool::Pool;
 use super::{background, clock, debt};
 
-/// A value, and what is known of it.
+/// A value, and how it was obtained.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Value {
     /// Its bytes.
     pub bytes: Vec<u8>,
-    /// Whether this call has computed it.
+    /// Whether this call computed it.
     pub computed: bool,
-    /// Whether the server keeps it: not if it was changed by another while it was computed, or the
-    /// server could not be reached any more.
+    /// Whether the server stored it. It did not if another client changed the item meanwhile, or if the
+    /// server became unreachable.
     pub stored: bool,
-    /// Whether it is marked stale, and somebody else computes a new one.
+    /// Whether it is marked stale while another client computes a new one.
     pub stale: bool,
 }
 
-/// A read that keeps nobody waiting if nothing comes of it, even when its future is dropped.
+/// A read that gives back its win if it fails, even when its future is dropped.
 struct Reading {
     pool: Pool,
-    /// `None` once it is dealt with.
+    /// `None` once it is finished.
     work: Option<(Driver, Recompute)>,
 }
 
@@ -44,8 +44,8 @@ impl Reading {
         news
     }
 
-    /// Keeps the connection for another call, once nothing of ours is under way on it: a win that
-    /// nobody wants is given back first, also one that is not known of yet.
+    /// Returns the connection to the pool once no request is unanswered on it. An unused win is given back
+    /// first, also one that the reply has yet to bring.
     fn finish(&mut self) {
         let Some((mut driver, mut machine)) = self.work.take() else {
             return;
@@ -55,11 +55,11 @@ impl Reading {
             return self.pool.give_back(driver);
         }
         let pool = self.pool.clone();
-        // The holder is gone from the start.
+        // There was no holder from the start.
         let (_, debtor) = debt::new();
         background::spawn(async move {
             while !machine.is_idle() {
-                // Whether it worked changes nothing for us: a win ends by time as well.
+                // The result does not matter: a win also ends by time.
                 let _ = driver.news(&mut machine).await;
             }
             pool.give_back(driver);

@@ -1,4 +1,4 @@
-//! A connection in the caller's own hands.
+//! A connection for programs that speak the protocol.
 
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -13,15 +13,15 @@ use super::error::{Error, ErrorKind};
 use super::pool::Pool;
 use super::socket::{Moved, Socket};
 
-/// A connection in the caller's own hands: bytes there and back, behind TLS and the login. It is for a
-/// program that speaks the protocol itself, as `latchd cli` does.
+/// A connection for a program that speaks the protocol itself, as `latchd cli` does: bytes in both
+/// directions, after the TLS handshake and the login.
 ///
-/// Reading and writing fail with [`io::ErrorKind::TimedOut`] when nothing moves for as long as the options' reply
-/// timeout, and can be tried again then.
+/// Reading and writing fail with [`io::ErrorKind::TimedOut`] if nothing moves within the reply timeout of the
+/// options. They can be tried again then.
 pub struct Connection {
     socket: Socket,
     patience: Duration,
-    /// What has arrived in the socket, and was not read.
+    /// Bytes that have arrived and were not read.
     unread: Range<usize>,
 }
 
@@ -37,7 +37,7 @@ impl Connection {
     }
 }
 
-/// Waits for something, but not for ever.
+/// Waits for a future, within a limit.
 fn within<T>(patience: Duration, work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
     async_io::block_on(work.or(async {
         Timer::after(patience).await;

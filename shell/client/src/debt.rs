@@ -1,9 +1,10 @@
-//! What a process that ends still owes.
+//! Pending releases of a process that ends.
 //!
-//! What is dropped is given back by the thread in the [background](super::background). A process that ends right after a
-//! drop would not let it: so a thread that has used the client waits at its end, for [`FLUSH_MAX`] at most, until nothing
-//! is owed any more. Where the C library runs no destructors of the main thread's locals at exit (glibc
-//! and macOS do), nobody waits, and the server frees what was held after its ttl.
+//! The [background thread](super::background) releases a dropped lock. If the process ended right after the
+//! drop, the release would be lost. So a thread that has used the client waits when it ends, for at most
+//! [`FLUSH_MAX`], until no release is pending. Some C libraries run no destructors of the main thread's
+//! locals at exit (glibc and macOS do). There the thread does not wait, and the server frees the lock after
+//! its ttl.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -11,25 +12,25 @@ use std::time::Duration;
 
 use super::background;
 
-/// How long a thread that ends waits for what is owed.
+/// The longest wait of an ending thread for pending releases.
 const FLUSH_MAX: Duration = Duration::from_millis(250);
 
 static OWED: Mutex<Owed> = Mutex::new(Owed {
     tasks: 0,
     waiting: 0,
 });
-/// One of them has.
+/// Signals the end of a pending release.
 static SETTLED: Condvar = Condvar::new();
 
 thread_local! {
     static FLUSH_AT_END: FlushAtEnd = const { FlushAtEnd };
 }
 
-/// What is owed, and who waits for it.
+/// The pending releases, and the threads that wait for them.
 struct Owed {
-    /// How many tasks are to give something back whose holder is gone.
+    /// The number of tasks with something to release and without a holder.
     tasks: usize,
-    /// How many threads wait at their end. While there are none, nobody is woken.
+    /// The number of ending threads that wait. Without any, nothing is signalled.
     waiting: usize,
 }
 
@@ -42,29 +43,29 @@ impl Drop for FlushAtEnd {
         }
         let mut owed = OWED.lock().unwrap_or_else(PoisonError::into_inner);
         owed.waiting += 1;
-        // Whether all came in time is of no use to know any more.
+        // The thread ends in any case.
         let waited = SETTLED.wait_timeout_while(owed, FLUSH_MAX, |owed| owed.tasks > 0);
         waited.unwrap_or_else(PoisonError::into_inner).0.waiting -= 1;
     }
 }
 
-/// Has this thread wait at its end for what is owed then.
+/// Makes this thread wait for pending releases when it ends.
 pub(super) fn flush_at_end() {
-    // A thread whose locals are being destroyed has no end to wait at.
+    // A thread that is destroying its locals cannot wait at its end.
     let _ = FLUSH_AT_END.try_with(|_| {});
 }
 
-/// What a task and its holder have in common: the task owes something from when the holder is gone
-/// until it has ended.
+/// The shared state of a task and its holder. The release is pending from the drop of the holder until the
+/// task has ended.
 pub(super) fn new() -> (Holder, Debtor) {
     let state = Arc::new(AtomicU8::new(HELD));
     (Holder(Arc::clone(&state)), Debtor(state))
 }
 
-/// Of the holder; its end begins the debt.
+/// The holder's part; its drop makes the release pending.
 pub(super) struct Holder(Arc<AtomicU8>);
 
-/// Of the task; its end settles the debt.
+/// The task's part; its drop ends the pending release.
 pub(super) struct Debtor(Arc<AtomicU8>);
 
 const HELD: u8 = 0;

@@ -1,8 +1,7 @@
-//! The way into a server: where it is, under TLS or not, and as whom. Every connection of a client, whatever
-//! it is for, is opened here.
+//! The endpoint of a server: its address, TLS and login. Every connection of a client is opened here.
 //!
-//! - N1: what goes over a connection goes behind TLS, if it was asked for, and behind the login.
-//! - N2: a password leaves this machine only under TLS, unless the caller says that it may.
+//! - N1: Requests are sent only after the TLS handshake, if TLS is configured, and after the login.
+//! - N2: A password leaves this machine only under TLS, unless the caller allows plain text.
 
 use std::fmt;
 use std::io;
@@ -23,10 +22,10 @@ use super::race;
 use super::socket::{Socket, Stream};
 use super::tls::Tls;
 
-/// How much of the answer to a login is read at a time, in bytes.
+/// The bytes read at a time from the reply to a login.
 const ANSWER_BYTES: usize = 512;
 
-/// The way into a server. A copy is the same one.
+/// The endpoint of a server. Clones are the same endpoint.
 #[derive(Clone)]
 pub(super) struct Door(Arc<Way>);
 
@@ -38,15 +37,15 @@ struct Way {
     may_be_plain: bool,
 }
 
-/// The server does not let us in, in these words, or it is not asked to.
+/// The server refused the login, with this reply; or the client did not send it.
 #[derive(Clone, Debug)]
 pub(super) struct NotLetIn(pub(super) Box<str>);
 
 impl Door {
-    /// The way to a server as the options say. Files are read, and nothing is opened.
+    /// An endpoint with the options' settings. Reads files, and opens no connection.
     ///
     /// # Errors
-    /// TLS cannot be had so; a sentence for a person.
+    /// A message for a person if TLS cannot be set up.
     pub(super) fn new(endpoint: Endpoint, options: &ClientOptions) -> Result<Self, String> {
         let tls = match (&options.tls, endpoint.host()) {
             (None, _) => None,
@@ -62,16 +61,15 @@ impl Door {
         })))
     }
 
-    /// Where it leads.
+    /// The server's address.
     pub(super) fn endpoint(&self) -> &Endpoint {
         &self.0.endpoint
     }
 
     /// Opens a connection on which requests can be sent (N1).
     ///
-    /// # Errors
-    /// The system's, also of the look-up of a name; [`io::ErrorKind::TimedOut`] if all of it takes longer than
-    /// the options say; [`NotLetIn`] within an error.
+    /// The system's, also of the name look-up; [`io::ErrorKind::TimedOut`] if all steps together exceed the
+    /// options' limit; [`NotLetIn`] inside an error.
     pub(super) async fn open(self) -> io::Result<Socket> {
         if is_forked() {
             return Err(io::ErrorKind::NotConnected.into());
@@ -112,7 +110,7 @@ impl Way {
         Ok(stream)
     }
 
-    /// N2. `is_here`: nobody else is between us and the server.
+    /// N2. `is_here`: no network is between client and server.
     fn guard(&self, is_here: bool) -> Result<(), NotLetIn> {
         let is_readable = self.tls.is_none() && !is_here;
         if self.credentials.is_some() && is_readable && !self.may_be_plain {
@@ -123,10 +121,10 @@ impl Way {
     }
 }
 
-/// Says who we are.
+/// Logs in.
 ///
 /// # Errors
-/// The socket's; [`NotLetIn`] if we are nobody for the server.
+/// The socket's; [`NotLetIn`] if the server refuses the credentials.
 async fn log_in(stream: &mut Pin<Box<dyn Stream>>, credentials: &Credentials) -> io::Result<()> {
     let (mut input, mut output) = (Vec::new(), Vec::new());
     let mut login = Login::new(credentials, &mut output);
@@ -174,7 +172,7 @@ impl From<NotLetIn> for io::Error {
 }
 
 impl NotLetIn {
-    /// The one that an error of a socket is, if it is.
+    /// The [`NotLetIn`] inside an error, if there is one.
     pub(super) fn of(error: &io::Error) -> Option<&Self> {
         error.get_ref()?.downcast_ref()
     }

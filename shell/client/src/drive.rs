@@ -1,11 +1,10 @@
-//! The loop that drives a machine over a connection, whether that is the machine's own
-//! ([`Driver`](super::driver::Driver)) or one that many share ([`Link`](super::link::Link)).
+//! The loop that drives a machine over a connection: its own ([`Driver`](super::driver::Driver)), or a shared
+//! one ([`Link`](super::link::Link)).
 //!
-//! - V1: nothing here is waited for alone. Opening a connection, sending and receiving go on side by
-//!   side, and the machine is asked again whenever it wants to be: so its deadlines hold whatever the
-//!   server and the network do.
-//! - V2: a server is silent only if nothing of it is there to be read: a process that was stopped takes
-//!   its own standing still for the server's silence otherwise.
+//! - V1: The loop never waits for one event alone. Opening, sending and receiving proceed side by side, and
+//!   the machine is polled whenever it asks for it. So its deadlines hold for any server and network.
+//! - V2: A server counts as silent only if no received bytes are unread. Otherwise a process that was stopped
+//!   would mistake its own pause for the server's silence.
 
 use std::future::Future;
 use std::io;
@@ -15,55 +14,55 @@ use latchd_core::client::{Action, AnyRequest, Machine};
 
 use super::clock::{self, sleep_until};
 
-/// What ended a drive.
+/// The reason why the loop ended.
 pub(super) enum Heard<News, Call> {
-    /// The machine has something to tell.
+    /// The machine has news.
     News(News),
-    /// What the caller waited for beside it has come.
+    /// The caller's own future has ended.
     Call(Call),
 }
 
 /// A connection that may be opened, closed and opened again, as the loop sees it.
 pub(super) trait Line {
-    /// Something that has happened to it.
+    /// An event on the connection.
     type Event;
 
-    /// Has it opened, if it is neither open nor being opened. Whether it is open, and the machine has not been
-    /// told so.
+    /// Starts to open the connection unless it is open or being opened. Returns whether it is open without
+    /// the machine knowing.
     fn open(&mut self) -> bool;
 
-    /// Takes a request, to be sent.
+    /// Accepts a request to be sent.
     ///
     /// # Errors
-    /// The connection is gone, or this is no request: it is to [`fail`](Self::fail).
+    /// The connection is closed, or this is no valid request: call [`fail`](Self::fail).
     fn send(&mut self, request: &AnyRequest<'_>) -> io::Result<()>;
 
-    /// Waits until something happens; for ever if nothing can. What was not waited for to the end is not lost.
+    /// Waits for the next event; for ever if there can be none. An aborted wait loses nothing.
     fn event(&mut self) -> impl Future<Output = Self::Event> + Send;
 
-    /// Takes note of what has happened, and tells the machine what concerns it.
+    /// Handles an event, and passes its news to the machine.
     fn take(&mut self, event: Self::Event, machine: &mut impl Machine);
 
-    /// Tells the machine something that is there without waiting; whether there was anything.
+    /// Passes news that needs no waiting to the machine; returns whether there was any.
     fn take_ready(&mut self, machine: &mut impl Machine) -> bool;
 
-    /// The machine takes the server for silent: tells it what of the server is there to be read (V2), or that the
-    /// connection is over.
+    /// Called when the machine takes the server for silent. Passes received bytes to the machine (V2), or
+    /// ends the connection.
     fn give_up(&mut self, machine: &mut impl Machine) -> impl Future<Output = ()>;
 
-    /// The connection is over.
+    /// Ends the connection.
     fn fail(&mut self, machine: &mut impl Machine, cause: io::Error);
 }
 
-/// What woke the loop.
+/// The reason why the loop woke.
 enum Woken<Event, Call> {
     Event(Event),
     Time,
     Call(Call),
 }
 
-/// Does what `machine` says until it has something to tell, or until `call` is there. Whenever
-/// what it believes may have changed, and before anything is waited for, `show` is told.
+/// Follows the machine's actions until it has news or `call` ends. Calls `show` whenever the machine's belief
+/// may have changed, and before each wait.
 pub(super) async fn drive<L: Line, M: Machine, Call>(
     line: &mut L,
     machine: &mut M,

@@ -1,7 +1,7 @@
-//! One connection that one machine has at a time, to be [driven](super::drive).
+//! A connection of one machine at a time, to be [driven](super::drive).
 //!
-//! - V3: a server that may be silent, as while it lets us wait for a lock, is asked by the system whether
-//!   it is there.
+//! - V3: While a server may rightly be silent, for example while this client waits for a lock, the operating
+//!   system checks that the server is reachable.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -17,21 +17,21 @@ use super::drive::{Heard, Line, drive};
 use super::options::ClientOptions;
 use super::socket::{INPUT_BYTES_MAX, Moved, Opening, Socket, is_tls_alert, no_answer};
 
-/// How long a server may be gone without a word before the connection counts as broken, if its answers may
-/// not take longer: what a heartbeat and an answer that does not come take by default (V3).
+/// The longest unnoticed absence of a server before the connection counts as broken, if its replies may not
+/// take longer: the default heartbeat plus the default reply timeout (V3).
 const GONE: Duration = Duration::from_secs(10);
 
 /// An open connection.
 struct Open {
     socket: Socket,
     session: Session,
-    /// In which words the server takes locks.
+    /// The protocol in which the server takes locks.
     lock_words: LockWords,
-    /// What it understands of wins.
+    /// Its support for wins.
     win_words: WinWords,
-    /// What has arrived and is not consumed.
+    /// Bytes that have arrived and are not consumed.
     input: Vec<u8>,
-    /// What is encoded and not sent.
+    /// Bytes that are encoded and not sent.
     output: Vec<u8>,
 }
 
@@ -46,11 +46,11 @@ pub(super) struct Driver {
     door: Door,
     gone: Duration,
     state: State,
-    /// What the socket said last when it failed.
+    /// The socket's last error.
     cause: Option<io::Error>,
 }
 
-/// What the network has done.
+/// An event on the network.
 pub(super) enum Progress {
     Opened(Socket),
     Moved(Moved),
@@ -66,12 +66,12 @@ impl Driver {
         }
     }
 
-    /// Whether it is open, everything on it is answered, and the server has not closed it.
+    /// Whether it is open, all requests have replies, and the server has not closed it.
     pub(super) async fn is_fit(&mut self) -> bool {
         self.is_quiet() && future::poll_once(self.progress()).await.is_none()
     }
 
-    /// Whether it is open, and everything on it is answered.
+    /// Whether it is open, and all requests have replies.
     pub(super) fn is_quiet(&self) -> bool {
         match &self.state {
             State::Open(open) => open.session.pending() == 0 && open.input.is_empty(),
@@ -79,7 +79,7 @@ impl Driver {
         }
     }
 
-    /// A copy of the connection that programs inherit.
+    /// Copies the connection for programs to inherit.
     ///
     /// # Errors
     /// The kernel's; [`io::ErrorKind::NotConnected`] if there is no connection.
@@ -90,19 +90,19 @@ impl Driver {
         }
     }
 
-    /// What the socket said last, if it has failed since the last time this was asked.
+    /// The socket's error since the last call, if there was one.
     pub(super) fn take_cause(&mut self) -> Option<io::Error> {
         self.cause.take()
     }
 
-    /// Lets `machine` know that there is a connection, if there is one.
+    /// Tells `machine` about the connection, if there is one.
     pub(super) fn lend(&self, machine: &mut impl Machine) {
         if let State::Open(_) = self.state {
             machine.connected(clock::now());
         }
     }
 
-    /// In which words the server at the other end takes locks.
+    /// The protocol in which the server takes locks.
     pub(super) const fn lock_words(&self) -> LockWords {
         match &self.state {
             State::Open(open) => open.lock_words,
@@ -110,14 +110,14 @@ impl Driver {
         }
     }
 
-    /// Keeps, for whoever has this connection next, in which words the server takes locks.
+    /// Remembers, for the next user of this connection, the protocol in which the server takes locks.
     pub(super) const fn keep_lock_words(&mut self, words: LockWords) {
         if let State::Open(open) = &mut self.state {
             open.lock_words = words;
         }
     }
 
-    /// What the server at the other end understands of wins.
+    /// The server's support for wins.
     pub(super) const fn win_words(&self) -> WinWords {
         match &self.state {
             State::Open(open) => open.win_words,
@@ -125,14 +125,14 @@ impl Driver {
         }
     }
 
-    /// Keeps, for whoever has this connection next, what the server understands of wins.
+    /// Remembers, for the next user of this connection, the server's support for wins.
     pub(super) const fn keep_win_words(&mut self, words: WinWords) {
         if let State::Open(open) = &mut self.state {
             open.win_words = words;
         }
     }
 
-    /// Drives `machine` until it has something to tell.
+    /// Drives `machine` until it has news.
     pub(super) async fn news<M: Machine>(&mut self, machine: &mut M) -> M::News {
         match drive(self, machine, future::pending::<()>(), |_| {}).await {
             Heard::News(news) => news,
@@ -140,8 +140,7 @@ impl Driver {
         }
     }
 
-    /// Hands the machine an answer that has come in time and was not looked at (V2 of
-    /// [`drive`](super::drive)).
+    /// Passes a reply that arrived in time and was not read to the machine (V2 of [`drive`](super::drive)).
     ///
     /// # Errors
     /// [`io::ErrorKind::TimedOut`] if there is none; the network's.
@@ -157,7 +156,7 @@ impl Driver {
         }
     }
 
-    /// Waits until the network has done something; for ever if there is no connection.
+    /// Waits for the network's next event; for ever if there is no connection.
     async fn progress(&mut self) -> io::Result<Progress> {
         match &mut self.state {
             State::Closed => future::pending().await,
@@ -166,11 +165,11 @@ impl Driver {
         }
     }
 
-    /// Takes note of what the network has done.
+    /// Handles an event of the network.
     fn advance(&mut self, progress: Progress) {
         match (progress, &mut self.state) {
             (Progress::Opened(socket), state) => {
-                // A Unix socket needs it not, and a system that refuses has said enough.
+                // A Unix socket does not need it, and the socket reports if the system refuses.
                 let _ = socket.probe(self.gone);
                 *state = State::Open(Open {
                     socket,
@@ -191,7 +190,7 @@ impl Driver {
         }
     }
 
-    /// Hands the machine the next answer that is there in full, if there is one.
+    /// Passes the next complete reply to the machine, if there is one.
     fn take_answer(&mut self, machine: &mut impl Machine) -> io::Result<bool> {
         let State::Open(open) = &mut self.state else {
             return Ok(false);
@@ -279,7 +278,7 @@ impl Line for Driver {
 }
 
 impl Open {
-    /// Sends or receives something, whichever is possible first.
+    /// Sends or receives, whichever is possible first.
     fn poll_progress(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Progress>> {
         if self.input.len() > INPUT_BYTES_MAX {
             return Poll::Ready(Err(io::ErrorKind::InvalidData.into()));

@@ -1,4 +1,4 @@
-//! Where a server is, and what it is called in errors.
+//! The address of a server, and its name in errors.
 
 use std::fmt;
 use std::path::Path;
@@ -13,7 +13,7 @@ pub(super) struct Endpoint {
     name: Arc<str>,
 }
 
-/// How it is reached.
+/// The way to reach it.
 #[derive(Clone, Debug)]
 pub(super) enum Place {
     /// A host and port, as `HOST:PORT`.
@@ -23,11 +23,11 @@ pub(super) enum Place {
 }
 
 impl Endpoint {
-    /// Reads `HOST`, `HOST:PORT`, `[V6]:PORT`, or the path of a Unix socket, which begins with `/` or
-    /// `.`. The port is 11211 if none is said.
+    /// Reads `HOST`, `HOST:PORT`, `[V6]:PORT`, or the path of a Unix socket, which begins with `/` or `.`.
+    /// The default port is 11211.
     ///
     /// # Errors
-    /// A sentence for a person.
+    /// A message for a person.
     pub(super) fn parse(address: &str) -> Result<Self, String> {
         if address.starts_with(['/', '.']) {
             let place = Place::Unix(Path::new(address).into());
@@ -55,7 +55,7 @@ impl Endpoint {
         }
     }
 
-    /// What it is called where ketama places keys: the port is left out if it is memcached's.
+    /// Its name on the ketama ring: memcached's default port is left out.
     ///
     /// Source: libmemcached 1.1.4 `src/libmemcached/hosts.cc`, `update_continuum`.
     pub(super) fn ketama_name(&self) -> String {
@@ -75,7 +75,7 @@ impl Endpoint {
         }
     }
 
-    /// What it is called.
+    /// Its name in errors.
     pub(super) const fn name(&self) -> &Arc<str> {
         &self.name
     }

@@ -1,4 +1,4 @@
-//! What can go wrong, told apart by what the caller does next, and at which server.
+//! Errors by the caller's next step, with the server they come from.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -10,8 +10,8 @@ use latchd_core::client::{Failure, Feature, KeyError, Loss, NotObtained, TermsEr
 use super::background::is_forked;
 use super::door::NotLetIn;
 
-/// What a server says that has not been told who asks: it takes every store for a try to tell it. Source:
-/// memcached 1.6.45 `proto_text.c`, `try_read_command_asciiauth`.
+/// The error of a server that requires a login first: it takes every store for a login. Source: memcached
+/// 1.6.45 `proto_text.c`, `try_read_command_asciiauth`.
 const UNAUTHENTICATED: [&str; 4] = [
     "CLIENT_ERROR unauthenticated",
     "CLIENT_ERROR bad authentication token format",
@@ -19,68 +19,68 @@ const UNAUTHENTICATED: [&str; 4] = [
     "CLIENT_ERROR authentication failure",
 ];
 
-/// Why a call of the client did not succeed.
+/// The error of a call of the client.
 #[derive(Debug)]
 pub struct Error {
     kind: ErrorKind,
     server: Option<Arc<str>>,
 }
 
-/// What has gone wrong.
+/// The kind of an error.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The lock is not to be had, by the server's own word: try again later, or with other options.
+    /// The server said that the lock is not available: try again later, or with other options.
     NotObtained(NotObtained),
-    /// There is nothing of ours to refresh or release any more: stop what the lock protects.
+    /// The lock is lost, so it cannot be refreshed or released: stop the work that it protects.
     NotHeld(Option<Loss>),
-    /// Somebody else computes the value, and takes longer than we wait: go without, or wait longer.
+    /// Another client computes the value for longer than this call waits: go without it, or wait longer.
     TimedOut,
-    /// The server could not be reached or did not answer, so nothing is known of the lock: look at the
-    /// server and the way there, or wait longer.
+    /// The server could not be reached or did not reply, so the state of the lock is unknown: check the
+    /// server and the network, or wait longer.
     Unreachable(io::Error),
-    /// The server does not let us in, or is not told a password that others could read: say another name
-    /// and password, or speak TLS.
+    /// The server refused the login, or the client did not send a readable password: use other credentials,
+    /// or TLS.
     NotLetIn(Box<str>),
-    /// TLS cannot be spoken as the options say, for this reason.
+    /// TLS cannot be set up with these options, for this reason.
     Tls(Box<str>),
-    /// The server cannot do this at all: go without, or take a latchd.
+    /// The server does not support this: go without it, or use latchd.
     Unsupported(Feature),
-    /// The server refused, in these words.
+    /// The server refused, with this reply.
     Refused(Box<str>),
-    /// What was asked for cannot be had from any server: ask for something else.
+    /// No server can fulfil these options: choose others.
     Terms(TermsError),
     /// The token or the metadata cannot be stored: choose another.
     Token(TokenError),
-    /// No server can have such a key: choose another.
+    /// The key is invalid on every server: choose another.
     Key(KeyError),
-    /// This is no address of a server, for this reason.
+    /// The server's address is invalid, for this reason.
     Address(Box<str>),
-    /// This process was forked from one that used the client, which has its connections: make a new client before
-    /// anything is asked, that is fork first, or start a new program.
+    /// This process was forked from one that used the client, and must not use its connections. Make a new
+    /// client before the first call: fork earlier, or start a new program.
     Forked,
 }
 
 impl Error {
-    /// An error of a server.
+    /// An error from a server.
     pub(super) const fn at(server: Arc<str>, kind: ErrorKind) -> Self {
         let server = Some(server);
         Self { kind, server }
     }
 
-    /// What has gone wrong.
+    /// The kind of the error.
     #[must_use]
     pub const fn kind(&self) -> &ErrorKind {
         &self.kind
     }
 
-    /// Which server it was, as `HOST:PORT` or a path; `None` if none was asked.
+    /// The server, as `HOST:PORT` or a path; `None` if none was involved.
     #[must_use]
     pub fn server(&self) -> Option<&str> {
         self.server.as_deref()
     }
 
-    /// Whether the lock is somebody else's, by the server's own word, and nothing is broken.
+    /// Whether the server said that another client holds the lock, and nothing failed.
     #[must_use]
     pub const fn is_not_obtained(&self) -> bool {
         matches!(
@@ -89,13 +89,13 @@ impl Error {
         )
     }
 
-    /// Whether the lock was not ours any more.
+    /// Whether the lock was lost.
     #[must_use]
     pub const fn is_not_held(&self) -> bool {
         matches!(self.kind, ErrorKind::NotHeld(_))
     }
 
-    /// Whether the server could not be reached, or did not answer in time.
+    /// Whether the server could not be reached, or did not reply in time.
     #[must_use]
     pub const fn is_unreachable(&self) -> bool {
         matches!(self.kind, ErrorKind::Unreachable(_))
@@ -103,7 +103,7 @@ impl Error {
 }
 
 impl ErrorKind {
-    /// What a failure of a machine is to the caller. `cause` is what the socket said last.
+    /// The error for a machine's failure. `cause` is the socket's last error.
     pub(super) fn from_failure(failure: Failure, cause: Option<io::Error>) -> Self {
         match failure {
             Failure::Refused(words) => Self::refused(words),
@@ -113,14 +113,14 @@ impl ErrorKind {
                 io::ErrorKind::InvalidData,
                 "the answer makes no sense",
             )),
-            // A failure that is not known here yet leaves the same doubt as a broken connection.
+            // A failure unknown here leaves the same doubt as a broken connection.
             Failure::Disconnected | _ => {
                 Self::of_socket(cause.unwrap_or_else(|| io::ErrorKind::ConnectionAborted.into()))
             }
         }
     }
 
-    /// What an error of a socket, or of opening one, is to the caller.
+    /// The error for a socket that failed, or could not be opened.
     pub(super) fn of_socket(error: io::Error) -> Self {
         match NotLetIn::of(&error) {
             Some(NotLetIn(words)) => Self::NotLetIn(words.clone()),
@@ -129,7 +129,7 @@ impl ErrorKind {
         }
     }
 
-    /// What an error line of the server is to the caller.
+    /// The error for an error line of the server.
     pub(super) fn refused(words: Box<str>) -> Self {
         if UNAUTHENTICATED.contains(&&*words) {
             let why = "the server lets in only those whom it knows: say a name and a password";
@@ -199,7 +199,7 @@ impl StdError for Error {
     }
 }
 
-/// An error that no server has part in.
+/// An error without a server.
 impl From<ErrorKind> for Error {
     fn from(kind: ErrorKind) -> Self {
         Self { kind, server: None }
@@ -224,11 +224,11 @@ impl From<KeyError> for Error {
     }
 }
 
-/// Why there is no value.
+/// The reason why there is no value.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ComputeError<E> {
-    /// It was ours to compute, and that failed; somebody else may try now.
+    /// This call was to compute the value, and that failed. Another client may try now.
     Compute(E),
     /// The client failed.
     Client(Error),

@@ -4,10 +4,10 @@ use std::fs::File;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What the event loop opens, and one for a socket.
+/// The file descriptors that the event loop opens, and one for a socket.
 const DESCRIPTORS: usize = 4;
 
-/// Looks once whether there are enough descriptors.
+/// Checks once whether there are enough file descriptors.
 ///
 /// # Errors
 /// The system's.

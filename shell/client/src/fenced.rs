@@ -1,8 +1,8 @@
-//! Changes in the right of a lock, over any connection.
+//! Changes under a lock's grant, over any connection.
 //!
-//! Who is stopped, or waits for the network, for longer than it holds a lock does not know that it has lost it. Such a
-//! change says the number of the grant, and the server makes it only while that grant is in force: whichever way the
-//! lock has ended, and whoever has it now.
+//! A holder that is stopped, or waits for the network, for longer than its lease does not know that it has
+//! lost the lock. These changes name the number of the grant. The server makes them only while that grant is
+//! in force, however the lock has ended and whichever client holds it now.
 //!
 //! Source: docs/PROTOCOL.md, `G`.
 
@@ -14,14 +14,15 @@ use super::cache::{CountMode, Outcome, StoreOptions};
 use super::error::{Error, ErrorKind};
 use super::server::Client;
 
-/// What servers say that do not know the flag, or no meta commands: yrmcds, and memcached by its versions.
+/// The replies of servers that do not know the flag, or no meta commands: yrmcds, and memcached by its
+/// versions.
 const NOT_UNDERSTOOD: [&str; 3] = [
     "ERROR",
     "CLIENT_ERROR invalid flag",
     "CLIENT_ERROR invalid or duplicate flag",
 ];
 
-/// Changes of an item in the right of a grant of its lock; see [`Client::in_grant`].
+/// Changes of an item while a grant of its lock is in force; see [`Client::in_grant`].
 #[derive(Clone, Debug)]
 pub struct InGrant<'a> {
     client: &'a Client,
@@ -29,10 +30,10 @@ pub struct InGrant<'a> {
 }
 
 impl Client {
-    /// Changes under a lock, by the fence of its grant: [`BoundLock::fence`](super::BoundLock::fence), or
-    /// [`Lock::fence`](super::Lock::fence) of a lock of less than a second. They go over the shared connections,
-    /// not over the lock's own, and only while the lock is held. It needs a latchd. A fence goes to another process
-    /// as a number, and [`Fence::new`] makes it one again.
+    /// Makes changes under a lock, by the fence of its grant: [`BoundLock::fence`](super::BoundLock::fence),
+    /// or [`Lock::fence`](super::Lock::fence) of a lock of less than a second. They use the shared
+    /// connections, not the lock's own, and succeed only while the lock is held. This requires latchd. To use
+    /// a fence in another process, pass it as a number and rebuild it with [`Fence::new`].
     ///
     /// ```no_run
     /// # async fn pay(client: &latchd_client::Client) -> Result<(), latchd_client::Error> {
@@ -66,8 +67,9 @@ impl Client {
     }
 }
 
-/// Each may fail as [`ErrorKind::NotHeld`], if the lock is over or was never of this key: nothing has changed then. It
-/// is [`ErrorKind::Unsupported`] if the server has no such numbers; and otherwise as the calls of [`Client`].
+/// Each call fails as [`ErrorKind::NotHeld`] if the lock is lost or is not for this key: nothing has changed
+/// then. It fails as [`ErrorKind::Unsupported`] if the server does not number grants, and otherwise as the
+/// calls of [`Client`].
 impl InGrant<'_> {
     /// See [`Client::set`].
     ///
@@ -146,7 +148,7 @@ impl InGrant<'_> {
             .error(ErrorKind::NotHeld(Some(Loss::Taken)))
     }
 
-    /// What a refusal is to one who has asked for a grant.
+    /// The error for a refused change under a grant.
     fn explained(&self, error: Error) -> Error {
         let is_unknown = matches!(error.kind(), ErrorKind::Refused(words)
             if NOT_UNDERSTOOD.contains(&&**words));

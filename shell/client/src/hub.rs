@@ -1,16 +1,16 @@
-//! One connection that many share: requests of all go out as they come, and each answer to whoever
-//! asked.
+//! One connection that many users share. It sends all requests in order, and passes each reply to its
+//! requester.
 //!
-//! A [task](super::task) owns the socket, and is run by a user who waits for an answer, or in the background. Whoever has
-//! something to ask puts it, encoded, behind what others have asked, so that what comes together goes in
-//! one write; the task cuts what arrives into answers and hands them on. A [`Link`](super::link::Link) is
-//! one user's side of it.
+//! A [task](super::task) owns the socket. It is run by a user that waits for a reply, or in the background. A
+//! user appends its encoded request to those of others, so that concurrent requests are sent in one write.
+//! The task splits the received bytes into replies and passes them on. A [`Link`](super::link::Link) is one
+//! user's side.
 //!
-//! - H1: answers are handed on in the order of the requests, each once, to whoever asked.
-//! - H2: a connection is an attempt with a number. Who has been told its number is told of its end,
-//!   and of nothing of it afterwards.
-//! - H3: what one user finds wrong with a connection ends it for all: nobody knows any more which answer
-//!   belongs to what.
+//! - H1: Replies are passed on in the order of the requests, each once, to its requester.
+//! - H2: A connection is an attempt with a number. Every user that was told the number is told when it ends,
+//!   and gets nothing from it afterwards.
+//! - H3: If one user finds a fault in a connection, it ends for all: replies could no longer be matched to
+//!   requests.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -29,18 +29,18 @@ use super::door::Door;
 use super::socket::{INPUT_BYTES_MAX, Moved, Socket, is_tls_alert, no_answer};
 use super::task::Task;
 
-/// What a server may say unasked, in bytes.
+/// The longest unrequested message from a server, in bytes.
 const UNASKED_BYTES_MAX: usize = 4 << 10;
 
-/// How long after a connection over which nothing has arrived the next one is opened at the earliest: a
-/// server, or what stands before it, that accepts and closes is not to be kept busy.
+/// The shortest time between a connection without any received bytes and the next one. A server or proxy that
+/// accepts and closes at once must not be kept busy.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// How long those who wait for a connection may take to ask something over it, before it is read.
+/// The longest wait for a first request on a new connection before it is read.
 const FIRST_REQUEST: Duration = Duration::from_millis(20);
 
-/// A shared connection, which may be opened, broken off and opened again. A copy is the same one; with
-/// the last copy it is closed.
+/// A shared connection, which may be opened, aborted and opened again. Clones are the same connection;
+/// dropping the last one closes it.
 #[derive(Clone)]
 pub(super) struct Hub {
     state: Arc<Mutex<HubState>>,
@@ -49,21 +49,21 @@ pub(super) struct Hub {
     task: Arc<Task>,
 }
 
-/// What the users of a hub are told.
+/// The news for a user of a hub.
 pub(super) enum HubNews {
     /// This attempt has succeeded.
     Opened(u64),
-    /// This attempt has failed, or its connection is gone.
+    /// This attempt has failed, or its connection has ended.
     Gone(u64, Arc<io::Error>),
-    /// The next answer over this connection, in full.
+    /// The next complete reply on this connection.
     Answer(u64, Box<[u8]>),
 }
 
-/// A seat among the users of a hub.
+/// A user's registration with a hub.
 pub(super) struct Seat {
-    /// Which one.
+    /// The user's number.
     slot: usize,
-    /// How much it counts.
+    /// The user's share of the load.
     load: usize,
 }
 
@@ -79,17 +79,17 @@ struct HubState {
     /// The number of the latest attempt.
     attempt: u64,
     session: Session,
-    /// What is encoded and not taken by the task.
+    /// Encoded bytes that the task has not taken.
     output: Vec<u8>,
-    /// Whose requests are unanswered, the oldest first.
+    /// The requesters of unanswered requests, the oldest first.
     askers: VecDeque<Sender<HubNews>>,
     users: Slab<Sender<HubNews>>,
-    /// The sum of what the users count.
+    /// The sum of the users' loads.
     load: usize,
 }
 
 impl Hub {
-    /// A connection that is opened when somebody wants it.
+    /// A connection that is opened when a user needs it.
     pub(super) fn new(door: Door) -> Self {
         let (bell, rung) = bounded(1);
         let state = Arc::new(Mutex::new(HubState {
@@ -110,17 +110,17 @@ impl Hub {
         Self { state, bell, task }
     }
 
-    /// The task that has the socket.
+    /// The task that owns the socket.
     pub(super) const fn task(&self) -> &Arc<Task> {
         &self.task
     }
 
-    /// How much its users count together.
+    /// The sum of its users' loads.
     pub(super) fn load(&self) -> usize {
         lock(&self.state).load
     }
 
-    /// Adds a user that counts `load`.
+    /// Adds a user with this `load`.
     pub(super) fn join(&self, user: Sender<HubNews>, load: usize) -> Seat {
         let mut state = lock(&self.state);
         state.load += load;
@@ -128,14 +128,14 @@ impl Hub {
         Seat { slot, load }
     }
 
-    /// Takes a user out. Answers to what it has asked are thrown away.
+    /// Removes a user. Replies to its requests are dropped.
     pub(super) fn leave(&self, seat: &Seat) {
         let mut state = lock(&self.state);
         state.load -= seat.load;
         state.users.remove(seat.slot);
     }
 
-    /// Wants a connection: the number of the attempt, and whether it is open already.
+    /// Asks for a connection: returns the number of the attempt, and whether it is open already.
     pub(super) fn want(&self) -> (u64, bool) {
         let mut state = lock(&self.state);
         if state.phase == Phase::Closed {
@@ -146,11 +146,11 @@ impl Hub {
         (state.attempt, state.phase == Phase::Open)
     }
 
-    /// Sends a request, whose answer `asker` is told.
+    /// Sends a request, with `asker` as the receiver of the reply.
     ///
     /// # Errors
-    /// [`io::ErrorKind::NotConnected`] if the connection of this attempt is gone;
-    /// [`io::ErrorKind::InvalidInput`] if this is no request.
+    /// [`io::ErrorKind::NotConnected`] if the connection of this attempt has ended;
+    /// [`io::ErrorKind::InvalidInput`] if the request is invalid.
     pub(super) fn send(
         &self,
         attempt: u64,
@@ -171,20 +171,20 @@ impl Hub {
         Ok(())
     }
 
-    /// Ends the connection of this attempt (H3), if it is there still.
+    /// Ends the connection of this attempt (H3), if it is still there.
     pub(super) fn break_off(&self, attempt: u64) {
         lock(&self.state).end(attempt, io::ErrorKind::TimedOut.into());
         self.ring();
     }
 
     fn ring(&self) {
-        // It has been rung, and not been heard yet: once is enough.
+        // If it is full, a signal is pending, and one is enough.
         let _ = self.bell.try_send(());
     }
 }
 
 impl HubState {
-    /// The attempt with this number is over, if it was not.
+    /// Ends the attempt with this number, unless it has ended.
     fn end(&mut self, attempt: u64, cause: io::Error) {
         if self.phase == Phase::Closed || self.attempt != attempt {
             return;
@@ -199,14 +199,14 @@ impl HubState {
 
     fn tell(&self, news: impl Fn() -> HubNews) {
         for (_, user) in &self.users {
-            // Who has gone takes itself out.
+            // A user that is gone removes itself.
             let _ = user.try_send(news());
         }
     }
 }
 
 fn lock(state: &Mutex<HubState>) -> MutexGuard<'_, HubState> {
-    // Nothing here panics half way.
+    // No panic can interrupt a change here.
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -214,7 +214,7 @@ fn lock(state: &Mutex<HubState>) -> MutexGuard<'_, HubState> {
 struct HubTask {
     door: Door,
     state: Arc<Mutex<HubState>>,
-    /// Ends when the last user has gone.
+    /// Closed when the last user is gone.
     rung: Receiver<()>,
 }
 
@@ -241,13 +241,14 @@ impl HubTask {
         }
     }
 
-    /// The attempt that is to be made.
+    /// The attempt that the task must make.
     fn wanted(&self) -> Option<u64> {
         let state = lock(&self.state);
         (state.phase == Phase::Opening).then_some(state.attempt)
     }
 
-    /// Waits a moment until something is asked: what the server says unasked, as that it is full, is the answer to that.
+    /// Waits briefly for a first request. An unrequested message, such as a refusal by a full server, is the
+    /// reply to it.
     async fn first_request(&self) {
         let asked = async {
             while lock(&self.state).session.pending() == 0 {
@@ -259,7 +260,7 @@ impl HubTask {
         asked.or(Alarm::after(FIRST_REQUEST)).await;
     }
 
-    /// Moves bytes until the connection is over, and says why; and whether anything has arrived over it.
+    /// Moves bytes until the connection ends. Returns the reason, and whether any bytes have arrived.
     async fn serve(&self, attempt: u64, mut socket: Socket, is_of_use: &mut bool) -> io::Error {
         {
             let mut state = lock(&self.state);
@@ -313,14 +314,14 @@ impl HubTask {
         }
     }
 
-    /// Cuts what has arrived into answers (H1).
+    /// Splits the received bytes into replies (H1).
     fn hand_on(&self, attempt: u64, input: &mut Vec<u8>) -> io::Result<()> {
         let mut state = lock(&self.state);
         if state.attempt != attempt || state.phase != Phase::Open {
             return Err(io::ErrorKind::NotConnected.into());
         }
         let mut used = 0;
-        // What nobody has asked for waits for the first request.
+        // Unrequested bytes wait for the first request.
         while state.session.pending() > 0 {
             let rest = input.get(used..).unwrap_or_default();
             let received = state.session.receive(rest).map_err(|_| no_answer(rest))?;
@@ -334,7 +335,7 @@ impl HubTask {
                 state.askers.front().cloned()
             };
             if let Some(asker) = asker {
-                // Who has gone wants no answer.
+                // A requester that is gone needs no reply.
                 let _ = asker.try_send(HubNews::Answer(attempt, answer));
             }
             used += consumed;
@@ -350,7 +351,7 @@ impl HubTask {
     }
 }
 
-/// Why a server has closed a connection, in its own words, if it has said so to nobody in particular.
+/// The reason that a server gave in an unrequested message before it closed the connection, if any.
 fn last_words(input: &[u8]) -> Option<io::Error> {
     let line = input.split(|byte| *byte == b'\r').next()?;
     let is_error = line.starts_with(b"ERROR ") || line.starts_with(b"SERVER_ERROR ");

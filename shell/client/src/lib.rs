@@ -24,15 +24,17 @@
 //!
 //! # Two kinds of lock
 //!
-//! - [`Client::obtain`] and [`Client::obtain_many`]: **leased**. The server ends the lock by time. It outlives a broken
-//!   connection, and a dead holder keeps others out until the ttl is over. A watchdog renews it. It works on memcached too.
-//! - [`Client::lock`]: **bound to a connection**. latchd ends the lock with the connection, so a dead holder keeps nobody out.
-//!   Waiting clients are served in the order in which they came. It needs latchd (or yrmcds, where the client asks again and
-//!   again). A lock of less than a second is of this kind, too.
+//! - [`Client::obtain`] and [`Client::obtain_many`]: **leased**. The server ends the lock by time. It
+//!   survives a broken connection. A dead holder blocks others until the ttl is over. A watchdog renews it.
+//!   It works on memcached too.
+//! - [`Client::lock`]: **bound to a connection**. latchd ends the lock with the connection, so a dead holder
+//!   blocks no other client. Waiting clients are served in order. It needs latchd (or yrmcds, where the
+//!   client polls). A lock of less than a second is of this kind, too.
 //!
-//! Both report a loss: [`Lock::lost`] and [`BoundLock::lost`] end when the lock is no longer certain, `is_held` asks. No lock
-//! over a network can promise that its holder acts in time. Let what is protected compare numbers: [`Lock::number`] is higher
-//! for each later holder. On latchd, let the server do it:
+//! Both report a loss: [`Lock::lost`] and [`BoundLock::lost`] end when the lock is no longer certain, and
+//! `is_held` tests it. No lock over a network can guarantee that its holder acts in time. So let the
+//! protected resource compare numbers: [`Lock::number`] is higher for each later holder. On latchd, let the
+//! server compare them:
 //!
 //! ```no_run
 //! # async fn pay(client: &latchd_client::Client) -> Result<(), latchd_client::Error> {
@@ -130,14 +132,13 @@ pub use options::{BoundOptions, ClientOptions, ComputeOptions, LockOptions};
 pub use server::Client;
 pub use tls_options::TlsOptions;
 
-/// A token that nobody else has, as an obtain draws one: to be kept, and shown again by
-/// [`LockOptions::token`].
+/// A unique token, as an obtain draws one. Keep it, and pass it to [`LockOptions::token`] again.
 #[must_use]
 pub fn random_token() -> Token {
     Token::from_random(clock::random())
 }
 
-/// The readmes and the page about the client: their code compiles.
+/// The readmes and the client's documentation: their code compiles.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 #[doc = include_str!("../../../README.md")]

@@ -1,4 +1,4 @@
-//! One user of a shared connection: a machine to be [driven](super::drive), or calls that are one request each.
+//! One user of a shared connection: a machine to be [driven](super::drive), or calls of one request each.
 
 use std::io;
 use std::sync::Arc;
@@ -16,8 +16,7 @@ use super::drive::Line;
 use super::hub::{Hub, HubNews, Seat};
 use super::task::{Crew, Task};
 
-/// How long what has come while the process was stopped may take to be read (V2 of
-/// [`drive`](super::drive)).
+/// The longest time to read bytes that arrived while the process was stopped (V2 of [`drive`](super::drive)).
 const CATCH_UP: Duration = Duration::from_millis(20);
 
 /// One user's side of a shared connection.
@@ -26,17 +25,17 @@ pub(super) struct Link {
     seat: Seat,
     asker: Sender<HubNews>,
     news: Receiver<HubNews>,
-    /// Reads the answers to what this user has asked.
+    /// Reads the replies to this user's requests.
     session: Session,
-    /// The attempt that we wait for, or have a connection of.
+    /// The current attempt, which may be open.
     attempt: Option<u64>,
     is_up: bool,
-    /// What the socket said last when it failed.
+    /// The socket's last error.
     cause: Option<Arc<io::Error>>,
 }
 
 impl Link {
-    /// Joins the users of a connection. It counts as `load` of them.
+    /// Joins the users of a connection, with this share of its load.
     pub(super) fn new(hub: Hub, load: usize) -> Self {
         let (asker, news) = unbounded();
         Self {
@@ -51,15 +50,15 @@ impl Link {
         }
     }
 
-    /// The task that has the socket.
+    /// The task that owns the socket.
     pub(super) const fn task(&self) -> &Arc<Task> {
         self.hub.task()
     }
 
-    /// Waits until there is a connection.
+    /// Waits for a connection.
     ///
     /// # Errors
-    /// Why there is none.
+    /// The reason why there is none.
     pub(super) async fn connect(&mut self) -> io::Result<()> {
         if is_forked() {
             return Err(io::ErrorKind::NotConnected.into());
@@ -78,12 +77,12 @@ impl Link {
         Ok(())
     }
 
-    /// Sends requests, all at once, and hands `each` of the answers on with the place of its request,
-    /// several of one request one by one. The answers may take `within` from when there is a connection.
+    /// Sends requests, all at once. Passes each of the replies to `each` with the index of its request,
+    /// several for one request one by one. The replies may take `within` after the connection is open.
     ///
     /// # Errors
-    /// The socket's; [`io::ErrorKind::TimedOut`] if the server does not answer. Nobody knows what it has
-    /// executed then.
+    /// The socket's; [`io::ErrorKind::TimedOut`] if the server does not reply. The server may have executed
+    /// any of the requests then.
     pub(super) async fn ask(
         &mut self,
         requests: &[AnyRequest<'_>],
@@ -146,7 +145,7 @@ impl Link {
         Ok(())
     }
 
-    /// What the socket said last, if it has failed since the last time this was asked.
+    /// The socket's error since the last call, if there was one.
     pub(super) fn take_cause(&mut self) -> Option<io::Error> {
         self.cause.take().map(|cause| copy_of(&cause))
     }
@@ -171,7 +170,7 @@ impl Line for Link {
         let attempt = self.attempt.filter(|_| self.is_up);
         let attempt = attempt.ok_or(io::ErrorKind::NotConnected)?;
         self.hub.send(attempt, request, &self.asker)?;
-        // The bytes are the hub's; here it is noted what the answer looks like.
+        // The hub sends the bytes; the session here expects the reply.
         self.session
             .expect(request)
             .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
@@ -181,7 +180,7 @@ impl Line for Link {
     async fn event(&mut self) -> HubNews {
         match self.news.recv().await {
             Ok(news) => news,
-            // We have a sender of our own.
+            // This user holds a sender itself, so the channel stays open.
             Err(_) => future::pending().await,
         }
     }
@@ -203,7 +202,7 @@ impl Line for Link {
                     self.fail(machine, io::ErrorKind::InvalidData.into());
                 }
             }
-            // Of a connection that is over for us.
+            // News of a connection that this user has left.
             HubNews::Opened(_) | HubNews::Gone(..) | HubNews::Answer(..) => {}
         }
     }
@@ -240,13 +239,13 @@ impl Line for Link {
 }
 
 impl Link {
-    /// There is a connection, and nothing has been asked over it.
+    /// Starts on a connection without any request of this user.
     fn begin(&mut self) {
         self.is_up = true;
         self.session = Session::new();
     }
 
-    /// The connection is over for us.
+    /// Ends the connection for this user.
     fn end(&mut self, machine: &mut impl Machine, cause: Arc<io::Error>) {
         self.attempt = None;
         self.is_up = false;
@@ -261,7 +260,7 @@ impl Drop for Link {
     }
 }
 
-/// An error that says the same.
+/// A copy of an error.
 fn copy_of(error: &io::Error) -> io::Error {
     if let Some(refused) = NotLetIn::of(error) {
         return refused.clone().into();

@@ -1,4 +1,4 @@
-//! A leased lock in a program's hands.
+//! A leased lock.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -27,33 +27,31 @@ use super::task::{Crew, Task};
 
 /// A leased lock that is held.
 ///
-/// It ends with [`release`](Self::release), whose answer says whether it was ours to the end. When
-/// it is dropped instead, it is released in the background, which a process that ends at once may
-/// not live to see; the server frees it after its ttl then.
+/// [`release`](Self::release) releases it, and reports whether it was held until then. Dropping it releases
+/// it in the background. If the process ends before that is done, the server frees the lock after its ttl.
 ///
 /// # In the background
 ///
-/// A thread of the process, shared by all its locks, keeps the connections, each of which many leases share
-/// ([`ClientOptions::connections`](super::ClientOptions::connections)): it renews at a third of
-/// the ttl, asks over a new connection when one breaks, and notices a failed renewal and the end of the
-/// ttl, whatever the caller's executor is doing. Whoever waits for an answer sends and reads himself
-/// meanwhile; if his executor does not let him, that thread does so, 20 ms later. So a caller that hangs
-/// holds its lock for ever; where that can be, set
-/// [`hold_max`](super::LockOptions::hold_max).
+/// One thread of the process keeps all its locks. Many leases share a connection
+/// ([`ClientOptions::connections`](super::ClientOptions::connections)). The thread renews a lock at a third
+/// of its ttl, and opens a new connection when one breaks. It notices a failed renewal and the end of the
+/// ttl, even while the caller's executor is busy. A caller that waits for a reply sends and reads itself. If
+/// its executor does not run it, the thread takes over after 20 ms. So a caller that hangs holds its lock for
+/// ever, unless [`hold_max`](super::LockOptions::hold_max) is set.
 ///
-/// # What it promises
+/// # Guarantees
 ///
-/// That nobody else holds it while [`is_held`](Self::is_held) is true, as long as the server neither
-/// evicts the item nor forgets it by a restart, and clocks drift less than one percent. Whoever
-/// asks and then acts may be late all the same: hand [`number`](Self::number) to what is
-/// protected, and let it refuse a lower one than it has seen.
+/// While [`is_held`](Self::is_held) is true, no other client holds the lock. This assumes that the server
+/// neither evicts the item nor loses it in a restart, and that clocks drift by less than one percent. A check
+/// can still be out of date when the caller acts. So pass [`number`](Self::number) to the protected resource,
+/// and let it refuse a number lower than one it has seen.
 ///
 /// # Less than a second
 ///
-/// A lock that was obtained for less is that of a connection of its own, on a latchd. It is lost when that breaks, it
-/// cannot be [left behind](Self::detach), and [`server_ttl`](Self::server_ttl) is what is left by our own clock once the server has
-/// given a sign of life. Its number is the [`fence`](Lock::fence) of the grant, which is no version: do not compare it with
-/// those of locks that were obtained for longer.
+/// A lock with a ttl of less than a second needs latchd, and is bound to a connection of its own. It is lost
+/// when that connection breaks, and cannot be [left behind](Self::detach). [`server_ttl`](Self::server_ttl)
+/// returns the remaining time by the client's clock after a sign of life from the server. Its number is the
+/// [`fence`](Lock::fence) of the grant, not a version: do not compare it with the numbers of longer leases.
 #[must_use = "a lock that is not kept is released at once"]
 pub struct Lock {
     keys: Vec<Box<[u8]>>,
@@ -63,21 +61,21 @@ pub struct Lock {
     calls: Sender<LockCall>,
     watch: Arc<LockWatch>,
     pool: Pool,
-    /// Those who bring the answers to our calls.
+    /// The tasks that bring the replies to calls.
     crew: Crew,
-    /// From when this is dropped on, the task is to give the lock back.
+    /// When it is dropped, the task releases the lock.
     _holder: Holder,
 }
 
-/// What the task in the background lets the holder see.
+/// The state that the background task shows to the holder.
 pub(super) struct LockWatch {
-    /// When the belief in the lock ends, in milliseconds of our clock; 0 when it has.
+    /// The end of the belief in the lock, in milliseconds of the client's clock; 0 if it has ended.
     deadline_ms: AtomicU64,
-    /// The server has not been heard since a connection broke.
+    /// A connection broke, and the server has not replied since.
     is_in_doubt: AtomicBool,
-    /// Why it is lost; set before `lost` is closed.
+    /// The reason for the loss; set before `lost` is closed.
     loss: OnceLock<Loss>,
-    /// Closed when the lock is not held any more.
+    /// Closed when the lock is lost or released.
     lost: Receiver<Infallible>,
 }
 
@@ -88,16 +86,16 @@ pub(super) enum LockCall {
     Detach(Caller<()>),
 }
 
-/// What a task is given that keeps a lock.
+/// The task's side of a lock.
 pub(super) struct TaskEnd {
-    /// What the holder asks; closed when it is gone.
+    /// The holder's calls; closed when the holder is gone.
     pub(super) calls: Receiver<LockCall>,
     pub(super) watch: Arc<LockWatch>,
-    /// To be dropped when the lock is not held any more.
+    /// To be dropped when the lock is lost or released.
     pub(super) alive: Sender<Infallible>,
-    /// Who waits for the lock: to be told the numbers of its grants.
+    /// The caller that waits for the lock, and for the numbers of its grants.
     pub(super) obtain: Caller<Vec<u64>>,
-    /// To be dropped when nothing is left to be given back.
+    /// To be dropped when no release is pending any more.
     pub(super) debtor: Debtor,
 }
 
@@ -144,7 +142,7 @@ impl Lock {
         let keys = vec![bound.key().into()];
         let mut lock = Self::keep(pool, keys, value, |end| {
             background::spawn(short::keep(pool.clone(), driver, bound, end));
-            // It may have to be renewed sooner than it is noticed that its caller does not come.
+            // The renewal may be due before the background notices that the caller does not run the task.
             Crew::default()
         })
         .await?;
@@ -152,7 +150,7 @@ impl Lock {
         Ok(lock)
     }
 
-    /// Has a task keep a lock, and waits until it has it.
+    /// Starts a task that keeps a lock, and waits until the lock is held.
     async fn keep(
         pool: &Pool,
         keys: Vec<Box<[u8]>>,
@@ -196,7 +194,7 @@ impl Lock {
         })
     }
 
-    /// The key; the first in order if there are several.
+    /// The key; of several keys, the first in order.
     #[must_use]
     pub fn key(&self) -> &[u8] {
         self.keys.first().map(|key| &**key).unwrap_or_default()
@@ -207,80 +205,81 @@ impl Lock {
         self.keys.iter().map(|key| &**key)
     }
 
-    /// What tells this holder from every other.
+    /// The token, which tells this holder from all others.
     #[must_use]
     pub const fn token(&self) -> &Token {
         self.value.token()
     }
 
-    /// The note that was stored beside the token.
+    /// The metadata that was stored with the token.
     #[must_use]
     pub const fn metadata(&self) -> &[u8] {
         self.value.metadata()
     }
 
-    /// The number of the grant: on one run of a server, a later holder of this key has a higher one.
-    /// Of several keys, the first's.
+    /// The number of the grant. Until the server restarts, a later holder of this key has a higher one. With
+    /// several keys, that of the first.
     #[must_use]
     pub fn number(&self) -> u64 {
         self.numbers.first().copied().unwrap_or_default()
     }
 
-    /// The fence of the grant, for [`Client::in_grant`](super::Client::in_grant), if the lock is one of less than a
+    /// The fence of the grant, for [`Client::in_grant`](super::Client::in_grant), of a lock of less than a
     /// second. A longer lease has none: its number is the version of an item.
     #[must_use]
     pub const fn fence(&self) -> Option<Fence> {
         self.fence
     }
 
-    /// The numbers of the grants of all keys, in their order.
+    /// The numbers of the grants of all keys, in the order of the keys.
     #[must_use]
     pub fn numbers(&self) -> &[u64] {
         &self.numbers
     }
 
-    /// Whether it is ours at this moment, as far as we can know without asking. From when a
-    /// connection broke until the server has been heard over a new one it is in doubt, and not held,
-    /// although it is not lost as long as there is time [`remaining`](Self::remaining).
+    /// Whether this client holds the lock now, as far as it can know without a request. After a connection
+    /// broke, the lock is in doubt until the server replies over a new one. It then counts as not held, but
+    /// is not lost while time is [`remaining`](Self::remaining).
     #[must_use]
     pub fn is_held(&self) -> bool {
         !self.remaining().is_zero() && !self.watch.is_in_doubt.load(Ordering::Acquire)
     }
 
-    /// How long it is until it is lost without a renewal, by our own clock; 0 if it is not ours.
+    /// The time until it is lost without a renewal, by the client's clock; 0 if it is not held.
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.watch.remaining()
     }
 
-    /// How long the server keeps it, by its own word: up to two seconds and one percent longer than
-    /// [`remaining`](Self::remaining), which is how long the holder may believe in it. Of several keys, the least.
+    /// The remaining time by the server's clock; of several keys, the least. It exceeds
+    /// [`remaining`](Self::remaining), which bounds the holder's belief, by up to two seconds and one
+    /// percent.
     ///
     /// # Errors
-    /// [`ErrorKind::NotHeld`] if it is not ours any more, as the recipes' TTL of 0; any other if that is
-    /// not known.
+    /// [`ErrorKind::NotHeld`] if the lock is lost, like a TTL of 0 in the recipes; another kind if the time
+    /// is unknown.
     pub async fn server_ttl(&self) -> Result<Duration, Error> {
         self.call(LockCall::Measure).await
     }
 
-    /// Asks for `ttl` from now on, and from then on with every renewal.
+    /// Requests `ttl` from now on, also with every later renewal.
     ///
     /// # Errors
-    /// [`ErrorKind::NotHeld`] if it is not ours any more; any other if it could not be done, and is ours
-    /// for [`remaining`](Self::remaining) still.
+    /// [`ErrorKind::NotHeld`] if the lock is lost. Another kind if the request failed: the lock is still held
+    /// for [`remaining`](Self::remaining).
     pub async fn refresh(&self, ttl: Duration) -> Result<(), Error> {
         self.call(|answer| LockCall::Refresh(ttl, answer)).await
     }
 
-    /// Gives it back.
+    /// Releases the lock.
     ///
     /// # Errors
-    /// [`ErrorKind::NotHeld`] if it was not ours any more: what it protected may have been done by
-    /// another as well. Any other if the server does not say; it frees it after its ttl then.
+    /// [`ErrorKind::NotHeld`] if it was lost before: another client may have done the protected work as well.
+    /// Another kind if the server does not reply; it frees the lock after its ttl then.
     pub async fn release(self) -> Result<(), Error> {
         self.pool.check_process()?;
         let crew = self.crew.clone();
-        // Its end is the crew's concern as well.
+        // The caller runs the tasks to their end.
         let released = async move {
             let released = self.ask(LockCall::Release).await;
             drop(self);
@@ -289,8 +288,8 @@ impl Lock {
         crew.while_waiting(released).await
     }
 
-    /// As [`release`](Self::release), and can be tried again if it fails: what the server was asked and
-    /// has not answered is asked after then.
+    /// As [`release`](Self::release), but can be tried again if it fails. It then continues with the requests
+    /// that the server has not answered.
     ///
     /// # Errors
     /// As [`release`](Self::release).
@@ -298,8 +297,7 @@ impl Lock {
         self.call(LockCall::Release).await
     }
 
-    /// As [`refresh`](Self::refresh), and tried again after each of `waits` while it could not be done
-    /// and there is time.
+    /// As [`refresh`](Self::refresh). If it fails and time remains, tries again after each of `waits`.
     ///
     /// # Errors
     /// As [`refresh`](Self::refresh), of the last try.
@@ -322,24 +320,25 @@ impl Lock {
         }
     }
 
-    /// Leaves the lock to whoever shows its token: it is neither renewed nor released any more, and lasts
-    /// for [`server_ttl`](Self::server_ttl). An obtain with the [token](super::LockOptions::token) and without a wait takes
-    /// it over, in this process or another.
+    /// Leaves the lock behind. It is neither renewed nor released any more, and lasts for
+    /// [`server_ttl`](Self::server_ttl). An obtain with the same [token](super::LockOptions::token) and
+    /// without a wait takes it over, in any process.
     ///
     /// # Errors
-    /// [`ErrorKind::NotHeld`] if it was not ours any more.
+    /// [`ErrorKind::NotHeld`] if it was lost before.
     pub async fn detach(self) -> Result<Token, Error> {
         self.call(LockCall::Detach).await?;
         Ok(self.value.token().clone())
     }
 
-    /// Waits until it is lost, and says why: the server said so, or the ttl ran out by our own clock,
-    /// or the connection broke and [that is a loss](super::OnDisconnect::Lost), whichever is first.
+    /// Waits until the lock is lost, and returns the reason. It is the first of three: the server said so,
+    /// the ttl ran out by the client's clock, or the connection broke and [that is a
+    /// loss](super::OnDisconnect::Lost).
     pub async fn lost(&self) -> Loss {
         self.watch.ended().await.unwrap_or(Loss::Expired)
     }
 
-    /// As [`lost`](Self::lost), in a future that borrows nothing; `None` if it is released.
+    /// As [`lost`](Self::lost), in a future that borrows nothing; `None` if the lock is released.
     pub fn watch(&self) -> impl Future<Output = Option<Loss>> + Send + 'static {
         let watch = Arc::clone(&self.watch);
         async move { watch.ended().await }
@@ -368,23 +367,23 @@ impl fmt::Debug for Lock {
 }
 
 impl LockWatch {
-    /// Lets the holder see until when it may believe.
+    /// Shows the holder the end of its belief.
     pub(super) fn show(&self, deadline: Option<Instant>, is_in_doubt: bool) {
         let deadline_ms = deadline.map_or(0, Instant::as_millis);
         self.is_in_doubt.store(is_in_doubt, Ordering::Release);
         self.deadline_ms.store(deadline_ms, Ordering::Release);
     }
 
-    /// Why it is lost, if it is.
+    /// The reason of the loss, if it is lost.
     pub(super) fn loss(&self) -> Option<Loss> {
         self.loss.get().copied()
     }
 
-    /// It is not held any more, for this reason unless it is known already, or was given back.
+    /// Marks the lock as not held, for this reason unless it was lost for another or released.
     pub(super) fn let_go(&self, loss: Option<Loss>) {
         self.deadline_ms.store(0, Ordering::Release);
         if let Some(loss) = loss {
-            // The first loss is the one that counts.
+            // The first loss is the one reported.
             let _ = self.loss.set(loss);
         }
     }
@@ -399,12 +398,12 @@ impl LockWatch {
             let _ = self.lost.recv().await;
             self.loss.get().copied()
         };
-        // The task tells the deadline, but it may be opening a connection just then.
+        // The task updates the deadline, but it may be busy opening a connection.
         let expired = async {
             loop {
                 let left = self.remaining();
                 if left.is_zero() {
-                    // What the task has to say is more exact, if it says it at all.
+                    // The task's reason is more exact, if it gives one.
                     Timer::after(Duration::from_millis(50)).await;
                     return Some(self.loss.get().copied().unwrap_or(Loss::Expired));
                 }
@@ -417,9 +416,9 @@ impl LockWatch {
 
 /// The connection over which a lock is kept.
 pub(super) enum KeptOver {
-    /// One that many share; and the key is ours among them, if we ask for its lock.
+    /// A shared one, with a claim on the key if this lock is obtained there.
     Shared(Link, Option<Claim>),
-    /// The one on which the key's lock was waited for.
+    /// The one on which this client waited for the key's lock.
     Own(Driver),
 }
 
@@ -429,9 +428,9 @@ pub(super) struct LockTask {
     pub(super) line: KeptOver,
     pub(super) leases: Leases,
     watch: Arc<LockWatch>,
-    /// Dropped when the lock is not held any more.
+    /// Dropped when the lock is lost or released.
     alive: Option<Sender<Infallible>>,
-    /// The server holds nothing of ours on the connection.
+    /// Whether the server holds nothing of this lock on the connection.
     pub(super) is_free: bool,
     obtain: Option<Caller<Vec<u64>>>,
     refresh: Option<Caller<()>>,
@@ -458,7 +457,7 @@ impl LockTask {
             if self.leases.is_idle() && holder_is_gone {
                 return self.give_back();
             }
-            // One call at a time: the next one is heard when this one is answered.
+            // One call at a time: the next is taken after the reply.
             let busy = self.refresh.is_some()
                 || self.measure.is_some()
                 || self.release.is_some()
@@ -488,7 +487,7 @@ impl LockTask {
                 }
                 Heard::News(news) => self.tell(news),
                 Heard::Call(Ok(call)) => self.take(call),
-                // The holder has dropped its lock, or broken off its obtain.
+                // The holder has dropped its lock, or aborted its obtain.
                 Heard::Call(Err(_)) => {
                     holder_is_gone = true;
                     self.leases.release(clock::now());
@@ -497,7 +496,7 @@ impl LockTask {
         }
     }
 
-    /// Where no queue decides whose turn it is, a client that has just had a contended lock lets others try first.
+    /// Where no queue orders the clients, a client that just had a contended lock lets others try first.
     fn lets_others_first(&self) -> bool {
         let mut keys = self.leases.keys();
         match (keys.next(), keys.next()) {
@@ -585,7 +584,7 @@ impl LockTask {
         }
     }
 
-    /// Answers a refresh, a measurement or a detachment, if one is asked for: it is not held.
+    /// Replies to a pending refresh, measurement or detachment: the lock is not held.
     fn deny(&mut self) {
         let (pool, loss) = (&self.pool, self.watch.loss.get().copied());
         reply(&mut self.refresh, Err(pool.error(ErrorKind::NotHeld(loss))));
@@ -601,7 +600,7 @@ impl LockTask {
         self.pool.error(ErrorKind::from_failure(failure, cause))
     }
 
-    /// It is not held any more.
+    /// Marks the lock as not held.
     fn let_go(&mut self, loss: Option<Loss>) {
         self.watch.let_go(loss);
         self.alive = None;

@@ -1,4 +1,4 @@
-//! What a lock or a value is asked for with.
+//! Options for locks and values.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use latchd_core::time::Exptime;
 use super::clock;
 use super::tls_options::TlsOptions;
 
-/// What holds of every call of a client.
+/// Options for every call of a client.
 #[derive(Clone, Debug)]
 pub struct ClientOptions {
     pub(super) connect_timeout: Duration,
@@ -45,48 +45,47 @@ impl ClientOptions {
         Self::default()
     }
 
-    /// How long opening a connection may take, the look-up of a name, TLS and the login included; 5 s unless it
-    /// is said. Of a host with several addresses each is tried within that time.
+    /// The time limit to open a connection, name look-up, TLS and login included; 5 s by default. Several
+    /// addresses of a host are tried within that time.
     #[must_use]
     pub const fn connect_timeout(mut self, span: Duration) -> Self {
         self.connect_timeout = span;
         self
     }
 
-    /// How long the server may take to answer before the connection counts as broken; 5 s unless it
-    /// is said. The options of a call may say otherwise.
+    /// The time limit for a reply; after it, the connection counts as broken; 5 s by default. The options of
+    /// a call can override it.
     #[must_use]
     pub const fn reply_timeout(mut self, span: Duration) -> Self {
         self.reply_timeout = span;
         self
     }
 
-    /// How many connections leased locks share; 4 unless it is said, and at least one. They are opened as
-    /// they are needed, and more than that only when each has a thousand keys. A lock that is bound to a
-    /// connection has its own, and so has a value while it is computed.
+    /// The number of connections that leased locks share; 4 by default, and at least one. They are opened
+    /// when needed. More are opened only when each has a thousand keys. A connection-bound lock has its own
+    /// connection, and so has the computation of a value.
     #[must_use]
     pub const fn connections(mut self, count: usize) -> Self {
         self.connections = count;
         self
     }
 
-    /// Speaks TLS on every connection. It needs the feature `tls`, and a server on TCP.
+    /// Uses TLS on every connection. It requires the feature `tls`, and a server on TCP.
     #[must_use]
     pub fn tls(mut self, tls: TlsOptions) -> Self {
         self.tls = Some(tls);
         self
     }
 
-    /// Says on every connection who we are, if the server asks (memcached's and latchd's `-Y`). One that asks
-    /// nobody is not told. To another machine this needs [`tls`](Self::tls), unless
-    /// [`plain_password`](Self::plain_password) is said.
+    /// Logs in on every connection, if the server requires it (memcached's and latchd's `-Y`). For a server
+    /// on another machine this requires [`tls`](Self::tls) or [`plain_password`](Self::plain_password).
     #[must_use]
     pub fn credentials(mut self, credentials: Credentials) -> Self {
         self.credentials = Some(credentials);
         self
     }
 
-    /// Lets the password go over the network in the clear, where everybody on the way can read it.
+    /// Allows to send the password over the network in plain text, readable by everyone on the way.
     #[must_use]
     pub const fn plain_password(mut self) -> Self {
         self.plain_password = true;
@@ -94,8 +93,8 @@ impl ClientOptions {
     }
 }
 
-/// How a leased lock is asked for, and kept. The default: try once, keep it renewed, ask anew after a
-/// broken connection.
+/// Options to obtain and keep a leased lock. By default, it tries once, renews the lock, and asks over a new
+/// connection if one breaks.
 #[derive(Clone, Debug, Default)]
 pub struct LockOptions {
     pub(super) retry: Retry,
@@ -115,17 +114,17 @@ impl LockOptions {
         Self::default()
     }
 
-    /// When to try again while another client holds it. On a latchd one key is waited for in the server's queue
-    /// instead, for as long as the tries and their pauses would take at most: [`Retry::none`] does not wait, and a
-    /// strategy without a limit waits until the deadline.
+    /// When to try again while another client holds the lock. On latchd, one key is waited for in the
+    /// server's queue instead, for as long as the tries and their pauses would take at most. [`Retry::none`]
+    /// does not wait; a strategy without a limit waits until the deadline.
     #[must_use]
     pub const fn retry(mut self, retry: Retry) -> Self {
         self.retry = retry;
         self
     }
 
-    /// How long the whole call may take, connecting and asking included; as long as the ttl unless it is
-    /// said. The answer to a last try at that moment is waited for a tenth of a second.
+    /// The time limit of the whole call, connecting included; the ttl by default. The reply to a last try at
+    /// that moment may take a tenth of a second more.
     #[must_use]
     pub const fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = Some(deadline);
@@ -138,53 +137,53 @@ impl LockOptions {
         self.retry(Retry::linear(interval)).deadline(timeout)
     }
 
-    /// A note that is stored beside the token, for whoever looks.
+    /// Metadata to store with the token, for people who inspect the lock.
     #[must_use]
     pub fn metadata(mut self, metadata: impl Into<Vec<u8>>) -> Self {
         self.metadata = metadata.into();
         self
     }
 
-    /// A token of the caller's own. A lock that shows it already is taken over: that is how a holder
-    /// comes back to its lock after a restart.
+    /// The caller's own token. It takes over a lock that has the same token, so a holder can return to its
+    /// lock after a restart.
     #[must_use]
     pub fn token(mut self, token: Token) -> Self {
         self.token = Some(token);
         self
     }
 
-    /// Does not renew it: that is the caller's, with [`refresh`](super::Lock::refresh).
+    /// Does not renew the lock: the caller does that with [`refresh`](super::Lock::refresh).
     #[must_use]
     pub const fn without_watchdog(mut self) -> Self {
         self.without_watchdog = true;
         self
     }
 
-    /// How long it may be held at all, whoever renews it. A holder that hangs is renewed for ever
-    /// otherwise.
+    /// The longest time to hold the lock, with any renewals. Without it, a holder that hangs is renewed for
+    /// ever.
     #[must_use]
     pub const fn hold_max(mut self, span: Duration) -> Self {
         self.hold_max = Some(span);
         self
     }
 
-    /// What a broken connection means; unless it is said, the server is asked over a new one. For a lock of less
-    /// than a second it is always a loss.
+    /// The effect of a broken connection; by default, the client asks the server over a new one. For a lock
+    /// of less than a second it is always a loss.
     #[must_use]
     pub const fn on_disconnect(mut self, on_disconnect: OnDisconnect) -> Self {
         self.on_disconnect = on_disconnect;
         self
     }
 
-    /// How long the server may take to answer before the connection counts as broken; what the
-    /// client's options say unless it is said.
+    /// The time limit for a reply; after it, the connection counts as broken. The default is that of the
+    /// client's options.
     #[must_use]
     pub const fn reply_timeout(mut self, span: Duration) -> Self {
         self.reply_timeout = Some(span);
         self
     }
 
-    /// Of a lock of less than a second, which is its connection's.
+    /// Options of a lock of less than a second, which is bound to its connection.
     pub(super) fn short_terms(
         &self,
         ttl: Duration,
@@ -200,7 +199,7 @@ impl LockOptions {
         terms.retry = self.retry;
         terms.deadline = Some(self.deadline.unwrap_or(ttl));
         terms.missing = MissingItem::Create(Exptime::Never);
-        // Renewals are signs of life enough.
+        // Renewals already show that the server is alive.
         terms.heartbeat = None;
         terms.reply_timeout = self.reply_timeout.unwrap_or(client.reply_timeout);
         terms.seed = clock::seed();
@@ -222,17 +221,17 @@ impl LockOptions {
         terms.reply_timeout = self.reply_timeout.unwrap_or(client.reply_timeout);
         terms.seed = clock::seed();
         terms.own_token = self.token.is_some();
-        // A token that is shown again takes the lease over, also from a holder that keeps its place.
+        // A known token takes over the lease, also from a holder with a place in the queue.
         terms.queues = !terms.own_token;
         Ok(terms)
     }
 }
 
-/// How long an empty item that is made for a lock outlives a holder that dies, in seconds. It need only be there
-/// until it is locked.
+/// The ttl of an empty item that is made for a lock, in seconds, if its holder dies. It need only exist until
+/// it is locked.
 const ITEM_TTL_S: u32 = 5;
 
-/// How a connection-bound lock is asked for, and kept. The default: try once, whether or not there is an item.
+/// Options to obtain and keep a connection-bound lock. By default, it tries once, with or without an item.
 #[derive(Clone, Debug)]
 pub struct BoundOptions {
     terms: BoundTerms,
@@ -259,73 +258,73 @@ impl BoundOptions {
         Self::default()
     }
 
-    /// When to try again while somebody else holds it. A latchd is waited for instead, for as long as the
-    /// tries and their pauses would take at most: [`Retry::none`] does not wait, and a strategy without a
-    /// limit waits until the deadline.
+    /// When to try again while another client holds the lock. On latchd, the client waits in the server's
+    /// queue instead, for as long as the tries and their pauses would take at most. [`Retry::none`] does not
+    /// wait; a strategy without a limit waits until the deadline.
     #[must_use]
     pub const fn retry(mut self, retry: Retry) -> Self {
         self.terms.retry = retry;
         self
     }
 
-    /// How long the whole call may take, connecting and asking included; as long as the strategy and the
-    /// server do unless it is said. The answer to a last try at that moment is waited for a tenth of a
-    /// second.
+    /// The time limit of the whole call, connecting included; by default, that of the strategy and the
+    /// server. The reply to a last try at that moment may take a tenth of a second more.
     #[must_use]
     pub const fn deadline(mut self, deadline: Duration) -> Self {
         self.terms.deadline = Some(deadline);
         self
     }
 
-    /// Where only items can be locked, makes an empty one with this exptime if there is none; 5 s by default. It does
-    /// not expire while it is held. A latchd needs no item.
+    /// The exptime of an empty item; 5 s by default. Where only items can be locked, the client makes one if
+    /// there is none. It does not expire while it is locked. latchd needs no item.
     #[must_use]
     pub const fn create(mut self, exptime: Exptime) -> Self {
         self.terms.missing = MissingItem::Create(exptime);
         self
     }
 
-    /// Locks only a key that has an item: otherwise it is [`NotObtained::NoItem`](super::NotObtained::NoItem).
+    /// Locks only a key that has an item; otherwise the call fails as
+    /// [`NotObtained::NoItem`](super::NotObtained::NoItem).
     #[must_use]
     pub const fn existing(mut self) -> Self {
         self.terms.missing = MissingItem::Refuse;
         self
     }
 
-    /// What the grant leaves in the item: a note, or where the server does not number grants a new version, which
-    /// is the number.
+    /// The mark that the grant leaves in the item: metadata, or, where the server does not number grants, a
+    /// new version, which is the number.
     #[must_use]
     pub fn mark(mut self, mark: Mark) -> Self {
         self.terms.mark = mark;
         self
     }
 
-    /// Shares the lock with all others who ask for that, as readers do; nobody else has it meanwhile. It needs a
-    /// latchd. Nobody changes the item of a key that is shared, and a [mark](Self::mark) leaves nothing in it.
+    /// Shares the lock with all others that ask for a shared one, as readers do, and excludes all other
+    /// clients. It requires latchd. While a key is shared, no client can change its item, and a
+    /// [mark](Self::mark) leaves nothing in it.
     #[must_use]
     pub fn shared(mut self) -> Self {
         self.terms.mode = Mode::Shared { among: None };
         self
     }
 
-    /// As [`shared`](Self::shared), among at most so many holders, 1 to 1,024. Of those who share a key the least
-    /// number counts.
+    /// As [`shared`](Self::shared), among at most `holders` holders, 1 to 1,024. If the holders name
+    /// different limits, the lowest counts.
     #[must_use]
     pub fn permits(mut self, count: NonZeroU32) -> Self {
         self.terms.mode = Mode::Shared { among: Some(count) };
         self
     }
 
-    /// How long the connection may be silent before it is tried; 5 s unless it is said, `None` for
-    /// ever.
+    /// The longest silence on the connection before the client checks it; 5 s by default, `None` for ever.
     #[must_use]
     pub const fn heartbeat(mut self, every: Option<Duration>) -> Self {
         self.terms.heartbeat = every;
         self
     }
 
-    /// How long the server may take to answer before the connection counts as broken; what the
-    /// client's options say unless it is said.
+    /// The time limit for a reply; after it, the connection counts as broken. The default is that of the
+    /// client's options.
     #[must_use]
     pub const fn reply_timeout(mut self, span: Duration) -> Self {
         self.reply_timeout = Some(span);
@@ -343,7 +342,7 @@ impl BoundOptions {
     }
 }
 
-/// How a value is read that one client at a time computes.
+/// Options to read a value that one client at a time computes.
 #[derive(Clone, Debug, Default)]
 pub struct ComputeOptions {
     losers: Losers,
@@ -354,43 +353,42 @@ pub struct ComputeOptions {
 }
 
 impl ComputeOptions {
-    /// The defaults: who may not compute waits for the new value, at most half a minute.
+    /// The defaults: a client that may not compute the value waits for it, at most 30 s.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// What those do who may not compute it.
+    /// The behaviour of a client that may not compute the value.
     #[must_use]
     pub const fn losers(mut self, losers: Losers) -> Self {
         self.losers = losers;
         self
     }
 
-    /// How long a client may take to compute a value that is not there at all, before another one is
-    /// told to; 30 s unless it is said.
+    /// The time to compute a missing value, before another client is told to compute it; 30 s by default.
     #[must_use]
     pub const fn claim(mut self, span: Duration) -> Self {
         self.claim = Some(span);
         self
     }
 
-    /// When to look again while somebody else computes; from 10 to 500 ms unless it is said.
+    /// When to read again while another client computes; after 10 to 500 ms by default.
     #[must_use]
     pub const fn retry(mut self, retry: Retry) -> Self {
         self.retry = Some(retry);
         self
     }
 
-    /// How long the whole read may take, connecting included; as long as the claim unless it is said.
+    /// The time limit of the whole read, connecting included; the claim by default.
     #[must_use]
     pub const fn deadline(mut self, span: Duration) -> Self {
         self.deadline = Some(span);
         self
     }
 
-    /// How long the server may take to answer before the connection counts as broken; what the
-    /// client's options say unless it is said.
+    /// The time limit for a reply; after it, the connection counts as broken. The default is that of the
+    /// client's options.
     #[must_use]
     pub const fn reply_timeout(mut self, span: Duration) -> Self {
         self.reply_timeout = Some(span);

@@ -1,4 +1,4 @@
-//! The connections to one server: those that many share, and those that wait for their next use by one.
+//! The connections to one server: shared ones, and idle ones for the next exclusive use.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,21 +13,22 @@ use super::hub::Hub;
 use super::link::Link;
 use super::options::ClientOptions;
 
-/// Connections that are kept open for the next call: fewer than there are at a time would be opened and closed for each
-/// lock that is bound to one.
+/// The most idle connections kept open for the next call. With fewer than are used at a time, each
+/// connection-bound lock would open and close one.
 const IDLE_MAX: usize = 64;
 
-/// How many keys of leases share a connection at most. Each has one request unanswered at a time, and
-/// a session can have four times as many.
+/// The most keys of leases on a connection. Each has at most one unanswered request, and a session can have
+/// four times as many.
 const LOAD_MAX: usize = 1_000;
 
-/// How many obtains of a contended key in a row let others go first. One that meets another holder begins the count anew.
+/// The number of successive obtains of a contended key that let others go first. Meeting another holder
+/// restarts it.
 const POLITE_OBTAINS: u32 = 10;
 
-/// How many contended keys are remembered; the one that has been quiet for longest is forgotten.
+/// The most contended keys remembered; the one quiet for longest is forgotten.
 const CONTENDED_MAX: usize = 64;
 
-/// The connections to one server. A copy has the same ones.
+/// The connections to one server. Clones share them.
 #[derive(Clone)]
 pub(super) struct Pool(Arc<Inner>);
 
@@ -36,16 +37,17 @@ struct Inner {
     options: ClientOptions,
     idle: Mutex<Vec<Driver>>,
     hubs: Mutex<Vec<Hub>>,
-    /// The server has said that nobody can wait there for the lock of a key.
+    /// The server said that clients cannot wait there for the lock of a key.
     lacks_queue: AtomicBool,
-    /// Keys that are leased over shared connections, with a place before those who wait.
+    /// Keys leased over shared connections with a place in the server's queue.
     placed: Mutex<BTreeSet<Box<[u8]>>>,
-    /// Keys that others wanted lately, and how many more obtains let others go first; the latest last.
+    /// Keys wanted by others lately, each with the number of obtains that still let others go first; the
+    /// latest last.
     contended: Mutex<VecDeque<(Box<[u8]>, u32)>>,
 }
 
-/// One of the keys that are leased over shared connections. A second lease of the key would ask over the same
-/// connection for a lock that the first one has there.
+/// The claim on a key leased over the shared connections. A second lease of the key would ask over the same
+/// connection for the lock that the first one has there.
 pub(super) struct Claim {
     pool: Pool,
     key: Box<[u8]>,
@@ -58,7 +60,7 @@ impl Drop for Claim {
 }
 
 impl Pool {
-    /// No connection yet.
+    /// A pool without connections.
     pub(super) fn new(door: Door, options: ClientOptions) -> Self {
         Self(Arc::new(Inner {
             door,
@@ -71,17 +73,17 @@ impl Pool {
         }))
     }
 
-    /// The way in.
+    /// The endpoint of the server.
     pub(super) fn door(&self) -> &Door {
         &self.0.door
     }
 
-    /// Where the connections lead.
+    /// The address of the server.
     pub(super) fn endpoint(&self) -> &Endpoint {
         self.0.door.endpoint()
     }
 
-    /// What holds of every call.
+    /// The options for every call.
     pub(super) fn options(&self) -> &ClientOptions {
         &self.0.options
     }
@@ -102,10 +104,10 @@ impl Pool {
         Ok(())
     }
 
-    /// A place on a shared connection that counts as `load` users: one that nobody uses, or a new one
-    /// as long as there are fewer than the options say, or the one with the fewest users.
+    /// A place on a shared connection, with this share of its load. It is on an unused one, or on a new one
+    /// while there are fewer than the options allow, or on the one with the lowest load.
     pub(super) fn link(&self, load: usize) -> Link {
-        // A list of connections is whole whoever panicked.
+        // Every change of the list is complete before a panic is possible.
         let mut hubs = self.0.hubs.lock().unwrap_or_else(PoisonError::into_inner);
         let least = hubs
             .iter()
@@ -127,13 +129,13 @@ impl Pool {
         Link::new(hub, load)
     }
 
-    /// A connection that is open and idle, or is still to be opened.
+    /// An idle open connection, or one still to be opened.
     pub(super) async fn driver(&self) -> Driver {
         loop {
             let Some(mut driver) = self.idle().pop() else {
                 return Driver::new(self.0.door.clone(), &self.0.options);
             };
-            // A server that has restarted, or closes idle clients, has closed it meanwhile.
+            // The server may have closed it: after a restart, or because it was idle.
             if driver.is_fit().await {
                 return driver;
             }
@@ -145,12 +147,12 @@ impl Pool {
         !self.0.lacks_queue.load(Ordering::Relaxed)
     }
 
-    /// Takes note that the server has none.
+    /// Records that the server has none.
     pub(super) fn lacks_queue(&self) {
         self.0.lacks_queue.store(true, Ordering::Relaxed);
     }
 
-    /// Makes a key one's own among the users of the shared connections; `None` if it is another's.
+    /// Claims a key among the users of the shared connections; `None` if another has claimed it.
     pub(super) fn claim(&self, key: &[u8]) -> Option<Claim> {
         let is_new = self.placed().insert(key.into());
         is_new.then(|| Claim {
@@ -159,7 +161,7 @@ impl Pool {
         })
     }
 
-    /// Takes note that another client held the key.
+    /// Records that another client held the key.
     pub(super) fn was_held(&self, key: &[u8]) {
         let mut contended = self.contended();
         contended.retain(|(known, _)| **known != *key);
@@ -169,7 +171,7 @@ impl Pool {
         contended.push_back((key.into(), POLITE_OBTAINS));
     }
 
-    /// Whether an obtain of the key that begins now is to let others go first.
+    /// Whether an obtain of the key that starts now should let others go first.
     pub(super) fn is_polite(&self, key: &[u8]) -> bool {
         let mut contended = self.contended();
         let Some(place) = contended.iter().position(|(known, _)| **known == *key) else {
@@ -185,7 +187,7 @@ impl Pool {
     }
 
     fn contended(&self) -> MutexGuard<'_, VecDeque<(Box<[u8]>, u32)>> {
-        // A list of keys is whole whoever panicked.
+        // Every change of the list is complete before a panic is possible.
         self.0
             .contended
             .lock()
@@ -193,11 +195,11 @@ impl Pool {
     }
 
     fn placed(&self) -> MutexGuard<'_, BTreeSet<Box<[u8]>>> {
-        // A set of keys is whole whoever panicked.
+        // Every change of the set is complete before a panic is possible.
         self.0.placed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps a connection for the next call, if it is fit for one.
+    /// Keeps a connection for the next call, if it is usable.
     pub(super) fn give_back(&self, driver: Driver) {
         let mut idle = self.idle();
         if driver.is_quiet() && idle.len() < IDLE_MAX {
@@ -206,7 +208,7 @@ impl Pool {
     }
 
     fn idle(&self) -> MutexGuard<'_, Vec<Driver>> {
-        // A list of connections is whole whoever panicked.
+        // Every change of the list is complete before a panic is possible.
         self.0.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,5 +1,5 @@
-//! Waits for a leased lock in the server's queue, as for one that is bound to a connection: the lock of the key is the
-//! lease's place in it.
+//! Waits for a leased lock in the server's queue, as for a connection-bound one: the lock of the key stands
+//! for the lease's place in the queue.
 
 use async_channel::{Receiver, RecvError};
 use latchd_core::client::{BoundNews, Failure};
@@ -9,10 +9,10 @@ use super::drive::{Heard, drive};
 use super::lock::{KeptOver, LockCall, LockTask};
 
 impl LockTask {
-    /// Waits for the lock of the key on a connection of its own, and goes on over that one.
+    /// Waits for the lock of the key on a connection of its own, and continues on that one.
     ///
     /// # Errors
-    /// The caller has gone. The connection is closed, and with it the place is gone.
+    /// The caller is gone. The connection is closed, which also ends its place in the queue.
     pub(super) async fn wait_in_queue(
         &mut self,
         calls: &Receiver<LockCall>,
@@ -60,7 +60,7 @@ impl LockTask {
         Ok(())
     }
 
-    /// Keeps the connection for the next call, if the server holds nothing of ours on it.
+    /// Returns the connection to the pool, if the server holds nothing of this lock on it.
     pub(super) fn give_back(self) {
         if let (KeptOver::Own(driver), true) = (self.line, self.is_free) {
             self.pool.give_back(driver);

@@ -1,8 +1,9 @@
 //! Connects to a host that has several addresses.
 //!
-//! - R1: The addresses are tried in the resolver's order, IPv6 and IPv4 in turn. A try begins when the one before has
-//!   failed, or has been silent for [`HEAD_START`], and none is given up for that. The first connection is taken.
-//! - R2: Each address gets a try within the time for connecting, however short that is.
+//! - R1: The addresses are tried in the resolver's order, alternating IPv6 and IPv4. A try begins when the
+//!   previous one has failed, or has been silent for [`HEAD_START`]; the earlier ones continue. The first
+//!   connection wins.
+//! - R2: Each address gets a try within the time to connect, however short that is.
 //!
 //! Source: RFC 8305, "Happy Eyeballs Version 2", sections 4 and 5.
 
@@ -19,22 +20,22 @@ use futures_lite::future::FutureExt;
 
 use super::resolve::resolve;
 
-/// How long a try goes on before the next one begins beside it. Source: RFC 8305, section 8.
+/// The time after which the next try begins beside a silent one. Source: RFC 8305, section 8.
 const HEAD_START: Duration = Duration::from_millis(250);
 
-/// Connects to `HOST:PORT`, within a time that the caller bounds.
+/// Connects to `HOST:PORT`, within the caller's time limit.
 ///
 /// # Errors
-/// The system's, also of the look-up; of several addresses the first's.
+/// The system's, also of the look-up; with several addresses, that of the first.
 pub(super) async fn connect(address: &str, within: Duration) -> io::Result<Async<TcpStream>> {
     let addresses = in_turn(resolve(address).await?);
     let parts = u32::try_from(addresses.len()).unwrap_or(u32::MAX);
-    // R2: the last one has a share left.
+    // R2: the last one still gets its share.
     let head_start = HEAD_START.min(within / parts.saturating_add(1));
     race(addresses, head_start, Async::<TcpStream>::connect).await
 }
 
-/// The same addresses, the two families in turn, that of the first one first.
+/// The same addresses, alternating between the two families, starting with that of the first one.
 fn in_turn(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
     let is_v6 = addresses.first().is_some_and(SocketAddr::is_ipv6);
     let (first, second): (VecDeque<_>, VecDeque<_>) = addresses
@@ -48,7 +49,7 @@ fn in_turn(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
     mixed
 }
 
-/// The first of `connect`'s results that is a success (R1).
+/// The first success of `connect` (R1).
 async fn race<A, T, F: Future<Output = io::Result<T>>>(
     addresses: Vec<A>,
     head_start: Duration,
@@ -82,7 +83,7 @@ async fn race<A, T, F: Future<Output = io::Result<T>>>(
     }
 }
 
-/// Waits for the end of one of the tries.
+/// Waits for the end of a try.
 async fn first<T, F: Future<Output = io::Result<T>>>(
     tries: &mut Vec<Pin<Box<F>>>,
 ) -> Option<io::Result<T>> {
@@ -109,7 +110,7 @@ mod tests {
     #[test]
     fn a_silent_address_does_not_keep_the_next_from_answering() {
         let tried = RefCell::new(Vec::new());
-        // In the order of their numbers: silent, refused, late, and one that is not needed.
+        // In order: silent, refused, late, and one that is not needed.
         let connect = |number: u64| {
             tried.borrow_mut().push(number);
             async move {

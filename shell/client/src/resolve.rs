@@ -1,8 +1,8 @@
 //! Looks up the addresses of a host, on threads of its own: the system's look-up blocks.
 //!
-//! - N1: At most [`THREADS_MAX`] look-ups go on at once. The others wait in order.
-//! - N2: No look-up begins whose caller has gone, and a new one removes those from the queue. So the queue holds at
-//!   most one for each connection that is being opened.
+//! - N1: At most [`THREADS_MAX`] look-ups run at once. The others wait in order.
+//! - N2: A look-up whose caller is gone does not begin, and a new one removes such look-ups from the queue.
+//!   So the queue has at most one for each connection that is being opened.
 
 use std::collections::VecDeque;
 use std::io;
@@ -12,7 +12,7 @@ use std::thread;
 
 use async_channel::{Sender, bounded};
 
-/// How many look-ups go on at once, in a process.
+/// The most look-ups that run at once in a process.
 const THREADS_MAX: usize = 64;
 
 static QUEUE: Mutex<Queue> = Mutex::new(Queue {
@@ -23,7 +23,7 @@ static QUEUE: Mutex<Queue> = Mutex::new(Queue {
 struct Queue {
     /// At most [`THREADS_MAX`] (N1).
     threads: usize,
-    /// Empty while a thread more may be started.
+    /// Empty while another thread may be started.
     waiting: VecDeque<LookUp>,
 }
 
@@ -60,12 +60,12 @@ fn begin(look_up: LookUp) -> io::Result<()> {
     Ok(())
 }
 
-/// Does one look-up after the other, until none is left.
+/// Does look-ups until the queue is empty.
 fn serve(first: LookUp) {
     let mut next = Some(first);
     while let Some(LookUp { address, caller }) = next {
         let addresses = address.to_socket_addrs().map(Iterator::collect);
-        // It has gone, if it does not take it.
+        // If the caller does not receive it, the caller is gone.
         let _ = caller.try_send(addresses);
         let mut queue = queue();
         next = loop {
@@ -98,13 +98,13 @@ mod tests {
                 .map(|_| Box::pin(resolve("localhost:80")))
                 .collect();
             for lookup in &mut lookups {
-                // Each is in the queue or at a thread before the first is waited for.
+                // Each is in the queue or in a thread before the first result is awaited.
                 let begun = future::poll_once(lookup.as_mut()).await;
                 assert!(begun.is_none_or(|found| found.is_ok()));
                 assert!(queue().threads <= THREADS_MAX, "N1");
             }
         });
-        // The callers that have gone are in nobody's way.
+        // Callers that are gone do not delay others.
         for _ in 0..2 * THREADS_MAX {
             let found = block_on(resolve("localhost:80")).unwrap();
             assert!(

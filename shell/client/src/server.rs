@@ -1,4 +1,4 @@
-//! A server to ask.
+//! The client of one server.
 
 use std::fmt;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use super::pool::Pool;
 use super::{clock, compute, event_loop};
 use crate::compute::Value;
 
-/// A server to ask. Cloning it is cheap, and clones share their idle connections.
+/// The client of one server. Cloning it is cheap, and clones share their idle connections.
 #[derive(Clone)]
 pub struct Client {
     pub(super) pool: Pool,
@@ -35,12 +35,12 @@ impl fmt::Debug for Client {
 }
 
 impl Client {
-    /// A client of the server at `address`: `HOST`, `HOST:PORT`, `[V6]:PORT`, or the path of a Unix
-    /// socket, which begins with `/` or `.`. The port is 11211 if none is said.
+    /// A client of the server at `address`: `HOST`, `HOST:PORT`, `[V6]:PORT`, or the path of a Unix socket,
+    /// which begins with `/` or `.`. The default port is 11211.
     ///
     /// # Errors
-    /// [`ErrorKind::Address`] if the address makes no sense; [`ErrorKind::Unreachable`] if there is
-    /// nobody.
+    /// [`ErrorKind::Address`] if the address is invalid; [`ErrorKind::Unreachable`] if no server can be
+    /// reached there.
     pub async fn connect(address: &str) -> Result<Self, Error> {
         let client = Self::new(address, ClientOptions::new())?;
         let connected = client.pool.link(0).connect().await;
@@ -51,8 +51,8 @@ impl Client {
     /// As [`connect`](Self::connect), but the first connection is opened by the first call.
     ///
     /// # Errors
-    /// [`ErrorKind::Address`] if the address makes no sense; [`ErrorKind::Tls`] if TLS cannot be spoken as the
-    /// options say; [`ErrorKind::Unreachable`] if there are no descriptors left for an event loop.
+    /// [`ErrorKind::Address`] if the address is invalid; [`ErrorKind::Tls`] if TLS cannot be set up with
+    /// these options; [`ErrorKind::Unreachable`] if no file descriptor is left for an event loop.
     pub fn new(address: &str, options: ClientOptions) -> Result<Self, Error> {
         event_loop::check().map_err(ErrorKind::Unreachable)?;
         let endpoint = Endpoint::parse(address)
@@ -65,7 +65,7 @@ impl Client {
         })
     }
 
-    /// Where the server is, as errors call it: `HOST:PORT`, or a path.
+    /// The server's address, as errors show it: `HOST:PORT`, or a path.
     #[must_use]
     pub fn address(&self) -> &str {
         self.pool.endpoint().name()
@@ -73,14 +73,15 @@ impl Client {
 
     /// Obtains a leased lock for `ttl`.
     ///
-    /// A `ttl` under a second, 10 ms at least, is for one key and needs a latchd, which counts in milliseconds. Such a
-    /// lock is that of a connection: it ends by time, or when the connection breaks.
+    /// A `ttl` under a second, 10 ms at least, is for one key and needs latchd, which counts in milliseconds.
+    /// Such a lock is bound to a connection: it ends by time, or when the connection breaks.
     ///
-    /// If the future is dropped before it ends, what it may have got is given back.
+    /// If the future is dropped before it ends, a lock that it may have obtained is released.
     ///
     /// # Errors
-    /// [`ErrorKind::NotObtained`] if it is somebody else's for too long; [`ErrorKind::Unsupported`] if the server
-    /// does not count in milliseconds; any other if that is not known, or cannot be asked.
+    /// [`ErrorKind::NotObtained`] if another client holds it for too long; [`ErrorKind::Unsupported`] if the
+    /// server does not count in milliseconds; another kind if the server's answer is unknown, or the request
+    /// is invalid.
     pub async fn obtain(
         &self,
         key: impl AsRef<[u8]>,
@@ -92,8 +93,8 @@ impl Client {
 
     /// Obtains leased locks for several keys, all or none, as one lock.
     ///
-    /// Keys are obtained in the order of their bytes, and while one is somebody else's none is held: those
-    /// that were had are given back before it is tried again. The deadline is one for all.
+    /// Keys are obtained in the order of their bytes. While another client holds one of them, this one holds
+    /// none: obtained keys are released before the next try. The deadline is one for all.
     ///
     /// # Errors
     /// As [`obtain`](Self::obtain); [`ErrorKind::Terms`] also if there are no keys, or one twice.
@@ -112,8 +113,8 @@ impl Client {
         self.obtain_once(&keys, ttl, options).await
     }
 
-    /// As [`obtain_many`](Self::obtain_many), with a strategy of the caller's own: it is tried again after
-    /// each of `waits` while somebody else has one of the keys, until the deadline. The options' own strategy is
+    /// As [`obtain_many`](Self::obtain_many), with the caller's own strategy: while another client holds one
+    /// of the keys, it tries again after each of `waits`, until the deadline. The options' own strategy is
     /// not used.
     ///
     /// # Errors
@@ -138,7 +139,7 @@ impl Client {
                     heard_held = true;
                     error
                 }
-                // Who waits for somebody else's lock waits for a server that restarts as well.
+                // A call that may wait for a lock also waits for a server that restarts.
                 Err(error) if heard_held && error.is_unreachable() => error,
                 ended => return ended,
             };
@@ -149,14 +150,14 @@ impl Client {
                         .pool
                         .error(ErrorKind::NotObtained(NotObtained::Deadline)));
                 }
-                // At the deadline there is a last try.
+                // The last try is at the deadline.
                 Some(wait) => Timer::after(wait.min(left())).await,
                 None => return Err(error),
             };
         }
     }
 
-    /// Obtains them as the options say; several keys one after the other.
+    /// Obtains them with these options; several keys one after the other.
     async fn obtain_once<K: AsRef<[u8]>>(
         &self,
         keys: &[K],
@@ -186,17 +187,17 @@ impl Client {
         Lock::obtain(&self.pool, leases, value).await
     }
 
-    /// Takes a lock that is bound to a connection. latchd has them, and yrmcds.
+    /// Obtains a connection-bound lock. It requires latchd or yrmcds.
     ///
-    /// A latchd lets wait for one that somebody else holds, and serves those who wait in the order in which
-    /// they came; elsewhere it is asked again as the options' strategy says.
+    /// While another client holds the lock, latchd queues this client, and serves waiting clients in order.
+    /// On yrmcds, the client tries again by the options' strategy.
     ///
-    /// If the future is dropped before it ends, the connection is closed: its place among those who wait is
-    /// gone, and so is the lock.
+    /// If the future is dropped before it ends, the connection is closed. That ends its place in the queue,
+    /// and releases the lock.
     ///
     /// # Errors
-    /// [`ErrorKind::NotObtained`] if it is somebody else's for too long, or if there is no item; any
-    /// other if it is not had for another reason.
+    /// [`ErrorKind::NotObtained`] if another client holds it for too long, or if there is no item; another
+    /// kind if it could not be obtained for another reason.
     pub async fn lock(
         &self,
         key: impl AsRef<[u8]>,
@@ -206,7 +207,7 @@ impl Client {
         BoundLock::obtain(&self.pool, bound).await
     }
 
-    /// Takes a lock that is bound to a connection, and reads the item under it.
+    /// Obtains a connection-bound lock, and reads the item under it.
     ///
     /// # Errors
     /// As [`lock`](Self::lock).
@@ -222,13 +223,13 @@ impl Client {
 
     /// Reads a value, or computes and stores it for `ttl`, in one client at a time.
     ///
-    /// `early` before its end, one client is told to compute it anew while the others go on reading
-    /// it; 0 is not to. `compute` is given the old value if there is one. If it fails, or the future
-    /// is dropped while it runs, the next reader computes.
+    /// If less than `early` of its ttl is left, one client is told to compute it anew, while the others
+    /// continue to read it; 0 turns this off. `compute` is given the old value if there is one. If it fails,
+    /// or the future is dropped while it runs, the next reader computes.
     ///
     /// # Errors
-    /// [`ComputeError::Compute`] if `compute` failed; [`ErrorKind::TimedOut`] if somebody else took too
-    /// long.
+    /// [`ComputeError::Compute`] if `compute` failed; [`ErrorKind::TimedOut`] if another client took too long
+    /// to compute.
     pub async fn get_or_compute<E>(
         &self,
         key: impl AsRef<[u8]>,

@@ -1,4 +1,4 @@
-//! Keeps a lock of less than a second: that of a connection, which ends by time as well.
+//! Keeps a lock of less than a second: one that is bound to a connection, and also ends by time.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -16,24 +16,25 @@ use super::error::{Error, ErrorKind};
 use super::lock::{LockCall, LockWatch, TaskEnd};
 use super::pool::Pool;
 
-/// A lock, and who has asked what of it.
+/// A lock, and its pending calls.
 struct Short {
     pool: Pool,
     driver: Driver,
     bound: Bound,
     watch: Arc<LockWatch>,
-    /// Dropped when the lock is not held any more.
+    /// Dropped when the lock is lost or released.
     alive: Option<Sender<Infallible>>,
-    /// Whether the server, too, holds no lock of ours on the connection.
+    /// Whether the server, too, holds no lock of this client on the connection.
     free: bool,
     obtain: Option<Caller<Vec<u64>>>,
-    /// Of a refresh or a release.
+    /// The caller of a refresh or a release.
     change: Option<Caller<()>>,
     measure: Option<Caller<Duration>>,
     _debtor: Debtor,
 }
 
-/// Obtains and keeps it until the holder is gone. The connection goes with the lock, unless the server has it back.
+/// Obtains and keeps it until the holder is gone. The connection is closed then, unless the server confirmed
+/// the release.
 pub(super) async fn keep(pool: Pool, driver: Driver, bound: Bound, end: TaskEnd) {
     let mut short = Short {
         pool,
@@ -142,7 +143,7 @@ impl Short {
         self.pool.error(ErrorKind::from_failure(failure, cause))
     }
 
-    /// Answers what is asked of the lock, if anything is.
+    /// Replies to the pending call, if there is one.
     fn fail(&mut self, error: Error) {
         if self.measure.is_some() {
             reply(&mut self.measure, Err(error));
@@ -151,7 +152,7 @@ impl Short {
         }
     }
 
-    /// It is not held any more.
+    /// Marks the lock as not held.
     fn let_go(&mut self, loss: Option<latchd_core::client::Loss>) {
         self.watch.let_go(loss);
         self.alive = None;

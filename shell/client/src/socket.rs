@@ -1,6 +1,7 @@
-//! An open socket to a server: what is sent to and received from, and nothing of what is said.
+//! An open socket to a server, as a stream of bytes.
 //!
-//! - K1: what a server has said before it closed is read, also if it takes nothing more.
+//! - K1: If the server closes the connection, its earlier bytes are still read, even if it accepts nothing
+//!   more.
 
 use std::future::Future;
 use std::io;
@@ -14,15 +15,15 @@ use futures_lite::io::{AsyncRead, AsyncWrite};
 use latchd_core::keepalive::Probes;
 use rustix::net::sockopt;
 
-/// How much is read at a time, in bytes.
+/// The number of bytes read at a time.
 const READ_BYTES: usize = 16 << 10;
 
-/// The most that an unfinished answer may take, in bytes: the largest value a server can be
-/// configured for, and its line.
+/// The most bytes of an incomplete reply: the largest value that a server can be configured for, and its
+/// line.
 pub(super) const INPUT_BYTES_MAX: usize = (1 << 30) + READ_BYTES;
 
-/// What a server says that expects TLS and hears something else. Source: RFC 8446, section 5.1: a record of the type
-/// alert, of a version from SSL 3.0 on.
+/// The reply of a server that expects TLS and receives plain text. Source: RFC 8446, section 5.1: a record of
+/// type alert, of a version from SSL 3.0 on.
 const TLS_ALERT: &[u8] = &[0x15, 3];
 
 /// Whether these bytes are from a server that expects TLS.
@@ -30,7 +31,7 @@ pub(super) fn is_tls_alert(bytes: &[u8]) -> bool {
     bytes.starts_with(TLS_ALERT)
 }
 
-/// The error that bytes are which no server answers.
+/// The error for a reply that is not of this protocol.
 pub(super) fn no_answer(bytes: &[u8]) -> io::Error {
     let why = if is_tls_alert(bytes) {
         "the server speaks TLS there, and this client does not: turn TLS on, as with --tls"
@@ -40,7 +41,7 @@ pub(super) fn no_answer(bytes: &[u8]) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, why)
 }
 
-/// What bytes go through, in both directions.
+/// A stream of bytes in both directions.
 pub(super) trait Stream: AsyncRead + AsyncWrite + AsFd + Send + Unpin {}
 impl<S: AsyncRead + AsyncWrite + AsFd + Send + Unpin> Stream for S {}
 
@@ -50,22 +51,22 @@ pub(super) type Opening = Pin<Box<dyn Future<Output = io::Result<Socket>> + Send
 /// An open socket.
 pub(super) struct Socket {
     stream: Pin<Box<dyn Stream>>,
-    /// Where bytes arrive.
+    /// The buffer for received bytes.
     chunk: Box<[u8]>,
-    /// The peer takes nothing more (K1).
+    /// The peer accepts nothing more (K1).
     is_deaf: bool,
 }
 
-/// What a socket has done.
+/// The progress of a socket.
 pub(super) enum Moved {
-    /// So many bytes have gone.
+    /// So many bytes were sent.
     Sent(usize),
     /// So many bytes have [arrived](Socket::arrived).
     Received(usize),
 }
 
 impl Socket {
-    /// A socket that is open.
+    /// A socket on an open stream.
     pub(super) fn new(stream: Pin<Box<dyn Stream>>) -> Self {
         Self {
             stream,
@@ -97,7 +98,7 @@ impl Socket {
         })
     }
 
-    /// Sends some of `output`, or with none of it what is still on its way.
+    /// Sends some of `output`; if it is empty, flushes earlier bytes.
     ///
     /// # Errors
     /// The socket's.
@@ -113,17 +114,17 @@ impl Socket {
         self.stream.as_mut().poll_write(context, output)
     }
 
-    /// The bytes that [`Moved::Received`] told of.
+    /// The bytes announced by [`Moved::Received`].
     pub(super) fn arrived(&self, bytes: usize) -> &[u8] {
         self.chunk.get(..bytes).unwrap_or_default()
     }
 
-    /// Has the system find out whether the server is there while nothing is sent: if its machine or the way to
-    /// it is silent for `within`, in whole seconds and at least two, the socket fails. Where the system cannot be
-    /// told how long, it is as long as it likes, two hours as a rule.
+    /// Makes the system check that the server is reachable while nothing is sent. If the server or the
+    /// network is silent for `within`, in whole seconds and at least two, the socket fails. Where the system
+    /// has no such setting, its default applies, usually two hours.
     ///
     /// # Errors
-    /// The kernel's; also of a Unix socket, which has no way that could fail.
+    /// The kernel's; also for a Unix socket, which needs no such check.
     pub(super) fn probe(&self, within: Duration) -> io::Result<()> {
         sockopt::set_socket_keepalive(self.stream.as_fd(), true)?;
         #[cfg(target_os = "linux")]
@@ -131,7 +132,7 @@ impl Socket {
             let probes = Probes::within(within);
             sockopt::set_tcp_user_timeout(self.stream.as_fd(), probes.timeout_ms)?;
             sockopt::set_tcp_keepintvl(self.stream.as_fd(), probes.interval)?;
-            // Last: it starts the clock anew.
+            // Last: it restarts the timer.
             sockopt::set_tcp_keepidle(self.stream.as_fd(), probes.idle)?;
         }
         #[cfg(not(target_os = "linux"))]
@@ -139,7 +140,7 @@ impl Socket {
         Ok(())
     }
 
-    /// A copy that programs inherit.
+    /// Copies the socket for programs to inherit.
     ///
     /// # Errors
     /// The kernel's.

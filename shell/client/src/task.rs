@@ -1,14 +1,14 @@
-//! A task of ours, which is run by the thread in the [background], or by whoever waits for what it does.
+//! A task of the client, run by the [background] thread or by a caller that waits for its result.
 //!
-//! An answer that a caller waits for is brought by tasks: that which keeps his lock, and that which has the
-//! connection. While he waits he runs them himself, so that nothing of it goes from thread to thread and
-//! back. What he does not do is done by the thread in the background, which is there whatever the caller's
-//! executor does.
+//! Tasks bring the reply that a caller waits for: the task of its lock, and the task of the connection. The
+//! waiting caller runs them itself, so that no work moves between threads. If the caller does not run a task,
+//! the background thread does, independent of the caller's executor.
 //!
-//! - T1: one thread at a time runs a task, and runs it again after each wake-up.
-//! - T2: a task that is woken is the concern of somebody who comes: of the caller who has it in hand, or,
-//!   from when he has left, or has not come for two looks of the background, of the background.
-//! - T3: one caller at a time has a task in hand. Whoever else waits for what it does is told by it.
+//! - T1: One thread at a time runs a task, and runs it again after each wake-up.
+//! - T2: A woken task is always assigned. It is assigned to the caller that has claimed it. If that caller
+//!   has left, or did not run it within two checks of the background, it is assigned to the background.
+//! - T3: One caller at a time has claimed a task. Other callers that wait for its result are woken by the
+//!   task.
 
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -17,10 +17,10 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use super::background;
 
-/// How often a caller runs each of his tasks before it is his executor's turn again.
+/// The most times that a caller runs each of its tasks before it yields to its executor.
 const ROUNDS_MAX: usize = 32;
 
-/// How many tasks a caller runs at most: that of his lock and that of its connection.
+/// The most tasks that a caller runs: that of its lock, and that of its connection.
 const CREW_MAX: usize = 2;
 
 type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -28,7 +28,7 @@ type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// A task.
 pub(super) struct Task {
     turn: Mutex<Turn>,
-    /// `None` while it runs, and from when it has ended.
+    /// `None` while it runs, and after it has ended.
     work: Mutex<Option<Work>>,
 }
 
@@ -39,26 +39,26 @@ pub(super) struct Task {
 struct Turn {
     /// Woken, and not run since.
     is_due: bool,
-    /// Whoever runs it looks again whether it is due.
+    /// The thread that runs it checks afterwards whether it is due again.
     is_running: bool,
-    /// The background has looked at it once since it was due.
+    /// The background has checked it once since it was due.
     is_late: bool,
-    /// The background is to look at it.
+    /// The background is to check it.
     is_watched: bool,
     caller: Option<Hand>,
-    /// How many callers have had it in hand.
+    /// The number of claims so far.
     callers: u64,
 }
 
-/// A caller who has a task in hand.
+/// A caller that has claimed a task.
 struct Hand {
     number: u64,
     waker: Waker,
-    /// He is running his tasks, and looks at all of them again before he waits.
+    /// The caller is running its tasks, and checks all of them again before it waits.
     is_here: bool,
 }
 
-/// Who is to be told that a task is due.
+/// The receiver of the news that a task is due.
 enum Told {
     Nobody,
     Caller { waker: Waker, is_news: bool },
@@ -66,8 +66,7 @@ enum Told {
 }
 
 impl Task {
-    /// A task that has to be begun: by a caller who takes it in hand, or by
-    /// [the background](background::spawn).
+    /// A task that has to be started, by a caller that claims it or by [the background](background::spawn).
     pub(super) fn new(work: impl Future<Output = ()> + Send + 'static) -> Arc<Self> {
         Arc::new(Self {
             turn: Mutex::new(Turn {
@@ -82,7 +81,8 @@ impl Task {
         })
     }
 
-    /// Runs it once if it is due and nobody else does, and tells whose turn it is if it is due again (T1); whether it has.
+    /// Runs it once if it is due and not running, and tells the next thread if it is due again (T1). Returns
+    /// whether it ran.
     pub(super) fn run(self: &Arc<Self>) -> bool {
         {
             let mut turn = lock(&self.turn);
@@ -91,7 +91,7 @@ impl Task {
             }
             (turn.is_due, turn.is_late, turn.is_running) = (false, false, true);
         }
-        // What panics is dropped here, and the task has ended for good.
+        // A panic drops the work, and the task has ended.
         let work = lock(&self.work).take();
         if let Some(mut work) = work {
             let waker = Waker::from(Arc::clone(self));
@@ -109,8 +109,8 @@ impl Task {
         true
     }
 
-    /// Looks whether a caller who was told of it has come, and takes it out of his hand if it is for the second
-    /// time that he has not (T2).
+    /// Checks whether the caller has run the due task. At the second check without that, ends the caller's
+    /// claim (T2).
     pub(super) fn look(self: &Arc<Self>) {
         let is_taken = {
             let mut turn = lock(&self.turn);
@@ -146,10 +146,10 @@ impl Task {
         }
     }
 
-    /// A caller is here, and takes it in hand unless another has it; whether he has it. `number` is that by
-    /// which he has it.
+    /// Claims the task for a caller unless another has claimed it; returns whether the caller has the claim.
+    /// `number` is the number of its claim.
     fn take_in_hand(&self, number: &mut Option<u64>, waker: &Waker) -> bool {
-        // What it was woken by goes when the turn is let go: what belongs to others may go with it.
+        // It is dropped after the lock is released, since dropping a waker may run foreign code.
         let mut _before = None;
         let mut turn = lock(&self.turn);
         if turn.caller.is_none() {
@@ -177,7 +177,7 @@ impl Task {
         }
     }
 
-    /// The caller waits for his executor's next turn, and has it in hand still.
+    /// The caller yields to its executor, and keeps its claim.
     fn step_back(self: &Arc<Self>, number: Option<u64>) {
         let told = {
             let mut turn = lock(&self.turn);
@@ -190,7 +190,7 @@ impl Task {
         self.tell(told);
     }
 
-    /// The caller is going to wait. Whether he may: it is not due, or somebody else's concern.
+    /// The caller is about to wait. Returns whether it may: the task is not due, or is assigned elsewhere.
     fn put_down(&self, number: Option<u64>) -> bool {
         let mut turn = lock(&self.turn);
         let is_due = turn.is_due && !turn.is_running;
@@ -203,7 +203,7 @@ impl Task {
         }
     }
 
-    /// The caller has gone, who may have had it in hand (T2).
+    /// The caller leaves; it may have a claim (T2).
     fn leave(self: &Arc<Self>, number: Option<u64>) {
         let (told, _hand) = {
             let mut turn = lock(&self.turn);
@@ -215,7 +215,7 @@ impl Task {
 }
 
 impl Turn {
-    /// Whose turn it is if it is due.
+    /// The receiver of the news, if the task is due.
     fn whose(&mut self) -> Told {
         if !self.is_due || self.is_running {
             return Told::Nobody;
@@ -240,7 +240,7 @@ impl Wake for Task {
         let told = {
             let mut turn = lock(&self.turn);
             if turn.is_due {
-                // Whose turn it is knows.
+                // The receiver of the earlier wake-up runs it.
                 return;
             }
             turn.is_due = true;
@@ -250,7 +250,7 @@ impl Wake for Task {
     }
 }
 
-/// The tasks that bring what a caller waits for. A copy has the same ones.
+/// The tasks that bring a caller's reply. Clones share them.
 #[derive(Clone, Default)]
 pub(super) struct Crew([Option<Arc<Task>>; CREW_MAX]);
 
@@ -260,7 +260,7 @@ impl Crew {
         Self([Some(task), None])
     }
 
-    /// This task, and that of a connection.
+    /// This task, and the task of a connection.
     pub(super) fn with(task: Arc<Task>, connection: Arc<Task>) -> Self {
         Self([Some(task), Some(connection)])
     }
@@ -270,7 +270,7 @@ impl Crew {
         self,
         answer: impl Future<Output = T>,
     ) -> impl Future<Output = T> {
-        // From here on the tasks are somebody's concern, also if nobody waits.
+        // From here on the tasks are assigned, even if no caller waits.
         let mut hands = Hands {
             crew: self,
             numbers: [None; CREW_MAX],
@@ -282,7 +282,7 @@ impl Crew {
     }
 }
 
-/// What a caller has in hand.
+/// The claims of a caller.
 struct Hands {
     crew: Crew,
     numbers: [Option<u64>; CREW_MAX],
@@ -320,7 +320,7 @@ impl Hands {
         tasks.filter_map(|(task, number)| Some((task.as_ref()?, number)))
     }
 
-    /// Runs each of them once, whose turn it is; whether there was any.
+    /// Runs each claimed task once if it is due; returns whether there was any.
     fn run(&mut self) -> bool {
         let mut was_any = false;
         for (task, number) in self.places() {
@@ -347,7 +347,7 @@ impl Drop for Hands {
 }
 
 fn lock<T>(state: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing here panics half way.
+    // No panic can interrupt a change here.
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

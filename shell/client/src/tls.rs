@@ -1,10 +1,10 @@
 //! A client's socket under TLS.
 //!
-//! - S1: nothing of the caller's is sent before the server has shown that it is who it should be.
-//! - S2: whoever reads also sends what the session has to send by itself, and what is left of a write: so one
-//!   who sends and then waits for the answer need not think of it.
-//! - S3: what a server has said before it closed is read, also if it takes nothing more, and also if it does
-//!   not say that it closes: each of its answers has an end of its own.
+//! - S1: No request is sent before the server's identity is verified.
+//! - S2: Reading also sends the session's own messages and the rest of an earlier write. So a caller that
+//!   sends and then waits for the reply needs no flush.
+//! - S3: If the server closes the connection, its earlier bytes are still read, even if it accepts nothing
+//!   more or does not announce the close: each reply has an end of its own.
 
 use std::future::poll_fn;
 use std::io::{self, Read, Write};
@@ -22,7 +22,7 @@ use rustls::{AlertDescription, CertificateError, ClientConfig, ClientConnection,
 use super::socket::Stream;
 use super::tls_options::TlsOptions;
 
-/// How to speak TLS with one server.
+/// The TLS settings for one server.
 #[derive(Clone)]
 pub(super) struct Tls {
     config: Arc<ClientConfig>,
@@ -30,10 +30,10 @@ pub(super) struct Tls {
 }
 
 impl Tls {
-    /// Reads the files. `host` is the server's own name, if nothing else is said.
+    /// Reads the files. `host` is the server's name, unless the options name another.
     ///
     /// # Errors
-    /// What is wrong with which of them; a sentence for a person.
+    /// A message for a person that names the file and the fault.
     pub(super) fn new(options: &TlsOptions, host: &str) -> Result<Self, String> {
         let name = options.server_name.as_deref().unwrap_or(host);
         let name = ServerName::try_from(name.to_owned())
@@ -63,11 +63,11 @@ impl Tls {
         })
     }
 
-    /// Shakes hands over a socket that is open (S1).
+    /// Performs the handshake over an open socket (S1).
     ///
     /// # Errors
-    /// The socket's; [`io::ErrorKind::InvalidData`] with a sentence for a person if one of both is not who it
-    /// should be.
+    /// The socket's; [`io::ErrorKind::InvalidData`] with a message for a person if one side rejects the
+    /// other's identity.
     pub(super) async fn begin(&self, socket: Pin<Box<dyn Stream>>) -> io::Result<TlsStream> {
         let session = ClientConnection::new(Arc::clone(&self.config), self.name.clone());
         let session = session.map_err(|error| explained(&error))?;
@@ -83,7 +83,7 @@ pub(super) struct TlsStream {
     session: ClientConnection,
 }
 
-/// A socket for one who does not wait: what would is [`io::ErrorKind::WouldBlock`].
+/// A non-blocking socket: waiting is reported as [`io::ErrorKind::WouldBlock`].
 struct AtOnce<'a, 'b> {
     socket: Pin<&'a mut dyn Stream>,
     context: &'a mut Context<'b>,
@@ -107,7 +107,7 @@ impl TlsStream {
         }
     }
 
-    /// Sends what the session has for the server; whether the socket has taken all of it.
+    /// Sends the session's records; returns whether the socket has accepted all of them.
     fn send_records(&mut self, context: &mut Context<'_>) -> io::Result<bool> {
         let (mut socket, session) = (
             AtOnce {
@@ -127,14 +127,14 @@ impl TlsStream {
         Ok(true)
     }
 
-    /// Takes what has come from the server; 0 is its end.
+    /// Receives records from the server; 0 is the end.
     fn receive_records(&mut self, context: &mut Context<'_>) -> io::Result<usize> {
         let bytes = self.session.read_tls(&mut AtOnce {
             socket: self.socket.as_mut(),
             context,
         })?;
         if let Err(error) = self.session.process_new_packets() {
-            // It is told why, if it listens still.
+            // Sends the server the reason, if it still reads.
             let _ = self.send_records(context);
             return Err(explained(&error));
         }
@@ -149,7 +149,7 @@ impl AsyncRead for TlsStream {
         buffer: &mut [u8],
     ) -> Poll<io::Result<usize>> {
         loop {
-            // S2; what cannot be sent any more does not matter (S3).
+            // S2; a failure to send does not matter (S3).
             let _ = self.send_records(context);
             match self.session.reader().read(buffer) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -177,7 +177,7 @@ impl AsyncWrite for TlsStream {
             return Poll::Pending;
         }
         let taken = self.session.writer().write(bytes)?;
-        // What the socket does not take now goes with the next call (S2).
+        // The next call sends the bytes that the socket does not accept now (S2).
         self.send_records(context)?;
         Poll::Ready(Ok(taken))
     }
@@ -225,7 +225,7 @@ fn at_once<T>(poll: Poll<io::Result<T>>) -> io::Result<T> {
     }
 }
 
-/// An error of TLS, and what to do about it where that is not plain.
+/// The message of a TLS error, with advice if the cause is not obvious.
 fn explained(error: &rustls::Error) -> io::Error {
     use rustls::Error;
     let is_unknown = matches!(
@@ -244,7 +244,7 @@ fn explained(error: &rustls::Error) -> io::Error {
             CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. }
         )
     );
-    // rustls shows webpki's error, whose type is not among its own.
+    // rustls prints webpki's error without exporting its type.
     let is_authority = matches!(error, Error::InvalidCertificate(CertificateError::Other(other))
         if format!("{other:?}").contains("CaUsedAsEndEntity"));
     let is_of_another = matches!(
@@ -282,7 +282,7 @@ fn authorities(path: &Path) -> Result<RootCertStore, String> {
     Ok(roots)
 }
 
-/// Those that the system believes; one of them that makes no sense is left out.
+/// The certificate authorities of the system; invalid ones are left out.
 fn authorities_of_the_system() -> Result<RootCertStore, String> {
     let found = rustls_native_certs::load_native_certs();
     let mut roots = RootCertStore::empty();
@@ -297,7 +297,7 @@ fn authorities_of_the_system() -> Result<RootCertStore, String> {
     ))
 }
 
-/// The certificates of a file, at least one.
+/// The certificates in a file, at least one.
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     let text = file(path)?;
     let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();

@@ -1,9 +1,9 @@
-//! How a client speaks TLS: what is said about it, and not yet how it is done.
+//! A client's TLS settings, without their implementation.
 
 use std::path::PathBuf;
 
-/// How a client speaks TLS on TCP. The default: with any server whose certificate is signed by an authority
-/// that the system believes, and is for the name in the server's address.
+/// A client's TLS settings for TCP. By default, it accepts a server if the system trusts the certificate
+/// authority, and the certificate is for the name in the server's address.
 ///
 /// The files are read when the client is made, and again by the next client.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -20,22 +20,22 @@ impl TlsOptions {
         Self::default()
     }
 
-    /// Believes the authorities whose certificates are in this file, in PEM, and no others.
+    /// Trusts the certificate authorities in this PEM file, and no others.
     #[must_use]
     pub fn ca_file(mut self, path: impl Into<PathBuf>) -> Self {
         self.ca_file = Some(path.into());
         self
     }
 
-    /// Shows a server that asks for it the certificate in one file, with those that lead to its authority, and
-    /// has its private key in the other, or the same: both in PEM.
+    /// Presents a client certificate to a server that requests one. One PEM file has the certificate chain;
+    /// the other, or the same, has its private key.
     #[must_use]
     pub fn certificate(mut self, chain: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
         self.certificate = Some((chain.into(), key.into()));
         self
     }
 
-    /// The name that is in the server's certificate, where it is not the host of its address.
+    /// The name in the server's certificate, if it is not the host of its address.
     #[must_use]
     pub fn server_name(mut self, name: impl Into<String>) -> Self {
         self.server_name = Some(name.into());

@@ -1,4 +1,4 @@
-//! What stands for TLS where it was left out (feature `tls`): nothing that could be made.
+//! Replaces TLS in a build without the feature `tls`: types without values.
 
 use std::convert::Infallible;
 use std::io;
@@ -11,7 +11,7 @@ use futures_lite::io::{AsyncRead, AsyncWrite};
 use super::socket::Stream;
 use super::tls_options::TlsOptions;
 
-/// No way to speak it.
+/// TLS settings that cannot exist.
 #[derive(Clone)]
 pub(super) struct Tls(Infallible);
 
@@ -27,7 +27,7 @@ impl Tls {
     }
 }
 
-/// No stream.
+/// A stream that cannot exist.
 pub(super) struct TlsStream(Infallible);
 
 impl AsyncRead for TlsStream {

@@ -1,4 +1,4 @@
-//! Several servers, asked by calls that return when they are done.
+//! Several servers, with calls that return when they are done.
 
 use async_io::block_on;
 
@@ -9,7 +9,7 @@ use crate::{CacheItem, ClientOptions, Error};
 #[derive(Clone, Debug)]
 pub struct Cluster {
     cluster: crate::Cluster,
-    /// In the order in which they were told.
+    /// In the order of their addresses in [`new`](Self::new).
     servers: Vec<Client>,
 }
 

@@ -1,11 +1,11 @@
-//! Changes in the right of a lock, as calls that return when they are done.
+//! Changes under a lock's grant, as calls that return when they are done.
 
 use async_io::block_on;
 
 use super::Client;
 use crate::{Error, Exptime, Fence, Outcome, StoreOptions};
 
-/// Changes of an item in the right of a grant of its lock; see [`Client::in_grant`].
+/// Changes of an item while a grant of its lock is in force; see [`Client::in_grant`].
 #[derive(Clone, Debug)]
 pub struct InGrant<'a>(crate::InGrant<'a>);
 

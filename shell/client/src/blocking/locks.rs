@@ -17,7 +17,7 @@ pub struct Lock(pub(super) crate::Lock);
 pub struct BoundLock(pub(super) crate::BoundLock);
 
 impl Lock {
-    /// The lock as tasks have it: its keys, its token, its numbers.
+    /// The asynchronous lock, for its keys, token and numbers.
     pub const fn as_async(&self) -> &crate::Lock {
         &self.0
     }
@@ -88,7 +88,7 @@ impl Lock {
 }
 
 impl BoundLock {
-    /// The lock as tasks have it: its key, its number, its item.
+    /// The asynchronous lock, for its key, number and item.
     pub const fn as_async(&self) -> &crate::BoundLock {
         &self.0
     }

@@ -1,6 +1,6 @@
-//! Whatever the client can do, it can do without futures.
+//! Every call of the client has a blocking form.
 
-/// What has calls: the name of the type, the file of its calls, and that of those without futures.
+/// Types with calls: the name, the source of its calls, and the source of the blocking ones.
 const TYPES: &[(&str, &str, &str)] = &[
     ("Client", include_str!("../server.rs"), BLOCKING),
     ("Client", include_str!("../cache.rs"), BLOCKING),
@@ -16,7 +16,7 @@ const LOCKS: &str = include_str!("locks.rs");
 const FENCED: &str = include_str!("fenced.rs");
 const CLUSTER: &str = include_str!("cluster.rs");
 
-/// What [`Lock::as_async`](super::Lock::as_async) and its like give besides: it waits for nothing.
+/// The calls that [`Lock::as_async`](super::Lock::as_async) and its like provide, since they never wait.
 const AS_ASYNC: &[&str] = &[
     "key",
     "keys",
@@ -29,7 +29,7 @@ const AS_ASYNC: &[&str] = &[
     "watch",
 ];
 
-/// The public functions in the blocks of a type, in the order in which they stand there.
+/// The public functions in the `impl` blocks of a type, in source order.
 fn functions(source: &str, of: &str) -> Vec<String> {
     let begins = format!("impl {of} {{");
     let mut names = Vec::new();

@@ -1,24 +1,24 @@
-//! How a value is stored, and how it is read.
+//! Options to store and to read a value.
 
 use latchd_core::time::Exptime;
 
-/// Which kind of store.
+/// The mode of a store.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub enum StoreMode {
-    /// Whether or not there is an item.
+    /// With or without an existing item.
     #[default]
     Set,
-    /// Only if there is none.
+    /// Only if there is no item.
     Add,
-    /// Only if there is one.
+    /// Only if there is an item.
     Replace,
-    /// Behind the value that is there.
+    /// After the existing value.
     Append,
-    /// Before the value that is there.
+    /// Before the existing value.
     Prepend,
 }
 
-/// How a value is stored. The default: whatever is there, and for ever.
+/// Options to store a value. By default it replaces any other, and never expires.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct StoreOptions {
     pub(super) mode: StoreMode,
@@ -35,35 +35,35 @@ impl StoreOptions {
         Self::default()
     }
 
-    /// Which kind of store it is (`M`).
+    /// The mode of the store (`M`).
     #[must_use]
     pub const fn mode(mut self, mode: StoreMode) -> Self {
         self.mode = mode;
         self
     }
 
-    /// When the item expires (`T`); an append and a prepend leave that as it is.
+    /// When the item expires (`T`); append and prepend do not change it.
     #[must_use]
     pub const fn exptime(mut self, exptime: Exptime) -> Self {
         self.exptime = exptime;
         self
     }
 
-    /// A number that is stored beside the value (`F`).
+    /// Client flags to store with the value (`F`).
     #[must_use]
     pub const fn client_flags(mut self, client_flags: u32) -> Self {
         self.client_flags = client_flags;
         self
     }
 
-    /// Only if the item has this version still (`C`).
+    /// Only if the item still has this version (`C`).
     #[must_use]
     pub const fn cas(mut self, cas: u64) -> Self {
         self.cas = Some(cas);
         self
     }
 
-    /// With [`cas`](Self::cas): stores over an older version as well, and marks it stale (`I`).
+    /// With [`cas`](Self::cas): also stores over an older version, and marks the item stale (`I`).
     #[must_use]
     pub const fn invalidate(mut self) -> Self {
         self.invalidate = true;
@@ -71,7 +71,7 @@ impl StoreOptions {
     }
 }
 
-/// How an item is read. The default changes nothing.
+/// Options to read an item. By default reading changes nothing.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct GetOptions {
     pub(super) touch: Option<Exptime>,
@@ -86,21 +86,21 @@ impl GetOptions {
         Self::default()
     }
 
-    /// Gives it this exptime (`T`).
+    /// Sets this exptime (`T`).
     #[must_use]
     pub const fn touch(mut self, exptime: Exptime) -> Self {
         self.touch = Some(exptime);
         self
     }
 
-    /// Makes an empty item with this exptime if there is none, and the reader has won it (`N`).
+    /// If there is no item, makes an empty one with this exptime, which the reader wins (`N`).
     #[must_use]
     pub const fn vivify(mut self, exptime: Exptime) -> Self {
         self.vivify = Some(exptime);
         self
     }
 
-    /// One reader wins an item that has less than this left (`R`).
+    /// Lets one reader win an item that has less than this left (`R`).
     #[must_use]
     pub const fn recache(mut self, left: Exptime) -> Self {
         self.recache = Some(left);

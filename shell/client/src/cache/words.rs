@@ -1,4 +1,4 @@
-//! What plain cache calls ask, and what the answers mean.
+//! The requests of plain cache calls, and the meaning of their replies.
 
 use bytes::Bytes;
 use latchd_core::client::{AnyRequest, AnyResponse, Flags, Loss};
@@ -49,7 +49,7 @@ pub(super) fn item(answer: &AnyResponse<'_>) -> Result<Option<CacheItem>, ErrorK
                 .and_then(|flags| u32::try_from(flags).ok())
                 .unwrap_or_default(),
             cas: answer.number(b'c').unwrap_or_default(),
-            // -1 is for ever, and no number.
+            // -1 means that it never expires.
             ttl_s: answer.number(b't'),
             stale: answer.has(b'X'),
             won: answer.has(b'W'),
@@ -63,7 +63,7 @@ pub(super) fn item(answer: &AnyResponse<'_>) -> Result<Option<CacheItem>, ErrorK
     }
 }
 
-/// What has become of a change.
+/// The result of a change.
 pub(super) fn outcome(answer: &AnyResponse<'_>) -> Result<Outcome, ErrorKind> {
     match answer.code() {
         Some(Code::Done) => Ok(Outcome::Done),
@@ -75,7 +75,7 @@ pub(super) fn outcome(answer: &AnyResponse<'_>) -> Result<Outcome, ErrorKind> {
     }
 }
 
-/// What a count has come to; `None` if there is no item.
+/// The result of a count; `None` if there is no item.
 pub(super) fn number(answer: &AnyResponse<'_>) -> Result<Option<u64>, ErrorKind> {
     match answer {
         AnyResponse::Meta(MetaResponse {
@@ -102,7 +102,7 @@ fn number_in(value: &[u8]) -> Result<u64, ErrorKind> {
     text.trim_end().parse().map_err(no_number)
 }
 
-/// Why a call was not answered as it should be.
+/// The error for an unexpected reply.
 pub(super) fn refusal(answer: &AnyResponse<'_>) -> ErrorKind {
     if answer.code() == Some(Code::Locked) {
         return ErrorKind::Refused("LOCKED".into());

@@ -10,15 +10,15 @@ use futures_lite::future::{self, FutureExt};
 use super::super::background::{self, Alarm};
 use super::*;
 
-/// More than what is due in the background takes, on a machine that does other things too.
+/// Longer than the background takes, even on a busy machine.
 const DUE: Duration = Duration::from_secs(20);
 
-/// Answers each question with the thread on which it was heard.
+/// Replies to each question with the id of the thread that ran the task.
 fn echo() -> (Arc<Task>, Sender<Sender<ThreadId>>) {
     let (ask, asked) = unbounded::<Sender<ThreadId>>();
     let work = async move {
         while let Ok(answer) = asked.recv().await {
-            // The caller may have gone.
+            // The caller may be gone.
             let _ = answer.try_send(thread::current().id());
         }
     };
@@ -31,7 +31,7 @@ fn question(ask: &Sender<Sender<ThreadId>>) -> Receiver<ThreadId> {
     answered
 }
 
-/// On which thread it was heard; nobody waits for ever for what is lost.
+/// The thread that ran it; a lost question fails the test after a limit.
 fn heard_by(answer: &Receiver<ThreadId>) -> ThreadId {
     block_on(async { answer.recv().await.ok() }.or(async {
         async_io::Timer::after(DUE).await;
@@ -48,7 +48,7 @@ fn wait_for(is_so: impl Fn() -> bool) {
     }
 }
 
-/// Polls once, as an executor does that does not come again.
+/// Polls once, as an executor that never polls again.
 fn poll_once<T>(future: Pin<&mut impl Future<Output = T>>) -> Poll<T> {
     future.poll(&mut Context::from_waker(Waker::noop()))
 }
@@ -87,13 +87,13 @@ fn a_caller_who_does_not_come_holds_nobody_up() {
     let (task, ask) = echo();
     let mut waits = Box::pin(Crew::of(Arc::clone(&task)).while_waiting(future::pending::<()>()));
     assert!(poll_once(waits.as_mut()).is_pending());
-    // He has it in hand still, and is told in vain.
+    // The caller still has the claim, and is woken in vain.
     let answer = question(&ask);
     assert_ne!(heard_by(&answer), thread::current().id());
-    // From then on it is the background's, until somebody comes.
+    // From then on the background has it, until another caller claims it.
     let answer = question(&ask);
     assert_ne!(heard_by(&answer), thread::current().id());
-    // It may be at it still for a moment.
+    // The background may still be running it for a moment.
     wait_for(|| {
         let call = async { question(&ask).recv().await.unwrap() };
         block_on(Crew::of(Arc::clone(&task)).while_waiting(call)) == thread::current().id()
@@ -114,7 +114,7 @@ fn who_has_no_task_in_hand_is_told_by_it() {
     assert_ne!(heard_by, thread::current().id(), "we do not come");
 }
 
-/// Every wake-up is followed by a run, whoever is there to run it.
+/// Every wake-up is followed by a run, for any mix of callers.
 #[test]
 fn no_question_is_lost_between_callers_who_come_and_go() {
     const CALLERS: usize = 4;
@@ -130,7 +130,7 @@ fn no_question_is_lost_between_callers_who_come_and_go() {
                 let crew = Crew::of(Arc::clone(&task));
                 let call = async { question(&ask).recv().await.is_ok() };
                 if (number + caller) % 3 == 0 {
-                    // One who looks once and leaves, and waits without the task.
+                    // One polls once and leaves, and waits without the task.
                     let answer = question(&ask);
                     let mut leaves = Box::pin(crew.while_waiting(future::pending::<()>()));
                     assert!(poll_once(leaves.as_mut()).is_pending());
