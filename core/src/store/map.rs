@@ -106,7 +106,7 @@ impl MapStore {
     fn make_room(&mut self, now: Tick, need: usize, counters: &mut Counters) {
         while self.bytes + need > self.bytes_max {
             let oldest = self.queue.front().copied();
-            let slot = oldest.expect("has_room: what is not locked is queued (M2)");
+            let slot = oldest.expect("has_room: unlocked items are queued (M2)");
             let entry = self.entry_mut(slot);
             if entry.is_past(now) {
                 counters.reclaimed += 1;
@@ -427,7 +427,7 @@ mod tests {
 
     /// A cleared item is removed at once, so the store cannot report that it was flushed.
     #[test]
-    fn nothing_is_known_of_what_was_flushed() {
+    fn flushed_keys_are_not_reported() {
         let mut store = MapStore::new(&Limits::new(1 << 20, 1 << 10));
         store.clear();
         let key = Key::new(b"k").unwrap();

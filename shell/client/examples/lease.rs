@@ -43,7 +43,7 @@ fn main() {
         .unwrap_or_else(|| "127.0.0.1:11211".into());
     match smol::block_on(nightly(&server)) {
         Ok(()) => println!("done"),
-        Err(error) if error.is_not_obtained() => println!("somebody else does it: {error}"),
+        Err(error) if error.is_not_obtained() => println!("another machine runs it: {error}"),
         Err(error) => eprintln!("{error}"),
     }
 }

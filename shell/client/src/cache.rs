@@ -292,7 +292,7 @@ impl Client {
         let mut answered = None;
         self.ask(&[request], |_, answer| answered = Some(read(answer)))
             .await?;
-        let answered = answered.expect("what was answered was shown");
+        let answered = answered.expect("each answered request was shown");
         answered.map_err(|kind| self.pool.error(kind))
     }
 

@@ -66,7 +66,7 @@ impl Cluster {
             clients.push(client);
         }
         if clients.is_empty() {
-            return Err(ErrorKind::Address("a cluster has a server at least".into()).into());
+            return Err(ErrorKind::Address("a cluster needs at least one server".into()).into());
         }
         Ok(Self {
             servers: clients,
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_more_moves_its_share_of_the_keys_and_no_others() {
+    fn a_new_server_moves_only_its_keys() {
         let names: Vec<_> = (0..5).map(|place| (format!("cache-{place}"), 1)).collect();
         let (four, five) = (Ring::new(&names[..4]), Ring::new(&names));
         let mut moved = 0;

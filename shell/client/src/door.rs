@@ -114,7 +114,7 @@ impl Way {
     fn guard(&self, is_here: bool) -> Result<(), NotLetIn> {
         let is_readable = self.tls.is_none() && !is_here;
         if self.credentials.is_some() && is_readable && !self.may_be_plain {
-            let why = "a password is not sent to another machine in the clear: use TLS, or say that it may be";
+            let why = "a password is not sent to another machine in plain text: use TLS, or allow plain text";
             return Err(NotLetIn(why.into()));
         }
         Ok(())
@@ -183,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_password_leaves_the_machine_under_tls_or_if_the_caller_wants_it_to() {
+    fn a_password_needs_tls_or_permission() {
         let options = ClientOptions::new;
         let fred = || Credentials::new("fred", "pass").expect("a name and a password");
         for (options, is_here, goes) in [

@@ -111,7 +111,7 @@ impl ErrorKind {
             Failure::NoAnswer => Self::Unreachable(io::ErrorKind::TimedOut.into()),
             Failure::Unexpected => Self::Unreachable(io::Error::new(
                 io::ErrorKind::InvalidData,
-                "the answer makes no sense",
+                "the reply is invalid",
             )),
             // A failure unknown here leaves the same doubt as a broken connection.
             Failure::Disconnected | _ => {
@@ -132,7 +132,7 @@ impl ErrorKind {
     /// The error for an error line of the server.
     pub(super) fn refused(words: Box<str>) -> Self {
         if UNAUTHENTICATED.contains(&&*words) {
-            let why = "the server lets in only those whom it knows: say a name and a password";
+            let why = "the server requires a login: say a name and a password";
             return Self::NotLetIn(why.into());
         }
         Self::Refused(words)
@@ -154,7 +154,7 @@ impl fmt::Display for ErrorKind {
             Self::NotObtained(why) => why.fmt(formatter),
             Self::NotHeld(Some(loss)) => write!(formatter, "the lock is lost: {loss}"),
             Self::NotHeld(None) => formatter.write_str("the lock is not held"),
-            Self::TimedOut => formatter.write_str("somebody else computes the value for too long"),
+            Self::TimedOut => formatter.write_str("another client is still computing the value: wait longer, or go without it"),
             Self::Unreachable(error) if error.kind() == io::ErrorKind::TimedOut => {
                 formatter.write_str("the server does not answer")
             }
@@ -172,8 +172,8 @@ impl fmt::Display for ErrorKind {
             Self::Key(error) => error.fmt(formatter),
             Self::Address(problem) => formatter.write_str(problem),
             Self::Forked => formatter.write_str(
-                "this process was forked from one that uses the client, which has the connections and the locks; fork \
-                 before the first call, or start a new program",
+                "this process was forked after its parent had used the client: fork before the first call, or start a \
+                 new program",
             ),
         }
     }

@@ -308,7 +308,7 @@ impl BoundOptions {
         self
     }
 
-    /// As [`shared`](Self::shared), among at most `holders` holders, 1 to 1,024. If the holders name
+    /// As [`shared`](Self::shared), among at most `count` holders, 1 to 1,024. If the holders name
     /// different limits, the lowest counts.
     #[must_use]
     pub fn permits(mut self, count: NonZeroU32) -> Self {

@@ -27,7 +27,7 @@ impl LockTask {
         let news = match drive(&mut driver, &mut bound, calls.recv(), |_| {}).await {
             Heard::News(news) => news,
             Heard::Call(Err(gone)) => return Err(gone),
-            Heard::Call(Ok(_)) => unreachable!("nobody has the lock yet"),
+            Heard::Call(Ok(_)) => unreachable!("no caller has the lock yet"),
         };
         driver.keep_lock_words(bound.words());
         let now = clock::now();

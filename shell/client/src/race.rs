@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_silent_address_does_not_keep_the_next_from_answering() {
+    fn a_silent_address_does_not_delay_the_next() {
         let tried = RefCell::new(Vec::new());
         // In order: silent, refused, late, and one that is not needed.
         let connect = |number: u64| {

@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_needs_no_lookup_and_a_wrong_host_is_an_error() {
+    fn addresses_resolve_and_wrong_hosts_fail() {
         let address = block_on(resolve("[::1]:7")).unwrap();
         assert_eq!(address, ["[::1]:7".parse().unwrap()]);
         assert!(block_on(resolve("localhost:port")).is_err());

@@ -134,7 +134,7 @@ impl Short {
                 let error = self.error(failure);
                 reply(&mut self.obtain, Err(error));
             }
-            BoundNews::Read(_) | BoundNews::Written => unreachable!("nobody has asked for it"),
+            BoundNews::Read(_) | BoundNews::Written => unreachable!("it was not requested"),
         }
     }
 

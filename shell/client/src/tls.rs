@@ -292,7 +292,7 @@ fn authorities_of_the_system() -> Result<RootCertStore, String> {
     }
     let why = found.errors.first().map(|error| format!(": {error}"));
     Err(format!(
-        "the system believes no authority{}; name a file of some",
+        "the system trusts no certificate authority{}; name a file with one",
         why.unwrap_or_default()
     ))
 }

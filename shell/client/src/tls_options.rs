@@ -27,8 +27,8 @@ impl TlsOptions {
         self
     }
 
-    /// Presents a client certificate to a server that requests one. One PEM file has the certificate chain;
-    /// the other, or the same, has its private key.
+    /// Presents a client certificate to a server that requests one. Both files are PEM, and can be the same:
+    /// `chain` has the certificate and those that lead to its authority, `key` its private key.
     #[must_use]
     pub fn certificate(mut self, chain: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
         self.certificate = Some((chain.into(), key.into()));

@@ -429,7 +429,7 @@ impl<B: Block> Log<B> {
     /// Finishes a drained segment, which has no live record.
     pub(super) fn release(&mut self, id: SegmentId) {
         let segment = &mut self.segments[id as usize];
-        assert_eq!(segment.live_bytes, 0, "what is alive was carried away");
+        assert_eq!(segment.live_bytes, 0, "its live records were moved");
         segment.forget();
         segment.state = State::Spare;
         self.deadlines.set(&mut self.segments, id, NEVER);

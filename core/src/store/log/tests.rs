@@ -152,7 +152,7 @@ fn an_empty_store_has_allocated_nothing() {
 }
 
 #[test]
-fn many_items_with_the_longest_keys_are_told_apart() {
+fn many_items_with_long_keys_are_distinct() {
     let mut bench = Bench::new(64 << 20);
     let long = |number: usize| format!("{number:0250}");
     for number in 0..80_000_usize {
@@ -169,7 +169,7 @@ fn many_items_with_the_longest_keys_are_told_apart() {
 }
 
 #[test]
-fn a_store_full_of_locked_items_refuses_and_serves_what_it_has() {
+fn a_store_full_of_locked_items_refuses() {
     let mut bench = Bench::new(64 << 10);
     let mut count = 0;
     while bench.put(&name(count), locked(), &[7; 100]).is_ok() {
@@ -197,7 +197,7 @@ fn a_store_full_of_locked_items_refuses_and_serves_what_it_has() {
 }
 
 #[test]
-fn without_eviction_a_full_store_refuses_until_something_goes() {
+fn without_eviction_a_full_store_refuses() {
     let mut bench = Bench::keeping(64 << 10);
     let count = bench.fill(100);
     assert_eq!(bench.put("another", header(), &[7; 100]), Err(Full));
@@ -218,7 +218,7 @@ fn without_eviction_a_full_store_refuses_until_something_goes() {
 }
 
 #[test]
-fn what_has_expired_goes_before_what_is_there() {
+fn expired_items_are_removed_before_eviction() {
     let mut bench = Bench::new(256 << 10);
     let count = 1_000;
     for number in 0..count {
@@ -242,7 +242,7 @@ fn what_has_expired_goes_before_what_is_there() {
 }
 
 #[test]
-fn a_crawl_takes_out_what_has_expired_and_gives_memory_back() {
+fn crawl_removes_expired_items_and_frees_memory() {
     let mut bench = Bench::new(16 << 20);
     for number in 0..20_000 {
         let header = expiring(20 + u32::from(number >= 10_000));
@@ -288,7 +288,7 @@ fn a_locked_item_expires_when_it_is_unlocked() {
 }
 
 #[test]
-fn a_flush_is_at_once_and_spares_what_is_locked() {
+fn flush_is_immediate_and_spares_locked_items() {
     let mut bench = Bench::new(16 << 20);
     for number in 0..20_000 {
         let header = if number % 100 == 0 {
@@ -319,7 +319,7 @@ fn a_flush_is_at_once_and_spares_what_is_locked() {
 }
 
 #[test]
-fn what_is_asked_for_once_does_not_crowd_out_what_is_in_use() {
+fn items_read_once_evict_no_hot_items() {
     let mut bench = Bench::new(1 << 20);
     for number in 0..2_000 {
         bench.put(&name(number), header(), &[7; 100]).unwrap();
@@ -339,7 +339,7 @@ fn what_is_asked_for_once_does_not_crowd_out_what_is_in_use() {
 }
 
 #[test]
-fn what_comes_again_soon_after_it_was_evicted_is_not_evicted_as_soon() {
+fn an_item_stored_again_is_evicted_later() {
     let mut bench = Bench::new(1 << 20);
     bench.put("k", header(), &[7; 100]).unwrap();
     let mut number = 0;
@@ -427,7 +427,7 @@ fn a_value_grows_into_a_large_one_and_back() {
 }
 
 #[test]
-fn a_value_of_the_same_room_is_written_in_its_place() {
+fn a_value_of_equal_size_is_overwritten() {
     let mut bench = Bench::new(1 << 20);
     for number in 0..100 {
         bench.put(&name(number), header(), &[7; 100]).unwrap();
@@ -443,7 +443,7 @@ fn a_value_of_the_same_room_is_written_in_its_place() {
 }
 
 #[test]
-fn an_item_keeps_its_flags_and_may_change_them_with_its_value() {
+fn flags_are_replaced_with_the_value() {
     let mut bench = Bench::new(1 << 20);
     for client_flags in [0, 7, 9, 0, u32::MAX] {
         let header = ItemHeader {
@@ -468,7 +468,7 @@ impl KeyHasher for Counting<'_> {
 }
 
 #[test]
-fn no_store_waits_for_the_whole_queue_however_often_all_of_it_was_hit() {
+fn a_hot_queue_does_not_delay_a_store() {
     let looked_at = Cell::new(0);
     let hasher = Counting(&looked_at, SipHash::new([1, 2]));
     let limits = limits(4 << 20);
@@ -490,7 +490,7 @@ fn no_store_waits_for_the_whole_queue_however_often_all_of_it_was_hit() {
 /// New items move through the small queue to its end, all of them if none was hit. If all are hit only then,
 /// each belongs in the main queue, and no single store may wait until all are moved there.
 #[test]
-fn no_store_waits_for_the_small_queue_when_all_of_it_was_hit_only_now() {
+fn late_hits_do_not_delay_a_store() {
     let looked_at = Cell::new(0);
     let hasher = Counting(&looked_at, SipHash::new([1, 2]));
     let limits = limits(16 << 20);
@@ -513,7 +513,7 @@ fn no_store_waits_for_the_small_queue_when_all_of_it_was_hit_only_now() {
 
 /// A flush costs nothing at once, and later a bounded part with each tick.
 #[test]
-fn a_flush_looks_at_no_item_and_a_tick_at_so_many() {
+fn flush_reads_nothing_and_a_tick_is_bounded() {
     let looked_at = Cell::new(0);
     let hasher = Counting(&looked_at, SipHash::new([1, 2]));
     let mut bench = Bench::of(LogStore::with_hasher(&limits(16 << 20), hasher));
@@ -537,7 +537,7 @@ fn a_flush_looks_at_no_item_and_a_tick_at_so_many() {
 
 /// Returning large values takes the system long, so a tick counts each as many items (L4).
 #[test]
-fn a_tick_lets_go_of_so_many_bytes() {
+fn a_tick_frees_bounded_bytes() {
     const TICK_BYTES: usize = 1_000 * (2 << 10);
     let value_bytes = 600_000;
     for is_flushed in [false, true] {
@@ -565,7 +565,7 @@ fn a_tick_lets_go_of_so_many_bytes() {
 
 /// The bytes that a tick moves together, so that segments can be freed, are bounded, too (L4).
 #[test]
-fn a_tick_carries_so_many_bytes() {
+fn a_tick_moves_bounded_bytes() {
     const TICK_BYTES: usize = 1_000 * (2 << 10);
     let value = vec![7; 20_000];
     let mut bench = Bench::new(64 << 20);
@@ -632,7 +632,7 @@ fn the_same_calls_give_the_same_answers() {
 }
 
 #[test]
-fn every_item_is_listed_while_the_index_grows_and_shrinks() {
+fn every_item_is_listed_while_the_index_resizes() {
     let mut bench = Bench::new(16 << 20);
     for number in 0..500 {
         bench.put(&name(number), header(), b"v").unwrap();
@@ -663,7 +663,7 @@ fn every_item_is_listed_while_the_index_grows_and_shrinks() {
 }
 
 #[test]
-fn what_is_set_aside_is_part_of_the_limit() {
+fn the_reservation_counts_against_the_limit() {
     let mut bench = Bench::new(1 << 20);
     for number in 0..20_000 {
         bench.put(&name(number), header(), &[7; 100]).unwrap();
@@ -695,7 +695,7 @@ fn what_is_set_aside_is_part_of_the_limit() {
 }
 
 #[test]
-fn a_full_store_that_keeps_everything_has_something_set_aside() {
+fn a_store_without_eviction_has_a_reservation() {
     let mut bench = Bench::keeping(1 << 20);
     let stored = (0..).take_while(|number| bench.put(&name(*number), header(), b"v").is_ok());
     assert!(stored.count() > 10_000);
@@ -742,7 +742,7 @@ fn a_quarter_that_is_not_locked_goes_in_its_turn() {
 
 /// A repeated reservation of the same size needs no memory, although the store is above a lowered limit.
 #[test]
-fn what_is_set_aside_already_is_not_made_room_for() {
+fn a_repeated_reservation_needs_no_memory() {
     let mut bench = Bench::new(1 << 20);
     for number in 0..4_000 {
         bench.put(&name(number), header(), &[7; 100]).unwrap();
@@ -807,7 +807,7 @@ fn a_lower_limit_leaves_a_segment_to_carry_to() {
 }
 
 #[test]
-fn nothing_is_remembered_when_nothing_is_left() {
+fn an_empty_store_has_no_marks() {
     let mut bench = Bench::new(256 << 10);
     for number in 0..5_000 {
         bench.put(&name(number), header(), &[7; 100]).unwrap();
@@ -845,7 +845,7 @@ fn a_full_store_has_room_for_all_marks() {
 
 /// A mark in an allocated part of the table needs no memory, so it is written in a full store, too.
 #[test]
-fn a_mark_that_needs_no_memory_is_left_without_any() {
+fn a_full_store_writes_marks_in_allocated_parts() {
     let mut bench = Bench::new(1 << 20);
     for number in 0..20_000 {
         bench.put(&name(number), header(), &[7; 100]).unwrap();
@@ -864,7 +864,7 @@ fn a_mark_that_needs_no_memory_is_left_without_any() {
 /// An item that is always present is listed once, even if the index shrinks between two pages and the next
 /// page begins in the middle of a bucket.
 #[test]
-fn no_item_is_listed_twice_when_the_index_has_shrunk() {
+fn no_item_is_listed_twice_after_shrinking() {
     let is_kept = |number: usize| number.is_multiple_of(20);
     for pages in 1..40 {
         let mut bench = Bench::new(16 << 20);
@@ -896,7 +896,7 @@ fn no_item_is_listed_twice_when_the_index_has_shrunk() {
 /// The unused end of a segment that was sealed short can be freed. Otherwise, with one locked item in each
 /// segment, nothing could be stored, even after all were unlocked.
 #[test]
-fn what_was_locked_alone_in_a_segment_makes_room_again() {
+fn segments_of_one_locked_item_are_reused() {
     let mut limits = limits(128 << 10);
     limits.value_bytes_max = 1 << 10;
     let mut bench = Bench::of(LogStore::with_segments(

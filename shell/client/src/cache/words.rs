@@ -108,5 +108,5 @@ pub(super) fn refusal(answer: &AnyResponse<'_>) -> ErrorKind {
         return ErrorKind::Refused("LOCKED".into());
     }
     let words = answer.refusal();
-    ErrorKind::refused(words.unwrap_or_else(|| "an answer to something else".into()))
+    ErrorKind::refused(words.unwrap_or_else(|| "an unexpected reply".into()))
 }

@@ -54,7 +54,7 @@ fn poll_once<T>(future: Pin<&mut impl Future<Output = T>>) -> Poll<T> {
 }
 
 #[test]
-fn a_caller_who_waits_runs_the_task_himself() {
+fn a_waiting_caller_runs_the_task() {
     let (task, ask) = echo();
     let here = thread::current().id();
     for _ in 0..100 {
@@ -65,7 +65,7 @@ fn a_caller_who_waits_runs_the_task_himself() {
 }
 
 #[test]
-fn a_task_whose_caller_has_gone_is_run_in_the_background() {
+fn the_background_runs_tasks_of_dropped_callers() {
     let (task, ask) = echo();
     let mut waits = Box::pin(Crew::of(Arc::clone(&task)).while_waiting(future::pending::<()>()));
     assert!(poll_once(waits.as_mut()).is_pending());
@@ -75,7 +75,7 @@ fn a_task_whose_caller_has_gone_is_run_in_the_background() {
 }
 
 #[test]
-fn a_task_that_nobody_has_begun_is_begun_in_the_background() {
+fn the_background_starts_unclaimed_tasks() {
     let (task, ask) = echo();
     let answer = question(&ask);
     drop(Crew::of(task).while_waiting(future::pending::<()>()));
@@ -83,7 +83,7 @@ fn a_task_that_nobody_has_begun_is_begun_in_the_background() {
 }
 
 #[test]
-fn a_caller_who_does_not_come_holds_nobody_up() {
+fn an_absent_caller_delays_no_other() {
     let (task, ask) = echo();
     let mut waits = Box::pin(Crew::of(Arc::clone(&task)).while_waiting(future::pending::<()>()));
     assert!(poll_once(waits.as_mut()).is_pending());
@@ -102,7 +102,7 @@ fn a_caller_who_does_not_come_holds_nobody_up() {
 }
 
 #[test]
-fn who_has_no_task_in_hand_is_told_by_it() {
+fn a_caller_without_claim_is_woken() {
     let (task, ask) = echo();
     let mut first = Box::pin(Crew::of(Arc::clone(&task)).while_waiting(future::pending::<()>()));
     assert!(poll_once(first.as_mut()).is_pending());
@@ -116,7 +116,7 @@ fn who_has_no_task_in_hand_is_told_by_it() {
 
 /// Every wake-up is followed by a run, for any mix of callers.
 #[test]
-fn no_question_is_lost_between_callers_who_come_and_go() {
+fn no_question_is_lost_between_callers() {
     const CALLERS: usize = 4;
     const QUESTIONS: usize = 2_000;
     let (task, ask) = echo();
@@ -169,7 +169,7 @@ fn a_task_that_panics_has_ended() {
 }
 
 #[test]
-fn a_panic_in_the_background_concerns_nobody_else() {
+fn a_background_panic_ends_no_other_task() {
     background::spawn(async { panic!("as it should") });
     let (task, ask) = echo();
     let answer = question(&ask);
@@ -178,7 +178,7 @@ fn a_panic_in_the_background_concerns_nobody_else() {
 }
 
 #[test]
-fn a_task_that_is_never_done_leaves_others_their_turn() {
+fn an_endless_task_yields_to_others() {
     let task = Task::new(async {
         loop {
             future::yield_now().await;

@@ -611,6 +611,6 @@ fn the_store_goes_the_way_it_went() {
     assert_eq!(written.len(), RUNS.len() * LINES, "every run is there");
     assert_eq!(course.lines().count(), written.len());
     for (due, got) in written.into_iter().zip(course.lines()) {
-        assert_eq!(got, due, "what the store does has changed: on purpose?");
+        assert_eq!(got, due, "the course has changed: on purpose?");
     }
 }

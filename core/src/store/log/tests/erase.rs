@@ -87,7 +87,7 @@ impl Bench<SipHash, Glass> {
 }
 
 #[test]
-fn nothing_is_left_of_a_value_that_is_deleted_or_replaced() {
+fn deleted_and_replaced_values_are_zeroed() {
     let mut bench = Bench::glass(64 << 10);
     bench.put_secret("a");
     bench.remove("a");
@@ -114,7 +114,7 @@ fn nothing_is_left_of_a_value_that_is_deleted_or_replaced() {
 }
 
 #[test]
-fn nothing_is_left_of_a_value_that_is_evicted_expired_or_flushed() {
+fn evicted_expired_and_flushed_values_are_zeroed() {
     let mut bench = Bench::glass(64 << 10);
     bench.put_secret("evicted");
     let mut number = 0;
@@ -135,7 +135,7 @@ fn nothing_is_left_of_a_value_that_is_evicted_expired_or_flushed() {
 
 /// A moved item leaves no copy in its old place.
 #[test]
-fn nothing_is_left_where_a_value_was_before() {
+fn moved_values_are_zeroed_in_the_old_place() {
     let mut bench = Bench::glass(64 << 10);
     for number in 0..300 {
         bench.put(&name(number), header(), SECRET).unwrap();
@@ -162,7 +162,7 @@ fn nothing_is_left_where_a_value_was_before() {
 
 /// Shows that the tests above can fail.
 #[test]
-fn without_erasing_it_is_left() {
+fn without_erasing_the_value_stays() {
     let mut bench = Bench::glass(64 << 10);
     bench.store.log.erases = false;
     bench.put_secret("a");
