@@ -56,14 +56,14 @@ impl Reading {
         }
         let pool = self.pool.clone();
         // There was no holder from the start.
-        let (_, debtor) = debt::new();
+        let (_, pending) = debt::new();
         background::spawn(async move {
             while !machine.is_idle() {
                 // The result does not matter: a win also ends by time.
                 let _ = driver.news(&mut machine).await;
             }
             pool.give_back(driver);
-            drop(debtor);
+            drop(pending);
         });
     }
 

@@ -15,19 +15,19 @@ use super::background;
 /// The longest wait of an ending thread for pending releases.
 const FLUSH_MAX: Duration = Duration::from_millis(250);
 
-static OWED: Mutex<Owed> = Mutex::new(Owed {
+static PENDING: Mutex<Pending> = Mutex::new(Pending {
     tasks: 0,
     waiting: 0,
 });
 /// Signals the end of a pending release.
-static SETTLED: Condvar = Condvar::new();
+static RELEASED: Condvar = Condvar::new();
 
 thread_local! {
     static FLUSH_AT_END: FlushAtEnd = const { FlushAtEnd };
 }
 
 /// The pending releases, and the threads that wait for them.
-struct Owed {
+struct Pending {
     /// The number of tasks with something to release and without a holder.
     tasks: usize,
     /// The number of ending threads that wait. Without any, nothing is signalled.
@@ -41,10 +41,10 @@ impl Drop for FlushAtEnd {
         if background::is_forked() {
             return;
         }
-        let mut owed = OWED.lock().unwrap_or_else(PoisonError::into_inner);
-        owed.waiting += 1;
+        let mut pending = PENDING.lock().unwrap_or_else(PoisonError::into_inner);
+        pending.waiting += 1;
         // The thread ends in any case.
-        let waited = SETTLED.wait_timeout_while(owed, FLUSH_MAX, |owed| owed.tasks > 0);
+        let waited = RELEASED.wait_timeout_while(pending, FLUSH_MAX, |pending| pending.tasks > 0);
         waited.unwrap_or_else(PoisonError::into_inner).0.waiting -= 1;
     }
 }
@@ -57,19 +57,19 @@ pub(super) fn flush_at_end() {
 
 /// The shared state of a task and its holder. The release is pending from the drop of the holder until the
 /// task has ended.
-pub(super) fn new() -> (Holder, Debtor) {
+pub(super) fn new() -> (Holder, PendingRelease) {
     let state = Arc::new(AtomicU8::new(HELD));
-    (Holder(Arc::clone(&state)), Debtor(state))
+    (Holder(Arc::clone(&state)), PendingRelease(state))
 }
 
 /// The holder's part; its drop makes the release pending.
 pub(super) struct Holder(Arc<AtomicU8>);
 
 /// The task's part; its drop ends the pending release.
-pub(super) struct Debtor(Arc<AtomicU8>);
+pub(super) struct PendingRelease(Arc<AtomicU8>);
 
 const HELD: u8 = 0;
-const OWES: u8 = 1;
+const RELEASING: u8 = 1;
 const ENDED: u8 = 2;
 
 impl Drop for Holder {
@@ -77,20 +77,20 @@ impl Drop for Holder {
         if background::is_forked() {
             return;
         }
-        let mut owed = OWED.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.0.swap(OWES, Ordering::SeqCst) == HELD {
-            owed.tasks += 1;
+        let mut pending = PENDING.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.0.swap(RELEASING, Ordering::SeqCst) == HELD {
+            pending.tasks += 1;
         }
     }
 }
 
-impl Drop for Debtor {
+impl Drop for PendingRelease {
     fn drop(&mut self) {
-        let mut owed = OWED.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.0.swap(ENDED, Ordering::SeqCst) == OWES {
-            owed.tasks -= 1;
-            if owed.waiting > 0 {
-                SETTLED.notify_all();
+        let mut pending = PENDING.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.0.swap(ENDED, Ordering::SeqCst) == RELEASING {
+            pending.tasks -= 1;
+            if pending.waiting > 0 {
+                RELEASED.notify_all();
             }
         }
     }

@@ -60,7 +60,7 @@ pub(super) enum HubNews {
 }
 
 /// A user's registration with a hub.
-pub(super) struct Seat {
+pub(super) struct Registration {
     /// The user's number.
     slot: usize,
     /// The user's share of the load.
@@ -121,18 +121,18 @@ impl Hub {
     }
 
     /// Adds a user with this `load`.
-    pub(super) fn join(&self, user: Sender<HubNews>, load: usize) -> Seat {
+    pub(super) fn join(&self, user: Sender<HubNews>, load: usize) -> Registration {
         let mut state = lock(&self.state);
         state.load += load;
         let slot = state.users.insert(user);
-        Seat { slot, load }
+        Registration { slot, load }
     }
 
     /// Removes a user. Replies to its requests are dropped.
-    pub(super) fn leave(&self, seat: &Seat) {
+    pub(super) fn leave(&self, registration: &Registration) {
         let mut state = lock(&self.state);
-        state.load -= seat.load;
-        state.users.remove(seat.slot);
+        state.load -= registration.load;
+        state.users.remove(registration.slot);
     }
 
     /// Asks for a connection: returns the number of the attempt, and whether it is open already.

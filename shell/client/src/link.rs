@@ -13,7 +13,7 @@ use super::background::{Alarm, is_forked};
 use super::clock;
 use super::door::NotLetIn;
 use super::drive::Line;
-use super::hub::{Hub, HubNews, Seat};
+use super::hub::{Hub, HubNews, Registration};
 use super::task::{Crew, Task};
 
 /// The longest time to read bytes that arrived while the process was stopped (V2 of [`drive`](super::drive)).
@@ -22,7 +22,7 @@ const CATCH_UP: Duration = Duration::from_millis(20);
 /// One user's side of a shared connection.
 pub(super) struct Link {
     hub: Hub,
-    seat: Seat,
+    registration: Registration,
     asker: Sender<HubNews>,
     news: Receiver<HubNews>,
     /// Reads the replies to this user's requests.
@@ -39,7 +39,7 @@ impl Link {
     pub(super) fn new(hub: Hub, load: usize) -> Self {
         let (asker, news) = unbounded();
         Self {
-            seat: hub.join(asker.clone(), load),
+            registration: hub.join(asker.clone(), load),
             hub,
             asker,
             news,
@@ -256,7 +256,7 @@ impl Link {
 
 impl Drop for Link {
     fn drop(&mut self) {
-        self.hub.leave(&self.seat);
+        self.hub.leave(&self.registration);
     }
 }
 

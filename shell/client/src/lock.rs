@@ -16,7 +16,7 @@ use latchd_core::fence::Fence;
 use super::background;
 use super::calls::{self, CALLS_MAX, Caller, reply};
 use super::clock;
-use super::debt::{self, Debtor, Holder};
+use super::debt::{self, Holder, PendingRelease};
 use super::drive::{Heard, drive};
 use super::driver::Driver;
 use super::error::{Error, ErrorKind};
@@ -96,7 +96,7 @@ pub(super) struct TaskEnd {
     /// The caller that waits for the lock, and for the numbers of its grants.
     pub(super) obtain: Caller<Vec<u64>>,
     /// To be dropped when no release is pending any more.
-    pub(super) debtor: Debtor,
+    pub(super) pending: PendingRelease,
 }
 
 impl Lock {
@@ -125,7 +125,7 @@ impl Lock {
                 measure: None,
                 release: None,
                 detach: None,
-                _debtor: end.debtor,
+                _pending: end.pending,
             };
             Crew::with(Task::new(task.run(end.calls)), connection)
         })
@@ -167,14 +167,14 @@ impl Lock {
             lost,
         });
         let (answer, obtained) = bounded(1);
-        let (holder, debtor) = debt::new();
+        let (holder, pending) = debt::new();
         debt::flush_at_end();
         let crew = begin(TaskEnd {
             calls: heard,
             watch: Arc::clone(&watch),
             alive,
             obtain: answer,
-            debtor,
+            pending,
         });
         let numbers = crew
             .clone()
@@ -437,7 +437,7 @@ pub(super) struct LockTask {
     measure: Option<Caller<Duration>>,
     release: Option<Caller<()>>,
     detach: Option<Caller<()>>,
-    _debtor: Debtor,
+    _pending: PendingRelease,
 }
 
 impl LockTask {

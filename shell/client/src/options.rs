@@ -227,8 +227,8 @@ impl LockOptions {
     }
 }
 
-/// The ttl of an empty item that is made for a lock, in seconds, if its holder dies. It need only exist until
-/// it is locked.
+/// The seconds for which an empty item, made for a lock, outlives a holder that dies. It need only exist
+/// until it is locked.
 const ITEM_TTL_S: u32 = 5;
 
 /// Options to obtain and keep a connection-bound lock. By default, it tries once, with or without an item.

@@ -9,7 +9,7 @@ use latchd_core::client::{Bound, BoundNews, Failure, TermsError};
 
 use super::calls::{Caller, reply};
 use super::clock;
-use super::debt::Debtor;
+use super::debt::PendingRelease;
 use super::drive::{Heard, drive};
 use super::driver::Driver;
 use super::error::{Error, ErrorKind};
@@ -30,7 +30,7 @@ struct Short {
     /// The caller of a refresh or a release.
     change: Option<Caller<()>>,
     measure: Option<Caller<Duration>>,
-    _debtor: Debtor,
+    _pending: PendingRelease,
 }
 
 /// Obtains and keeps it until the holder is gone. The connection is closed then, unless the server confirmed
@@ -46,7 +46,7 @@ pub(super) async fn keep(pool: Pool, driver: Driver, bound: Bound, end: TaskEnd)
         obtain: Some(end.obtain),
         change: None,
         measure: None,
-        _debtor: end.debtor,
+        _pending: end.pending,
     };
     short.driver.lend(&mut short.bound);
     short.bound.knows(short.driver.lock_words());

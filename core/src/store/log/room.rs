@@ -216,7 +216,7 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
         self.fits(bytes)
     }
 
-    /// Whether `bytes` more may be allocated with a segment to move items to left over. A store without such
+    /// Whether `bytes` more may be allocated so that a segment to move items to remains. A store without such
     /// a segment could not free memory any more.
     pub(super) fn fits(&self, bytes: usize) -> bool {
         let kept = if self.log.spare() > 0 {
