@@ -1,16 +1,16 @@
-//! Who is let in.
+//! Accepts new clients and assigns them to workers.
 //!
-//! A thread of its own accepts for all workers and hands each client to the one with the fewest, so
-//! that they are spread evenly whatever the order they come in, and that somebody new is let in
-//! however much the workers have to do.
+//! One thread of its own accepts for all workers. It hands each client to the worker with the fewest clients,
+//! so the load is even in every order of arrival. New clients are accepted however busy the workers are.
 //!
-//! - J1: at most [`connections_max`](crate::Config::connections_max) clients at a time. One more is
-//!   told so and closed, or is left waiting: memcached's two ways (`-o maxconns_fast`).
-//! - J2: when accepting is of no use (the limit, or no descriptors left), it is not tried again until
-//!   a client has gone or [`RETRY`] has passed: a condition that lasts must not spin.
-//! - J3: that it is of no use is said once in [`SILENCE`] at most, with how often it was not said.
-//! - J4: at most [`connections_per_peer_max`](crate::Config::connections_per_peer_max) clients from one address. One more
-//!   is told so and closed, whichever way the others have: who waits would hold up those from elsewhere.
+//! - J1: At most [`connections_max`](crate::Config::connections_max) clients are connected at a time. One
+//!   more gets an error and is closed, or stays in the backlog: memcached's two ways (`-o maxconns_fast`).
+//! - J2: If accepting cannot succeed (connection limit, no descriptors), the thread retries only after a
+//!   client has left or [`RETRY`] has passed. So a lasting condition does not spin.
+//! - J3: A warning about this is logged at most once in [`SILENCE`], with the number of suppressed warnings.
+//! - J4: At most [`connections_per_peer_max`](crate::Config::connections_per_peer_max) clients come from one
+//!   address. One more always gets an error and is closed: left in the backlog, it would delay clients of
+//!   other addresses.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -33,22 +33,22 @@ use crate::shared::Shared;
 use crate::sync::Timer;
 use crate::sync::channel::{Receiver, bounded};
 
-/// How many clients of one listener are accepted before the others get their turn.
+/// The most clients of one listener accepted in a row, before the other listeners have their turn.
 const ACCEPTED_PER_TURN: usize = 16;
 
-/// How long accepting rests when it was of no use and no client goes.
+/// The pause after a failed accept, unless a client leaves earlier (J2).
 const RETRY: Duration = Duration::from_millis(200);
 
-/// How long nothing is said after something was.
+/// The interval in which at most one warning is logged (J3).
 const SILENCE: Duration = Duration::from_secs(1);
 
-/// What a client past the limit reads. Source: memcached 1.6.45 `memcached.c`, `drive_machine`.
+/// The reply to a client past the limit. Source: memcached 1.6.45 `memcached.c`, `drive_machine`.
 const TOO_MANY: &[u8] = b"ERROR Too many open connections\r\n";
 
 /// Accepts on all listeners until `stopped` is closed.
 ///
 /// # Errors
-/// The kernel's, if it cannot wait. What concerns one client ends only that.
+/// The kernel's, if it cannot wait. An error of one client ends only that client.
 pub(crate) async fn accept(
     listeners: Vec<Listener>,
     shared: &Shared,
@@ -67,13 +67,13 @@ pub(crate) async fn accept(
         .map(|(index, listener)| {
             let (door, fail) = (&door, fail.clone());
             executor.spawn(async move {
-                // Nobody is there to be told of a second failure.
+                // The receiver reads only the first failure.
                 let _ = fail.try_send(door.accept_on(index, listener).await);
             })
         })
         .collect();
     let stop = async {
-        // Nothing is ever sent: an error says that the other side has gone.
+        // Nothing is ever sent: an error means that the sender was dropped.
         let _ = stopped.recv().await;
         Ok(())
     };
@@ -83,24 +83,24 @@ pub(crate) async fn accept(
     end
 }
 
-/// Where clients knock.
+/// A listening endpoint.
 pub(crate) trait Entrance {
-    /// How they speak.
+    /// The transport security of its clients.
     fn security(&self) -> Security;
 
-    /// Takes the next one that waits: its socket, and where it comes from.
+    /// Accepts the next waiting client: its socket and its address.
     ///
     /// # Errors
-    /// The kernel's; [`Errno::AGAIN`] if nobody waits.
+    /// The kernel's; [`Errno::AGAIN`] if no client is waiting.
     fn take(&self) -> rustix::io::Result<(OwnedFd, Option<SocketAddrAny>)>;
 
-    /// Waits until somebody does.
+    /// Waits until a client is waiting.
     ///
     /// # Errors
     /// The kernel's, if it cannot wait.
     async fn knock(&self) -> io::Result<()>;
 
-    /// Where it is, for the log.
+    /// Its address, for the log.
     fn place(&self) -> &dyn fmt::Display;
 }
 
@@ -122,7 +122,7 @@ impl Entrance for Async<Listener> {
     }
 }
 
-/// What the listeners have in common.
+/// The state that all listeners share.
 pub(crate) struct Door<'a> {
     shared: &'a Shared,
     last_conn: Cell<u64>,
@@ -130,7 +130,7 @@ pub(crate) struct Door<'a> {
 }
 
 impl<'a> Door<'a> {
-    /// Nobody has come yet.
+    /// Before the first client.
     pub(crate) fn new(shared: &'a Shared) -> Self {
         Self {
             shared,
@@ -166,7 +166,7 @@ impl<'a> Door<'a> {
             match listener.take() {
                 Ok((socket, peer)) if stats.is_full() || self.has_too_many(peer.as_ref()) => {
                     stats.count_rejected();
-                    // The peer may be gone already, and is closed anyway.
+                    // The peer may have gone already; it is closed anyway.
                     let _ = rustix::net::send(&socket, TOO_MANY, SendFlags::NOSIGNAL);
                 }
                 Ok((socket, peer)) => {
@@ -190,7 +190,7 @@ impl<'a> Door<'a> {
                     listener.knock().await?;
                     accepted = 0;
                 }
-                // The client left while it waited.
+                // The client left the backlog before it was accepted.
                 Err(Errno::CONNABORTED | Errno::INTR | Errno::PROTO) => {}
                 Err(errno) => {
                     let address = listener.place();
@@ -205,17 +205,17 @@ impl<'a> Door<'a> {
         }
     }
 
-    /// Whether as many come from there as may (J4).
+    /// Whether this address has as many clients as it may (J4).
     fn has_too_many(&self, peer: Option<&SocketAddrAny>) -> bool {
         let most = self.shared.config.connections_per_peer_max;
         most.is_some_and(|most| self.shared.roster.clients_from(peer) >= most.get())
     }
 
-    /// Waits until accepting may be of use again (J2).
+    /// Waits until accepting may succeed again (J2).
     async fn rest(&self) {
         self.shared.connection_stats.pause();
         let gone = async {
-            // It lives as long as the server.
+            // The sender lives as long as the server.
             let _ = self.shared.gone.recv().await;
         };
         let later = async {
@@ -224,7 +224,7 @@ impl<'a> Door<'a> {
         gone.or(later).await;
     }
 
-    /// J3.
+    /// Logs a warning at most once in [`SILENCE`] (J3).
     fn notice(&self, what: fmt::Arguments<'_>) {
         if let Some(untold) = self.notice.borrow_mut().tell(Instant::now()) {
             match untold {
@@ -239,7 +239,7 @@ impl<'a> Door<'a> {
     }
 }
 
-/// When something was last said, and how often it was not said since.
+/// The time of the last warning, and the number of warnings suppressed since.
 #[derive(Debug, Default)]
 struct Notice {
     told_at: Option<Instant>,
@@ -247,7 +247,7 @@ struct Notice {
 }
 
 impl Notice {
-    /// Whether to say it now; and then, how often it has not been said.
+    /// Whether to log now; if so, how many warnings were suppressed.
     fn tell(&mut self, now: Instant) -> Option<u64> {
         if self
             .told_at

@@ -1,15 +1,15 @@
-//! How much memory is kept for clients, over all connections: requests that are not whole, and replies that
-//! the clients have not read.
+//! The memory kept for clients over all connections: incomplete requests, and replies that the clients have
+//! not read.
 //!
-//! The size of a request and of a reply bounds what one client can have the server keep; there may be thousands of
-//! clients. So there is a bound for all of them together. When it is passed, the clients that take most are closed
-//! until it is not.
+//! The size limits of requests and replies bound the memory of one client, but there may be thousands of
+//! clients. So a budget bounds all of them together. When it is exceeded, the server closes the clients that
+//! take most until the rest fits.
 //!
-//! - Q1: between turns, clients take at most the bound. Not counted are clients that their own workers are about to
-//!   close, and less than [`STEP_BYTES`] per client.
-//! - Q2: a client that is closed for it took at least as much as any other.
-//! - Q3: a value that several clients keep is counted once: one of them pays for it. When that client is done with it,
-//!   another one pays.
+//! - Q1: Between turns, clients take at most the bound. Not counted are clients that their own workers are
+//!   about to close, and less than [`STEP_BYTES`] per client.
+//! - Q2: A client closed for the budget took at least as much as any other client.
+//! - Q3: A value that several clients keep is counted once, for one of them. When that client no longer needs
+//!   it, it is counted for another one.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,11 +17,11 @@ use std::sync::{Mutex, MutexGuard};
 
 use latchd_core::output::SharedValue;
 
-/// Memory of a client's own is counted in steps of so many bytes, so that clients with a small rest of a request
-/// meet no lock.
+/// The unit in which a client's own memory is counted, in bytes. So a client with a short incomplete request
+/// takes no lock.
 pub(crate) const STEP_BYTES: usize = 4096;
 
-/// The memory of one kind that may be kept.
+/// The budget of one kind of memory.
 #[derive(Debug)]
 pub(crate) struct Budget {
     bytes_max: usize,
@@ -30,7 +30,7 @@ pub(crate) struct Budget {
 
 #[derive(Debug, Default)]
 struct KeptForAll {
-    /// All that clients pay for.
+    /// The bytes counted for all clients.
     bytes: usize,
     by_client: BTreeMap<Holder, KeptForOne>,
     by_size: BTreeSet<(usize, Holder)>,
@@ -48,7 +48,7 @@ struct KeptValue {
 
 #[derive(Debug, Default)]
 struct KeptForOne {
-    /// All that it pays for.
+    /// The bytes counted for this client.
     bytes: usize,
     /// The values that it keeps, by their ids.
     values: BTreeSet<usize>,
@@ -63,7 +63,7 @@ pub(crate) struct Holder {
     pub(crate) name: u64,
 }
 
-/// The memory that a budget counts for a client, as the client's worker has told it last.
+/// The memory counted for a client, as its worker last reported it.
 #[derive(Debug, Default, Eq, PartialEq)]
 pub(crate) struct Charge {
     own_bytes: usize,
@@ -79,8 +79,8 @@ impl Budget {
         }
     }
 
-    /// Counts `own_bytes` and these values for a client from now on, instead of `charged`, which is updated. Returns the
-    /// clients that are to be closed for it; they are not counted any more.
+    /// Replaces `charged` by `own_bytes` and these values, and updates it. Returns the clients to close; they
+    /// are no longer counted.
     #[inline]
     pub(crate) fn charge(
         &self,
@@ -114,7 +114,7 @@ impl Budget {
         closed
     }
 
-    /// How many clients take memory that is counted, and how much in all, in bytes.
+    /// The number of counted clients, and their memory in bytes.
     pub(crate) fn kept_now(&self) -> (usize, usize) {
         let kept = self.kept();
         (kept.by_client.len(), kept.bytes)
@@ -128,7 +128,7 @@ impl Budget {
 }
 
 impl KeptForAll {
-    /// Counts nothing for a client any more. A client that is about to be closed is not counted already.
+    /// Stops counting a client. A client about to be closed is not counted already.
     fn remove(&mut self, client: Holder) {
         let Some(one) = self.by_client.remove(&client) else {
             return;
@@ -151,7 +151,7 @@ impl KeptForAll {
         }
     }
 
-    /// Counts this for a client that is not counted.
+    /// Counts this memory for a client that is not counted yet.
     fn insert(&mut self, client: Holder, charge: &Charge) {
         if *charge == Charge::default() {
             return;
@@ -182,7 +182,7 @@ impl KeptForAll {
         self.by_client.insert(client, one);
     }
 
-    /// Counts so many bytes more for a client that is counted.
+    /// Counts more bytes for a counted client.
     fn pay(&mut self, client: Holder, bytes: usize) {
         let one = self.by_client.entry(client).or_default();
         self.by_size.remove(&(one.bytes, client));
@@ -200,7 +200,7 @@ mod tests {
         Holder { worker: 0, name }
     }
 
-    /// A budget beside what its clients have told it last.
+    /// A budget, and the charges that its clients last reported.
     struct Bench {
         budget: Budget,
         charges: Vec<Charge>,
@@ -214,7 +214,7 @@ mod tests {
             }
         }
 
-        /// Client `name` takes so many steps of its own, and keeps these values of ten steps each.
+        /// Client `name` takes this many steps of its own memory, and keeps these values of ten steps each.
         fn charge(&mut self, name: usize, steps: usize, values: &[usize]) -> Vec<Holder> {
             let values = values.iter().map(|id| SharedValue {
                 id: *id,
@@ -237,7 +237,7 @@ mod tests {
             assert_eq!(bench.charge(name, steps, &[]), []);
         }
         assert_eq!(bench.charge(3, 1, &[]), [client(1)]);
-        // It is not counted any more, whenever its worker closes it.
+        // It is no longer counted, whenever its worker closes it.
         assert_eq!(bench.charge(3, 5, &[]), []);
         assert_eq!(bench.charge(1, 0, &[]), []);
         assert_eq!(bench.steps(), 10);
@@ -271,7 +271,7 @@ mod tests {
             assert_eq!(bench.charge(name, 0, &[7, 7]), []);
         }
         assert_eq!(bench.steps(), 10);
-        // Another client pays when the first has sent it, and the last takes it along.
+        // When the first client has sent the value, another one pays; the last one removes it.
         for name in 0..5 {
             assert_eq!(bench.charge(name, 0, &[]), []);
             assert_eq!(bench.steps(), 10);

@@ -1,8 +1,8 @@
-//! What `-vvv` logs of locks: requests and what came of them, waits, hand-overs, and ends.
+//! The lock events that `-vvv` logs: requests and their results, waits, hand-overs, releases and expiries.
 //!
-//! - Each line has the field `event`, `conn` and, if it is about a key, `key`. What concerns a grant has its
-//!   `fence`, as text: most readers of JSON keep 53 bits of a number.
-//! - A lock that ends together with many others is logged when the server lets go of its item.
+//! - Each line has the field `event`, `conn` and, if it is about a key, `key`. Lines about a grant have its
+//!   `fence`, as text: most JSON readers keep 53 bits of a number.
+//! - If a lock ends together with many others, it is logged when the server removes its item.
 
 use latchd_core::Owner;
 use latchd_core::command::{Command, GlobalCommand, ItemCommand, Lease};
@@ -15,7 +15,7 @@ pub(crate) fn one_word(key: &[u8]) -> String {
     key.escape_ascii().to_string().replace(' ', "\\x20")
 }
 
-/// A command has its answer.
+/// Logs the result of a command.
 pub(crate) fn answered(conn: Owner, command: &Command<'_>, reply: &Reply<'_>) {
     let number = conn.number();
     let command = match command {
@@ -67,7 +67,7 @@ pub(crate) fn answered(conn: Owner, command: &Command<'_>, reply: &Reply<'_>) {
         Reply::NotFound | Reply::Miss => "no_item",
         Reply::Refused(Refusal::TooManyLocks) => "too_many_locks",
         Reply::Refused(Refusal::OutOfMemory) => "no_memory",
-        // None of these is the answer to a request for a lock.
+        // None of these replies to a lock request.
         Reply::Refused(
             Refusal::NotLocked
             | Refusal::NotLockedNotFound
@@ -88,7 +88,7 @@ pub(crate) fn answered(conn: Owner, command: &Command<'_>, reply: &Reply<'_>) {
     tracing::info!(event = "lock_refused", conn = number, key = %key, reason, "lock refused");
 }
 
-/// A wait for the lock of a key is over.
+/// Logs the end of a wait for the lock of a key.
 pub(crate) fn waited(conn: Owner, key: &[u8], waited_ms: u64, outcome: Outcome) {
     let (conn, key) = (conn.number(), one_word(key));
     let reason = match outcome {
@@ -103,7 +103,7 @@ pub(crate) fn waited(conn: Owner, key: &[u8], waited_ms: u64, outcome: Outcome) 
     tracing::info!(event = "lock_wait_failed", conn, key = %key, waited_ms, reason, "waited in vain");
 }
 
-/// A lock has ended.
+/// Logs the end of a lock.
 pub(crate) fn ended(end: &LockEnd) {
     let (event, what) = match end.cause {
         EndCause::Released => ("unlock", "lock released"),
@@ -115,7 +115,7 @@ pub(crate) fn ended(end: &LockEnd) {
     tracing::info!(event, conn, key = %key, fence = %fence, held_ms, "{what}");
 }
 
-/// So many ends had no room among those that were to be logged.
+/// Logs the number of lock ends that did not fit into the queue of ends to be logged.
 pub(crate) fn missed(ends: u64) {
     if ends > 0 {
         tracing::info!(

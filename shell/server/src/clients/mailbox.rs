@@ -1,4 +1,4 @@
-//! How another thread reaches a worker: a list of messages, and a bell in the worker's epoll.
+//! How another thread reaches a worker: a list of messages, and an eventfd (the bell) in the worker's epoll.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -13,37 +13,37 @@ use crate::stats::connection_stats::Kept;
 use crate::sync::atomic::AtomicUsize;
 use crate::sync::{Bell, Mutex, MutexGuard};
 
-/// A client that has been accepted and has no worker yet.
+/// An accepted client that has no worker yet.
 #[derive(Debug)]
 pub(crate) struct Arrival {
-    /// Its socket; not blocking.
+    /// Its nonblocking socket.
     pub(crate) socket: OwnedFd,
-    /// How it speaks.
+    /// Its transport security.
     pub(crate) security: Security,
-    /// Its name, new.
+    /// Its connection id, never used before.
     pub(crate) conn: ConnId,
-    /// Where it is noted what it does.
+    /// The entry of the roster in which its worker notes its state.
     pub(crate) entry: Arc<Entry>,
 }
 
-/// What a worker is told.
+/// A message to a worker.
 #[derive(Debug)]
 pub(crate) enum Message {
     /// Serve this client.
     Adopt(Arrival),
     /// Close the clients that have been idle for too long.
     Sweep,
-    /// Close the client of this name: it has more kept for it than there is room for.
+    /// Close the client of this name: the budget for this kind of memory is exceeded.
     Close(u64, Kept),
-    /// There is something to be told to the client of this name, who watches.
+    /// There are new lines for the client of this name, a watcher.
     News(u64),
-    /// The client of this name waits for a lock no more.
+    /// The client of this name no longer waits for a lock.
     Settled(u64, Outcome),
-    /// Say that you hear. Whoever asks waits for the answer before it asks again.
+    /// Confirm that the worker responds. A sender waits for the reply before it sends the next echo.
     Echo(Sender<()>),
 }
 
-/// One worker's mail.
+/// One worker's mailbox.
 #[derive(Debug)]
 pub(crate) struct Mailbox {
     messages: Mutex<Vec<Message>>,
@@ -62,20 +62,20 @@ impl Mailbox {
         })
     }
 
-    /// How many clients the worker has, those in its mail included.
+    /// The number of the worker's clients, including those still in its mailbox.
     pub(crate) fn clients(&self) -> &AtomicUsize {
         &self.clients
     }
 
-    /// Leaves a message and rings. A message that says nothing new is left once: the list holds
-    /// at most one sweep, as many arrivals and closes as there may be connections, news for each who
-    /// watches, an outcome for each who waits for a lock, and an echo for each who waits for it.
+    /// Adds a message and rings the bell. Repeated messages are added once. So the list holds at most one
+    /// sweep; one arrival and one close per connection; one news per watcher; one outcome per waiting client;
+    /// and one echo per sender.
     pub(crate) fn post(&self, message: Message) {
         self.leave(message);
         self.ring();
     }
 
-    /// Leaves a message, and does not ring: it is to be done soon.
+    /// Adds a message without ringing; the caller rings soon.
     pub(crate) fn leave(&self, message: Message) {
         let mut messages = self.messages();
         let is_known = match message {
@@ -96,7 +96,7 @@ impl Mailbox {
         self.bell.ring();
     }
 
-    /// Silences the bell, then takes what is there: a message that comes in between rings again.
+    /// Silences the bell, then takes all messages: a message that arrives in between rings again.
     pub(crate) fn take(&self) -> Vec<Message> {
         self.bell.silence();
         std::mem::take(&mut *self.messages())

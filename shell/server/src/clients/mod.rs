@@ -1,4 +1,4 @@
-//! What the server knows of its clients over all threads, and how their threads are reached.
+//! The state of clients that all threads share, and the mailboxes of their workers.
 //!
 //! Uses `net`, `stats` and `sync`.
 

@@ -1,11 +1,11 @@
-//! Who may enter: the names and passwords of a file.
+//! Authentication: the names and passwords of a file.
 //!
-//! Each line is a name, a colon and a password, in the clear, as in memcached's `-Y`: the file is to be
-//! readable for the server and for nobody else. It can be read anew while the server runs; if it cannot,
-//! or has a mistake, everything stays as it was.
+//! Each line is a name, a colon and a password in clear text, as in memcached's `-Y`. Only the server's user
+//! should be able to read the file. The server can reload it while it runs; if the file is unreadable or has
+//! a mistake, the old names and passwords stay.
 //!
-//! - How long a comparison takes depends on what was sent and on how many names there are, and not on how
-//!   much of it was right.
+//! - The time of a comparison depends on the length of the sent password and on the number of names. It does
+//!   not depend on how much of the password was right.
 //!
 //! Source: memcached 1.6.45 `authfile.c`.
 
@@ -14,7 +14,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{PoisonError, RwLock};
 
-/// Those who may enter.
+/// The names and passwords of the file.
 #[derive(Debug)]
 pub(crate) struct Passwords {
     path: PathBuf,
@@ -26,7 +26,7 @@ struct Entry {
     password: Box<[u8]>,
 }
 
-/// A password is in no log.
+/// Passwords are in no log.
 impl std::fmt::Debug for Entry {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(formatter, "{}", self.name.escape_ascii())
@@ -37,7 +37,7 @@ impl Passwords {
     /// Reads a file.
     ///
     /// # Errors
-    /// It cannot be read, or a line of it; it says which.
+    /// The file cannot be read, or has a malformed line; the error names the line.
     pub(crate) fn load(path: &Path) -> io::Result<Self> {
         Ok(Self {
             path: path.to_owned(),
@@ -45,7 +45,7 @@ impl Passwords {
         })
     }
 
-    /// Reads the file anew.
+    /// Reloads the file.
     ///
     /// # Errors
     /// As [`Self::load`]; nothing has changed then.
@@ -55,10 +55,10 @@ impl Passwords {
         Ok(())
     }
 
-    /// Whether this is one of those who may enter.
+    /// Whether the file has this name with this password.
     pub(crate) fn admits(&self, name: &[u8], password: &[u8]) -> bool {
         let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
-        // All of them are looked at: which one it was is nobody's business either.
+        // All entries are compared, so the time does not tell which one matched.
         entries.iter().fold(false, |is_known, entry| {
             is_known | (is_same(name, &entry.name) & is_same(password, &entry.password))
         })

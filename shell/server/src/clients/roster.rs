@@ -1,9 +1,9 @@
-//! Who is connected, as `stats conns` shows it.
+//! The connected clients, as `stats conns` shows them.
 //!
-//! - A client is on the list from when it is accepted until its locks are free and its socket is closed.
-//! - The worker of a client notes in the client's own [`Entry`] what it does, without a lock; whoever asks
-//!   reads it at any time.
-//! - Listeners come first, numbered from 1; clients go on from there, and no number is used again.
+//! - A client is listed from its acceptance until its locks are free and its socket is closed.
+//! - A client's worker notes the client's state in its [`Entry`] without a lock; any thread may read it at
+//!   any time.
+//! - Listeners come first, numbered from 1. Clients are numbered from there on, and no number is used again.
 //!
 //! Names and states are memcached's. Source: 1.6.45 `memcached.c`, `process_stats_conns`.
 
@@ -21,7 +21,7 @@ use rustix::net::SocketAddrAny;
 
 use crate::net::listen::Address;
 
-/// How many clients are shown at a time.
+/// The number of clients on one page.
 const CLIENTS_PER_PAGE: usize = 64;
 
 /// Listeners and clients.
@@ -29,7 +29,7 @@ const CLIENTS_PER_PAGE: usize = 64;
 pub(crate) struct Roster {
     listeners: Vec<Arc<str>>,
     clients: Mutex<BTreeMap<u64, Arc<Entry>>>,
-    /// How many of them come from where; who has none is not there.
+    /// The number of clients per host; hosts without clients are absent.
     by_host: Mutex<BTreeMap<IpAddr, usize>>,
 }
 
@@ -43,20 +43,20 @@ pub(crate) struct Entry {
     active_ms: AtomicU64,
 }
 
-/// What a client does.
+/// The state of a client.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum State {
-    /// Its next request has not begun.
+    /// Waiting for the first byte of a request.
     Reading,
-    /// Its request is not whole.
+    /// Waiting for the rest of a request.
     ReadingOn,
-    /// It has requests that are there in full.
+    /// Executing complete requests.
     Working,
-    /// It does not read.
+    /// Waiting until the client reads its replies.
     Writing,
-    /// Its request waits for a lock.
+    /// Waiting for a lock.
     Waiting,
-    /// It is told what happens, and asks for nothing.
+    /// Watching: it receives log lines and sends no requests.
     Watching,
 }
 
@@ -83,7 +83,7 @@ impl State {
 }
 
 impl Entry {
-    /// Notes what it does.
+    /// Notes the client's state.
     pub(crate) fn set_state(&self, state: State) {
         self.state.store(state as u8, Ordering::Relaxed);
     }
@@ -100,7 +100,7 @@ impl Entry {
 }
 
 impl Roster {
-    /// Nobody yet.
+    /// A roster without clients.
     pub(crate) fn new(addresses: &[Address]) -> Self {
         Self {
             listeners: addresses
@@ -116,12 +116,12 @@ impl Roster {
         }
     }
 
-    /// The number before that of the first client.
+    /// The number before the first client's number.
     pub(crate) fn last_listener(&self) -> u64 {
         self.listeners.len() as u64
     }
 
-    /// Somebody has come, by way of the listener of this index.
+    /// Adds a client of the listener with this index.
     pub(crate) fn add(
         &self,
         number: u64,
@@ -142,7 +142,7 @@ impl Roster {
         entry
     }
 
-    /// Somebody has gone.
+    /// Removes a client that has left.
     pub(crate) fn remove(&self, number: u64) {
         let Some(entry) = self.clients().remove(&number) else {
             return;
@@ -158,14 +158,14 @@ impl Roster {
         }
     }
 
-    /// How many clients come from where this one does; 0 for one that has no address.
+    /// The number of clients from the same host; 0 for a client without an address.
     pub(crate) fn clients_from(&self, peer: Option<&SocketAddrAny>) -> usize {
         let host = peer.and_then(host);
         host.and_then(|host| self.by_host().get(&host).copied())
             .unwrap_or(0)
     }
 
-    /// Where a client comes from, and how long ago its last request was; `None` if it has gone.
+    /// A client's address, and the time since its last request; `None` if it has left.
     pub(crate) fn find(&self, number: u64, now: Instant) -> Option<(String, Duration)> {
         let entry = Arc::clone(self.clients().get(&number)?);
         let active_ms = entry.active_ms.load(Ordering::Relaxed);
@@ -173,10 +173,10 @@ impl Roster {
         Some((entry.peer(), Duration::from_millis(silent_ms)))
     }
 
-    /// A page of the lines of `stats conns`: of the clients behind this number, and on the first page of the listeners;
-    /// and behind which number the next one begins.
+    /// A page of `stats conns`: the listeners on the first page, and the clients with numbers above `behind`.
+    /// Also returns the number behind which the next page begins.
     pub(crate) fn lines(&self, now: Instant, behind: u64) -> (Vec<StatsLine>, Option<u64>) {
-        // The list is let go of before anything is written.
+        // The list is unlocked before the lines are written.
         let clients: Vec<_> = self
             .clients()
             .range((Bound::Excluded(behind), Bound::Unbounded))
@@ -218,7 +218,7 @@ impl Roster {
 }
 
 impl Entry {
-    /// As `watch` tells of it.
+    /// Its address as `watch` shows it.
     pub(crate) fn endpoint(&self) -> String {
         let peer = self.peer.clone();
         match peer.and_then(|peer| std::net::SocketAddr::try_from(peer).ok()) {
@@ -227,20 +227,20 @@ impl Entry {
         }
     }
 
-    /// As `stats conns` shows it.
+    /// Its address as `stats conns` shows it.
     pub(crate) fn peer(&self) -> String {
         let peer = self.peer.clone();
         match peer.and_then(|peer| std::net::SocketAddr::try_from(peer).ok()) {
             Some(peer) if peer.is_ipv4() => format!("tcp:{peer}"),
             Some(peer) => format!("tcp6:{peer}"),
-            // The other end of a Unix socket has no name of its own.
+            // The client's end of a Unix socket has no name.
             None => self.listener.to_string(),
         }
     }
 }
 
-/// Whose a peer is, as far as its address tells: IPv4 in IPv6 is IPv4, and of IPv6 the first 64 bits count, since whoever
-/// has one address of such a network has as many as they like.
+/// The host of an address. An IPv4 address mapped into IPv6 counts as IPv4. Of IPv6, the first 64 bits count:
+/// the owner of one address of such a network has all of them.
 fn host(peer: &SocketAddrAny) -> Option<IpAddr> {
     let peer = std::net::SocketAddr::try_from(peer.clone()).ok()?;
     Some(match peer.ip().to_canonical() {
@@ -313,7 +313,7 @@ mod tests {
                     .into_iter()
                     .filter(|line| line.name.ends_with(":state")),
             );
-            // Whoever comes meanwhile is shown as well, and who goes is missed by nobody.
+            // A client that arrives meanwhile is shown as well; a removed one is skipped.
             roster.remove(2);
             (at, pages) = (next, pages + 1);
         }

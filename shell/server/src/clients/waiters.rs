@@ -1,12 +1,13 @@
-//! Who waits for a lock: where it is to be told that it waits no more, and when time is to be looked at for it.
+//! The waiting clients of all shards: the worker to notify when a wait ends, and the next deadline of a wait.
 //!
-//! - G1: who waits has a seat from before its shard is let go of until its notice is on its way, or until it
-//!   has gone. So a notice without a seat is about somebody who has gone, and nobody's.
-//! - G2: a notice goes through the mailbox of the worker that serves the connection, whichever thread it
-//!   comes from: that worker alone goes on with it.
-//! - G3: the clock wakes at the soonest deadline that any shard has told of. It is asked for by whoever lets go of
-//!   a shard in which somebody waits, so nobody polls, and nothing happens while nobody waits.
-//! - G4: how long each wait for a lock was is counted when it is over; one whose connection has gone is not.
+//! - G1: A waiting client is registered before its shard is unlocked, until its notice is on its way or the
+//!   client has left. So a notice without a registration is about a client that has left, and is dropped.
+//! - G2: A notice goes through the mailbox of the worker that serves the connection, whichever thread sends
+//!   it. That worker alone continues the request.
+//! - G3: The clock wakes at the soonest deadline that any shard has reported. A thread that unlocks a shard
+//!   with waiting clients reports that shard's deadline. So no thread polls, and nothing happens while no
+//!   client waits.
+//! - G4: The length of each lock wait is counted when the wait ends, unless its connection has closed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,59 +27,60 @@ use crate::sync::{Mutex, MutexGuard};
 /// No deadline.
 const NEVER: u64 = u64::MAX;
 
-/// Those who wait, over all shards.
+/// The waiting clients of all shards.
 #[derive(Debug)]
 pub(crate) struct Waiters {
     mailboxes: Arc<[Mailbox]>,
     seats: Mutex<Seats>,
-    /// What becomes of locks is logged: `-vvv`.
+    /// Lock events are logged: `-vvv`.
     logs_locks: bool,
-    /// When the clock is to wake, in milliseconds (G3).
+    /// The next wake-up of the clock, in milliseconds (G3).
     deadline_ms: AtomicU64,
-    /// Told that the deadline has come nearer. It holds one message: that is news, however often it did.
+    /// Tells the clock that the deadline is sooner. It holds one message, which is enough for any number of
+    /// changes.
     tell_nearer: Sender<()>,
     nearer: Receiver<()>,
 }
 
 #[derive(Debug, Default)]
 struct Seats {
-    /// At most one a connection (G1).
+    /// At most one registration per connection (G1).
     by_conn: BTreeMap<Owner, Seat>,
-    /// How long the waits for locks were (G4).
+    /// The lengths of lock waits (G4).
     lock_times: Times,
 }
 
 #[derive(Debug)]
 struct Seat {
     holder: Holder,
-    /// Which shard has what it waits for.
+    /// The shard of the awaited item.
     shard: usize,
     since: Instant,
     awaited: Awaited,
 }
 
-/// What a connection waits for.
+/// The object of a wait.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum Awaited {
-    /// A lock; of this key, if that is logged.
+    /// A lock; with its key if lock events are logged.
     Lock(Option<Box<[u8]>>),
     /// A value.
     Value,
 }
 
-/// In which shards connections wait.
+/// The shards in which connections wait.
 #[derive(Debug)]
 pub(crate) struct Places<'a>(MutexGuard<'a, Seats>);
 
 impl Places<'_> {
-    /// The shard that has what `conn` waits for; `None` if it waits for nothing. Its wait may be over by now.
+    /// The shard in which `conn` waits; `None` if it does not wait. Its wait may have ended meanwhile.
     pub(crate) fn shard_of(&self, conn: Owner) -> Option<usize> {
         self.0.by_conn.get(&conn).map(|seat| seat.shard)
     }
 }
 
 impl Waiters {
-    /// Nobody yet. What becomes of locks is logged, or not.
+    /// No waiting clients. `logs_locks`: whether lock events are logged.
     pub(crate) fn new(mailboxes: Arc<[Mailbox]>, logs_locks: bool) -> Self {
         let (tell_nearer, nearer) = bounded(1);
         Self {
@@ -91,23 +93,23 @@ impl Waiters {
         }
     }
 
-    /// Whether what becomes of locks is logged.
+    /// Whether lock events are logged.
     pub(crate) fn logs_locks(&self) -> bool {
         self.logs_locks
     }
 
-    /// How long waits for locks were.
+    /// The lengths of lock waits.
     pub(crate) fn lock_times(&self) -> Times {
         self.seats().lock_times
     }
 
-    /// Counts from 0 again.
+    /// Resets the counts to 0.
     pub(crate) fn forget_times(&self) {
         self.seats().lock_times = Times::default();
     }
 
-    /// `conn` waits from now on for the lock of `key`, or for a value, in this shard, and is to be told there. To be called
-    /// while its shard is held (G1).
+    /// Registers that `conn` waits in this shard for the lock of `key`, or for a value, and which worker to
+    /// notify. Call it while the shard is locked (G1).
     pub(crate) fn seat(
         &self,
         conn: Owner,
@@ -127,18 +129,19 @@ impl Waiters {
         self.seats().by_conn.insert(conn, seat);
     }
 
-    /// In which shards connections wait. To be asked while all shards are held: none begins to wait meanwhile (G1).
+    /// The shards in which connections wait. Call it while all shards are locked: then no wait begins
+    /// meanwhile (G1).
     pub(crate) fn places(&self) -> Places<'_> {
         Places(self.seats())
     }
 
-    /// `conn` has gone.
+    /// Removes the registration of a connection that has closed.
     pub(crate) fn leave(&self, conn: Owner) {
         self.seats().by_conn.remove(&conn);
     }
 
-    /// Tells each of those whose waits are over by `now`. A worker is woken once, however many it is told of: there
-    /// may be a shard that is held meanwhile.
+    /// Notifies all clients with waits that have ended by `now`. It wakes each worker once, because the
+    /// caller may hold a shard meanwhile.
     pub(crate) fn tell(&self, now: Instant, mut next: impl FnMut() -> Option<Notice>) {
         let mut woken = Vec::new();
         let mut seats = None;
@@ -165,34 +168,34 @@ impl Waiters {
         }
     }
 
-    /// There is something to be done at this moment.
+    /// Notes a deadline at this moment.
     pub(crate) fn note_deadline(&self, at: Instant) {
         let at_ms = at.as_millis();
         if at_ms < self.deadline_ms.load(Ordering::SeqCst)
             && at_ms < self.deadline_ms.fetch_min(at_ms, Ordering::SeqCst)
         {
-            // It is known already, if it cannot be sent.
+            // If the channel is full, the clock knows already.
             let _ = self.tell_nearer.try_send(());
         }
     }
 
-    /// Every shard will be asked anew.
+    /// Forgets the deadline, before every shard is asked anew.
     pub(crate) fn forget_deadline(&self) {
         self.deadline_ms.store(NEVER, Ordering::SeqCst);
     }
 
-    /// The soonest deadline since [`Self::forget_deadline`]. What comes nearer from now on is news to
+    /// The soonest deadline since [`Self::forget_deadline`]. A sooner one reported later wakes
     /// [`Self::nearer`].
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        // In this order: what was told before is in the number that is read after.
+        // In this order: the number read below includes every deadline reported before.
         let _ = self.nearer.try_recv();
         let at_ms = self.deadline_ms.load(Ordering::SeqCst);
         (at_ms != NEVER).then(|| Instant::from_millis(at_ms))
     }
 
-    /// Waits until the deadline has come nearer.
+    /// Waits until the deadline is sooner.
     pub(crate) async fn nearer(&self) {
-        // The other end is here as well, so there is no error.
+        // `self` holds the sender as well, so this never fails.
         let _ = self.nearer.recv().await;
     }
 
@@ -232,7 +235,7 @@ mod tests {
         assert_eq!([3, 4, 5].map(place), [Some(0), None, Some(1)]);
         let mut notices = [3, 4, 3, 5].map(notice).into_iter();
         waiters.tell(at(47), || notices.next());
-        // Who waits for a value is told as well, and not counted.
+        // A waiter for a value is notified as well, but not counted.
         let times = waiters.lock_times();
         assert_eq!((times.sum_ms, times.counts.iter().sum::<u64>()), (42, 1));
         waiters.forget_times();

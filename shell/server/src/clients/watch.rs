@@ -1,13 +1,12 @@
-//! Who watches what happens, and how the lines reach them.
+//! The watchers (`watch`), and the queues in which log lines reach them.
 //!
-//! A thread that serves writes a line into the queue of each watcher that asked for it, and goes on;
-//! the watcher's own thread sends what is there. What happens while nobody watches costs one look at a
-//! number.
+//! A worker thread writes a line into the queue of each watcher that asked for its topic, and continues. The
+//! watcher's own thread sends the queued lines. Without watchers, an event costs one read of an atomic.
 //!
-//! - H1: a queue holds at most [`watcher_bytes_max`](crate::Config::watcher_bytes_max). What does not fit is dropped and counted, and the
-//!   watcher is told how much that was (`skipped=`) once it has room again.
-//! - H2: a watcher is told once that there is news, until it has taken it: so nobody's mail grows.
-//! - H3: a watcher that cannot read holds up nobody.
+//! - H1: A queue holds at most [`watcher_bytes_max`](crate::Config::watcher_bytes_max). A line that does not
+//!   fit is dropped and counted; the watcher reads the count (`skipped=`) once its queue has space again.
+//! - H2: A watcher is notified once, until it has taken its lines. So no mailbox grows.
+//! - H3: A watcher that does not read delays no other client.
 //!
 //! Source: memcached 1.6.45 `logger.c`.
 
@@ -21,15 +20,15 @@ use crate::clients::budget::Holder;
 use crate::stats::connection_stats::line;
 use crate::sync::clock;
 
-/// How many may watch at a time. Source: memcached 1.6.45 `logger.c`, `WATCHER_LIMIT`.
+/// The most watchers at a time. Source: memcached 1.6.45 `logger.c`, `WATCHER_LIMIT`.
 const WATCHERS_MAX: usize = 20;
 
-/// Everybody who watches.
+/// All watchers.
 #[derive(Debug)]
 pub(crate) struct Watch {
-    /// What may wait for one of them.
+    /// The size of one watcher's queue, in bytes.
     queue_bytes_max: usize,
-    /// What anybody asks for.
+    /// The topics that any watcher asked for.
     wanted: AtomicU8,
     watchers: Mutex<Vec<Arc<Watcher>>>,
     /// The number of the last line.
@@ -39,16 +38,16 @@ pub(crate) struct Watch {
     dropped: AtomicU64,
 }
 
-/// One who watches.
+/// One watcher.
 #[derive(Debug)]
 pub(crate) struct Watcher {
     number: u64,
     topics: Topics,
     queue_bytes_max: usize,
     queue: Mutex<Queue>,
-    /// It has been told that there is news, and has not come for it (H2).
+    /// It was notified, and has not taken its lines yet (H2).
     is_told: AtomicBool,
-    /// Where it is to be told; nowhere until its own thread has said so.
+    /// The client to notify; unset until its own thread has registered it.
     holder: OnceLock<Holder>,
 }
 
@@ -59,7 +58,7 @@ struct Queue {
 }
 
 impl Watch {
-    /// Nobody yet; so many bytes may wait for each.
+    /// No watchers yet; each may queue at most this many bytes.
     pub(crate) fn new(queue_bytes_max: usize) -> Self {
         Self {
             queue_bytes_max,
@@ -72,12 +71,12 @@ impl Watch {
         }
     }
 
-    /// What anybody asks for.
+    /// The topics that any watcher asked for.
     pub(crate) fn wanted(&self) -> Topics {
         Topics::from_bits(self.wanted.load(Ordering::Relaxed))
     }
 
-    /// A connection watches from now on, if there is room for one more.
+    /// Adds a watcher, unless there are too many.
     pub(crate) fn add(&self, number: u64, topics: Topics) -> Result<Arc<Watcher>, Watched> {
         let mut watchers = self.watchers();
         if watchers.len() >= WATCHERS_MAX {
@@ -96,15 +95,15 @@ impl Watch {
         Ok(watcher)
     }
 
-    /// A connection has gone that watched.
+    /// Removes a watcher after its connection has closed.
     pub(crate) fn remove(&self, watcher: &Watcher) {
         let mut watchers = self.watchers();
         watchers.retain(|other| other.number != watcher.number);
         self.note_wanted(&watchers);
     }
 
-    /// Tells a line to whoever asks for its topic, but not to the one whom it is about. Returns who is
-    /// to be told that there is news.
+    /// Queues a line for all watchers of its topic, except the connection that it is about. Returns the
+    /// clients to notify.
     pub(crate) fn tell(&self, topic: Topic, about: u64, text: &str) -> Vec<Holder> {
         let mut news = Vec::new();
         if !self.wanted().contain(topic) {
@@ -126,7 +125,7 @@ impl Watch {
         news
     }
 
-    /// Notes lines that were lost before anybody could be told.
+    /// Counts lines that were lost before they reached a queue.
     pub(crate) fn count_dropped(&self, lines: u64) {
         self.dropped.fetch_add(lines, Ordering::Relaxed);
     }
@@ -162,22 +161,21 @@ impl Watch {
 }
 
 impl Watcher {
-    /// Its own thread, which waits for news now, says where it is to be told of it. Returns whether there
-    /// is some already.
+    /// Registers the client to notify; called by its own thread. Returns whether lines are queued already.
     pub(crate) fn settle(&self, holder: Holder) -> bool {
-        // It is settled once, and stays where it is.
+        // It is registered once, and does not move.
         let _ = self.holder.set(holder);
         !self.queue().bytes.is_empty()
     }
 
-    /// Takes what is there.
+    /// Takes the queued lines.
     pub(crate) fn take(&self) -> Vec<u8> {
         let mut queue = self.queue();
         self.is_told.store(false, Ordering::Relaxed);
         std::mem::take(&mut queue.bytes)
     }
 
-    /// Whether the line has found room (H1).
+    /// Queues the line; returns whether it fits (H1).
     fn push(&self, line: &[u8]) -> bool {
         let mut queue = self.queue();
         let skipped = (queue.skipped > 0).then(|| format!("skipped={}\n", queue.skipped));
@@ -192,7 +190,7 @@ impl Watcher {
         true
     }
 
-    /// Whom to tell that there is news (H2).
+    /// The client to notify about new lines, if any (H2).
     fn news(&self) -> Option<Holder> {
         let holder = self.holder.get()?;
         (!self.is_told.swap(true, Ordering::Relaxed)).then_some(*holder)
