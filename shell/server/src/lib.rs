@@ -21,9 +21,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Sockets, threads, clocks and logs are here and nowhere else. This crate never looks inside the
-//! bytes it moves: what they mean is [`latchd_core::connection`]'s business, and what is done about
-//! it is the core's.
+//! Only this crate has sockets, threads, clocks and logs. It never interprets the bytes that it moves:
+//! [`latchd_core::connection`] parses them, and the core executes the commands.
 //!
 //! The server runs on Linux: each thread waits in an epoll of its own.
 

@@ -1,12 +1,12 @@
-//! `-e`: a restart that does not find the cache cold.
+//! `-e`: items survive a restart in a file.
 //!
-//! - Q1: a file is read once. It is gone before anybody is served, so that a server that ends without
-//!   writing one is followed by an empty one, and never by one with items of long ago.
-//! - Q2: a file is whole, or it is not read ([`saved`](crate::saved)): it is written beside, and renamed when it is on the
-//!   disk.
-//! - Q4: a path is one server's at a time, from before it is read until after it is written: whoever has the file beside
-//!   it locked ([`Claim`]). The lock ends with the server, however that ends.
-//! - Q3: the end of a server waits for at most [`SAVING_MAX`]: what is not written by then is given up.
+//! - Q1: A file is read once and removed before the first client is served. If a server ends without writing
+//!   a file, the next one starts empty, and never with items of an earlier run.
+//! - Q2: A file is complete, or it is not read ([`saved`](crate::saved)). It is written under another name,
+//!   and renamed once it is on the disk.
+//! - Q4: At most one server uses a path, from before the file is read until after it is written. The server
+//!   locks the file beside it ([`Claim`]); the lock ends with the process in every case.
+//! - Q3: The end of a server waits at most [`SAVING_MAX`] for the file. After that, it abandons the file.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufReader, BufWriter, Seek, Write};
@@ -23,36 +23,36 @@ use crate::saved::{Writer, read, verify};
 use crate::shards::Shards;
 use crate::sync::clock::Clock;
 
-/// How long writing may take.
+/// The most time that writing may take.
 const SAVING_MAX: Duration = Duration::from_secs(60);
 
-/// How much is read from the file, and written to it, at a time.
+/// The bytes read from the file, or written to it, at a time.
 const BUFFER_BYTES: usize = 256 << 10;
 
-/// A file of items that is whole, and is still to be read.
+/// A complete file of items that is still to be read.
 #[derive(Debug)]
 pub(crate) struct MemoryFile {
     file: File,
     path: PathBuf,
     value_bytes_max: usize,
-    /// What its server has given.
+    /// The numbers that its server had assigned.
     pub(crate) numbers: Numbers,
 }
 
-/// The right to a path (Q4).
+/// The claim of one server to a path (Q4).
 #[derive(Debug)]
 pub(crate) struct Claim {
-    /// Locked as long as it is open.
+    /// The lock lasts as long as this file is open.
     _lock: File,
 }
 
 impl Claim {
-    /// Claims a path. The file that is locked for it stays when the lock ends: were it removed, two servers could have
-    /// one of that name locked each.
+    /// Claims a path. The lock file stays when the lock ends. If it were removed, two servers could each lock
+    /// a file of that name.
     ///
     /// # Errors
-    /// [`io::ErrorKind::ResourceBusy`] if another server has it; or it cannot be had, or no file can be put
-    /// there at the end.
+    /// [`io::ErrorKind::ResourceBusy`] if another server has the claim. Otherwise the lock file cannot be
+    /// opened, or no file could be written at the path.
     pub(crate) fn to(path: &Path) -> io::Result<Self> {
         let named = in_words(path);
         may_replace(path).map_err(&named)?;
@@ -75,16 +75,16 @@ impl Claim {
     }
 }
 
-/// An error that says which file it is about.
+/// Adds the file's path to an error.
 fn in_words(path: &Path) -> impl Fn(io::Error) -> io::Error {
     move |error| io::Error::new(error.kind(), format!("-e {}: {error}", path.display()))
 }
 
 impl MemoryFile {
-    /// Opens the file if there is one and it is whole; says what is wrong with it otherwise.
+    /// Opens the file if it exists and is complete; otherwise logs its defect.
     ///
     /// # Errors
-    /// A file cannot be written at this path, as one will have to be.
+    /// The server could not write a file at this path when it ends.
     pub(crate) fn open(path: &Path, value_bytes_max: usize) -> io::Result<Option<Self>> {
         let in_words = in_words(path);
         drop(create(path).map_err(&in_words)?);
@@ -120,10 +120,10 @@ impl MemoryFile {
         }
     }
 
-    /// Hands all items over, and removes the file (Q1).
+    /// Stores all items in the shards, and removes the file (Q1).
     ///
     /// # Errors
-    /// It has changed since it was opened, or cannot be read or removed.
+    /// The file has changed since it was opened, or cannot be read or removed.
     pub(crate) fn restore(self, shards: &Shards, clock: &Clock) -> io::Result<()> {
         let path = self.path.display();
         let input = BufReader::with_capacity(BUFFER_BYTES, &self.file);
@@ -147,7 +147,7 @@ impl MemoryFile {
     }
 }
 
-/// Writes every item down, and says so. A server that cannot ends all the same.
+/// Writes every item to the file, and logs the result. If that fails, the server ends all the same.
 pub(crate) fn save(path: &Path, shards: &Shards, clock: &Clock) {
     let shown = path.display();
     match write(path, shards, clock, Instant::now() + SAVING_MAX) {
@@ -163,7 +163,7 @@ pub(crate) fn save(path: &Path, shards: &Shards, clock: &Clock) {
                 reason = error.to_string(),
                 "-e {shown}: {error}; the next start is empty"
             );
-            // What is there of it is of no use; it may not be there.
+            // An incomplete file is of no use; it may be absent.
             let _ = fs::remove_file(beside(path, NEW));
         }
     }
@@ -197,10 +197,10 @@ fn write(path: &Path, shards: &Shards, clock: &Clock, until: Instant) -> io::Res
     Ok((items, bytes))
 }
 
-/// A new file beside, for its owner alone: items are nobody else's business.
+/// Creates the new file, readable by its owner only: it holds all items.
 fn create(path: &Path) -> io::Result<File> {
     let beside = beside(path, NEW);
-    // What a server left there that was killed is of no use, whoever may read it.
+    // A file left by a killed server is of no use, and its permissions may be too wide.
     match fs::remove_file(&beside) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         Ok(()) | Err(_) => {}
@@ -212,10 +212,10 @@ fn create(path: &Path) -> io::Result<File> {
         .open(beside)
 }
 
-/// What it is called before it is whole.
+/// The suffix of an incomplete file.
 const NEW: &str = ".new";
 
-/// A file of another name in the same place.
+/// A path in the same folder, with this suffix.
 fn beside(path: &Path, end: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(end);

@@ -1,20 +1,20 @@
-//! Items in a file, between two runs of a server: the format, and nothing of servers.
+//! The format of a file of items, which a server writes when it ends and the next one reads.
 //!
 //! A file is a head, frames, and an end. All numbers are little endian.
 //!
 //! | part | bytes |
 //! | --- | --- |
-//! | head | `latchd\r\n`, the version of the format (4), the next CAS (8), the next fence (8), their check |
-//! | frame | its kind (1; 1 is items), the length of its body (4), its check, its body |
-//! | item | bits (1), length of the key (1), of the value (4), client flags (4), CAS (8), when it expires in Unix milliseconds if it does (8), key, value |
-//! | end | a frame of kind 2, whose body is how many items there were (8). Nothing is behind it |
+//! | head | `latchd\r\n`, the version of the format (4), the next CAS (8), the next fence (8), their checksum |
+//! | frame | its kind (1; 1 is items), the length of its body (4), its checksum, its body |
+//! | item | bits (1), length of the key (1), of the value (4), client flags (4), CAS (8), Unix time of expiry in milliseconds if it expires (8), key, value |
+//! | end | a frame of kind 2, with the number of items as its body (8). No bytes follow it |
 //!
-//! A check is the CRC-32 of what it stands for, of a frame's kind and length, and of its number: so no frame
-//! can be damaged, moved, doubled or left out without notice.
+//! A checksum is the CRC-32 of the part's bytes; for a frame it also covers its kind, its length and its
+//! index. So a reader detects a frame that was damaged, moved, duplicated or left out.
 //!
-//! - P1: who reads is told of a file that is not whole before anything of it counts: [`verify`] goes first.
-//! - P2: whoever writes or reads holds one frame at a time: [`FRAME_BYTES`], or one item if that is larger.
-//! - P3: no bytes make a reader panic, or allocate more than they are and than it allows.
+//! - P1: A reader detects an incomplete file before it uses any item: [`verify`] runs first.
+//! - P2: A reader or writer holds one frame at a time: [`FRAME_BYTES`], or one item if that is larger.
+//! - P3: No input makes a reader panic, or allocate more than the input's length and its own limit.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -26,13 +26,13 @@ use latchd_core::key::{Key, KeyForm};
 
 const MAGIC: &[u8; 8] = b"latchd\r\n";
 
-/// The version of the format that is written, and the only one that is read.
+/// The format version written, and the only one read.
 const VERSION: u32 = 1;
 
-/// How much a frame holds before it is written, in bytes.
+/// The size at which a frame is written, in bytes.
 const FRAME_BYTES: usize = 64 << 10;
 
-/// The most that an item takes beside its value, in bytes.
+/// The most bytes of an item besides its value.
 const ITEM_BYTES: usize = 26 + 250;
 
 const ITEMS: u8 = 1;
@@ -55,7 +55,7 @@ pub(crate) struct Writer<W> {
 
 impl<W: Write> Writer<W> {
     /// # Errors
-    /// The system's, here and below.
+    /// The system's, also in the methods below.
     pub(crate) fn new(mut out: W, numbers: Numbers) -> io::Result<Self> {
         let mut head = Vec::with_capacity(32);
         head.extend_from_slice(MAGIC);
@@ -83,7 +83,8 @@ impl<W: Write> Writer<W> {
             | bit(item.stale, STALE);
         let key_bytes = u8::try_from(key.len()).map_err(too_long)?;
         let value_bytes = u32::try_from(item.value.len()).map_err(too_long)?;
-        // An item that does not fit has a frame of its own: others are not lost with it where it is too large.
+        // An item that does not fit gets a frame of its own. A reader that finds it too large then skips no
+        // other item.
         if self.frame.len() + item.value.len() > FRAME_BYTES {
             self.flush()?;
         }
@@ -104,7 +105,7 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
-    /// Writes the end. Returns where it was written to, and how many items there are.
+    /// Writes the end. Returns the output, and the number of items.
     pub(crate) fn finish(mut self) -> io::Result<(W, u64)> {
         self.flush()?;
         self.frame.extend_from_slice(&self.items.to_le_bytes());
@@ -130,7 +131,7 @@ impl<W: Write> Writer<W> {
         self.out.write_all(&check.finalize().to_le_bytes())?;
         self.out.write_all(&self.frame)?;
         self.frame.clear();
-        // What one large item has taken is not kept for the small ones.
+        // The memory of one large item is not kept for small ones.
         self.frame.shrink_to(FRAME_BYTES + ITEM_BYTES);
         self.frames += 1;
         Ok(())
@@ -145,18 +146,18 @@ fn begin_check(number: u64, kind: u8, bytes: u32) -> crc32fast::Hasher {
     check
 }
 
-/// Why a file is not read.
+/// The reason why a file is not read.
 #[derive(Debug)]
 pub(crate) enum Damage {
-    /// The system does not hand it out.
+    /// A read failed.
     Unreadable(io::Error),
-    /// It does not begin as one of ours.
+    /// Its head is not latchd's.
     Foreign,
-    /// It is of another version of latchd.
+    /// Another version of latchd wrote it.
     Version(u32),
-    /// It ends too early.
+    /// It is too short.
     Cut,
-    /// Bytes are not what they were, or there are more than there were.
+    /// Bytes have changed or were added.
     Changed,
 }
 
@@ -187,20 +188,20 @@ impl From<io::Error> for Damage {
     }
 }
 
-/// Reads a file to its end, and says what it is about if it is whole (P1).
+/// Reads a complete file to its end, and returns the numbers in its head (P1).
 ///
 /// # Errors
-/// What is wrong with it.
+/// The defect of the file.
 pub(crate) fn verify(input: impl Read, value_bytes_max: usize) -> Result<Numbers, Damage> {
     let (numbers, _) = read(input, value_bytes_max, &mut |_| ())?;
     Ok(numbers)
 }
 
-/// Shows each item of a file. An item whose value is over `value_bytes_max`, and that takes a frame of its own, is
-/// passed over; returns how many those were, at most.
+/// Calls the visitor with each item of a file. It skips an item in a frame of its own if the value exceeds
+/// `value_bytes_max`. Returns an upper bound of the skipped items.
 ///
 /// # Errors
-/// What is wrong with the file. Items before it have been shown.
+/// The defect of the file. The visitor has seen the items before it.
 pub(crate) fn read(
     mut input: impl Read,
     value_bytes_max: usize,
@@ -220,7 +221,7 @@ pub(crate) fn read(
         body.clear();
         let is_held = bytes as usize <= frame_bytes_max;
         if is_held {
-            // Room comes with the bytes (P3).
+            // Memory grows with the bytes read (P3).
             let read = (&mut input).take(u64::from(bytes)).read_to_end(&mut body)?;
             if read < bytes as usize {
                 return Err(Damage::Cut);
@@ -237,7 +238,7 @@ pub(crate) fn read(
             ITEMS => shown += each_item(&body, visit).ok_or(Damage::Changed)?,
             END => {
                 let items = body.as_slice().try_into().map(u64::from_le_bytes);
-                // A frame that was passed over held one item.
+                // A skipped frame held one item.
                 if items.ok() != Some(shown + passed_over) || input.read(&mut [0])? != 0 {
                     return Err(Damage::Changed);
                 }
@@ -278,7 +279,7 @@ fn read_head(input: &mut impl Read) -> Result<Numbers, Damage> {
     })
 }
 
-/// Reads so many bytes and holds none of them.
+/// Reads this many bytes without keeping them.
 fn pass_over(
     input: &mut impl Read,
     bytes: u32,
@@ -296,7 +297,8 @@ fn pass_over(
     Ok(())
 }
 
-/// Shows each item of a frame, and says how many there were; `None` if they are malformed.
+/// Calls the visitor with each item of a frame, and returns the number of items; `None` if they are
+/// malformed.
 fn each_item(mut body: &[u8], visit: &mut dyn FnMut(&SavedItem<'_>)) -> Option<u64> {
     let mut items = 0;
     while !body.is_empty() {
@@ -376,7 +378,7 @@ mod tests {
         bytes
     }
 
-    /// The items of a file, as they print.
+    /// The printed items of a file.
     fn shown(bytes: &[u8], value_bytes_max: usize) -> Result<(Vec<String>, u64), Damage> {
         let mut items = Vec::new();
         let (numbers_read, passed_over) = read(bytes, value_bytes_max, &mut |item| {
@@ -439,7 +441,7 @@ mod tests {
         for end in 0..bytes.len() {
             let damage = verify(&bytes[..end], VALUE_BYTES_MAX).unwrap_err();
             assert!(matches!(damage, Damage::Cut), "{end}: {damage}");
-            // Also for who holds nothing of it.
+            // Also if the limit skips every item.
             assert!(verify(&bytes[..end], 0).is_err(), "{end}");
         }
         let longer = [&bytes[..], b"x"].concat();

@@ -1,4 +1,4 @@
-//! A running server: its threads, and how it ends.
+//! A running server: its threads, and its shutdown.
 
 use std::io;
 use std::net::SocketAddr;
@@ -20,25 +20,25 @@ use crate::worker::{Worker, input};
 
 /// A running server. Dropping it ends it, as [`Server::shutdown`] does.
 ///
-/// When an assertion of the core fails, the thread panics and the items of that shard are not
-/// touched again; a program that embeds a server does best to abort on panic, as `latchd` does.
+/// If an assertion of the core fails, the thread panics, and the items of that shard are not used again. A
+/// program that embeds a server should abort on panic, as `latchd` does.
 #[derive(Debug)]
 pub struct Server {
     shared: Arc<Shared>,
     addresses: Vec<Address>,
     status_addresses: Vec<SocketAddr>,
     threads: Vec<JoinHandle<()>>,
-    /// The thread that accepts, which ends when this does.
+    /// The accepting thread; it ends when the sender is dropped.
     acceptor: Option<(Sender<()>, JoinHandle<()>)>,
-    /// The threads of the clock and of the status port end when this does.
+    /// The threads of the clock and of the status port end when this is dropped.
     stop_clock: Option<Sender<()>>,
-    /// What a worker says that cannot go on.
+    /// The errors of workers that cannot continue.
     failures: Receiver<io::Error>,
-    /// Told when a client has asked for the end.
+    /// Receives a message when a client has requested a shutdown.
     shutdowns: Receiver<()>,
-    /// Whether it has all its items: then they are what is written at its end.
+    /// Whether it has all its items: only then does it write them when it ends.
     is_complete: bool,
-    /// Held until they are.
+    /// The claim to the memory file, held until the items are written.
     _memory_claim: Option<Claim>,
 }
 
@@ -46,9 +46,8 @@ impl Server {
     /// Listens, starts the threads, and returns. From then on clients are served.
     ///
     /// # Errors
-    /// An address that cannot be had ([`io::ErrorKind::AddrInUse`] if somebody has it), no more
-    /// descriptors or threads, or a configuration that makes no sense
-    /// ([`io::ErrorKind::InvalidInput`]). Nothing runs then.
+    /// An address that fails ([`io::ErrorKind::AddrInUse`] if another process has it), a lack of descriptors
+    /// or threads, or a contradictory configuration ([`io::ErrorKind::InvalidInput`]). Nothing runs then.
     pub fn start(config: Config) -> io::Result<Self> {
         let invalid = |what| io::Error::new(io::ErrorKind::InvalidInput, what);
         config.check().map_err(invalid)?;
@@ -78,9 +77,9 @@ impl Server {
         }
         let (shared, shutdowns) = Shared::new(config, &addresses, keys, passwords, resumes)?;
         let shared = Arc::new(shared);
-        // There is room for one from each thread.
+        // The channel has space for one error of each thread.
         let (fail, failures) = bounded(threads + 1);
-        // From here on dropping it ends what has been started.
+        // From here on, dropping it ends the threads started so far.
         let mut server = Self {
             shared,
             addresses,
@@ -104,7 +103,7 @@ impl Server {
             server.spawn(format!("latchd-{index}"), move || {
                 if let Err(error) = smol::block_on(worker.run()) {
                     tracing::error!("worker {index} has ended: {error}");
-                    // Nobody has to listen.
+                    // Without a receiver, the error is dropped.
                     let _ = fail.try_send(error);
                 }
             })?;
@@ -120,12 +119,12 @@ impl Server {
             let shared = Arc::clone(&server.shared);
             server.spawn("latchd-status".into(), move || {
                 if let Err(error) = smol::block_on(port.serve(&shared, stop_status)) {
-                    // Clients are served all the same.
+                    // The server still serves its clients.
                     tracing::error!("the status port has ended: {error}");
                 }
             })?;
         }
-        // Last: whoever is let in is served.
+        // Last: every accepted client is served.
         let (stop, stopped) = bounded(1);
         let shared = Arc::clone(&server.shared);
         let thread = spawn("latchd-accept".into(), move || {
@@ -138,51 +137,49 @@ impl Server {
         Ok(server)
     }
 
-    /// Where it can be reached: the real ports, in the order of the configuration.
+    /// The addresses of its listeners, with the actual ports, in the order of the configuration.
     #[must_use]
     pub fn addresses(&self) -> &[Address] {
         &self.addresses
     }
 
-    /// Where its status port can be reached; empty if it has none
-    /// ([`Config::status`](crate::Config::status)).
+    /// The addresses of its status port; empty without one ([`Config::status`](crate::Config::status)).
     #[must_use]
     pub fn status_addresses(&self) -> &[SocketAddr] {
         &self.status_addresses
     }
 
-    /// Waits for a thread that cannot go on, which is nobody's doing but the kernel's, and says why.
-    /// What clients it had are closed and their locks free; new ones would be given to it in vain,
-    /// so the server is to be shut down. While all threads serve, this waits.
+    /// Waits for a thread that cannot continue, which only the kernel can cause, and returns its error. Its
+    /// clients are closed and their locks released. New clients assigned to it would not be served, so the
+    /// caller should shut the server down. While all threads serve, this waits.
     pub async fn failed(&self) -> io::Error {
         match self.failures.recv().await {
             Ok(error) => error,
-            // All have ended without a failure: at the server's end, which waits for `self`.
+            // All threads have ended without a failure: in a shutdown, which waits for `self`.
             Err(_) => smol::future::pending().await,
         }
     }
 
-    /// Waits until a client has asked for the end of the server, which
-    /// [`Config::allowed`](crate::Config::allowed) lets it. The server is to be shut down then.
+    /// Waits until a client requests a shutdown, if [`Config::allowed`](crate::Config::allowed) permits that.
+    /// The caller should then shut the server down.
     pub async fn asked_to_end(&self) {
         if self.shutdowns.recv().await.is_err() {
-            // Nobody can ask any more: the server has ended.
+            // No client is left to request it: the server has ended.
             smol::future::pending::<()>().await;
         }
     }
 
-    /// Whether every thread hears, and the items are told the time: what a watchdog asks. It takes a
-    /// few microseconds if all is well, and 3 s if not.
+    /// The check for a watchdog: whether every thread responds, and the clock's ticks reach the items. It
+    /// takes a few microseconds if so, and 3 s if not.
     pub async fn is_well(&self) -> bool {
         health::is_well(&self.shared).await
     }
 
-    /// Reads anew what can be read anew: the names and passwords of
-    /// [`Config::auth_file`](crate::Config::auth_file), and the certificates of
-    /// [`Config::tls`](crate::Config::tls), for connections to come.
+    /// Reloads the names and passwords of [`Config::auth_file`](crate::Config::auth_file), and the
+    /// certificates of [`Config::tls`](crate::Config::tls). They apply to new connections.
     ///
     /// # Errors
-    /// What is wrong with the first that is; what it is about stays as it was then.
+    /// The defect of the first file that fails; the data of that file is unchanged then.
     pub fn reload(&self) -> io::Result<()> {
         let Shared {
             passwords, keys, ..
@@ -192,9 +189,9 @@ impl Server {
         passwords.and(keys)
     }
 
-    /// Ends the server: it stops listening, releases every lock, closes every connection, removes
-    /// its Unix socket, writes its items down if it has a file for them
-    /// ([`Config::memory_file`](crate::Config::memory_file)), and returns when all that is done.
+    /// Shuts the server down: it stops listening, releases every lock, closes every connection, and removes
+    /// its Unix socket. If it has a memory file ([`Config::memory_file`](crate::Config::memory_file)), it
+    /// writes its items. It returns when all this is done.
     pub fn shutdown(self) {
         drop(self);
     }
@@ -218,7 +215,7 @@ fn join(thread: JoinHandle<()>) {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // New clients first: they could see locks of those that are about to be closed.
+        // The acceptor first: a new client could see locks of clients that are about to be closed.
         if let Some((stop, thread)) = self.acceptor.take() {
             drop(stop);
             join(thread);
@@ -232,7 +229,7 @@ impl Drop for Server {
             clock,
             ..
         } = &*self.shared;
-        // A thread that has failed may have left half a change behind.
+        // A thread that has failed may have left an incomplete change.
         if let Some(path) = config.memory_file.as_deref().filter(|_| self.is_complete)
             && !shards.have_failed()
         {

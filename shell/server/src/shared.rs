@@ -1,7 +1,7 @@
-//! What the threads of a server share, and how they reach each other.
+//! The state that all threads of a server share.
 //!
-//! Everything here is used from every thread at once: a configuration that does not change, counters,
-//! and locks that are held for one command.
+//! Every thread uses it at any time: a constant configuration, counters, and mutexes that are held for one
+//! command.
 
 use std::io;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use crate::sync::channel::{Receiver, Sender, bounded};
 use crate::sync::clock::Clock;
 
-/// No connection has this number.
+/// The number of no connection.
 const NOBODY: u64 = 0;
 
 /// One server, as each of its threads sees it.
@@ -38,41 +38,42 @@ pub(crate) struct Shared {
     pub(crate) config: Config,
     pub(crate) clock: Clock,
     pub(crate) shards: Shards,
-    /// The bounds of a connection, as they follow from those of the shards.
+    /// The limits of a connection, derived from those of the shards.
     pub(crate) wire_limits: WireLimits,
     pub(crate) connection_stats: ConnectionStats,
-    /// Who is told what happens.
+    /// The watchers.
     pub(crate) watch: Watch,
-    /// Who is connected.
+    /// The connected clients.
     pub(crate) roster: Roster,
-    /// What it shows of itself under TLS, if it speaks that.
+    /// The server's TLS keys, if it uses TLS.
     pub(crate) keys: Option<Keys>,
-    /// Who is let in; `None` is everybody.
+    /// The names and passwords; `None`: every client is accepted.
     pub(crate) passwords: Option<Passwords>,
-    /// What clients have not finished.
+    /// The memory of incomplete requests.
     pub(crate) unfinished: Budget,
-    /// What clients have not taken.
+    /// The memory of unread replies.
     pub(crate) unsent: Budget,
-    /// How many sockets of closed clients are kept until those have read why ([`crate::net::lingering`]).
+    /// The number of sockets of closed clients, kept until the clients have read the error
+    /// ([`crate::net::lingering`]).
     pub(crate) lingering: AtomicUsize,
     pub(crate) is_stopping: AtomicBool,
-    /// When the items were last told that time has passed, in milliseconds.
+    /// The time of the last tick of the items, in milliseconds.
     pub(crate) ticked_ms: AtomicU64,
     pub(crate) mailboxes: Arc<[Mailbox]>,
-    /// Who waits for a lock.
+    /// The waiting clients.
     pub(crate) waiters: Arc<Waiters>,
-    /// Told that a client has gone, for whoever waits to accept the next one. It holds one message:
-    /// that is news, however many have gone.
+    /// Tells the acceptor that a client has gone. It holds one message, which is enough for any number of
+    /// clients.
     pub(crate) tell_gone: Sender<()>,
-    /// The other end.
+    /// The receiver of these messages.
     pub(crate) gone: Receiver<()>,
-    /// Told when a client has asked for the end of the server.
+    /// Receives a message when a client requests a shutdown.
     pub(crate) tell_shutdown: Sender<()>,
 }
 
 impl Shared {
-    /// What the threads of such a server share, before there are any; and where it is told that a client has asked
-    /// for its end. It listens on `addresses`, and goes on where another has `resumes`.
+    /// The state of a server before its threads start, and the receiver of a client's shutdown request. It
+    /// listens on `addresses`, and continues the numbers of an earlier server (`resumes`).
     ///
     /// # Errors
     /// The kernel's, if there are no descriptors left.
@@ -136,7 +137,7 @@ impl Shared {
         Ok((shared, shutdowns))
     }
 
-    /// Has every worker end: first it is so, and then they are woken to see it.
+    /// Stops every worker: sets the flag, then wakes them.
     pub(crate) fn stop(&self) {
         self.is_stopping.store(true, Ordering::SeqCst);
         for mailbox in &*self.mailboxes {
@@ -144,19 +145,19 @@ impl Shared {
         }
     }
 
-    /// How a worker is reached.
+    /// The mailbox of a worker.
     pub(crate) fn mailbox(&self, worker: usize) -> &Mailbox {
         &self.mailboxes[worker]
     }
 
-    /// Tells a line to those who watch its topic; `about` is the connection that it is about.
+    /// Sends a line to the watchers of its topic; `about` is the connection that the line is about.
     pub(crate) fn tell(&self, topic: Topic, about: u64, text: &str) {
         for holder in self.watch.tell(topic, about, text) {
             self.mailbox(holder.worker).post(Message::News(holder.name));
         }
     }
 
-    /// What was evicted since the last call, for those who watch it.
+    /// Sends the evictions since the last call to the watchers.
     pub(crate) fn tell_evicted(&self) {
         let is_watched = self.watch.wanted().contain(Topic::Evictions);
         let (evicted, missed) = self.shards.evicted(is_watched);
@@ -166,7 +167,7 @@ impl Shared {
         }
     }
 
-    /// The lines of `stats` that the items cannot know, and where the next page of them begins.
+    /// The `stats` lines of the server outside the core, and the start of the next page.
     pub(crate) fn stats_page(&self, topic: StatsTopic) -> StatsPage {
         if let StatsTopic::Conns(ScanCursor(behind)) = topic {
             let (lines, next) = self.roster.lines(self.clock.now(), behind);
@@ -175,7 +176,7 @@ impl Shared {
         (self.stats_lines(topic), None)
     }
 
-    /// Those of a topic that is one page.
+    /// The lines of a topic with one page.
     pub(crate) fn stats_lines(&self, topic: StatsTopic) -> Vec<StatsLine> {
         match topic {
             StatsTopic::General => {
@@ -207,13 +208,13 @@ impl Shared {
         }
     }
 
-    /// How long ago the items were last told that time has passed.
+    /// The time since the last tick of the items.
     pub(crate) fn since_tick(&self) -> Duration {
         let now_ms = self.clock.now().as_millis();
         Duration::from_millis(now_ms.saturating_sub(self.ticked_ms.load(Ordering::Relaxed)))
     }
 
-    /// Chooses the worker of a new client: the one with the fewest.
+    /// Chooses the worker of a new client: the one with the fewest clients.
     pub(crate) fn assign(&self) -> usize {
         let load = |mailbox: &Mailbox| mailbox.clients().load(Ordering::Relaxed);
         let (worker, mailbox) = self
@@ -226,13 +227,13 @@ impl Shared {
         worker
     }
 
-    /// A client of a worker has gone; somebody may be waiting to be accepted.
+    /// Counts a client that has left its worker; the acceptor may be waiting for this.
     pub(crate) fn count_closed(&self, worker: usize) {
         self.mailbox(worker)
             .clients()
             .fetch_sub(1, Ordering::Relaxed);
         self.connection_stats.count_closed();
-        // It is known already, if it cannot be sent.
+        // If the channel is full, the acceptor knows already.
         let _ = self.tell_gone.try_send(());
     }
 }

@@ -1,9 +1,9 @@
-//! The thread of the clock.
+//! The clock thread.
 //!
-//! - K1: the items are told that time has passed, every [`TICK`] and sooner while one tick is not enough; then the
-//!   shards are left alone for as long as a tick takes, and for [`REST_MAX`] if it takes longer.
-//! - K2: a wait or a lease that ends is ended when it is time, not a tick later; whoever brings the soonest moment
-//!   nearer has the clock wake for it.
+//! - K1: The clock ticks every [`TICK`], and sooner while one tick is not enough to remove all that is due.
+//!   Between two ticks, it leaves the shards alone for as long as the tick took, but at most [`REST_MAX`].
+//! - K2: A wait or a lease ends at its deadline, not a tick later. If a thread brings the soonest deadline
+//!   nearer, it has the clock wake then.
 
 use std::time::Duration;
 
@@ -15,23 +15,23 @@ use crate::sync::atomic::Ordering;
 use crate::sync::channel::Receiver;
 use crate::sync::{Instant, Timer};
 
-/// How often the shards are told that time has passed.
+/// The interval of ticks.
 const TICK: Duration = Duration::from_millis(200);
 
-/// How long the shards are left alone at least, and at most, if there is more to take out than one tick does.
+/// The shortest and the longest pause after a tick that left expired items.
 const REST_MIN: Duration = Duration::from_micros(100);
 const REST_MAX: Duration = Duration::from_millis(5);
 
-/// How long it is between two looks for clients that are idle, or take too long over their handshake.
+/// The interval of the checks for idle clients and slow handshakes.
 const SWEEP: Duration = Duration::from_secs(1);
 
-/// Ticks until the server stops; and lets waits and leases end when it is time, not a tick later.
+/// Ticks until the server stops, and ends waits and leases at their deadlines.
 pub(crate) async fn keep_time(shared: &Shared, stopped: &Receiver<()>) {
     let mut tick_at = Instant::now() + TICK;
     let (mut swept, mut counted) = (Instant::now(), Instant::now());
     loop {
         let wake_at = shared.waiters.deadline().map(|at| {
-            // In this order: whoever is held up between the two wakes too soon, and looks again.
+            // In this order: if the thread is delayed in between, it wakes too soon and checks again.
             let from = Instant::now();
             let now_ms = shared.clock.now().as_millis();
             from + Duration::from_millis(at.as_millis().saturating_sub(now_ms))
@@ -45,7 +45,7 @@ pub(crate) async fn keep_time(shared: &Shared, stopped: &Receiver<()>) {
             true
         };
         let stop = async {
-            // Nothing is ever sent: an error says that the other side has gone.
+            // Nothing is ever sent: an error means that the sender was dropped.
             let _ = stopped.recv().await;
             false
         };
@@ -53,7 +53,7 @@ pub(crate) async fn keep_time(shared: &Shared, stopped: &Receiver<()>) {
             return;
         }
         let now = shared.clock.now();
-        // As they are let go of, the shards say when it is time again.
+        // As the shards are unlocked, they report their deadlines.
         shared.waiters.forget_deadline();
         if Instant::now() < tick_at {
             shared.shards.pass(now);
@@ -85,9 +85,9 @@ pub(crate) async fn keep_time(shared: &Shared, stopped: &Receiver<()>) {
     }
 }
 
-/// How long the shards are left alone after a tick that took so long and was not enough: as long again, so that
-/// whoever wants a shard has it for half of the time at least, and the clock has half of a processor at most. A
-/// tick holds a shard for a fraction of a millisecond.
+/// The pause after a tick that took this long and was not enough: the same time again. So other threads have
+/// a shard for at least half of the time, and the clock takes at most half of a processor. A tick holds a
+/// shard for a fraction of a millisecond.
 fn rest_after(tick: Duration) -> Duration {
     tick.clamp(REST_MIN, REST_MAX)
 }

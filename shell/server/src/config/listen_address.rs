@@ -1,4 +1,4 @@
-//! Where a server is on TCP: what `-l` says, and what a client is told.
+//! TCP addresses: the ones in `-l`, and the ones that a client connects to.
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,23 +13,23 @@ pub struct ListenAddress {
     pub host: String,
     /// The port; 0 takes a free one.
     pub port: u16,
-    /// How clients speak there, if the server speaks TLS.
+    /// The TLS mode of this address, if the server uses TLS.
     pub tls: ListenTls,
 }
 
-/// How clients speak on one address of a server that speaks TLS: what stands before it in `-l`.
+/// The TLS mode of one address of a server that uses TLS: the prefix of the address in `-l`.
 ///
 /// Source: memcached 1.6.45 `memcached.c`, `server_sockets`.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum ListenTls {
-    /// As the server is told for all of them.
+    /// The server's settings apply.
     #[default]
     Usual,
     /// `notls:`, without TLS.
     Never,
-    /// `btls:`, and nobody is asked for a certificate.
+    /// `btls:`, no client certificate is requested.
     Basic,
-    /// `mtls:`, and only who shows a good certificate is let in.
+    /// `mtls:`, only clients with a valid certificate are accepted.
     Mutual,
 }
 
@@ -44,11 +44,11 @@ impl ListenAddress {
         }
     }
 
-    /// Reads `HOST`, `HOST:PORT` or `[V6]:PORT`; a bare IPv6 address has no port. `*` is every
-    /// address of the machine.
+    /// Reads `HOST`, `HOST:PORT` or `[V6]:PORT`; a bare IPv6 address has no port. `*` is every address of the
+    /// machine.
     ///
     /// # Errors
-    /// A sentence for a person, if the text has neither form.
+    /// A message for a person, if the text has none of these forms.
     pub fn parse(text: &str, default_port: u16) -> Result<Self, String> {
         let HostPort { host, port } = HostPort::parse(text, default_port)?;
         let tls = ListenTls::Usual;

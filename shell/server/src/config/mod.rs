@@ -1,9 +1,9 @@
-//! What a server is told at its start.
+//! The configuration of a server.
 //!
-//! The folder holds the types of its options. It uses nothing of the server.
+//! The folder holds the types of the options. It uses no other part of the server.
 //!
-//! The names and defaults are memcached's (1.6.45 `memcached.c`, `settings_init`), but that latchd
-//! listens on loopback unless it is told otherwise.
+//! The names and defaults are memcached's (1.6.45 `memcached.c`, `settings_init`), with one exception: latchd
+//! listens on loopback by default.
 
 pub(crate) mod listen_address;
 pub(crate) mod tls_settings;
@@ -25,20 +25,20 @@ use crate::config::tls_settings::{ClientCertificate, TlsSettings};
 /// The most worker threads a server runs.
 const THREADS_MAX: usize = 64;
 
-/// The least memory a server can do with, in bytes: memcached's least `-m`. A log of items has its
-/// segments in it, and what it finds them with.
+/// The smallest memory limit, in bytes: memcached's smallest `-m`. The item log needs it for its segments and
+/// their index.
 const MEMORY_BYTES_MIN: usize = 1 << 20;
 
 /// The smallest and the largest `-I`, in bytes. Source: memcached 1.6.45 `memcached.c`, `main`.
 const VALUE_BYTES: RangeInclusive<usize> = 1 << 10..=1 << 30;
 
-/// The least and the most that may wait for one who watches, in bytes: the least has room for the longest line.
+/// The smallest and the largest queue of a watcher, in bytes. The longest line fits into the smallest.
 const WATCHER_BYTES: RangeInclusive<usize> = 1 << 10..=64 << 20;
 
 /// How many connections of the status port are open at a time (U1 there).
 pub(crate) const STATUS_CONNECTIONS_MAX: usize = 128;
 
-/// What a server is told at its start. Fill in what differs from [`Config::default`].
+/// The configuration of a server. Set the fields that differ from [`Config::default`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 #[allow(clippy::struct_excessive_bools)] // Each is a flag of its own.
@@ -47,81 +47,80 @@ pub struct Config {
     pub listen: Vec<ListenAddress>,
     /// Where to listen on a Unix socket. `-s`, `-a`.
     pub unix_socket: Option<UnixSocket>,
-    /// Sockets that listen already, TCP or Unix, besides those; how many may wait is theirs to say. The file
-    /// of a Unix socket stays. `LISTEN_FDS`.
+    /// Sockets that listen already, TCP or Unix, in addition to those above. Their backlog is their own, and
+    /// the file of a Unix socket is not removed. `LISTEN_FDS`.
     pub sockets: Vec<Arc<OwnedFd>>,
-    /// Connections that wait to be accepted, a listener. `-b`.
+    /// The most connections per listener that wait to be accepted. `-b`.
     pub backlog: u16,
-    /// What all items together may take, in bytes. `-m`.
+    /// The memory limit of all items together, in bytes. `-m`.
     pub memory_bytes_max: usize,
-    /// Values are zeroed when they are dead. `--secure-erase`.
+    /// Whether dead values are zeroed. `--secure-erase`.
     pub secure_erase: bool,
     /// The largest value, in bytes. `-I`.
     pub value_bytes_max: usize,
-    /// Locks that one connection may hold. Beside it, whatever it is, the locks of one connection and
-    /// the items that they pin may take an eighth of [`memory_bytes_max`](Self::memory_bytes_max).
-    /// `-o locks_per_conn`.
+    /// The most locks that one connection may hold. In addition, the locks of one connection and the items
+    /// that they pin may take at most an eighth of [`memory_bytes_max`](Self::memory_bytes_max). `-o
+    /// locks_per_conn`.
     pub locks_per_connection_max: usize,
-    /// What may be kept of requests that are not whole yet, over all connections, in bytes; past it,
-    /// those that have most are closed. `None` is a quarter of
-    /// [`memory_bytes_max`](Self::memory_bytes_max), and at least 128 MiB and two of the largest values.
+    /// The memory for incomplete requests over all connections, in bytes. When it is exceeded, the
+    /// connections that take most are closed. `None`: a quarter of
+    /// [`memory_bytes_max`](Self::memory_bytes_max), at least 128 MiB and at least two of the largest values.
     /// `-o read_buf_mem_limit`.
     pub unfinished_bytes_max: Option<usize>,
-    /// The memory that replies may take until their clients read them, over all connections, in bytes; past it, the
-    /// connections that take most are closed. A value that several of them are sent is counted once. `None` is half of
-    /// [`memory_bytes_max`](Self::memory_bytes_max), and at least 64 MiB and two of the largest values.
+    /// The memory for unread replies over all connections, in bytes. When it is exceeded, the connections
+    /// that take most are closed. A value sent to several connections is counted once. `None`: half of
+    /// [`memory_bytes_max`](Self::memory_bytes_max), at least 64 MiB and at least two of the largest values.
     /// `-o resp_obj_mem_limit`.
     pub unsent_bytes_max: Option<usize>,
-    /// What may wait for one who watches, in bytes, from 1 KiB to 64 MiB; what does not fit is counted and
+    /// The queue of one watcher, in bytes, from 1 KiB to 64 MiB. Lines that do not fit are counted and
     /// dropped. `-o watcher_logbuf_size`.
     pub watcher_bytes_max: usize,
-    /// Items are written to this file at the server's end, and read from it at the next start; `None` is that they
-    /// end with the server. `-e`.
+    /// The file to which items are written when the server ends, and from which they are read at the next
+    /// start. `None`: items end with the server. `-e`.
     pub memory_file: Option<PathBuf>,
-    /// Whether items may be evicted for room. Otherwise a set without room is refused. `-M`.
+    /// Whether items may be evicted to free memory. Otherwise a set without free memory fails. `-M`.
     pub evict: bool,
-    /// Clients at a time. `-c`.
+    /// The most clients at a time. `-c`.
     pub connections_max: usize,
-    /// Clients at a time from one address, of IPv6 from one network of 64 bits; one more is told so and closed. `None` is as
-    /// many as there may be. Unix sockets have no address. `-o conns_per_peer`.
+    /// The most clients at a time from one address (of IPv6: from one 64-bit network); one more gets an error
+    /// and is closed. `None`: no limit of its own. Unix sockets have no address. `-o conns_per_peer`.
     pub connections_per_peer_max: Option<NonZeroUsize>,
-    /// What happens to a client past [`connections_max`](Self::connections_max): told so and
-    /// closed at once, or left waiting to be accepted until another one goes.
-    /// `-o maxconns_fast` (memcached's default) and `-o no_maxconns_fast`.
+    /// The treatment of a client past [`connections_max`](Self::connections_max). True: it gets an error and
+    /// is closed at once. False: it waits in the backlog until another client leaves. `-o maxconns_fast`
+    /// (memcached's default) and `-o no_maxconns_fast`.
     pub reject_past_limit: bool,
     /// Worker threads, at most 64. `-t`.
     pub threads: NonZeroUsize,
-    /// How long a client may say nothing before it is closed; `None` is for ever.
-    /// `-o idle_timeout`.
+    /// The time after which an idle client is closed; `None`: never. `-o idle_timeout`.
     pub idle_timeout: Option<Duration>,
-    /// What clients may ask for, and in which protocols. `-F`, `-X`, `-A`, `-B`.
+    /// The commands and protocols that clients may use. `-F`, `-X`, `-A`, `-B`.
     pub allowed: Allowed,
-    /// Only who is in this file is let in, a line `name:password` each, and only text is spoken then, but
-    /// for [`sasl`](Self::sasl). `-Y`.
+    /// The file of names and passwords, one `name:password` per line. Clients must authenticate, and use the
+    /// text protocol unless [`sasl`](Self::sasl) is set. `-Y`.
     pub auth_file: Option<PathBuf>,
-    /// Keys are counted from the start by what stands before this byte, for `stats detail dump`. `None`
-    /// is before `:`, once `stats detail on` has asked for it. `-D`.
+    /// Keys are counted by the prefix before this byte from the start on, for `stats detail dump`. `None`: by
+    /// the prefix before `:`, once `stats detail on` starts counting. `-D`.
     pub prefix_delimiter: Option<u8>,
-    /// Whether [`auth_file`](Self::auth_file) lets in clients of the binary protocol as well, by SASL.
-    /// `-S`.
+    /// Whether clients of the binary protocol can authenticate by SASL against
+    /// [`auth_file`](Self::auth_file). `-S`.
     pub sasl: bool,
-    /// How TLS is spoken on TCP; `None` is not at all. `-Z`.
+    /// TLS settings for TCP; `None`: no TLS. `-Z`.
     pub tls: Option<TlsSettings>,
-    /// How long a peer may be gone without a word before its connection is closed and its locks are
-    /// free, in whole seconds, at least two: for connections that have taken a lock. Others have a
-    /// minute, or as long if that is more. TCP only. `--dead-peer`.
+    /// The time, in whole seconds, after which an unreachable client's connection is closed and its locks are
+    /// released; at least 2 s. It applies to connections that have acquired a lock. The others have a minute,
+    /// or this time if it is longer. TCP only. `--dead-peer`.
     pub dead_peer: Duration,
-    /// Where the status port is ([`Address`](crate::Address) is where clients are served): metrics, locks
-    /// and a page over HTTP, for whoever reaches it. `None` is no such port. `--status`.
+    /// The address of the status port: metrics, locks and a page over HTTP, without authentication.
+    /// ([`Address`](crate::Address) is for the cache's own clients.) `None`: no status port. `--status`.
     pub status: Option<ListenAddress>,
-    /// Names by which a browser may ask the status port for the page and the locks, besides addresses,
-    /// `localhost`, the machine's name and that of [`status`](Self::status). `--status-host`.
+    /// Host names by which a browser may request the page and the locks from the status port. Always allowed:
+    /// addresses, `localhost`, the machine's name and that of [`status`](Self::status). `--status-host`.
     pub status_hosts: Vec<String>,
-    /// What is logged besides warnings: 0 nothing, 1 connections, 2 their requests and answers too,
-    /// 3 locks that are taken and given back too. `-v`.
+    /// The level of the log beyond warnings: 0 nothing, 1 connections, 2 also requests and replies, 3 also
+    /// lock events. `-v`.
     pub verbosity: u8,
-    /// How many lines of the log were dropped, counted by whoever writes the log, and shown in
-    /// `stats` as `log_dropped`. `tracing` is told every line; what becomes of it is not the server's.
+    /// The number of log lines that the writer of the log has dropped, shown in `stats` as `log_dropped`. The
+    /// server passes every line to `tracing`; the subscriber counts here.
     pub log_dropped: Arc<AtomicU64>,
 }
 
@@ -161,10 +160,10 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Whether a server can be made of it.
+    /// Checks that a server can run with this configuration.
     ///
     /// # Errors
-    /// A sentence for a person, about the flags that do not go together.
+    /// A message for a person about flags that contradict each other.
     pub fn check(&self) -> Result<(), String> {
         let (memory, value) = (self.memory_bytes_max, self.value_bytes_max);
         if self.threads.get() > THREADS_MAX {
@@ -235,8 +234,8 @@ impl Config {
         Ok(())
     }
 
-    /// How many descriptors it needs that are not connections: standard streams, epolls, bells,
-    /// listeners, connections to the status port, and some.
+    /// The number of descriptors needed besides connections: standard streams, epolls, eventfds, listeners,
+    /// connections to the status port, and a reserve.
     #[must_use]
     pub fn reserved_descriptors(&self) -> u64 {
         let status = self.status.as_ref();
@@ -244,13 +243,13 @@ impl Config {
         3 * self.threads.get() as u64 + 32 + of_status
     }
 
-    /// [`Self::unfinished_bytes_max`], its default worked out.
+    /// [`Self::unfinished_bytes_max`], with its default computed.
     pub(crate) fn unfinished_bytes_max(&self) -> usize {
         self.unfinished_bytes_max
             .unwrap_or_else(|| self.share(4, 128 << 20))
     }
 
-    /// [`Self::unsent_bytes_max`], its default worked out.
+    /// [`Self::unsent_bytes_max`], with its default computed.
     pub(crate) fn unsent_bytes_max(&self) -> usize {
         self.unsent_bytes_max
             .unwrap_or_else(|| self.share(2, 64 << 20))
@@ -266,9 +265,9 @@ impl Config {
 /// A Unix socket to listen on.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct UnixSocket {
-    /// Its path. A socket that nobody listens on any more is replaced.
+    /// Its path. If no server listens on the socket there any more, it is replaced.
     pub path: PathBuf,
-    /// Who may connect: the file's permission bits. memcached's default is `0o700`.
+    /// The permission bits of the socket's file. memcached's default is `0o700`.
     pub mode: u32,
 }
 

@@ -1,37 +1,37 @@
-//! How a server speaks TLS: what `-Z` and `-o ssl_…` say.
+//! TLS settings of a server: `-Z` and `-o ssl_…`.
 //!
 //! Names and defaults are memcached's. Source: 1.6.45 `tls.c`, `ssl_init_settings`, `ssl_help`.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// How a server speaks TLS on its TCP ports. A Unix socket never does.
+/// TLS settings of the TCP ports. Unix sockets never use TLS.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct TlsSettings {
-    /// The server's certificate and those that lead to its root, in PEM. `-o ssl_chain_cert`.
+    /// The server's certificate chain up to its root, in PEM. `-o ssl_chain_cert`.
     pub chain_cert: PathBuf,
-    /// Its private key; `None` is in the same file. `-o ssl_key`.
+    /// The private key; `None`: it is in the same file. `-o ssl_key`.
     pub key: Option<PathBuf>,
-    /// How the key is written. `-o ssl_keyformat`.
+    /// The encoding of the key. `-o ssl_keyformat`.
     pub key_format: KeyFormat,
-    /// Whose certificates of clients are believed, in PEM. `-o ssl_ca_cert`.
+    /// The certificate authorities that sign client certificates, in PEM. `-o ssl_ca_cert`.
     pub ca_cert: Option<PathBuf>,
-    /// Whether clients show a certificate. `-o ssl_verify_mode`.
+    /// Whether clients need a certificate. `-o ssl_verify_mode`.
     pub client_certificate: ClientCertificate,
-    /// The oldest version that is spoken. `-o ssl_min_version`.
+    /// The oldest TLS version accepted. `-o ssl_min_version`.
     pub min_version: TlsVersion,
-    /// The ciphers of TLS 1.2, by OpenSSL's names; `None` is all that there are. Those of TLS 1.3 are
-    /// not chosen. `-o ssl_ciphers`.
+    /// The TLS 1.2 cipher suites, by OpenSSL's names; `None`: all supported ones. Those of TLS 1.3 cannot be
+    /// chosen. `-o ssl_ciphers`.
     pub ciphers: Option<Vec<String>>,
-    /// Whether a client that comes back may resume its session. `-o ssl_session_cache`.
+    /// Whether a returning client may resume its session. `-o ssl_session_cache`.
     pub session_cache: bool,
-    /// How long a client may take over its handshake, but for a second more.
+    /// The most time a client's handshake may take; it is checked once a second.
     pub handshake_max: Duration,
 }
 
 impl TlsSettings {
-    /// TLS by this certificate, with all else as memcached's.
+    /// TLS with this certificate; all other settings are memcached's defaults.
     #[must_use]
     pub fn new(chain_cert: PathBuf) -> Self {
         Self {
@@ -48,32 +48,32 @@ impl TlsSettings {
     }
 }
 
-/// How a private key is written.
+/// The encoding of a private key.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum KeyFormat {
-    /// PEM, in any of the three forms of a key.
+    /// PEM: PKCS #1, PKCS #8 or SEC1.
     #[default]
     Pem,
     /// DER.
     Der,
 }
 
-/// Whether a client shows a certificate.
+/// Whether a client needs a certificate.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum ClientCertificate {
-    /// It is not asked.
+    /// The server requests none.
     #[default]
     Unasked,
-    /// It is asked: it may show none, but not a bad one.
+    /// The server requests one. A client may send none, but an invalid one is rejected.
     Asked,
-    /// It shows a good one, or is not let in.
+    /// The server rejects a client without a valid one.
     Required,
 }
 
-/// A version of TLS.
+/// A TLS version.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum TlsVersion {
-    /// 1.2, the oldest there is here.
+    /// 1.2, the oldest one supported.
     #[default]
     V1_2,
     /// 1.3.
