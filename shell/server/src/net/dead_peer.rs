@@ -1,23 +1,24 @@
-//! How soon a peer is found out that is gone without a word: its machine has lost power, or its link.
+//! Detection of unreachable peers: the machine has lost power, or the link is down.
 //!
-//! Nothing arrives then, not even an end, and only asking tells. The kernel does: when a connection has been silent for
-//! a fifth of the time that a peer has ([`Config::dead_peer`](crate::Config::dead_peer)), it sends a probe, and another
-//! one each tenth of the time, until an answer comes or the time is over. Bytes that nobody acknowledges count the same,
-//! and so do bytes that a peer has no room for: a peer that reads nothing for so long, while something waits for it, is
-//! taken for dead.
+//! Such a peer sends nothing more, not even an end, so the kernel has to probe it. When a connection has been
+//! silent for a fifth of the peer's time ([`Config::dead_peer`](crate::Config::dead_peer)), the kernel sends
+//! a probe. It sends further probes each tenth of that time, until a reply arrives or the time is over.
+//! Unacknowledged bytes count as silence, and so do bytes that a full peer does not take. So a peer that
+//! reads nothing for this time, while bytes wait for it, is treated as dead.
 //!
-//! - A1: within the time after its link has gone a connection that has taken a lock is closed, and its
-//!   locks are free. From then on it is asked as often, also when it has given them back.
-//! - A2: any other has a minute, or as long if that is more.
-//! - A3: each is asked at a moment of its own, too, however many fall silent together: by turns, at most
-//!   [`ASKED_AT_ONCE`] of a thread at the same moment ([`Rounds`]). The kernel's own probes fall due together then, and
-//!   past 1,000 its queue (`net.core.netdev_max_backlog`) drops them: a living peer would be taken for dead. A peer that
-//!   has answered by turns is asked by the kernel at that moment of its own from then on.
+//! - A1: If the link of a connection that has acquired a lock fails, the connection is closed and its locks
+//!   are released within this time. The probes stay as frequent after it has released its locks.
+//! - A2: Any other connection has a minute, or this time if it is longer.
+//! - A3: Each peer is also probed at a moment of its own, however many fall silent together. A thread probes
+//!   in rounds, at most [`ASKED_AT_ONCE`] peers at the same moment ([`Rounds`]). The kernel's own probes
+//!   would fall due together, and past 1,000 its queue (`net.core.netdev_max_backlog`) drops them: a living
+//!   peer would be treated as dead. After a reply to a probe of a round, the kernel's probes of this peer
+//!   keep to its own moment.
 //!
-//! The client asks the same way whether its server is there, on a connection of its own: who waits for a lock
-//! waits for a server that is silent (`client/driver.rs`, V3). It makes no rounds.
+//! The client probes its server the same way, on a connection of its own: a client that waits for a lock
+//! waits for a silent server (`client/driver.rs`, V3). It makes no rounds.
 //!
-//! The figures, and their source: [`latchd_core::keepalive`].
+//! The figures and their source: [`latchd_core::keepalive`].
 
 use std::ops::Range;
 use std::os::fd::AsFd;
@@ -27,33 +28,34 @@ use latchd_core::Instant;
 use latchd_core::keepalive::Probes;
 use rustix::net::sockopt;
 
-/// What a peer has that has never taken a lock.
+/// The time of a peer that has never acquired a lock.
 const WITHOUT_LOCKS: Duration = Duration::from_secs(60);
 
-/// How long a peer has that has never taken a lock, if one that has is given `with_locks`.
+/// The time of a peer that has never acquired a lock, if one that has gets `with_locks`.
 pub(crate) fn without_locks(with_locks: Duration) -> Duration {
     with_locks.max(WITHOUT_LOCKS)
 }
 
-/// Has a connection closed that is silent for `within` although it is asked: whole seconds, at least
-/// two. On a listening socket this is for those that are accepted from it.
+/// Closes a connection that stays silent for `within` despite probes: whole seconds, at least 2 s. Set on a
+/// listening socket, it applies to the sockets accepted from it.
 ///
 /// # Errors
-/// The kernel's; on a Unix socket, which has no link that could go down.
+/// The kernel's; always on a Unix socket, which has no link.
 pub(crate) fn close(socket: impl AsFd, within: Duration) -> rustix::io::Result<()> {
     let probes = Probes::within(within);
     sockopt::set_tcp_user_timeout(&socket, probes.timeout_ms)?;
     sockopt::set_tcp_keepintvl(&socket, probes.interval)?;
-    // Last: it starts the clock anew.
+    // Last: this restarts the kernel's timer.
     sockopt::set_tcp_keepidle(&socket, probes.idle)
 }
 
-/// How long a connection is silent before it is asked, if it has `within`: whole seconds.
+/// The silence before the first probe, if the peer has `within`, in whole seconds.
 pub(crate) fn silence(within: Duration) -> Duration {
     Probes::within(within).idle
 }
 
-/// Has the kernel ask a peer now that has not been heard of for so long that a probe should have been answered.
+/// Makes the kernel probe a peer now, if the peer has been silent for so long that a probe should have been
+/// answered.
 ///
 /// # Errors
 /// As [`close`].
@@ -61,26 +63,26 @@ pub(crate) fn ask(socket: impl AsFd, within: Duration) -> rustix::io::Result<()>
     sockopt::set_tcp_keepidle(&socket, silence(within))
 }
 
-/// How many of a thread are asked at the same moment.
+/// The most peers that one thread probes at the same moment.
 const ASKED_AT_ONCE: usize = 64;
 
-/// Whose turn it is to be asked by a thread, by the places of its connections (A3). A round takes a fifth of the time that
-/// a holder has; the others are asked in every so many rounds.
+/// The order in which a thread probes its peers, by the slots of its connections (A3). A round takes a fifth
+/// of the time of a lock holder. Other connections are probed only in every so many rounds.
 #[derive(Debug)]
 pub(crate) struct Rounds {
     within: Duration,
-    /// The place that comes next.
+    /// The next slot.
     place: usize,
-    /// How many rounds are over.
+    /// The number of completed rounds.
     over: usize,
-    /// When it does, in microseconds.
+    /// The time of the next step, in microseconds.
     next_us: u64,
     /// The same in whole milliseconds, rounded up: all that is looked at while it is not due.
     next_ms: u64,
 }
 
 impl Rounds {
-    /// Of connections whose peers have `within` if they hold locks.
+    /// Rounds over connections; a peer that holds locks has `within`.
     pub(crate) const fn new(within: Duration) -> Self {
         Self {
             within,
@@ -97,7 +99,7 @@ impl Rounds {
         self.next_ms.saturating_sub(now.as_millis())
     }
 
-    /// The places whose turn it is at `now`, of so many.
+    /// The slots, out of this many, that are due at `now`.
     #[inline]
     pub(crate) fn due(&mut self, now: Instant, places: usize) -> Range<usize> {
         if now.as_millis() < self.next_ms {
@@ -113,7 +115,7 @@ impl Rounds {
         }
         let period_us = u64::try_from(self.within.as_micros() / 5).unwrap_or(u64::MAX);
         let steps = places.div_ceil(ASKED_AT_ONCE).max(1) as u64;
-        // A step that is late is made up for, and no more: others are not asked together for that.
+        // A late step is made up for, and no more: later steps are not merged.
         let next_us = self.next_us.saturating_add(period_us / steps);
         self.next_us = next_us.max(micros(now));
         self.next_ms = self.next_us.div_ceil(1000);
@@ -122,7 +124,7 @@ impl Rounds {
         due
     }
 
-    /// Within which time the connection at this place is to answer, if it `is_holder`; `None` if it is not its turn.
+    /// The time within which the peer at this slot must reply, if it `is_holder`; `None` if it is not due.
     pub(crate) fn within(&self, place: usize, is_holder: bool) -> Option<Duration> {
         if is_holder {
             return Some(self.within);
@@ -155,7 +157,8 @@ mod tests {
         assert_eq!(taken, Probes::within(within));
     }
 
-    /// 10,000 that fall silent together are asked one part after the other: holders once in 2 s, others once in 12 s.
+    /// Of 10,000 peers that fall silent together, each round probes one part after the other: holders once in
+    /// 2 s, others once in 12 s.
     #[test]
     fn rounds_spread_a_crowd() {
         let at = Instant::from_millis;
@@ -181,7 +184,7 @@ mod tests {
         assert!(rounds.until_next_ms(at(29_000)) <= 13);
         // A thread that comes too late does not ask all at once.
         due(&mut rounds, 100_000, &mut asked);
-        // And with few, a round is one step.
+        // With few peers, a round is one step.
         let mut few = Rounds::new(Duration::from_secs(10));
         assert_eq!((few.due(at(7), 3), few.due(at(8), 3)), (0..3, 0..0));
         assert_eq!(few.until_next_ms(at(8)), 1_992);

@@ -1,12 +1,12 @@
 //! Sockets of clients that were sent an error and closed while they were still sending.
 //!
-//! A socket that is closed while bytes wait in it resets the connection, and a reset may take the error back that the
-//! client has not read yet. So the server says that nothing more comes, and throws away the bytes that still arrive, until
-//! the client closes as well.
+//! Closing a socket with unread input resets the connection. The reset may discard the error that the client
+//! has not read yet. So the server shuts down its sending side and discards the bytes that still arrive,
+//! until the client closes as well.
 //!
-//! - R1: a worker keeps at most [`SOCKETS_MAX`] of them; one more ends the oldest.
-//! - R2: each is kept for at most [`SPAN`], and for at most [`BYTES_MAX`].
-//! - R3: each is still counted as a connection.
+//! - R1: A worker keeps at most [`SOCKETS_MAX`] of these sockets; one more ends the oldest.
+//! - R2: Each is kept for at most [`SPAN`], and for at most [`BYTES_MAX`].
+//! - R3: Each still counts as a connection.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -23,17 +23,17 @@ use crate::net::transport::Transport;
 /// The most sockets of one worker.
 const SOCKETS_MAX: usize = 256;
 
-/// How long a client may go on sending.
+/// The time for which a client may go on sending.
 const SPAN: Duration = Duration::from_secs(5);
 
-/// How many bytes of a client are thrown away at most: more than the largest value that is usual.
+/// The most bytes of one client that are discarded: more than the largest value in common use.
 const BYTES_MAX: usize = 64 << 20;
 
 /// The sockets of one worker.
 #[derive(Debug, Default)]
 pub(crate) struct Lingering {
     sockets: Slab<Socket>,
-    /// Their places, the oldest first; some may have ended.
+    /// Their slots, the oldest first; some may have ended.
     order: VecDeque<(Instant, usize)>,
 }
 
@@ -45,12 +45,12 @@ struct Socket {
 }
 
 impl Lingering {
-    /// Where the next socket will be.
+    /// The slot of the next socket.
     pub(crate) fn next_place(&self) -> usize {
         self.sockets.vacant_key()
     }
 
-    /// Keeps a socket on which nothing more is sent. Returns how many others have ended for it (R1).
+    /// Keeps a socket after its sending side is shut down. Returns how many older sockets ended for it (R1).
     ///
     /// # Errors
     /// The kernel's: the client has gone.
@@ -69,14 +69,14 @@ impl Lingering {
         Ok(ended)
     }
 
-    /// The socket at a place, to be told to epoll.
+    /// The socket at a slot, to register it with epoll.
     pub(crate) fn socket(&self, place: usize) -> Option<BorrowedFd<'_>> {
         self.sockets
             .get(place)
             .map(|socket| socket.transport.as_fd())
     }
 
-    /// Throws away what has arrived, into `buffer`. Returns whether the socket has ended.
+    /// Discards the bytes that have arrived, by way of `buffer`. Returns whether the socket has ended.
     pub(crate) fn drain(&mut self, place: usize, buffer: &mut Vec<u8>) -> bool {
         let Some(socket) = self.sockets.get_mut(place) else {
             return false;
@@ -100,7 +100,7 @@ impl Lingering {
         is_over
     }
 
-    /// Ends the sockets that were kept for too long (R2). Returns how many.
+    /// Ends the sockets that have reached their time limit (R2). Returns how many.
     pub(crate) fn expire(&mut self, now: Instant) -> usize {
         let span_ms = u64::try_from(SPAN.as_millis()).unwrap_or(u64::MAX);
         let mut ended = 0;
@@ -119,7 +119,7 @@ impl Lingering {
         ended
     }
 
-    /// Ends the socket at a place.
+    /// Ends the socket at a slot.
     pub(crate) fn forget(&mut self, place: usize) {
         self.sockets.try_remove(place);
         if self.sockets.is_empty() {
@@ -131,7 +131,7 @@ impl Lingering {
         let Some((since, place)) = self.order.pop_front() else {
             return 0;
         };
-        // The place may be another socket's by now.
+        // Another socket may be at the slot by now.
         let is_it = |socket: &Socket| socket.since == since;
         if self.sockets.get(place).is_some_and(is_it) {
             self.sockets.remove(place);

@@ -1,16 +1,16 @@
-//! Sockets that clients connect to.
+//! Listening sockets.
 //!
-//! - A port is bound with `SO_REUSEADDR`, so that a restart need not wait for old connections.
-//! - `TCP_NODELAY`, `SO_KEEPALIVE` and what [`dead_peer`] sets are set on the listening socket: Linux
-//!   hands them on to every socket accepted from it, at no system call a connection.
-//! - `*` is IPv4 and IPv6. A family that the machine does not have is left out, as long as the other is there.
-//! - A Unix socket has its permissions before it listens, so there is no moment at which the wrong
-//!   user could connect.
-//! - The file of a Unix socket is removed by whoever made it, and by nobody else: it is known by its
-//!   number, since the path may be somebody else's by then. Whether its server lives is asked without
-//!   waiting for an answer.
+//! - A port is bound with `SO_REUSEADDR`, so a restart does not wait for old connections.
+//! - The listening socket has `TCP_NODELAY`, `SO_KEEPALIVE` and the options of [`dead_peer`]. On Linux every
+//!   accepted socket inherits them, without a system call per connection.
+//! - `*` is IPv4 and IPv6. An address family that the machine does not have is skipped, as long as the other
+//!   one works.
+//! - A Unix socket gets its permissions before it listens, so no other user can connect in between.
+//! - Only the server that made the file of a Unix socket removes it. It recognizes the file by its inode,
+//!   since another process may have put a file of its own at the path. The check whether another server is
+//!   alive does not wait for a reply.
 //!
-//! An error says which address it was; [`io::ErrorKind::AddrInUse`] is the one to tell apart.
+//! An error names its address; [`io::ErrorKind::AddrInUse`] is the one that callers distinguish.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -30,13 +30,13 @@ use crate::config::{Config, UnixSocket};
 use crate::net::dead_peer;
 use crate::net::transport::Security;
 
-/// Connections that wait to be accepted by [`ListenAddress::bind`], as the standard library has it.
+/// The backlog of [`ListenAddress::bind`], as in the standard library.
 const PLAIN_BACKLOG: i32 = 128;
 
-/// Where a server can be reached.
+/// An address that clients connect to.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Address {
-    /// An address and a port, the real one.
+    /// An address and the actual port.
     Tcp(SocketAddr),
     /// The path of a Unix socket.
     Unix(PathBuf),
@@ -51,34 +51,34 @@ impl fmt::Display for Address {
     }
 }
 
-/// A listening socket. A Unix socket's file goes with it.
+/// A listening socket. Its drop removes the file of a Unix socket.
 #[derive(Debug)]
 pub(crate) struct Listener {
     socket: OwnedFd,
     address: Address,
     security: Security,
-    /// Which file of a Unix socket is ours to remove.
+    /// The file of a Unix socket that this server removes.
     file: Option<FileId>,
 }
 
-/// A file, whatever its path is by now: device and number.
+/// The identity of a file, independent of its path: device and inode.
 type FileId = (u64, u64);
 
 impl Listener {
-    /// Where it can be reached.
+    /// The address that clients connect to.
     pub(crate) fn address(&self) -> &Address {
         &self.address
     }
 
-    /// How its clients speak.
+    /// The transport security of its clients.
     pub(crate) fn security(&self) -> Security {
         self.security
     }
 
-    /// Takes the next client that waits: its socket, and where it comes from.
+    /// Accepts the next waiting client: its socket and its address.
     ///
     /// # Errors
-    /// The kernel's; [`io::ErrorKind::WouldBlock`] if nobody waits.
+    /// The kernel's; [`io::ErrorKind::WouldBlock`] if no client is waiting.
     pub(crate) fn accept(&self) -> rustix::io::Result<(OwnedFd, Option<SocketAddrAny>)> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         rustix::net::acceptfrom_with(&self.socket, flags)
@@ -103,16 +103,16 @@ impl Drop for Listener {
     }
 }
 
-/// Which file is at a path; `None` if there is none, or nobody says.
+/// The file at a path; `None` if there is none, or it cannot be looked up.
 fn file_id(path: &Path) -> Option<FileId> {
     let file = std::fs::symlink_metadata(path).ok()?;
     Some((file.dev(), file.ino()))
 }
 
-/// Listens wherever the configuration says.
+/// Listens on all configured addresses.
 ///
 /// # Errors
-/// The first address that cannot be had, by name; nothing listens then.
+/// The first address that fails, by name; then no socket listens.
 pub(crate) fn listen(config: &Config) -> io::Result<Vec<Listener>> {
     let mut listeners = Vec::new();
     for wanted in &config.listen {
@@ -143,10 +143,10 @@ pub(crate) fn listen(config: &Config) -> io::Result<Vec<Listener>> {
 }
 
 impl ListenAddress {
-    /// Listens on every address that it stands for, without what a server asks of its own sockets.
+    /// Listens on every address of this name, without the socket options of a server.
     ///
     /// # Errors
-    /// The first address that cannot be had, by name; nothing listens then.
+    /// The first address that fails, by name; then no socket listens.
     pub fn bind(&self) -> io::Result<Vec<TcpListener>> {
         on_each_address(self, |address| {
             let socket = bind_tcp(address)?;
@@ -156,7 +156,7 @@ impl ListenAddress {
         })
     }
 
-    /// The addresses that it stands for.
+    /// The addresses of this name.
     fn addresses(&self) -> io::Result<Vec<SocketAddr>> {
         if self.is_any() {
             let any = [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
@@ -170,22 +170,22 @@ impl ListenAddress {
         self.host == "*"
     }
 
-    /// Whether an error says that the machine does not have the family of an address.
+    /// Whether an error means that the machine lacks the family of an address.
     fn has_no_family(&self, error: &io::Error) -> bool {
         match Errno::from_io_error(error) {
             Some(Errno::AFNOSUPPORT) => true,
-            // IPv6 is there and is turned off.
+            // IPv6 exists but is disabled.
             Some(Errno::ADDRNOTAVAIL) => self.is_any(),
             Some(_) | None => false,
         }
     }
 }
 
-/// Calls `listen` with every address that `wanted` stands for.
+/// Calls `listen` with every address of `wanted`.
 ///
 /// # Errors
-/// The first address that cannot be had, by name. One of a family that the machine does not have counts only
-/// if no other can be had.
+/// The first address that fails, by name. An address of a family that the machine lacks counts only if no
+/// other address works.
 fn on_each_address<T>(
     wanted: &ListenAddress,
     listen: impl Fn(SocketAddr) -> io::Result<T>,
@@ -209,7 +209,7 @@ fn on_each_address<T>(
     }
 }
 
-/// How clients speak on an address, as it is asked for there and for the server.
+/// The transport security of an address, from its own prefix and the server's settings.
 fn security(wanted: ListenTls, config: &Config) -> Security {
     let Some(tls) = &config.tls else {
         return Security::Plain;
@@ -267,7 +267,7 @@ fn listen_unix(wanted: &UnixSocket, backlog: u16) -> io::Result<Listener> {
     remove_stale(&wanted.path)?;
     let socket = stream_socket(AddressFamily::UNIX)?;
     rustix::net::bind(&socket, &SocketAddrUnix::new(&wanted.path)?)?;
-    // From here on the file is ours to remove, also when the next step fails.
+    // From here on this server owns the file, and removes it even if the next step fails.
     let listener = Listener {
         socket,
         address: Address::Unix(wanted.path.clone()),
@@ -279,7 +279,7 @@ fn listen_unix(wanted: &UnixSocket, backlog: u16) -> io::Result<Listener> {
     Ok(listener)
 }
 
-/// Makes a socket that listens already like those of [`listen_tcp`] and [`listen_unix`].
+/// Gives an inherited listening socket the options of [`listen_tcp`] and [`listen_unix`].
 fn take_over(socket: &OwnedFd, config: &Config) -> io::Result<Listener> {
     let socket = socket.try_clone()?;
     rustix::io::ioctl_fionbio(&socket, true)?;
@@ -309,7 +309,7 @@ fn stream_socket(family: AddressFamily) -> rustix::io::Result<OwnedFd> {
     rustix::net::socket_with(family, SocketType::STREAM, flags, None)
 }
 
-/// Removes a socket that nobody listens on any more: its server was killed.
+/// Removes a socket without a listener: its server was killed.
 fn remove_stale(path: &Path) -> io::Result<()> {
     match std::fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -322,7 +322,7 @@ fn remove_stale(path: &Path) -> io::Result<()> {
             let socket = stream_socket(AddressFamily::UNIX)?;
             match rustix::net::connect(&socket, &SocketAddrUnix::new(path)?) {
                 Err(Errno::CONNREFUSED) => std::fs::remove_file(path),
-                // Somebody answers, or has too many who wait for an answer.
+                // A server answers, or its backlog is full.
                 Ok(()) | Err(_) => Err(io::ErrorKind::AddrInUse.into()),
             }
         }
@@ -389,7 +389,7 @@ mod tests {
         let expected: &[_] = if has_ipv6 { &[false, true] } else { &[false] };
         assert!(is_ipv6.eq(expected.iter().copied()));
         assert_eq!(any.bind().unwrap().len(), expected.len());
-        // Only a family that is not there is left out.
+        // Only a missing address family is skipped.
         let absent = io::Error::from(Errno::AFNOSUPPORT);
         let bind = |address: SocketAddr| {
             if address.is_ipv6() {

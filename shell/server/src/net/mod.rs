@@ -1,4 +1,4 @@
-//! Sockets: listening, bytes in and out, TLS, dead peers. Nothing of requests.
+//! Sockets: listening, reading, writing, TLS, dead peers. It knows nothing of requests.
 //!
 //! Uses `config`, `os` and `stats`.
 

@@ -1,8 +1,8 @@
-//! Sending an output: in one system call, in one piece as a rule.
+//! Sends an output, usually in one piece with one system call.
 //!
-//! A large value is a piece of its own, sent from where it lies in the store. What the socket does not
-//! take stays in the output, and so does what is too much for one turn: many clients who ask for large
-//! values hold up nobody who asks for a small one.
+//! A large value is a piece of its own, sent from its place in the store. The output keeps the bytes that the
+//! socket does not take or that exceed the limit of one turn. So many clients that request large values do
+//! not delay a client that requests a small one.
 
 use std::io::IoSlice;
 
@@ -12,32 +12,32 @@ use rustix::io::Errno;
 use crate::net::socket::Socket;
 use crate::stats::connection_stats::Traffic;
 
-/// How much is sent in one turn, in bytes: some 50 to 100 µs of the kernel's copying.
+/// The most bytes sent in one turn: 50 to 100 µs of copying in the kernel.
 const SENT_BYTES_MAX: usize = 256 << 10;
 
-/// How far sending came.
+/// The extent of a send.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Sent {
-    /// To the end.
+    /// All of the output.
     All,
-    /// As far as one turn may: the socket would take more.
+    /// The limit of one turn: the socket would take more.
     Enough,
-    /// As far as the socket takes it.
+    /// All that the socket takes.
     Full,
 }
 
-/// Sends what the socket takes, perhaps nothing, but no more than one turn may, and takes it out of
-/// `output`. A peer that is gone is an error and no signal.
+/// Sends as many bytes as the socket takes, perhaps none, within the limit of one turn, and removes them from
+/// `output`. If the peer has gone, it returns an error and raises no signal.
 pub(crate) fn send(
     socket: &impl Socket,
     output: &mut Output,
     traffic: &Traffic,
 ) -> rustix::io::Result<Sent> {
-    // What the socket takes of that is all that one turn may send.
+    // If the socket takes all of this, the turn's limit is reached.
     let offered = output.len().min(SENT_BYTES_MAX);
     let sent = match output.as_one_chunk() {
         Some([]) => return Ok(Sent::All),
-        // As good as always: a value must be large to be a piece of its own.
+        // Nearly always: only a large value is a piece of its own.
         Some(only) => socket.send(&only[..offered]),
         None => send_chunks(socket, output),
     };
@@ -58,7 +58,7 @@ pub(crate) fn send(
     }
 }
 
-/// Sends a small answer; returns how many of its bytes the socket took, perhaps none.
+/// Sends a small reply; returns how many of its bytes the socket took, perhaps none.
 ///
 /// # Errors
 /// The kernel's.
@@ -78,7 +78,7 @@ pub(crate) fn send_letter(
     }
 }
 
-/// Apart from the above, or every answer would clear the list of pieces on the stack.
+/// Not inlined above: every reply would clear the list of pieces on the stack.
 #[inline(never)]
 fn send_chunks(socket: &impl Socket, output: &Output) -> rustix::io::Result<usize> {
     let mut chunks = [IoSlice::new(&[]); CHUNKS_MAX];
@@ -105,7 +105,7 @@ mod tests {
 
     use super::*;
 
-    /// Three large values between copied bytes: more than a socket takes at once.
+    /// Three large values between copied bytes: more than a socket takes in one call.
     fn output() -> Output {
         let mut output = Output::new();
         for letter in *b"abc" {
@@ -132,7 +132,7 @@ mod tests {
         while !output.is_empty() {
             let before = output.len();
             send(&ours, &mut output, &traffic).unwrap();
-            // As long as it is full it takes nothing, and that is no error.
+            // A full socket takes nothing, and that is no error.
             assert!(output.len() < before || before < expected.len());
             let read = theirs.read(&mut buffer).unwrap();
             received.extend_from_slice(&buffer[..read]);
@@ -150,7 +150,7 @@ mod tests {
         ours.set_nonblocking(true).unwrap();
         let ours = OwnedFd::from(ours);
         let mut output = Output::from(vec![b'v'; SENT_BYTES_MAX + 1]);
-        // What the socket takes at once depends on the system; that it is no more does not.
+        // The amount that a socket takes depends on the system, but it never exceeds the limit.
         let sent = send(&ours, &mut output, &Traffic::default()).unwrap();
         assert!(sent != Sent::All && !output.is_empty());
         while !output.is_empty() {

@@ -1,7 +1,7 @@
-//! What a client's connection asks of its socket.
+//! The socket operations that a client's connection needs.
 //!
-//! What ships has one kind, a descriptor of the system. The other one is made of two queues of bytes
-//! (`simulated.rs`), so that a proof decides what has arrived, what is taken, and when the peer is gone.
+//! The server uses descriptors of the system. Proofs use two queues of bytes (`simulated.rs`), so they
+//! control arrival, free space, and the end of the peer.
 
 use std::fmt;
 use std::io::IoSlice;
@@ -14,7 +14,7 @@ use rustix::net::{self, RecvFlags, SendAncillaryBuffer, SendFlags};
 
 use crate::net::dead_peer;
 
-/// What is read at a time at most, and what a worker's buffer holds, in bytes.
+/// The most bytes read at a time, and the capacity of a worker's buffer.
 pub(crate) const INPUT_BYTES: usize = 64 << 10;
 
 /// A client's socket, which never blocks.
@@ -31,11 +31,11 @@ pub(crate) trait Socket: fmt::Debug {
     /// As [`receive`](Self::receive).
     fn receive_into(&self, space: &mut [u8]) -> rustix::io::Result<usize>;
 
-    /// Takes as many bytes from the front as there is room for, and returns how many. A peer that is gone is an
-    /// error and no signal.
+    /// Sends as many bytes from the front as fit, and returns how many. If the peer has gone, it returns an
+    /// error and raises no signal.
     ///
     /// # Errors
-    /// The kernel's; [`Errno::AGAIN`] if there is no room.
+    /// The kernel's; [`Errno::AGAIN`] if none fit.
     fn send(&self, bytes: &[u8]) -> rustix::io::Result<usize>;
 
     /// As [`send`](Self::send), of bytes in several pieces.
@@ -44,20 +44,20 @@ pub(crate) trait Socket: fmt::Debug {
     /// As [`send`](Self::send).
     fn send_chunks(&self, chunks: &[IoSlice<'_>]) -> rustix::io::Result<usize>;
 
-    /// What it has failed with.
+    /// The pending error of the socket.
     fn failure(&self) -> Errno;
 
-    /// The peer's death is found out within so long from now on, if there is a link that could go down.
+    /// Sets the time within which an unreachable peer is detected, if the socket has a link.
     fn watch_peer(&self, within: Duration);
 
-    /// Asks now whether the peer is there, which has `within`, if it has not been heard of when it should have been.
+    /// Probes the peer now if it has been silent for too long; the peer has `within` to reply.
     fn ask_peer(&self, within: Duration);
 }
 
 impl Socket for OwnedFd {
     #[inline]
     fn receive(&self, buffer: &mut Vec<u8>) -> rustix::io::Result<usize> {
-        // Not `read`: the kernel comes to a socket sooner this way.
+        // Not `read`: `recv` takes a shorter way in the kernel.
         let none = RecvFlags::empty();
         retry_on_intr(|| net::recv(self, spare_capacity(buffer), none)).map(|(read, _)| read)
     }
@@ -84,12 +84,12 @@ impl Socket for OwnedFd {
     }
 
     fn watch_peer(&self, within: Duration) {
-        // A Unix socket has no link that could go down.
+        // A Unix socket has no link.
         let _ = dead_peer::close(self, within);
     }
 
     fn ask_peer(&self, within: Duration) {
-        // Of one that has failed epoll tells, and a Unix socket has nothing to ask.
+        // epoll reports a failed socket, and a Unix socket is not probed.
         let _ = dead_peer::ask(self, within);
     }
 }

@@ -1,19 +1,19 @@
-//! One client's socket under TLS: records on one side, bytes on the other.
+//! A client's socket under TLS: encrypted records outside, plain bytes inside.
 //!
-//! A worker has room for the records of one turn, which all its clients use in turn ([`Records`]); a
-//! client has room of its own only for what cannot be helped:
+//! A worker has one buffer for the records of a turn, which its clients use one after the other
+//! ([`Records`]). A client has buffers of its own only for these:
 //!
-//! - R1: `kept`, of a record that is not whole, or of a message of the handshake that has not come to its
-//!   end. It holds at most [`KEPT_BYTES_MAX`]: a record is shorter, and so is what a client has to show.
-//! - R2: what a read brings is decrypted at once and always fits: no more is read than there is room for,
-//!   less what is kept. So between turns nothing waits that the socket does not show.
-//! - R3: `unsent`, records that the socket did not take: at most those of one batch. While there are any,
-//!   nothing is encrypted.
-//! - R4: until the handshake is over no byte reaches the connection, and none leaves it.
-//! - R5: the session remembers where in what is kept a message stands. So it is always shown just that and
-//!   what came behind it, and nothing is asked of it any more once that is lost.
+//! - R1: `kept` holds an incomplete record, or an incomplete handshake message, of at most
+//!   [`KEPT_BYTES_MAX`]. A record is shorter, and so is a client's certificate chain.
+//! - R2: The bytes of a read are decrypted at once and always fit: a read is limited to the free space, less
+//!   the kept bytes. So between turns, no input waits outside the socket.
+//! - R3: `unsent` holds records that the socket did not take: at most those of one batch. While it is not
+//!   empty, nothing is encrypted.
+//! - R4: Until the handshake is over, no byte reaches the connection, and none leaves it.
+//! - R5: The session remembers the position of a message in the kept bytes. So it always gets exactly those
+//!   and the bytes behind them. If they are lost, it is not used again.
 //!
-//! Who may have a turn, and how long a handshake may take, is the worker's to say.
+//! The worker decides about turns, and about the time limit of a handshake.
 //!
 //! Source: memcached 1.6.45 `tls.c`, `doc/tls.txt`.
 
@@ -38,21 +38,21 @@ use crate::stats::connection_stats::Traffic;
 
 pub(crate) use self::keys::Keys;
 
-/// The most that is kept of what is not whole, in bytes: a record has at most 18 KiB, and a client's
-/// certificates seldom four.
+/// The limit of `kept`, in bytes: a record has at most 18 KiB, and a client's certificates seldom more than 4
+/// KiB.
 const KEPT_BYTES_MAX: usize = 32 << 10;
 
-/// What one record carries at most, in bytes. Source: RFC 8446, 5.1.
+/// The most payload of one record, in bytes. Source: RFC 8446, 5.1.
 const FRAGMENT_BYTES: usize = 16 << 10;
 
-/// More than a record has besides what it carries, in bytes, and than an alert has in all. Source: RFC
-/// 8446, 5.2; the most that TLS 1.2's ciphers here add is 29.
+/// More than the overhead of a record, and more than a whole alert, in bytes. Source: RFC 8446, 5.2; the most
+/// that the TLS 1.2 ciphers here add is 29.
 const OVERHEAD_BYTES: usize = 256;
 
-/// How many records are encrypted before they are sent.
+/// The number of records encrypted before they are sent.
 const BATCH_RECORDS: usize = 4;
 
-/// How much is sent in one turn, in bytes: some 100 µs of encryption.
+/// The most bytes sent in one turn: about 100 µs of encryption.
 const SENT_BYTES_MAX: usize = 128 << 10;
 
 /// A client's socket under TLS.
@@ -61,27 +61,27 @@ pub(crate) struct TlsSocket {
     session: UnbufferedServerConnection,
     kept: Vec<u8>,
     unsent: Vec<u8>,
-    /// So much of `unsent` is sent.
+    /// The length of the part of `unsent` that is sent.
     sent: usize,
-    /// The peer has said that it sends nothing more.
+    /// The peer has announced the end of its data.
     has_ended: bool,
-    /// Why it cannot go on, if that is the peer's doing.
+    /// The peer's error that ended the session.
     failure: Option<rustls::Error>,
-    /// Nothing more is asked of the session (R5).
+    /// The session is not used again (R5).
     is_broken: bool,
 }
 
-/// A worker's room for the records of one turn.
+/// A worker's buffers for the records of one turn.
 #[derive(Debug, Default)]
 pub(crate) struct Records {
     incoming: Box<[u8]>,
     outgoing: Vec<u8>,
-    /// Short pieces that go into one record.
+    /// Short pieces, gathered into one record.
     gathered: Vec<u8>,
 }
 
 impl Records {
-    /// The room is there once the first client needs it.
+    /// Allocates the buffers when the first client needs them.
     fn prepare(&mut self) {
         if self.incoming.is_empty() {
             self.incoming = vec![0; KEPT_BYTES_MAX + INPUT_BYTES].into();
@@ -90,7 +90,7 @@ impl Records {
 }
 
 impl TlsSocket {
-    /// The handshake has not begun. `None` if the server cannot ask for certificates of clients.
+    /// A session before its handshake. `None` if the server cannot request client certificates.
     pub(crate) fn new(socket: OwnedFd, keys: &Keys, asked: ClientCertificate) -> Option<Self> {
         let session = UnbufferedServerConnection::new(keys.config(asked)?).ok()?;
         Some(Self {
@@ -105,44 +105,44 @@ impl TlsSocket {
         })
     }
 
-    /// What its records come and go through.
+    /// The underlying socket.
     pub(crate) const fn descriptor(&self) -> &OwnedFd {
         &self.socket
     }
 
-    /// Whether the handshake goes on.
+    /// Whether the handshake is in progress.
     pub(crate) fn is_handshaking(&self) -> bool {
         self.session.is_handshaking() && !self.has_ended
     }
 
-    /// Whether records wait for room in the socket.
+    /// Whether records wait until the socket takes them.
     pub(crate) fn has_unsent(&self) -> bool {
         !self.unsent.is_empty()
     }
 
-    /// Whether the peer has said that it sends nothing more.
+    /// Whether the peer has announced the end of its data.
     pub(crate) fn has_ended(&self) -> bool {
         self.has_ended
     }
 
-    /// What is kept of what has not arrived in full, and of what has not left, in bytes.
+    /// The bytes kept of incomplete records, and of unsent ones.
     pub(crate) fn kept_bytes(&self) -> (usize, usize) {
         (self.kept.capacity(), self.unsent.capacity())
     }
 
-    /// Why it cannot go on, if that is the peer's doing.
+    /// The peer's error that ended the session, if there is one.
     pub(crate) fn take_failure(&mut self) -> Option<Failure> {
         let what = self.failure.take()?;
         let is_handshake = self.session.is_handshaking();
         Some(Failure { is_handshake, what })
     }
 
-    /// Reads once from the socket, and appends what that comes to to `plain`, within its capacity (R2).
+    /// Reads once from the socket, and appends the decrypted bytes to `plain`, within its capacity (R2).
     /// Returns how many bytes those are; 0 is the end.
     ///
     /// # Errors
-    /// The kernel's; [`Errno::AGAIN`] also if records have come that carry nothing, [`Errno::PROTO`] if
-    /// they are none, and [`Errno::NOMEM`].
+    /// The kernel's; [`Errno::AGAIN`] also for records without payload, [`Errno::PROTO`] for malformed
+    /// records, and [`Errno::NOMEM`].
     pub(crate) fn read(
         &mut self,
         plain: &mut Vec<u8>,
@@ -173,7 +173,7 @@ impl TlsSocket {
         if taken.is_err() {
             (self.is_broken, self.kept) = (true, Vec::new());
         }
-        // An answer of the handshake, or the reason why there is none.
+        // A handshake message, or the alert.
         let flushed = self.flush();
         taken?;
         flushed?;
@@ -184,7 +184,7 @@ impl TlsSocket {
         }
     }
 
-    /// Takes every whole record, and says how many bytes are done with.
+    /// Decrypts every complete record; returns the number of consumed bytes.
     fn take_records(
         &mut self,
         arrived: &mut [u8],
@@ -211,7 +211,7 @@ impl TlsSocket {
                     self.has_ended = true;
                     is_all = true;
                 }
-                // Early data is not offered; what is not known here waits for more.
+                // The server does not offer early data; an unknown state waits for more bytes.
                 Ok(_) => is_all = true,
                 Err(error) => {
                     let errno = fail(&mut self.failure, error);
@@ -227,7 +227,7 @@ impl TlsSocket {
         }
     }
 
-    /// Keeps what is not whole (R1).
+    /// Keeps an incomplete record (R1).
     fn keep(&mut self, rest: &[u8]) -> rustix::io::Result<()> {
         if rest.len() > KEPT_BYTES_MAX {
             let error = rustls::Error::General("the handshake has no end".into());
@@ -243,9 +243,9 @@ impl TlsSocket {
         Ok(())
     }
 
-    /// Has the peer told why it is not understood. `rest` is what it has sent and is not done with.
+    /// Sends the peer an alert with the error. `rest` holds the unconsumed bytes of the peer.
     fn tell_failure(&mut self, rest: &mut [u8]) {
-        // While there is something to tell that comes first: nothing of `rest` is looked at again.
+        // Only while messages wait to be sent: no more of `rest` is read.
         while self.session.wants_write()
             && let Ok(ConnectionState::EncodeTlsData(mut data)) =
                 self.session.process_tls_records(rest).state
@@ -253,7 +253,7 @@ impl TlsSocket {
         {}
     }
 
-    /// Sends what the socket takes, but no more than one turn may, and takes it out of `output`.
+    /// Sends as many bytes of `output` as the socket takes, within the limit of one turn, and removes them.
     ///
     /// # Errors
     /// The kernel's, and [`Errno::NOMEM`].
@@ -284,7 +284,7 @@ impl TlsSocket {
         }
     }
 
-    /// Encrypts one batch, and takes it out of `output`. Returns how much that was, in bytes.
+    /// Encrypts one batch, and removes it from `output`. Returns its plain length in bytes.
     fn encrypt(&mut self, output: &mut Output, records: &mut Records) -> rustix::io::Result<usize> {
         let Records {
             outgoing, gathered, ..
@@ -299,7 +299,8 @@ impl TlsSocket {
                 }
                 let from = outgoing.len();
                 outgoing.resize(from + fragment.len() + OVERHEAD_BYTES, 0);
-                // The room is enough, and a session whose keys are used up has asked for new ones before.
+                // The buffer is large enough, and a session requests new keys before the old ones are used
+                // up.
                 let record = traffic
                     .encrypt(fragment, &mut outgoing[from..])
                     .map_err(|_| Errno::PROTO)?;
@@ -313,10 +314,10 @@ impl TlsSocket {
         Ok(encrypted)
     }
 
-    /// Does something with a session that may send; there is nothing to send before (R4).
+    /// Calls `act` with a session that may send. Before that state, nothing may be sent (R4).
     ///
     /// # Errors
-    /// What `act` says, and [`Errno::PROTO`].
+    /// Those of `act`, and [`Errno::PROTO`].
     fn with_traffic(
         &mut self,
         act: impl FnOnce(
@@ -354,7 +355,7 @@ impl TlsSocket {
         }
     }
 
-    /// Sends `unsent`; whether all of it is gone.
+    /// Sends `unsent`; returns whether all of it was sent.
     fn flush(&mut self) -> rustix::io::Result<bool> {
         if self.unsent.is_empty() {
             return Ok(true);
@@ -367,7 +368,7 @@ impl TlsSocket {
         Ok(true)
     }
 
-    /// Tells the peer that nothing more comes, if it still listens. To be called before it is dropped.
+    /// Sends a close notification, if the peer still reads. Call it before the socket is dropped.
     pub(crate) fn say_goodbye(&mut self) {
         if self.has_unsent() || self.is_broken || self.session.is_handshaking() {
             return;
@@ -381,7 +382,7 @@ impl TlsSocket {
             Ok(())
         });
         if written.is_ok() {
-            // It is closed in any case.
+            // The socket is closed in any case.
             let _ = send_some(&self.socket, &goodbye[..bytes]);
         }
     }
@@ -393,7 +394,7 @@ impl AsFd for TlsSocket {
     }
 }
 
-/// What it keeps is somebody's secret.
+/// The buffers hold secrets, so they are not shown.
 impl fmt::Debug for TlsSocket {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter
@@ -404,10 +405,10 @@ impl fmt::Debug for TlsSocket {
     }
 }
 
-/// Why a peer is not understood.
+/// The error of a peer's TLS stream.
 #[derive(Debug)]
 pub(crate) struct Failure {
-    /// It never was.
+    /// It occurred in the handshake.
     pub(crate) is_handshake: bool,
     what: rustls::Error,
 }
@@ -423,13 +424,13 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Notes the first failure.
+/// Stores the first failure.
 fn fail(failure: &mut Option<rustls::Error>, error: rustls::Error) -> Errno {
     failure.get_or_insert(error);
     Errno::PROTO
 }
 
-/// Appends what is encoded.
+/// Appends the encoded record.
 fn encode(
     out: &mut Vec<u8>,
     mut encode: impl FnMut(&mut [u8]) -> Result<usize, EncodeError>,
@@ -439,7 +440,7 @@ fn encode(
         Err(EncodeError::InsufficientSize(InsufficientSizeError { required_size })) => {
             required_size
         }
-        // Nothing is to be encoded.
+        // Nothing is left to encode.
         Ok(_) | Err(EncodeError::AlreadyEncoded) => return Ok(()),
     };
     reserve(out, required)?;
@@ -449,7 +450,7 @@ fn encode(
     Ok(())
 }
 
-/// What goes into the next record: the next piece, or several that are short.
+/// The payload of the next record: the next piece, or several short ones.
 fn next_fragment<'a>(output: &'a Output, gathered: &'a mut Vec<u8>) -> &'a [u8] {
     let mut chunks = output.chunks();
     let Some(first) = chunks.next() else {
@@ -469,7 +470,7 @@ fn next_fragment<'a>(output: &'a Output, gathered: &'a mut Vec<u8>) -> &'a [u8] 
     gathered
 }
 
-/// Sends what the socket takes, perhaps nothing.
+/// Sends as many bytes as the socket takes, perhaps none.
 fn send_some(socket: &OwnedFd, bytes: &[u8]) -> rustix::io::Result<usize> {
     match retry_on_intr(|| rustix::net::send(socket, bytes, SendFlags::NOSIGNAL)) {
         Err(Errno::AGAIN) => Ok(0),

@@ -1,6 +1,6 @@
-//! What moves bytes between a client's socket and its connection: as they are, or under TLS.
+//! Moves bytes between a client's socket and its connection: plain, or under TLS.
 //!
-//! Whoever drives a client knows neither. A plain socket pays one comparison for the other kind.
+//! The callers do not depend on the kind. A plain socket pays one comparison for it.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
@@ -14,10 +14,10 @@ use crate::net::socket::Socket;
 use crate::net::tls::{Failure, Keys, Records, TlsSocket};
 use crate::stats::connection_stats::Traffic;
 
-/// How the clients of one listener speak.
+/// The transport security of the clients of one listener.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Security {
-    /// As they are.
+    /// Plain bytes.
     Plain,
     /// Under TLS.
     Tls(ClientCertificate),
@@ -31,7 +31,7 @@ pub(crate) enum Transport<S = OwnedFd> {
 }
 
 impl Transport {
-    /// A socket that has just been accepted; `None` if TLS is wanted that cannot be had.
+    /// A newly accepted socket; `None` if TLS is required but not available.
     pub(crate) fn new(socket: OwnedFd, security: Security, keys: Option<&Keys>) -> Option<Self> {
         match security {
             Security::Plain => Some(Self::Plain(socket)),
@@ -60,8 +60,8 @@ impl<S: Socket> Transport<S> {
         }
     }
 
-    /// As [`read`](Self::read), into `space`: at most `bytes_max`. Under TLS it reads into `buffer` first, which is empty, and
-    /// brings as much as has room there.
+    /// As [`read`](Self::read), into `space`: at most `bytes_max`. Under TLS it reads into the empty `buffer`
+    /// first, and returns at most as many bytes as fit there.
     ///
     /// # Errors
     /// As [`read`](Self::read).
@@ -83,8 +83,8 @@ impl<S: Socket> Transport<S> {
         }
     }
 
-    /// Sends what the socket takes, perhaps nothing, but no more than one turn may, and takes it out of
-    /// `output`. A peer that is gone is an error and no signal.
+    /// Sends as many bytes as the socket takes, perhaps none, within the limit of one turn, and removes them
+    /// from `output`. If the peer has gone, it returns an error and raises no signal.
     ///
     /// # Errors
     /// The kernel's, and under TLS those of [`TlsSocket::send`].
@@ -101,7 +101,7 @@ impl<S: Socket> Transport<S> {
         }
     }
 
-    /// The socket, if what is sent is what goes through it.
+    /// The socket, if bytes pass through it unchanged.
     pub(crate) fn plain(&self) -> Option<&S> {
         match self {
             Self::Plain(socket) => Some(socket),
@@ -109,7 +109,7 @@ impl<S: Socket> Transport<S> {
         }
     }
 
-    /// Whether nothing of what the client asks for can be known yet.
+    /// Whether the handshake is in progress, so no request is readable yet.
     pub(crate) fn is_handshaking(&self) -> bool {
         match self {
             Self::Plain(_) => false,
@@ -117,7 +117,7 @@ impl<S: Socket> Transport<S> {
         }
     }
 
-    /// Whether something that is no output of the connection waits for room in the socket.
+    /// Whether bytes other than the connection's output wait until the socket takes them.
     pub(crate) fn has_unsent(&self) -> bool {
         match self {
             Self::Plain(_) => false,
@@ -125,7 +125,7 @@ impl<S: Socket> Transport<S> {
         }
     }
 
-    /// Whether the peer has said that it sends nothing more, where that can be said in words.
+    /// Whether the peer has announced the end of its data, as TLS allows.
     pub(crate) fn has_ended(&self) -> bool {
         match self {
             Self::Plain(_) => false,
@@ -133,7 +133,7 @@ impl<S: Socket> Transport<S> {
         }
     }
 
-    /// What is kept here besides the client's input, as room, and its output, in bytes.
+    /// The capacity kept here in addition to the client's input and output, in bytes.
     pub(crate) fn kept_bytes(&self) -> (usize, usize) {
         match self {
             Self::Plain(_) => (0, 0),
@@ -141,7 +141,7 @@ impl<S: Socket> Transport<S> {
         }
     }
 
-    /// What is wrong with what the peer has sent, if that is why it ends.
+    /// The error in the peer's bytes, if that ended the connection.
     pub(crate) fn take_failure(&mut self) -> Option<Failure> {
         match self {
             Self::Plain(_) => None,
@@ -149,7 +149,7 @@ impl<S: Socket> Transport<S> {
         }
     }
 
-    /// What its socket has failed with.
+    /// The pending error of its socket.
     pub(crate) fn failure(&self) -> Errno {
         match self {
             Self::Plain(socket) => socket.failure(),
@@ -173,7 +173,7 @@ impl<S: Socket> Transport<S> {
         }
     }
 
-    /// Tells the peer that nothing more comes. To be called before it is dropped.
+    /// Announces the end of the data to the peer. Call it before the transport is dropped.
     pub(crate) fn say_goodbye(&mut self) {
         match self {
             Self::Plain(_) => {}

@@ -1,4 +1,4 @@
-//! What stands for TLS where it was left out (feature `tls`): nothing that could be made.
+//! Replaces TLS in builds without the feature `tls`: uninhabited types.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -33,7 +33,7 @@ impl Keys {
     }
 }
 
-/// No room.
+/// No buffers.
 #[derive(Debug, Default)]
 pub(crate) struct Records;
 

@@ -1,8 +1,8 @@
-//! A server's certificates and keys, from its files.
+//! The certificates and keys of a server, from its files.
 //!
-//! - K1: all of them are read before any is used. A file with a mistake changes nothing, at the start or
-//!   later, and is named.
-//! - K2: a connection keeps what it began with; the next one has what was read last.
+//! - K1: All files are read before any is used. A file with a mistake changes nothing, at the start or later;
+//!   the error names it.
+//! - K2: A connection keeps the keys it began with. The next connection uses the keys read last.
 //!
 //! Source: memcached 1.6.45 `tls.c`, `load_server_certificates`, `ssl_init`.
 
@@ -23,7 +23,7 @@ use rustls::version::{TLS12, TLS13};
 
 use crate::config::tls_settings::{ClientCertificate, KeyFormat, TlsSettings, TlsVersion};
 
-/// How many sessions can be resumed at a time, if any can.
+/// The most resumable sessions at a time, if any are allowed.
 const SESSIONS_MAX: usize = 4096;
 
 /// The ciphers of TLS 1.2 by OpenSSL's names.
@@ -57,19 +57,19 @@ const CIPHERS: [(&str, rustls::CipherSuite); 6] = {
     ]
 };
 
-/// What a server shows of itself, and asks of its clients.
+/// The server's certificates, and its requirements for client certificates.
 #[derive(Debug)]
 pub(crate) struct Keys {
     settings: TlsSettings,
     read: RwLock<Read>,
 }
 
-/// What was read last, and when.
+/// The configurations read last, and the time of reading.
 #[derive(Debug)]
 struct Read {
     at: Instant,
     unasked: Arc<ServerConfig>,
-    /// `None` if nobody's certificates are believed.
+    /// `None` without a certificate authority for client certificates.
     asked: Option<Arc<ServerConfig>>,
     required: Option<Arc<ServerConfig>>,
 }
@@ -78,7 +78,7 @@ impl Keys {
     /// Reads the files.
     ///
     /// # Errors
-    /// One cannot be read, or has a mistake; it says which.
+    /// A file cannot be read, or has a mistake; the error names it.
     pub(crate) fn load(settings: &TlsSettings) -> io::Result<Self> {
         Ok(Self {
             settings: settings.clone(),
@@ -86,7 +86,7 @@ impl Keys {
         })
     }
 
-    /// Reads the files anew.
+    /// Reloads the files.
     ///
     /// # Errors
     /// As [`Self::load`]; nothing has changed then (K1).
@@ -96,14 +96,14 @@ impl Keys {
         Ok(())
     }
 
-    /// How long ago they were read.
+    /// The time since the files were read.
     pub(crate) fn age(&self) -> Duration {
         let read = self.read.read().unwrap_or_else(PoisonError::into_inner);
         read.at.elapsed()
     }
 
-    /// What a new connection begins with; `None` if certificates are to be asked for that nobody could
-    /// judge.
+    /// The configuration of a new connection; `None` if it requests client certificates and the server has no
+    /// certificate authority to check them.
     pub(super) fn config(&self, asked: ClientCertificate) -> Option<Arc<ServerConfig>> {
         let read = self.read.read().unwrap_or_else(PoisonError::into_inner);
         match asked {
@@ -173,7 +173,7 @@ fn read(settings: &TlsSettings) -> io::Result<Read> {
     })
 }
 
-/// What can be computed, without the ciphers that are not wanted.
+/// The cryptography provider, limited to the wanted ciphers.
 fn provider(settings: &TlsSettings) -> io::Result<CryptoProvider> {
     let mut provider = ring::default_provider();
     if let Some(names) = &settings.ciphers {
