@@ -1,12 +1,12 @@
-//! A rest of memory that nothing large may take.
+//! Headroom: a reserve of memory that large allocations may not use.
 //!
-//! Where the system gives only so much (`RLIMIT_AS`, or no overcommitment), a request for memory can
-//! fail. A large one is refused then, to whoever wanted it; a small one, of which there are many in
-//! libraries, would end the process. So what is large asks first whether a rest would be left.
+//! Where the system limits memory (`RLIMIT_AS`, or no overcommitment), an allocation can fail. If a large one
+//! fails, its client gets an error. If one of the many small ones in libraries fails, the process ends. So a
+//! large allocation first checks that the reserve would remain.
 //!
-//! - N1: where memory has an end, every allocation of [`LARGE_BYTES`] or more that clients bring about
-//!   leaves [`HEADROOM_BYTES`] to be had by others.
-//! - N2: where it has none, nobody asks and nothing is slower.
+//! - N1: Where memory is limited, every allocation of [`LARGE_BYTES`] or more that a client causes leaves
+//!   [`HEADROOM_BYTES`] free.
+//! - N2: Where memory is unlimited, there is no check and no cost.
 
 use std::fs;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,14 +15,14 @@ use std::sync::{LazyLock, Mutex, PoisonError};
 use memmap2::MmapMut;
 use rustix::process::{Resource, getrlimit};
 
-/// What is smaller than this is not asked for, in bytes.
+/// Smaller allocations are not checked, in bytes.
 const LARGE_BYTES: usize = 16 << 10;
 
-/// The rest, in bytes: a page for each of a thousand small allocations, which is what the allocator
-/// takes for one when it cannot have more at a time.
+/// The reserve, in bytes: a page for each of a thousand small allocations. The allocator takes a page for one
+/// when it can get no more at a time.
 const HEADROOM_BYTES: usize = 4 << 20;
 
-/// Says how memory can end besides by `RLIMIT_AS`: with 2, at what the system has.
+/// The other limit besides `RLIMIT_AS`: if this is 2, the system's memory.
 const OVERCOMMIT: &str = "/proc/sys/vm/overcommit_memory";
 
 static HAS_END: LazyLock<bool> = LazyLock::new(|| {
@@ -30,18 +30,18 @@ static HAS_END: LazyLock<bool> = LazyLock::new(|| {
     is_limited || fs::read_to_string(OVERCOMMIT).is_ok_and(|mode| mode.trim() == "2")
 });
 
-/// One at a time: two who ask at once could be shown the same rest.
+/// One check at a time: two concurrent checks could count the same reserve.
 static ONE: Mutex<()> = Mutex::new(());
 
-/// How often memory could not be had, by whichever server of the process.
+/// The number of failed allocations, over all servers of the process.
 static REFUSED: AtomicU64 = AtomicU64::new(0);
 
-/// Whether memory has an end (N1).
+/// Whether memory is limited (N1).
 pub(crate) fn has_end() -> bool {
     *HAS_END
 }
 
-/// Allocates about `bytes`, if the rest stays.
+/// Allocates about `bytes`, if the reserve remains.
 pub(crate) fn allocate<T>(bytes: usize, take: impl FnOnce() -> Option<T>) -> Option<T> {
     let taken = if bytes < LARGE_BYTES || !*HAS_END {
         take()
@@ -55,32 +55,32 @@ pub(crate) fn allocate<T>(bytes: usize, take: impl FnOnce() -> Option<T>) -> Opt
     taken
 }
 
-/// Notes that memory could not be had.
+/// Counts a failed allocation.
 pub(crate) fn count_refused() {
     REFUSED.fetch_add(1, Ordering::Relaxed);
 }
 
-/// How often memory could not be had, since the start or since this was last forgotten.
+/// The number of failed allocations, since the start or the last reset.
 pub(crate) fn refused() -> u64 {
     REFUSED.load(Ordering::Relaxed)
 }
 
-/// Counts from 0 again.
+/// Resets the count to 0.
 pub(crate) fn forget_refused() {
     REFUSED.store(0, Ordering::Relaxed);
 }
 
-/// Whether the rest would stay if `bytes` were allocated.
+/// Whether the reserve would remain if `bytes` were allocated.
 pub(crate) fn stays_beside(bytes: usize) -> bool {
     allocate(bytes, || Some(())).is_some()
 }
 
-/// Whether the rest is there: for what is small, but may come in great numbers.
+/// Whether the reserve exists now: for small allocations in great numbers.
 pub(crate) fn is_there() -> bool {
     stays_beside(LARGE_BYTES)
 }
 
-/// Tries it: what is asked for here is never touched, and given back at once.
+/// Tests it with a mapping that is never touched and unmapped at once.
 fn has_room_for(bytes: usize) -> bool {
     MmapMut::map_anon(bytes.saturating_add(HEADROOM_BYTES)).is_ok()
 }

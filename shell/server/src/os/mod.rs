@@ -1,6 +1,6 @@
-//! What the server asks of the system: memory and files.
+//! Memory and files of the operating system.
 //!
-//! Uses nothing of the server.
+//! Uses no other part of the server.
 
 pub(crate) mod headroom;
 pub(crate) mod pages;

@@ -1,15 +1,16 @@
-//! Memory for items and their index: pages of the system's.
+//! Memory for items and their index: pages mapped from the system.
 //!
-//! From the allocator, what a store gives back can be cut up for something smaller and stay with the
-//! process; how much depends on sizes, on threads, and on what else was freed. Pages that are given
-//! back are gone.
+//! Memory that a store returns to the allocator can be split for smaller blocks and stay with the process.
+//! How much stays depends on sizes, on threads, and on other freed blocks. Unmapped pages leave the process
+//! at once.
 //!
-//! - Y1: the process holds no page for a block or a value that has been given back, and none of one that nothing
-//!   was written in.
-//! - Y2: values take at most half of the mappings that the system allows a process; further values come from the allocator.
-//!   The system cuts a mapping in two when its middle is given back, so it would refuse that if there were none left.
-//! - Y3: of dead values that are to be zeroed, at most [`WAITING_BYTES_MAX`] bytes wait, or one value. What is more is zeroed
-//!   where it ends. A value is zeroed before its pages are given back.
+//! - Y1: The process holds no page of a freed block or value, and no page of a block that was never written
+//!   to.
+//! - Y2: Values take at most half of the mappings that the system allows a process; further values come from
+//!   the allocator. Unmapping the middle of a mapping splits it in two, and the system refuses that when no
+//!   mapping is left.
+//! - Y3: Of dead values that are to be zeroed, at most [`WAITING_BYTES_MAX`] bytes wait, or one value. Beyond
+//!   that, the thread that drops a value zeroes it. A value is zeroed before its pages are unmapped.
 
 use std::fs;
 use std::ops::Range;
@@ -26,39 +27,40 @@ use zeroize::Zeroize;
 
 use crate::os::headroom;
 
-/// Smaller blocks, of small stores, come from the allocator, in bytes: pages would be too coarse.
+/// Smaller blocks, of small stores, come from the allocator, in bytes: whole pages would waste memory.
 const MAPPED_BYTES_MIN: usize = 16 << 10;
 
-/// Up to so many bytes the system gives all pages of a value at once. It keeps other threads from giving pages back meanwhile.
+/// Up to this size, the system maps all pages of a value at once, in bytes. Meanwhile other threads cannot
+/// unmap pages.
 const POPULATED_BYTES_MAX: usize = 1 << 20;
 
-/// How many mappings a process may have.
+/// The file with the mapping limit of a process.
 const MAP_COUNT: &str = "/proc/sys/vm/max_map_count";
 
-/// Linux's own number of these, where that cannot be read.
+/// Linux's default, if the file is unreadable.
 const MAP_COUNT_DEFAULT: usize = 65_530;
 
-/// How many values may have pages of their own (Y2).
+/// The most values with pages of their own (Y2).
 static VALUES_MAX: LazyLock<usize> = LazyLock::new(|| {
     let map_count = fs::read_to_string(MAP_COUNT).ok();
     let map_count = map_count.and_then(|count| count.trim().parse().ok());
     map_count.unwrap_or(MAP_COUNT_DEFAULT) / 2
 });
 
-/// How many values have, of all servers of the process.
+/// The number of these values, over all servers of the process.
 static VALUES: AtomicUsize = AtomicUsize::new(0);
 
-/// A dead value of at least so many bytes is zeroed by another thread than the one that was the last to have it: to zero it
-/// takes as long as a turn.
+/// A dead value of at least this size is zeroed by a thread of its own, in bytes. Zeroing it takes as long as
+/// a turn.
 const ERASED_LATER_BYTES_MIN: usize = 512 << 10;
 
-/// So many bytes of dead values wait for that at most, or one value.
+/// The most bytes of dead values that wait to be zeroed, or one value.
 const WAITING_BYTES_MAX: usize = 128 << 20;
 
-/// How many do, of all servers of the process.
+/// The bytes that wait now, over all servers of the process.
 static WAITING_BYTES: AtomicUsize = AtomicUsize::new(0);
 
-/// The thread that zeroes them, if there can be one; from the first on.
+/// The thread that zeroes them, started with the first value; `None` if it could not start.
 static ERASER: LazyLock<Option<Sender<Mapping>>> = LazyLock::new(|| {
     let (eraser, dead) = channel();
     let thread = thread::Builder::new().name("erase".into());
@@ -69,11 +71,11 @@ static ERASER: LazyLock<Option<Sender<Mapping>>> = LazyLock::new(|| {
 /// A block of pages, or a small one from the allocator.
 #[derive(Debug)]
 pub(crate) enum Pages {
-    /// Of the system's.
+    /// Mapped from the system.
     Mapped {
-        /// All of them, in a row.
+        /// All its pages, contiguous.
         pages: MmapMut,
-        /// How many bytes have been written.
+        /// The number of written bytes.
         len: usize,
     },
     /// From the allocator.
@@ -86,37 +88,38 @@ impl Default for Pages {
     }
 }
 
-/// The shortest value that may stay where it has arrived ([`part_of`]), in bytes: what lies around it is little beside it.
+/// The shortest value that may stay in the buffer of its request ([`part_of`]), in bytes. The rest of the
+/// request is small beside it.
 pub(crate) const KEPT_VALUE_BYTES_MIN: usize = 256 << 10;
 
-/// A value that stays where it has arrived has at most one in so many bytes around it, or a page.
+/// Such a value may be surrounded by one unused byte in this many, or by a page.
 const AROUND_SHARE: usize = 128;
 
 /// A value, or a request with a value in it, in pages of its own.
 #[derive(Debug)]
 pub(crate) struct ValuePages(
-    /// It is there until the end.
+    /// `Some` until the drop.
     Option<Mapping>,
 );
 
 #[derive(Debug)]
 struct Mapping {
     pages: MmapMut,
-    /// How many bytes have been written.
+    /// The number of written bytes.
     len: usize,
-    /// They are zeroed at their end.
+    /// Whether the bytes are zeroed at the end.
     erases: bool,
     _counted: Counted,
 }
 
-/// One of those that may be (Y2).
+/// The permission for one value with pages of its own (Y2).
 #[derive(Debug)]
 struct Counted;
 
 impl Counted {
     fn within(values_max: usize) -> Option<Self> {
         let counted = Self;
-        // If it is too many, its end takes it back.
+        // If there are too many, its drop lowers the count again.
         (VALUES.fetch_add(1, Ordering::Relaxed) < values_max).then_some(counted)
     }
 }
@@ -128,7 +131,7 @@ impl Drop for Counted {
 }
 
 impl ValuePages {
-    /// Pages for so many bytes, none of which is written yet.
+    /// Maps pages for this many bytes; none is written yet.
     fn allocate(bytes: usize, erases: bool, counted: Counted) -> Option<Self> {
         let mut options = MmapOptions::new();
         options.len(bytes);
@@ -138,8 +141,8 @@ impl ValuePages {
         Self::map(&options, bytes, erases, counted)
     }
 
-    /// Room for so many bytes that are still to arrive: the system gives each page when something is written in it. `None` if
-    /// there are too many mappings (Y2), or the system refuses.
+    /// Reserves space for bytes that are still to arrive; the system adds each page at its first write.
+    /// `None` if there are too many mappings (Y2), or the system refuses.
     pub(crate) fn reserve(bytes: usize, erases: bool) -> Option<Self> {
         let counted = Counted::within(*VALUES_MAX)?;
         Self::map(MmapOptions::new().len(bytes), bytes, erases, counted)
@@ -163,24 +166,24 @@ impl ValuePages {
         self.0.as_mut().expect("it has not ended")
     }
 
-    /// Writes behind what was written. There is room for it.
+    /// Appends to the written bytes. The caller has reserved the space.
     pub(crate) fn write(&mut self, bytes: &[u8]) {
         self.space()[..bytes.len()].copy_from_slice(bytes);
         self.advance(bytes.len());
     }
 
-    /// The room behind what was written.
+    /// The space behind the written bytes.
     pub(crate) fn space(&mut self) -> &mut [u8] {
         let Mapping { pages, len, .. } = self.mapping_mut();
         &mut pages[*len..]
     }
 
-    /// So many bytes more have been written.
+    /// Marks this many more bytes as written.
     pub(crate) fn advance(&mut self, bytes: usize) {
         self.mapping_mut().len += bytes;
     }
 
-    /// What it takes, in bytes: the pages that were written in, and where memory has an end all that was asked for.
+    /// The bytes taken: the written pages; where memory is limited, all reserved bytes.
     pub(crate) fn taken_bytes(&self) -> usize {
         let Mapping { pages, len, .. } = self.mapping();
         if headroom::has_end() {
@@ -191,7 +194,7 @@ impl ValuePages {
     }
 }
 
-/// A large value as a part of the request that it has arrived in, if that is not much larger: then it need not be copied.
+/// A large value as a part of its request's buffer, if the rest of the buffer is small. It avoids a copy.
 pub(crate) fn part_of(request: &Bytes, value: &[u8]) -> Option<Bytes> {
     let (whole, part) = (request.as_ptr_range(), value.as_ptr_range());
     let is_part = whole.start <= part.start && part.end <= whole.end;
@@ -203,7 +206,8 @@ pub(crate) fn part_of(request: &Bytes, value: &[u8]) -> Option<Bytes> {
     (is_part && is_worth_it).then(|| request.slice_ref(value))
 }
 
-/// A value in pages, if it is worth them and not too many values have some; or else in the allocator's memory.
+/// A value in pages of its own, if it is large enough and too many values do not have pages yet; otherwise in
+/// the allocator's memory.
 fn share_within(values_max: usize, pieces: &[&[u8]], erases: bool) -> Option<Bytes> {
     let bytes = pieces.iter().map(|piece| piece.len()).sum();
     if bytes < MAPPED_BYTES_MIN {
@@ -242,7 +246,7 @@ impl Mapping {
     }
 }
 
-/// Has a dead value zeroed and given back: a long one by a thread that does nothing else (Y3).
+/// Zeroes and unmaps a dead value: a long one on the thread for that (Y3).
 fn erase(mut dead: Mapping) {
     let bytes = dead.len;
     if bytes >= ERASED_LATER_BYTES_MIN {
@@ -260,7 +264,7 @@ fn erase(mut dead: Mapping) {
     dead.erase();
 }
 
-/// Zeroes what comes, as long as the process lives.
+/// Zeroes the received values, as long as the process lives.
 fn erase_on(dead: &Receiver<Mapping>) {
     for mut mapping in dead {
         let bytes = mapping.len;
@@ -354,7 +358,7 @@ mod tests {
 
     use super::*;
 
-    /// The same of pages and of the allocator's memory.
+    /// Two stores of pages: one mapped, one from the allocator.
     fn both() -> [Pages; 2] {
         [MAPPED_BYTES_MIN, MAPPED_BYTES_MIN - 1].map(|bytes| Pages::allocate(bytes).unwrap())
     }
@@ -391,7 +395,7 @@ mod tests {
         assert!(Pages::allocate(usize::MAX / 4).is_none());
     }
 
-    /// Y2, and that what a value takes is what it is charged for.
+    /// Y2, and that a value takes as much memory as it is charged for.
     #[test]
     fn a_value_is_whole_wherever_its_memory_comes_from() {
         let half = vec![b'v'; MAPPED_BYTES_MIN / 2 + 1];
@@ -440,7 +444,7 @@ mod tests {
         assert_eq!(part_of(&request, &other), None);
     }
 
-    /// Y3: what waits comes to an end, and what has no room there is zeroed all the same.
+    /// Y3: the queue gets empty, and a value that does not fit into it is zeroed all the same.
     #[test]
     fn dead_values_are_zeroed_soon() {
         let bytes = WAITING_BYTES_MAX / 2;

@@ -1,4 +1,5 @@
-//! Whether a file can be put at a path by a rename, as a server does at its end: asked at its start.
+//! Checks whether a rename can put a file at a path, as a server does when it ends. The server checks this
+//! when it starts.
 
 use std::fs;
 use std::io;
@@ -8,14 +9,14 @@ use std::path::Path;
 use rustix::fs::{Access, access};
 use rustix::process::geteuid;
 
-/// The bit of a folder, such as `/tmp`, in which files are replaced by their owners alone.
+/// The permission bit of a folder, such as `/tmp`, in which only the owner of a file can replace it.
 const STICKY: u32 = 0o1000;
 
-/// Whether a file could be put at `path` by a rename now, by the user that the process is.
+/// Checks whether the user of this process can rename a file to `path` now.
 ///
 /// # Errors
-/// What is in the way: a directory, or anything else that is no regular file; or a folder that is not there,
-/// or that the user may not change.
+/// The obstacle: a directory or another file that is not regular, or a folder that is missing or not
+/// writable.
 pub fn may_replace(path: &Path) -> io::Result<()> {
     let other = |what: &str| Err(io::Error::other(what.to_owned()));
     if path.file_name().is_none() {

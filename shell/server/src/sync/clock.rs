@@ -1,9 +1,9 @@
-//! The two clocks: what time it is for the core.
+//! The two clocks: the monotonic clock, which gives the core its time, and the wall clock.
 //!
-//! - C1: the core's time is monotonic. A step of the wall clock moves only how dates in requests
-//!   are read.
-//! - C2: moment 0 lies on a whole Unix second, so that the whole seconds the core is told
-//!   ([`Clock::unix_s_at_start`]) are exact, and a date in a request is as exact as a span.
+//! - C1: The core's time is monotonic. A step of the wall clock affects only the interpretation of dates in
+//!   requests.
+//! - C2: Moment 0 is a whole Unix second. So the core's whole seconds ([`Clock::unix_s_at_start`]) are exact,
+//!   and a date in a request is as exact as a relative time.
 
 use std::time::Duration;
 
@@ -11,11 +11,11 @@ use latchd_core::Instant;
 
 use crate::sync::{self, since_epoch};
 
-/// Counts the core's time from the server's start.
+/// The core's time, counted from the server's start.
 #[derive(Debug)]
 pub(crate) struct Clock {
     started: sync::Instant,
-    /// How far into a Unix second the server was started (C2): 0 to 999.
+    /// The offset of the server's start within its Unix second (C2): 0 to 999.
     ahead_ms: u64,
 }
 
@@ -28,32 +28,32 @@ impl Clock {
         }
     }
 
-    /// The moment it is. No system call: the kernel maps this clock into the process.
+    /// The current moment. No system call: the kernel maps this clock into the process.
     pub(crate) fn now(&self) -> Instant {
         let since = self.started.elapsed();
         let ms = since.as_secs().saturating_mul(1000) + u64::from(since.subsec_millis());
         Instant::from_millis(ms.saturating_add(self.ahead_ms))
     }
 
-    /// What the wall clock says was the Unix second at moment 0.
+    /// The Unix second of moment 0, according to the wall clock.
     pub(crate) fn unix_s_at_start(&self) -> u64 {
         let unix_ms = u64::try_from(since_epoch().as_millis()).unwrap_or(u64::MAX);
-        // The two clocks are read one after the other, so the difference is a hair off a second.
+        // The two clocks are read one after the other, so the difference may not be a whole second.
         (unix_ms + 500).saturating_sub(self.now().as_millis()) / 1000
     }
 
-    /// How long the server has run.
+    /// The time since the server's start.
     pub(crate) fn uptime(&self) -> Duration {
         self.started.elapsed()
     }
 }
 
-/// What the wall clock shows: milliseconds since 1970.
+/// The wall clock: milliseconds since 1970.
 pub(crate) fn unix_ms() -> u64 {
     u64::try_from(since_epoch().as_millis()).unwrap_or(u64::MAX)
 }
 
-/// What the wall clock shows: seconds since 1970, and microseconds.
+/// The wall clock: seconds since 1970, and microseconds.
 pub(crate) fn unix_now() -> (u64, u32) {
     let since = since_epoch();
     (since.as_secs(), since.subsec_micros())

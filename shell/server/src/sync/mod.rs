@@ -1,12 +1,12 @@
-//! What the threads of a server meet by: locks, atomics, channels, bells and time.
+//! Synchronization between threads: locks, atomics, channels, bells and time.
 //!
-//! The folder holds these and their stand-ins. It uses nothing of the server.
+//! The folder holds these and their replacements for tests. It uses no other part of the server.
 //!
-//! - Z1: what ships has those of the standard library, of smol and of the system, and nothing between.
-//! - Z2: in unit tests, with the feature `scheduled`, the same names are a scheduler's: it chooses who goes on
-//!   before each of these is touched, and time stands still until a test lets it pass.
+//! - Z1: The released server uses those of the standard library, of smol and of the system, unwrapped.
+//! - Z2: In unit tests with the feature `scheduled`, the same names belong to a scheduler. It chooses the
+//!   next thread before each access, and time stands still until a test advances it.
 //!
-//! So the tests in `verify/scheduled.rs` run what ships, one order of events after the other.
+//! So the tests in `verify/scheduled.rs` run the server's own code, in one order of events after the other.
 
 pub(crate) mod clock;
 #[cfg(not(all(test, feature = "scheduled")))]

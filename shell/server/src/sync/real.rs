@@ -1,4 +1,4 @@
-//! What ships.
+//! The synchronization of the released server.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 pub(crate) use std::sync::{Mutex, MutexGuard, atomic};
@@ -9,7 +9,7 @@ pub(crate) use async_io::Timer;
 use rustix::event::{EventfdFlags, eventfd};
 pub(crate) use smol::channel;
 
-/// What wakes a thread that waits in its epoll.
+/// Wakes a thread that waits in its epoll.
 #[derive(Debug)]
 pub(crate) struct Bell(OwnedFd);
 
@@ -20,13 +20,13 @@ impl Bell {
         eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).map(Self)
     }
 
-    /// It is heard from now on, until it is silenced.
+    /// Signals the epoll, until [`Self::silence`].
     pub(crate) fn ring(&self) {
-        // It can fail only when it has been rung 2^64 - 1 times and not heard: it is heard soon.
+        // It can fail only after 2^64 - 1 unread signals, and the thread wakes anyway.
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 
-    /// It is not heard until it is rung again.
+    /// Clears the signal.
     pub(crate) fn silence(&self) {
         let _ = rustix::io::read(&self.0, &mut [0; 8]);
     }
@@ -38,7 +38,7 @@ impl AsFd for Bell {
     }
 }
 
-/// What the wall clock shows. One before 1970 counts as 1970.
+/// The wall clock. A time before 1970 counts as 1970.
 pub(crate) fn since_epoch() -> Duration {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)

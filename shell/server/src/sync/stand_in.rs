@@ -1,7 +1,7 @@
-//! What stands in for it under a scheduler.
+//! Replacements for `real.rs` under a scheduler.
 //!
-//! All threads of a test are run by one thread of the system, and another has its turn only when one of these is
-//! touched. A channel is smol's, so one touch of it is one step.
+//! One thread of the system runs all threads of a test. It switches between them only at an access to one of
+//! these. The channels are smol's, so one access is one step.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -17,7 +17,7 @@ pub(crate) use shuttle::sync::{Mutex, MutexGuard, atomic};
 
 use self::atomic::{AtomicBool, Ordering};
 
-/// Somebody else may have a turn.
+/// Lets the scheduler switch to another thread.
 fn anybody() {
     AtomicBool::new(false).load(Ordering::SeqCst);
 }
@@ -27,7 +27,7 @@ fn anybody() {
 pub(crate) struct Bell {
     rings: Mutex<bool>,
     rung: Condvar,
-    /// Whoever asks for a descriptor is not run here.
+    /// Code that needs the descriptor does not run in these tests.
     descriptor: OwnedFd,
 }
 
@@ -64,7 +64,7 @@ impl AsFd for Bell {
     }
 }
 
-/// smol's channels, each touch of which is a step.
+/// smol's channels; each access is a step.
 pub(crate) mod channel {
     pub(crate) use smol::channel::{RecvError, SendError, TryRecvError, TrySendError};
 
@@ -119,19 +119,19 @@ pub(crate) mod channel {
 }
 
 thread_local! {
-    /// How long the time of the test has passed.
+    /// The time passed in the test.
     static PASSED: Cell<Duration> = const { Cell::new(Duration::ZERO) };
-    /// Who is to be woken, and when.
+    /// The sleeping tasks, and the times at which they wake.
     static SLEEPING: RefCell<Vec<(Duration, Waker)>> = const { RefCell::new(Vec::new()) };
 }
 
-/// It is the beginning: nobody sleeps.
+/// Resets the time to 0; no task sleeps.
 pub(crate) fn begin_time() {
     PASSED.set(Duration::ZERO);
     SLEEPING.take();
 }
 
-/// Lets time pass until so long after the beginning, and wakes those whose time has come.
+/// Advances the time to this long after the start, and wakes the tasks that are due.
 pub(crate) fn let_time_pass(until: Duration) {
     anybody();
     PASSED.set(PASSED.get().max(until));
@@ -142,7 +142,7 @@ pub(crate) fn let_time_pass(until: Duration) {
     }
 }
 
-/// Whether anybody sleeps.
+/// Whether a task sleeps.
 pub(crate) fn is_anybody_asleep() -> bool {
     SLEEPING.with_borrow(|all| !all.is_empty())
 }
