@@ -1,7 +1,7 @@
-//! What the server counts of its connections, and how `stats` shows it.
+//! The server's counters of connections, and their `stats` lines.
 //!
-//! The names are memcached's (1.6.45 `doc/protocol.txt`, "General-purpose statistics"); monitoring
-//! reads them unchanged.
+//! The names are memcached's (1.6.45 `doc/protocol.txt`, "General-purpose statistics"), so monitoring tools
+//! read them unchanged.
 
 use std::fmt::Display;
 use std::num::NonZeroUsize;
@@ -41,26 +41,26 @@ pub(crate) struct ConnectionStats {
     traffic: Box<[Traffic]>,
 }
 
-/// What is kept for a client.
+/// The kinds of memory kept for a client.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Kept {
-    /// What it has not finished.
+    /// Incomplete requests.
     Input,
-    /// What it has not taken.
+    /// Unread replies.
     Output,
 }
 
-/// For how long new connections were left to wait.
+/// The time in which new connections were not accepted.
 #[derive(Debug, Default)]
 struct Paused {
     /// All pauses that have ended.
     before: Duration,
-    /// When the one began that has not.
+    /// The start of the current pause.
     since: Option<std::time::Instant>,
 }
 
-/// What one worker has moved. Each has a cache line of its own, so counting costs no worker
-/// anything when another one counts.
+/// The bytes and turns of one worker. Each worker has a cache line of its own, so workers do not slow each
+/// other's counting.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Traffic {
@@ -68,29 +68,29 @@ pub(crate) struct Traffic {
     bytes_written: AtomicU64,
     yields: AtomicU64,
     meta_commands: AtomicU64,
-    /// How long its turns take.
+    /// The lengths of its turns.
     pub(crate) turns: TurnTimes,
 }
 
 impl Traffic {
-    /// Bytes that came in.
+    /// Counts received bytes.
     pub(crate) fn count_read(&self, bytes: usize) {
         self.bytes_read.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// Bytes that went out.
+    /// Counts sent bytes.
     pub(crate) fn count_written(&self, bytes: usize) {
         self.bytes_written
             .fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// Meta commands that were executed.
+    /// Counts executed meta commands.
     pub(crate) fn count_meta(&self, commands: u32) {
         self.meta_commands
             .fetch_add(u64::from(commands), Ordering::Relaxed);
     }
 
-    /// A connection that had more to do gave way to the others.
+    /// Counts a connection that had more work and yielded to the others.
     pub(crate) fn count_yield(&self) {
         self.yields.fetch_add(1, Ordering::Relaxed);
     }
@@ -117,38 +117,38 @@ impl ConnectionStats {
         }
     }
 
-    /// Where a worker counts what it moves.
+    /// The counters of a worker.
     pub(crate) fn traffic(&self, worker: usize) -> &Traffic {
         &self.traffic[worker]
     }
 
-    /// Whether one more connection would be too many.
+    /// Whether the connection limit is reached.
     pub(crate) fn is_full(&self) -> bool {
         self.open.load(Ordering::SeqCst) >= self.connections_max
     }
 
-    /// One more connection.
+    /// Counts a new connection.
     pub(crate) fn count_open(&self) {
         self.open.fetch_add(1, Ordering::SeqCst);
         self.total.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// One connection fewer.
+    /// Counts a closed connection.
     pub(crate) fn count_closed(&self) {
         self.open.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// One that was turned away.
+    /// Counts a rejected connection.
     pub(crate) fn count_rejected(&self) {
         self.rejected.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Whether new connections are accepted at the moment.
+    /// Whether new connections are accepted now.
     fn is_accepting(&self) -> bool {
         self.accepting.load(Ordering::SeqCst)
     }
 
-    /// New connections are left to wait; counted once until they are not.
+    /// Begins a pause in accepting; repeated calls count once.
     pub(crate) fn pause(&self) {
         if self.accepting.swap(false, Ordering::SeqCst) {
             self.pauses.fetch_add(1, Ordering::Relaxed);
@@ -156,7 +156,7 @@ impl ConnectionStats {
         }
     }
 
-    /// New connections are accepted again, if they were not.
+    /// Ends the pause, if there is one.
     pub(crate) fn resume(&self) {
         if !self.is_accepting() {
             self.accepting.store(true, Ordering::SeqCst);
@@ -166,13 +166,13 @@ impl ConnectionStats {
         }
     }
 
-    /// How often new connections were left to wait.
+    /// The number of pauses.
     #[cfg(all(test, feature = "scheduled"))]
     pub(crate) fn pauses(&self) -> u64 {
         self.pauses.load(Ordering::Relaxed)
     }
 
-    /// For how long new connections were left to wait until `now`.
+    /// The length of all pauses until `now`.
     fn paused_for(&self, now: std::time::Instant) -> Duration {
         let paused = self.paused();
         let since = paused.since;
@@ -183,7 +183,7 @@ impl ConnectionStats {
         self.paused.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// One that was closed because there was no room for what was kept for it.
+    /// Counts a client closed because its budget was exceeded.
     pub(crate) fn count_no_room(&self, kept: Kept) {
         let counter = match kept {
             Kept::Input => &self.no_room_input,
@@ -192,12 +192,12 @@ impl ConnectionStats {
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// One that was closed because it had said nothing for too long.
+    /// Counts a client closed because it was idle for too long.
     pub(crate) fn count_idle(&self) {
         self.idle.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Somebody has said who it is.
+    /// Counts an authentication; `is_friend`: whether it succeeded.
     pub(crate) fn count_authentication(&self, is_friend: bool) {
         self.authentications.fetch_add(1, Ordering::Relaxed);
         if !is_friend {
@@ -205,7 +205,7 @@ impl ConnectionStats {
         }
     }
 
-    /// One that was closed because what it sent is no TLS.
+    /// Counts a client closed because of invalid TLS.
     pub(crate) fn count_misunderstood(&self, is_handshake: bool) {
         let counter = if is_handshake {
             &self.handshake_failures
@@ -215,7 +215,7 @@ impl ConnectionStats {
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts from 0 again what only goes up.
+    /// Resets the counters that only grow.
     pub(crate) fn reset(&self) {
         for counter in [
             &self.total,
@@ -242,7 +242,7 @@ impl ConnectionStats {
         }
     }
 
-    /// How long turns have taken, those of all workers that were measured.
+    /// The measured turns of all workers.
     pub(crate) fn turn_times(&self) -> Measured {
         let mut sum = Measured::default();
         for traffic in &self.traffic {
@@ -251,7 +251,7 @@ impl ConnectionStats {
         sum
     }
 
-    /// The lines of `stats` about TLS, whose certificates were read so long ago.
+    /// The `stats` lines about TLS; `since_read`: the time since the certificates were read.
     pub(crate) fn tls_lines(&self, since_read: Duration) -> [StatsLine; 3] {
         let shown = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         [
@@ -417,7 +417,7 @@ pub(crate) fn settings_lines(config: &Config) -> Vec<StatsLine> {
         line("ssl_enabled", yes(config.tls.is_some())),
         line("ext_drop_unread", "no"),
     ];
-    // What memcached can be told and has no counterpart here: tools report a server whose lines they miss as broken.
+    // memcached settings without a counterpart here: tools report a server without these lines as broken.
     for name in [
         "growth_factor",
         "chunk_size",
@@ -453,14 +453,14 @@ pub(crate) fn settings_lines(config: &Config) -> Vec<StatsLine> {
     lines
 }
 
-/// What TLS is spoken with, by memcached's names and numbers.
+/// The TLS settings, by memcached's names and numbers.
 fn tls_settings_lines(tls: &TlsSettings) -> Vec<StatsLine> {
     let path = |path: &Path| one_word(&path.display().to_string());
     let or_null = |text: Option<String>| text.unwrap_or_else(|| "NULL".into());
     let mode = match tls.client_certificate {
         ClientCertificate::Unasked => 0,
         ClientCertificate::Asked => 1,
-        // As OpenSSL has it: SSL_VERIFY_PEER and SSL_VERIFY_FAIL_IF_NO_PEER_CERT.
+        // OpenSSL's SSL_VERIFY_PEER and SSL_VERIFY_FAIL_IF_NO_PEER_CERT.
         ClientCertificate::Required => 3,
     };
     let format = match tls.key_format {
@@ -502,13 +502,12 @@ fn one_word(text: &str) -> String {
     text.replace(|c: char| c.is_whitespace() || c.is_control(), "_")
 }
 
-/// As `rusage` lines show it: six digits of microseconds.
+/// A time as in the `rusage` lines: with six digits of microseconds.
 fn seconds(time: Duration) -> String {
     format!("{}.{:06}", time.as_secs(), time.subsec_micros())
 }
 
-/// What the process has used of its processors, in its own code and in the kernel. 0 where the
-/// kernel does not say.
+/// The processor time of the process, in its own code and in the kernel. 0 if the kernel does not report it.
 fn cpu_time() -> (Duration, Duration) {
     // Fields 14 and 15 of proc(5) `stat`, counted from behind the name, which may hold blanks.
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
@@ -618,7 +617,7 @@ mod tests {
     #[test]
     fn time_used_goes_up_with_use() {
         let (user, system) = cpu_time();
-        // Ends when it goes up: a clock that stands still would be seen as a test that hangs.
+        // The loop ends when the time grows; a stuck clock would hang the test.
         while cpu_time() == (user, system) {}
         let (later_user, later_system) = cpu_time();
         assert!(later_user + later_system > user + system);

@@ -1,4 +1,4 @@
-//! What the server counts of its connections and turns.
+//! The server's counters of connections and turns.
 //!
 //! Uses `config`, `os` and `sync`.
 

@@ -1,33 +1,33 @@
-//! How long turns take, for whoever watches: `/metrics`.
+//! The lengths of turns, for `/metrics`.
 //!
-//! A turn is what a client is given at a time: what it has sent is read, all of it is answered (up to a
-//! bound), and the answers are sent. To look at the clock for each would cost more than many of them take, so one in
-//! [`TURNS_PER_LOOK`] is measured, whichever it is; the others cost a counter of the thread's own.
+//! In a turn, the worker reads a client's bytes, executes its requests up to a bound, and sends the replies.
+//! Reading the clock in each would take longer than many of them. So one turn in [`TURNS_PER_LOOK`] is
+//! measured; the others cost a thread-local counter.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Of how many turns one is measured.
+/// One in this many turns is measured.
 const TURNS_PER_LOOK: u32 = 64;
 
-/// The longest turn that each bucket counts, in microseconds; what takes longer is in a bucket of its own.
+/// The upper bound of each bucket, in microseconds; longer turns have a bucket of their own.
 pub(crate) const BOUNDS_US: [u64; 14] = [
     5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000,
 ];
 
-/// What one thread has measured.
+/// The measured turns of one thread.
 #[derive(Debug, Default)]
 pub(crate) struct TurnTimes {
     buckets: [AtomicU64; BOUNDS_US.len() + 1],
     sum_ns: AtomicU64,
 }
 
-/// Which turns of a thread are measured.
+/// Chooses the turns of a thread to measure.
 #[derive(Debug, Default)]
 pub(crate) struct Sampler(u32);
 
 impl Sampler {
-    /// A turn begins; when, if it is one that is measured.
+    /// Begins a turn; returns the time if it is measured.
     #[inline]
     pub(crate) fn begin(&mut self) -> Option<Instant> {
         self.0 = self.0.wrapping_add(1);
@@ -36,7 +36,7 @@ impl Sampler {
 }
 
 impl TurnTimes {
-    /// A turn has taken so long.
+    /// Counts a measured turn.
     #[cold]
     pub(crate) fn note(&self, took: Duration) {
         let us = took.as_micros();
@@ -48,7 +48,7 @@ impl TurnTimes {
         self.sum_ns.fetch_add(ns, Ordering::Relaxed);
     }
 
-    /// Counts from 0 again.
+    /// Resets the counts to 0.
     pub(crate) fn reset(&self) {
         for bucket in &self.buckets {
             bucket.store(0, Ordering::Relaxed);
@@ -57,17 +57,17 @@ impl TurnTimes {
     }
 }
 
-/// What all threads have measured.
+/// The measured turns of all threads.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Measured {
-    /// How many turns each bucket has; the last one those beyond all bounds.
+    /// The number of turns in each bucket; the last one holds those beyond all bounds.
     pub(crate) buckets: [u64; BOUNDS_US.len() + 1],
-    /// How long they took, all together.
+    /// Their total time.
     pub(crate) sum: Duration,
 }
 
 impl Measured {
-    /// Adds what a thread has measured.
+    /// Adds the turns of a thread.
     pub(crate) fn add(&mut self, times: &TurnTimes) {
         for (sum, bucket) in self.buckets.iter_mut().zip(&times.buckets) {
             *sum += bucket.load(Ordering::Relaxed);

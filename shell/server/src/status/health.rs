@@ -1,8 +1,7 @@
-//! Whether the server is well: every worker hears, and time passes for the items.
+//! The health check: every worker responds, and the clock's ticks reach the items.
 //!
-//! A worker that hangs does not read its mail; one that waits for items that hang does not either. It is
-//! asked as clients are, between their turns, so that an answer is worth something, and costs them
-//! nothing.
+//! A worker that hangs does not read its mailbox. Nor does one that waits for a hanging shard. The check
+//! sends it a message that it reads between the turns of clients, so the check does not delay them.
 
 use std::time::Duration;
 
@@ -12,10 +11,10 @@ use smol::future::FutureExt;
 use crate::clients::mailbox::Message;
 use crate::shared::Shared;
 
-/// How long an answer may take: a turn takes a millisecond, a tick comes every 200.
+/// The limit of a reply: a turn takes a millisecond, a tick comes every 200.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(3);
 
-/// Whether every worker answers in time, and the last tick is not long ago.
+/// Whether every worker replies in time, and the last tick is recent.
 pub(crate) async fn is_well(shared: &Shared) -> bool {
     let (tell, told) = smol::channel::bounded(shared.mailboxes.len());
     for mailbox in &*shared.mailboxes {
@@ -25,7 +24,7 @@ pub(crate) async fn is_well(shared: &Shared) -> bool {
     let everybody = async {
         for _ in &*shared.mailboxes {
             if told.recv().await.is_err() {
-                // A worker has ended and its mail with it.
+                // The worker has ended, and dropped its mailbox.
                 return false;
             }
         }

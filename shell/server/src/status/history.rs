@@ -1,17 +1,17 @@
-//! The last minutes: what was counted, every few seconds.
+//! Samples of the counters over the last minutes.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use latchd_core::stats::Stats;
 
-/// How long it is from one look to the next.
+/// The interval between samples.
 pub(super) const INTERVAL: Duration = Duration::from_secs(5);
 
-/// How many looks are kept: five minutes.
+/// The number of samples kept: five minutes.
 const SAMPLES_MAX: usize = 61;
 
-/// What was counted when.
+/// A sample of the counters, with its time.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sample {
     at_ms: u64,
@@ -22,26 +22,25 @@ struct Sample {
     locks: u64,
 }
 
-/// The looks of the last minutes, the oldest first.
+/// The samples of the last minutes, the oldest first.
 #[derive(Debug, Default)]
 pub(super) struct History(VecDeque<Sample>);
 
-/// What was done between two looks, each a second, and how many gets of a hundred were hits; `None` if
-/// there were none.
+/// Rates between two samples, per second, and the percentage of gets that were hits; `None` without gets.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Rates {
-    /// Gets a second.
+    /// Gets per second.
     pub(super) gets: f64,
-    /// Sets a second.
+    /// Sets per second.
     pub(super) sets: f64,
-    /// Locks that were asked for, a second.
+    /// Lock requests per second.
     pub(super) locks: f64,
-    /// Hits of a hundred gets.
+    /// The percentage of gets that were hits.
     pub(super) hit_percent: Option<f64>,
 }
 
 impl History {
-    /// Notes what is counted now.
+    /// Adds a sample of the current counters.
     pub(super) fn note(&mut self, at_ms: u64, stats: &Stats) {
         let counters = &stats.counters;
         if self.0.len() == SAMPLES_MAX {
@@ -57,7 +56,7 @@ impl History {
         });
     }
 
-    /// What was done from each look to the next.
+    /// The rates from each sample to the next.
     pub(super) fn steps(&self) -> Vec<Rates> {
         let later = self.0.iter().skip(1);
         self.0
@@ -67,7 +66,7 @@ impl History {
             .collect()
     }
 
-    /// What was done over all of it.
+    /// The rates over the whole history.
     pub(super) fn whole(&self) -> Rates {
         match (self.0.front(), self.0.back()) {
             (Some(first), Some(last)) => rates(*first, *last),
@@ -75,7 +74,7 @@ impl History {
         }
     }
 
-    /// How long it is.
+    /// The time between the first and the last sample.
     pub(super) fn span(&self) -> Duration {
         let ends = self.0.front().zip(self.0.back());
         let span_ms = ends.map_or(0, |(first, last)| last.at_ms - first.at_ms);
@@ -88,7 +87,7 @@ impl History {
 fn rates(from: Sample, to: Sample) -> Rates {
     let seconds = (to.at_ms.saturating_sub(from.at_ms)) as f64 / 1000.0;
     let a_second = |from: u64, to: u64| {
-        // After `stats reset` there is less.
+        // After `stats reset` the counter is lower.
         let many = to.saturating_sub(from) as f64;
         if seconds > 0.0 { many / seconds } else { 0.0 }
     };

@@ -1,12 +1,12 @@
-//! `/locks.json`: the locks, their holders and those that wait for them.
+//! `/locks.json`: the locks, their holders and their waiting clients.
 
 use std::fmt::Write;
 use std::time::Duration;
 
 use super::snapshot::{Snapshot, WaiterShown};
 
-/// The locks as JSON. All text is ASCII by now, and holds no control characters. A fence is text: most
-/// readers of JSON keep 53 bits of a number.
+/// The locks as JSON. All text is ASCII already, without control characters. A fence is text: most JSON
+/// readers keep 53 bits of a number.
 pub(super) fn json(snapshot: &Snapshot) -> String {
     let gauges = &snapshot.stats.gauges;
     let mut text = format!(
@@ -20,7 +20,7 @@ pub(super) fn json(snapshot: &Snapshot) -> String {
     for (index, lock) in snapshot.locks.iter().enumerate() {
         let comma = if index == 0 { "" } else { "," };
         let waiters: Vec<_> = lock.first_waiters.iter().map(waiter).collect();
-        // A string has no end.
+        // Writing to a string never fails.
         let _ = write!(
             text,
             "{comma}\n{{\"key\":\"{}\",\"connection\":{},\"peer\":\"{}\",\"fence\":\"{}\",\"held_s\":{},\"silent_s\":{},\"mode\":\"{}\",\"holders\":{},\"lease_s\":{},\"waiting\":{},\"waiters\":[{}]}}",
@@ -51,17 +51,17 @@ fn waiter(waiter: &WaiterShown) -> String {
     )
 }
 
-/// As `stats locks` shows it.
+/// The mode as in `stats locks`.
 pub(super) const fn mode(is_shared: bool) -> char {
     if is_shared { 's' } else { 'x' }
 }
 
-/// A span that has begun to pass, in whole seconds, as `stats locks` shows it.
+/// The remaining time in whole seconds, as in `stats locks`.
 pub(super) fn seconds_left(span: Duration) -> u128 {
     span.as_millis().div_ceil(1000)
 }
 
-/// The inside of a string.
+/// The content of a JSON string.
 fn quoted(text: &str) -> String {
     text.replace('\\', "\\\\").replace('"', "\\\"")
 }

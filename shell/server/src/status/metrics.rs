@@ -1,8 +1,8 @@
-//! `/metrics`: what `stats` shows, in Prometheus' text form.
+//! `/metrics`: the `stats` lines, in Prometheus' text format.
 //!
-//! - What memcached counts too has the names of its exporter, so that dashboards and alerts go on: nothing
-//!   but the address to ask changes for them. What it does not count is `latchd_…`.
-//! - Every line comes from one that `stats` shows: the two cannot disagree.
+//! - Metrics that memcached has too have the names of its exporter, so dashboards and alerts need only a new
+//!   address. The others are named `latchd_…`.
+//! - Every metric comes from a `stats` line, so the two cannot disagree.
 //!
 //! Source: Prometheus "Exposition formats", text format 0.0.4; `memcached_exporter` 0.16,
 //! `pkg/exporter/exporter.go`, `Collect`.
@@ -16,7 +16,7 @@ use super::process::ProcessUsage;
 use super::snapshot::Snapshot;
 use crate::stats::turn_times::BOUNDS_US;
 
-/// How a number moves.
+/// The Prometheus type of a metric.
 #[derive(Clone, Copy)]
 enum Kind {
     Counter,
@@ -24,7 +24,7 @@ enum Kind {
 }
 use Kind::{Counter, Gauge};
 
-/// What `stats` calls it, what the exporter calls it, how it moves, and what it is.
+/// Name in `stats`, name in the exporter, type, and help.
 const OF_MEMCACHED: &[(&str, &str, Kind, &str)] = &[
     (
         "uptime",
@@ -193,7 +193,7 @@ const OF_MEMCACHED: &[(&str, &str, Kind, &str)] = &[
     ),
 ];
 
-/// Of `memcached_commands_total`: what `stats` calls it, command and status.
+/// `memcached_commands_total`: name in `stats`, command and status.
 const COMMANDS: &[(&str, &str, &str)] = &[
     ("get_hits", "get", "hit"),
     ("get_misses", "get", "miss"),
@@ -211,8 +211,8 @@ const COMMANDS: &[(&str, &str, &str)] = &[
     ("cmd_flush", "flush", "hit"),
 ];
 
-/// Of the one class of items, `slab="1"`: what `stats items` or `stats slabs` calls it, what the exporter calls it,
-/// how it moves, and what it is.
+/// The one class of items, `slab="1"`: name in `stats items` or `stats slabs`, name in the exporter, type,
+/// and help.
 const OF_CLASS: &[(&str, &str, Kind, &str)] = &[
     ("number", "current_items", Gauge, "Items that are stored."),
     (
@@ -344,7 +344,7 @@ const OF_CLASS: &[(&str, &str, Kind, &str)] = &[
     ),
 ];
 
-/// Of `memcached_slab_lru_hits_total`: what `stats items` calls it, and the LRU.
+/// `memcached_slab_lru_hits_total`: name in `stats items`, and the LRU.
 const LRU_HITS: &[(&str, &str)] = &[
     ("hits_to_hot", "hot"),
     ("hits_to_warm", "warm"),
@@ -352,7 +352,7 @@ const LRU_HITS: &[(&str, &str)] = &[
     ("hits_to_temp", "temporary"),
 ];
 
-/// Of `memcached_slab_commands_total`: what `stats slabs` calls it, command and status.
+/// `memcached_slab_commands_total`: name in `stats slabs`, command and status.
 const CLASS_COMMANDS: &[(&str, &str, &str)] = &[
     ("get_hits", "get", "hit"),
     ("delete_hits", "delete", "hit"),
@@ -363,7 +363,7 @@ const CLASS_COMMANDS: &[(&str, &str, &str)] = &[
     ("touch_hits", "touch", "hit"),
 ];
 
-/// What memcached does not have: what `stats` calls it, its name here, how it moves, and what it is.
+/// Metrics of latchd only: name in `stats`, name here, type, and help.
 const OF_LATCHD: &[(&str, &str, Kind, &str)] = &[
     (
         "cmd_lock",
@@ -596,7 +596,7 @@ pub(super) fn text(snapshot: &Snapshot) -> String {
     out.0
 }
 
-/// What the exporter tells of each slab class.
+/// Writes the exporter's metrics of each slab class.
 fn class(out: &mut Lines, snapshot: &Snapshot) {
     let slab = "{slab=\"1\"}";
     for (shown, name, kind, help) in OF_CLASS {
@@ -632,7 +632,7 @@ fn class(out: &mut Lines, snapshot: &Snapshot) {
     );
 }
 
-/// What every client library of Prometheus tells of its process.
+/// Writes the process metrics of Prometheus' client libraries.
 fn process(out: &mut Lines, usage: &ProcessUsage) {
     let mut show = |name: &str, kind, help: &str, value: Option<&dyn Display>| {
         if let Some(value) = value {
@@ -698,7 +698,7 @@ fn labels(command: &str, status: &str) -> String {
     format!("{{command=\"{command}\",status=\"{status}\"}}")
 }
 
-/// The text so far.
+/// The text written so far.
 struct Lines(String);
 
 impl Lines {
@@ -707,7 +707,7 @@ impl Lines {
             Counter => "counter",
             Gauge => "gauge",
         };
-        // A string has no end.
+        // Writing to a string never fails.
         let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
     }
 
@@ -715,7 +715,7 @@ impl Lines {
         let _ = writeln!(self.0, "{name}{labels} {value}");
     }
 
-    /// A histogram: how many each bucket has, the last one those beyond all bounds.
+    /// Writes a histogram: the count of each bucket; the last one holds the values beyond all bounds.
     fn histogram(
         &mut self,
         name: &str,
@@ -724,7 +724,7 @@ impl Lines {
         buckets: &[u64],
         sum: Duration,
     ) {
-        // A string has no end.
+        // Writing to a string never fails.
         let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} histogram");
         let mut count = 0;
         for (index, bucket) in buckets.iter().enumerate() {
@@ -743,7 +743,7 @@ impl Lines {
         self.sample(&format!("{name}_count"), "", count);
     }
 
-    /// What no table has: it is told all the same, by the name that `stats` shows.
+    /// Writes a line that no table has, under its name in `stats`.
     fn nameless(&mut self, shown: &str, ending: &str, kind: Kind, value: u64) {
         let mut tables = OF_MEMCACHED.iter().chain(OF_LATCHD);
         let is_command = COMMANDS.iter().any(|(of, ..)| *of == shown);

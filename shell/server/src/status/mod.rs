@@ -1,22 +1,24 @@
-//! The status port: what is counted and who holds which lock, for monitoring and for people, over HTTP.
+//! The status port: counters, locks and their holders over HTTP, for monitoring systems and people.
 //!
 //! The folder holds all pages of the port. It uses `shared`, `clients`, `config`, `stats` and `sync`.
 //!
-//! It is off unless it is asked for ([`Config::status`](crate::Config::status)), only reads, and lets in
-//! whoever reaches it.
+//! The port is off unless [`Config::status`](crate::Config::status) is set. It is read-only and has no
+//! authentication.
 //!
-//! - U1: it holds nobody up. It has a thread of its own; at most [`CONNECTIONS_MAX`] are open at a time, each for one
-//!   request of [`REQUEST_BYTES_MAX`] and for [`PATIENCE`] altogether; [`ACCEPTED_AT_ONCE`] are let in every [`PAUSE`]; a
-//!   text that is long is written every [`PAUSE`] and for [`ANSWERED_MAX`] at a time; and what it tells is looked at anew
-//!   after [`FRESH`](watch::FRESH) only.
-//! - U4: whoever comes is let in and heard: when all places are taken, one gives way ([`Places`]), a connection that has
-//!   not asked for anything before one that has, of the address that has most of them the one that came first.
-//! - U2: a page of another site cannot read keys or the page: the name that a browser asks for must be an
-//!   address, `localhost`, this machine's, or one that was configured ([`Request`]). `/metrics` and `/healthz`
-//!   tell no keys and answer every name: a scraper has the name of a service.
-//! - U3: a page of ours loads nothing and runs nothing, and what clients have named is shown as text.
+//! - U1: The port does not delay the cache. It has a thread of its own. At most [`CONNECTIONS_MAX`]
+//!   connections are open at a time, each for one request of at most [`REQUEST_BYTES_MAX`] and for at most
+//!   [`PATIENCE`]. It accepts [`ACCEPTED_AT_ONCE`] connections every [`PAUSE`]. It writes one long reply
+//!   every [`PAUSE`], and [`ANSWERED_MAX`] at a time. It takes a new snapshot only after
+//!   [`FRESH`](watch::FRESH).
+//! - U4: Every client is accepted and heard. If all places are taken, one connection gives way ([`Places`]).
+//!   A connection without a request gives way before one with a request. Among these, the host with most of
+//!   them gives way with its oldest one.
+//! - U2: A page of another site cannot read keys or the page. The host name that a browser requests must be
+//!   an address, `localhost`, this machine's name, or a configured one ([`Request`]). `/metrics` and
+//!   `/healthz` show no keys and accept every name: a scraper uses the name of a service.
+//! - U3: The page loads nothing and runs nothing, and text that comes from clients is escaped.
 //!
-//! HTTP as RFC 9112 has it, as far as a GET needs it: one request a connection.
+//! HTTP as in RFC 9112, as far as a GET needs it: one request per connection.
 
 pub(crate) mod health;
 mod history;
@@ -53,25 +55,25 @@ use crate::sync::channel::{Receiver, Sender, bounded};
 /// How many of them are sent a text that is long (U1).
 const ANSWERED_MAX: usize = 16;
 
-/// How many are let in one behind the other (U1).
+/// The most connections accepted in a row (U1).
 const ACCEPTED_AT_ONCE: usize = 16;
 
-/// How many may wait to be let in. One more would have to ask again after a second.
+/// The backlog. A client beyond it has to retry after a second.
 const BACKLOG: i32 = 1024;
 
 /// The longest request, in bytes (U1).
 const REQUEST_BYTES_MAX: usize = 8 << 10;
 
-/// How long one may take from the first byte of its request to the last one of its answer (U1).
+/// The most time from the first byte of a request to the last one of its reply (U1).
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How long it is from some that are let in to the next, and from one long text to the next (U1).
+/// The pause after a group of accepted connections, and after a long reply (U1).
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// How long an answer to `/healthz` is good for: asking for it wakes every thread.
+/// The age limit of a `/healthz` result: a check wakes every thread.
 const HEALTH_FRESH: Duration = Duration::from_millis(50);
 
-/// Sockets that listen, and the name they were asked for by.
+/// The listening sockets, and the names of the server.
 #[derive(Debug)]
 pub(crate) struct StatusPort {
     listeners: Vec<TcpListener>,
@@ -79,10 +81,10 @@ pub(crate) struct StatusPort {
 }
 
 impl StatusPort {
-    /// Listens on every address of a name. Besides it, `hosts` are names of the server.
+    /// Listens on every address of a name. In addition, `hosts` are names of the server.
     ///
     /// # Errors
-    /// The first that cannot be had, by name.
+    /// The first address that fails, by name.
     pub(crate) fn listen(wanted: &ListenAddress, hosts: &[String]) -> io::Result<Self> {
         let explain = |error: io::Error| io::Error::new(error.kind(), format!("--status: {error}"));
         let listeners = wanted.bind().map_err(explain)?;
@@ -95,7 +97,7 @@ impl StatusPort {
         })
     }
 
-    /// Where it can be reached.
+    /// The addresses of the port.
     ///
     /// # Errors
     /// The kernel's.
@@ -103,7 +105,7 @@ impl StatusPort {
         self.listeners.iter().map(TcpListener::local_addr).collect()
     }
 
-    /// Answers until `stopped` is closed.
+    /// Serves requests until `stopped` is closed.
     ///
     /// # Errors
     /// The kernel's, if it cannot wait.
@@ -141,7 +143,7 @@ impl StatusPort {
             }
         };
         let stop = async {
-            // Nothing is ever sent: an error says that the other side has gone.
+            // Nothing is ever sent: an error means that the sender was dropped.
             let _ = stopped.recv().await;
         };
         executor.run(stop.or(sampling).or(attending)).await;
@@ -149,22 +151,22 @@ impl StatusPort {
     }
 }
 
-/// What all requests have in common.
+/// The state that all requests share.
 struct Desk<'a> {
     shared: &'a Shared,
     hosts: Hosts,
     watch: RefCell<Watch>,
-    /// Those that are open.
+    /// The open connections.
     open: RefCell<Places>,
-    /// Those of them that are sent a long text.
+    /// The connections that receive a long reply.
     answered: RefCell<Places>,
-    /// Whoever has it may have a long text written.
+    /// Its holder may write a long reply.
     writing: Mutex<()>,
-    /// Whether the server was well, and when that was.
+    /// The last health result, and its time.
     health: Cell<Option<(Instant, bool)>>,
 }
 
-/// A place, until it is dropped.
+/// A place of a connection, until it is dropped.
 struct Seat<'a> {
     places: &'a RefCell<Places>,
     number: u64,
@@ -192,9 +194,9 @@ impl Desk<'_> {
         loop {
             for _ in 0..ACCEPTED_AT_ONCE {
                 match listener.accept().await {
-                    // Somebody attends for as long as this goes on.
+                    // The receiver lives as long as this loop.
                     Ok(arrival) => drop(let_in.send(arrival).await),
-                    // Who cannot be let in is no worse off than before.
+                    // The client retries, as it would without this connection.
                     Err(_) => break,
                 }
             }
@@ -202,7 +204,7 @@ impl Desk<'_> {
         }
     }
 
-    /// Hears one request and answers it, unless it has to give way (U4).
+    /// Reads one request and replies, unless the connection has to give way (U4).
     async fn attend(&self, mut socket: Async<TcpStream>, peer: SocketAddr) {
         let host = peer.ip().to_canonical();
         let (place, given_up) = Seat::take(&self.open, host);
@@ -228,11 +230,11 @@ impl Desk<'_> {
             Timer::after(PATIENCE).await;
             Err(io::ErrorKind::TimedOut.into())
         };
-        // It is the peer's loss.
+        // A failure here concerns only the peer.
         let _ = answer.or(gives_way(given_up)).or(patience).await;
     }
 
-    /// The answer to a request, and whether it is long.
+    /// The reply to a request, and whether it is long.
     async fn answer(&self, head: &[u8]) -> (Vec<u8>, bool) {
         let request = match Request::parse(head, &self.hosts) {
             Ok(request) => request,
@@ -260,7 +262,7 @@ impl Desk<'_> {
         (response(kind, request.wants_body, &text), false)
     }
 
-    /// Whether the server is well, or was a moment ago.
+    /// Whether the server is healthy, or was a moment ago.
     async fn is_well(&self) -> bool {
         let known = self.health.get();
         if let Some((at, is_well)) = known
@@ -274,9 +276,9 @@ impl Desk<'_> {
     }
 }
 
-/// Ends when a place is given up.
+/// Ends when another connection takes the place.
 async fn gives_way(given_up: Receiver<()>) -> io::Result<()> {
-    // Nothing is ever sent: an error says that the place is somebody else's.
+    // Nothing is ever sent: an error means that the place was taken.
     let _ = given_up.recv().await;
     Err(io::ErrorKind::ConnectionAborted.into())
 }

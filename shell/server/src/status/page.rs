@@ -1,7 +1,7 @@
-//! `/`: what an operator looks at first, on one page.
+//! `/`: the overview page for an operator.
 //!
-//! It is whole as it comes: no script, nothing loaded, new every few seconds by the browser's own means.
-//! What clients have named is shown as text ([`escaped`]).
+//! It is complete as sent: no scripts, no further resources. The browser reloads it every few seconds. Text
+//! that comes from clients is [`escaped`].
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -9,10 +9,10 @@ use std::time::Duration;
 use super::history::{History, INTERVAL};
 use super::snapshot::{LockShown, Snapshot};
 
-/// How many locks the page shows; `/locks.json` has more.
+/// The most locks on the page; `/locks.json` has more.
 const ROWS_MAX: usize = 100;
 
-/// The charts' own measure; a browser stretches it.
+/// The unit of the charts; a browser scales them.
 const WIDTH: f64 = 600.0;
 const HEIGHT: f64 = 120.0;
 
@@ -34,7 +34,7 @@ pub(super) fn html(snapshot: &Snapshot, history: &History) -> String {
     page
 }
 
-// A string has no end: what is written to it is.
+// Writing to a string never fails.
 fn header(page: &mut String, snapshot: &Snapshot) {
     let _ = writeln!(
         page,
@@ -151,7 +151,7 @@ fn charts(page: &mut String, history: &History) {
     page.push_str("</div>\n");
 }
 
-/// Lines over the same time; where one has no value it has a gap.
+/// A chart of lines over the same time, with gaps where values are missing.
 // There are at most 60 values.
 #[allow(clippy::cast_precision_loss)]
 fn chart(lines: &[(&str, &[Option<f64>])], top: f64) -> String {
@@ -232,7 +232,7 @@ fn locks(page: &mut String, snapshot: &Snapshot) {
     page.push_str("</table></div></section>\n");
 }
 
-/// How many wait for a lock, and which the first of them are.
+/// The number of clients that wait for a lock, and the first of them.
 fn waiting(lock: &LockShown) -> String {
     if lock.waiting == 0 {
         return "–".into();
@@ -251,7 +251,7 @@ fn waiting(lock: &LockShown) -> String {
     format!("{count} <span class=\"soft\">({conns}{more})</span>")
 }
 
-/// Text, whatever a browser may take it for.
+/// Escapes text for HTML.
 fn escaped(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for letter in text.chars() {
@@ -271,7 +271,7 @@ fn number(text: &str) -> u64 {
     text.parse().unwrap_or(0)
 }
 
-/// A number with a thin blank before every three digits.
+/// A number with a thin space before every three digits.
 fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut shown = String::new();
@@ -284,7 +284,7 @@ fn grouped(number: u64) -> String {
     shown
 }
 
-/// A number a second: with a decimal below ten.
+/// A rate per second: with one decimal below ten.
 // A rate is far below 2^53, and not negative.
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
 fn rate(number: f64) -> String {
@@ -295,7 +295,7 @@ fn rate(number: f64) -> String {
     }
 }
 
-/// The next of 1, 2 and 5 with noughts behind, at least 1.
+/// The next number of the form 1, 2 or 5 times a power of ten, at least 1.
 fn round_up(number: f64) -> f64 {
     let mut top = 1.0;
     for factor in [2.0, 2.5, 2.0].iter().cycle() {
@@ -307,7 +307,7 @@ fn round_up(number: f64) -> f64 {
     top
 }
 
-// What is shown has three digits.
+// Three digits are shown.
 #[allow(clippy::cast_precision_loss)]
 fn bytes(bytes: u64) -> String {
     let mut value = bytes as f64;
@@ -325,7 +325,7 @@ fn percent(part: u64, whole: u64) -> f64 {
     (100.0 * part as f64 / whole.max(1) as f64).min(100.0)
 }
 
-/// A span as people say it, in its two largest units.
+/// A time in its two largest units.
 fn span(span: Duration) -> String {
     let seconds = span.as_secs();
     match (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60) {

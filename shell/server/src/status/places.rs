@@ -1,10 +1,10 @@
-//! Who is heard when more come than there are places (U4).
+//! The limit of open connections: which one gives way to a new one (U4).
 
 use std::net::IpAddr;
 
 use crate::sync::channel::{Receiver, Sender, bounded};
 
-/// Places for connections, in the order in which they came.
+/// Connections with a place, in the order of their arrival.
 #[derive(Debug)]
 pub(super) struct Places {
     most: usize,
@@ -16,14 +16,14 @@ pub(super) struct Places {
 struct Place {
     number: u64,
     host: IpAddr,
-    /// Its request is there.
+    /// Its request has arrived.
     has_asked: bool,
-    /// The connection hears of it when this is dropped.
+    /// Dropping this tells the connection to give way.
     _held: Sender<()>,
 }
 
 impl Places {
-    /// So many, all free.
+    /// This many places, all free.
     pub(super) const fn new(most: usize) -> Self {
         Self {
             most,
@@ -32,9 +32,9 @@ impl Places {
         }
     }
 
-    /// Takes a place for a connection that comes from there, if need be another one's, which gives way: one that has not asked
-    /// yet, if there is such a one; of these one from the host that has most of them; of these the one that came first.
-    /// Returns its number, and what ends when it has to give way itself.
+    /// Takes a place for a new connection from `host`. If none is free, an old connection gives way: one
+    /// without a request, if there is one. Among these, the host with most of them gives way with its oldest
+    /// one. Returns the connection's number, and a receiver that ends when it has to give way itself.
     pub(super) fn take(&mut self, host: IpAddr) -> (u64, Receiver<()>) {
         if self.taken.len() >= self.most {
             self.give_way();
@@ -50,7 +50,7 @@ impl Places {
         (self.last, given_up)
     }
 
-    /// The request of a connection is there.
+    /// Notes that the request of a connection has arrived.
     pub(super) fn has_asked(&mut self, number: u64) {
         let place = self.taken.iter_mut().find(|place| place.number == number);
         if let Some(place) = place {
@@ -58,7 +58,7 @@ impl Places {
         }
     }
 
-    /// A connection needs its place no more, if it still has it.
+    /// Frees the place of a connection, if it still has one.
     pub(super) fn leave(&mut self, number: u64) {
         self.taken.retain(|place| place.number != number);
     }

@@ -1,12 +1,12 @@
-//! What the process takes of the system, by the names that every Prometheus client library uses.
+//! The process metrics, by the names that every Prometheus client library uses.
 //!
-//! What the kernel does not tell is left out.
+//! Metrics that the kernel does not report are left out.
 //!
 //! Source: Prometheus "Writing client libraries", "Process metrics"; proc(5).
 
 use rustix::process::{Resource, getrlimit};
 
-/// One look.
+/// One sample.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct ProcessUsage {
     pub(super) cpu_seconds: Option<f64>,
@@ -24,7 +24,7 @@ impl ProcessUsage {
         let boot = std::fs::read_to_string("/proc/stat").unwrap_or_default();
         let descriptors = std::fs::read_dir("/proc/self/fd");
         Self {
-            // The folder that is read is one of them.
+            // The opened folder is itself one of them.
             open_descriptors: descriptors
                 .ok()
                 .map(|folder| (folder.count() as u64).saturating_sub(1)),

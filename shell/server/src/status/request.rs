@@ -1,43 +1,43 @@
-//! A request: which path, and whether it is for a name of ours.
+//! A request: its path, and whether its host name is the server's.
 //!
-//! A page of another site can have a browser ask for anything on this machine, if the name of that site is
-//! made to lead here. The browser sends that name, though, and a name that is not ours is refused where keys
-//! are told (U2).
+//! A page of another site can make a browser request anything from this machine, if the name of that site
+//! resolves to this address. But the browser sends that name. If it is not the server's, the port refuses the
+//! pages that show keys (U2).
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// What is asked for.
+/// A request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Request<'a> {
     /// The path, without a query.
     pub(super) path: &'a str,
-    /// Whether more than the head of the answer is wanted: GET, and not HEAD.
+    /// Whether the reply has a body: GET, and not HEAD.
     pub(super) wants_body: bool,
-    /// Whether the host that it names is ours, or it names none.
+    /// Whether the host that it names is this server, or it names none.
     pub(super) is_ours: bool,
 }
 
-/// Why there is no answer but this.
+/// The reason for refusing a request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Refusal {
-    /// It is no request.
+    /// It is not HTTP.
     Malformed,
     /// Its head is too long.
     TooLong,
-    /// It would change something.
+    /// Its method is not GET or HEAD.
     NotReading,
-    /// It asks for a host that is not this one.
+    /// Its host is not this server.
     WrongHost,
-    /// There is nothing there.
+    /// The path does not exist.
     NoSuchPath,
 }
 
-/// Names by which the port may be asked for, besides addresses and `localhost`.
+/// The host names of the port, besides addresses and `localhost`.
 #[derive(Debug)]
 pub(super) struct Hosts(Vec<String>);
 
 impl Hosts {
-    /// The one it was configured by, the machine's, and the `others` that are allowed.
+    /// The configured name, the machine's name, and the `others` that are allowed.
     pub(super) fn new(configured: &str, others: &[String]) -> Self {
         let machine = rustix::system::uname();
         let machine = machine.nodename().to_string_lossy();
@@ -46,7 +46,7 @@ impl Hosts {
         Self(names)
     }
 
-    /// Whether this is one: `HOST`, `HOST:PORT` or `[V6]:PORT`.
+    /// Whether this is one of the names: `HOST`, `HOST:PORT` or `[V6]:PORT`.
     fn has(&self, host: &str) -> bool {
         if let Some(rest) = host.strip_prefix('[') {
             let address = rest.split_once(']').map(|(address, _)| address);
@@ -148,7 +148,7 @@ mod tests {
             let asked = format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n");
             assert!(!parse(&asked).unwrap().is_ours, "{host}");
         }
-        // In HTTP/1.0 too, where no name need be said.
+        // Also in HTTP/1.0, which does not require a host name.
         let asked = "GET / HTTP/1.0\r\nHost: evil.example\r\n\r\n";
         assert!(!parse(asked).unwrap().is_ours);
     }

@@ -1,25 +1,25 @@
-//! An answer: its code, and the headers that let nobody do more with it than look.
+//! A response: its status code, and headers that restrict it to display.
 
 use super::request::Refusal;
 
-/// What an answer is.
+/// The kind of a response.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Kind {
     /// The page for people.
     Page,
-    /// Prometheus' text form.
+    /// Prometheus' text format.
     Metrics,
-    /// The locks.
+    /// The locks as JSON.
     Json,
-    /// A word.
+    /// A line of text.
     Text,
-    /// A word that all is not well.
+    /// The failed health check.
     Unwell,
-    /// No answer.
+    /// A refused request.
     Refused(Refusal),
 }
 
-/// The bytes of an answer.
+/// The bytes of a response.
 pub(super) fn response(kind: Kind, wants_body: bool, text: &str) -> Vec<u8> {
     let (code, said, media) = match kind {
         Kind::Page => ("200 OK", text, "text/html; charset=utf-8"),
@@ -58,7 +58,7 @@ pub(super) fn response(kind: Kind, wants_body: bool, text: &str) -> Vec<u8> {
     bytes
 }
 
-/// What is said of a refusal.
+/// The status line and text of a refusal.
 fn refused(refusal: Refusal) -> (&'static str, &'static str) {
     match refusal {
         Refusal::Malformed => ("400 Bad Request", "this is no request that I know\n"),

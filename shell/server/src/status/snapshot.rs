@@ -1,4 +1,4 @@
-//! The server as it is at one moment, for the pages of the status port.
+//! A snapshot of the server, for the pages of the status port.
 
 use std::time::Duration;
 
@@ -9,69 +9,69 @@ use super::process::ProcessUsage;
 use crate::shared::Shared;
 use crate::stats::turn_times::Measured;
 
-/// How many locks are told of.
+/// The most locks in a snapshot.
 pub(super) const LOCKS_SHOWN_MAX: usize = 1000;
 
-/// One look.
+/// One snapshot.
 #[derive(Debug)]
 pub(super) struct Snapshot {
     /// Counters and gauges.
     pub(super) stats: Stats,
-    /// What `stats` shows, as it shows it.
+    /// The `stats` lines.
     pub(super) lines: Vec<(String, String)>,
-    /// What `stats items` and `stats slabs` show of the one class, without the class.
+    /// The `stats items` and `stats slabs` lines of the one class, without the class number.
     pub(super) of_class: Vec<(String, String)>,
-    /// Some of the locks, if keys may be told.
+    /// Some of the locks, if keys may be shown.
     pub(super) locks: Vec<LockShown>,
-    /// Whether keys may be told: `-X`.
+    /// Whether keys may be shown: `-X`.
     pub(super) tells_keys: bool,
-    /// How long the server has run.
+    /// The time since the server's start.
     pub(super) uptime: Duration,
-    /// How long turns take.
+    /// The lengths of turns.
     pub(super) turns: Measured,
-    /// How long locks were held that have ended.
+    /// How long ended locks were held.
     pub(super) hold_times: Times,
-    /// How long waits for locks were that are over.
+    /// How long ended lock waits were.
     pub(super) wait_times: Times,
-    /// What the process takes of the system.
+    /// The process metrics.
     pub(super) process: ProcessUsage,
 }
 
-/// A lock and who has it.
+/// A lock and its holders.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct LockShown {
-    /// The key, what is not a letter of ASCII written as `\x..`.
+    /// The key; bytes outside printable ASCII are written as `\x..`.
     pub(super) key: String,
-    /// The connection's number, as in the log and in `me … lock=`.
+    /// The holder's connection number, as in the log and in `me … lock=`.
     pub(super) owner: u64,
-    /// Others may hold it, too: then this is the first who does.
+    /// Whether the lock is shared; `owner` is then its first holder.
     pub(super) is_shared: bool,
-    /// How many hold it.
+    /// The number of holders.
     pub(super) holders: usize,
-    /// Where it comes from; empty if it has just gone.
+    /// The holder's address; empty if it has just left.
     pub(super) peer: String,
-    /// The number of the grant.
+    /// The fence of the grant.
     pub(super) fence: u64,
-    /// How long it has been held.
+    /// The time since its acquisition.
     pub(super) held: Duration,
-    /// How long ago its owner's last request was.
+    /// The time since its holder's last request.
     pub(super) silent: Duration,
-    /// How long it lasts from now on, if it has a lease.
+    /// The remaining lease, if it has one.
     pub(super) lease: Option<Duration>,
-    /// How many wait for it.
+    /// The number of waiting clients.
     pub(super) waiting: usize,
     /// The first of them.
     pub(super) first_waiters: Vec<WaiterShown>,
 }
 
-/// A connection that waits for a lock.
+/// A client that waits for a lock.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct WaiterShown {
     /// The connection's number.
     pub(super) conn: u64,
-    /// Where it comes from; empty if it has just gone.
+    /// The client's address; empty if it has just left.
     pub(super) peer: String,
-    /// It would share the lock.
+    /// Whether it waits for a shared lock.
     pub(super) is_shared: bool,
 }
 
@@ -123,7 +123,7 @@ impl Snapshot {
                 }
             })
             .collect();
-        // What has been held for longest is what is most likely stuck.
+        // The lock held longest is the most likely one to be stuck.
         locks.sort_by(|one, other| {
             let order = other.held.cmp(&one.held);
             order.then_with(|| (one.owner, &one.key).cmp(&(other.owner, &other.key)))
@@ -142,12 +142,12 @@ impl Snapshot {
         }
     }
 
-    /// What `stats` shows under a name; empty if it does not.
+    /// The value of a `stats` line; empty if there is none.
     pub(super) fn line(&self, name: &str) -> &str {
         value(&self.lines, name)
     }
 
-    /// What `stats items` or `stats slabs` shows of the one class under a name; empty if neither does.
+    /// The value of a `stats items` or `stats slabs` line of the one class; empty if there is none.
     pub(super) fn of_class(&self, name: &str) -> &str {
         value(&self.of_class, name)
     }
@@ -182,7 +182,7 @@ fn report<'a>(stats: &'a Stats, lines: &'a [StatsLine]) -> Report<'a> {
 pub(super) mod tests {
     use super::*;
 
-    /// A look at a server with these locks.
+    /// A snapshot of a server with these locks.
     pub(crate) fn snapshot(locks: Vec<LockShown>) -> Snapshot {
         let mut stats = Stats::default();
         stats.gauges.locks_held = locks.len() as u64;

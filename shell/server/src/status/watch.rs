@@ -1,4 +1,5 @@
-//! The last snapshot and the rates before it, from which each page is written. A snapshot is taken as seldom as will do (U1).
+//! The last snapshot and the rates before it, from which each page is written. A snapshot is taken as seldom
+//! as possible (U1).
 
 use std::time::{Duration, Instant};
 
@@ -7,10 +8,10 @@ use super::snapshot::Snapshot;
 use super::{locks, metrics, page};
 use crate::shared::Shared;
 
-/// How long a look is good for. A look takes each shard for some microseconds.
+/// The age limit of a snapshot. Taking one locks each shard for some microseconds.
 pub(super) const FRESH: Duration = Duration::from_millis(250);
 
-/// The last look, and what was counted in the last minutes.
+/// The last snapshot, and the samples of the last minutes.
 #[derive(Debug)]
 pub(super) struct Watch {
     taken: Instant,
@@ -29,7 +30,7 @@ impl Watch {
         watch
     }
 
-    /// Notes what is counted now, for the rates of the last minutes.
+    /// Adds a sample of the current counters.
     pub(super) fn sample(&mut self, shared: &Shared) {
         let at_ms = shared.clock.now().as_millis();
         let stats = self.look(shared).stats;
