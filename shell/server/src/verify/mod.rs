@@ -1,6 +1,6 @@
-//! What a proof runs the server in: sockets, threads and a clock that it controls.
+//! The simulated sockets, threads and clock in which proofs run the server.
 //!
-//! May use everything; what ships uses nothing of it.
+//! It may use everything; the released server does not use it.
 
 #[cfg(test)]
 #[cfg(feature = "scheduled")]

@@ -1,15 +1,17 @@
-//! What the threads of a server do to each other, in one order of events after the other.
+//! The threads of a server, run in one order of events after the other.
 //!
-//! The shards, the waiters, the mailboxes, the counters, the thread of the clock and the one that accepts are those that
-//! ship ([`sync`](crate::sync)); who has the next turn is chosen by shuttle, whenever one of them touches what others
-//! touch as well. A worker is played by a test: it hears its bell, reads its mail, and asks what a client asks.
+//! The shards, the waiters, the mailboxes, the counters, the clock thread and the acceptor are the server's
+//! own ([`sync`](crate::sync)). Whenever one of them accesses shared state, shuttle chooses the next thread.
+//! A test plays the worker: it waits for its bell, reads its mailbox, and executes the requests of a client.
 //!
-//! - X1: a scenario holds in every order that is tried; that all threads wait for each other is a failure. Time
-//!   passes only when a scenario lets it, so no timer comes to the rescue of what was not told.
-//! - X2: what makes a scenario mean something (its witnesses) is seen in some order, or it fails.
-//! - X3: the orders are the same each time, half of them drawn step by step, half of them with few changes of turn.
+//! - X1: A scenario holds in every order tried; a deadlock of all threads is a failure. Time passes only when
+//!   a scenario advances it, so no timer hides a missing notification.
+//! - X2: A scenario names its witnesses: the events that make it meaningful. It fails unless each one occurs
+//!   in some order.
+//! - X3: The orders are the same in each run. Half of them are drawn step by step; the other half have few
+//!   changes of the running thread.
 //!
-//! `cargo test -p latchd-server --lib --features scheduled scheduled::`; a failure prints the order that it was seen in.
+//! `cargo test -p latchd-server --lib --features scheduled scheduled::`; a failure prints its order.
 
 #![allow(
     clippy::wildcard_enum_match_arm,
@@ -43,19 +45,19 @@ use crate::shards::ShardSession;
 use crate::shared::Shared;
 use crate::sync::stand_in;
 
-/// How many orders are tried in each of the two ways, unless `LATCHD_ORDERS` says otherwise.
+/// The number of orders tried in each of the two ways, unless `LATCHD_ORDERS` is set.
 const ORDERS: usize = 10_000;
 
-/// How often the turn changes at the most in an order of the second way, where it need not.
+/// The most avoidable thread changes in an order of the second way.
 const CHANGES: usize = 3;
 
-/// A thread of a test has a stack of this many bytes.
+/// The stack size of a test thread, in bytes.
 const STACK_BYTES: usize = 512 << 10;
 
 /// The same orders each time.
 const SEED: u64 = 16;
 
-/// What was seen, how often.
+/// The witnesses seen, with their counts.
 #[derive(Debug, Default)]
 struct Seen(Mutex<BTreeMap<&'static str, usize>>);
 
@@ -65,13 +67,14 @@ impl Seen {
     }
 }
 
-/// Plays a scenario in many orders. Everything of `witnesses` must be seen in one of them.
+/// Runs a scenario in many orders. Each witness must occur in one of them.
 fn in_many_orders(witnesses: &[&'static str], scenario: fn(&Arc<Seen>)) {
     let orders = std::env::var("LATCHD_ORDERS").map_or(ORDERS, |orders| orders.parse().unwrap());
     let seen = Arc::new(Seen::default());
     let mut settings = Settings::new();
     settings.stack_size = STACK_BYTES;
-    // That all atomics are looked at in one order is what the machines that matter here do, or the lock around them.
+    // All atomics behave as sequentially consistent here: the supported machines, or the lock around them,
+    // ensure that.
     settings.silence_warnings = true;
     let play = {
         let seen = Arc::clone(&seen);
@@ -91,7 +94,7 @@ fn in_many_orders(witnesses: &[&'static str], scenario: fn(&Arc<Seen>)) {
     }
 }
 
-/// A server of so many threads with two shards, and a key in each.
+/// A server with this many threads and two shards, and a key in each shard.
 fn server(threads: usize, change: impl FnOnce(&mut Config)) -> (Arc<Shared>, [String; 2]) {
     let mut config = Config {
         threads: NonZeroUsize::new(threads).unwrap(),
@@ -115,7 +118,7 @@ fn key(name: &str) -> Key<'_> {
     Key::new(name.as_bytes()).unwrap()
 }
 
-/// What a client is told, as far as anybody here asks.
+/// The replies that the scenarios distinguish.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Told {
     Granted,
@@ -135,12 +138,12 @@ struct Client {
     shared: Arc<Shared>,
     session: ShardSession,
     seat: Holder,
-    /// When it asks.
+    /// The time of its requests.
     now: Instant,
 }
 
 impl Client {
-    /// A new one. No other has its number.
+    /// A new connection with an unused number.
     fn new(shared: &Arc<Shared>, number: u64, worker: usize) -> Self {
         let seat = Holder {
             worker,
@@ -154,7 +157,7 @@ impl Client {
         }
     }
 
-    /// It asks at this moment from now on.
+    /// From now on, its requests have this time.
     fn at(mut self, ms: u64) -> Self {
         self.now = Instant::from_millis(ms);
         self
@@ -221,7 +224,7 @@ impl Client {
         self.shared.mailbox(self.seat.worker)
     }
 
-    /// Waits until its worker reads that it waits no more.
+    /// Waits until its worker reads that its wait has ended.
     fn hear(&self) -> Outcome {
         loop {
             self.mailbox().hear();
@@ -233,7 +236,7 @@ impl Client {
         }
     }
 
-    /// What there is in the mail of its worker, which has nobody else who waits.
+    /// Takes the outcomes in the mailbox of its worker, which has no other waiting client.
     fn letters(&self) -> Vec<Outcome> {
         let letters = self.mailbox().take();
         let outcome = |message| match message {
@@ -243,7 +246,7 @@ impl Client {
         letters.into_iter().map(outcome).collect()
     }
 
-    /// It ends; what it held is free.
+    /// Closes the connection, and so releases its locks.
     fn close(self) {
         self.shared.shards.close(self.now, self.session);
     }

@@ -1,11 +1,12 @@
-//! A worker's clients without sockets, threads and a clock: for whoever wants to see every state of their buffers.
+//! A worker's clients without sockets, threads and a clock, for proofs that explore every state of their
+//! buffers.
 //!
-//! A client's connection is the one that ships (`connection.rs`, with what reads and sends for it); before it is a
-//! [`Pipe`] in the place of a socket, behind it a [`StateMachine`] in the place of the shards, and around it this
-//! worker in the place of the one with an epoll. Whoever drives it says what arrives, how much is taken, who has
-//! the next turn, how long that is, and what time it is: the same calls give the same bytes.
+//! A client's connection is the server's own (`connection.rs`, with its input and its sending). Around it,
+//! three parts are replaced: a [`Pipe`] replaces the socket, a [`StateMachine`] the shards, and this worker
+//! the one with an epoll. The caller controls the arriving bytes, the space for output, the order and length
+//! of turns, and the time. The same calls give the same bytes.
 //!
-//! What it leaves out: TLS, watchers, budgets over all clients, idle clients.
+//! Not simulated: TLS, watchers, budgets over all clients, idle clients.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
@@ -41,50 +42,50 @@ use crate::worker::turn::{HEAVY, Turn, Work};
 
 pub use crate::worker::connection::Buffers;
 
-/// Past this, output is sent before more is made, in bytes.
+/// Beyond this size, output is sent before more is produced, in bytes.
 pub const OUTPUT_BYTES_MAX: usize = connection::OUTPUT_BYTES_MAX;
 
-/// What is read at a time at most, in bytes.
+/// The most bytes read at a time.
 pub const INPUT_BYTES: usize = socket::INPUT_BYTES;
 
-/// A request longer than this is collected in the client's own room, in bytes.
+/// A longer request is collected in the client's own buffer, in bytes.
 pub const REQUEST_BYTES_SHARED_MAX: usize = input::REQUEST_BYTES_SHARED_MAX;
 
-/// What the peer of a pipe has done to it.
+/// The state of the peer's side.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 enum Peer {
-    /// Nothing.
+    /// Open.
     #[default]
     Open,
-    /// It sends nothing more.
+    /// The peer has shut down its sending side.
     HalfClosed,
-    /// It is gone.
+    /// The peer has reset the connection.
     Reset,
 }
 
-/// A socket made of two queues of bytes. The server's side of it is a client's; this is the peer's.
+/// A socket made of two queues of bytes: a client's socket on the server's side, and its peer here.
 #[derive(Clone, Debug, Default)]
 pub struct Pipe(Rc<RefCell<Ends>>);
 
 #[derive(Debug, Default)]
 struct Ends {
     peer: Peer,
-    /// On their way to the server, which has not read them.
+    /// Bytes from the peer that the server has not read.
     arrived: VecDeque<u8>,
-    /// How many the server has read, since the beginning.
+    /// The total of bytes that the server has read.
     read: u64,
-    /// Taken from the server, and not read by the peer.
+    /// Bytes from the server that the peer has not read.
     taken: Vec<u8>,
-    /// How many bytes `taken` has room for.
+    /// The capacity of `taken`, in bytes.
     room_bytes: usize,
-    /// How many bytes are taken at a time at most.
+    /// The most bytes taken at a time.
     piece_bytes: usize,
-    /// The server has closed it.
+    /// The server has closed the socket.
     is_closed: bool,
 }
 
 impl Pipe {
-    /// What the peer sends arrives, unless it is gone.
+    /// Adds bytes from the peer, unless it is gone.
     pub fn arrive(&self, bytes: &[u8]) {
         let mut ends = self.0.borrow_mut();
         if ends.peer != Peer::Reset {
@@ -92,7 +93,7 @@ impl Pipe {
         }
     }
 
-    /// The peer sends nothing more, unless it is gone already.
+    /// Ends the peer's sending, unless it is gone.
     pub fn half_close(&self) {
         let mut ends = self.0.borrow_mut();
         if ends.peer == Peer::Open {
@@ -100,7 +101,7 @@ impl Pipe {
         }
     }
 
-    /// The peer is gone, and what has arrived is lost.
+    /// Resets the connection: the bytes that have arrived are lost.
     pub fn reset(&self) {
         let mut ends = self.0.borrow_mut();
         ends.peer = Peer::Reset;
@@ -108,13 +109,13 @@ impl Pipe {
         ends.taken.clear();
     }
 
-    /// From now on there is room for so many bytes that the peer has not read, and so many are taken at a time.
+    /// Sets the capacity for unread bytes, and the most bytes taken at a time.
     pub fn set_room(&self, room_bytes: usize, piece_bytes: usize) {
         let mut ends = self.0.borrow_mut();
         (ends.room_bytes, ends.piece_bytes) = (room_bytes, piece_bytes.max(1));
     }
 
-    /// The peer reads up to so many bytes.
+    /// Reads up to this many bytes as the peer.
     #[must_use]
     pub fn take(&self, bytes: usize) -> Vec<u8> {
         let mut ends = self.0.borrow_mut();
@@ -123,19 +124,19 @@ impl Pipe {
         std::mem::replace(&mut ends.taken, rest)
     }
 
-    /// How many bytes have arrived that the server has not read.
+    /// The number of arrived bytes that the server has not read.
     #[must_use]
     pub fn unread(&self) -> usize {
         self.0.borrow().arrived.len()
     }
 
-    /// How many bytes were taken that the peer has not read.
+    /// The number of taken bytes that the peer has not read.
     #[must_use]
     pub fn untaken(&self) -> usize {
         self.0.borrow().taken.len()
     }
 
-    /// How many bytes the server has read since the beginning.
+    /// The total of bytes that the server has read.
     #[must_use]
     pub fn read(&self) -> u64 {
         self.0.borrow().read
@@ -147,13 +148,13 @@ impl Pipe {
         self.0.borrow().peer == Peer::Reset
     }
 
-    /// Whether the server has closed it.
+    /// Whether the server has closed the socket.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.0.borrow().is_closed
     }
 
-    /// What an epoll would show of it.
+    /// The events that an epoll would report.
     fn ready(&self) -> EventFlags {
         let ends = self.0.borrow();
         let mut ready = EventFlags::empty();
@@ -228,15 +229,15 @@ impl Socket for Pipe {
     fn ask_peer(&self, _: Duration) {}
 }
 
-/// A machine in the place of the shards.
+/// A machine that replaces the shards.
 #[derive(Debug)]
 struct Behind<M> {
     machine: RefCell<M>,
-    /// How far the last drive came, if there was one since that was asked last.
+    /// The progress of the last drive since the caller last took it.
     progress: Cell<Option<Progress>>,
 }
 
-/// What is known of a connection behind it.
+/// The machine's state of a connection.
 #[derive(Debug)]
 struct Session {
     conn: ConnId,
@@ -291,7 +292,7 @@ impl<M: StateMachine> Backend for Behind<M> {
     }
 }
 
-/// The machine as one connection sees it in one turn; it gives way as the server's own does.
+/// The machine as one connection sees it in one turn; it yields as the server's own executor does.
 struct Visitor<'a, M> {
     machine: &'a mut M,
     now: Instant,
@@ -317,12 +318,12 @@ impl<M: StateMachine> Execute for Visitor<'_, M> {
     }
 }
 
-/// How long a turn is.
+/// The length of a turn.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Span {
-    /// It is over when its time is first looked at.
+    /// It ends at the first check of its time.
     Short,
-    /// Its time is not over before all is done.
+    /// It ends when all work is done.
     Long,
 }
 
@@ -335,25 +336,25 @@ impl Span {
     }
 }
 
-/// What a client waits for.
+/// The event that a client waits for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Wants {
     /// Bytes from its peer.
     Input,
-    /// Room in its socket.
+    /// Space in its socket.
     Output,
-    /// The end of its wait, or its peer's.
+    /// The end of its wait, or of its peer.
     Lock,
     /// Its next turn.
     Turn,
 }
 
-/// A client, as somebody who looks on sees it.
+/// The visible state of a client.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Look {
-    /// What it waits for.
+    /// The event that it waits for.
     pub wants: Wants,
-    /// What is kept for it.
+    /// The memory kept for it.
     pub buffers: Buffers,
 }
 
@@ -361,19 +362,19 @@ pub struct Look {
 struct Client<M: StateMachine> {
     conn: ClientConn<Pipe, Behind<M>>,
     pipe: Pipe,
-    /// What the epoll would have been told to wait for.
+    /// The events registered with the epoll.
     interest: EventFlags,
 }
 
-/// A worker's clients over a machine.
+/// A worker's clients in front of a machine.
 #[derive(Debug)]
 pub struct Worker<M: StateMachine> {
     behind: Behind<M>,
     clients: BTreeMap<ConnId, Client<M>>,
     opened: u64,
-    /// Who has more to do, in the order of their turns.
+    /// The clients with more work, in the order of their turns.
     waiting: VecDeque<ConnId>,
-    /// Whose waits are over, and who has not been told.
+    /// The ended waits of clients that are not notified yet.
     mail: VecDeque<Notice>,
     wire_limits: WireLimits,
     roster: Roster,
@@ -385,7 +386,7 @@ pub struct Worker<M: StateMachine> {
 }
 
 impl<M: StateMachine> Worker<M> {
-    /// A worker without clients before `machine`.
+    /// A worker without clients, in front of `machine`.
     #[must_use]
     pub fn new(machine: M, wire_limits: WireLimits) -> Self {
         Self {
@@ -410,7 +411,7 @@ impl<M: StateMachine> Worker<M> {
         }
     }
 
-    /// Somebody has connected.
+    /// Connects a client.
     pub fn open(&mut self, now: Instant) -> (ConnId, Pipe) {
         self.opened += 1;
         let conn = ConnId::from_number(self.opened);
@@ -437,12 +438,12 @@ impl<M: StateMachine> Worker<M> {
         (conn, pipe)
     }
 
-    /// The epoll shows a client, if there is something to be shown: it has a turn then. Returns whether it had one.
+    /// Gives a client a turn if the epoll has an event for it. Returns whether it had one.
     pub fn wake(&mut self, now: Instant, conn: ConnId, span: Span) -> bool {
         let Some(client) = self.clients.get(&conn) else {
             return false;
         };
-        // Nobody has to ask for these.
+        // epoll reports these without registration.
         let unasked = EventFlags::ERR | EventFlags::HUP;
         let ready = client.pipe.ready() & (client.interest | unasked);
         if ready.is_empty() {
@@ -452,14 +453,14 @@ impl<M: StateMachine> Worker<M> {
         true
     }
 
-    /// The first of those who have more to do has a turn. Returns who, if there is one.
+    /// Gives the first client with more work a turn. Returns the client, if there is one.
     pub fn go_on(&mut self, now: Instant, span: Span) -> Option<ConnId> {
         let conn = self.waiting.pop_front()?;
         self.have_turn(now, conn, span, ClientConn::go_on);
         Some(conn)
     }
 
-    /// The first of those whose waits are over is told. Returns who, if there is one.
+    /// Notifies the first client with an ended wait. Returns the client, if there is one.
     pub fn read_letter(&mut self, now: Instant, span: Span) -> Option<ConnId> {
         let Notice { owner, outcome } = self.mail.pop_front()?;
         let conn = ConnId::from_number(owner.number());
@@ -492,7 +493,7 @@ impl<M: StateMachine> Worker<M> {
             work: Work::new(span.duration()),
         };
         let mut next = advance(&mut client.conn, &mut turn);
-        // Nobody else is ready here: what was put off is sent.
+        // No other client is ready here: the deferred replies are sent.
         while let Some((_, letter)) = self.outbox.take() {
             match client.conn.send_letter(letter, &self.traffic) {
                 Next::Input => {}
@@ -522,7 +523,7 @@ impl<M: StateMachine> Worker<M> {
         self.sort_mail();
     }
 
-    /// Takes a client out: its locks go first, then its socket.
+    /// Removes a client: first it releases its locks, then it closes its socket.
     fn end(&mut self, now: Instant, conn: ConnId) {
         if let Some(mut client) = self.clients.remove(&conn) {
             client.conn.release(&self.behind, now);
@@ -539,13 +540,13 @@ impl<M: StateMachine> Worker<M> {
         }
     }
 
-    /// Time has passed: what is due is done.
+    /// Advances the time, and does all that is due.
     pub fn pass(&mut self, now: Instant) {
         self.behind.machine.get_mut().handle(now, Event::Due);
         self.sort_mail();
     }
 
-    /// A client as it is between two turns; `None` if it has gone.
+    /// The state of a client between two turns; `None` if it has gone.
     #[must_use]
     pub fn look(&self, conn: ConnId) -> Option<Look> {
         let client = self.clients.get(&conn)?;
@@ -564,18 +565,18 @@ impl<M: StateMachine> Worker<M> {
         })
     }
 
-    /// Whether a client's wait is over and it has not been told.
+    /// Whether a client's wait has ended and it is not notified yet.
     #[must_use]
     pub fn is_to_be_told(&self, conn: ConnId) -> bool {
         self.mail.iter().any(|notice| notice.owner == conn.into())
     }
 
-    /// How far the wire came when it was last driven, if it was since this was asked last.
+    /// The progress of the wire protocol in the last drive, unless the caller has taken it already.
     pub fn take_progress(&mut self) -> Option<Progress> {
         self.behind.progress.take()
     }
 
-    /// What is behind the connections.
+    /// The machine behind the connections.
     #[must_use]
     pub fn machine_mut(&mut self) -> &mut M {
         self.behind.machine.get_mut()

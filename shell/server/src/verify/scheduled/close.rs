@@ -1,4 +1,4 @@
-//! Whatever happens to all locks of a connection at once happens to them at once (D1).
+//! An operation on all locks of a connection happens to all of them at once (D1).
 
 use std::sync::Arc;
 
@@ -6,15 +6,16 @@ use shuttle::thread;
 
 use super::{Client, Seen, Told, in_many_orders, server};
 
-/// How a connection loses all that it holds.
+/// The ways in which a connection loses all its locks.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum End {
     Close,
     UnlockAll,
 }
 
-/// One connection takes a lock in each of two shards, the second while others look already, and gives them up in one
-/// step. Another tries both, `first` before the other: if the first is free, so is the second.
+/// One connection locks a key in each of two shards, the second one while others check already, and releases
+/// both in one step. Another tries both keys, `first` before the other: if the first is free, so is the
+/// second.
 fn gives_up(seen: &Arc<Seen>, end: End, first: usize) {
     let (shared, keys) = server(2, |_| ());
     let mut one = Client::new(&shared, 1, 0);
@@ -23,7 +24,7 @@ fn gives_up(seen: &Arc<Seen>, end: End, first: usize) {
     assert_eq!(one.lock(&keys[first]), Told::Granted);
     let (all, names) = (Arc::clone(seen), keys.clone());
     let giver = thread::spawn(move || {
-        // The last of its requests, and behind it its end.
+        // Its last request, then its end.
         if one.lock(&names[second]) == Told::Contended {
             all.note("somebody else was faster");
         }

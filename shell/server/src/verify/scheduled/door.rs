@@ -1,4 +1,4 @@
-//! Whoever accepts rests while there is no room, and goes on as soon as there is (J1, J2).
+//! The acceptor rests at the connection limit, and continues as soon as a client has left (J1, J2).
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -18,10 +18,10 @@ use crate::clients::mailbox::Message;
 use crate::net::transport::Security;
 use crate::sync::channel::bounded;
 
-/// How many knock, one after the other.
+/// The number of clients that connect, one after the other.
 const COMING: usize = 3;
 
-/// Clients who have come already.
+/// Clients that have connected already.
 #[derive(Debug)]
 struct Queue {
     left: AtomicUsize,
@@ -53,7 +53,7 @@ impl Entrance for Queue {
     }
 }
 
-/// Three knock where there is room for one. Each goes again as soon as it is served.
+/// Three clients connect to a server with a limit of one. Each leaves as soon as it is served.
 fn lets_in(seen: &Arc<Seen>) {
     let (shared, _) = server(1, |config| {
         config.connections_max = 1;

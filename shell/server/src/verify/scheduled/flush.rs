@@ -1,4 +1,4 @@
-//! A flush takes effect in all shards at once, at once or when it is due (D6).
+//! A flush takes effect in all shards at the same moment, whether immediate or delayed (D6).
 
 use std::sync::Arc;
 
@@ -8,8 +8,9 @@ use shuttle::thread;
 
 use super::{Client, Seen, Told, in_many_orders, server};
 
-/// While somebody flushes, two read what is in both shards, one in each order: whoever finds the first gone finds the
-/// second gone. The flush is asked for then, or it was before and is due now, for one whose clock is a little ahead.
+/// While one client flushes, two others read both shards, one in each order. If a reader misses the first
+/// key, it misses the second. The flush is requested at that moment; or it was requested before, and is due
+/// now for a reader with a slightly later time.
 fn flushes(seen: &Arc<Seen>, delay_s: Option<u32>) {
     let (shared, keys) = server(2, |_| ());
     let mut one = Client::new(&shared, 1, 0);

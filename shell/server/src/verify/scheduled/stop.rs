@@ -1,4 +1,4 @@
-//! The end of a server reaches every thread, and everything that was held is free.
+//! The end of a server reaches every thread, and releases every lock.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,8 +12,8 @@ use crate::shared::Shared;
 use crate::sync::channel::bounded;
 use crate::time_keeper::keep_time;
 
-/// What a worker does with one client that asks for nothing more: it sees to its mail until the server stops, and
-/// closes it then. Returns whether it has read that the client waits no more.
+/// Plays a worker with one idle client: it reads its mailbox until the server stops, then closes the client.
+/// Returns whether it has read that the client's wait has ended.
 fn serve(shared: &Shared, client: Client) -> bool {
     let mut is_told = false;
     while !shared.is_stopping.load(Ordering::SeqCst) {
@@ -28,7 +28,7 @@ fn serve(shared: &Shared, client: Client) -> bool {
     is_told
 }
 
-/// One holds a lock and another waits for it, each on a thread of its own, when the server is told to stop.
+/// One client holds a lock and another waits for it, each on a thread of its own, when the server stops.
 fn stops(seen: &Arc<Seen>) {
     let (shared, [name, _]) = server(2, |_| ());
     let (stop, stopped) = bounded(1);

@@ -1,4 +1,4 @@
-//! Who waits no longer than so long is told when that is over, by the thread of the clock (G3, K2).
+//! When the time limit of a wait has passed, the clock thread notifies the waiting client (G3, K2).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,11 +13,11 @@ use crate::sync::channel::bounded;
 use crate::sync::stand_in::{is_anybody_asleep, let_time_pass};
 use crate::time_keeper::keep_time;
 
-/// Longer than the wait, and before the first tick: nobody but who is told of the deadline ends the wait.
+/// After the deadline, and before the first tick: only a thread that knows the deadline ends the wait.
 const LATER_MS: u64 = 150;
 
-/// Two ask for a lock that a third keeps, one after the other, and the second waits for less long. The clock thread
-/// starts and falls asleep meanwhile.
+/// Two clients wait for a lock that a third holds, and the second has the shorter limit. Meanwhile the clock
+/// thread starts and falls asleep.
 fn gives_up(seen: &Arc<Seen>) {
     let (shared, [name, _]) = server(2, |_| ());
     let (stop, stopped) = bounded(1);

@@ -1,4 +1,4 @@
-//! Who waits for a lock is told, once, whatever else goes on (D7, G1, G2).
+//! A client that waits for a lock is notified exactly once, in every order of the threads (D7, G1, G2).
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use super::{Client, Seen, Told, in_many_orders, server};
 /// Longer than any scenario.
 const LONG_MS: u64 = 60_000;
 
-/// One gives a lock back while another asks for it who would wait, and is served by another thread.
+/// One client releases a lock, while a client of another thread requests it and would wait.
 fn hands_over(seen: &Arc<Seen>) {
     let (shared, [name, _]) = server(2, |_| ());
     let mut one = Client::new(&shared, 1, 0);
@@ -45,8 +45,8 @@ fn hands_over(seen: &Arc<Seen>) {
     three.close();
 }
 
-/// Two wait. The first of them goes while the lock is given back: the second has it, whether or not it was given to the
-/// first before.
+/// Two clients wait. The first one closes while the lock is released: the second acquires it, whether or not
+/// the first had acquired it before.
 fn passes_on(seen: &Arc<Seen>) {
     let (shared, [name, _]) = server(2, |_| ());
     let mut one = Client::new(&shared, 1, 0);
@@ -84,7 +84,8 @@ fn passes_on(seen: &Arc<Seen>) {
     four.close();
 }
 
-/// Each of two holds a lock in a shard of its own and asks for the other's: one of them is refused, and no more than one.
+/// Each of two clients holds a lock in its own shard and requests the other's: exactly one of them is
+/// refused.
 fn closes_circle(seen: &Arc<Seen>) {
     let (shared, keys) = server(2, |_| ());
     let [mut one, mut two] = [(1, 0), (2, 1)].map(|(n, worker)| Client::new(&shared, n, worker));
@@ -114,7 +115,8 @@ fn closes_circle(seen: &Arc<Seen>) {
     assert_eq!(refused, 1);
 }
 
-/// Two who are served by one thread wait for what two others give back: both are told, in one letter or in two.
+/// Two clients of one thread wait for locks that two others release: both are notified, by one read of the
+/// mailbox or by two.
 fn tells_both(seen: &Arc<Seen>) {
     let (shared, keys) = server(2, |_| ());
     let mut givers = [1, 2].map(|number| Client::new(&shared, number, 0));
