@@ -1,7 +1,7 @@
-//! What is behind the connection of a client: whoever executes what it asks for.
+//! The backend of a client's connection, which executes its requests.
 //!
-//! What ships has one, [`Shared`](crate::shared::Shared): all items of the server, and whoever watches. A proof puts
-//! another there (`simulated.rs`), and the connections before it are the same.
+//! The server has one, [`Shared`](crate::shared::Shared): all items and all watchers. A proof uses another
+//! one (`simulated.rs`) with the same connections.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,18 +14,18 @@ use latchd_core::{ConnId, Instant, Output};
 use crate::clients::watch::Watcher;
 use crate::worker::turn::Work;
 
-/// Executes what clients ask for.
+/// Executes the requests of clients.
 pub(crate) trait Backend {
-    /// What it knows of a connection: as long as that is there, it may hold locks.
+    /// Its state of a connection: while this exists, the connection may hold locks.
     type Session: fmt::Debug;
 
-    /// Whose it is.
+    /// The connection of a session.
     fn conn(session: &Self::Session) -> ConnId;
 
-    /// Whether it has ever asked for a lock.
+    /// Whether the connection has ever requested a lock.
     fn may_hold(session: &Self::Session) -> bool;
 
-    /// Whether it holds a lock at this time.
+    /// Whether the connection holds a lock at this time.
     fn holds(&self, now: Instant, session: &Self::Session) -> bool;
 
     /// Takes every step that `input` allows ([`Connection::drive`]), until `output` holds `output_bytes_max` or more.
@@ -41,24 +41,24 @@ pub(crate) trait Backend {
     /// Releases every lock of a connection, for good. When this returns, they are free.
     fn close(&self, now: Instant, session: Self::Session);
 
-    /// Nobody is to be told anything there any more.
+    /// Removes a watcher after its connection has closed.
     fn forget_watcher(&self, watcher: &Watcher);
 
-    /// Within which time the death of a peer that may hold locks is to be found out.
+    /// The time within which an unreachable peer is detected, if it may hold locks.
     fn dead_peer(&self) -> Duration;
 }
 
-/// What a client brings along for one turn.
+/// A client's part of one turn.
 #[derive(Debug)]
 pub(crate) struct Visit<'a, S> {
-    /// When it is.
+    /// The current time.
     pub(crate) now: Instant,
-    /// What is known of its connection.
+    /// The backend's state of its connection.
     pub(crate) session: &'a mut S,
     /// What its input is kept in, if a value in it may stay there ([`crate::pages::part_of`]).
     pub(crate) request: Option<&'a Bytes>,
     /// What it may still do in this turn.
     pub(crate) work: &'a mut Work,
-    /// What it is told, if it watches.
+    /// Its queue of log lines, if it watches.
     pub(crate) watcher: &'a mut Option<Arc<Watcher>>,
 }

@@ -1,22 +1,22 @@
-//! One client's socket, from the moment it can be read or written to the next time it must wait.
+//! One client's connection: its reads, requests and writes from one event to the next.
 //!
-//! A worker has one input and one output buffer for all its clients. What belongs to a client alone
-//! is only what cannot be helped, and is given back when it is empty:
+//! A worker has one input and one output buffer for all its clients. A client has buffers of its own only for
+//! these, and frees them when they are empty:
 //!
-//! - B1: input that is not a whole request yet, or has to wait for the next turn ([`Input`]).
-//! - B2: `pending`, output that the socket did not take. It holds at most [`OUTPUT_BYTES_MAX`] and
-//!   one reply. While there is any, nothing is read: a client that does not read is not read.
-//! - B3: a turn of one client reads at most [`INPUT_BYTES`], does as much as [`Turn::work`] allows,
-//!   and writes once and not too much, so that the others' turns come. Only a client whose end is in sight is read
-//!   until the end, within the same work.
-//! - B4: the locks of a client whose last request has been executed are free before this file is
-//!   left, also when its last answer still waits to be sent.
-//! - B6: a client whose request waits for a lock is not read; only its end is looked for, and its locks and its
-//!   place in the line go with that.
-//! - B7: a small answer may be put off until the others have theirs ([`crate::worker::outbox`]), of a client that may well ask for
-//!   more: what is told to somebody who has waited, or leaves, is sent at once.
-//! - B5: a handshake is nobody's request: a step of it comes when the others have had their turn, and
-//!   one at a time.
+//! - B1: Input that is not a complete request yet, or has to wait for the next turn ([`Input`]).
+//! - B2: `pending` is output that the socket did not take. It holds at most [`OUTPUT_BYTES_MAX`] and one
+//!   reply. While it is not empty, the server reads nothing from the client.
+//! - B3: A turn of one client reads at most [`INPUT_BYTES`], does as much as [`Turn::work`] allows, and
+//!   writes once within the limit of a turn. So the other clients have their turns. If a client's end has
+//!   been seen, it is read until the end, within the same work.
+//! - B4: When a turn has executed the last request of a client, its locks are free at the end of that turn.
+//!   The last reply may still wait to be sent.
+//! - B6: While a client's request waits for a lock, the client is not read. The worker only watches for its
+//!   end, which releases its locks and removes it from the queue.
+//! - B7: A small reply may be deferred until other clients have theirs ([`crate::worker::outbox`]), if its
+//!   client may send more requests. A reply to a client that has waited, or is leaving, is sent at once.
+//! - B5: A TLS handshake does not delay requests: it has one step at a time, after the turns of the other
+//!   clients.
 
 use std::fmt;
 use std::iter;
@@ -45,69 +45,69 @@ use crate::worker::backend::{Backend, Visit};
 use crate::worker::input::Input;
 use crate::worker::turn::Turn;
 
-/// Past this, output is sent before more is made, in bytes.
+/// Beyond this size, output is sent before more is produced, in bytes.
 pub(crate) const OUTPUT_BYTES_MAX: usize = 256 << 10;
 
-/// What a worker keeps of a larger output buffer, in bytes.
+/// The part of a larger output buffer that a worker keeps, in bytes.
 const OUTPUT_BYTES_KEPT: usize = 512 << 10;
 
-/// How often a client whose end is in sight is read in one turn, so that the end comes before the
-/// others' next requests.
+/// The most reads in one turn if the client's end has been seen, so that the end comes before the other
+/// clients' next requests.
 const LAST_READS_MAX: usize = 32;
 
-/// What a client waits for.
+/// The event that a client waits for.
 #[derive(Debug)]
 pub(crate) enum Next {
     /// Bytes from its peer.
     Input,
-    /// Room in its socket.
+    /// Space in its socket.
     Output,
-    /// A lock: [`ClientConn::settled`] says that it waits no more.
+    /// A lock, until [`ClientConn::settled`] reports the end of the wait.
     Lock,
-    /// Its next turn: it has more to do.
+    /// Its next turn: it has more work.
     Turn,
-    /// The turn that it waits for already.
+    /// A turn that it waits for already.
     InTurn,
-    /// Nothing: it is to be dropped.
+    /// Nothing: the connection is to be dropped.
     End(End),
 }
 
-/// Why a connection ends.
+/// The reason for a connection's end.
 #[derive(Debug)]
 pub(crate) enum End {
-    /// The protocol says so: `quit`, or an error that loses track of where requests begin.
+    /// The protocol: `quit`, or an error after which the next request cannot be found.
     Protocol,
     /// The peer has closed its side.
     PeerClosed,
-    /// The network says so: a reset, most of all.
+    /// A network error, usually a reset.
     Failed(Errno),
-    /// What it sends is not what it has to be before it is a request.
+    /// Invalid TLS.
     Misunderstood(Failure),
     /// It was idle for too long.
     Idle,
-    /// It took too long to say in which words it will speak.
+    /// Its TLS handshake took too long.
     NoHandshake,
-    /// There is no room for what it has not finished, or not taken.
+    /// The memory for its input or output exceeded the budget.
     NoRoom(Kept),
-    /// The server ends.
+    /// The server's shutdown.
     Shutdown,
 }
 
-/// What is kept for a client between two turns, laid open.
+/// The memory kept for a client between two turns, for proofs.
 #[cfg(feature = "verify")]
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Buffers {
-    /// What it has sent that is not done with, in bytes.
+    /// The unconsumed bytes of its input.
     pub input_bytes: usize,
-    /// The room that this takes, in bytes.
+    /// The capacity of their buffer, in bytes.
     pub input_room: usize,
-    /// Its request is so long that it is collected in its own room.
+    /// Its request is so long that it is collected in a buffer of its own.
     pub is_collecting: bool,
-    /// What the socket has not taken, in bytes.
+    /// The output that the socket has not taken, in bytes.
     pub pending_bytes: usize,
-    /// The room that the copied part of it takes, in bytes.
+    /// The capacity of the copied part of it, in bytes.
     pub pending_room: usize,
-    /// Its last request has been executed: nothing is left but to send.
+    /// Its last request has been executed; only sending is left.
     pub has_left: bool,
 }
 
@@ -121,7 +121,7 @@ impl From<Errno> for End {
 }
 
 impl End {
-    /// Whether the client may still be sending, and was told why it is closed.
+    /// Whether the client may still be sending, and was sent the reason for its end.
     pub(crate) fn may_be_unread(&self) -> bool {
         match self {
             Self::Protocol | Self::NoRoom(Kept::Input) => true,
@@ -156,34 +156,34 @@ impl fmt::Display for End {
     }
 }
 
-/// One client: of the server, behind a socket of the system, if nothing else is said.
+/// One client: by default of the server, behind a socket of the system.
 #[derive(Debug)]
 pub(crate) struct ClientConn<S = OwnedFd, B: Backend = Shared> {
     transport: Transport<S>,
-    /// `None` once its locks have been given back (B4).
+    /// `None` once its locks have been released (B4).
     session: Option<B::Session>,
     wire: Connection,
     input: Input,
     pending: Output,
-    /// What the budget of requests counts for it.
+    /// The memory that the budget of requests counts for it.
     charged_input: Charge,
-    /// What the budget of replies counts for it.
+    /// The memory that the budget of replies counts for it.
     charged_output: Charge,
     waits_for: EventFlags,
-    /// Where others see what it does.
+    /// Its entry in the roster, with its state.
     entry: Arc<Entry>,
     last_active: Instant,
     number: u64,
-    /// It has asked for a lock, and its peer's death is found out sooner.
+    /// It has requested a lock, so its peer's death is detected sooner.
     is_holder: bool,
-    /// An answer of its was put off (B7).
+    /// A reply to it is deferred (B7).
     has_letter: bool,
-    /// What it is told, if it watches.
+    /// Its queue of log lines, if it watches.
     watcher: Option<Arc<Watcher>>,
 }
 
-/// A client without output that waits, as epoll sees it. The peer's end is asked for by name, so
-/// that it can be told from bytes.
+/// The registration of a client without pending output. The peer's end is a separate event, so it is
+/// distinguishable from bytes.
 pub(crate) const READABLE: EventFlags = EventFlags::IN.union(EventFlags::RDHUP);
 
 impl<S: Socket, B: Backend> ClientConn<S, B> {
@@ -212,7 +212,7 @@ impl<S: Socket, B: Backend> ClientConn<S, B> {
         }
     }
 
-    /// Where it comes from.
+    /// Its address.
     pub(crate) fn peer(&self) -> String {
         self.entry.peer()
     }
@@ -222,8 +222,7 @@ impl<S: Socket, B: Backend> ClientConn<S, B> {
         self.number
     }
 
-    /// Tells the budgets how much memory it takes now. Returns the clients that are to be closed for it: for
-    /// requests, and for replies.
+    /// Reports its memory to the budgets. Returns the clients to close: for requests, and for replies.
     #[inline]
     pub(crate) fn charge(
         &mut self,
@@ -241,18 +240,18 @@ impl<S: Socket, B: Backend> ClientConn<S, B> {
         )
     }
 
-    /// Tells the budgets that it takes no memory any more.
+    /// Reports to the budgets that it takes no memory any more.
     pub(crate) fn discharge(&mut self, holder: Holder, unfinished: &Budget, unsent: &Budget) {
         for (budget, charged) in [
             (unfinished, &mut self.charged_input),
             (unsent, &mut self.charged_output),
         ] {
-            // Less memory closes no client.
+            // A decrease closes no client.
             let _ = budget.charge(holder, charged, 0, iter::empty());
         }
     }
 
-    /// The memory that it takes, laid open for a proof.
+    /// The memory that it takes, for a proof.
     #[cfg(feature = "verify")]
     pub(crate) fn buffers(&self) -> Buffers {
         Buffers {
@@ -270,19 +269,18 @@ impl<S: Socket, B: Backend> ClientConn<S, B> {
         self.watcher.is_some()
     }
 
-    /// Whether it could ask for something now. If not, since it watches or waits for a lock, silence is no sign of
-    /// anything.
+    /// Whether it could send a request now. If it watches or waits for a lock, silence means nothing.
     pub(crate) fn may_ask(&self) -> bool {
         !self.watches() && !self.wire.is_waiting()
     }
 
-    /// Says where it is to be told of news, if it watches. Returns whether there is some.
+    /// Registers the address for its notifications, if it watches. Returns whether lines are queued.
     pub(crate) fn settle(&self, holder: Holder) -> bool {
         let watcher = self.watcher.as_ref();
         watcher.is_some_and(|watcher| watcher.settle(holder))
     }
 
-    /// Where it comes from, and why others are told that it has gone.
+    /// Its address, and the reason for its end, for the log.
     pub(crate) fn farewell(&self, end: &End) -> String {
         let reason = match end {
             End::Protocol if self.wire.has_left() => "normal",
@@ -302,13 +300,13 @@ impl<S: Socket, B: Backend> ClientConn<S, B> {
         )
     }
 
-    /// Whether it holds a lock. It may be silent for as long as it does, and is found dead by its socket.
+    /// Whether it holds a lock. Then it may be idle, and only its socket shows that it is dead.
     pub(crate) fn holds(&self, now: Instant, backend: &B) -> bool {
         let session = self.session.as_ref();
         session.is_some_and(|session| backend.holds(now, session))
     }
 
-    /// Asks its peer whether it is there if it has been silent for long, and it is its turn, which those of `place` say.
+    /// Probes its peer if the peer has been silent for long and `place` is due in these rounds.
     pub(crate) fn ask_peer(&self, now: Instant, place: usize, rounds: &Rounds) {
         let silent_ms = now.as_millis().saturating_sub(self.last_active.as_millis());
         if let Some(within) = rounds.within(place, self.is_holder)
@@ -318,12 +316,12 @@ impl<S: Socket, B: Backend> ClientConn<S, B> {
         }
     }
 
-    /// When it last asked for anything: bytes that are not a whole request are no news.
+    /// The time of its last request; incomplete requests do not count.
     pub(crate) fn last_active(&self) -> Instant {
         self.last_active
     }
 
-    /// Notes what it waits for; returns it if that is news to epoll.
+    /// Notes the events that it waits for; returns them if the epoll registration changes.
     pub(crate) fn wait_for(&mut self, events: EventFlags) -> Option<EventFlags> {
         let is_news = self.waits_for != events;
         self.waits_for = events;
@@ -343,7 +341,7 @@ impl<S: Socket, B: Backend> ClientConn<S, B> {
         is_news.then_some(events)
     }
 
-    /// Does what can be done now that epoll has shown `ready`.
+    /// Processes the events `ready` that epoll has reported.
     pub(crate) fn advance(&mut self, ready: EventFlags, turn: &mut Turn<'_, B>) -> Next {
         turn.puts_off = !is_ending(ready) && self.transport.plain().is_some();
         let next = if self.waits_for == EventFlags::OUT {
@@ -364,7 +362,7 @@ impl<S: Socket, B: Backend> ClientConn<S, B> {
             self.converse(ready, turn)
         };
         match self.conclude(next) {
-            // A reset takes back what has not been executed by now: the locks do not wait for it.
+            // A reset discards the requests that are not executed by now: the locks do not wait for them.
             Next::Turn | Next::InTurn if ready.contains(EventFlags::ERR) => {
                 Next::End(End::Failed(self.transport.failure()))
             }
@@ -377,7 +375,7 @@ impl<S: Socket, B: Backend> ClientConn<S, B> {
         }
     }
 
-    /// What comes of a turn, whatever its transport has to say to it.
+    /// The result of a turn, with the state of its transport taken into account.
     fn conclude(&mut self, next: rustix::io::Result<Next>) -> Next {
         match next {
             Ok(Next::Input | Next::Lock) if self.transport.has_unsent() => Next::Output,
@@ -393,10 +391,10 @@ impl<S: Socket, B: Backend> ClientConn<S, B> {
         }
     }
 
-    /// Its request waits for a lock no more: it is answered, and what is behind it, once what was answered before has
-    /// been taken.
+    /// Ends its wait for a lock: its request gets a reply, and the next requests are executed, once earlier
+    /// output has been taken.
     pub(crate) fn settled(&mut self, outcome: Outcome, turn: &mut Turn<'_, B>) -> Next {
-        // If it did not wait, there is nothing that it would do now and not otherwise.
+        // If it did not wait, this changes nothing.
         self.wire.settle(outcome);
         if self.waits_for == EventFlags::OUT {
             return Next::Output;
@@ -408,29 +406,29 @@ impl<S: Socket, B: Backend> ClientConn<S, B> {
         self.conclude(next)
     }
 
-    /// Whether nothing of what it asks for can be known yet.
+    /// Whether its handshake is in progress, so no request is readable yet.
     pub(crate) fn is_handshaking(&self) -> bool {
         self.transport.is_handshaking()
     }
 
-    /// Whether its end was its own wish.
+    /// Whether it ended the connection itself.
     pub(crate) fn has_left(&self) -> bool {
         self.wire.has_left()
     }
 
-    /// Its socket, without what was kept for it. To be called when it is released.
+    /// Its socket, without its buffers. Call it after the release.
     pub(crate) fn into_transport(self) -> Transport<S> {
         self.transport
     }
 
-    /// Says why, as far as there are words for it, that it is about to be dropped.
+    /// Announces the end to the peer, where TLS allows it.
     pub(crate) fn say_goodbye(&mut self) {
         if self.pending.is_empty() {
             self.transport.say_goodbye();
         }
     }
 
-    /// Sends what it is to be told, if it watches and has taken what came before.
+    /// Sends its queued log lines, if it watches and has taken the earlier ones.
     pub(crate) fn deliver(&mut self, turn: &mut Turn<'_, B>) -> Next {
         if self.waits_for == EventFlags::OUT {
             return Next::Output;
@@ -457,7 +455,7 @@ impl<S: Socket, B: Backend> ClientConn<S, B> {
         })
     }
 
-    /// Goes on with what did not fit into its last turn.
+    /// Continues the work that did not fit into its last turn.
     pub(crate) fn go_on(&mut self, turn: &mut Turn<'_, B>) -> Next {
         let next = if !self.pending.is_empty() || self.transport.has_unsent() {
             self.resume(turn)
@@ -469,7 +467,7 @@ impl<S: Socket, B: Backend> ClientConn<S, B> {
         self.conclude(next)
     }
 
-    /// Reads and answers; once, or until the end if that is in sight.
+    /// Reads and replies; once, or until the end if that has been seen.
     #[inline]
     fn converse(&mut self, ready: EventFlags, turn: &mut Turn<'_, B>) -> rustix::io::Result<Next> {
         let rounds = if is_ending(ready) { LAST_READS_MAX } else { 1 };
@@ -494,7 +492,7 @@ impl<S: Socket, B: Backend> ClientConn<S, B> {
         Ok(Next::Input)
     }
 
-    /// Gives every lock back. To be called before the client is dropped.
+    /// Releases every lock. Call it before the client is dropped.
     pub(crate) fn release(&mut self, backend: &B, now: Instant) {
         if let Some(watcher) = self.watcher.take() {
             backend.forget_watcher(&watcher);
@@ -504,7 +502,7 @@ impl<S: Socket, B: Backend> ClientConn<S, B> {
         }
     }
 
-    /// Sends what is pending; when all is gone, goes on with what had to wait for it.
+    /// Sends the pending output; when all is sent, continues the work that waited for it.
     fn resume(&mut self, turn: &mut Turn<'_, B>) -> rustix::io::Result<Next> {
         match self
             .transport
@@ -521,7 +519,7 @@ impl<S: Socket, B: Backend> ClientConn<S, B> {
         if self.watches() {
             return self.send_news(turn);
         }
-        // A full output has stopped the requests that are there.
+        // A full output buffer has interrupted the complete requests.
         if self.input.is_enough() {
             self.answer(turn)
         } else {
@@ -529,7 +527,7 @@ impl<S: Socket, B: Backend> ClientConn<S, B> {
         }
     }
 
-    /// Executes every whole request of the input and sends the answers in one go.
+    /// Executes every complete request of the input and sends the replies together.
     fn answer(&mut self, turn: &mut Turn<'_, B>) -> rustix::io::Result<Next> {
         let Some(session) = self.session.as_mut() else {
             return Ok(Next::End(End::Protocol));
@@ -572,7 +570,7 @@ impl<S: Socket, B: Backend> ClientConn<S, B> {
             self.input.wait_for(at_least);
             Next::Input
         } else if progress == Progress::Waiting {
-            // The request is there, and what is behind it may be.
+            // The request is complete, and so may be the next one.
             self.input.wait_for_nothing();
             Next::Lock
         } else if progress == Progress::Close {
@@ -598,7 +596,7 @@ impl<S: Socket, B: Backend> ClientConn<S, B> {
         })
     }
 
-    /// Sends the output; what the socket does not take is pending.
+    /// Sends the output; the part that the socket does not take becomes pending.
     fn send(&mut self, turn: &mut Turn<'_, B>) -> rustix::io::Result<Sent> {
         let sent = self
             .transport
@@ -612,7 +610,7 @@ impl<S: Socket, B: Backend> ClientConn<S, B> {
         Ok(sent)
     }
 
-    /// Leaves a small answer where it waits until the others have theirs, if it may and there is room (B7).
+    /// Defers a small reply in the outbox, if that is allowed and it fits (B7).
     #[inline]
     fn put_off(&mut self, turn: &mut Turn<'_, B>) -> bool {
         if turn.puts_off
@@ -623,12 +621,12 @@ impl<S: Socket, B: Backend> ClientConn<S, B> {
         self.has_letter
     }
 
-    /// Whether an answer was put off that is not sent yet: nothing else is to be done for it before.
+    /// Whether a deferred reply is not sent yet: it must be sent before any other work for this client.
     pub(crate) fn has_letter(&self) -> bool {
         self.has_letter
     }
 
-    /// Sends the answer that was put off; what the socket does not take is pending.
+    /// Sends the deferred reply; the part that the socket does not take becomes pending.
     #[inline]
     pub(crate) fn send_letter(&mut self, letter: &[u8], traffic: &Traffic) -> Next {
         self.has_letter = false;
@@ -642,7 +640,7 @@ impl<S: Socket, B: Backend> ClientConn<S, B> {
         }
     }
 
-    /// Keeps the rest of an answer that was put off until the socket takes it.
+    /// Keeps the rest of a deferred reply until the socket takes it.
     #[cold]
     fn keep(&mut self, rest: &[u8]) -> Next {
         let room = headroom::allocate(rest.len(), || self.pending.try_reserve(rest.len()).ok());
@@ -653,14 +651,14 @@ impl<S: Socket, B: Backend> ClientConn<S, B> {
         Next::Output
     }
 
-    /// Tells the client, if it still listens, that there is no room for its request. To be called
-    /// before it is dropped for that.
+    /// Sends the client an error because its request exceeds the budget, if the client still reads. Call it
+    /// before the client is dropped for that.
     pub(crate) fn refuse(&mut self, traffic: &Traffic, records: &mut Records) {
         if self.pending.is_empty() {
             let mut output = Output::new();
             let response = self.wire.out_of_memory(self.input.kept());
             response.encode(&mut output);
-            // It is closed in any case.
+            // The connection is closed in any case.
             let _ = self.transport.send(&mut output, traffic, records);
         }
     }
@@ -672,14 +670,14 @@ impl<B: Backend> AsFd for ClientConn<OwnedFd, B> {
     }
 }
 
-/// A client that waits for a lock, as epoll sees it (B6).
+/// The registration of a client that waits for a lock (B6).
 pub(crate) const ENDING: EventFlags = EventFlags::RDHUP;
 
-/// A client that waits for its turn, as epoll sees it: nobody has to say that there are bytes.
-/// Epoll shows a reset unasked.
+/// The registration of a client that waits for its turn: it needs no event. epoll reports a reset without
+/// registration.
 pub(crate) const IN_TURN: EventFlags = EventFlags::empty();
 
-/// Whether the peer will send nothing more than what has arrived.
+/// Whether no bytes will arrive after those that have.
 pub(crate) fn is_ending(ready: EventFlags) -> bool {
     ready.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR)
 }

@@ -1,4 +1,4 @@
-//! Every item of the server as one connection sees it for one turn; and what is logged of that.
+//! Executes one connection's requests on the server's items during one turn, and logs them.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::sync::clock;
 use crate::worker::backend::{Backend, Visit};
 use crate::worker::turn::{HEAVY, Work};
 
-/// How much of a request or an answer is logged, in bytes.
+/// The most bytes logged of a request or a reply.
 const LOGGED_BYTES_MAX: usize = 200;
 
 impl Backend for Shared {
@@ -97,19 +97,19 @@ impl Backend for Shared {
     }
 }
 
-/// The server's items as one connection sees them at one moment.
+/// The server's items as one connection sees them during one turn.
 struct Executor<'a> {
     /// The server.
     shared: &'a Shared,
-    /// When it is.
+    /// The current time.
     now: Instant,
-    /// What the shards know of the connection.
+    /// The shards' state of the connection.
     session: &'a mut ShardSession,
-    /// What it may still do in this turn.
+    /// The work allowed in the rest of this turn.
     work: &'a mut Work,
-    /// What it is told, if it watches.
+    /// Its queue of log lines, if it watches.
     watcher: &'a mut Option<Arc<Watcher>>,
-    /// The next command was written in the meta protocol.
+    /// The next command uses the meta protocol.
     is_meta: bool,
 }
 
@@ -174,7 +174,7 @@ impl Execute for Executor<'_> {
         match self.shared.watch.add(self.session.conn().number(), topics) {
             Ok(watcher) => {
                 *self.watcher = Some(watcher);
-                // What is evicted from now on is to be told.
+                // Evictions from now on are reported.
                 self.shared.tell_evicted();
                 Watched::Yes
             }
@@ -222,7 +222,7 @@ impl Execute for Executor<'_> {
     }
 
     fn shut_down(&mut self) {
-        // One is enough.
+        // One message is enough.
         let _ = self.shared.tell_shutdown.try_send(());
     }
 
@@ -233,7 +233,7 @@ impl Execute for Executor<'_> {
 }
 
 impl Executor<'_> {
-    /// Logs a login. The name of one that failed may be a password: it is in no log.
+    /// Logs a login. The name of a failed one may be a password, so it is not logged.
     fn log_login(&self, claim: Option<Claim<'_>>, is_admitted: bool) {
         let number = self.session.conn().number();
         let peer = self.shared.roster.find(number, self.now);
@@ -251,8 +251,8 @@ impl Executor<'_> {
         tracing::warn!(event = "login_failed", conn = number, peer = %peer, reason, "login failed");
     }
 
-    /// Executes a command that is told to those who watch, or to the log. Apart from the others, which are not
-    /// kept for it.
+    /// Executes a command that is reported to watchers or logged. A function of its own, so the common case
+    /// keeps nothing for it.
     #[cold]
     fn execute_aloud(
         &mut self,
@@ -265,7 +265,7 @@ impl Executor<'_> {
         let (conn, owner) = (self.session.conn(), self.session.owner());
         let unix_s = clock::unix_now().0;
         let found_bytes = Cell::new(None);
-        // Told when the items are let go of.
+        // Reported after the shard is unlocked.
         let mut told = Vec::new();
         let mut answer = |reply: &Reply<'_>| {
             let asked = Asked {
@@ -299,7 +299,7 @@ impl Executor<'_> {
     }
 }
 
-/// Drives a request at a time and logs it and its answer, in memcached's shape.
+/// Executes one request at a time, and logs it and its reply in memcached's format.
 fn drive_aloud(
     wire: &mut Connection,
     input: &[u8],
@@ -314,7 +314,7 @@ fn drive_aloud(
         let is_known = wire.is_admitted();
         let (consumed, progress) = wire.drive(&input[done..], core, output, answered + 1);
         let request: &[u8] = match &input[done..done + consumed] {
-            // A password is in no log.
+            // Passwords are not logged.
             request if !request.is_empty() && (!is_known || may_tell_a_password(request)) => {
                 b"(authentication)"
             }
@@ -329,20 +329,20 @@ fn drive_aloud(
     }
 }
 
-/// Whether there may be an authentication of the binary protocol in these requests.
+/// Whether these requests may contain an authentication of the binary protocol.
 fn may_tell_a_password(requests: &[u8]) -> bool {
     requests
         .windows(2)
         .any(|pair| matches!(pair, [0x80, 0x21 | 0x22]))
 }
 
-/// What stands behind the first `bytes` bytes, as far as it is logged.
+/// The bytes behind the first `bytes` ones, as far as they are logged.
 fn tail(output: &Output, bytes: usize) -> Vec<u8> {
     let (mut tail, mut before) = (Vec::new(), bytes);
     for chunk in output.chunks() {
         let rest = &chunk[before.min(chunk.len())..];
         before -= chunk.len() - rest.len();
-        // One more than is shown tells that there is more.
+        // One more byte than shown tells that there is more.
         let room = LOGGED_BYTES_MAX + 1 - tail.len();
         tail.extend_from_slice(&rest[..rest.len().min(room)]);
     }

@@ -1,19 +1,20 @@
-//! What a client has sent and is not done with.
+//! A client's input that is not consumed yet.
 //!
-//! A worker has one buffer for all its clients, and whole requests never leave it. A client has room of
-//! its own only for what is not a whole request yet, and what had to wait for its next turn.
+//! A worker has one buffer for all its clients, and complete requests never leave it. A client has a buffer
+//! of its own only for an incomplete request, and for requests that wait for its next turn.
 //!
-//! - F1: that room grows by what has arrived, never by what was announced; a read brings at most
-//!   [`INPUT_BYTES`]. So it holds at most one request of the largest size and as much. A long request is collected in pages,
-//!   which are there once something is written in them; only where memory has an end are those counted that are not
-//!   ([`ValuePages::taken_bytes`]).
-//! - F2: it is given back as soon as it is not needed, and the worker's buffer never grows: one long
-//!   request is not paid for ever.
-//! - F3: room that the system does not give, or only as its last, is an error of this client, and nobody else's.
-//! - F4: once a server of this process zeroes dead values ([`erase`]), room that a client gives back is zeroed, also what it
-//!   had before it grew. So nothing is left of a large value that is not in the worker's buffer, where other requests
-//!   take its place.
-//! - F5: a long request is collected in one place, which the store can keep for the value in it ([`Input::shared`]).
+//! - F1: That buffer grows with the arrived bytes, never with an announced length. A read brings at most
+//!   [`INPUT_BYTES`]. So the buffer holds at most one request of the largest size, and as much again. A long
+//!   request is collected in pages, which take memory once they are written. Only where memory is limited do
+//!   unwritten pages count ([`ValuePages::taken_bytes`]).
+//! - F2: The buffer is freed as soon as it is not needed, and the worker's buffer never grows. So one long
+//!   request has no lasting cost.
+//! - F3: If the system refuses memory, or the headroom would be used up, only this client gets an error.
+//! - F4: Once a server of this process zeroes dead values ([`erase`]), the memory of a client's buffer is
+//!   zeroed before it is freed, also when the buffer grows. So a large value leaves no bytes outside the
+//!   worker's buffer, where other requests overwrite them.
+//! - F5: A long request is collected in one buffer, in which the store can keep its value
+//!   ([`Input::shared`]).
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -27,19 +28,19 @@ use crate::net::transport::Transport;
 use crate::os::headroom;
 use crate::os::pages::{KEPT_VALUE_BYTES_MIN, ValuePages};
 
-/// A request longer than this is collected in the client's own room, in bytes. A shorter one is copied
-/// back before the bytes that follow it, which leaves half of the worker's buffer for those.
+/// A longer request is collected in the client's own buffer, in bytes. A shorter one is copied back before
+/// the bytes that follow it, which leaves half of the worker's buffer for those.
 pub(crate) const REQUEST_BYTES_SHARED_MAX: usize = INPUT_BYTES / 2;
 
-/// What is read of such a request at a time, in bytes: its client may wait for its next turn, and the others wait for each page
-/// that the system gives. It is also the least room for what is still to come: how long a line will be is not known before its
-/// end.
+/// The most bytes of such a request in one read: its client may wait for its next turn, while the others wait
+/// for each page from the system. It is also the least free space for further bytes, because the length of a
+/// line is unknown before its end.
 const COLLECTED_BYTES: usize = INPUT_BYTES / 4;
 
 /// Whether a server of this process zeroes dead values (F4).
 static ERASES: AtomicBool = AtomicBool::new(false);
 
-/// From now on what clients have sent is zeroed when they are done with it (F4).
+/// Turns on zeroing of consumed input (F4).
 pub(crate) fn erase() {
     ERASES.store(true, Ordering::Relaxed);
 }
@@ -51,22 +52,22 @@ fn erases() -> bool {
 /// One client's input.
 #[derive(Debug)]
 pub(crate) struct Input {
-    /// What is not done with, but for the bytes that are in the worker's buffer during a turn.
+    /// The unconsumed bytes, except those in the worker's buffer during a turn.
     kept: Kept,
-    /// Nothing happens before there are so many bytes; 0 if something can happen without more.
+    /// The number of bytes needed for progress; 0 if no more are needed.
     needed: usize,
-    /// That is all of a request, and not only more of a line whose end is not known.
+    /// `needed` is the length of a whole request, not only the next part of a line without an end.
     is_length_known: bool,
 }
 
-/// Room for what is kept.
+/// The buffer of the unconsumed bytes.
 #[derive(Debug)]
 enum Kept {
-    /// Of the allocator's.
+    /// Allocated memory.
     Heap(Vec<u8>),
-    /// Of the system's: a long request that is being collected.
+    /// Pages, for a long request that is being collected.
     Pages(ValuePages),
-    /// The same, once it is whole (F5). It does not change any more.
+    /// The pages of a complete request (F5); they do not change any more.
     Whole(Bytes),
 }
 
@@ -81,7 +82,7 @@ impl Kept {
         }
     }
 
-    /// Keeps these bytes instead, in the allocator's memory.
+    /// Replaces the buffer by a copy of these bytes in allocated memory.
     fn copied(bytes: &[u8]) -> rustix::io::Result<Self> {
         let mut heap = Vec::new();
         reserve(&mut heap, bytes.len())?;
@@ -91,7 +92,7 @@ impl Kept {
 }
 
 impl Input {
-    /// Of a client that has sent nothing.
+    /// The input of a new client.
     pub(crate) const fn new() -> Self {
         Self {
             kept: Kept::NOTHING,
@@ -100,7 +101,7 @@ impl Input {
         }
     }
 
-    /// How much room is taken between turns, in bytes.
+    /// The capacity kept between turns, in bytes.
     pub(crate) fn room(&self) -> usize {
         match &self.kept {
             Kept::Heap(heap) => heap.capacity(),
@@ -109,13 +110,13 @@ impl Input {
         }
     }
 
-    /// What there is, between turns.
+    /// The bytes kept between turns.
     pub(crate) fn kept(&self) -> &[u8] {
         self.kept.bytes()
     }
 
-    /// Reads once. Returns how many bytes came; 0 is the end. Until [`Self::consume`] everything that
-    /// there is is in `buffer`, the worker's, or in the client's own room: see [`Self::all`].
+    /// Reads once. Returns how many bytes came; 0 is the end. Until [`Self::consume`], all unconsumed bytes
+    /// are either in the worker's `buffer` or in the client's own one: see [`Self::all`].
     ///
     /// # Errors
     /// The kernel's, and [`Errno::NOMEM`] (F3).
@@ -144,7 +145,7 @@ impl Input {
         read
     }
 
-    /// Reads once, into the client's own room.
+    /// Reads once, into the client's own buffer.
     fn collect(
         &mut self,
         transport: &mut Transport<impl Socket>,
@@ -161,7 +162,8 @@ impl Input {
                 transport.read(heap, records)
             }
             Kept::Pages(pages) => {
-                // Not more than belongs to the request, if its length is known: it can stay here then (F5).
+                // If the request's length is known, read no more than the request: then it can stay here
+                // (F5).
                 let bytes_max = if self.is_length_known {
                     missing.min(COLLECTED_BYTES)
                 } else {
@@ -175,12 +177,12 @@ impl Input {
         }
     }
 
-    /// Sees to it that there is room for `missing` bytes that are to come, of which a read brings at most `room`: in pages, or in
-    /// memory of the allocator's, which grows by reads, if it has to be.
+    /// Ensures space for `missing` further bytes, of which a read brings at most `room`: in pages if
+    /// possible, otherwise in allocated memory, which grows with the reads.
     fn grow(&mut self, missing: usize, room: usize) -> rustix::io::Result<()> {
         let kept = self.kept.bytes().len();
         let has_room = match &mut self.kept {
-            // Once it could not be in pages, it stays where it is.
+            // If pages were not available once, it stays in allocated memory.
             Kept::Heap(heap) => heap.len() > INPUT_BYTES,
             Kept::Pages(pages) => pages.space().len() >= room,
             Kept::Whole(_) => false,
@@ -188,7 +190,7 @@ impl Input {
         if has_room {
             return Ok(());
         }
-        // How long a line will be is not known before its end: each time as much again.
+        // The length of a line is unknown before its end, so the capacity doubles.
         let bytes = (kept + missing.max(room)).max(2 * kept).max(INPUT_BYTES) + room;
         if let Some(mut pages) = ValuePages::reserve(bytes, erases()) {
             pages.write(self.kept.bytes());
@@ -200,7 +202,7 @@ impl Input {
         Ok(())
     }
 
-    /// Everything that there is, and whether that is enough for something to happen.
+    /// All unconsumed bytes, and whether they are enough for progress.
     pub(crate) fn all<'a>(&'a self, buffer: &'a [u8]) -> (&'a [u8], bool) {
         let all = if buffer.is_empty() {
             self.kept.bytes()
@@ -210,8 +212,8 @@ impl Input {
         (all, all.len() >= self.needed)
     }
 
-    /// A long request that is whole does not change any more: what it lies in may be kept for the value in it (F5). A line that
-    /// goes on would have to be copied at each read.
+    /// Marks a long complete request as unchanging, so the store may keep its buffer for the value (F5). An
+    /// incomplete line is excluded: it would be copied at each read.
     #[inline]
     pub(crate) fn freeze(&mut self) {
         if let Kept::Pages(pages) = &self.kept
@@ -223,7 +225,7 @@ impl Input {
         }
     }
 
-    /// What everything that there is lies in, if it may be kept.
+    /// The buffer of all unconsumed bytes, if the store may keep it.
     #[inline]
     pub(crate) const fn shared(&self) -> Option<&Bytes> {
         match &self.kept {
@@ -232,7 +234,7 @@ impl Input {
         }
     }
 
-    /// Is done with the first `consumed` bytes, and keeps the rest.
+    /// Consumes the first `consumed` bytes, and keeps the rest.
     ///
     /// # Errors
     /// [`Errno::NOMEM`] (F3).
@@ -243,7 +245,7 @@ impl Input {
     ) -> rustix::io::Result<()> {
         match &mut self.kept {
             Kept::Heap(kept) if consumed == buffer.len() && kept.capacity() == 0 => {
-                // Nearly always: there is nothing to keep, and nothing was.
+                // Nearly always: no bytes are left, and none were kept.
                 buffer.clear();
             }
             Kept::Heap(kept) => {
@@ -262,7 +264,7 @@ impl Input {
                     shrink(kept);
                 }
             }
-            // They are not moved before something can be done with them.
+            // They stay where they are until some are consumed.
             Kept::Pages(_) | Kept::Whole(_) if consumed == 0 => {}
             kept @ (Kept::Pages(_) | Kept::Whole(_)) => {
                 *kept = Kept::copied(&kept.bytes()[consumed..])?;
@@ -271,31 +273,31 @@ impl Input {
         Ok(())
     }
 
-    /// Nothing more happens before there are `bytes` bytes in all.
+    /// Waits until there are `bytes` bytes in all.
     pub(crate) fn wait_for(&mut self, bytes: usize) {
-        // More than there are, or the next turn would find nothing new to do.
+        // At least one more than now, or the next turn would make no progress.
         let more = self.kept().len() + 1;
         self.is_length_known = bytes > more;
         self.needed = bytes.max(more);
     }
 
-    /// More can happen without more bytes.
+    /// Progress is possible without more bytes.
     pub(crate) fn wait_for_nothing(&mut self) {
         self.needed = 0;
     }
 
-    /// Whether its request is so long that it is collected in the client's own room.
+    /// Whether its request is so long that it is collected in the client's own buffer.
     #[cfg(feature = "verify")]
     pub(crate) const fn is_collecting(&self) -> bool {
         self.needed > REQUEST_BYTES_SHARED_MAX
     }
 
-    /// Whether something can happen without more bytes.
+    /// Whether progress is possible without more bytes.
     pub(crate) fn is_enough(&self) -> bool {
         self.kept().len() >= self.needed
     }
 
-    /// Leaves nothing of what was kept in the allocator's memory (F4); pages see to themselves.
+    /// Zeroes the kept bytes in allocated memory (F4); pages zero themselves.
     fn forget(&mut self) {
         if let Kept::Heap(heap) = &mut self.kept {
             forget(heap);
@@ -313,10 +315,10 @@ fn reserve(buffer: &mut Vec<u8>, bytes: usize) -> rustix::io::Result<()> {
     if buffer.capacity() - buffer.len() >= bytes {
         return Ok(());
     }
-    // What was there may have to be there twice for a moment.
+    // For a moment, the bytes may exist twice.
     let allocated = headroom::allocate(buffer.len() + bytes, || {
         if erases() {
-            // Each time as much again: what is there is copied, and may be long.
+            // The capacity doubles: the bytes are copied each time, and may be many.
             move_to(buffer, buffer.len() + bytes.max(buffer.len()))
         } else {
             buffer.try_reserve_exact(bytes).ok()
@@ -325,7 +327,7 @@ fn reserve(buffer: &mut Vec<u8>, bytes: usize) -> rustix::io::Result<()> {
     allocated.ok_or(Errno::NOMEM)
 }
 
-/// Moves what is in `buffer` to new room for `bytes`, and leaves nothing of it where it was (F4).
+/// Moves the content of `buffer` to new memory for `bytes`, and zeroes the old memory (F4).
 fn move_to(buffer: &mut Vec<u8>, bytes: usize) -> Option<()> {
     let mut moved = Vec::new();
     moved.try_reserve_exact(bytes).ok()?;
@@ -337,14 +339,14 @@ fn move_to(buffer: &mut Vec<u8>, bytes: usize) -> Option<()> {
 /// Empties `buffer`.
 fn forget(buffer: &mut Vec<u8>) {
     if erases() {
-        // All of its room.
+        // Its whole capacity.
         buffer.zeroize();
     } else {
         buffer.clear();
     }
 }
 
-/// Takes the first `bytes` out.
+/// Removes the first `bytes`.
 fn drop_front(buffer: &mut Vec<u8>, bytes: usize) {
     let len = buffer.len() - bytes;
     if erases() {
@@ -356,10 +358,10 @@ fn drop_front(buffer: &mut Vec<u8>, bytes: usize) {
     }
 }
 
-/// Gives the room back that is not needed.
+/// Frees unneeded capacity.
 fn shrink(buffer: &mut Vec<u8>) {
     if erases() {
-        // What cannot be moved stays, and is zeroed later.
+        // If it cannot be moved, it stays, and is zeroed later.
         let _ = move_to(buffer, buffer.len());
     } else {
         buffer.shrink_to_fit();
@@ -399,7 +401,7 @@ mod tests {
                 .receive(&mut self.transport, &mut self.buffer, &mut self.records)
         }
 
-        /// Sends bytes and reads them as the server would, `consumed` of what there is then.
+        /// Sends bytes and reads them as the server would; consumes `consumed` of all bytes.
         fn turn(&mut self, bytes: &[u8], consumed: usize, needed: usize) -> Vec<u8> {
             self.peer.write_all(bytes).unwrap();
             let read = self.receive().unwrap();

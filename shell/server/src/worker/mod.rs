@@ -1,28 +1,27 @@
-//! One thread: an epoll of its own, the clients in it, and their turns.
+//! A worker thread: its epoll, its clients, and their turns.
 //!
-//! The folder holds what a client's turn is made of: input, commands, output. It uses all below it: `shared`, `shards`,
-//! `clients`, `net`, `stats`, `os` and `sync`.
+//! The folder holds the parts of a client's turn: input, commands, output. It uses all layers below:
+//! `shared`, `shards`, `clients`, `net`, `stats`, `os` and `sync`.
 //!
-//! The epoll waits for a while in the kernel; when nobody has come by then, it is handed to the
-//! executor ([`Async::readable`]), which waits as long as it takes. So a busy thread makes one
-//! system call a wait and the machinery of timers and wakers is for quiet times.
+//! The worker first waits in the kernel for a while. If no event occurs, it hands its epoll to the executor
+//! ([`Async::readable`]), which waits without a limit. So a busy thread makes one system call per wait, and
+//! uses timers and wakers only when it is idle.
 //!
-//! - V1: level-triggered. After a short read there is no second one: if there is more, epoll says
-//!   so again.
-//! - V2: of what epoll shows at once, ends come before requests: the locks of a client whose end
-//!   has been seen are free for every request executed after. If many clients end at once, the first
-//!   [`ENDS_SPAN`] of them do: epoll shows the others again, and a round of requests comes between.
-//! - V3: an event for a client that has gone reaches nobody: a place that is taken again has
-//!   another name.
-//! - V4: whoever has more to do than fits into a turn goes behind all others who have. One of them
-//!   has a turn each time that all have been served who have something new, and whether the server
-//!   is to stop is looked at each time.
-//! - V5: those whose handshake goes on stand in a row of their own, of which one has a turn each time as
-//!   well. However many knock, whoever is in waits for one step of one handshake.
-//! - V6: answers that were put off ([`Outbox`]) are sent before those who have more to do get on with it, and before
-//!   anything else is done for whoever one of them is for.
-//! - V7: those whose waits have ended stand in a row of their own, however many one request has let go. They have turns of
-//!   [`SETTLED_SPAN`] together, each time that all have been served who have something new.
+//! - V1: Events are level-triggered. After a short read there is no second one: if more bytes arrive, epoll
+//!   reports them again.
+//! - V2: Of the events of one wait, ends come before requests. If a client's end has been reported, its locks
+//!   are free for every request executed after. If many clients end at once, the first [`ENDS_SPAN`] of ends
+//!   are processed: epoll reports the others again, and a round of requests comes in between.
+//! - V3: An event for a client that has gone is dropped: a new client in its slot has another name.
+//! - V4: A client with more work than fits into a turn goes to the back of the queue of such clients. One of
+//!   them has a turn after each round of the clients with new events. The worker checks in each round whether
+//!   the server stops.
+//! - V5: Clients in a handshake have a queue of their own, of which one has a turn per round. So a flood of
+//!   handshakes costs other clients one step of one handshake per round.
+//! - V6: Deferred replies ([`Outbox`]) are sent before the clients with more work continue, and before any
+//!   other work for the client of one of them.
+//! - V7: Clients with ended waits have a queue of their own, however many waits one request has ended. In
+//!   each round, after the clients with new events, they have turns of [`SETTLED_SPAN`] together.
 
 pub(crate) mod backend;
 pub(crate) mod connection;
@@ -64,12 +63,12 @@ use crate::worker::connection::{ClientConn, ENDING, End, IN_TURN, Next, READABLE
 use crate::worker::outbox::Outbox;
 use crate::worker::turn::{FIRST_TURN, LATER_TURN, Turn, Work};
 
-/// How many events one wait can show.
+/// The most events of one wait.
 const EVENTS_PER_TURN: usize = 128;
 
-/// How long a thread waits in its own epoll before it hands it to the executor, whose wake-up takes
-/// a hop through another thread's reactor (measured: some 120 µs). A thread with a request a second
-/// never pays for that. Nothing else runs on the thread that would have to wait meanwhile.
+/// The time that a thread waits in its own epoll before it hands it to the executor. The executor's wake-up
+/// takes a hop through another thread's reactor (measured: about 120 µs). A thread with one request per
+/// second never pays for that. No other task on the thread has to wait meanwhile.
 const LINGER: Timespec = Timespec {
     tv_sec: 1,
     tv_nsec: 0,
@@ -77,16 +76,16 @@ const LINGER: Timespec = Timespec {
 /// [`LINGER`] in milliseconds.
 const LINGER_MS: u64 = 1_000;
 
-/// How long a thread sees to ends that epoll shows at once, before others have a turn.
+/// The time for ends in one round, before other clients have a turn.
 const ENDS_SPAN: Duration = Duration::from_millis(2);
 
-/// How long the turns of those whose waits have ended are together, before others have theirs.
+/// The total time per round for clients with ended waits, before others have a turn.
 const SETTLED_SPAN: Duration = Duration::from_millis(1);
 
-/// How many sockets of closed clients are drained before others have a turn; epoll shows the rest again.
+/// The most sockets of closed clients drained per round; epoll reports the rest again.
 const DRAINED_PER_TURN: usize = 4;
 
-/// Not a moment: somebody has more to do.
+/// No waiting: a client has more work.
 const NO_LINGER: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 0,
@@ -99,39 +98,39 @@ pub(crate) struct Worker {
     shared: Arc<Shared>,
     epoll: Async<OwnedFd>,
     clients: Slab<ClientConn>,
-    /// Who has more to do, in the order of their turns (V4).
+    /// The clients with more work, in the order of their turns (V4).
     waiting: VecDeque<Name>,
-    /// Whose handshake goes on (V5).
+    /// The clients in a handshake (V5).
     knocking: VecDeque<Name>,
-    /// Whose waits have ended, and how (V7). At most one each for those who have asked for something.
+    /// The clients with ended waits, and the outcomes (V7). At most one entry per client with a request.
     settled: VecDeque<(Name, Outcome)>,
     input: Vec<u8>,
     output: Output,
-    /// Answers that are sent when all have been served who have something new (V6).
+    /// Replies that are sent after all clients with new events have been served (V6).
     outbox: Outbox,
     records: Records,
-    /// Whose handshake goes on, perhaps, and since when; in the order of their coming.
+    /// The clients that may be in a handshake, with its start, in the order of their arrival.
     handshakes: VecDeque<(Instant, Name)>,
     lingering: Lingering,
-    /// How many sockets may be drained in this turn.
+    /// The number of sockets that may still be drained in this round.
     drains_left: usize,
     now: Instant,
-    /// Which turns are measured.
+    /// Chooses the turns to measure.
     sampler: Sampler,
-    /// Whose peers are asked by turns whether they are there.
+    /// The rounds in which peers are probed.
     rounds: Rounds,
 }
 
-/// Whom an event is for.
+/// The target of an event.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Name {
     Mailbox,
     Client {
         slot: usize,
-        /// Of the connection id, the lowest 30 bits (V3).
+        /// The lowest 30 bits of the connection id (V3).
         tag: u32,
     },
-    /// A socket whose client was closed.
+    /// The socket of a closed client.
     Lingering {
         place: usize,
     },
@@ -171,10 +170,10 @@ impl Worker {
         })
     }
 
-    /// Serves until the server stops; every lock of its clients is free then.
+    /// Serves until the server stops; then it releases every lock of its clients.
     ///
     /// # Errors
-    /// The kernel's, if it cannot wait. The clients' errors end only themselves.
+    /// The kernel's, if it cannot wait. An error of a client ends only that client.
     pub(crate) async fn run(mut self) -> io::Result<()> {
         let result = self.serve().await;
         self.now = self.shared.clock.now();
@@ -226,11 +225,11 @@ impl Worker {
         Ok(())
     }
 
-    /// Sees to the clients that end, of those that epoll shows (V2).
+    /// Processes the reported ends of clients (V2).
     fn see_to_ends(&mut self, events: &[Event]) {
         let mut ends_at = None;
         for event in events.iter().filter(|event| is_ending(event.flags)) {
-            // One end alone does not look at the clock.
+            // A single end does not read the clock.
             if let Some(at) = ends_at
                 && std::time::Instant::now() >= at
             {
@@ -241,7 +240,7 @@ impl Worker {
         }
     }
 
-    /// Answers some of those whose waits have ended, the first first (V7).
+    /// Replies to clients with ended waits, in order, within the time limit (V7).
     fn answer_settled(&mut self) {
         let ends_at = std::time::Instant::now() + SETTLED_SPAN;
         while let Some((name, outcome)) = self.settled.pop_front() {
@@ -252,11 +251,11 @@ impl Worker {
                 return;
             }
         }
-        // A crowd may have been here: its room is given back.
+        // The queue may have been long: its memory is freed.
         self.settled = VecDeque::new();
     }
 
-    /// How long to wait for events.
+    /// The time to wait for events.
     fn patience(&self) -> Timespec {
         let left_ms = self.rounds.until_next_ms(self.now);
         if left_ms >= LINGER_MS || self.clients.is_empty() {
@@ -269,7 +268,7 @@ impl Worker {
         }
     }
 
-    /// Asks the peers whose turn it is whether they are there.
+    /// Probes the peers that are due.
     fn ask_peers(&mut self) {
         if self.rounds.until_next_ms(self.now) > 0 {
             return;
@@ -300,13 +299,13 @@ impl Worker {
         }
     }
 
-    /// The next turn of a client that had more to do.
+    /// Gives a client with more work its next turn.
     fn go_on(&mut self, name: Name) {
         self.have_turn(name, LATER_TURN, ClientConn::go_on);
     }
 
-    /// Lets a client have a turn of about `span`, and sees what it waits for then. Nobody has it if
-    /// the client has gone (V3).
+    /// Gives a client a turn of about `span`, and registers the event that it waits for then. If the client
+    /// has gone, it does nothing (V3).
     fn have_turn(
         &mut self,
         name: Name,
@@ -347,7 +346,7 @@ impl Worker {
         self.see_to(slot, name, next);
     }
 
-    /// Sends what was put off (V6).
+    /// Sends the deferred replies (V6).
     fn send_letters(&mut self) {
         while let Some((to, letter)) = self.outbox.take() {
             let name = Name::decode(EventData::new_u64(to));
@@ -369,7 +368,7 @@ impl Worker {
         }
     }
 
-    /// Waits for what a client waits for, or ends it.
+    /// Registers the event that a client waits for, or ends it.
     #[inline]
     fn see_to(&mut self, slot: usize, name: Name, next: Next) {
         let client = &mut self.clients[slot];
@@ -399,7 +398,7 @@ impl Worker {
         self.charge(slot);
     }
 
-    /// A client watches: it is told where that is, and has news sent if there is some already.
+    /// Registers the address of a watcher for notifications, and notifies it if lines are queued already.
     fn settle(&mut self, slot: usize, name: Name) {
         let holder = Holder {
             worker: self.index,
@@ -411,7 +410,7 @@ impl Worker {
         }
     }
 
-    /// Tells the budgets how much memory a client takes, and closes the clients that take too much then.
+    /// Reports a client's memory to the budgets, and closes the clients that then take too much.
     #[inline]
     fn charge(&mut self, slot: usize) {
         let Some(client) = self.clients.get_mut(slot) else {
@@ -433,7 +432,7 @@ impl Worker {
         }
     }
 
-    /// Closes a client that holds too much, whosever it is.
+    /// Closes a client that exceeds the budget, on any worker.
     fn close_for_room(&mut self, holder: Holder, kept: Kept) {
         if holder.worker != self.index {
             let message = Message::Close(holder.name, kept);
@@ -447,13 +446,13 @@ impl Worker {
         }
     }
 
-    /// Whether this is still the client of that name (V3).
+    /// Whether the slot still has the client of that name (V3).
     fn is_there(&self, slot: usize, name: Name) -> bool {
         let is_meant = |client: &ClientConn| Name::client(slot, client.number()) == name;
         self.clients.get(slot).is_some_and(is_meant)
     }
 
-    /// Takes a client out: its locks go first, then its socket.
+    /// Removes a client: first it releases its locks, then it closes its socket.
     fn end(&mut self, slot: usize, why: &End) {
         if !self.clients.contains(slot) {
             return;
@@ -504,7 +503,7 @@ impl Worker {
         }
     }
 
-    /// Keeps the socket of a client that was closed, so that the client can read why.
+    /// Keeps the socket of a closed client, so that the client can read the error.
     fn linger(&mut self, transport: Transport) {
         let place = self.lingering.next_place();
         let kept = self.lingering.keep(transport, self.now);
@@ -544,7 +543,7 @@ impl Worker {
                     let worker = self.index;
                     self.close_for_room(Holder { worker, name }, kept);
                 }
-                // There is room for it, or nobody waits any more.
+                // The channel has space for it, unless the sender no longer waits.
                 Message::Echo(tell) => drop(tell.try_send(())),
             }
         }
@@ -633,7 +632,7 @@ impl Name {
     const LINGERING: u64 = 1 << 63;
 
     fn client(slot: usize, conn: u64) -> Self {
-        // The cast drops what the mask drops.
+        // The cast drops the same bits as the mask.
         #[allow(clippy::cast_possible_truncation)]
         Self::Client {
             slot,

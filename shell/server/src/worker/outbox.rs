@@ -1,48 +1,51 @@
-//! Small answers, until a worker has served all who have something new: they are sent one after the other then.
+//! Small replies, deferred until a worker has served all clients with new events; then it sends them
+//! together.
 //!
-//! The kernel's way to a peer is long, and leaves little of what the processor knew of the way from a request to its
-//! answer. So a worker goes the one way for all clients that epoll has shown, and then the other.
+//! `send` evicts our hot path from the processor's cache. So a worker first executes the requests of all
+//! ready clients, and then sends all replies.
 //!
-//! - O1: an answer is here for no longer than what the others ask for takes: until all have been served who had something
-//!   new, or until [`WEIGHT_MAX`] commands have been executed.
-//! - O2: at most [`LETTERS_MAX`] answers are here, and [`OUTBOX_BYTES`] of them together; what does not fit is sent at once.
-//! - O3: of one client there is at most one, and nothing else is sent to it before.
+//! - O1: A reply is deferred until all clients with new events have been served, or until [`WEIGHT_MAX`]
+//!   commands have been executed.
+//! - O2: At most [`LETTERS_MAX`] replies are deferred, of at most [`OUTBOX_BYTES`] together; a reply that
+//!   does not fit is sent at once.
+//! - O3: A client has at most one deferred reply, and nothing else is sent to it before.
 
 use std::ops::Range;
 
-/// How many answers may wait: as many as there are clients that one wait can show.
+/// The most deferred replies: as many as the clients that one wait can report.
 const LETTERS_MAX: usize = 128;
 
-/// How long they may be together, in bytes.
+/// The most bytes of all deferred replies.
 const OUTBOX_BYTES: usize = 64 << 10;
 
-/// How long one may be, in bytes: to copy more would cost more than it saves.
+/// The longest deferred reply, in bytes: copying more would cost more than it saves.
 const LETTER_BYTES_MAX: usize = 8 << 10;
 
-/// After how much work of others they are sent, in small commands ([`crate::worker::turn::Work`]): about a millisecond.
+/// The work for other clients after which the replies are sent, in small commands
+/// ([`crate::worker::turn::Work`]): about a millisecond.
 const WEIGHT_MAX: u32 = 1024;
 
-/// What one worker has to send.
+/// The deferred replies of one worker.
 #[derive(Debug)]
 pub(crate) struct Outbox {
     letters: Vec<Letter>,
-    /// How many of them have been taken out.
+    /// The number of replies taken out.
     taken: usize,
     bytes: Vec<u8>,
-    /// Of what was done in the turn of the first answer, and since.
+    /// The weight of the work done in the turn of the first reply, and since.
     weight: u32,
 }
 
-/// An answer.
+/// A deferred reply.
 #[derive(Debug)]
 struct Letter {
-    /// Whose it is, as the worker calls its clients.
+    /// Its client, by the worker's name for it.
     to: u64,
     bytes: Range<usize>,
 }
 
 impl Outbox {
-    /// An empty one, with room for all that there may be.
+    /// An empty outbox, with capacity for the most replies.
     pub(crate) fn new() -> Self {
         Self {
             letters: Vec::with_capacity(LETTERS_MAX),
@@ -52,7 +55,7 @@ impl Outbox {
         }
     }
 
-    /// Takes a copy of an answer; returns whether there was room for it (O2).
+    /// Copies a reply into the outbox; returns whether it fits (O2).
     #[inline]
     pub(crate) fn put(&mut self, to: u64, answer: &[u8]) -> bool {
         let begin = self.bytes.len();
@@ -69,7 +72,7 @@ impl Outbox {
         true
     }
 
-    /// Notes that a turn was had in which work of this weight was done.
+    /// Adds the weight of a turn's work.
     #[inline]
     pub(crate) fn note(&mut self, weight: u32) {
         if !self.letters.is_empty() {
@@ -77,13 +80,13 @@ impl Outbox {
         }
     }
 
-    /// Whether what is here has waited for long enough (O1).
+    /// Whether the replies have waited long enough (O1).
     #[inline]
     pub(crate) fn is_due(&self) -> bool {
         self.weight >= WEIGHT_MAX
     }
 
-    /// Takes out what came first: whose it is, and the answer. There is room again when all are out.
+    /// Takes out the first reply, with its client. When all are out, there is space again.
     #[inline]
     pub(crate) fn take(&mut self) -> Option<(u64, &[u8])> {
         let Some(letter) = self.letters.get(self.taken) else {

@@ -1,12 +1,12 @@
-//! What a worker lends a client for its turn: room for bytes, and a bounded amount of work.
+//! The resources that a worker lends a client for its turn: buffers, and a bounded amount of work.
 //!
-//! - T1: a turn ends after [`LATER_TURN`] of work, however few bytes ask for it, and the client goes
-//!   behind the others. Between two looks at the clock lie at most [`HEAVY`] small commands, or one
-//!   that is not about a key.
-//! - T2: the first turn after something has arrived ends after [`FIRST_TURN`] already: whoever asks
-//!   for little is answered before anyone who asks for much gets on with it.
-//! - T3: a step that moves or erases as much as takes longer than a turn ([`WHOLE_TURN`]) is the last of its turn, whatever
-//!   the clock shows: the time of a turn is counted from the first look on.
+//! - T1: A turn ends after [`LATER_TURN`] of work, however few bytes cause it, and the client goes to the
+//!   back of the queue. Between two readings of the clock lie at most [`HEAVY`] small commands, or one
+//!   command that is not about a single key.
+//! - T2: The first turn after bytes have arrived ends after [`FIRST_TURN`]: a client with a small request
+//!   gets its reply before a client with large requests continues.
+//! - T3: A step that moves or erases more than a turn's worth of bytes ([`WHOLE_TURN`]) is the last of its
+//!   turn, regardless of the clock: the time of a turn starts at the first reading of the clock.
 
 use std::time::Duration;
 
@@ -16,61 +16,62 @@ use crate::net::tls::Records;
 use crate::stats::connection_stats::Traffic;
 use crate::worker::outbox::Outbox;
 
-/// How long the turn of a client that has just sent something may be.
+/// The most time of a turn of a client that has just sent bytes.
 pub(crate) const FIRST_TURN: Duration = Duration::from_micros(200);
 
-/// How long each turn of a client may be that has more to do than fits into the first.
+/// The most time of each further turn, for a client with more work.
 pub(crate) const LATER_TURN: Duration = Duration::from_millis(1);
 
-/// The weight of a command that may look at many items (a page of `keys`, say), where a step that is
-/// about one key, or no command at all, weighs 1, and what it moves counts besides ([`latchd_core::work`]). After as much
-/// the clock is looked at.
+/// The weight after which the clock is read. A command that may read many items (such as a page of `keys`)
+/// has this weight. A step about one key, or without a command, has weight 1, plus the weight of the bytes
+/// that it moves ([`latchd_core::work`]).
 pub(crate) const HEAVY: u32 = 16;
 
-/// What is a turn by itself: to move half a megabyte takes about as long as [`FIRST_TURN`].
+/// The weight of a step that is a turn by itself: moving half a megabyte takes about as long as
+/// [`FIRST_TURN`].
 const WHOLE_TURN: u32 = 256;
 
-/// What a worker lends a client for its turn.
+/// The resources that a worker lends a client for its turn.
 #[derive(Debug)]
 pub(crate) struct Turn<'a, B> {
-    /// What executes the commands of clients.
+    /// Executes the client's commands.
     pub(crate) backend: &'a B,
-    /// Where bytes are counted.
+    /// The counters of bytes.
     pub(crate) traffic: &'a Traffic,
-    /// When it is.
+    /// The current time.
     pub(crate) now: Instant,
-    /// Room for input; empty.
+    /// A buffer for input; empty.
     pub(crate) input: &'a mut Vec<u8>,
-    /// Room for output; empty.
+    /// A buffer for output; empty.
     pub(crate) output: &'a mut Output,
-    /// Where a small answer may wait until the others have theirs.
+    /// The queue of deferred replies.
     pub(crate) outbox: &'a mut Outbox,
-    /// Whether it may.
+    /// Whether a reply may be deferred.
     pub(crate) puts_off: bool,
-    /// What the client is called there.
+    /// The client's name in the outbox.
     pub(crate) name: u64,
-    /// Room for what input and output are under TLS.
+    /// Buffers for the records of TLS.
     pub(crate) records: &'a mut Records,
-    /// How much may be done.
+    /// The work allowed in this turn.
     pub(crate) work: Work,
 }
 
-/// How much a turn may still do.
+/// The work allowed in the rest of a turn.
 #[derive(Debug)]
 pub(crate) struct Work {
     span: Duration,
-    /// Known from the first look at the clock on, so that a turn of a few requests does not look.
+    /// Set at the first reading of the clock, so a turn of a few requests does not read it.
     ends: Option<std::time::Instant>,
-    /// Since the last look.
+    /// The weight since the last reading.
     weight: u32,
-    /// Before the last look.
+    /// The weight before the last reading.
     weight_before: u32,
     has_executed: bool,
     meta_commands: u32,
 }
 
 impl Work {
-    /// Work for about so long.
+    /// Work for about this long.
     pub(crate) const fn new(span: Duration) -> Self {
         Self {
             span,
@@ -92,7 +93,7 @@ impl Work {
         self.meta_commands += 1;
     }
 
-    /// How many meta commands there were since this was last asked.
+    /// Takes the number of meta commands since the last call.
     pub(crate) fn take_meta(&mut self) -> u32 {
         std::mem::take(&mut self.meta_commands)
     }
@@ -102,12 +103,12 @@ impl Work {
         self.has_executed
     }
 
-    /// Notes that something of this weight has been done.
+    /// Adds the weight of a step.
     pub(crate) fn spend(&mut self, weight: u32) {
         self.weight = self.weight.saturating_add(weight);
     }
 
-    /// What was done in this turn, as [`spend`](Self::spend) was told of it.
+    /// The total weight of this turn.
     pub(crate) fn spent(&self) -> u32 {
         self.weight_before.saturating_add(self.weight)
     }
