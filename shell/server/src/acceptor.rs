@@ -266,7 +266,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_happens_all_the_time_is_said_once_a_second() {
+    fn warning_repeats_once_per_second() {
         let mut notice = Notice::default();
         let start = Instant::now();
         assert_eq!(notice.tell(start), Some(0));

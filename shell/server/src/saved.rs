@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_read() {
+    fn written_items_are_read() {
         let (long_key, large) = ([b'k'; 250], vec![7; 3 * FRAME_BYTES]);
         let items = [
             item(b"a", b""),
@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn many_small_items_take_many_frames_of_a_bounded_size() {
+    fn small_items_fill_bounded_frames() {
         let value = [1; 1000];
         let items: Vec<_> = (0..1000).map(|_| item(b"key", &value)).collect();
         let bytes = written(&items);
@@ -436,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_cut_anywhere_or_goes_on_is_refused() {
+    fn cut_or_extended_file_is_refused() {
         let bytes = written(&[item(b"a", b"one"), item(b"b", &[9; 200])]);
         for end in 0..bytes.len() {
             let damage = verify(&bytes[..end], VALUE_BYTES_MAX).unwrap_err();
@@ -485,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_ours_is_said_to_be_that() {
+    fn foreign_file_is_named_as_such() {
         let bytes = written(&[]);
         let mut later = bytes.clone();
         later[8] = 2;

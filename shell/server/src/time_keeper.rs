@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shards_are_left_alone_for_as_long_as_a_tick_takes() {
+    fn clock_rests_as_long_as_it_ticks() {
         let us = Duration::from_micros;
         assert_eq!(rest_after(us(3)), REST_MIN);
         assert_eq!(rest_after(us(700)), us(700));

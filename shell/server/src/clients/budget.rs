@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn the_client_that_takes_most_is_closed() {
+    fn largest_client_is_closed() {
         let mut bench = Bench::new(10 * STEP_BYTES);
         for (name, steps) in [(0, 2), (1, 5), (2, 3)] {
             assert_eq!(bench.charge(name, steps, &[]), []);

@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_in_the_file_may_enter() {
+    fn listed_client_authenticates() {
         let path = file("passwords", "fred:pass\nann:a:b c\r\n");
         let passwords = Passwords::load(&path).unwrap();
         assert!(passwords.admits(b"fred", b"pass"));

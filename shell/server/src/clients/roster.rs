@@ -265,7 +265,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_comes_is_shown_until_it_goes() {
+    fn client_is_listed_until_it_leaves() {
         let unix = Address::Unix("/tmp/a b".into());
         let roster = Roster::new(&[Address::Tcp("[::1]:7".parse().unwrap()), unix]);
         let first = roster.last_listener() + 1;
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_from_the_same_host_is_counted_until_it_goes() {
+    fn clients_are_counted_per_host() {
         let roster = Roster::new(&[Address::Tcp("[::]:7".parse().unwrap())]);
         let now = Instant::from_millis(0);
         let peer = |text: &str| Some(SocketAddrAny::from(text.parse::<SocketAddr>().unwrap()));

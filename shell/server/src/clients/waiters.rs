@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_is_told_once_where_it_is_served() {
+    fn waiter_is_notified_once_by_its_worker() {
         let waiters = waiters();
         let holder = Holder { worker: 1, name: 7 };
         let (key, at) = (Key::new(b"k").unwrap(), Instant::from_millis);
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_gone_is_told_nothing() {
+    fn client_that_left_gets_no_notice() {
         let waiters = waiters();
         let conn = Owner::from_number(3);
         let now = Instant::from_millis(0);
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn the_soonest_deadline_is_kept_and_news() {
+    fn sooner_deadline_is_kept_and_reported() {
         let waiters = waiters();
         let at = Instant::from_millis;
         assert_eq!(waiters.deadline(), None);

@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_reaches_those_who_asked_for_it_and_news_is_told_once() {
+    fn line_reaches_its_watchers_once() {
         let watch = Watch::new(QUEUE_BYTES_MAX);
         assert_eq!(watch.tell(Topic::Locks, 1, "x"), []);
         let locks = watch.add(5, Topics::of(Topic::Locks)).unwrap();
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_room_is_counted_and_said_when_there_is_some() {
+    fn dropped_lines_are_counted_and_reported() {
         let watch = Watch::new(QUEUE_BYTES_MAX);
         let watcher = watch.add(5, Topics::of(Topic::Fetchers)).unwrap();
         let long = "x".repeat(QUEUE_BYTES_MAX / 2);

@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_a_host_and_perhaps_a_port() {
+    fn address_has_an_optional_port() {
         assert_eq!(parsed("localhost"), ("localhost".into(), 7));
         assert_eq!(parsed("10.0.0.1:80"), ("10.0.0.1".into(), 80));
         assert_eq!(parsed("::1"), ("::1".into(), 7));
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_address_is_refused_in_words() {
+    fn malformed_address_is_refused() {
         for text in ["", ":11211", "host:port", "host:70000", "[::1"] {
             assert!(ListenAddress::parse(text, 7).is_err(), "{text}");
         }

@@ -276,7 +276,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_does_not_go_together_is_refused_in_words() {
+    fn contradictory_options_are_refused() {
         let with = |memory_bytes_max, value_bytes_max| Config {
             memory_bytes_max,
             value_bytes_max,

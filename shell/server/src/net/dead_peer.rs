@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernel_takes_what_is_asked() {
+    fn kernel_accepts_the_probe_times() {
         let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let within = Duration::from_secs(10);
         close(&listener, within).unwrap();
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn who_never_had_a_lock_has_a_minute() {
+    fn lockless_peer_has_a_minute() {
         assert_eq!(without_locks(Duration::from_secs(10)), WITHOUT_LOCKS);
         let long = Duration::from_secs(100);
         assert_eq!(without_locks(long), long);

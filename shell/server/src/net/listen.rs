@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn an_accepted_socket_sends_at_once_and_finds_out_a_dead_peer() {
+    fn accepted_socket_inherits_the_options() {
         let listener = listen(&config(0)).unwrap().remove(0);
         let Address::Tcp(address) = listener.address() else {
             panic!("TCP was asked for")
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn every_address_is_of_both_families_as_far_as_there_are_two() {
+    fn star_listens_on_both_families() {
         let any = ListenAddress::parse("*", 0).unwrap();
         let has_ipv6 = TcpListener::bind(("::1", 0)).is_ok();
         let mut wanted = config(0);
@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_in_use_is_said_by_name() {
+    fn port_in_use_is_named() {
         let listener = listen(&config(0)).unwrap().remove(0);
         let Address::Tcp(address) = listener.address() else {
             panic!("TCP was asked for")
@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn a_unix_socket_has_its_mode_and_goes_with_its_listener() {
+    fn unix_socket_has_mode_and_is_removed() {
         use std::os::unix::fs::PermissionsExt;
         let path = temporary_path("mode");
         let listeners = listen(&unix_config(&path)).unwrap();
@@ -428,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn a_live_unix_socket_is_left_alone_and_a_dead_one_is_replaced() {
+    fn only_a_dead_unix_socket_is_replaced() {
         let path = temporary_path("live");
         let live = std::os::unix::net::UnixListener::bind(&path).unwrap();
         let error = listen(&unix_config(&path)).unwrap_err();
@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_is_too_busy_to_answer_is_not_waited_for() {
+    fn busy_server_is_not_waited_for() {
         let path = temporary_path("busy");
         let mut wanted = unix_config(&path);
         wanted.backlog = 0;
@@ -459,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_of_another_server_is_left_alone() {
+    fn file_of_another_server_stays() {
         let path = temporary_path("taken-over");
         let first = listen(&unix_config(&path)).unwrap();
         std::fs::remove_file(&path).unwrap();

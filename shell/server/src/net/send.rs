@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sent_in_pieces_arrives_in_order() {
+    fn pieces_arrive_in_order() {
         let (ours, mut theirs) = pair();
         let traffic = Traffic::default();
         let mut output = output();
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_is_gone_is_an_error_and_no_signal() {
+    fn gone_peer_raises_no_signal() {
         for output in [&mut output(), &mut Output::from(b"STORED\r\n".to_vec())] {
             let (ours, theirs) = pair();
             drop(theirs);

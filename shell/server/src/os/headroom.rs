@@ -90,13 +90,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn there_is_no_room_for_more_than_there_are_addresses() {
+    fn no_room_beyond_the_address_space() {
         assert!(has_room_for(LARGE_BYTES));
         assert!(!has_room_for(usize::MAX));
     }
 
     #[test]
-    fn what_cannot_be_had_is_counted() {
+    fn failed_allocation_is_counted() {
         let before = refused();
         assert_eq!(allocate(1, || Some(())), Some(()));
         assert_eq!(allocate(1, || None::<()>), None);

@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_stays_until_it_is_cleared() {
+    fn written_bytes_stay_until_cleared() {
         for mut block in both() {
             let room = block.room();
             assert!(room >= MAPPED_BYTES_MIN - 1);
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn large_blocks_are_pages_and_none_has_no_memory() {
+    fn only_large_blocks_are_pages() {
         let [large, small] = both();
         assert!(matches!(large, Pages::Mapped { .. }));
         assert!(matches!(small, Pages::Heap(_)));
@@ -397,7 +397,7 @@ mod tests {
 
     /// Y2, and that a value takes as much memory as it is charged for.
     #[test]
-    fn a_value_is_whole_wherever_its_memory_comes_from() {
+    fn value_is_whole_in_either_memory() {
         let half = vec![b'v'; MAPPED_BYTES_MIN / 2 + 1];
         for (values_max, pieces) in [
             (usize::MAX, [&half[..], &half[..]]),
@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_stays_in_a_request_that_is_little_longer() {
+    fn value_stays_in_a_tight_request() {
         let stays = |before: usize, value: usize, behind: usize| {
             let request = Bytes::from(vec![b'v'; before + value + behind]);
             let value = request.slice(before..before + value);

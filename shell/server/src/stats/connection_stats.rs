@@ -562,7 +562,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reset_keeps_what_is_true_now() {
+    fn reset_keeps_the_gauges() {
         let stats = ConnectionStats::new(2, 2);
         stats.count_open();
         stats.traffic(1).count_read(10);

@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_turn_is_in_the_first_bucket_that_it_is_no_longer_than() {
+    fn turn_counts_in_the_first_fitting_bucket() {
         let times = TurnTimes::default();
         for us in [0, 5, 6, 100_000, 100_001, 10_000_000] {
             times.note(Duration::from_micros(us));
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn one_turn_of_so_many_is_measured() {
+    fn one_turn_in_64_is_measured() {
         let mut sampler = Sampler::default();
         let measured = (0..10 * TURNS_PER_LOOK).filter(|_| sampler.begin().is_some());
         assert_eq!(measured.count(), 10);

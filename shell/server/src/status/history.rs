@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_are_differences_and_a_reset_is_no_news() {
+    fn rates_are_differences_despite_a_reset() {
         let mut history = History::default();
         assert_eq!(history.whole(), Rates::default());
         for (at_ms, stats) in [
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_old_is_forgotten() {
+    fn old_samples_are_dropped() {
         let mut history = History::default();
         for at_s in 0..1000 {
             history.note(at_s * 5_000, &counted(at_s, 0));

@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn leases_and_those_that_wait_are_told() {
+    fn json_has_leases_and_waiters() {
         let mut leased = lock("k");
         leased.lease = Some(Duration::from_millis(1_001));
         leased.waiting = 40;

@@ -777,7 +777,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whatever_the_core_counts_is_told() {
+    fn every_core_counter_is_a_metric() {
         let text = text(&snapshot(Vec::new()));
         let Stats { counters, gauges } = Stats::default();
         let tables = OF_MEMCACHED.iter().chain(OF_LATCHD);
@@ -793,7 +793,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_what_prometheus_reads() {
+    fn prometheus_can_read_the_text() {
         let text = text(&snapshot(Vec::new()));
         let mut families = BTreeSet::new();
         for line in text.lines() {

@@ -342,7 +342,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_is_text_and_nothing_is_loaded_or_run() {
+    fn page_escapes_keys_and_loads_nothing() {
         let key = b"</td><script>alert('x')</script>&\""
             .escape_ascii()
             .to_string();
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn many_locks_are_some_rows_and_none_is_a_sentence() {
+    fn page_limits_its_lock_rows() {
         let many = snapshot(vec![lock("key"); 1000]);
         let page = html(&many, &History::default());
         assert_eq!(page.matches("<tr><td").count(), ROWS_MAX);
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chart_has_a_gap_where_there_is_no_value() {
+    fn chart_has_gaps_for_missing_values() {
         let values = [Some(0.0), Some(100.0), None, Some(50.0)];
         let svg = chart(&[("one", &values)], 100.0);
         assert!(

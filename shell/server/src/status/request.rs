@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_is_not_ours_is_found_out() {
+    fn foreign_host_name_is_recognized() {
         for host in [
             "127.0.0.1",
             "127.0.0.1:9150",
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_request_to_read_is_refused() {
+    fn request_other_than_get_is_refused() {
         for (asked, refusal) in [
             (
                 "POST / HTTP/1.1\r\nHost: localhost\r\n\r\n",

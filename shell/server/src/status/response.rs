@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_head_has_the_length_of_what_is_left_out() {
+    fn head_has_the_length_of_the_body() {
         let whole = response(Kind::Text, true, "ok\n");
         let head = response(Kind::Text, false, "ok\n");
         assert_eq!(whole.strip_suffix(b"ok\n"), Some(&head[..]));

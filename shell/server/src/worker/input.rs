@@ -422,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_whole_is_kept_and_continued() {
+    fn incomplete_request_is_kept_and_continued() {
         let mut bench = Bench::new();
         assert_eq!(bench.turn(b"get a\r\nge", 7, 3), b"get a\r\nge");
         assert_eq!(bench.input.kept(), b"ge");
@@ -440,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_request_is_collected_in_pieces_and_its_room_given_back() {
+    fn long_request_is_collected_and_freed() {
         let mut bench = Bench::new();
         let needed = 1_000_000;
         bench.turn(b"set", 0, needed);

@@ -684,7 +684,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_that_is_taken_again_has_another_name() {
+    fn reused_slot_has_another_name() {
         assert_ne!(Name::client(5, 1), Name::client(5, 2));
     }
 }

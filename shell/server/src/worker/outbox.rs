@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_not_taken_and_room_never_grows() {
+    fn full_outbox_refuses_and_never_grows() {
         let mut outbox = Outbox::new();
         assert!(!outbox.put(0, &[0; LETTER_BYTES_MAX + 1]));
         let whole = OUTBOX_BYTES / LETTER_BYTES_MAX;
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_is_due_after_so_much_work_of_others() {
+    fn replies_are_due_after_enough_work() {
         let mut outbox = Outbox::new();
         outbox.note(WEIGHT_MAX);
         assert!(!outbox.is_due(), "nothing waits");

@@ -100,7 +100,7 @@ fn lets_in(seen: &Arc<Seen>) {
 }
 
 #[test]
-fn who_had_to_wait_is_let_in_when_there_is_room() {
+fn waiting_client_is_accepted_after_another_leaves() {
     let witnesses = ["nobody had to wait", "one had to wait", "more had to wait"];
     in_many_orders(&witnesses, lets_in);
 }

@@ -59,7 +59,7 @@ fn gives_up(seen: &Arc<Seen>) {
 }
 
 #[test]
-fn a_wait_that_is_over_is_told_before_the_next_tick() {
+fn wait_ends_before_the_next_tick() {
     in_many_orders(
         &["the clock sleeps already", "the clock has not looked yet"],
         gives_up,

@@ -154,17 +154,17 @@ fn tells_both(seen: &Arc<Seen>) {
 }
 
 #[test]
-fn two_of_one_worker_are_both_told() {
+fn both_waiters_of_a_worker_are_notified() {
     in_many_orders(&["both at once", "one after the other"], tells_both);
 }
 
 #[test]
-fn who_waits_is_told_once() {
+fn waiter_is_notified_once() {
     in_many_orders(&["it was free already", "it was told"], hands_over);
 }
 
 #[test]
-fn what_was_given_to_the_dead_is_passed_on() {
+fn lock_of_a_closed_waiter_is_handed_over() {
     in_many_orders(
         &["it went in time", "what it was given is passed on"],
         passes_on,
@@ -172,7 +172,7 @@ fn what_was_given_to_the_dead_is_passed_on() {
 }
 
 #[test]
-fn of_two_who_would_close_a_circle_one_is_refused() {
+fn one_client_of_a_deadlock_is_refused() {
     in_many_orders(
         &["the first is refused", "the second is refused"],
         closes_circle,
