@@ -54,7 +54,7 @@ pub(crate) async fn accept(
     shared: &Shared,
     stopped: Receiver<()>,
 ) -> io::Result<()> {
-    let door = Door::new(shared);
+    let acceptor = Acceptor::new(shared);
     let listeners = listeners
         .into_iter()
         .map(Async::new_nonblocking)
@@ -65,10 +65,10 @@ pub(crate) async fn accept(
         .iter()
         .enumerate()
         .map(|(index, listener)| {
-            let (door, fail) = (&door, fail.clone());
+            let (acceptor, fail) = (&acceptor, fail.clone());
             executor.spawn(async move {
                 // The receiver reads only the first failure.
-                let _ = fail.try_send(door.accept_on(index, listener).await);
+                let _ = fail.try_send(acceptor.accept_on(index, listener).await);
             })
         })
         .collect();
@@ -84,7 +84,7 @@ pub(crate) async fn accept(
 }
 
 /// A listening endpoint.
-pub(crate) trait Entrance {
+pub(crate) trait Endpoint {
     /// The transport security of its clients.
     fn security(&self) -> Security;
 
@@ -98,13 +98,13 @@ pub(crate) trait Entrance {
     ///
     /// # Errors
     /// The kernel's, if it cannot wait.
-    async fn knock(&self) -> io::Result<()>;
+    async fn client_waits(&self) -> io::Result<()>;
 
     /// Its address, for the log.
     fn place(&self) -> &dyn fmt::Display;
 }
 
-impl Entrance for Async<Listener> {
+impl Endpoint for Async<Listener> {
     fn security(&self) -> Security {
         self.get_ref().security()
     }
@@ -113,7 +113,7 @@ impl Entrance for Async<Listener> {
         self.get_ref().accept()
     }
 
-    async fn knock(&self) -> io::Result<()> {
+    async fn client_waits(&self) -> io::Result<()> {
         self.readable().await
     }
 
@@ -123,13 +123,13 @@ impl Entrance for Async<Listener> {
 }
 
 /// The state that all listeners share.
-pub(crate) struct Door<'a> {
+pub(crate) struct Acceptor<'a> {
     shared: &'a Shared,
     last_conn: Cell<u64>,
     notice: RefCell<Notice>,
 }
 
-impl<'a> Door<'a> {
+impl<'a> Acceptor<'a> {
     /// Before the first client.
     pub(crate) fn new(shared: &'a Shared) -> Self {
         Self {
@@ -143,7 +143,7 @@ impl<'a> Door<'a> {
     ///
     /// # Errors
     /// The kernel's, if it cannot wait.
-    pub(crate) async fn accept_on(&self, index: usize, listener: &impl Entrance) -> io::Result<()> {
+    pub(crate) async fn accept_on(&self, index: usize, listener: &impl Endpoint) -> io::Result<()> {
         let stats = &self.shared.connection_stats;
         let mut accepted = 0;
         loop {
@@ -187,7 +187,7 @@ impl<'a> Door<'a> {
                 }
                 Err(Errno::AGAIN) => {
                     stats.resume();
-                    listener.knock().await?;
+                    listener.client_waits().await?;
                     accepted = 0;
                 }
                 // The client left the backlog before it was accepted.

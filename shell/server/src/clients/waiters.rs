@@ -31,7 +31,7 @@ const NEVER: u64 = u64::MAX;
 #[derive(Debug)]
 pub(crate) struct Waiters {
     mailboxes: Arc<[Mailbox]>,
-    seats: Mutex<Seats>,
+    registry: Mutex<Registry>,
     /// Lock events are logged: `-vvv`.
     logs_locks: bool,
     /// The next wake-up of the clock, in milliseconds (G3).
@@ -43,7 +43,7 @@ pub(crate) struct Waiters {
 }
 
 #[derive(Debug, Default)]
-struct Seats {
+struct Registry {
     /// At most one registration per connection (G1).
     by_conn: BTreeMap<Owner, Seat>,
     /// The lengths of lock waits (G4).
@@ -51,7 +51,7 @@ struct Seats {
 }
 
 #[derive(Debug)]
-struct Seat {
+struct Registration {
     holder: Holder,
     /// The shard of the awaited item.
     shard: usize,
@@ -70,7 +70,7 @@ pub(crate) enum Awaited {
 
 /// The shards in which connections wait.
 #[derive(Debug)]
-pub(crate) struct Places<'a>(MutexGuard<'a, Seats>);
+pub(crate) struct Places<'a>(MutexGuard<'a, Registry>);
 
 impl Places<'_> {
     /// The shard in which `conn` waits; `None` if it does not wait. Its wait may have ended meanwhile.
@@ -86,7 +86,7 @@ impl Waiters {
         Self {
             mailboxes,
             logs_locks,
-            seats: Mutex::default(),
+            registry: Mutex::default(),
             deadline_ms: AtomicU64::new(NEVER),
             tell_nearer,
             nearer,
@@ -100,12 +100,12 @@ impl Waiters {
 
     /// The lengths of lock waits.
     pub(crate) fn lock_times(&self) -> Times {
-        self.seats().lock_times
+        self.registry().lock_times
     }
 
     /// Resets the counts to 0.
     pub(crate) fn forget_times(&self) {
-        self.seats().lock_times = Times::default();
+        self.registry().lock_times = Times::default();
     }
 
     /// Registers that `conn` waits in this shard for the lock of `key`, or for a value, and which worker to
@@ -120,19 +120,19 @@ impl Waiters {
     ) {
         let shown = |key: Key<'_>| self.logs_locks.then(|| key.as_bytes().into());
         let awaited = key.map_or(Awaited::Value, |key| Awaited::Lock(shown(key)));
-        let seat = Seat {
+        let entry = Registration {
             holder,
             shard,
             since,
             awaited,
         };
-        self.seats().by_conn.insert(conn, seat);
+        self.registry().by_conn.insert(conn, entry);
     }
 
     /// The shards in which connections wait. Call it while all shards are locked: then no wait begins
     /// meanwhile (G1).
     pub(crate) fn places(&self) -> Places<'_> {
-        Places(self.seats())
+        Places(self.registry())
     }
 
     /// Removes the registration of a connection that has closed.
@@ -144,7 +144,7 @@ impl Waiters {
     /// caller may hold a shard meanwhile.
     pub(crate) fn tell(&self, now: Instant, mut next: impl FnMut() -> Option<Notice>) {
         let mut woken = Vec::new();
-        let mut seats = None;
+        let mut registry = None;
         while let Some(notice) = next() {
             let seats = seats.get_or_insert_with(|| self.seats());
             if let Some(seat) = seats.by_conn.remove(&notice.owner) {
@@ -155,14 +155,14 @@ impl Waiters {
                         lock_log::waited(notice.owner, &key, waited_ms, notice.outcome);
                     }
                 }
-                let Holder { worker, name } = seat.holder;
+                let Holder { worker, name } = entry.holder;
                 self.mailboxes[worker].leave(Message::Settled(name, notice.outcome));
                 if !woken.contains(&worker) {
                     woken.push(worker);
                 }
             }
         }
-        drop(seats);
+        drop(registry);
         for worker in woken {
             self.mailboxes[worker].ring();
         }
@@ -199,8 +199,8 @@ impl Waiters {
         let _ = self.nearer.recv().await;
     }
 
-    fn seats(&self) -> MutexGuard<'_, Seats> {
-        self.seats
+    fn registry(&self) -> MutexGuard<'_, Registry> {
+        self.registry
             .lock()
             .expect("nobody panics while taking a seat or giving it back")
     }

@@ -63,12 +63,12 @@ pub(crate) fn send(
 /// # Errors
 /// The kernel's.
 #[inline]
-pub(crate) fn send_letter(
+pub(crate) fn send_small(
     socket: &impl Socket,
-    letter: &[u8],
+    reply: &[u8],
     traffic: &Traffic,
 ) -> rustix::io::Result<usize> {
-    match socket.send(letter) {
+    match socket.send(reply) {
         Ok(sent) => {
             traffic.count_written(sent);
             Ok(sent)

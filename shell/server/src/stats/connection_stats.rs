@@ -197,10 +197,10 @@ impl ConnectionStats {
         self.idle.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts an authentication; `is_friend`: whether it succeeded.
-    pub(crate) fn count_authentication(&self, is_friend: bool) {
+    /// Counts an authentication; `is_valid`: whether it succeeded.
+    pub(crate) fn count_authentication(&self, is_valid: bool) {
         self.authentications.fetch_add(1, Ordering::Relaxed);
-        if !is_friend {
+        if !is_valid {
             self.authentication_failures.fetch_add(1, Ordering::Relaxed);
         }
     }

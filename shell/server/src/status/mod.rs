@@ -167,12 +167,12 @@ struct Desk<'a> {
 }
 
 /// A place of a connection, until it is dropped.
-struct Seat<'a> {
+struct HeldPlace<'a> {
     places: &'a RefCell<Places>,
     number: u64,
 }
 
-impl<'a> Seat<'a> {
+impl<'a> HeldPlace<'a> {
     /// As [`Places::take`].
     fn take(places: &'a RefCell<Places>, host: IpAddr) -> (Self, Receiver<()>) {
         let (number, given_up) = places.borrow_mut().take(host);
@@ -180,7 +180,7 @@ impl<'a> Seat<'a> {
     }
 }
 
-impl Drop for Seat<'_> {
+impl Drop for HeldPlace<'_> {
     fn drop(&mut self) {
         self.places.borrow_mut().leave(self.number);
     }
@@ -207,7 +207,7 @@ impl Desk<'_> {
     /// Reads one request and replies, unless the connection has to give way (U4).
     async fn attend(&self, mut socket: Async<TcpStream>, peer: SocketAddr) {
         let host = peer.ip().to_canonical();
-        let (place, given_up) = Seat::take(&self.open, host);
+        let (place, given_up) = HeldPlace::take(&self.open, host);
         let answer = async {
             let head = read_head(&mut socket).await?;
             self.open.borrow_mut().has_asked(place.number);
@@ -220,7 +220,7 @@ impl Desk<'_> {
                 socket.close().await
             };
             if is_long {
-                let (_place, given_up) = Seat::take(&self.answered, host);
+                let (_place, given_up) = HeldPlace::take(&self.answered, host);
                 write.or(gives_way(given_up)).await
             } else {
                 write.await

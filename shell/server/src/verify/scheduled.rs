@@ -137,7 +137,7 @@ enum Told {
 struct Client {
     shared: Arc<Shared>,
     session: ShardSession,
-    seat: Holder,
+    holder: Holder,
     /// The time of its requests.
     now: Instant,
 }
@@ -145,14 +145,14 @@ struct Client {
 impl Client {
     /// A new connection with an unused number.
     fn new(shared: &Arc<Shared>, number: u64, worker: usize) -> Self {
-        let seat = Holder {
+        let holder = Holder {
             worker,
             name: number,
         };
         Self {
             shared: Arc::clone(shared),
-            session: ShardSession::new(ConnId::from_number(number), seat),
-            seat,
+            session: ShardSession::new(ConnId::from_number(number), holder),
+            holder,
             now: Instant::from_millis(0),
         }
     }
@@ -221,14 +221,14 @@ impl Client {
     }
 
     fn mailbox(&self) -> &Mailbox {
-        self.shared.mailbox(self.seat.worker)
+        self.shared.mailbox(self.holder.worker)
     }
 
     /// Waits until its worker reads that its wait has ended.
     fn hear(&self) -> Outcome {
         loop {
             self.mailbox().hear();
-            let told = self.letters();
+            let told = self.outcomes();
             if let Some(outcome) = told.first() {
                 assert_eq!(told.len(), 1, "it is told once");
                 return *outcome;
@@ -237,13 +237,13 @@ impl Client {
     }
 
     /// Takes the outcomes in the mailbox of its worker, which has no other waiting client.
-    fn letters(&self) -> Vec<Outcome> {
-        let letters = self.mailbox().take();
+    fn outcomes(&self) -> Vec<Outcome> {
+        let outcomes = self.mailbox().take();
         let outcome = |message| match message {
-            Message::Settled(name, outcome) if name == self.seat.name => outcome,
+            Message::Settled(name, outcome) if name == self.holder.name => outcome,
             other => panic!("nobody has sent {other:?}"),
         };
-        letters.into_iter().map(outcome).collect()
+        outcomes.into_iter().map(outcome).collect()
     }
 
     /// Closes the connection, and so releases its locks.

@@ -494,8 +494,8 @@ impl<M: StateMachine> Worker<M> {
         };
         let mut next = advance(&mut client.conn, &mut turn);
         // No other client is ready here: the deferred replies are sent.
-        while let Some((_, letter)) = self.outbox.take() {
-            match client.conn.send_letter(letter, &self.traffic) {
+        while let Some((_, reply)) = self.outbox.take() {
+            match client.conn.send_deferred(reply, &self.traffic) {
                 Next::Input => {}
                 unsent @ (Next::Output | Next::Lock | Next::Turn | Next::InTurn | Next::End(_)) => {
                     next = unsent;

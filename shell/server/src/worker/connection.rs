@@ -177,7 +177,7 @@ pub(crate) struct ClientConn<S = OwnedFd, B: Backend = Shared> {
     /// It has requested a lock, so its peer's death is detected sooner.
     is_holder: bool,
     /// A reply to it is deferred (B7).
-    has_letter: bool,
+    has_deferred: bool,
     /// Its queue of log lines, if it watches.
     watcher: Option<Arc<Watcher>>,
 }
@@ -207,7 +207,7 @@ impl<S: Socket, B: Backend> ClientConn<S, B> {
             entry,
             last_active: now,
             is_holder: false,
-            has_letter: false,
+            has_deferred: false,
             watcher: None,
         }
     }
@@ -616,26 +616,26 @@ impl<S: Socket, B: Backend> ClientConn<S, B> {
         if turn.puts_off
             && let Some(answer @ [_, ..]) = turn.output.as_one_chunk()
         {
-            self.has_letter = turn.outbox.put(turn.name, answer);
+            self.has_deferred = turn.outbox.put(turn.name, answer);
         }
-        self.has_letter
+        self.has_deferred
     }
 
     /// Whether a deferred reply is not sent yet: it must be sent before any other work for this client.
-    pub(crate) fn has_letter(&self) -> bool {
-        self.has_letter
+    pub(crate) fn has_deferred(&self) -> bool {
+        self.has_deferred
     }
 
     /// Sends the deferred reply; the part that the socket does not take becomes pending.
     #[inline]
-    pub(crate) fn send_letter(&mut self, letter: &[u8], traffic: &Traffic) -> Next {
-        self.has_letter = false;
+    pub(crate) fn send_deferred(&mut self, reply: &[u8], traffic: &Traffic) -> Next {
+        self.has_deferred = false;
         let Some(socket) = self.transport.plain() else {
             return Next::Input;
         };
-        match send::send_letter(socket, letter, traffic) {
-            Ok(sent) if sent == letter.len() => Next::Input,
-            Ok(sent) => self.keep(&letter[sent..]),
+        match send::send_small(socket, reply, traffic) {
+            Ok(sent) if sent == reply.len() => Next::Input,
+            Ok(sent) => self.keep(&reply[sent..]),
             Err(errno) => Next::End(errno.into()),
         }
     }

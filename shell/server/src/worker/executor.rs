@@ -70,7 +70,7 @@ impl Backend for Shared {
         let driven = if self.config.verbosity < 2 {
             wire.drive(input, &mut core, output, output_bytes_max)
         } else {
-            drive_aloud(wire, input, &mut core, output, output_bytes_max)
+            drive_verbose(wire, input, &mut core, output, output_bytes_max)
         };
         if request.is_some() {
             core.session.keep_in(None);
@@ -159,14 +159,14 @@ impl Execute for Executor<'_> {
     fn admits(&mut self, claim: Option<Claim<'_>>) -> bool {
         self.work.note_executed();
         let passwords = self.shared.passwords.as_ref();
-        let is_friend = passwords
+        let is_valid = passwords
             .zip(claim)
             .is_some_and(|(passwords, claim)| passwords.admits(claim.name, claim.password));
-        self.shared.connection_stats.count_authentication(is_friend);
+        self.shared.connection_stats.count_authentication(is_valid);
         if self.shared.config.verbosity > 0 {
-            self.log_login(claim, is_friend);
+            self.log_login(claim, is_valid);
         }
-        is_friend
+        is_valid
     }
 
     fn watch(&mut self, topics: Topics) -> Watched {
@@ -300,7 +300,7 @@ impl Executor<'_> {
 }
 
 /// Executes one request at a time, and logs it and its reply in memcached's format.
-fn drive_aloud(
+fn drive_verbose(
     wire: &mut Connection,
     input: &[u8],
     core: &mut Executor<'_>,

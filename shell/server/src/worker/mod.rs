@@ -101,7 +101,7 @@ pub(crate) struct Worker {
     /// The clients with more work, in the order of their turns (V4).
     waiting: VecDeque<Name>,
     /// The clients in a handshake (V5).
-    knocking: VecDeque<Name>,
+    handshaking: VecDeque<Name>,
     /// The clients with ended waits, and the outcomes (V7). At most one entry per client with a request.
     settled: VecDeque<(Name, Outcome)>,
     input: Vec<u8>,
@@ -157,7 +157,7 @@ impl Worker {
             epoll: Async::new_nonblocking(epoll)?,
             clients: Slab::new(),
             waiting: VecDeque::new(),
-            knocking: VecDeque::new(),
+            handshaking: VecDeque::new(),
             settled: VecDeque::new(),
             input: Vec::with_capacity(INPUT_BYTES),
             output: Output::new(),
@@ -190,7 +190,7 @@ impl Worker {
         while !self.shared.is_stopping.load(Ordering::SeqCst) {
             events.clear();
             let is_idle =
-                self.waiting.is_empty() && self.knocking.is_empty() && self.settled.is_empty();
+                self.waiting.is_empty() && self.handshaking.is_empty() && self.settled.is_empty();
             let linger = if is_idle { self.patience() } else { NO_LINGER };
             match epoll::wait(&self.epoll, spare_capacity(&mut events), Some(&linger)) {
                 Ok(_) => {}
@@ -207,17 +207,17 @@ impl Worker {
             for event in events.iter().filter(|event| !is_ending(event.flags)) {
                 self.wake(*event);
                 if self.outbox.is_due() {
-                    self.send_letters();
+                    self.send_deferred();
                 }
             }
-            self.send_letters();
+            self.send_deferred();
             if !self.settled.is_empty() {
                 self.answer_settled();
             }
             if let Some(name) = self.waiting.pop_front() {
                 self.go_on(name);
             }
-            if let Some(name) = self.knocking.pop_front() {
+            if let Some(name) = self.handshaking.pop_front() {
                 self.go_on(name);
             }
             self.ask_peers();
@@ -318,8 +318,8 @@ impl Worker {
         if !self.is_there(slot, name) {
             return;
         }
-        if self.clients[slot].has_letter() {
-            self.send_letters();
+        if self.clients[slot].has_deferred() {
+            self.send_deferred();
             if !self.is_there(slot, name) {
                 return;
             }
@@ -347,8 +347,8 @@ impl Worker {
     }
 
     /// Sends the deferred replies (V6).
-    fn send_letters(&mut self) {
-        while let Some((to, letter)) = self.outbox.take() {
+    fn send_deferred(&mut self) {
+        while let Some((to, reply)) = self.outbox.take() {
             let name = Name::decode(EventData::new_u64(to));
             let Name::Client { slot, .. } = name else {
                 continue;
@@ -358,7 +358,7 @@ impl Worker {
                 continue;
             };
             let traffic = self.shared.connection_stats.traffic(self.index);
-            match client.send_letter(letter, traffic) {
+            match client.send_deferred(reply, traffic) {
                 // It waits for that already.
                 Next::Input => {}
                 next @ (Next::Output | Next::Lock | Next::Turn | Next::InTurn | Next::End(_)) => {
@@ -387,7 +387,7 @@ impl Worker {
         }
         if wanted == IN_TURN {
             if client.is_handshaking() {
-                self.knocking.push_back(name);
+                self.handshaking.push_back(name);
             } else {
                 self.waiting.push_back(name);
             }
@@ -457,8 +457,8 @@ impl Worker {
         if !self.clients.contains(slot) {
             return;
         }
-        if self.clients[slot].has_letter() {
-            self.send_letters();
+        if self.clients[slot].has_deferred() {
+            self.send_deferred();
             if !self.clients.contains(slot) {
                 return;
             }
@@ -560,11 +560,11 @@ impl Worker {
         let (slot, name) = (entry.key(), Name::client(entry.key(), number));
         let wire = Connection::new(self.shared.wire_limits);
         let endpoint = Arc::clone(&arrival.entry);
-        let seat = Holder {
+        let holder = Holder {
             worker: self.index,
             name: name.encode().u64(),
         };
-        let session = ShardSession::new(arrival.conn, seat);
+        let session = ShardSession::new(arrival.conn, holder);
         let client = ClientConn::new(transport, session, wire, arrival.entry, self.now);
         let client = entry.insert(client);
         if client.is_handshaking() {

@@ -6,20 +6,20 @@
 //!
 //! - O1: A reply is deferred until all clients with new events have been served, or until [`WEIGHT_MAX`]
 //!   commands have been executed.
-//! - O2: At most [`LETTERS_MAX`] replies are deferred, of at most [`OUTBOX_BYTES`] together; a reply that
+//! - O2: At most [`REPLIES_MAX`] replies are deferred, of at most [`OUTBOX_BYTES`] together; a reply that
 //!   does not fit is sent at once.
 //! - O3: A client has at most one deferred reply, and nothing else is sent to it before.
 
 use std::ops::Range;
 
 /// The most deferred replies: as many as the clients that one wait can report.
-const LETTERS_MAX: usize = 128;
+const REPLIES_MAX: usize = 128;
 
 /// The most bytes of all deferred replies.
 const OUTBOX_BYTES: usize = 64 << 10;
 
 /// The longest deferred reply, in bytes: copying more would cost more than it saves.
-const LETTER_BYTES_MAX: usize = 8 << 10;
+const REPLY_BYTES_MAX: usize = 8 << 10;
 
 /// The work for other clients after which the replies are sent, in small commands
 /// ([`crate::worker::turn::Work`]): about a millisecond.
@@ -28,7 +28,7 @@ const WEIGHT_MAX: u32 = 1024;
 /// The deferred replies of one worker.
 #[derive(Debug)]
 pub(crate) struct Outbox {
-    letters: Vec<Letter>,
+    replies: Vec<Deferred>,
     /// The number of replies taken out.
     taken: usize,
     bytes: Vec<u8>,
@@ -38,7 +38,7 @@ pub(crate) struct Outbox {
 
 /// A deferred reply.
 #[derive(Debug)]
-struct Letter {
+struct Deferred {
     /// Its client, by the worker's name for it.
     to: u64,
     bytes: Range<usize>,
@@ -48,7 +48,7 @@ impl Outbox {
     /// An empty outbox, with capacity for the most replies.
     pub(crate) fn new() -> Self {
         Self {
-            letters: Vec::with_capacity(LETTERS_MAX),
+            replies: Vec::with_capacity(REPLIES_MAX),
             taken: 0,
             bytes: Vec::with_capacity(OUTBOX_BYTES),
             weight: 0,
@@ -60,22 +60,20 @@ impl Outbox {
     pub(crate) fn put(&mut self, to: u64, answer: &[u8]) -> bool {
         let begin = self.bytes.len();
         let end = begin + answer.len();
-        if answer.len() > LETTER_BYTES_MAX
-            || end > OUTBOX_BYTES
-            || self.letters.len() == LETTERS_MAX
+        if answer.len() > REPLY_BYTES_MAX || end > OUTBOX_BYTES || self.replies.len() == REPLIES_MAX
         {
             return false;
         }
         self.bytes.extend_from_slice(answer);
         let bytes = begin..end;
-        self.letters.push(Letter { to, bytes });
+        self.replies.push(Deferred { to, bytes });
         true
     }
 
     /// Adds the weight of a turn's work.
     #[inline]
     pub(crate) fn note(&mut self, weight: u32) {
-        if !self.letters.is_empty() {
+        if !self.replies.is_empty() {
             self.weight = self.weight.saturating_add(weight);
         }
     }
@@ -89,15 +87,15 @@ impl Outbox {
     /// Takes out the first reply, with its client. When all are out, there is space again.
     #[inline]
     pub(crate) fn take(&mut self) -> Option<(u64, &[u8])> {
-        let Some(letter) = self.letters.get(self.taken) else {
-            self.letters.clear();
+        let Some(reply) = self.replies.get(self.taken) else {
+            self.replies.clear();
             self.taken = 0;
             self.bytes.clear();
             self.weight = 0;
             return None;
         };
         self.taken += 1;
-        Some((letter.to, &self.bytes[letter.bytes.clone()]))
+        Some((reply.to, &self.bytes[reply.bytes.clone()]))
     }
 }
 
@@ -126,19 +124,19 @@ mod tests {
     #[test]
     fn full_outbox_refuses_and_never_grows() {
         let mut outbox = Outbox::new();
-        assert!(!outbox.put(0, &[0; LETTER_BYTES_MAX + 1]));
-        let whole = OUTBOX_BYTES / LETTER_BYTES_MAX;
+        assert!(!outbox.put(0, &[0; REPLY_BYTES_MAX + 1]));
+        let whole = OUTBOX_BYTES / REPLY_BYTES_MAX;
         for to in 0..whole {
-            assert!(outbox.put(to as u64, &[1; LETTER_BYTES_MAX]));
+            assert!(outbox.put(to as u64, &[1; REPLY_BYTES_MAX]));
         }
         assert!(!outbox.put(99, b"1"), "there is no byte left");
         assert_eq!(outbox.bytes.capacity(), OUTBOX_BYTES);
         take_all(&mut outbox);
-        for to in 0..LETTERS_MAX {
+        for to in 0..REPLIES_MAX {
             assert!(outbox.put(to as u64, b"1"));
         }
         assert!(!outbox.put(999, b"1"), "they are too many");
-        assert_eq!(outbox.letters.capacity(), LETTERS_MAX);
+        assert_eq!(outbox.replies.capacity(), REPLIES_MAX);
     }
 
     #[test]

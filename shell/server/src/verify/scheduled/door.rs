@@ -13,7 +13,7 @@ use shuttle::thread;
 use smol::future::FutureExt;
 
 use super::{Seen, in_many_orders, server};
-use crate::acceptor::{Door, Entrance};
+use crate::acceptor::{Acceptor, Endpoint};
 use crate::clients::mailbox::Message;
 use crate::net::transport::Security;
 use crate::sync::channel::bounded;
@@ -28,7 +28,7 @@ struct Queue {
     inside: Arc<AtomicUsize>,
 }
 
-impl Entrance for Queue {
+impl Endpoint for Queue {
     fn security(&self) -> Security {
         Security::Plain
     }
@@ -44,7 +44,7 @@ impl Entrance for Queue {
         Ok((UnixStream::pair().unwrap().0.into(), None))
     }
 
-    async fn knock(&self) -> io::Result<()> {
+    async fn client_waits(&self) -> io::Result<()> {
         smol::future::pending().await
     }
 
@@ -68,12 +68,12 @@ fn lets_in(seen: &Arc<Seen>) {
                 left: AtomicUsize::new(COMING),
                 inside,
             };
-            let door = Door::new(&shared);
+            let acceptor = Acceptor::new(&shared);
             let stop = async {
                 let _ = stopped.recv().await;
                 Ok(())
             };
-            block_on(stop.or(door.accept_on(0, &queue))).unwrap();
+            block_on(stop.or(acceptor.accept_on(0, &queue))).unwrap();
         })
     };
     let mut served = 0;

@@ -17,7 +17,7 @@ use crate::time_keeper::keep_time;
 fn serve(shared: &Shared, client: Client) -> bool {
     let mut is_told = false;
     while !shared.is_stopping.load(Ordering::SeqCst) {
-        let mailbox = shared.mailbox(client.seat.worker);
+        let mailbox = shared.mailbox(client.holder.worker);
         mailbox.hear();
         for message in mailbox.take() {
             assert!(matches!(message, Message::Settled(..)), "{message:?}");

@@ -51,7 +51,7 @@ fn gives_up(seen: &Arc<Seen>) {
     let_time_pass(Duration::from_millis(LATER_MS));
     let waiters = waiters.map(|waiter| waiter.join().unwrap());
     for waiter in waiters {
-        assert_eq!(waiter.letters(), [], "it is told once");
+        assert_eq!(waiter.outcomes(), [], "it is told once");
         waiter.close();
     }
     drop(stop);

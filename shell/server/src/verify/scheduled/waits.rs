@@ -37,7 +37,7 @@ fn hands_over(seen: &Arc<Seen>) {
     });
     giver.join().unwrap();
     let two = waiter.join().unwrap();
-    assert_eq!(two.letters(), [], "it is told once");
+    assert_eq!(two.outcomes(), [], "it is told once");
     let mut three = Client::new(&shared, 3, 0);
     assert_eq!(three.lock(&name), Told::Contended);
     two.close();
@@ -58,9 +58,9 @@ fn passes_on(seen: &Arc<Seen>) {
     let key = name.clone();
     let giver = thread::spawn(move || assert_eq!(one.unlock(&key), Told::Unlocked));
     let leaver = thread::spawn(move || {
-        let (shared, seat) = (Arc::clone(&two.shared), two.seat);
+        let (shared, holder) = (Arc::clone(&two.shared), two.holder);
         two.close();
-        (shared, seat)
+        (shared, holder)
     });
     let key = name.clone();
     let waiter = thread::spawn(move || {
@@ -69,14 +69,14 @@ fn passes_on(seen: &Arc<Seen>) {
         three
     });
     giver.join().unwrap();
-    let (shared, seat) = leaver.join().unwrap();
+    let (shared, holder) = leaver.join().unwrap();
     let three = waiter.join().unwrap();
-    seen.note(match &shared.mailbox(seat.worker).take()[..] {
+    seen.note(match &shared.mailbox(holder.worker).take()[..] {
         [] => "it went in time",
         [_] => "what it was given is passed on",
         more => panic!("{more:?}"),
     });
-    assert_eq!(three.letters(), []);
+    assert_eq!(three.outcomes(), []);
     let mut four = Client::new(&shared, 4, 0);
     assert_eq!(four.lock(&name), Told::Contended);
     three.close();
@@ -86,7 +86,7 @@ fn passes_on(seen: &Arc<Seen>) {
 
 /// Each of two clients holds a lock in its own shard and requests the other's: exactly one of them is
 /// refused.
-fn closes_circle(seen: &Arc<Seen>) {
+fn closes_cycle(seen: &Arc<Seen>) {
     let (shared, keys) = server(2, |_| ());
     let [mut one, mut two] = [(1, 0), (2, 1)].map(|(n, worker)| Client::new(&shared, n, worker));
     assert_eq!(one.lock(&keys[0]), Told::Granted);
@@ -136,9 +136,9 @@ fn tells_both(seen: &Arc<Seen>) {
     let (mut told, mut times) = (0, 0);
     while told < 2 {
         shared.mailbox(1).hear();
-        let letters = shared.mailbox(1).take();
-        told += letters.len();
-        times += usize::from(!letters.is_empty());
+        let messages = shared.mailbox(1).take();
+        told += messages.len();
+        times += usize::from(!messages.is_empty());
     }
     seen.note(["", "both at once", "one after the other"][times]);
     for giver in givers {
@@ -175,6 +175,6 @@ fn lock_of_a_closed_waiter_is_handed_over() {
 fn one_client_of_a_deadlock_is_refused() {
     in_many_orders(
         &["the first is refused", "the second is refused"],
-        closes_circle,
+        closes_cycle,
     );
 }
