@@ -1,4 +1,4 @@
-//! A client that does what no decent one does: it says when it reads, and how it goes.
+//! A client that breaks the usual manners: the attack decides when it reads, and how it closes.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -22,7 +22,7 @@ impl Client {
     /// Connects.
     ///
     /// # Errors
-    /// Nobody listens, or nobody answers.
+    /// Connecting fails, or there is no answer.
     pub fn connect(address: SocketAddr) -> io::Result<Self> {
         let socket = TcpStream::connect_timeout(&address, PATIENCE)?;
         socket.set_nodelay(true)?;
@@ -49,7 +49,8 @@ impl Client {
         self.reader.get_mut().write_all(bytes.as_ref())
     }
 
-    /// Sends what the kernel takes at once; what it does not is not sent. Returns how much that was.
+    /// Sends as many bytes as the kernel takes at once, and drops the rest. Returns how many it
+    /// sent.
     ///
     /// # Errors
     /// The server has closed.
@@ -100,7 +101,7 @@ impl Client {
         Ok(())
     }
 
-    /// Reads and forgets what comes, until `stop` says so or the server closes.
+    /// Reads and discards until `stop` returns true or the server closes.
     pub fn read_on(&mut self, stop: impl Fn() -> bool) {
         let mut buffer = vec![0; 256 << 10];
         let _ = self
@@ -121,7 +122,7 @@ impl Client {
         }
     }
 
-    /// Reads at most `count` bytes of what has come, without waiting.
+    /// Reads at most `count` bytes that have arrived, without waiting.
     ///
     /// # Errors
     /// The server has closed.
@@ -232,7 +233,7 @@ impl Client {
         }
     }
 
-    /// Makes the kernel hold little of what the server sends, so that the rest waits in the server.
+    /// Makes the receive buffer of the kernel small, so that unread replies stay in the server.
     ///
     /// # Errors
     /// The kernel's.

@@ -1,11 +1,11 @@
-//! Attacks: what one client, or the world, can do to a server that serves others too.
+//! Attacks: one client, or a fault of the environment, against a server that serves others too.
 //!
-//! Each attack is a function of a [`Stage`], on which it starts servers, and says what came of it as
-//! an [`Outcome`]. Where memcached can be attacked in the same way it is, for comparison: the table
-//! shows its row, and no limit holds for it.
+//! Each attack is a function of a [`Stage`], on which it starts servers, and returns an
+//! [`Outcome`]. Where memcached can be attacked in the same way, it is attacked for comparison: the
+//! table shows its row, and no limit holds for it.
 //!
-//! The attacks were found by looking for whatever makes a server wait, grow or end. What each must
-//! not do is in docs/OPERATIONS.md, "Bounds".
+//! Each attack looks for a way to make a server stall, grow or end. The limits that each must keep
+//! are in docs/OPERATIONS.md, "Bounds".
 
 pub mod attacks;
 pub mod client;
@@ -45,9 +45,9 @@ pub struct Setting {
 /// An attack.
 #[derive(Clone, Copy, Debug)]
 pub struct Attack {
-    /// What it is called on the command line.
+    /// Its name on the command line.
     pub name: &'static str,
-    /// What it does, in a few words.
+    /// A description in a few words.
     pub about: &'static str,
     /// Whether memcached can be attacked in the same way.
     pub has_peer: bool,

@@ -1,8 +1,7 @@
-//! What an attack has come to, and whether that is bearable.
+//! The outcome of an attack, and whether it is within the limits.
 //!
-//! Limits are what docs/OPERATIONS.md promises on a quiet machine, and beside it a multiple of what
-//! the same machine does while nobody attacks: a machine that is busy with other things does not
-//! reach them by itself.
+//! A limit is the figure that docs/OPERATIONS.md promises on a quiet machine plus a multiple of the
+//! delays that the machine shows without an attack. So a busy machine alone does not exceed it.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -11,29 +10,29 @@ use super::watch::Seen;
 
 /// The longest that an innocent client may wait.
 pub const STALL_MAX: Duration = Duration::from_millis(50);
-/// The longest that somebody new may wait.
+/// The longest that a new client may wait.
 pub const FRESH_MAX: Duration = Duration::from_millis(100);
 /// The longest that the locks of the dead may be held, if their end can be seen.
 pub const FREE_MAX: Duration = Duration::from_millis(50);
 /// How many times the quiet machine's worst is added to each.
 const QUIET_TIMES: u32 = 5;
-/// What a quiet machine's worst is taken for at least.
+/// The least that counts as the worst delay of a quiet machine.
 const QUIET_MIN: Duration = Duration::from_millis(5);
 
-/// What an attack has come to.
+/// The outcome of an attack.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
-    /// What the innocent have seen, if there were any.
+    /// The delays of the innocent clients, if there were any.
     pub seen: Option<Seen>,
-    /// How long somebody new may wait, if that is not [`FRESH_MAX`].
+    /// How long a new client may wait, if not [`FRESH_MAX`].
     pub fresh_max: Option<Duration>,
     /// The most memory that the server has had, and may have, in MiB.
     pub memory: Option<Memory>,
     /// How long something took that has a limit of its own.
     pub spans: Vec<Span>,
-    /// What should not have been.
+    /// Violated expectations.
     pub wrongs: Vec<String>,
-    /// What else is worth a word.
+    /// Further remarks for the report.
     pub notes: Vec<String>,
 }
 
@@ -49,7 +48,7 @@ pub struct Memory {
 /// A span with a limit.
 #[derive(Clone, Copy, Debug)]
 pub struct Span {
-    /// What took so long.
+    /// The name of the timed step.
     pub name: &'static str,
     /// How long.
     pub took: Duration,
@@ -62,7 +61,7 @@ pub struct Span {
 pub struct Quiet {
     /// The longest that an innocent client waited.
     pub worst: Duration,
-    /// The longest that somebody new waited.
+    /// The longest that a new client waited.
     pub fresh_worst: Duration,
     /// How many times each time limit counts: more than once on a machine that other programs use as well.
     pub slack: u32,
@@ -79,7 +78,7 @@ impl Default for Quiet {
 }
 
 impl Outcome {
-    /// With what the innocent have seen.
+    /// Adds the delays of the innocent clients.
     #[must_use]
     pub fn seen(seen: Seen) -> Self {
         Self {
@@ -93,7 +92,7 @@ impl Outcome {
         self.spans.push(Span { name, took, max });
     }
 
-    /// Notes what should not have been, if it was.
+    /// Notes `otherwise` as a violation unless `is_so`.
     pub fn must(&mut self, is_so: bool, otherwise: impl Into<String>) {
         if !is_so {
             self.wrongs.push(otherwise.into());

@@ -35,12 +35,12 @@ impl Kind {
     }
 }
 
-/// What becomes of the server's log.
+/// The destination of the server's log.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Log {
-    /// Nobody wants it.
+    /// Discarded.
     Dropped,
-    /// Into a pipe, which whoever started the server may read, or not, or close.
+    /// Into a pipe, which the attack may read, or not, or close.
     Piped,
     /// To a device that is full.
     Full,
@@ -53,9 +53,9 @@ pub enum Log {
 pub struct Start<'a> {
     /// Its flags, but for where it listens.
     pub flags: &'a [&'a str],
-    /// What becomes of its log.
+    /// The destination of its log.
     pub log: Log,
-    /// What the shell is to limit before, as `ulimit` has it: `-n 40`.
+    /// A limit for the shell to set first, as `ulimit` has it: `-n 40`.
     pub ulimit: Option<&'a str>,
     /// Where it listens; its port is chosen.
     pub host: Ipv4Addr,

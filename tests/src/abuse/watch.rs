@@ -1,9 +1,9 @@
-//! What an attack does to those who have no part in it.
+//! Measures the effect of an attack on clients that have no part in it.
 //!
-//! - Each innocent client asks for one value every millisecond. The time of an answer is what counts;
-//!   while one is late, those that would have been asked for meanwhile count as late too, or a stall
-//!   of a second would be one sample in a thousand.
-//! - Every ten milliseconds somebody new connects and asks for something.
+//! - Each innocent client requests one value every millisecond. The time to the answer counts.
+//!   While one answer is late, the requests due meanwhile count as late too. Otherwise a stall of a
+//!   second would be one sample in a thousand.
+//! - Every ten milliseconds a new client connects and sends a request.
 
 use std::io;
 use std::net::SocketAddr;
@@ -17,32 +17,33 @@ use super::client::Client;
 const INNOCENTS: usize = 4;
 /// How often each asks.
 const PERIOD: Duration = Duration::from_millis(1);
-/// How often somebody new connects.
+/// The interval between new connections.
 const FRESH_PERIOD: Duration = Duration::from_millis(10);
 /// How long all is quiet before the attack, so that everybody has been served once.
 const LEAD: Duration = Duration::from_millis(200);
-/// How long the innocent go on after it: what it has left behind is felt then.
+/// How long the innocent go on after the attack: its aftermath shows then.
 const TRAIL: Duration = Duration::from_millis(300);
 
-/// What the innocent have seen.
+/// The delays of the innocent clients.
 #[derive(Clone, Debug, Default)]
 pub struct Seen {
     /// The longest that an innocent client waited.
     pub worst: Duration,
-    /// What one in a hundred of its requests took at least.
+    /// The delay that one in a hundred of its requests reached or exceeded.
     pub p99: Duration,
-    /// The longest that somebody new waited from connecting to the first answer.
+    /// The longest that a new client waited from connecting to the first answer.
     pub fresh_worst: Duration,
     /// How many of the new were turned away.
     pub refused: usize,
-    /// What no innocent client should see: its connection closed, an answer that makes no sense.
+    /// Observations that no innocent client should make: its connection closed, an answer that
+    /// makes no sense.
     pub wrongs: Vec<String>,
 }
 
 /// Lets the innocent work while `attack` does.
 ///
 /// # Errors
-/// The innocent cannot even connect, or what the attack says.
+/// An innocent client cannot connect, or the attack returns an error.
 pub fn watch<R>(
     address: SocketAddr,
     attack: impl FnOnce() -> io::Result<R>,
@@ -82,7 +83,8 @@ fn micros(us: u64) -> Duration {
     Duration::from_micros(us)
 }
 
-/// Asks until all is over. Returns how long each answer took in microseconds, and what was wrong.
+/// Sends requests until all is over. Returns the time of each answer in microseconds, and the first
+/// violation.
 fn ask_on(mut innocent: Client, is_over: &AtomicBool) -> (Vec<u64>, Option<String>) {
     let period_us = u64::try_from(PERIOD.as_micros()).unwrap_or(u64::MAX);
     let mut waits_us = Vec::new();

@@ -224,7 +224,7 @@ fn descriptors(stage: &Stage<'_>) -> io::Result<Outcome> {
     Ok(outcome)
 }
 
-/// Accepting is of no use for a while: nobody is to be told more than once a second.
+/// Accepting is of no use for a while: the server logs that at most once a second.
 pub(super) const PAUSE: Attack = Attack {
     name: "pause",
     about: "accepting paused over and over: warnings a second",

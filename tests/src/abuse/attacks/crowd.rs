@@ -1,4 +1,4 @@
-//! No attack at all, and an honest crowd: what the machine does by itself.
+//! The row without an attack (the delays of the machine itself), and a crowd of honest clients.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,7 +13,7 @@ const CROWD: usize = 4;
 /// How many requests each has under way.
 const UNDER_WAY: usize = 100;
 
-/// Nobody attacks.
+/// No attack runs.
 pub const QUIET: Attack = Attack {
     name: "quiet",
     about: "nobody attacks",

@@ -1,4 +1,4 @@
-//! What the system does to the server's process.
+//! Faults that the operating system causes in the server's process.
 
 use std::io;
 use std::thread;

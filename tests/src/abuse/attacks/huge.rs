@@ -1,4 +1,5 @@
-//! Values of megabytes, each of which moves as much as ten thousand small ones; and what sizes that change leave behind.
+//! Values of several megabytes, each of which moves as much memory as ten thousand small ones, and
+//! values that change their size.
 
 use std::io;
 

@@ -1,4 +1,4 @@
-//! What concerns every item at once, and what eviction may have to walk over.
+//! Commands that concern every item at once, and long walks of eviction.
 
 use std::io;
 use std::thread;
@@ -60,7 +60,7 @@ pub(super) const QUEUE_WALK: Attack = Attack {
 };
 
 fn queue_walk(stage: &Stage<'_>) -> io::Result<Outcome> {
-    // Full: the memory is what the items take, and less.
+    // The store is full: the items take at most the memory limit.
     let memory = (stage.setting.items / 12_500).max(1).to_string();
     let target = small(stage, &["-m", &memory, "-t", "4"])?;
     fill(&target, stage.setting.items)?;
@@ -80,7 +80,7 @@ fn queue_walk(stage: &Stage<'_>) -> io::Result<Outcome> {
     finish(stage, &target, seen)
 }
 
-/// The store is full of what has expired.
+/// The store is full of expired items.
 pub(super) const DEAD_FIRST: Attack = Attack {
     name: "dead-first",
     about: "a store full of expired items: no live one is evicted",

@@ -111,7 +111,8 @@ fn hog(stage: &Stage<'_>) -> io::Result<Outcome> {
     Ok(outcome)
 }
 
-/// What is locked keeps flushed segments from being emptied: a store may be left without a place for anything.
+/// Locked items keep flushed segments from being emptied: a store may be left without a place for
+/// anything.
 pub(super) const FLUSHES_BETWEEN: Attack = Attack {
     name: "lock-flush",
     about: "6 clients lock half of what they set, with flush_all after every 50 sets",
@@ -119,7 +120,7 @@ pub(super) const FLUSHES_BETWEEN: Attack = Attack {
     play: flushes_between,
 };
 
-/// How many clients lock what they set, in turn.
+/// The number of clients that set keys and lock them, in turn.
 const LOCKERS: usize = 6;
 
 fn flushes_between(stage: &Stage<'_>) -> io::Result<Outcome> {
@@ -199,7 +200,7 @@ fn kill_holder(address: SocketAddr, waiter: &mut Client) -> io::Result<Duration>
     if answer != "OK" {
         return Err(io::Error::other(format!("no lock: {answer}")));
     }
-    // The child has the socket for its standard input, and nobody else has it.
+    // The child has the socket as its standard input, and no other process has it open.
     let mut child = Command::new("sleep")
         .arg("60")
         .stdin(Stdio::from(OwnedFd::from(holder.into_socket())))

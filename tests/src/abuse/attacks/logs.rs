@@ -1,4 +1,4 @@
-//! A log that cannot be written: it is the server's trouble, and nobody else's.
+//! A log that cannot be written must not disturb any client.
 
 use std::io;
 use std::thread;
@@ -9,7 +9,7 @@ use super::super::target::{Log, Start, Target};
 use super::super::watch::watch;
 use super::super::{Attack, Outcome, Stage};
 
-/// Whoever reads the log has gone.
+/// The reader of the log has closed it.
 pub(super) const CLOSED: Attack = Attack {
     name: "log-closed",
     about: "the reader of the log has gone (-vv), 200 connections",
@@ -29,7 +29,7 @@ pub(super) const NONE: Attack = Attack {
     play: |stage| talk(&mut start(stage, Log::None)?),
 };
 
-/// Nobody reads the log.
+/// The log is a pipe that no process reads.
 pub(super) const FULL_PIPE: Attack = Attack {
     name: "log-unread",
     about: "nobody reads the log pipe (-vv), 200 connections",

@@ -1,8 +1,8 @@
-//! What waits in the server for a client: answers that are not read, requests that do not end.
+//! Memory that the server keeps for a client: unread replies and unfinished requests.
 //!
-//! The limits of memory here are those of docs/OPERATIONS.md: `-m`, half of it for what waits to be
-//! sent and a quarter for what is unfinished, at least 64 and 128 MiB, and what the program itself and
-//! its connections take.
+//! The limits of memory are those of docs/OPERATIONS.md: `-m`; half of it for pending output, at
+//! least 64 MiB; a quarter for unfinished requests, at least 128 MiB; and the memory of the program
+//! and its connections.
 
 use std::io;
 use std::thread;
@@ -20,8 +20,8 @@ const PEAK_MIB_MAX: u64 = 288;
 /// Flags of a server that a crowd attacks.
 const FLAGS: &[&str] = &["-m", "64", "-t", "4", "-c", "2048"];
 
-/// Nobody reads what they asked for. The value is larger than what the kernel takes off the server's
-/// hands, which is up to 4 MiB on the loopback interface.
+/// The clients do not read their replies. The value is larger than the socket buffers of the
+/// kernel, which hold up to 4 MiB on the loopback interface.
 pub(super) const NON_READERS: Attack = Attack {
     name: "non-readers",
     about: "100 clients ask for a value of 8 MB and do not read it",
@@ -114,7 +114,7 @@ fn address_space(stage: &Stage<'_>) -> io::Result<Outcome> {
     request.resize(request.len() + 29_999_000, b'v');
     let mut clients = Vec::new();
     for _ in 0..40 {
-        // Turned away or closed: that is what is wanted.
+        // Refusing or closing the connection is the expected answer.
         if let Ok(mut client) = Client::connect(target.address) {
             let _ = client.send(&request);
             clients.push(client);

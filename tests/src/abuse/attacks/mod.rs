@@ -20,7 +20,8 @@ use super::Attack;
 pub use crowd::QUIET;
 pub use vanish::hold_elsewhere;
 
-/// All of them. The first is none: it says what the machine does by itself, and limits rest on it.
+/// All attacks. The first row is no attack: it measures the delays of the machine itself, and
+/// limits rest on it.
 pub const ATTACKS: &[Attack] = &[
     QUIET,
     crowd::BUSY,

@@ -1,4 +1,4 @@
-//! What an operator looks at, and living holders that are silent: crowds of connections.
+//! The operator's commands under load, and living holders that are silent: crowds of connections.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};

@@ -20,7 +20,7 @@ const KEYS_EXPIRING: usize = 20;
 /// How many clients ask for shared keys.
 const ASKERS: usize = 50;
 
-/// How many keys those wait for who hold one that is asked for.
+/// The number of keys that each holder of a requested key waits for.
 const KEYS_BEHIND: usize = 64;
 
 /// The leases of a crowd of sharers end together.
@@ -54,7 +54,7 @@ pub(super) const SHARERS_DIE: Attack = Attack {
         let mut waiter = Client::connect(target.address)?;
         waiter.ask("mn")?;
         let (seen, took) = watch(target.address, || {
-            // Whoever waits is handed the key, and whoever comes then finds the others free.
+            // The waiting client gets the key, and later requesters find the others free.
             waiter.send(format!("ml k{keys} w60000\r\n"))?;
             await_waiters(&target, 1)?;
             drop(sharers);
@@ -168,7 +168,7 @@ fn keys_of(stage: &Stage<'_>) -> usize {
     (stage.setting.locks / SHARERS).clamp(20, 100)
 }
 
-/// A server with a crowd of sharers, whose shares have leases or not.
+/// A server with a crowd of sharers; their shares have leases or not.
 fn crowd(stage: &Stage<'_>, lease: &str) -> io::Result<(Target, Vec<Client>)> {
     let (target, mut sharers) = start(stage)?;
     share(&mut sharers, keys_of(stage), lease)?;

@@ -1,4 +1,4 @@
-//! The file of a Unix socket: whose it is, and who removes it.
+//! The file of a Unix socket: its owner, and its removal.
 
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -15,7 +15,7 @@ use super::super::{Attack, Outcome, Stage};
 /// How long a second server may take to see that it is one too many.
 const REFUSE_MAX: Duration = Duration::from_secs(2);
 
-/// A second server on a path whose server is too busy to answer.
+/// A second server is started on the path of a server that is too busy to answer.
 pub(super) const SECOND_SERVER: Attack = Attack {
     name: "second-server",
     about: "a second server where the first has a full backlog",
@@ -144,7 +144,7 @@ impl OnPath {
 
 impl Drop for OnPath {
     fn drop(&mut self) {
-        // What has ended already cannot be killed, and what is gone cannot be removed.
+        // The child may have ended already, and the file may be gone already.
         let _ = self.child.kill();
         let _ = self.child.wait();
         let _ = std::fs::remove_file(&self.path);

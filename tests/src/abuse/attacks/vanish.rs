@@ -12,7 +12,7 @@ use super::super::client::Client;
 use super::super::target::Start;
 use super::super::{Attack, Outcome, Stage, fill};
 
-/// What `--dead-peer` promises by default, and what finding out may take beside it.
+/// The default of `--dead-peer` (10 s), and the time that detection may take beside it.
 const FREE_MAX: Duration = Duration::from_secs(11);
 
 /// How long a server is given that does not find out: some do only after hours.
@@ -26,7 +26,7 @@ pub(super) const VANISH: Attack = Attack {
     play: |stage| vanish(stage, "silent"),
 };
 
-/// The holder has answers under way, which nobody acknowledges.
+/// The holder has replies in flight that are not acknowledged.
 pub(super) const VANISH_UNREAD: Attack = Attack {
     name: "vanish-unread",
     about: "the link of a holder goes down while it reads",
@@ -76,7 +76,7 @@ fn obtain_in_time(waiter: &mut Client) -> io::Result<()> {
     Ok(())
 }
 
-/// Holds the lock of `k0` until the process ends: what this program does in the namespace.
+/// Holds the lock of `k0` until the process ends. This program runs it in the network namespace.
 ///
 /// # Errors
 /// There is no lock to be had.
