@@ -1,14 +1,15 @@
-//! What every layer of proof shares: something to ask, somebody who knows the answer, and somebody
-//! to ask it of.
+//! The parts that every layer of verification shares: requests, an oracle that knows the answers,
+//! and peers that answer.
 //!
-//! - What can happen, and which request can get which reply: [`alphabet`].
-//! - What must come of it: [`oracle`], which shares no code with the engine; [`lockstep`] plays the two
-//!   beside each other.
-//! - What is drawn of it: [`random`].
+//! - The possible events, and the possible replies to each request: [`alphabet`].
+//! - The expected results: [`oracle`], which shares no code with the engine; [`lockstep`] plays the
+//!   two beside each other.
+//! - Random draws of events: [`random`].
 //! - How it is written: [`wording`] from a command to bytes, [`transcript`] for people.
-//! - Who is asked: a [`peer`]; the core in [`memory`], or a server behind a [`socket`].
+//! - The peers that are tested: a [`peer`]; the core in [`memory`], or a server behind a
+//!   [`socket`].
 //!
-//! Order of dependence: core, harness, then whoever tests with it. Nothing here knows the server.
+//! Order of dependence: core, harness, then the tests. Nothing here knows the server.
 
 pub mod alphabet;
 pub mod lockstep;

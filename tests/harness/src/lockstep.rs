@@ -4,18 +4,20 @@
 //! - T1: both give the same answer.
 //! - T2: both have the same items, property by property, seen or not by a client yet.
 //! - T3: the core's own invariants hold ([`Core::check`]), and its memory limit does.
-//! - T4: both end the same waits in the same way, know the same of those who wait, and say the same of when the
-//!   next thing happens by itself.
-//! - T5: each item is where the oracle has it, also if it is there for nobody; counters and gauges are what they should be.
-//! - T6: the tables of locks, waits and wins take what those take that there are, and more only for what is over; never more than
-//!   they may.
+//! - T4: both end the same waits in the same way, list the same waiters, and name the same next
+//!   deadline.
+//! - T5: the store has each item where the oracle has it, expired items included; counters and
+//!   gauges have the expected values.
+//! - T6: the tables of locks, waits and wins take the bytes of their entries; entries that are over
+//!   may take more, within the bound of the tables.
 //!
-//! Where memory is scarce the core may evict what the oracle does not: an item that nobody holds and that it was not
-//! just told to keep. If the store takes room by the item, the oracle knows what
-//! is refused for want of it, also when the limit of memory has changed. Beside a log the core is believed when it refuses
-//! what needs room and is forbidden by nothing else: then all is as in a server without room, counters included. It is not
-//! believed while so much of the limit is not even allocated that there must be room: then it refuses nothing for want of it
-//! and evicts nothing.
+//! If memory is scarce, the core may evict an item that the oracle keeps, unless it is held or the
+//! command just stored it. If the store takes room by the item, the oracle predicts each refusal
+//! for want of memory, also after the memory limit has changed. Beside a log the oracle accepts a
+//! refusal if the command needs room and is forbidden by nothing else. Then all is as in a server
+//! without room, counters included. It does not accept one while so much of the limit is
+//! unallocated that there must be room: then the core refuses nothing for want of it and evicts
+//! nothing.
 
 mod gauges;
 mod gone;
@@ -48,7 +50,7 @@ pub struct Lockstep<S> {
     oracle: Oracle,
     environment: Environment,
     room: Room,
-    /// What may be used, in bytes: the limit, or after it was lowered what was used then.
+    /// The bytes that may be used: the limit, or, after it was lowered, the use at that moment.
     bytes_max: usize,
     /// How often a log was asked for room that there had to be.
     had_idle: u64,
@@ -62,7 +64,8 @@ pub struct Lockstep<S> {
 pub enum Room {
     /// There is: the core has no excuse.
     Ample,
-    /// There is not, and it is known what an item takes: refused is what does not fit, and nothing else.
+    /// There is not, and the size of each item is known: a command is refused if and only if its
+    /// item does not fit.
     ByItem(ByItem),
     /// There is not, and items stand in segments of this many bytes: the core is believed when it says so, unless there
     /// must be room.
@@ -75,7 +78,7 @@ pub enum Room {
 /// Where the two part, in words.
 pub type Difference = String;
 
-/// What a panic says.
+/// The message of a panic.
 #[must_use]
 pub fn panic_words(panic: &(dyn Any + Send)) -> String {
     let words = panic.downcast_ref::<String>().map(String::as_str);
@@ -112,7 +115,7 @@ impl<S: Store> Lockstep<S> {
         lockstep
     }
 
-    /// How often the oracle was asked for room, and what has become of items.
+    /// How often the oracle was asked for room, and the fates of items.
     #[must_use]
     pub const fn judged(&self) -> Judged {
         let mut judged = self.oracle.judged();
@@ -213,7 +216,7 @@ impl<S: Store> Lockstep<S> {
             self.bytes_max = limit.max(used);
         }
         if has_dead_locks && limit == limit_before {
-            // What they have pinned is in the way until they are taken out.
+            // Items that they have pinned are in the way until they are taken out.
             self.oracle.keep_limit(limit);
         }
         let due = self.oracle.memory_bytes_max();
@@ -242,7 +245,7 @@ impl<S: Store> Lockstep<S> {
         Ok(())
     }
 
-    /// Whether an item still looks held whose lock is over (L9).
+    /// Whether an item still looks held although its lock is over (L9).
     fn has_dead_locks(&self) -> bool {
         let (store, locks) = (self.core.store(), self.core.locks());
         KEYS.iter().any(|bytes| {
@@ -252,7 +255,7 @@ impl<S: Store> Lockstep<S> {
         })
     }
 
-    /// Whether an item that nobody holds may go for want of room.
+    /// Whether an item that is not held may be evicted for want of room.
     fn evicts(&self) -> bool {
         self.room != Room::Ample && self.core.limits().evict
     }
@@ -378,7 +381,7 @@ impl<S: Store> Lockstep<S> {
     }
 }
 
-/// Whether what a core has of an item is what the oracle has of it, but for its lock.
+/// Whether the core and the oracle have the same item, apart from its lock.
 #[must_use]
 pub fn is_same(header: &ItemHeader, value: &[u8], item: &Item) -> bool {
     let ItemHeader {
@@ -432,7 +435,7 @@ fn all_pages<S: Store>(
     Ok(OwnedReply::Keys(all))
 }
 
-/// The steps that a command takes, whose TTLs its reply shows.
+/// The TTL steps that a command takes and its reply shows.
 #[must_use]
 pub const fn steps<'a>(command: &'a Command<'_>) -> &'a TtlSteps {
     match command {

@@ -23,7 +23,7 @@ const TICK_MS: u64 = 250;
 pub enum Arrival {
     /// As they were sent.
     Whole,
-    /// A few at a time, with a call of the connection for each few; of what is long, only
+    /// A few at a time, with a call of the connection for each few; of a long transfer, only
     /// [`CUT_BYTES`] at both ends.
     Cut {
         /// How many.
@@ -31,13 +31,14 @@ pub enum Arrival {
     },
 }
 
-/// How much at each end of what is sent at once arrives a few bytes at a time. Longer than any line but that of a get: between
-/// the ends is the inside of a value, of a list of keys, or of a line that is swallowed.
+/// The bytes at each end of a transfer that arrive a few at a time. Longer than any line but that
+/// of a get: between the ends is the inside of a value, of a list of keys, or of a line that is
+/// swallowed.
 pub const CUT_BYTES: usize = 70_000;
 /// In pieces of which size the rest arrives: no part of anything.
 const INSIDE_BYTES: usize = 4_093;
 
-/// What time it is.
+/// The clock.
 #[derive(Clone, Copy, Debug)]
 enum Time {
     /// As many milliseconds as have been waited for.
@@ -55,7 +56,7 @@ pub struct MemoryPeer {
     pipes: BTreeMap<char, Pipe>,
 }
 
-/// What is on the way to a client.
+/// Bytes on the way to a client.
 #[derive(Debug)]
 struct Pipe {
     conn: ConnId,
@@ -111,7 +112,7 @@ impl MemoryPeer {
         self.act();
     }
 
-    /// Does what the server asks for.
+    /// Performs the server's actions.
     fn act(&mut self) {
         while let Some(action) = self.server.poll() {
             self.server.machine().check();
@@ -139,8 +140,8 @@ fn check_needs<M: StateMachine>(server: &Server<M>, conn: ConnId) {
     }
 }
 
-/// Hands bytes to a server, and appends all that it answers to `answers`. `check` looks at what is
-/// behind it before each action, and in the end.
+/// Hands bytes to a server, and appends all its answers to `answers`. `check` looks at the state
+/// machine before each action, and in the end.
 ///
 /// # Panics
 /// If the connection waits for bytes that it has, or for room that there is, or another one is named.

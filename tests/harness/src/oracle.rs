@@ -1,10 +1,11 @@
-//! What latchd should answer, written a second time: slowly, plainly, and without a look at the
-//! engine.
+//! The expected answers of latchd, written a second time: slowly, plainly, and without a look at
+//! the engine.
 //!
 //! Items are a map with every property of an item spelled out; a lock is an entry in a second map;
-//! time is in milliseconds. It evicts nothing of itself; who compares it with a core that does
-//! tells it ([`Oracle::evict`]). Where it knows what items take, it says what there is room for ([`ByItem`]).
-//! It shares the types of commands with the core, and no code that decides anything.
+//! time is in milliseconds. It evicts nothing by itself; the comparison tells it which items a core
+//! has evicted ([`Oracle::evict`]). If it knows the sizes of items, it decides whether there is
+//! room ([`ByItem`]). It shares the types of commands with the core, and no code that decides
+//! anything.
 //!
 //! Source: the protocol page of latchd (docs/PROTOCOL.md), memcached's `doc/protocol.txt`, and the
 //! lock specification of yrmcds.
@@ -68,7 +69,8 @@ pub struct Oracle {
     /// The keys of all items that have a winner, and of some that have none any more: there may be seventy thousand items.
     with_winners: BTreeSet<Vec<u8>>,
     locks: BTreeMap<Vec<u8>, Vec<Lock>>,
-    /// How many of them each connection has: there may be ten thousand, and who asks for one more is asked that.
+    /// How many locks each connection has. There may be ten thousand, and each request for one more
+    /// needs the count.
     lock_counts: BTreeMap<Owner, usize>,
     /// In the order in which they came.
     waits: Vec<Waiting>,
@@ -88,9 +90,9 @@ pub struct Oracle {
     remains: Remains,
     /// `None` if there is room for everything.
     room: Option<ByItem>,
-    /// What asks for room now is refused so.
+    /// The refusal of a request for room, if there is none now.
     lack: Option<Refusal>,
-    /// `None` if nobody looks at what the tables take.
+    /// `None` if the bytes of the tables are not compared.
     tables: Option<Tables>,
     judged: Judged,
 }
@@ -99,7 +101,7 @@ pub struct Oracle {
 #[allow(clippy::struct_excessive_bools)] // Each is a fact of its own.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Item {
-    /// What was stored.
+    /// The stored value.
     pub value: Vec<u8>,
     /// The client's own number.
     pub client_flags: u32,
@@ -109,17 +111,18 @@ pub struct Item {
     pub gone_at_ms: Option<u64>,
     /// When it was stored or fetched last.
     pub accessed_ms: u64,
-    /// Somebody fetched it since it was stored.
+    /// A client has fetched it since it was stored.
     pub fetched: bool,
-    /// Somebody has used what is under its key since there is something, whatever was stored there meanwhile.
+    /// A client has used an item of this key since the key first had one; later stores do not reset
+    /// this.
     pub used: bool,
     /// Marked out of date.
     pub stale: bool,
-    /// Somebody was told to recache it.
+    /// A client was told to recache it.
     pub won: bool,
-    /// Who, if that ends with his connection.
+    /// The winner, if the win ends with its connection.
     pub bound: Option<Winner>,
-    /// He has ended, and the next is told, whatever he asks for.
+    /// The winner's connection has ended: the next client wins, with any request.
     pub open: bool,
     /// Its key was written in base64.
     pub key_form: KeyForm,
@@ -159,13 +162,13 @@ impl Oracle {
         }
     }
 
-    /// What comes of `input` at `now_ms`; the answer, if it is a command.
+    /// Applies `input` at `now_ms`; the answer, if it is a command.
     pub fn enter(&mut self, now_ms: u64, input: &Input<'_>) -> Option<OwnedReply> {
         self.come_to(now_ms);
         self.take(input)
     }
 
-    /// It is `now_ms`, and what was due up to then has happened.
+    /// Advances the time to `now_ms`, and does all that was due up to then.
     fn come_to(&mut self, now_ms: u64) {
         self.now_ms = self.now_ms.max(now_ms);
         self.end_doubt();
@@ -240,7 +243,7 @@ impl Oracle {
             Command::Item(command) => {
                 let reply = self.answer_item(conn, command);
                 self.came_for(command.key().as_bytes());
-                // What a get does to a TTL is noticed with the next event.
+                // The change of a TTL by a get is noticed with the next event.
                 if !matches!(command, ItemCommand::Get(_)) {
                     self.serve_gets(command.key().as_bytes());
                 }
@@ -268,7 +271,7 @@ impl Oracle {
             ItemCommand::Arithmetic(arithmetic) => self.arithmetic(conn, arithmetic),
             ItemCommand::Acquire(acquire) => {
                 let reply = self.acquire(conn, acquire);
-                // Who waits has asked when it is answered.
+                // A waiter's request counts as made when it is answered.
                 self.asked.cmd_lock += u64::from(reply != OwnedReply::Waits);
                 self.asked.lock_misses += u64::from(reply == OwnedReply::NotFound);
                 reply
@@ -470,7 +473,7 @@ impl Oracle {
             (item.fetched, item.used) = (true, true);
             item.accessed_ms = now_ms;
         }
-        // What is made and gone at once is shown and not kept, whoever holds the key.
+        // An item that is made and gone at once is shown and not kept, even if the key is held.
         if made && self.is_gone(&self.items[key]) {
             self.items.remove(key);
         }

@@ -8,14 +8,14 @@ use crate::transcript::End;
 /// A server, one connection a letter.
 pub trait Peer {
     /// Sends bytes on a connection, which is opened at its first use. Bytes that the other side no
-    /// longer takes are dropped: what comes back tells.
+    /// longer takes are dropped; the next read shows that.
     ///
     /// # Errors
     /// The connection cannot be opened.
     fn send(&mut self, conn: char, bytes: &[u8]) -> io::Result<()>;
 
-    /// Moves what has come back on a connection behind `buffer`. If nothing has, waits for it as
-    /// long as `patience` allows.
+    /// Appends the bytes that a connection has received to `buffer`. If nothing has, waits for it
+    /// as long as `patience` allows.
     ///
     /// # Errors
     /// The connection cannot be opened.
@@ -27,7 +27,7 @@ pub trait Peer {
     ) -> io::Result<Received>;
 
     /// Ends a connection from the client's side. Nothing is sent on it any more; after a half-close
-    /// what comes back can still be read.
+    /// the replies can still be read.
     ///
     /// # Errors
     /// The connection cannot be opened.
@@ -49,7 +49,7 @@ pub enum Patience {
     NotDue,
 }
 
-/// What waiting for bytes brought.
+/// The result of waiting for bytes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Received {
     /// Bytes: at least one.

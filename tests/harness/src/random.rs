@@ -53,7 +53,7 @@ impl Random {
     }
 }
 
-/// Draws an operation, or what else is made of as few bytes.
+/// Draws an operation, or anything else that is made of as few bytes.
 ///
 /// # Panics
 /// If it took more bytes than there are.

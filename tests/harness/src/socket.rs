@@ -25,16 +25,16 @@ const YRMCDS_UNLOCKS: Duration = Duration::from_secs(1);
 /// How long a started server may take to listen.
 const START: Duration = Duration::from_secs(10);
 
-/// By how much what is to end after a span may end later, on a server that counts milliseconds.
+/// The most by which the end of a span may be late, on a server that counts milliseconds.
 const LATE: Duration = Duration::from_millis(5);
 
-/// A server behind an address; each name of a connection is a TCP connection. What keeps the server
-/// running is dropped with the peer, if the peer is the only one who uses it.
+/// A server behind an address; each name of a connection is a TCP connection. The guard that keeps
+/// the server running is dropped with the peer, if no other peer uses it.
 #[derive(Debug)]
 pub struct SocketPeer<K = ()> {
     address: SocketAddr,
     streams: BTreeMap<char, TcpStream>,
-    /// The connections whose half we have closed.
+    /// The connections with a half that we have closed.
     half_closed: BTreeSet<char>,
     due: Duration,
     /// How long the server is given to see the end of a connection, if its count of connections does not tell.
@@ -131,7 +131,7 @@ fn count_connections(stream: &mut TcpStream) -> io::Result<usize> {
 
 impl<K> Peer for SocketPeer<K> {
     fn send(&mut self, conn: char, bytes: &[u8]) -> io::Result<()> {
-        // A server that has closed takes no more; what it said before is still there to be read.
+        // A server that has closed takes no more; the bytes that it sent before can still be read.
         let _ = self.stream(conn)?.write_all(bytes);
         Ok(())
     }
@@ -184,7 +184,7 @@ impl<K> Peer for SocketPeer<K> {
         if how != End::HalfClose {
             self.half_closed.remove(&conn);
         } else if self.streams.len() == 1 {
-            // There is no other client to see what the end changes.
+            // No other client sees the effects of the end.
             return Ok(());
         }
         self.await_ends()
@@ -329,7 +329,7 @@ impl Drop for ServerProcess {
     }
 }
 
-/// A port that nobody listens on at this moment, and that this process has not given out lately.
+/// A port without a listener at this moment, that this process has not given out lately.
 ///
 /// Not one that the system chooses: it gives the same one out again as soon as it is free, also to a
 /// client, and then two tests would talk to one server. And tried without listening: a process that
@@ -370,7 +370,7 @@ pub fn on_path(name: &str) -> Option<PathBuf> {
         .find(|program| program.is_file())
 }
 
-/// What a memcached program calls itself: its name, and its version.
+/// The self-description of a memcached program: its name, and its version.
 ///
 /// # Errors
 /// It cannot be started.

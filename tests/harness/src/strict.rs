@@ -1,6 +1,6 @@
-//! A store that holds its caller to the contract of [`Store`]: what a look-up has said is good until the next call that may
-//! change where things are. A slot that is used after that names another item, or none, in a store that moves its items, and
-//! is right by luck in one that does not.
+//! A store that holds its caller to the contract of [`Store`]: the result of a look-up is good
+//! until the next call that may move items. A slot that is used after that names another item, or
+//! none, in a store that moves its items, and is right by luck in one that does not.
 
 use latchd_core::command::ScanCursor;
 use latchd_core::engine::{Config, Core};
@@ -13,7 +13,7 @@ use latchd_core::time::Tick;
 use latchd_core::value::Value;
 use latchd_core::watch::Evicted;
 
-/// Another store, whose slots and vacancies are told apart by when they were said.
+/// Another store, with slots and vacancies that are told apart by the time of their look-up.
 #[derive(Debug)]
 pub struct Strict<S> {
     store: S,
@@ -24,7 +24,7 @@ pub struct Strict<S> {
 /// A core on the store that the program uses, held to the contract of stores.
 pub type StrictCore = Core<Strict<LogStore>>;
 
-/// What a [`Strict`] store has said of a key.
+/// The result of a look-up in a [`Strict`] store.
 #[derive(Clone, Copy, Debug)]
 pub struct Said<T> {
     what: T,
@@ -46,7 +46,7 @@ pub fn reference(config: Config) -> Core<Strict<MapStore>> {
 }
 
 impl<S> Strict<S> {
-    /// Holds whoever calls `store` to the contract.
+    /// Holds the caller of `store` to the contract.
     #[must_use]
     pub const fn new(store: S) -> Self {
         Self { store, moves: 0 }
@@ -57,7 +57,7 @@ impl<S> Strict<S> {
         Said { what, moves }
     }
 
-    /// What was said, if it is still good.
+    /// The result, if it is still good.
     fn good<T>(&self, said: Said<T>) -> T {
         let moves = self.moves - said.moves;
         assert_eq!(
@@ -67,7 +67,7 @@ impl<S> Strict<S> {
         said.what
     }
 
-    /// What was said before is good no more.
+    /// Earlier results are no longer good.
     const fn moving(&mut self) -> &mut S {
         self.moves += 1;
         &mut self.store
@@ -262,7 +262,7 @@ mod tests {
         Key::new(KEY).expect("a legal key")
     }
 
-    /// A store with one item, and what a look-up says of that.
+    /// A store with one item, and the result of its look-up.
     fn store() -> (Strict<MapStore>, Said<<MapStore as Store>::Slot>) {
         let mut store = Strict::new(MapStore::new(&ample()));
         let header = ItemHeader::new(Cas::FIRST, Tick::from_count(0));

@@ -1,8 +1,8 @@
-//! Protocol behaviour as data: what is sent, on which connection, and what comes back.
+//! Protocol behaviour as data: the bytes sent, their connection, and the expected replies.
 //!
 //! The same file runs against the core in memory, against a latchd server over a socket, and
-//! against other people's servers. `tests/transcripts/README.md` describes the format for those who
-//! write one; [`parse`] reads it, [`run`] plays it.
+//! against other servers. `tests/transcripts/README.md` describes the format for authors; [`parse`]
+//! reads it, [`run`] plays it.
 //!
 //! - R1: every line of a transcript is either played or says for which servers it is.
 //! - R2: a tag has a reason. A tag without one is a mistake of the transcript.
@@ -107,13 +107,13 @@ pub struct Transcript {
 /// Steps that begin with an empty server.
 #[derive(Clone, Debug)]
 pub struct Scenario {
-    /// What it shows.
+    /// The behaviour that it shows.
     pub title: String,
     /// For which servers it is; empty for latchd and memcached.
     pub tags: Tags,
     /// Line of its title.
     pub line: usize,
-    /// What happens.
+    /// Its steps.
     pub steps: Vec<ScenarioStep>,
 }
 
@@ -136,11 +136,11 @@ pub struct ScenarioStep {
     pub line: usize,
     /// For which servers it is; empty for all that the scenario is for.
     pub tags: Tags,
-    /// What happens.
+    /// The action of the step.
     pub action: Action,
 }
 
-/// What a line of a scenario does.
+/// The action of a line of a scenario.
 #[derive(Clone, Debug)]
 pub enum Action {
     /// Bytes are sent.
@@ -161,7 +161,7 @@ pub enum Action {
     Expect {
         /// On which connection.
         conn: char,
-        /// What.
+        /// The expected answer.
         expected: Expected,
     },
     /// The client ends its connection.
@@ -175,7 +175,7 @@ pub enum Action {
     Wait(Duration),
 }
 
-/// What comes back.
+/// The expected answer.
 #[derive(Clone, Debug)]
 pub enum Expected {
     /// These bytes.
@@ -195,9 +195,9 @@ pub enum Expected {
 pub enum End {
     /// It closes.
     Close,
-    /// It closes its half: it can still read what is on the way.
+    /// It closes its half: it can still read the bytes on the way.
     HalfClose,
-    /// It resets: what a killed process or a pulled cable looks like at best.
+    /// It resets: a killed process or a pulled cable looks like this at best.
     Reset,
 }
 
@@ -217,12 +217,12 @@ pub enum Piece {
 /// A number in a line.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Number {
-    /// The value of a variable and this more. If it has none yet, what comes back is its value from
-    /// now on.
+    /// The value of a variable and this more. If it has none yet, the received number becomes its
+    /// value.
     Variable {
         /// Its name.
         name: String,
-        /// What is added.
+        /// The number that is added.
         plus: i64,
     },
     /// More than the value of a variable.

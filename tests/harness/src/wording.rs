@@ -1,11 +1,12 @@
 //! A command as a client writes it: as a line of classic or meta text, or as a packet.
 //!
-//! The inverse of what a server's decoders do, for whoever starts from a command: the clients of the
-//! simulation, a model's way as a transcript, and the test that the alphabet asks for nothing that no
-//! client can ask for. Text is put together here and not by the core's own encoders: what those leave
-//! out (flags in other orders, options that say what goes without saying) is what a server meets.
+//! The inverse of a server's decoders, for callers that start from a command: the clients of the
+//! simulation, a model's path as a transcript, and the test that clients can ask for every request
+//! of the alphabet. Text is put together here and not by the core's own encoders. A server also
+//! meets forms that the encoders leave out: flags in other orders, and options that state a
+//! default.
 //!
-//! - W1: what is written is understood as the command it was written from.
+//! - W1: a written request is understood as the command it was written from.
 //!
 //! Source: docs/PROTOCOL.md.
 
@@ -26,7 +27,8 @@ pub use meta::write as meta;
 pub use packet::packet;
 pub use translate::{at_moment, nearest};
 
-/// What a client speaks. Classic and meta text may be mixed on a connection; packets stand alone.
+/// The protocol of a client. Classic and meta text may be mixed on a connection; packets stand
+/// alone.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Protocol {
     /// Text as it was first.
@@ -37,7 +39,8 @@ pub enum Protocol {
     Binary,
 }
 
-/// How a request is written where its protocol leaves a choice, and what its answer is to show.
+/// How a request is written where its protocol leaves a choice, and the parts that its answer
+/// shows.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[expect(
     clippy::struct_excessive_bools,
@@ -48,7 +51,8 @@ pub struct Style {
     pub quiet: bool,
     /// The item's version is to be shown.
     pub with_cas: bool,
-    /// The value is to be shown; if not, what touches an item is a `touch` but in meta text.
+    /// The value is to be shown; if not, a request that touches an item is a `touch`, except in
+    /// meta text.
     pub with_value: bool,
     /// The key is to be shown.
     pub with_key: bool,
@@ -58,9 +62,9 @@ pub struct Style {
     pub ttl_after: Option<u8>,
     /// A guarded set is written as a guarded replace, which is the same.
     pub as_replace: bool,
-    /// Meta: what `O` says.
+    /// Meta: the value of `O`.
     pub opaque: Option<u32>,
-    /// Meta: what goes without saying is written all the same.
+    /// Meta: flags that state a default are written too.
     pub says_all: bool,
     /// Which of several ways to write the same is taken: bits.
     pub order: u8,
@@ -118,12 +122,12 @@ pub fn binary<'a>(
 /// Appends a number in decimal digits.
 ///
 /// # Panics
-/// Never: a vector takes what is written to it.
+/// Unreachable: writing to a vector cannot fail.
 pub fn put_number(out: &mut Vec<u8>, number: impl Into<i128>) {
     write!(out, "{}", number.into()).expect("a vector takes what is written to it");
 }
 
-/// Appends what stands before an exptime, and its number.
+/// Appends the prefix of an exptime, and its number.
 fn put_exptime(out: &mut Vec<u8>, before: &[u8], exptime: Exptime) {
     out.extend_from_slice(before);
     put_number(out, exptime.to_wire());

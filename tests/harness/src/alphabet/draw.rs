@@ -109,7 +109,7 @@ impl<'a> Arbitrary<'a> for Op {
     }
 }
 
-/// An op that may bind a win or wait for a value: for those who see to what is told later of gets.
+/// An op that may bind a win or wait for a value, for tests of late replies to gets.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct WaitingOp(pub Op);
 
@@ -198,7 +198,7 @@ fn acquire(u: &mut Unstructured<'_>, key: SmallKey) -> Result<SmallRequest> {
 }
 
 fn get(u: &mut Unstructured<'_>, key: SmallKey) -> Result<SmallRequest> {
-    /// The families of reads, and what each can ask for.
+    /// The families of reads, and the requests of each.
     enum Family {
         Get,
         Touch,
@@ -245,7 +245,7 @@ fn get(u: &mut Unstructured<'_>, key: SmallKey) -> Result<SmallRequest> {
         new_cas: if meta { new_cas(u)? } else { None },
         recaches: meta,
         lock: matches!(family, F::LockAndGet | F::LockTouchAndGet),
-        // Drawn by those who want to see somebody wait.
+        // Drawn by tests that want to see a client wait.
         binds: false,
         wait_ms: None,
     }))
@@ -381,7 +381,7 @@ fn exptime(u: &mut Unstructured<'_>) -> Result<Exptime> {
     u.choose(&EXPTIMES).copied()
 }
 
-/// The same for a packet, whose exptimes have no sign: a date that has passed.
+/// The same for a packet. Its exptimes have no sign, so a past exptime becomes a past date.
 const fn unsigned(exptime: Exptime) -> Exptime {
     match exptime {
         Exptime::Past => Exptime::At {

@@ -1,5 +1,5 @@
-//! Turns ops into inputs: who is connected under which id, what time it is, which versions the
-//! clients have been told.
+//! Turns ops into inputs: it knows the connections and their ids, the time, and the versions that
+//! replies have shown.
 
 use latchd_core::Owner;
 use latchd_core::command::{Command, Set};
@@ -25,8 +25,8 @@ const PRESSURE: [&[u8]; PRESSURE_KEYS] = [
     b"~d", b"~e", b"~f",
 ];
 
-/// What [`Op::Pressure`] stands for: nobody's connection stores an item. It takes no lock, so the
-/// core need not know of it.
+/// The input of [`Op::Pressure`]: the server itself stores an item. It takes no lock, so the core
+/// need not know of it.
 ///
 /// # Panics
 /// Never: there is a name for each number.
@@ -71,18 +71,19 @@ struct Parked {
     is_over: bool,
 }
 
-/// What a client asks for.
+/// A client's request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Asked {
     /// Which of the clients.
     client: usize,
-    /// What it asks for.
+    /// The request itself.
     pub request: SmallRequest,
     /// It has waited for that.
     pub has_waited: bool,
 }
 
-/// What the clients were told about one key: the versions of its item, and the grants of its lock.
+/// The numbers that clients were told about one key: the versions of its item, and the grants of
+/// its lock.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct Told {
     version: Option<Cas>,
@@ -169,7 +170,7 @@ impl Default for Environment {
 }
 
 impl Environment {
-    /// Nobody is connected, and nothing has happened.
+    /// An environment without connections, before the first event.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -184,7 +185,7 @@ impl Environment {
         }
     }
 
-    /// The same around a core whose limit of memory is so many bytes at first, and may change.
+    /// The same around a core with this memory limit, in bytes, which may change.
     #[must_use]
     pub const fn within(mut self, memory_bytes: usize) -> Self {
         self.memory_bytes = Some(memory_bytes);
@@ -216,7 +217,7 @@ impl Environment {
             }
             Op::Close { client } => {
                 let conn = self.connected.get_mut(client.among(CLIENTS))?.take()?;
-                // What it has waited for is given to nobody.
+                // The lock or win that it has waited for is given to no client.
                 *self.parked.get_mut(client.among(CLIENTS))? = None;
                 Some(Input::Event(Event::Closed(conn)))
             }
@@ -252,7 +253,7 @@ impl Environment {
         }
     }
 
-    /// What `op` asks for, if it is a request that stands for an input (now).
+    /// The request of `op`, if it stands for an input now.
     #[must_use]
     pub fn asked(&self, op: &Op) -> Option<Asked> {
         let Op::Request { client, request } = *op else {
@@ -291,7 +292,8 @@ impl Environment {
         }
     }
 
-    /// Takes in what a reply tells: that its client waits, which grant it was, which version the item has.
+    /// Takes in the numbers of a reply: that its client waits, the number of the grant, the version
+    /// of the item.
     pub fn learn(&mut self, asked: &Asked, reply: &Reply<'_>) {
         let Asked {
             client, request, ..

@@ -1,4 +1,4 @@
-//! What an op comes to: a call of one of the functions that lead into a core.
+//! The input of an op: a call of one of the functions that lead into a core.
 
 use latchd_core::command::Command;
 use latchd_core::engine::{Core, Event};
@@ -39,7 +39,7 @@ impl<'a> Input<'a> {
         }
     }
 
-    /// What is asked, if anything is.
+    /// The command, if it is one.
     #[must_use]
     pub const fn command(&self) -> Option<&Command<'a>> {
         match self {

@@ -1,4 +1,4 @@
-//! Two sets of limits for those who draw ops: between them every reply can be met.
+//! Two sets of limits for drawn ops: between them every reply can be met.
 
 use latchd_core::limits::Limits;
 use latchd_core::store::{MapStore, Store as _};
@@ -8,7 +8,7 @@ use super::VALUE_BYTES_MAX;
 /// The smallest segment of a log, in bytes.
 pub const LOG_SEGMENT_BYTES: usize = 512;
 
-/// Three of them, and what a log needs to find things.
+/// Three segments, and the lists and index of a log.
 const LOG_BYTES_MIN: usize = 3 * LOG_SEGMENT_BYTES + 1_100;
 
 /// Limits that leave room for every item, and can be reached by locks, by wins that are bound and by appends.
@@ -41,7 +41,7 @@ pub fn scarce(pinned: usize) -> Limits {
     let short_item_bytes = MapStore::new(&limits).bytes_for(1, 1);
     limits.memory_bytes_max = pinned * short_item_bytes + short_item_bytes * 3 / 4;
     limits.locked_bytes_max = pinned * short_item_bytes;
-    // How many locks there may be is not to depend on what a lock takes.
+    // The number of locks must not depend on the bytes of a lock.
     limits.lock_table_bytes_max = 1 << 20;
     limits.lock_bytes_per_connection_max = 1 << 20;
     limits

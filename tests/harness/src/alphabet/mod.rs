@@ -1,19 +1,19 @@
 //! One alphabet for everything that drives the core: the model, the property tests, the simulation
 //! and the fuzz targets.
 //!
-//! An [`Op`] is something that can happen, in an owned form and from small ranges: few clients, few
-//! keys, few values, short TTLs, and versions by what they mean ("the one it has now") and not by
-//! number. So sequences collide often, and any sequence has a meaning: an [`Environment`] turns each op
-//! into the [`Input`] it stands for, or into none (a client that is not there cannot go).
+//! An [`Op`] is an event in an owned form and from small ranges: few clients, few keys, few values,
+//! short TTLs, and versions by their meaning ("the one it has now") and not by number. So sequences
+//! collide often, and any sequence has a meaning: an [`Environment`] turns each op into the
+//! [`Input`] it stands for, or into none (a client that is not there cannot go).
 //!
-//! What the small words of an op stand for is the layer's to say ([`Meaning`]): which name a key
-//! has, which bytes a value, which number a version.
+//! Each layer says the meaning of the small words of an op ([`Meaning`]): the name of a key, the
+//! bytes of a value, the number of a version.
 //!
-//! - A1: every command with every option that a request can ask for is in the alphabet. What one
-//!   layer misses, it misses for want of an op.
+//! - A1: every command with every option that a request can ask for is in the alphabet. A layer can
+//!   miss a command only if the op is missing.
 //! - A2: leaving any op out of a sequence gives a sequence, so that a failing one can be shortened.
 //! - A3: every request of the alphabet can be asked on a wire, but for the guarded replace, which
-//!   is a guarded set there: only a transport of somebody's own can ask for it.
+//!   is a guarded set there: only a custom transport can ask for it.
 
 mod draw;
 mod environment;
@@ -77,26 +77,26 @@ pub enum Op {
     },
     /// The core is told that time has passed.
     Tick,
-    /// What is due by now is done: the call of a transport that keeps to the core's deadlines.
+    /// Does all that is due: the call of a transport that keeps to the core's deadlines.
     Due,
-    /// An item that nobody else knows is stored: memory becomes scarce.
+    /// The server stores an item of a key of its own: memory becomes scarce.
     Pressure {
         /// Which of [`PRESSURE_KEYS`].
         key: u8,
     },
-    /// The limit of memory changes. Nothing where it is not known what it was at first
+    /// The limit of memory changes. No effect if the first limit is not known
     /// ([`Environment::within`]).
     Limit {
         /// To how many quarters of that, of which there are at least two.
         quarters: u8,
     },
-    /// A client asks for something. One that has gone asks under the id it had, which is dead, and
-    /// may take no lock; nothing if it has never been connected, or waits. One whose wait is over asks for what it
-    /// has waited for again, whatever this says.
+    /// A client sends a request. A client that has gone uses the id it had, which is dead, and may
+    /// take no lock; nothing if it has never been connected, or waits. After a wait, the client
+    /// repeats the request that has waited, and ignores this one.
     Request {
         /// Which one.
         client: ClientNumber,
-        /// What.
+        /// The request.
         request: SmallRequest,
     },
 }

@@ -28,7 +28,7 @@ macro_rules! kinds {
             /// All of them.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
 
-            /// What it is called in the code.
+            /// Its name in the code.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$variant => stringify!($variant),)* }
@@ -99,8 +99,8 @@ requests! {
     // Any of them with `w`, with `B` or without.
     GetOrWait: Hit HitUnchanged HitWon HitStaleWon Miss Waits RefusedTooManyLocks RefusedConnectionClosed
         RefusedOutOfMemory;
-    // What becomes of one who waits, as `Wait`; how its wait ends, that counts.
-    // Of a win that is to be bound it can find no room then.
+    // The end of a wait, as `Wait`; the kind of end counts. A win that is to be bound can find no
+    // room then.
     GetWaited: Hit HitUnchanged HitWon HitSent HitStaleWon HitStaleSent Miss RefusedTooManyLocks
         RefusedOutOfMemory;
     Set: Stored RefusedLocked RefusedOutOfMemory;
@@ -141,7 +141,7 @@ requests! {
     Lock: Locked NotFound RefusedLocked RefusedTooManyLocks RefusedConnectionClosed;
     Acquire: Granted GrantedItem Contended RefusedTooManyLocks RefusedConnectionClosed;
     AcquireLeased: Granted GrantedItem Contended RefusedTooManyLocks RefusedConnectionClosed;
-    // Refused: to one who holds it in the other mode.
+    // Refused: the client holds it in the other mode.
     TakeLeaseOff: Granted GrantedItem NotFound Contended WouldDeadlock;
     // `S`, with a lease or without, and `x` or not.
     AcquireShared: Granted GrantedItem NotFound Contended RefusedTooManyLocks RefusedConnectionClosed;
@@ -150,7 +150,7 @@ requests! {
     // Any of these, if it may wait.
     AcquireOrWait: Granted GrantedItem NotFound WouldDeadlock Waits RefusedTooManyLocks
         RefusedConnectionClosed;
-    // Not what is asked, but what becomes of one who waits: how the wait ends, and the answer.
+    // Not the request, but the end of its wait: how the wait ends, and the answer.
     Wait: GivenInTurn TimedOut Granted GrantedItem Contended NotFound RefusedTooManyLocks;
     Release: Unlocked NotFound;
     ReleaseFenced: Unlocked NotFound;
@@ -168,8 +168,8 @@ requests! {
     StatsReset: Ok;
 }
 
-/// Whether a reply needs a store that writes elsewhere what does not grow, as a log does: it can be out
-/// of room for that. The reference store never is.
+/// Whether a reply needs a store that moves an item that does not grow, as a log does: it can be
+/// out of room for that. The reference store never is.
 #[must_use]
 pub fn needs_log(request: RequestKind, reply: ReplyKind) -> bool {
     let shrinks = [
@@ -185,7 +185,8 @@ pub fn needs_log(request: RequestKind, reply: ReplyKind) -> bool {
     reply == ReplyKind::RefusedOutOfMemory && shrinks.contains(&request)
 }
 
-/// Whether a reply needs a lock that is shared: nobody may change what is, in whosever right.
+/// Whether a reply needs a lock that is shared: no holder may change the item, as the lock is
+/// shared.
 #[must_use]
 pub fn needs_sharing(request: RequestKind, reply: ReplyKind) -> bool {
     let in_own_right = [
@@ -211,13 +212,14 @@ pub fn needs_bound(request: RequestKind, reply: ReplyKind) -> bool {
 }
 
 impl RequestKind {
-    /// Whether it has to do with gets that wait, or wins that are bound: what a layer draws that wants to see them.
+    /// Whether it concerns gets that wait, or wins that are bound: a layer that wants to see them
+    /// draws it.
     #[must_use]
     pub const fn is_of_wins(self) -> bool {
         matches!(self, Self::GetBound | Self::GetOrWait | Self::GetWaited)
     }
 
-    /// What kind of request `request` is.
+    /// The kind of `request`.
     #[must_use]
     pub fn of(request: &SmallRequest) -> Self {
         /// The kind does not depend on which version a guard asks for.
@@ -234,7 +236,7 @@ impl RequestKind {
         Self::of_command(&request.lower(&Any))
     }
 
-    /// What kind of request is asked: one that has waited is no request of its own.
+    /// The kind of an asked request: one that has waited is no request of its own.
     #[must_use]
     pub fn of_asked(asked: &Asked) -> Self {
         if asked.has_waited {
@@ -244,12 +246,12 @@ impl RequestKind {
         }
     }
 
-    /// What kind a request is that has waited: a get, or one for a lock.
+    /// The kind of a request that has waited: a get, or one for a lock.
     const fn of_waited(is_get: bool) -> Self {
         if is_get { Self::GetWaited } else { Self::Wait }
     }
 
-    /// What kind of request `command` is: of the alphabet or of a layer's own making.
+    /// The kind of `command`: of the alphabet or of a layer's own making.
     #[must_use]
     pub fn of_command(command: &Command<'_>) -> Self {
         match command {
@@ -361,7 +363,7 @@ impl RequestKind {
 }
 
 impl ReplyKind {
-    /// What one who waits is told.
+    /// The reply at the end of a wait.
     #[must_use]
     pub const fn of_outcome(outcome: Outcome) -> Self {
         match outcome {
@@ -372,7 +374,7 @@ impl ReplyKind {
         }
     }
 
-    /// What kind of reply `reply` is.
+    /// The kind of `reply`.
     #[must_use]
     pub const fn of(reply: &Reply<'_>) -> Self {
         match reply {
@@ -460,7 +462,7 @@ impl Pairs {
         }
     }
 
-    /// Adds what another run has seen.
+    /// Adds the counts of another run.
     pub fn add(&mut self, other: &Self) {
         for (row, other) in self.seen.iter_mut().zip(&other.seen) {
             for (count, other) in row.iter_mut().zip(other) {

@@ -1,4 +1,4 @@
-//! What a client asks for: the requests of the alphabet.
+//! A client's requests: the requests of the alphabet.
 
 use latchd_core::command::{
     Acquire, Arithmetic, Command, Delete, Direction, Get, GlobalCommand, Guard, ItemCommand, Keys,
@@ -14,7 +14,7 @@ use latchd_core::value::Value;
 
 use super::words::{CasChoice, FenceChoice, GuardChoice, Meaning, SmallKey, SmallValue};
 
-/// What a client asks for: a [`Command`], owned and small.
+/// A client's request: a [`Command`], owned and small.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum SmallRequest {
     /// Reads an item, and may touch, vivify, win or lock it.
@@ -34,19 +34,19 @@ pub enum SmallRequest {
     Acquire(SmallAcquire),
     /// Gives such a lock back.
     Release {
-        /// Whose.
+        /// Its key.
         key: SmallKey,
         /// Only if it is this grant.
         fence: Option<FenceChoice>,
     },
     /// Takes a lock.
     Lock {
-        /// Whose.
+        /// Its key.
         key: SmallKey,
     },
     /// Gives a lock back.
     Unlock {
-        /// Whose.
+        /// Its key.
         key: SmallKey,
     },
     /// Gives every lock of the client back.
@@ -67,8 +67,8 @@ pub enum SmallRequest {
     StatsReset,
 }
 
-/// Declares requests about one key, each beside its command: what a field is, what it is in a plain request, and what it
-/// stands for, if that is not itself.
+/// Declares requests about one key, each beside its command. A field has a type, a value in a plain
+/// request, and a translation, if it does not stand for itself.
 macro_rules! small {
     ($(
         $(#[$doc:meta])*
@@ -80,7 +80,7 @@ macro_rules! small {
         #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
         #[allow(clippy::struct_excessive_bools)] // As in the command.
         pub struct $small {
-            /// Which item, or whose lock.
+            /// The key of the item or the lock.
             pub key: SmallKey,
             $($(#[$field_doc])* pub $field: $type,)*
         }
@@ -110,7 +110,7 @@ small! {
         steps: TtlSteps = TtlSteps::NONE, itself;
         /// Whether the read counts.
         bump: bool = true, itself;
-        /// What the client already has.
+        /// The version that the client already has.
         known_cas: Option<CasChoice> = None, known;
         /// The version of a vivified item; `None` is the next.
         new_cas: Option<CasChoice> = None, given;
@@ -120,7 +120,8 @@ small! {
         lock: bool = false, itself;
         /// A win ends with its connection.
         binds: bool = false, itself;
-        /// How long it waits for what another computes, in milliseconds; `None` is not at all.
+        /// How long it waits for a value that another client computes, in milliseconds; `None` is
+        /// not at all.
         wait_ms: Option<u32> = None, milliseconds;
     }
 
@@ -129,13 +130,13 @@ small! {
     new(value: SmallValue) {
         /// How the key is written.
         key_form: KeyForm = KeyForm::Plain, itself;
-        /// What is stored.
+        /// The value.
         value: SmallValue = value, value;
         /// The client's own number.
         client_flags: u32 = 0, itself;
         /// When it expires.
         exptime: Exptime = Exptime::Never, itself;
-        /// On what condition.
+        /// The condition.
         mode: SetMode = SetMode::Set, itself;
         /// Which version.
         guard: GuardChoice = GuardChoice::None, guard;
@@ -143,7 +144,7 @@ small! {
         new_cas: Option<CasChoice> = None, given;
         /// In the right of which grant; `None` is the client's own.
         fence: Option<FenceChoice> = None, fence;
-        /// What becomes of the lock.
+        /// The lock afterwards.
         lock: LockAfter = LockAfter::Keep, itself;
     }
 
@@ -154,13 +155,13 @@ small! {
         key_form: KeyForm = KeyForm::Plain, itself;
         /// Which version.
         guard: GuardChoice = GuardChoice::None, guard;
-        /// What is done.
+        /// The kind of removal.
         removal: Removal = Removal::Remove, itself;
         /// The version it gets, if it stays; `None` is the next.
         new_cas: Option<CasChoice> = None, given;
         /// As in [`SmallSet`].
         fence: Option<FenceChoice> = None, fence;
-        /// What becomes of the lock.
+        /// The lock afterwards.
         lock: LockAfter = LockAfter::Keep, itself;
     }
 
@@ -183,12 +184,12 @@ small! {
         new_cas: Option<CasChoice> = None, given;
         /// As in [`SmallSet`].
         fence: Option<FenceChoice> = None, fence;
-        /// What becomes of the lock.
+        /// The lock afterwards.
         lock: LockAfter = LockAfter::Keep, itself;
     }
 }
 
-/// What the small words of a request about a key stand for.
+/// The translation of the small words of a request about a key.
 struct Words<'w, M> {
     key: SmallKey,
     meaning: &'w M,
@@ -233,9 +234,9 @@ impl<'a, M: Meaning<'a>> Words<'_, M> {
 /// Takes a lock, as [`command::Acquire`](latchd_core::command::Acquire).
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct SmallAcquire {
-    /// Whose.
+    /// Its key.
     pub key: SmallKey,
-    /// Who else may hold it.
+    /// Whether others may hold it too.
     pub mode: LockMode,
     /// How long it is to last.
     pub lease: Option<Lease>,
@@ -284,7 +285,7 @@ impl SmallRequest {
         }
     }
 
-    /// The same, if it is one that may wait, by one who does not.
+    /// The same request, if it may wait, without its wait.
     #[must_use]
     pub const fn without_wait(mut self) -> Self {
         if let Self::Acquire(SmallAcquire { wait_ms, .. }) | Self::Get(SmallGet { wait_ms, .. }) =
@@ -295,7 +296,7 @@ impl SmallRequest {
         self
     }
 
-    /// The command, with what its words stand for.
+    /// The command, with its words translated.
     #[must_use]
     pub fn lower<'a>(&self, meaning: &impl Meaning<'a>) -> Command<'a> {
         match *self {

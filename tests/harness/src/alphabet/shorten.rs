@@ -109,7 +109,7 @@ impl SmallSet {
 impl SmallDelete {
     fn plainer(self) -> Vec<Self> {
         let plain = Self::new(self.key);
-        // What stays and is marked is not removed.
+        // A removal that keeps the item becomes a plain mark.
         let marked = Self {
             removal: match self.removal {
                 Removal::Remove => Removal::Remove,

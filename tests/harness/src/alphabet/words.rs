@@ -1,4 +1,4 @@
-//! The small words that ops are made of, and what they stand for.
+//! The small words of ops, and their meaning.
 
 use latchd_core::command::Guard;
 use latchd_core::fence::Fence;
@@ -54,7 +54,7 @@ impl SmallKey {
     }
 }
 
-/// A value, by what is remarkable about it.
+/// A value, by its notable property.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub enum SmallValue {
     /// No bytes.
@@ -101,8 +101,8 @@ impl SmallValue {
     }
 }
 
-/// A version of an item, by what the clients know of it. Whether they tell each other what they
-/// know is the layer's to say.
+/// A version of an item, by the clients' knowledge of it. Each layer decides whether clients share
+/// their knowledge.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum CasChoice {
     /// The last one that was told.
@@ -140,7 +140,7 @@ impl GuardChoice {
     }
 }
 
-/// A grant, by what the clients know of it.
+/// A grant, by the clients' knowledge of it.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum FenceChoice {
     /// The last one of the key that was told.
@@ -149,8 +149,8 @@ pub enum FenceChoice {
     Former,
 }
 
-/// What the small words of a request stand for in one layer; `'a` is how long its keys and values
-/// live.
+/// The translation of the small words of a request in one layer; `'a` is the lifetime of its keys
+/// and values.
 pub trait Meaning<'a> {
     /// A key.
     fn key(&self, key: SmallKey) -> Key<'a> {

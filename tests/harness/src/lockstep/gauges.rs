@@ -1,9 +1,10 @@
-//! T5: the gauges: what they show after each step, and that `stats` shows it.
+//! T5: the gauges have the expected values after each step, and `stats` shows them.
 //!
-//! How many items there are and what they take is exact: on the reference to the byte, on a log as much as it says that an
-//! item of such a key and value takes. So is which wins are bound, but for those of items that have gone
-//! unseen. The last eviction is one of those of its step. What is next to be given up is
-//! one of the items that are there, on the reference of those that nothing keeps. What an index takes is part of what is allocated.
+//! The number of items and their bytes are exact: on the reference to the byte, on a log as much as
+//! it says that an item of such a key and value takes. So is which wins are bound, but for those of
+//! items that have gone unseen. The last eviction is one of those of its step. The next item to be
+//! evicted is one of the items in the store, on the reference one of those that are not held. The
+//! bytes of an index are part of the allocated bytes.
 
 use latchd_core::engine::{BoundWin, Core};
 use latchd_core::key::Key;
@@ -16,7 +17,7 @@ use super::{Difference, Lockstep, Room};
 use crate::alphabet::KEYS;
 use crate::oracle::{Oracle, There, Winner};
 
-/// What a reply shows of the gauges, if it is one that does.
+/// The gauges in a reply, if it shows them.
 pub(super) fn shown(reply: Option<&Reply<'_>>) -> Option<Gauges> {
     if let Some(Reply::Stats(report)) = reply {
         Some(report.stats.gauges)
@@ -25,7 +26,7 @@ pub(super) fn shown(reply: Option<&Reply<'_>>) -> Option<Gauges> {
     }
 }
 
-/// How many items there are, for somebody or for nobody, and what they take.
+/// The number of items, expired ones included, and their bytes.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Sizes {
     items: u64,
@@ -35,7 +36,7 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    /// What a store says.
+    /// The figures of a store.
     #[must_use]
     pub const fn of(usage: Usage) -> Self {
         Self {
@@ -45,7 +46,7 @@ impl Sizes {
         }
     }
 
-    /// What a reply shows, if it is one that shows all gauges.
+    /// The figures in a reply, if it shows all gauges.
     #[must_use]
     pub fn shown(reply: &Reply<'_>) -> Option<Self> {
         shown(Some(reply)).map(|gauges| Self {
@@ -55,7 +56,7 @@ impl Sizes {
         })
     }
 
-    /// What it should say, as it takes room for a key and a value.
+    /// The expected figures, from the sizes of keys and values.
     #[must_use]
     pub fn of_all<S: Store>(core: &Core<S>, oracle: &Oracle) -> Self {
         let store = core.store();
@@ -82,7 +83,7 @@ impl Sizes {
 }
 
 impl<S: Store> Lockstep<S> {
-    /// After a step whose reply has shown `shown`, if it is one that does.
+    /// Compares the gauges after a step. `shown` holds those of the step's reply, if it shows them.
     pub(super) fn compare_gauges(&mut self, shown: Option<Gauges>) -> Result<(), Difference> {
         self.compare_sizes()?;
         self.compare_wins()?;
@@ -107,7 +108,7 @@ impl<S: Store> Lockstep<S> {
         Ok(())
     }
 
-    /// What the parts of the core say, which is compared with the oracle after each step.
+    /// The gauges of the parts of the core, which are compared with the oracle after each step.
     fn gauges(&self) -> Gauges {
         let core = &self.core;
         let (usage, queue) = (core.store().usage(), core.store().queue());

@@ -1,9 +1,10 @@
-//! T5: where items are and what was counted of those that have gone, after each step.
+//! T5: the places of items and the counters of removed items, after each step.
 //!
-//! Of each key the store has an item if and only if the oracle knows of one, also of one that is there for nobody. What has gone by
-//! itself was evicted or reclaimed, and is counted as that: exactly, but for how many of the evicted were used. What is
-//! counted of a crawl is exact where nothing else can have taken out what had expired: neither the end of a lock, nor who looks after
-//! wins, nor a log that wants room; and in all cases within the bounds of [`Crawled`].
+//! The store has an item of a key if and only if the oracle has one, expired items included. An
+//! item that no command removed was evicted or reclaimed, and is counted as that: exactly, but for
+//! how many of the evicted were used. The crawl's counters are exact where nothing else can have
+//! taken out expired items: neither the end of a lock, nor the upkeep of wins, nor a log that wants
+//! room; and in all cases within the bounds of [`Crawled`].
 
 use latchd_core::command::{Command, GlobalCommand};
 use latchd_core::engine::{Core, Event};
@@ -14,7 +15,7 @@ use super::{Difference, Lockstep, Room};
 use crate::alphabet::{Input, KEYS, Op, PRESSURE_KEYS, pressure_keys};
 use crate::oracle::{Between, Crawled, Evicted, Expired, There};
 
-/// What was counted up to the last step, and what was on its way then.
+/// The counters up to the last step, and the replies that were under way then.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Before {
     crawled: Crawled,
@@ -51,7 +52,7 @@ fn look<S: Store>(core: &Core<S>, key: &[u8]) -> (There, Option<bool>) {
     }
 }
 
-/// Whether an item may look held whose lock is over.
+/// Whether an item may look held although its lock is over.
 pub(super) fn may_keep<S: Store>(core: &Core<S>) -> bool {
     !core.locks().is_settled()
 }
@@ -121,8 +122,9 @@ impl<S: Store> Lockstep<S> {
         self.compare_crawl(input, due.reclaimed)
     }
 
-    /// Each item is where it should be, and what is known of flushed ones is true. What a client could see was found already, held by
-    /// whom it should be ([`compare_items`](Self::compare_items)), and is not looked for again.
+    /// Compares the place of each item, and the store's knowledge of flushed items.
+    /// [`compare_items`](Self::compare_items) has already compared the visible items and their
+    /// holders.
     fn compare_places(&mut self) -> Result<(), Difference> {
         let Self {
             core,

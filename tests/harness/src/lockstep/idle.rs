@@ -1,10 +1,11 @@
 //! When a log must have room: N7 and N8 of the stores, asked of a core.
 //!
-//! What a log holds depends on how records lie in segments. But while so much of the limit is not even allocated as it
-//! keeps free, as its lists and its index may grow by, and as the largest item takes and the tables of locks and waits
-//! may grow by with one request, it evicts nothing and refuses nothing but what locks would pin too much of; and here they
-//! may pin all keys that they can hold. How far the search for deadlocks goes is believed, where it may go less far than as a
-//! server ships.
+//! The content of a log depends on how records lie in segments. A log always keeps some memory
+//! free. Its lists and its index may grow. The largest item, and one request's growth of the tables
+//! of locks and waits, need room. While more than all that of the limit is unallocated, the log
+//! evicts nothing and refuses nothing except locks that would pin too much. and here they may pin
+//! all keys that they can hold. The oracle accepts how far the search for deadlocks goes, if the
+//! setting allows a shorter one than a server ships with.
 
 use latchd_core::Limits;
 use latchd_core::command::{Command, ItemCommand};
@@ -14,12 +15,12 @@ use super::{Lockstep, Room};
 use crate::alphabet::{Input, KEYS};
 use crate::stores::SEGMENTS_IDLE_MAX;
 
-/// What must be idle for the tables of locks, waits and wins besides the segments, in bytes. A wait adds the most to them, 1,350 and
-/// more; but the segments are more than a log needs.
+/// The bytes that must be idle for the tables of locks, waits and wins besides the segments. A wait
+/// adds the most to them, 1,350 and more; but the segments are more than a log needs.
 const TABLES_IDLE_MAX: usize = 1024;
 
 impl<S: Store> Lockstep<S> {
-    /// Whether items stand in segments, and whatever is asked for next has room.
+    /// Whether items stand in segments, and there is room for any next request.
     pub(super) fn has_idle(&self) -> bool {
         let Room::BySegment { segment_bytes } = self.room else {
             return false;
@@ -38,8 +39,9 @@ impl<S: Store> Lockstep<S> {
             && idle >= SEGMENTS_IDLE_MAX * segment_bytes + item_bytes + TABLES_IDLE_MAX
     }
 
-    /// Whether a refusal may be for a search that goes too far: a wait for a lock whose holders wait themselves, where a search
-    /// may go less far than as a server ships. That is far enough for the few clients here.
+    /// Whether a refusal may be for a search that goes too far: a wait for a lock with holders that
+    /// wait themselves, if the setting allows a shorter search than a server ships with. That is
+    /// far enough for the few clients here.
     pub(super) fn may_be_too_long(&self, input: &Input<'_>) -> bool {
         let is_short = self.core.limits().wait_chain_max < Limits::default().wait_chain_max;
         match input.command() {

@@ -1,4 +1,4 @@
-//! An answer as it is compared: the reply of the core without what only its store knows.
+//! An answer as it is compared: the reply of the core without the parts that only its store knows.
 
 use std::collections::BTreeSet;
 
@@ -40,7 +40,7 @@ pub enum OwnedReply {
     Refused(Refusal),
 }
 
-/// What a get shows of an item.
+/// The parts of an item that a get shows.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[allow(missing_docs)] // As `Hit` has them.
 pub struct Seen {

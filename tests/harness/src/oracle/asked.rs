@@ -1,15 +1,16 @@
-//! What is counted of requests: how many there were of each kind, and what they found.
+//! The counters of requests: how many there were of each kind, and how many found an item.
 
 use latchd_core::command::{Direction, TtlStep, TtlSteps};
 use latchd_core::stats::Counters;
 
 use super::Oracle;
 
-/// Declares the counters once, so that what is compared and what the core shows cannot disagree.
+/// Declares the counters once, so that the compared counters and the core's cannot disagree.
 macro_rules! asked {
     ($($name:ident,)*) => {
-        /// The counters that follow from what was asked and what there was. When something that has expired is taken
-        /// out depends on the store, and so does what it evicts: of that it is not said anything here.
+        /// The counters that follow from the requests and the items alone. The moment at which an
+        /// expired item is taken out depends on the store, and so do evictions: they are not
+        /// counted here.
         #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
         #[allow(missing_docs)] // As `Counters` has them.
         pub struct Asked {
@@ -17,7 +18,7 @@ macro_rules! asked {
         }
 
         impl Asked {
-            /// What a core has counted.
+            /// The counters of a core.
             #[must_use]
             pub const fn of(counters: &Counters) -> Self {
                 Self { $($name: counters.$name,)* }
@@ -53,7 +54,7 @@ asked! {
 }
 
 impl Oracle {
-    /// A get has found or made an item, or there is none. A meta get touches only what is there.
+    /// A get has found or made an item, or there is none. A meta get touches only an existing item.
     pub(super) fn count_get(&mut self, steps: &TtlSteps, is_meta: bool, found: bool) {
         let touches = (found || !is_meta) && steps.iter().any(|it| matches!(it, TtlStep::Touch(_)));
         let asked = &mut self.asked;

@@ -1,7 +1,8 @@
-//! What is counted of a crawl.
+//! The counters of the crawl.
 //!
-//! Only a tick crawls. What it takes out it has looked at, and it looks at no more items than its bound says. It takes
-//! out what has expired, which is reclaimed with that; what else is reclaimed in a tick was in somebody's way.
+//! Only a tick crawls. It looks at each item that it takes out, and at no more items than its bound
+//! says. It takes out expired items, which are reclaimed with that; all other items that a tick
+//! reclaims were in the way of a request.
 
 use latchd_core::stats::Counters;
 
@@ -13,7 +14,7 @@ pub struct Crawled {
     pub crawler_reclaimed: u64,
 }
 
-/// What came between two looks at the counters.
+/// The event between two readings of the counters.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Between {
     /// A tick, with which so many items were reclaimed.
@@ -30,7 +31,7 @@ pub enum Between {
 }
 
 impl Crawled {
-    /// What a core has counted.
+    /// The counters of a core.
     #[must_use]
     pub const fn of(counters: &Counters) -> Self {
         Self {

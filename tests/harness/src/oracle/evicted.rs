@@ -1,15 +1,15 @@
-//! What is counted of items that were evicted.
+//! The counters of evicted items.
 //!
-//! Which they are, whoever compares has seen; that each was there and its time was not over, whether somebody had fetched
-//! it, and whether it would have expired some day, is known here. That one was used, and not often enough, is believed
-//! of those that somebody has used at all.
+//! The comparison says which items were evicted. The oracle knows that each existed and had not
+//! expired, whether a client had fetched it, and whether it had an exptime. It accepts the core's
+//! count of items used too seldom, if a client has used them at all.
 
 use latchd_core::stats::{Counters, Eviction};
 use latchd_core::time::TICK_MS;
 
 use super::{Oracle, quarter};
 
-/// The counters of what is evicted.
+/// The counters of evicted items.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[allow(missing_docs)] // As `Counters` has them.
 pub struct Evicted {
@@ -19,19 +19,19 @@ pub struct Evicted {
     pub evicted_nonzero: u64,
 }
 
-/// What was evicted last: one of some that went with the same call.
+/// The last evicted item: one of those that the same call evicted.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LastEvicted {
     /// When.
     at_ms: u64,
     /// For how long each had not been asked for, in seconds.
     idle_s: Vec<u64>,
-    /// How many of them somebody had used, unless they are counted as that already.
+    /// How many of them a client had used, unless they are counted as that already.
     used: u64,
 }
 
 impl Evicted {
-    /// What a core has counted.
+    /// The counters of a core.
     #[must_use]
     pub const fn of(counters: &Counters) -> Self {
         Self {
@@ -69,7 +69,7 @@ impl Oracle {
         }
     }
 
-    /// What should have been counted of items that were evicted, by a core that says it is `told`.
+    /// The counts that a core which reports `told` should have of evicted items.
     pub fn evicted(&mut self, told: &Evicted) -> Evicted {
         let active = told
             .evicted_active

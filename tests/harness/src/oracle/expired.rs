@@ -1,18 +1,22 @@
-//! What is counted of items whose time is over, and of those that a flush has taken.
+//! The counters of expired items, and of those that a flush has taken.
 //!
-//! An item whose time is over and that nobody holds is there for nobody, and takes room until the server comes across it:
-//! with a request for its key, whatever is asked; with the crawl; where room is needed; where a win of it is looked after.
-//! Then it is reclaimed. That is counted once, however it came about, and never as an eviction.
+//! An expired item that is not held is invisible to clients. It takes room until the server comes
+//! across it: with any request for its key; with the crawl; where room is needed; with the upkeep
+//! of its win. Then it is reclaimed. That is counted once, however it came about, and never as an
+//! eviction.
 //!
-//! While it is held, its time is not over for anybody. It goes with its lock and is reclaimed then, unless a flush has come
-//! over it. Where many locks end at once the server comes to their items one after the other, which look held until then.
-//! What somebody takes away is not reclaimed: a flush, a holder who deletes.
+//! A held item does not expire. If its time is over, it goes with its lock and is reclaimed then,
+//! unless a flush has taken it. If many locks end at once, the server comes to their items one
+//! after the other, and they look held until then. Items that clients remove are not reclaimed: by
+//! a flush, or by the holder's delete.
 //!
-//! A request finds an item expired if its time is over and no lock has kept it: what a lock has kept goes with the lock. One
-//! that a flush has taken may be known for a while, to a get that comes for it.
+//! A request finds an item expired if its time is over and no lock has kept it. An item that a lock
+//! has kept goes with the lock. The store may remember a flushed item for a while, until a get asks
+//! for it.
 //!
-//! When the server comes across something of itself depends on the store, so whoever compares looks where things are
-//! ([`Oracle::follow_expired`]). What the core alone can know is believed, within what is possible.
+//! The moment at which the server comes across an item by itself depends on the store, so the
+//! comparison looks where items are ([`Oracle::follow_expired`]). Figures that only the core can
+//! know are accepted within their possible range.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
@@ -21,7 +25,7 @@ use latchd_core::stats::Counters;
 
 use super::{Evicted, Item, Oracle, quarter};
 
-/// The counters of what has expired, or was flushed.
+/// The counters of expired and flushed items.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[allow(missing_docs)] // As `Counters` has them.
 pub struct Expired {
@@ -32,7 +36,7 @@ pub struct Expired {
 }
 
 impl Expired {
-    /// What a core has counted.
+    /// The counters of a core.
     #[must_use]
     pub const fn of(counters: &Counters) -> Self {
         Self {
@@ -44,7 +48,7 @@ impl Expired {
     }
 }
 
-/// Whether a store has an item of a key, whatever a client would see.
+/// Whether a store has an item of a key, visible to clients or not.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum There {
     /// It has none.
@@ -55,7 +59,7 @@ pub enum There {
     Kept,
 }
 
-/// What is left of items that nobody can see any more, as far as is known.
+/// The remains of items that clients can no longer see, as far as is known.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Remains {
     pub(super) counted: Expired,
@@ -63,13 +67,14 @@ pub(super) struct Remains {
     leaving: BTreeMap<Vec<u8>, Leaving>,
     /// Keys of items that expire some day and may look held, though their locks are over.
     kept: BTreeSet<Vec<u8>>,
-    /// Keys whose items a flush has taken, and whether the store knows of that, if this can be told.
+    /// Keys with items that a flush has taken, and whether the store remembers it, if the
+    /// comparison can tell.
     flushed: BTreeMap<Vec<u8>, Option<bool>>,
     /// How many requests have found an item expired, unless it was taken out as one that a lock had kept.
     perhaps_expired: u64,
-    /// What gets came for that was flushed, if the store knew that.
+    /// Flushed keys that gets asked for, if the store remembered the flush.
     perhaps_flushed: Vec<Vec<u8>>,
-    /// How many items were reclaimed or flushed, and how many of them nobody had fetched.
+    /// How many items were reclaimed or flushed, and how many of them were never fetched.
     perhaps_reclaimed: (u64, u64),
     /// Some are leaving for either reason.
     has_doubt: bool,
@@ -93,7 +98,7 @@ enum End {
 }
 
 impl Oracle {
-    /// Somebody asks for a key.
+    /// A client's command names a key.
     pub(super) fn come_for(&mut self, key: &[u8]) {
         let may_be_kept = self.remains.kept.remove(key);
         if let Some(leaving) = self.remains.leaving.remove(key) {
@@ -109,12 +114,12 @@ impl Oracle {
         }
     }
 
-    /// The command about a key is done: what looks held is.
+    /// The command about a key is done: an item that looks held is held.
     pub(super) fn came_for(&mut self, key: &[u8]) {
         self.remains.kept.remove(key);
     }
 
-    /// If an item is there for nobody, it goes: its time is over. Says whether that is so.
+    /// Reclaims an expired item that is not held. Returns whether it did.
     pub(super) fn reclaim(&mut self, key: &[u8]) -> bool {
         if self.visible(key).is_some() {
             return false;
@@ -149,7 +154,8 @@ impl Oracle {
         }
     }
 
-    /// Nobody holds the key any more: what the lock has held off happens to its item.
+    /// The key is no longer held: expiry and flushes that the lock has held off now happen to its
+    /// item.
     pub(super) fn let_go(&mut self, key: &[u8]) {
         let Some(item) = self.items.get(key) else {
             return;
@@ -170,7 +176,7 @@ impl Oracle {
         }
     }
 
-    /// A flush takes every item that nobody holds, those included that are there for nobody.
+    /// A flush takes every item that is not held, expired ones included.
     pub(super) fn take_unheld(&mut self) {
         let (locks, now_ms) = (&self.locks, self.now_ms);
         let remains = &mut self.remains;
@@ -179,7 +185,7 @@ impl Oracle {
                 leaving.end = End::Either;
             }
         }
-        // A store may know of what an earlier flush has taken when there is another.
+        // At another flush a store may remember the items that an earlier one has taken.
         remains.flushed.values_mut().for_each(|knows| *knows = None);
         let all = mem::take(&mut self.items).into_iter();
         let (held, taken): (Vec<_>, Vec<_>) = all.partition(|(key, _)| locks.contains_key(key));
@@ -199,7 +205,8 @@ impl Oracle {
         remains.has_doubt = true;
     }
 
-    /// What could not be known of the last input is known now: what was flushed and is still there was not reclaimed before.
+    /// The unknowns of the last input are settled now: an item that was flushed and is still there
+    /// was not reclaimed before.
     pub(super) fn end_doubt(&mut self) {
         self.remains.perhaps_expired = 0;
         self.remains.perhaps_flushed.clear();
@@ -220,7 +227,8 @@ impl Oracle {
         }
     }
 
-    /// What the store still knows of, as `knows` says, it has known when a get came for it: a flush comes before that.
+    /// Settles the gets that asked for flushed items: a flush that the store remembers now, as
+    /// `knows` says, it also remembered at the get, since the flush came before.
     pub fn follow_misses(&mut self, knows: impl Fn(&[u8]) -> Option<bool>) {
         let asked = self.remains.perhaps_flushed.len();
         self.remains
@@ -231,7 +239,8 @@ impl Oracle {
         self.judged.gone.found_flushed += still_known as u64;
     }
 
-    /// Takes in what a store has come across of itself: `look` says where it has an item of a key.
+    /// Takes in the items that a store has come across by itself: `look` says where it has an item
+    /// of a key.
     pub fn follow_expired(&mut self, look: impl Fn(&[u8]) -> There) {
         let is_past = |(key, item): &(&Vec<u8>, &Item)| {
             self.is_gone(item) && !self.locks.contains_key(*key) && look(key) == There::Nowhere
@@ -252,7 +261,7 @@ impl Oracle {
         self.remains.kept.retain(|key| look(key) == There::Kept);
     }
 
-    /// Takes in of what was flushed a store knows: `knows` says that of a key, if it can be told.
+    /// Takes in which flushed items a store remembers: `knows` says that of a key, if it can tell.
     pub fn follow_flushed(&mut self, knows: impl Fn(&[u8]) -> Option<bool>) {
         for (key, is_known) in &mut self.remains.flushed {
             *is_known = knows(key);
@@ -283,20 +292,21 @@ impl Oracle {
         }
     }
 
-    /// For how long nobody has asked for an item, in seconds.
+    /// The seconds since the last request for an item.
     #[must_use]
     pub const fn age_s(&self, item: &Item) -> u64 {
         (quarter(self.now_ms) - quarter(item.accessed_ms)) / 1000
     }
 
-    /// Every item that is there, for somebody or for nobody, but for those that are leaving.
+    /// Every item in the store, expired ones included, apart from those that are leaving.
     pub fn all_items(&self) -> impl Iterator<Item = (&[u8], &Item)> {
         let items = self.items.iter();
         items.map(|(key, item)| (key.as_slice(), item))
     }
 
-    /// What should have been counted by a core that says it is `told`, which is believed where it alone can know: whether what a get
-    /// came for was still known as flushed, and whether it came to an item before the request did, or before a flush.
+    /// The counts that a core which reports `told` should have. Its own word is taken where only it
+    /// can know: whether it still remembered the flush of a missed key, and whether it came to an
+    /// item before the request did, or before a flush.
     pub fn expired(&mut self, told: &Expired) -> Expired {
         let Remains {
             counted,

@@ -1,15 +1,16 @@
-//! How often it was judged what became of items, and what was counted of it: what a run must have seen to mean anything.
+//! How often the fates of items were judged, and their counters: a run that has not seen them means
+//! nothing.
 
 macro_rules! gone {
     ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// How often what has happened to items.
+        /// How often each fate befell an item.
         #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
         pub struct Gone {
             $($(#[$doc])* pub $name: u64,)*
         }
 
         impl Gone {
-            /// Adds what another has seen.
+            /// Adds the counts of another.
             pub const fn add(&mut self, other: &Self) {
                 $(self.$name += other.$name;)*
             }
@@ -26,13 +27,13 @@ macro_rules! gone {
 gone! {
     /// Items were reclaimed.
     reclaimed,
-    /// Of those, nobody had fetched.
+    /// Of those, the ones that were never fetched.
     unfetched,
     /// Of those, went with the lock that had kept them.
     with_lock,
     /// Requests found an item expired.
     found_expired,
-    /// Gets came for what was flushed, and it was known.
+    /// Gets asked for flushed items, and the store remembered the flush.
     found_flushed,
     /// Items went with a crawl, and as many were counted.
     crawled,
@@ -42,7 +43,7 @@ gone! {
     active,
     /// All gauges were shown.
     shown,
-    /// There were items that are there for nobody when they were shown.
+    /// The store had expired items when the counts were shown.
     shown_expired,
     /// There were locked items when they were shown.
     shown_locked,

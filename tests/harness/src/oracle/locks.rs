@@ -1,8 +1,9 @@
-//! The locks: who holds them, who waits for them, and who may change what is held.
+//! The locks: their holders, their waiters, and the right to change a held item.
 //!
-//! A key has one holder who has it alone, or several who share it, in the order in which they were given it.
-//! Those who wait stand in one line, whatever they wait for, in the order in which they came. Whoever ends a lock
-//! looks for the first in it who wants this one, and then for the next.
+//! A key has one exclusive holder, or several that share it, in the order of their grants. All
+//! waiters of a key stand in one queue, in the order of arrival, whichever mode they want. When a
+//! lock ends, the queue is searched for the first waiter that wants this lock, and then for the
+//! next.
 
 use std::collections::BTreeSet;
 
@@ -18,9 +19,9 @@ use super::{Oracle, OwnedReply, Win};
 /// Everything there is to know of a lock.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Lock {
-    /// Who holds it.
+    /// Its holder.
     pub owner: Owner,
-    /// Who else may.
+    /// Whether others may hold it too.
     pub mode: Mode,
     /// The number of the grant.
     pub fence: u64,
@@ -34,25 +35,25 @@ pub struct Lock {
     pub is_unheard: bool,
 }
 
-/// Everything there is to know of one who waits.
+/// Everything there is to know of a waiter.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Waiting {
-    /// Who.
+    /// Its connection.
     pub conn: Owner,
     /// For which lock.
     pub key: Vec<u8>,
-    /// Who else may have it then.
+    /// Whether others may hold it too once it is granted.
     pub mode: Mode,
     /// Until when.
     pub until_ms: u64,
-    /// What the lock is to last for.
+    /// The requested lease.
     pub lease: Option<Lease>,
     /// Only if there is an item then.
     pub needs_item: bool,
 }
 
 impl Oracle {
-    /// Who holds the lock of a key; of several, the first.
+    /// The holder of the lock of a key; of several, the first.
     #[must_use]
     pub fn holder(&self, key: &[u8]) -> Option<Owner> {
         self.lock_of(key).map(|lock| lock.owner)
@@ -64,13 +65,13 @@ impl Oracle {
         self.locks_of(key).first().copied()
     }
 
-    /// Who holds the lock of a key, the first to be given it first.
+    /// The holders of the lock of a key, the first grant first.
     #[must_use]
     pub fn locks_of(&self, key: &[u8]) -> &[Lock] {
         self.locks.get(key).map_or(&[], Vec::as_slice)
     }
 
-    /// What `conn` has of the lock of a key.
+    /// The lock of a key as `conn` holds it.
     pub(super) fn own(&self, key: &[u8], conn: Owner) -> Option<Lock> {
         let mut locks = self.locks_of(key).iter();
         locks.find(|lock| lock.owner == conn).copied()
@@ -85,12 +86,12 @@ impl Oracle {
         self.lock_of(key).is_some_and(|lock| lock.mode.is_shared())
     }
 
-    /// Those who wait for a key, the first to come first.
+    /// The waiters of a key, the first to come first.
     pub fn queue(&self, key: &[u8]) -> impl Iterator<Item = &Waiting> {
         self.waits.iter().filter(move |waiting| waiting.key == key)
     }
 
-    /// The connections that are told that their waits are over, and how. One that has ended is told nothing.
+    /// The next notice that a wait is over, and how.
     pub fn take_notices(&mut self) -> Vec<Notice> {
         let mut notices = std::mem::take(&mut self.notices);
         notices.retain(|notice| self.is_open(notice.owner));
@@ -103,7 +104,7 @@ impl Oracle {
         self.open.contains(&conn)
     }
 
-    /// When something is to happen by itself of which somebody is to be told.
+    /// When the next event is due of which a client is to be told.
     #[must_use]
     pub fn next_deadline_ms(&self) -> Option<u64> {
         let of_wait = |waiting: &Waiting| {
@@ -237,23 +238,24 @@ impl Oracle {
         OwnedReply::Waits
     }
 
-    /// Whether it takes more than may be looked at to find out if a wait for this key would be in vain. More holders than that
-    /// are too many by themselves; how far those lead who wait themselves depends on how one goes, and is believed.
+    /// Whether it takes more than may be looked at to find out if a wait for this key would be in
+    /// vain. More holders than that are too many by themselves; how far holders lead that wait
+    /// themselves depends on the order of the search, so the core's word is accepted.
     fn takes_too_long_to_tell(&mut self, key: &[u8]) -> bool {
         let are_too_many = self.locks_of(key).len() > self.limits.wait_chain_max;
         self.judged.too_long_to_tell += u64::from(are_too_many);
         are_too_many || self.leads_on(key) && self.lacks(Refusal::TooManyLocks)
     }
 
-    /// Whether somebody holds this key who waits for another.
+    /// Whether a holder of this key waits for another.
     #[must_use]
     pub fn leads_on(&self, key: &[u8]) -> bool {
         let mut holders = self.locks_of(key).iter();
         holders.any(|lock| self.waits.iter().any(|it| it.conn == lock.owner))
     }
 
-    /// Whether `conn` would never be answered if it waited for this key: those who can give back what they have become
-    /// more until they are all.
+    /// Whether `conn` would never be answered if it waited for this key: the set of holders that
+    /// can release grows until no more can be added.
     fn waits_in_vain(&self, conn: Owner, key: &[u8], mode: Mode) -> bool {
         let line: Vec<(Owner, &[u8], Mode)> = self
             .waits
@@ -278,7 +280,7 @@ impl Oracle {
         }
     }
 
-    /// A lock is free, or not so many share it: the first who can have it, does.
+    /// A lock is free, or not so many share it: the first waiter that can have it gets it.
     pub(super) fn serve(&mut self, key: &[u8]) {
         while let Some(place) = self.waits.iter().position(|waiting| waiting.key == key)
             && fits(
@@ -289,12 +291,12 @@ impl Oracle {
             let first = self.waits.remove(place);
             let conn = first.conn;
             if first.until_ms <= self.now_ms {
-                // Too late for him (Q8).
+                // Too late for this waiter (Q8).
                 self.time_out(conn);
                 continue;
             }
             let is_missing = first.needs_item && !self.items.contains_key(key);
-            // Who shares it has pinned it already.
+            // A client that shares it has pinned it already.
             let is_pinned = self.locks.contains_key(key);
             let outcome = if is_missing {
                 self.asked.cmd_lock += 1;
@@ -328,8 +330,8 @@ impl Oracle {
         }
     }
 
-    /// Who has waited long enough waits no more: one after the other, in the order in which their times were over, and what
-    /// each stood before is had at once.
+    /// Waits end one after the other, in the order of their deadlines. Waiters behind them are
+    /// served at once.
     pub(super) fn end_waits(&mut self) {
         let first = |oracle: &Self| {
             let over = oracle
@@ -370,7 +372,7 @@ impl Oracle {
         let over = over.map(|(until_ms, key, owner)| (until_ms, key.clone(), owner));
         let mut over: Vec<_> = over.collect();
         over.sort();
-        // All at once: nobody is given what another has lost at the same moment.
+        // All at once: no client is given a lock that another loses at the same moment.
         for (_, key, owner) in &over {
             self.take_lock(key, *owner);
             self.counts.lock_expired += 1;
@@ -397,9 +399,10 @@ impl Oracle {
         refuses
     }
 
-    /// What keeps `conn` from changing what is, or is not, under `key`: with a fence, that this is not
-    /// the grant in force; if it is to be unlocked, that it is another's or nobody's; and otherwise
-    /// that it is another's. `missing` is for who would unlock where there is nothing.
+    /// The reason why `conn` may not change the item, or the absence of one, under `key`: with a
+    /// fence, that this is not the grant in force; if it is to be unlocked, that the lock is
+    /// another's, or that there is none; and otherwise that it is another's. `missing` is the
+    /// refusal for an unlock of a missing item.
     pub(super) fn forbids(
         &mut self,
         conn: Owner,
@@ -495,7 +498,8 @@ impl Oracle {
         has_enough
     }
 
-    /// Ends what `owner` has of a lock; with the last, what it has held off happens; and the next has it.
+    /// Ends the lock of `owner`; with the last holder, the expiry and flushes that it has held off
+    /// happen; and the next waiter gets it.
     pub(super) fn unlock(&mut self, key: &[u8], owner: Owner) {
         self.take_lock(key, owner);
         self.is_released(key);
@@ -551,7 +555,8 @@ impl Oracle {
     }
 }
 
-/// Whether one who has no part in a lock can have it in this mode, beside those who have it in those.
+/// Whether a client without a part in a lock can have it in this mode, beside holders in those
+/// modes.
 fn fits(held: impl Iterator<Item = Mode>, mode: Mode) -> bool {
     let held: Vec<Mode> = held.collect();
     let among = held.iter().map(|it| it.among());

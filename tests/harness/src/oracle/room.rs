@@ -1,12 +1,14 @@
-//! What there is room for, in a store that takes each item for its key, its value, and so much besides.
+//! The room in a store that takes for each item its key, its value, and a fixed overhead.
 //!
-//! What nobody holds can be evicted, so only what is held is in the way: of the memory, and of what locks may pin. Where
-//! nothing is evicted all items are, those included that have expired and were not taken out yet.
-//! What takes no more than it took is always had. What the tables of locks and waits take stands in [`super::tables`]; here
-//! there is room for it.
+//! An item that is not held can be evicted, so only held items are in the way: of the memory, and
+//! of the bytes that locks may pin. Where nothing is evicted all items are, those included that
+//! have expired and were not taken out yet. A change that takes no more bytes than the item took
+//! always has room. The bytes of the tables of locks and waits are in [`super::tables`]; here there
+//! is room for it.
 //!
-//! Of a store that it does not know so well it can be told that there is no room just now, by one who has seen a refusal
-//! ([`Oracle::enter_without_room`]): then it says whether this could be the answer, and what else came of the request.
+//! For a store that it does not know so well, the caller can say that there is no room just now,
+//! because it has seen a refusal ([`Oracle::enter_without_room`]): then it says whether this
+//! refusal is possible, and which other effects the request had.
 
 use super::tables::{Place, own_bytes};
 use super::{Gone, Item, Oracle, OwnedReply};
@@ -18,7 +20,7 @@ use latchd_core::reply::Refusal;
 /// How a store takes room of its limit, and how often that mattered.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct ByItem {
-    /// What an item takes besides its key and its value, in bytes.
+    /// The bytes that an item takes besides its key and its value.
     pub overhead_bytes: usize,
 }
 
@@ -27,7 +29,7 @@ pub struct ByItem {
 pub struct Judged {
     /// Refused for want of memory.
     pub out_of_memory: u64,
-    /// A lock was refused for what it would pin.
+    /// A lock was refused because it would pin too much.
     pub too_much_pinned: u64,
     /// A lock was refused since its connection has as many as it may.
     pub too_many_locks: u64,
@@ -45,22 +47,23 @@ pub struct Judged {
     pub past_share: u64,
     /// A connection came to have all of its share.
     pub share_just_enough: u64,
-    /// What was asked for just fits: there is not a byte left of the memory, or of what locks may pin.
+    /// A request just fits: not a byte is left of the memory, or of the bytes that locks may pin.
     pub to_the_byte: u64,
-    /// Items were evicted, and counted as what they were.
+    /// Items were evicted, and counted correctly.
     pub evicted: u64,
     /// There is another limit of memory.
     pub limited: u64,
-    /// A limit was not taken, since what may not be evicted takes more, or two of the largest values do.
+    /// A new limit was refused, since items that may not be evicted take more, or two of the
+    /// largest values do.
     pub limit_refused: u64,
     /// Room was asked for where the oracle was told that there is none.
     pub told_full: u64,
-    /// What became of items was counted as it should.
+    /// The fates of items were counted correctly.
     pub gone: Gone,
 }
 
 impl Judged {
-    /// Adds what another has seen.
+    /// Adds the counts of another.
     pub const fn add(&mut self, other: &Self) {
         let Self {
             out_of_memory,
@@ -113,8 +116,8 @@ impl Oracle {
         self.limits.memory_bytes_max
     }
 
-    /// The limit of memory is another one, if what may not be evicted is within it and two of the largest values are.
-    /// What locks may pin, and what their table may take, is as it was.
+    /// Changes the memory limit, if the items that may not be evicted and two of the largest values
+    /// are within it. The bytes that locks may pin, and those of their table, stay.
     pub(super) fn limit_memory(&mut self, bytes: usize) {
         let Some(room) = self.room else {
             return;
@@ -134,16 +137,16 @@ impl Oracle {
         self.limits.memory_bytes_max = bytes;
     }
 
-    /// What comes of `input` at `now_ms` if it finds no room: with [`Refusal::OutOfMemory`] none for what it would store,
-    /// however small, with [`Refusal::TooManyLocks`] none for another lock, wait or win, or for what a lock would pin. What needs
-    /// no room is as ever.
+    /// Applies `input` at `now_ms` without room: with [`Refusal::OutOfMemory`] there is none for a
+    /// value, however small; with [`Refusal::TooManyLocks`] none for another lock, wait or win, or
+    /// for a lock's pinned item. Requests that need no room are answered as always.
     pub fn enter_without_room(
         &mut self,
         now_ms: u64,
         input: &Input<'_>,
         lack: Refusal,
     ) -> Option<OwnedReply> {
-        // What was due before has nothing to do with that.
+        // Events that were due before are not affected.
         self.come_to(now_ms);
         self.lack = Some(lack);
         let answer = self.take(input);
@@ -151,7 +154,7 @@ impl Oracle {
         answer
     }
 
-    /// How often room was asked for, and what came of it.
+    /// How often room was requested, and the outcomes.
     #[must_use]
     pub const fn judged(&self) -> Judged {
         self.judged
@@ -168,8 +171,8 @@ impl Oracle {
         has_room
     }
 
-    /// Whether there is room to write anew what takes no more than it took: a store may have to write it elsewhere, and
-    /// have no room there. Counted is that there is none.
+    /// Whether there is room to rewrite an item that takes no more than it took: a store may have
+    /// to write it elsewhere, and have no room there. Counts the cases without room.
     pub(super) fn may_be_written_anew(&mut self) -> bool {
         let is_full = self.lacks(Refusal::OutOfMemory);
         self.asked.store_no_memory += u64::from(is_full);
@@ -212,8 +215,9 @@ impl Oracle {
         !is_too_much
     }
 
-    /// Whether `conn` may have a lock of a key, in this mode: what all locks pin is within its bound, and what its own take
-    /// within its share. Who shares a lock pins nothing anew, and is charged for the whole.
+    /// Whether `conn` may have a lock of a key, in this mode: the bytes that all locks pin are
+    /// within their bound, and its own within its share. A client that joins a shared lock pins
+    /// nothing anew, and is charged for the whole.
     pub(super) fn may_be_pinned(&mut self, conn: Owner, key: &[u8], mode: Mode) -> bool {
         let Some(room) = self.room else {
             return true;
@@ -233,7 +237,7 @@ impl Oracle {
         may_be
     }
 
-    /// What the items take that may not be evicted, but for this one.
+    /// The bytes of items that may not be evicted, apart from this one.
     fn kept_bytes_besides(&self, room: ByItem, key: &[u8]) -> usize {
         if self.limits.evict {
             return self.held_bytes_besides(room, key);
@@ -245,7 +249,7 @@ impl Oracle {
             .sum()
     }
 
-    /// What the items take whose keys are held, but for this one.
+    /// The bytes of held items, apart from this one.
     fn held_bytes_besides(&self, room: ByItem, key: &[u8]) -> usize {
         let held = |(other, _): &(&Vec<u8>, &Item)| {
             other.as_slice() != key && self.locks.contains_key(*other)

@@ -62,7 +62,7 @@ impl Oracle {
                 }
             },
         }
-        // What is put before or behind is compared, too, and not counted as that.
+        // `append` and `prepend` compare versions, too, but are not counted for that.
         self.asked.cas_hits += u64::from(compares && whole && old.is_some());
         let value = old.as_ref().map_or(set.value.to_vec(), joined);
         if value.len() > self.limits.value_bytes_max {
@@ -120,7 +120,7 @@ impl Oracle {
         }
         let emptied = |exptime: Exptime, client_flags: u32, oracle: &Self| Item {
             used: old.used,
-            // Nobody has replaced the value, so whoever was told to still may.
+            // The value was not replaced, so a client that was told to replace it still may.
             won: old.won,
             bound: old.bound,
             open: old.open,

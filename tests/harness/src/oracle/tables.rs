@@ -1,12 +1,14 @@
-//! What the tables of locks, waits and wins take, and who may have one more place in them.
+//! The bytes of the tables of locks, waits and wins, and the right to one more entry.
 //!
-//! Each place takes so many bytes besides its key, however many there are, and of a wait also what it may become: so whoever
-//! has waited finds room. All of it together is within its bound, and what one connection has of locks, with the items that
-//! they pin, within its share: one place more is had if and only if that stays so.
+//! Each entry takes a fixed number of bytes besides its key. A wait also takes the bytes of the
+//! lock or win that it may become, so a waiter finds room at its end. All entries together stay
+//! within their bound. The locks of one connection, with the items that they pin, stay within its
+//! share. A new entry is granted if and only if that stays so.
 //!
-//! What is over may stand in the tables a while longer; whoever sees what the tables take says so
-//! ([`Oracle::see_tables`]). As long as it only fits without that, who asks is believed to have it or not. Where nobody looks
-//! there is a place for everything: everything would have to be counted with each request.
+//! Entries that are over may stay in the tables a while longer; the comparison reports the bytes
+//! that the tables take ([`Oracle::see_tables`]). If a request fits only without such entries, the
+//! core's word decides whether it is granted. If the bytes are not compared, there is room for
+//! every entry: counting would cost too much per request.
 //!
 //! Source: docs/OPERATIONS.md, "Bounds".
 
@@ -18,19 +20,19 @@ use latchd_core::command::Mode;
 use super::Oracle;
 use super::room::ByItem;
 
-/// A lock that nobody shares, in bytes: itself, and its place in the list of its holder.
+/// The bytes of a lock that is not shared: itself, and its place in the list of its holder.
 const LOCK_BYTES: usize = 176 + 64;
 
-/// A lock that is shared, whoever shares it, in bytes.
+/// The bytes of each share of a shared lock.
 const SHARED_BYTES: usize = 176;
 
 /// The part of one of those, and its place in the list of its holder, in bytes.
 const SHARE_BYTES: usize = 336 + 64;
 
-/// The place that the one holder of a lock has besides when somebody waits for it, in bytes.
+/// The bytes that the only holder of a lock has besides while a client waits for it.
 const AWAITED_BYTES: usize = 64;
 
-/// One who waits for a lock, in bytes; and its key, twice.
+/// The bytes of a waiter of a lock; and its key, twice.
 const WAIT_BYTES: usize = 768;
 
 /// A win that ends with its winner, in bytes.
@@ -39,12 +41,12 @@ const WIN_BYTES: usize = 192;
 /// A get that waits, in bytes; and its key, twice.
 const GET_BYTES: usize = 640;
 
-/// What wants a place in the tables.
+/// The kinds of table entries.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Place {
     /// A lock, or a part in one.
     Lock(Mode),
-    /// One who waits for a lock.
+    /// A waiter of a lock.
     Wait,
     /// A win that is bound.
     Win,
@@ -52,22 +54,23 @@ pub(super) enum Place {
     Get,
 }
 
-/// What was seen of the tables when something was asked for.
+/// The bytes of the tables at the time of a request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Tables {
-    /// What they took, that included which was over, in bytes.
+    /// The bytes that they took, entries that are over included.
     bytes: usize,
     /// There was no place.
     is_refused: bool,
 }
 
 impl Oracle {
-    /// Before `input` comes, the tables take so many bytes, and what is asked for is refused a place or not.
+    /// Before `input` comes, the tables take `bytes`, and `is_refused` says whether the core
+    /// refuses an entry.
     pub const fn see_tables(&mut self, bytes: usize, is_refused: bool) {
         self.tables = Some(Tables { bytes, is_refused });
     }
 
-    /// What the tables take if nothing that is over stands in them, in bytes.
+    /// The bytes of the tables without any entry that is over.
     #[must_use]
     pub fn tables_bytes(&self) -> usize {
         let locks = self.locks.iter().map(|(key, locks)| {
@@ -76,7 +79,7 @@ impl Oracle {
                 Some(_) | None => 0,
             };
             let own: usize = locks.iter().map(|lock| own_bytes(lock.mode, key)).sum();
-            // Each who shares is charged for the whole of what is shared, which is there once.
+            // Each sharer is charged for the whole of the shared part, which exists once.
             own - (locks.len() * shared - shared)
         });
         let awaited: BTreeSet<_> = self.waits.iter().map(|it| it.key.as_slice()).collect();
@@ -151,14 +154,15 @@ impl Oracle {
         all <= max
     }
 
-    /// What the holder of a key has of the tables since somebody waits for it, if it is not shared, in bytes.
+    /// The bytes that the holder of a key has in the tables because of a waiter, if the lock is not
+    /// shared.
     fn awaited_bytes(&self, key: &[u8]) -> usize {
         let is_alone = self.locks_of(key).iter().any(|lock| !lock.mode.is_shared());
         usize::from(is_alone) * (AWAITED_BYTES + key.len())
     }
 }
 
-/// What a lock takes for which its holder is charged, in bytes.
+/// The bytes of a lock that are charged to its holder.
 pub(super) const fn own_bytes(mode: Mode, key: &[u8]) -> usize {
     let of_mode = match mode {
         Mode::Exclusive => LOCK_BYTES,
@@ -167,7 +171,7 @@ pub(super) const fn own_bytes(mode: Mode, key: &[u8]) -> usize {
     of_mode + key.len()
 }
 
-/// What one who waits for a lock takes, with the largest that it may become, in bytes.
+/// The bytes of a waiter, with the largest lock that it may become.
 const fn wait_bytes(key: &[u8]) -> usize {
     WAIT_BYTES + 2 * key.len() + SHARED_BYTES + SHARE_BYTES + key.len()
 }
@@ -176,7 +180,7 @@ const fn win_bytes(key: &[u8]) -> usize {
     WIN_BYTES + key.len()
 }
 
-/// What a get takes that waits, with the win that it may become, in bytes.
+/// The bytes of a waiting get, with the win that it may become.
 const fn get_bytes(key: &[u8]) -> usize {
     GET_BYTES + 2 * key.len() + win_bytes(key)
 }

@@ -1,7 +1,7 @@
 //! Wins that end with their winners, and gets that wait.
 //!
-//! Of a win, its item knows everything; those who wait stand in one line, whatever they wait for. Whenever an item may
-//! have changed, the first in line who wants it is asked what it would be answered now.
+//! An item knows everything of its win. All waiting gets of a key stand in one queue. Whenever an
+//! item may have changed, the answer to the first waiting get is tried anew.
 
 use latchd_core::Owner;
 use latchd_core::command::{Get, NewCas, TtlSteps};
@@ -13,10 +13,10 @@ use latchd_core::wait::{Notice, Outcome};
 use super::tables::Place;
 use super::{Oracle, OwnedReply};
 
-/// Whose a win is, if it ends with its winner.
+/// The winner, if its win ends with its connection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Winner {
-    /// Whose.
+    /// The winner's connection.
     pub conn: Owner,
     /// The item was made to be filled.
     pub made: bool,
@@ -29,7 +29,7 @@ pub struct Winner {
 /// A get that waits.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Getting {
-    /// Whose.
+    /// The connection of the waiting get.
     pub conn: Owner,
     /// For which item.
     pub key: Vec<u8>,
@@ -111,7 +111,7 @@ impl Oracle {
         has_enough
     }
 
-    /// Gives those who wait for a key what is there.
+    /// Gives the item to the gets that wait for a key.
     pub(super) fn serve_gets(&mut self, key: &[u8]) {
         loop {
             let is_won = self.visible(key).is_some_and(|item| item.won);
@@ -178,7 +178,7 @@ impl Oracle {
         Outcome::Granted
     }
 
-    /// The gets that have waited long enough wait no more, and items are gone whose time is over.
+    /// Ends the gets that have waited long enough, and removes expired items.
     pub(super) fn end_gets(&mut self) {
         let now_ms = self.now_ms;
         let over = self

@@ -1,47 +1,49 @@
-//! What a store may hold, said by itself: when it may refuse, and when it may evict.
+//! The memory rules of a store, from figures alone: when it may refuse, and when it may evict.
 //!
-//! - N7: nothing is evicted while what lives fits beside what is to be stored. A store by the item evicts no more than
-//!   it takes to fit.
-//! - N8: a call is refused if what may not go, and what it needs, do not fit; by the item, only then.
+//! - N7: nothing is evicted while the live items and the new one fit together. A store by the item
+//!   evicts no more than it takes to fit.
+//! - N8: a call is refused if the kept items and the new one do not fit together; by the item, only
+//!   then.
 //!
-//! A store by the item is judged to the byte. What a log holds depends on how records lie in segments; of that it is
-//! said how much of the limit may not even be allocated when it evicts or refuses: the segments that are kept free,
-//! what is to be stored, and what lists and index may grow by for it. That it uses what is slack in the others first
-//! is shown where all records are of one size (`tests/harness/tests/oracles/stores.rs`).
+//! A store by the item is judged to the byte. For a log, which depends on how records lie in
+//! segments, the rule bounds the memory that may be unallocated when it evicts or refuses: the
+//! segments that it keeps free, the new item, and the growth of its lists and index for that. That
+//! a log uses the slack of other segments first is shown with records of one size
+//! (`tests/harness/tests/oracles/stores.rs`).
 
 /// How a store takes room of its limit.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Charge {
     /// Each item takes its key, its value, and so much besides.
     ByItem {
-        /// What an item takes besides, in bytes.
+        /// The bytes that an item takes besides its key and value.
         overhead_bytes: usize,
     },
     /// Records stand in segments.
     BySegment {
-        /// What a segment takes, in bytes.
+        /// The bytes of a segment.
         segment_bytes: usize,
     },
 }
 
-/// What there was before a call, and what that asks for. All in bytes.
+/// The figures before a call, and its demand. All in bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Demand {
-    /// What the call stores, in the place of `own`.
+    /// The bytes of the new item, in the place of `own`.
     pub(super) need: usize,
-    /// What the item that is replaced takes, if there is one.
+    /// The bytes of the replaced item, if there is one.
     pub(super) own: usize,
     /// The item that is replaced may not be evicted.
     pub(super) own_is_kept: bool,
-    /// What all items take, expired ones included.
+    /// The bytes of all items, expired ones included.
     pub(super) all: usize,
-    /// What those take that may not be evicted.
+    /// The bytes of items that may not be evicted.
     pub(super) kept: usize,
-    /// What the store has allocated.
+    /// The bytes that the store has allocated.
     pub(super) held: usize,
 }
 
-/// What became of a call.
+/// The outcome of a call.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Outcome {
     pub(super) is_refused: bool,
@@ -49,18 +51,18 @@ pub(super) struct Outcome {
     pub(super) evicted: u64,
     /// How many items went in all, for their time or for room.
     pub(super) gone: u64,
-    /// What the largest of them took, in bytes.
+    /// The bytes of the largest of them.
     pub(super) gone_bytes_max: usize,
-    /// What all items take now, in bytes.
+    /// The bytes of all items now.
     pub(super) all: usize,
 }
 
-/// Three segments that a log keeps free, one that it opens, and two for what its lists and its index may grow by, which
-/// is much where segments are tiny.
+/// Three segments that a log keeps free, one that it opens, and two for the growth of its lists and
+/// its index, which is much if segments are tiny.
 pub const SEGMENTS_IDLE_MAX: usize = 6;
 
 impl Charge {
-    /// Judges a call by what it asked for and what has become of it, in a store of `limit` bytes.
+    /// Judges a call by its demand and its outcome, in a store of `limit` bytes.
     ///
     /// # Panics
     /// If N7 or N8 does not hold.
@@ -76,7 +78,7 @@ impl Charge {
 
 fn by_item(demand: &Demand, outcome: &Outcome, limit: usize) {
     let kept_besides = demand.kept - if demand.own_is_kept { demand.own } else { 0 };
-    // What takes the same room takes the same place.
+    // An item of the same size takes the same place.
     let is_in_place = demand.need == demand.own;
     let is_too_much = !is_in_place && kept_besides + demand.need > limit;
     assert_eq!(outcome.is_refused, is_too_much, "N8: {demand:?}, {limit}");

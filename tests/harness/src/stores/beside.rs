@@ -1,4 +1,4 @@
-//! A store beside a list of what should be in it.
+//! A store beside a list of its expected items.
 
 mod make;
 
@@ -39,16 +39,17 @@ pub struct Beside<S> {
     limits: Limits,
     /// The limit, in bytes.
     limit_bytes: usize,
-    /// What it may hold, in bytes: the limit, or after that was lowered what it held then.
+    /// The bytes that it may hold: the limit, or, after that was lowered, the bytes held then.
     bytes_max: usize,
     now: Tick,
     items: ByKey<Item>,
     counters: Counters,
-    /// What the counters of what is gone should be.
+    /// The expected counters of removed items.
     due: Due,
     /// How the store takes room, where that is known.
     charge: Option<Charge>,
-    /// Of the items that were struck in the present call since they were gone, what the largest took, in bytes.
+    /// The bytes of the largest item that the present call removed from the list, since it was
+    /// gone.
     gone_bytes_max: usize,
     /// All was looked at after each call, so that it is known of each item why it is gone.
     is_watched: bool,
@@ -61,7 +62,7 @@ pub struct Beside<S> {
     seen: Seen,
 }
 
-/// What has come about, at least once, so that the proof is about something.
+/// Cases that were met at least once: a run without them shows nothing.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Seen {
     /// Items that were evicted.
@@ -74,12 +75,12 @@ pub struct Seen {
     pub spared: u64,
     /// Scans that came to their end.
     pub scans: u64,
-    /// Times that the limit became less than what was held.
+    /// Times that the limit became less than the held bytes.
     pub lowered: u64,
 }
 
 impl Seen {
-    /// Adds what has come about elsewhere.
+    /// Adds the cases of another run.
     pub fn add(&mut self, other: Self) {
         self.evictions += other.evictions;
         self.expiries += other.expiries;
@@ -90,7 +91,7 @@ impl Seen {
     }
 }
 
-/// What became of the items that are gone, counted.
+/// The fates of removed items, counted.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 struct Due {
     evictions: u64,
@@ -104,9 +105,9 @@ struct Due {
 struct Item {
     header: ItemHeader,
     value: Vec<u8>,
-    /// What it takes of the limit, as the store says, in bytes.
+    /// The bytes of the limit that it takes, as the store says.
     bytes: usize,
-    /// A flush found it locked: whoever unlocks it takes it out, unless it was stored anew.
+    /// A flush found it locked: the unlock takes it out, unless it was stored anew.
     is_doomed: bool,
 }
 
@@ -152,7 +153,7 @@ impl<S: Store> Beside<S> {
         }
     }
 
-    /// What has come about.
+    /// The cases that were met.
     #[must_use]
     pub fn seen(&self) -> Seen {
         Seen {
@@ -168,7 +169,7 @@ impl<S: Store> Beside<S> {
         &self.store
     }
 
-    /// Makes a call of the store, and judges what has become of it, and of everything else in the store.
+    /// Makes a call of the store, and judges its effect on every item.
     ///
     /// # Panics
     /// If one of the rules does not hold.
@@ -194,7 +195,8 @@ impl<S: Store> Beside<S> {
         }
     }
 
-    /// Crawls until all was passed, and judges what is left: nothing that has expired and is not locked (N9).
+    /// Crawls until all was passed, and judges the remaining items: none has expired unless it is
+    /// locked (N9).
     ///
     /// # Panics
     /// If there is.
@@ -214,7 +216,7 @@ impl<S: Store> Beside<S> {
         }
     }
 
-    /// What a call asks for; `None` if it needs no room.
+    /// The demand of a call; `None` if it needs no room.
     fn demand(&self, call: Call) -> Option<Demand> {
         let charge = self.charge?;
         let mut demand = Demand {
@@ -259,8 +261,8 @@ impl<S: Store> Beside<S> {
         Some(demand)
     }
 
-    /// Makes a call of the store, and judges what has become of the item that it is about. What has become of
-    /// the others is judged by the next [`look`](Self::look).
+    /// Makes a call of the store, and judges its effect on the item that it is about. The next
+    /// [`look`](Self::look) judges its effect on the others.
     ///
     /// # Panics
     /// If one of the rules does not hold.
@@ -295,7 +297,7 @@ impl<S: Store> Beside<S> {
         self.store.check();
     }
 
-    /// Compares every item, and what all of them take.
+    /// Compares every item, and the bytes of all.
     fn reconcile(&mut self) {
         let (mut bytes, mut locked_bytes) = (0, 0);
         for number in 0..KEYS {

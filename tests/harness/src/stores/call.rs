@@ -9,7 +9,7 @@ use super::keys::KEYS;
 pub enum Call {
     /// Store an item, whether there is one or not.
     Put {
-        /// Whose.
+        /// Its key.
         key: u8,
         /// How long the value is, in bytes.
         bytes: usize,
@@ -22,7 +22,7 @@ pub enum Call {
     },
     /// Add to the value of an item.
     Extend {
-        /// Whose.
+        /// Its key.
         key: u8,
         /// How much, in bytes.
         bytes: usize,
@@ -31,26 +31,26 @@ pub enum Call {
     },
     /// Take an item out.
     Remove {
-        /// Whose.
+        /// Its key.
         key: u8,
     },
     /// Change an item's header: everything but lock and flags.
     Touch {
-        /// Whose.
+        /// Its key.
         key: u8,
         /// In how many ticks it expires; 0 is never.
         ttl: u8,
     },
     /// Lock or unlock an item.
     Lock {
-        /// Whose.
+        /// Its key.
         key: u8,
         /// Which of the two.
         is_locked: bool,
     },
     /// Note that an item was used.
     Hit {
-        /// Whose.
+        /// Its key.
         key: u8,
     },
     /// Flush.
@@ -67,14 +67,14 @@ pub enum Call {
     },
     /// Set a part of the limit aside, but keep an item.
     SetAside {
-        /// Whose.
+        /// Its key.
         kept: u8,
         /// How much, in bytes.
         bytes: usize,
     },
     /// The limit of memory changes.
     Limit {
-        /// To how many quarters of what it was at first.
+        /// The new limit, in quarters of the first one.
         quarters: u8,
     },
     /// Time passes.
@@ -94,7 +94,7 @@ pub struct Sizes {
 }
 
 impl Call {
-    /// Whose item it is about, if it is about one.
+    /// The key of the call's item, if it is about one.
     #[must_use]
     pub const fn key(&self) -> Option<u8> {
         match *self {

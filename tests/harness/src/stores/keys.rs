@@ -1,7 +1,8 @@
 //! The keys that calls are about, by their numbers: few, so that calls meet.
 //!
-//! A list of what should be in a store is looked at after every call, so it is one place a key and not a tree of
-//! keys: in a build that checks every access a store beside such a tree costs half as much again.
+//! The list of expected items is read after every call, so it is an array with a place for each key
+//! and not a tree: in a build that checks every access a store beside such a tree costs half as
+//! much again.
 
 use std::array;
 use std::sync::LazyLock;
@@ -82,7 +83,7 @@ impl<T> ByKey<T> {
         self.0.iter_mut().flatten()
     }
 
-    /// Whose there is something.
+    /// The keys of the items.
     pub(super) fn keys(&self) -> KeySet {
         let mut set = KeySet::default();
         for (number, _) in self.iter() {

@@ -1,25 +1,28 @@
-//! What every store must do, whatever it is made of: any sequence of calls, beside a list that knows
-//! what should be there.
+//! The rules of every store, of any kind: any sequence of calls, beside a list of the expected
+//! items.
 //!
-//! The list shares no code with any store, and judges every store by the same rules: the reference, and the log with
-//! segments small and large. Of room it knows what a store says that it may hold, and, where it is told how the store
-//! takes room of that ([`Charge`]), when one may evict and refuse.
+//! The list shares no code with any store, and judges every store by the same rules: the reference,
+//! and the log with segments small and large. It knows the limit that a store states. If it is told
+//! how the store takes room of that ([`Charge`]), it also knows when one may evict and refuse.
 //!
-//! - N1: what is found is what was last stored, header and value: never anything else.
+//! - N1: a look-up finds the header and the value that were last stored, and never anything else.
 //! - N2: an item is gone only if it was removed or flushed, has expired, or was evicted; a locked
-//!   one only if it was removed (S1). Where there is room for all, none is evicted.
-//! - N3: a refused call has changed nothing, but for evictions (S2). Where there is room for all,
+//!   item is gone only if it was removed (S1). If there is room for all, none is evicted.
+//! - N3: a refused call has changed nothing except for evictions (S2). If there is room for all,
 //!   none is refused.
-//! - N4: what the store says it holds is what is there, and no more than it may (S3).
-//! - N5: the counters tell each item that is gone for its time or for room, once; where all is looked at after
-//!   each call, they tell for which of the two, and whether it had been fetched and would have expired.
+//! - N4: the store holds as many items and bytes as it says, and no more than it may (S3).
+//! - N5: the counters count each expired or evicted item once. If all is looked at after each
+//!   call, they tell expired from evicted items, and count the fetched ones and those with an
+//!   exptime.
 //! - N6: an item that is there from the first page of a scan to the last is shown.
-//! - N7: nothing is evicted while what there is fits, and what is to be stored; nor by a call that stores nothing,
+//! - N7: nothing is evicted while the items and the new one fit together. A call that stores
+//!   nothing evicts nothing, unless the limit was lowered. nor by a call that stores nothing,
 //!   unless the limit was lowered.
-//! - N8: a call is refused only if what may not go does not fit beside what it needs.
-//! - N9: when a store wants no crawl any more, nothing has expired in it but what is locked.
+//! - N8: a call is refused only if the kept items and its demand do not fit together.
+//! - N9: when a store wants no crawl any more, all its expired items are locked.
 //!
-//! Which item a log evicts next is no rule of these: `core/src/store/log/tests/course.rs` pins it, call by call.
+//! Which item a log evicts next is not among these rules: `core/src/store/log/tests/course.rs` pins
+//! it, call by call.
 
 mod arithmetic;
 mod beside;

@@ -1,4 +1,4 @@
-//! Binary packets with named fields, so that a transcript shows what is asked and answered.
+//! Binary packets with named fields, so that a transcript shows requests and replies.
 //!
 //! Written from the packet layout alone (memcached's `protocol_binary.h` for opcodes and statuses,
 //! yrmcds `docs/locking.md` for its own) and apart from the core's wire code, which it checks.
@@ -69,7 +69,7 @@ impl Packet {
     /// Reads a packet: the opcode's name, then fields. A value with blanks stands in quotes.
     ///
     /// # Errors
-    /// What cannot be read.
+    /// Text that cannot be read.
     pub fn parse(text: &str) -> Result<Self, String> {
         const FIELDS: [&str; 14] = [
             "magic", "status", "vbucket", "datatype", "keylen", "extlen", "bodylen", "opaque",
@@ -77,7 +77,8 @@ impl Packet {
         ];
         let mut words = words(text).into_iter();
         let name = words.next().ok_or("a packet has an opcode".to_owned())?;
-        // One that nobody has goes by its number: what a server says to it is part of the protocol.
+        // An unassigned opcode goes by its number: the server's reply to it is part of the
+        // protocol.
         let opcode = match name.strip_prefix("0x") {
             Some(digits) => u8::from_str_radix(digits, 16).ok(),
             None => opcodes().find_map(|(known, opcode)| (known == name).then_some(opcode)),
@@ -224,8 +225,8 @@ impl Packet {
     }
 }
 
-/// Compares a number of a response with what is expected of it; may bind a variable to it. The error
-/// says why it differs.
+/// Compares a number of a response with the expected one; may bind a variable to it. The error says
+/// why it differs.
 pub type NumberMatches<'a> = dyn FnMut(&[Piece], u64) -> Result<(), String> + 'a;
 
 /// A response, taken apart.
@@ -325,7 +326,7 @@ fn number(
 /// Reads a decimal number, or a hexadecimal one with `0x` before it.
 ///
 /// # Errors
-/// What is not a number.
+/// Bytes that are not a number.
 pub fn literal_number(literal: &[u8]) -> Result<u64, String> {
     let text = String::from_utf8_lossy(literal);
     text.strip_prefix("0x")

@@ -1,4 +1,5 @@
-//! Numbers that the server chose: what a transcript knows of them, and whether they are as it says.
+//! Numbers that the server chose: a transcript's knowledge of them, and whether they are as it
+//! says.
 
 use std::collections::BTreeMap;
 
@@ -27,8 +28,8 @@ impl Variables {
         }
     }
 
-    /// Compares a number that came back with what is expected of it; the variable that has no value
-    /// yet gets it. Seconds are exact only where time is the test's own.
+    /// Compares a received number with the expected one; the variable that has no value yet gets
+    /// it. Seconds are exact only where time is the test's own.
     ///
     /// # Errors
     /// Why it differs.
@@ -77,7 +78,7 @@ impl Variables {
         self.compare(exact_time, number, literal_number(digits)?)
     }
 
-    /// What a line expects, with the values that are known.
+    /// The expected line, with the known values.
     #[must_use]
     pub fn describe(&self, pieces: &[Piece]) -> String {
         let shown = |piece: &Piece| match piece {

@@ -12,7 +12,7 @@ pub struct Mistake {
     pub file: String,
     /// In which line.
     pub line: usize,
-    /// What is wrong.
+    /// The error.
     pub what: String,
 }
 
@@ -178,7 +178,7 @@ fn line_pieces(text: &str) -> Result<Vec<Piece>, String> {
 /// Reads text with escapes (`\r \n \t \\ \{ \} \xNN`), repeats (`{10000*text}`) and wildcards.
 ///
 /// # Errors
-/// What cannot be read.
+/// Text that cannot be read.
 pub fn pieces(text: &str) -> Result<Vec<Piece>, String> {
     let mut pieces = Vec::new();
     let mut rest = text;

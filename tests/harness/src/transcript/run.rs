@@ -9,7 +9,7 @@ use super::number::Variables;
 use super::{Action, Dialect, End, Expected, Piece, Scenario, ScenarioStep, Transcript, escaped};
 use crate::peer::{Patience, Peer, Received};
 
-/// What is shown of a long line.
+/// The most bytes of a long line that are shown.
 const SHOWN_BYTES_MAX: usize = 300;
 
 /// Where a server's answer first differs from the transcript.
@@ -21,11 +21,11 @@ pub struct Failure {
     pub line: usize,
     /// The title of the scenario.
     pub title: String,
-    /// What the line says.
+    /// The expected line.
     pub expected: String,
-    /// What the server did.
+    /// The server's reply.
     pub got: String,
-    /// What went over the wire until then.
+    /// The bytes sent and received until then.
     pub so_far: String,
 }
 
@@ -46,7 +46,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// What playing a transcript brought.
+/// The outcome of playing a transcript.
 #[derive(Debug, Default)]
 pub struct Outcome {
     /// Scenarios that went as written.
@@ -126,7 +126,7 @@ pub fn play(
         .map_err(|difference| fail(&player, last, difference))
 }
 
-/// What a line says, and what the server did.
+/// The expected and the actual reply.
 struct Difference {
     expected: String,
     got: String,
@@ -152,7 +152,7 @@ impl From<String> for Difference {
 
 struct Player<'a> {
     peer: &'a mut dyn Peer,
-    /// What has come back on each connection and is not yet compared.
+    /// Bytes received on each connection and not yet compared.
     received: BTreeMap<char, Vec<u8>>,
     /// Connections of which nothing more is expected.
     ended: BTreeSet<char>,
@@ -287,7 +287,8 @@ impl Player<'_> {
         }
     }
 
-    /// Compares what came back with `pieces`. Takes it, and binds variables, only if it is the same.
+    /// Compares the received bytes with `pieces`. Takes them, and binds variables, only if they are
+    /// the same.
     fn expect_bytes(&mut self, conn: char, pieces: &[Piece]) -> Result<(), Difference> {
         let mut at = 0;
         let mut variables = self.variables.clone();
@@ -373,7 +374,7 @@ impl Player<'_> {
         Ok(true)
     }
 
-    /// What came instead, for the report.
+    /// The received bytes, for the report.
     fn rest_of_line(&mut self, conn: char) -> io::Result<String> {
         let length = self.run_length(conn, 0, |byte| byte != b'\n')?;
         let bytes = self.received.entry(conn).or_default();

@@ -11,7 +11,7 @@ use super::escaped;
 /// From how many bytes on a line of one letter is written as a repeat.
 const REPEATED_MIN: usize = 100;
 
-/// What to send, a line each, without the line ends.
+/// The request as text, one line each, without the line ends.
 #[must_use]
 pub fn lines(request: &[u8]) -> Vec<String> {
     let text = request.strip_suffix(b"\r\n").unwrap_or(request);

@@ -11,7 +11,7 @@ use super::{Style, guard_number, put_exptime, put_number};
 /// `more` keys besides its own.
 ///
 /// # Panics
-/// If it is a value that was too large, which is gone, or what only meta text has words for.
+/// If the value was too large and was dropped, or only meta text has words for the command.
 pub fn write(command: &Command<'_>, more: &[Key<'_>], style: &Style, out: &mut Vec<u8>) {
     let mut value = None;
     match command {

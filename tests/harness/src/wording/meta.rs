@@ -1,4 +1,4 @@
-//! Lines of meta text: flags in many orders, and those whose order says something in theirs.
+//! Lines of meta text: flags in many orders; flags with a meaningful order keep it.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -81,7 +81,7 @@ pub fn write(command: &ItemCommand<'_>, style: &Style, out: &mut Vec<u8>) {
                 if acquire.needs_item {
                     flags.put(b'x', None);
                 }
-                // What is to be shown of an item is a look at it.
+                // A part of an item is shown by a look at it.
                 if acquire.looks && !style.looks() {
                     flags.put(b's', None);
                 }
@@ -103,7 +103,7 @@ pub fn write(command: &ItemCommand<'_>, style: &Style, out: &mut Vec<u8>) {
     }
 }
 
-/// What stands before the flags, but for `b`, which `me` looks for in the first place.
+/// Appends the text before the flags, and the flag `b`, which `me` expects right behind the key.
 fn put_verb(out: &mut Vec<u8>, verb: &[u8], key: Key<'_>, key_form: KeyForm, value: Option<&[u8]>) {
     out.extend_from_slice(verb);
     match key_form {
@@ -119,7 +119,8 @@ fn put_verb(out: &mut Vec<u8>, verb: &[u8], key: Key<'_>, key_form: KeyForm, val
     }
 }
 
-/// What is to be shown and what is asked, in one of two orders, so that no flag is always the first.
+/// Appends the flags for shown parts and those for requests, in one of two orders, so that no flag
+/// is always the first.
 fn put_flags(
     steps: TtlSteps,
     style: &Style,
@@ -137,8 +138,8 @@ fn put_flags(
     flags.finish();
 }
 
-/// The flags of a line: those whose place says something in their order, and the others where the
-/// style has them.
+/// The flags of a line: flags with a meaningful order keep it, and the style places the others
+/// among them.
 struct Flags<'a> {
     out: &'a mut Vec<u8>,
     /// Which of the next flags have one of those in order before them, bit by bit.
@@ -147,7 +148,7 @@ struct Flags<'a> {
     next: usize,
 }
 
-/// A flag to which it matters what stands before it.
+/// A flag that depends on the flags before it.
 #[derive(Clone, Copy, Debug)]
 enum InOrder {
     Step(TtlStep),

@@ -26,7 +26,7 @@ pub fn packet<'a>(command: &Command<'a>, style: &Style) -> Option<RequestPacket<
                 ..about(quiet(Opcode::Delete, Opcode::DeleteQ), delete.key)
             },
             ItemCommand::Arithmetic(sum) => arithmetic_packet(sum, style)?,
-            // A value that is gone, and what is meta text's alone.
+            // A value that was dropped, and requests of meta text only.
             ItemCommand::SetTooLarge { .. } | ItemCommand::Acquire(_) | ItemCommand::Release(_) => {
                 return None;
             }

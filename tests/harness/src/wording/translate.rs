@@ -1,4 +1,4 @@
-//! What a wire has words for: a request of the alphabet, as near as a protocol can say it.
+//! The words of a wire: a request of the alphabet, as near as a protocol can say it.
 //!
 //! - An option that the wire has no word for is left out, and so is one that means nothing there.
 //! - Fences, and a lock given back with a change, are meta text's: the others say the change alone.
@@ -61,7 +61,7 @@ fn nearest_get(get: SmallGet, protocol: Protocol) -> Option<SmallRequest> {
 
 fn nearest_set(set: SmallSet, protocol: Protocol) -> Option<SmallRequest> {
     let key = set.key;
-    // What meta text says by `U`: a replace is a packet's.
+    // Meta text says this by `U`: a replace is a packet's.
     let is_line = set.mode != SetMode::Replace || set.fence.is_some();
     let unlocks = set.lock == LockAfter::Release && !is_line;
     let plain = SmallSet {
@@ -141,7 +141,7 @@ fn guarded(mut set: SmallSet) -> SmallSet {
     set
 }
 
-/// An append and a prepend, whose packets have no room for client flags and an exptime.
+/// An append or a prepend: their packets have no room for client flags and an exptime.
 const fn without_extras(mut set: SmallSet) -> SmallSet {
     if let SetMode::Append { .. } | SetMode::Prepend { .. } = set.mode {
         set.client_flags = 0;

@@ -6,8 +6,8 @@ use latchd_harness::alphabet::{Op, SmallRequest};
 use latchd_harness::random::{Random, draw};
 use quickcheck::{Arbitrary, Gen};
 
-/// One operation, as quickcheck draws and shortens it. Any sequence of them is one that can happen,
-/// so what quickcheck leaves out of a sequence leaves a valid one.
+/// One operation, as quickcheck draws and shortens it. Any sequence of them can happen, so
+/// shortening a sequence leaves a valid one.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct DrawnOp(pub(crate) Op);
 

@@ -1,5 +1,5 @@
-//! The core beside what says without any of its code what it must do: engines beside the oracle, and stores beside
-//! lists of what is in them. They need nothing but the harness, so that they are quick to build
+//! The core beside specifications that share no code with it: engines beside the oracle, and stores
+//! beside lists of their items. They need nothing but the harness, so that they are quick to build
 //! with another core.
 
 mod drawn;

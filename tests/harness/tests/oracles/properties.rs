@@ -25,8 +25,8 @@ use quickcheck::{Gen, QuickCheck, TestResult, Testable};
 use crate::drawn::{DrawnOp, DrawnRead, DrawnTurn};
 use crate::number_from;
 
-/// What can come only of want of room: a request is out of memory, or one whose time was over finds no room for
-/// the lock that has come free since.
+/// Whether only want of room can cause the reply: a request is out of memory, or a wait that is
+/// over finds no room for the lock that is free since.
 fn needs_scarcity(request: RequestKind, reply: ReplyKind) -> bool {
     reply == ReplyKind::RefusedOutOfMemory
         || request == RequestKind::Wait && reply == ReplyKind::RefusedTooManyLocks
@@ -82,7 +82,8 @@ fn check_with_fewer<P: Testable + Clone + Send + Sync>(property: &P, one_in: u64
     });
 }
 
-/// What a property has seen in all of its sequences, and how often a log was asked for room that it had to have.
+/// The pairs that a property has met in all of its sequences, and how often a log was asked for
+/// room that it had to have.
 type Seen = Mutex<Option<(Pairs, Judged, u64)>>;
 
 /// Plays a sequence beside the oracle. A panic of the core is a difference like any other.
@@ -126,8 +127,8 @@ fn in_log(limits: Limits) -> Core<Strict<LogStore>> {
     strict::in_log(Config::new(limits, UNIX_S_AT_START))
 }
 
-/// For any sequence of operations, the engine answers what the oracle answers, and keeps what the
-/// oracle keeps.
+/// For any sequence of operations, the engine gives the oracle's answers, and keeps the oracle's
+/// items.
 #[test]
 fn the_engine_does_what_the_oracle_does() {
     static SEEN: Seen = Mutex::new(None);
@@ -150,9 +151,9 @@ fn the_engine_does_what_the_oracle_does() {
     });
 }
 
-/// However scarce memory is, for any sequence of operations: a locked item does not vanish, an item
-/// that is there is the one that was stored last, limits hold, and what is refused for want of room is what does not
-/// fit.
+/// However scarce memory is, for any sequence of operations: locked items do not vanish, items are
+/// those that were stored last, and limits hold. A request is refused for want of room only if it
+/// does not fit.
 #[test]
 fn scarce_memory_breaks_no_promise() {
     static SEEN: Seen = Mutex::new(None);
@@ -186,8 +187,8 @@ fn scarce_memory_breaks_no_promise() {
     });
 }
 
-/// Where nothing is evicted, nothing goes but what has expired, and what is refused is what does not fit beside
-/// everything that is there.
+/// If nothing is evicted, only expired items go, and a request is refused if and only if it does
+/// not fit beside all items.
 #[test]
 fn without_eviction_everything_stays() {
     static SEEN: Seen = Mutex::new(None);
@@ -196,8 +197,9 @@ fn without_eviction_everything_stays() {
     fn property(steps: Vec<DrawnOp>) -> TestResult {
         let mut limits = scarce(1 + steps.len() % 2);
         limits.evict = false;
-        // What has expired is in the way until it is taken out, and when that is depends on the store and on locks that
-        // are over: so there is a tick before anything is asked, which looks at everything.
+        // An expired item is in the way until it is taken out, and when that is depends on the
+        // store and on locks that are over. So a tick that looks at everything comes before each
+        // request.
         limits.crawl_items_max = 64;
         play(
             reference(limits),
@@ -328,7 +330,7 @@ fn scarce_memory_breaks_no_promise_on_the_log() {
     });
 }
 
-/// The same of locks and little else: most sequences have somebody who waits.
+/// The same of locks and little else: most sequences have a waiter.
 #[test]
 fn who_waits_is_served_as_the_oracle_says() {
     static SEEN: Seen = Mutex::new(None);
@@ -346,7 +348,8 @@ fn who_waits_is_served_as_the_oracle_says() {
     });
 }
 
-/// The same of wins and little else: most sequences have wins that are bound, and somebody who waits for one.
+/// The same of wins and little else: most sequences have wins that are bound, and a client that
+/// waits for one.
 #[test]
 fn who_wins_and_who_waits_for_it_is_as_the_oracle_says() {
     static SEEN: Seen = Mutex::new(None);
@@ -366,7 +369,7 @@ fn who_wins_and_who_waits_for_it_is_as_the_oracle_says() {
     let refused = judged.expect("something was played").1.too_many_wins;
     println!("{refused} had as many wins as they may");
     assert!(refused > 20, "too many wins was judged {refused} times");
-    // What is refused for that is counted above: of a short run not each kind of get is.
+    // A refusal for that is counted above: a short run does not meet it for each kind of get.
     assert_seen(&SEEN, |request, reply| {
         needs_scarcity(request, reply)
             || reply == ReplyKind::RefusedTooManyLocks
@@ -374,12 +377,12 @@ fn who_wins_and_who_waits_for_it_is_as_the_oracle_says() {
     });
 }
 
-/// What the tables may take where that is little. Two locks, a lock and a share, a wait beside a lock, and one or two wins of keys
-/// of one byte fit to the byte into some of them.
+/// Bounds of the tables for locks, waits and wins, when small. Two locks, a lock and a share, a
+/// wait beside a lock, and one or two wins of keys of one byte fit to the byte into some of them.
 const SMALL_TABLES_BYTES: [usize; 8] = [482, 818, 1_024, 1_653, 2_048, 193, 386, 3_072];
 
-/// Limits that leave room for every item, and not for every lock, wait and win, or that let the search for deadlocks go less far
-/// than those who are there lead.
+/// Limits with room for every item, but not for every lock, wait and win, or with a search for
+/// deadlocks that may end too early.
 const fn with_small_tables(choice: usize) -> Limits {
     let mut limits = ample();
     match choice % 9 {
@@ -392,14 +395,15 @@ const fn with_small_tables(choice: usize) -> Limits {
 /// Limits that leave room for every item and every lock, and a connection not for every lock that it may hold.
 const fn with_small_shares(choice: usize) -> Limits {
     let mut limits = ample();
-    // A lock of a key of one byte takes 241, a share 577, its item 145 and its value. So there is room for a lock, with an item or
-    // without, for a share, for a share and an item, and for a lock besides, but not if it is to be to the byte.
+    // A lock of a key of one byte takes 241, a share 577, its item 145 and its value. So there is
+    // room for a lock, with an item or without; for a share; for a share and an item; and for a
+    // lock besides, but never to the byte.
     limits.lock_bytes_per_connection_max = [241, 386, 389, 577, 723, 726, 900, 964][choice % 8];
     limits
 }
 
-/// The same where the tables of locks, waits and wins have little room: what they have none for is refused, and nothing else.
-/// So it is where a search for deadlocks may look at two locks at most.
+/// The same where the tables of locks, waits and wins have little room: requests without room there
+/// are refused, and no others. So it is where a search for deadlocks may look at two locks at most.
 #[test]
 fn small_tables_refuse_and_break_no_promise() {
     static SEEN: Seen = Mutex::new(None);
@@ -450,7 +454,8 @@ fn small_tables_refuse_and_break_no_promise() {
     assert_possible(&seen);
 }
 
-/// The same where a connection may have little of the tables, and of what locks pin.
+/// The same where a connection has a small share of the tables, and of the bytes that locks may
+/// pin.
 #[test]
 fn small_shares_refuse_and_break_no_promise() {
     static SEEN: Seen = Mutex::new(None);
@@ -519,14 +524,14 @@ fn small_shares_refuse_and_break_no_promise() {
 
 /// P1 of the table of pairs, where bounds are small that are large otherwise.
 fn assert_possible(seen: &Pairs) {
-    // As limits are otherwise, all who may share a lock may be looked at.
+    // With other limits, all sharers of a lock may be looked at.
     let by_chain = (RequestKind::TakeLeaseOff, ReplyKind::RefusedTooManyLocks);
     let impossible = seen.impossible().filter(|pair| *pair != by_chain);
     let impossible: Vec<_> = impossible.collect();
     assert!(impossible.is_empty(), "not in the table: {impossible:?}");
 }
 
-/// Everything that the oracle says of room was asked for often enough, what is evicted where that is on included.
+/// The oracle met every case of room often enough, evictions included if they are on.
 fn assert_judged(judged: &Judged, evicts: bool) {
     println!("{judged:?}");
     let Judged {
@@ -566,7 +571,8 @@ fn assert_judged(judged: &Judged, evicts: bool) {
     assert!(evicts || evicted == 0, "{evicted} items were evicted");
 }
 
-/// What becomes of items was counted and shown often enough: this, and what can become of them everywhere.
+/// The fates of items were counted and shown often enough: these, and those that can occur
+/// everywhere.
 fn assert_gone(seen: &Seen, also: &[&str]) {
     const ALWAYS: [&str; 7] = [
         "reclaimed",

@@ -1,4 +1,4 @@
-//! What every store must do, asked of each of them.
+//! The rules of every store, checked for each of them.
 //!
 //! `LATCHD_STORE_SEQUENCES` says how many sequences of calls each store hears (8 if it is not set),
 //! and `LATCHD_SEED` where their random numbers start.
@@ -17,7 +17,7 @@ use latchd_harness::stores::{Beside, ByLength, Call, Charge, Room, Same, Seen, S
 
 use crate::number_from;
 
-/// When what is not about time happens.
+/// The time of calls that do not depend on time.
 const NOW: Tick = Tick::from_count(1_000);
 
 /// How many calls are in a sequence, about.
@@ -56,7 +56,7 @@ fn calls(seed: u64, sizes: Sizes) -> Vec<Call> {
     calls
 }
 
-/// Plays sequences on a new store each; returns what has come about in all of them.
+/// Plays sequences on a new store each; returns the cases met in all of them.
 fn play<S: Store>(
     limits: &Limits,
     room: Room,
@@ -185,9 +185,9 @@ fn put<H: KeyHasher>(store: &mut LogStore<H>, number: usize, counters: &mut Coun
     stored.is_ok()
 }
 
-/// Fills a store, takes every other item out, and puts others in the place of `again` parts of a hundred of what
-/// there was: they fit, so nothing is refused, and nothing evicted but what is left of a segment that was being emptied
-/// when there was no room yet.
+/// Fills a store, takes every other item out, and stores others in `again` percent of the freed
+/// room. They fit, so nothing is refused. Nothing is evicted except the rest of a segment that was
+/// being emptied when there was no room yet.
 fn refills_what_was_freed(evict: bool, again: usize) {
     let mut limits = Limits::new(64 << 10, 1 << 10);
     limits.evict = evict;
@@ -197,7 +197,7 @@ fn refills_what_was_freed(evict: bool, again: usize) {
     while put(&mut store, items, &mut counters) && counters.evictions == 0 {
         items += 1;
     }
-    // Each takes 64 bytes. Lists of segments so small, and what finds items, take much of the rest.
+    // Each takes 64 bytes. The lists of such small segments, and the index, take much of the rest.
     assert!(items * 64 > limits.memory_bytes_max / 2, "{items} items");
     let full = counters.evictions;
     for number in (0..items).step_by(2) {

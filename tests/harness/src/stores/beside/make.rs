@@ -1,4 +1,4 @@
-//! A call as it is made of the store, and what must have become of the item that it is about.
+//! Makes a call of the store, and judges its effect on the item that it is about.
 
 use latchd_core::command::ScanCursor;
 use latchd_core::item::{Cas, ItemHeader, WinMark};
@@ -98,7 +98,7 @@ impl<S: Store> Beside<S> {
         let (now, counters) = (self.now, &mut self.counters);
         let (stored, header) = match self.store.find(named(key)) {
             Ok(slot) => {
-                // Who stores over an item leaves its lock as it is.
+                // A store over an item leaves its lock as it is.
                 let locked = self.store.header(slot).locked;
                 let header = ItemHeader { locked, ..header };
                 (
@@ -137,7 +137,7 @@ impl<S: Store> Beside<S> {
         self.settle(key, stored, header, value)
     }
 
-    /// What was to be stored stands in the list, or the call was refused.
+    /// Notes the new item in the list, or the refusal of the call.
     fn settle(
         &mut self,
         key: u8,
@@ -241,7 +241,7 @@ impl<S: Store> Beside<S> {
         } else {
             let shown = scan.shown;
             self.scan = Some(scan);
-            // What is gone by now need not have been shown.
+            // An item that is gone by now need not have been shown.
             self.compare_all();
             let wanted = self.scan.take().map(|scan| scan.wanted).unwrap_or_default();
             let missing: Vec<_> = wanted.without(shown).collect();

@@ -1,10 +1,10 @@
-//! The runner lets through what is as written, and nothing else.
+//! The runner accepts the replies as written, and no others.
 
 use super::*;
 use crate::memory::{Arrival, MemoryPeer};
 use crate::transcript::parse::parse;
 
-/// The line at which a scenario of this text fails against an empty core, and what it got.
+/// The line at which a scenario of this text fails against an empty core, and the reply there.
 fn failure(text: &str) -> Option<(usize, String)> {
     let transcript = parse("f.txt", &format!("== t\n{text}")).unwrap();
     let scenario = &transcript.scenarios[0];

@@ -1,6 +1,7 @@
-//! When a log that is nearly full refuses (N8): only if what may not go takes so much, packed as loosely as segments may be, that
-//! what is asked for has no place beside it. What was locked and is not any more is not in the way, wherever it stands; nor is what
-//! was replaced, taken out, flushed, or has expired.
+//! When a log that is nearly full refuses (N8): only if the kept items take so much, packed as
+//! loosely as segments may be, that the new item has no place beside them. An item that is no
+//! longer locked is not in the way, wherever it stands; nor is one that was replaced, taken out,
+//! flushed, or has expired.
 
 use std::collections::BTreeMap;
 
@@ -38,11 +39,11 @@ const LARGE_BYTES_MAX: usize = 3 * SEGMENT_BYTES;
 /// The longest that an item lives that expires, in ticks.
 const TTL_MAX: u64 = 400;
 
-/// What an item is found with and remembered by, in bytes: 64 bytes for ten items in the index, which has room to grow, and a mark
-/// of two bytes.
+/// The bytes by which an item is found and remembered: 64 bytes for ten items in the index, which
+/// has room to grow, and a mark of two bytes.
 const FOUND_BYTES: usize = 10;
 
-/// What happens in a run.
+/// The actions of a run.
 #[derive(Clone, Copy, Debug)]
 struct Course {
     evict: bool,
@@ -73,7 +74,7 @@ const PLAIN: Course = Course {
     limits_of_2000: 0,
 };
 
-/// What has come about in a run.
+/// The cases that a run has met.
 #[derive(Debug, Default)]
 struct Seen {
     refused: usize,
@@ -87,7 +88,7 @@ struct Seen {
     /// How often something else was set aside, or was not since there is no room.
     asides: usize,
     asides_refused: usize,
-    /// How often the limit has become less than what was held.
+    /// How often the limit became less than the held bytes.
     lowered: usize,
 }
 
@@ -101,7 +102,7 @@ struct Kept {
     deadline: Option<Deadline>,
 }
 
-/// A nearly full log, and what it may not give up.
+/// A nearly full log, and the items that it may not evict.
 struct Bench {
     store: LogStore,
     course: Course,
@@ -166,7 +167,7 @@ impl Bench {
         Some((number, found))
     }
 
-    /// What stands in a segment of an item, at most.
+    /// The most bytes that an item takes in a segment.
     fn note_record(&mut self, number: usize, value_bytes: usize) {
         let in_segment = value_bytes.min(VALUE_BYTES_MAX);
         let bytes = self.store.bytes_for(short_key(number).len(), in_segment);
@@ -224,7 +225,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Whether there was room for what becomes of one of the last items; or else what was asked for, in bytes.
+    /// Changes one of the last items, if there is room; otherwise returns the bytes of the demand.
     fn change(&mut self, number: usize) -> Result<(), usize> {
         let Some((number, slot)) = self.draw_there(number) else {
             return Ok(());
@@ -292,7 +293,7 @@ impl Bench {
         Ok(())
     }
 
-    /// The limit is another, at least half of what it was at first.
+    /// Changes the limit, to at least half of the first one.
     fn change_limit(&mut self) {
         let bytes = MEMORY_BYTES / 2;
         let more = usize::try_from(self.random.below(bytes as u64 + 1)).expect("it is in memory");
@@ -305,7 +306,7 @@ impl Bench {
             .set_memory(self.now, &self.limits, &mut self.counters);
     }
 
-    /// What happens beside what is stored.
+    /// Does the events of a step that store nothing.
     fn go_on(&mut self, number: usize) {
         // Without hits nothing is in the main queue.
         if self.course.flushes_of_10_000 > 0
@@ -313,7 +314,7 @@ impl Bench {
         {
             self.store.record_hit(slot);
         }
-        // What is locked outlives a flush, and its segment with it.
+        // A locked item outlives a flush, and its segment with it.
         if self.random.chance(self.course.flushes_of_10_000, 10_000) {
             self.store.clear();
             self.kept.retain(|_, kept| kept.is_locked);
@@ -326,14 +327,14 @@ impl Bench {
         }
         if self.course.expire_of_100 > 0 && self.chance(10) {
             self.now = Tick::from_count(self.now.count() + 1);
-            // Else nobody takes out what has expired but who wants room.
+            // Otherwise only a request for room takes out expired items.
             if self.course.large_of_1000 > 0 && self.chance(20) {
                 self.store.crawl(self.now, 100, &mut self.counters);
             }
         }
     }
 
-    /// Lets go of so many parts of a hundred of what is kept: takes items out, or unlocks them.
+    /// Releases so many percent of the kept items: takes items out, or unlocks them.
     fn let_go(&mut self, of_100: u64) {
         let all: Vec<usize> = self.kept.keys().copied().collect();
         for number in all {
@@ -354,7 +355,7 @@ impl Bench {
         }
     }
 
-    /// What may not go, in bytes.
+    /// The bytes of the kept items.
     fn kept_bytes(&mut self) -> usize {
         let now = self.now;
         let has_passed = |deadline: Deadline| deadline.has_passed(now);
@@ -363,16 +364,17 @@ impl Bench {
         self.kept.values().map(|kept| kept.bytes).sum()
     }
 
-    /// The most that the store may need for what may not go, for an item that comes, and for everything that is not an item, in
-    /// bytes.
+    /// The most bytes that the store may need for the kept items, for a new item, and for
+    /// everything that is not an item.
     fn needed(&self, kept_bytes: usize, asked_bytes: usize) -> usize {
-        // A segment is full when a record does not fit into it, and is emptied for what is slack in it: from a quarter on if the
-        // rest may be given up instead, and from a sixteenth on if nothing may.
+        // A segment is full when a record does not fit into it, and is emptied because of its
+        // slack: from a quarter on if the rest may be given up instead, and from a sixteenth on if
+        // nothing may.
         let slack = SEGMENT_BYTES / if self.course.evict { 4 } else { 16 };
         // The allocator takes 64 of a segment.
         let least_full = SEGMENT_BYTES - 64 - self.record_bytes_max - slack;
         let segments = kept_bytes.div_ceil(least_full) + SEGMENTS_IDLE_MAX;
-        // What is large is asked for besides.
+        // Large items are asked for besides.
         let large = asked_bytes.saturating_sub(self.record_bytes_max);
         // One that evicts nothing sets a part aside for locks.
         let aside_min = if self.course.evict {
@@ -477,7 +479,8 @@ fn a_log_refuses_only_what_has_no_room() {
     });
 }
 
-/// The same where what is there changes: nothing that has been replaced, taken out or has expired is in the way.
+/// The same while items change: an item that was replaced, taken out or has expired is not in the
+/// way.
 #[test]
 fn a_log_in_which_all_changes_refuses_only_what_has_no_room() {
     for evict in [true, false] {
