@@ -1,14 +1,14 @@
 //! The same requests to latchd and to the server it is compared with, answer beside answer.
 //!
-//! Requests go out in pipelined batches, the same to both but for CAS numbers: each server is sent
-//! the numbers that it gave itself. Between requests stand markers, requests whose answer is known,
-//! so that the answers to each request are told apart however many there are, even where a server
-//! reads a request otherwise than it was meant.
+//! Requests go out in pipelined batches, the same to both but for CAS numbers: each server gets the
+//! numbers that it gave itself. Between requests stand markers, requests with a known answer. They
+//! tell the answers to each request apart, however many there are, even if a server reads a request
+//! in an unexpected way.
 //!
 //! - D1: the answers are the same, byte for byte, but for CAS numbers (which must map one to one),
 //!   and times (which may be a second apart: the servers' clocks are not the same).
 //! - D2: every other difference is one that [`allow`] lists, with its reason.
-//! - D3: what both have counted is the same, where [`counters`] says so.
+//! - D3: the counters of both are the same, where [`counters`] says so.
 
 pub mod allow;
 pub mod binary;
@@ -27,13 +27,13 @@ use latchd_core::wire::binary::RequestPacket;
 
 use cas::CasPair;
 
-/// One request, and what is needed to compare its answers.
+/// One request, and the data for comparing its answers.
 #[derive(Clone, Debug, Default)]
 pub struct PairedRequest {
     theirs: Vec<u8>,
     /// The same, but for CAS numbers.
     ours: Vec<u8>,
-    /// The key whose versions its answers tell; `None` if they tell none.
+    /// The key of the versions in its answers; `None` if they show none.
     pub key: Option<String>,
     /// The CAS of the item was made up by the client (`E`), so nothing follows from its order.
     pub made_up_cas: bool,

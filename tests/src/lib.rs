@@ -1,4 +1,4 @@
-//! What the tests of latchd share.
+//! The shared parts of latchd's tests.
 
 pub mod abuse;
 pub mod differential;

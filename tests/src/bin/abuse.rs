@@ -1,13 +1,13 @@
-//! Attacks a server and says who was held up by it.
+//! Attacks a server, and reports the delays of other clients.
 //!
 //! `abuse [NAME…] [--without NAME] [--latchd PATH] [--peer PATH] [--quick] [--trials N] [--slack N]` plays the attacks of these
 //! names, or all of them (but one), on servers of its own, and prints a row for each. With `--peer`, memcached is attacked in the
 //! same way where that can be. `--quick` takes small stores and short spans. `--slack N` multiplies each time limit by N (1),
 //! for a machine that other programs use as well.
 //!
-//! A row past its limits is played again, up to `--trials N` times (3): what a busy machine does by
-//! chance it does not do each time, and before each how quiet the machine is is measured anew. The
-//! exit code is 1 if an attack went past its limits each time.
+//! A row past its limits is played again, up to `--trials N` times (3): a busy machine does not
+//! repeat a delay by chance each time; before each trial the delays of the quiet machine are
+//! measured anew. The exit code is 1 if an attack went past its limits each time.
 
 use std::io;
 use std::path::PathBuf;
@@ -124,7 +124,7 @@ fn play_all(arguments: &Arguments) -> Vec<&'static str> {
     failed
 }
 
-/// Sees what the machine does while nobody attacks. The worst that was ever seen is what counts.
+/// Measures the delays of the machine without an attack. The worst of all measurements counts.
 fn measure_quiet(setting: &Setting, quiet: &mut Quiet) {
     let stage = Stage {
         setting,

@@ -1,11 +1,12 @@
-//! Whether what clients of a real server see can have happened one operation after the other.
+//! Whether the answers of a real server can have come from one operation after the other.
 //!
-//! `linearize [--latchd PATH] [--seed N] [--operations N] [--clients N] [--keys N] [--threads N]` starts a
-//! server with so many threads (4) on a port of its own, has so many clients (8) ask it for so many things
-//! (1,000,000) about so many keys a round (4), and judges what they were told. The clients are threads of so many processes
-//! (`--processes`, 2; with 1, of this one): this program again, with `--record ADDRESS`. It prints the
-//! seed and what was seen. The exit code is 1 if no order explains an answer, if a history takes too much
-//! to be judged, or if something that should have been seen was not. See docs/VERIFICATION.md.
+//! `linearize [--latchd PATH] [--seed N] [--operations N] [--clients N] [--keys N] [--threads N]`
+//! starts a server with so many threads (4) on a free port. So many clients (8) send it so many
+//! operations (1,000,000) about so many keys a round (4), and it judges their answers. The clients
+//! are threads of so many processes (`--processes`, 2; with 1, of this one): this program again,
+//! with `--record ADDRESS`. It prints the seed and its counts. The exit code is 1 if no order
+//! explains an answer, if a history takes too much to be judged, or if a required case was never
+//! met. See docs/VERIFICATION.md.
 //!
 //! `linearize --restarts N` kills the server N times and starts it again, under such clients and so many processes
 //! (`--processes`, 4) that use the client library: this program again, with `--believe ADDRESS`.

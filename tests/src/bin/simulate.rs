@@ -1,4 +1,4 @@
-//! Plays simulations: one seed, to see what happens, or many, to see that nothing breaks.
+//! Plays simulations: one seed, to see its events, or many, to see that nothing breaks.
 //!
 //! `simulate --seed N --events M [-v]` plays one; `-v` prints every event, and `--fault NAME` plants
 //! one of the faults of [`Fault`].
@@ -126,7 +126,7 @@ fn are_buffers_met(seeds: u64, buffers: &Buffering) -> bool {
 /// How many seeds have one of every kind among them.
 const SEEDS_OF_ALL_KINDS: u64 = 8;
 
-/// Says where the oracle had nothing to judge, and what it had not to follow.
+/// Says which cases the oracle did not judge, and which it did not have to follow.
 fn is_all_judged(seeds: u64, tally: &Tally) -> bool {
     let counts = [
         (
@@ -209,7 +209,7 @@ fn watch(done: &AtomicU64, seeds: u64, events: &AtomicU64, failed: &AtomicBool) 
                 millions(played) / seconds.max(0.001)
             );
             let end = if is_terminal && !is_over { "\r" } else { "\n" };
-            // Nobody is told if nobody can be.
+            // Writing fails only if the output is closed: then there is no reader to tell.
             let _ = write!(std::io::stderr(), "{line}{end}");
         }
         if is_over {

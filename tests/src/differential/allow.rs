@@ -14,11 +14,11 @@ use super::run::is_same_ttl;
 pub struct Differing<'a> {
     /// The request, as latchd was sent it.
     pub request: &'a [u8],
-    /// What the peer answers.
+    /// The peer's answers.
     pub theirs: &'a [Message],
-    /// What latchd answers.
+    /// latchd's answers.
     pub ours: &'a [Message],
-    /// Who the peer is.
+    /// The kind of peer.
     pub dialect: Dialect,
     /// How many seconds the times that the two tell may be apart.
     pub apart_s: u64,
@@ -29,7 +29,7 @@ pub struct Differing<'a> {
 /// One way.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
-    /// What it is called in the report.
+    /// Its name in the report.
     pub id: &'static str,
     /// Why it is so.
     pub reason: &'static str,
@@ -39,7 +39,7 @@ pub struct Entry {
 
 /// Noted by the comparison itself: the time of the last access is coarser on the peer.
 pub const ACCESS_TIME: &str = "access-time";
-/// Noted by the comparison itself: what an item takes of memory, and where.
+/// Noted by the comparison itself: the bytes of an item, and its slab class.
 pub const ITEM_SIZE: &str = "item-size";
 
 /// Noted by the comparison itself: the TTL of an item that has already expired.

@@ -13,7 +13,7 @@ pub struct CasPair {
     pub ours: u64,
 }
 
-/// What is known of versions, by key.
+/// The known versions, by key.
 #[derive(Debug, Default)]
 pub struct CasBook {
     by_key: HashMap<String, Vec<CasPair>>,

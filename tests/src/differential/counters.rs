@@ -1,8 +1,9 @@
-//! What both servers have counted of the same requests.
+//! The counters of both servers after the same requests.
 //!
 //! - D3: each of those below says the same on both, once the requests of a stream have been answered.
 //!
-//! What is not compared is what docs/OPERATIONS.md, "Monitoring", says of the names that are not about the same thing.
+//! docs/OPERATIONS.md, "Monitoring", lists the counters that have another meaning here; they are
+//! not compared.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -12,7 +13,8 @@ use latchd_harness::transcript::End;
 
 use super::session::Protocol;
 
-/// What must be equal after the same requests (memcached 1.6.45 `doc/protocol.txt`, "General-purpose statistics").
+/// Counters that must be equal after the same requests (memcached 1.6.45 `doc/protocol.txt`,
+/// "General-purpose statistics").
 const OF_BOTH: [&str; 13] = [
     "cmd_set",
     "cmd_touch",
@@ -29,11 +31,11 @@ const OF_BOTH: [&str; 13] = [
     "store_no_memory",
 ];
 
-/// What else must be in binary. In text memcached looks up the keys before one that is too long, and items of dates far
-/// away are dead there: explained, and counted.
+/// Further counters that must be equal in binary. In text memcached looks up the keys before one
+/// that is too long, and items of dates far away are dead there: explained, and counted.
 const OF_BINARY: [&str; 3] = ["cmd_get", "get_hits", "get_misses"];
 
-/// What a server says that it has counted, by name.
+/// The counters that a server shows, by name.
 pub type Counters = BTreeMap<String, u64>;
 
 /// Asks a server, on a connection of its own.
@@ -109,7 +111,7 @@ mod tests {
         assert_eq!(told(9, &counted(7)), 0);
         assert_eq!(told(10, &counted(7)), 1);
         assert_eq!(told(6, &counted(7)), 1);
-        // Nor is what nobody tells.
+        // Nor is a counter that neither server shows.
         assert_eq!(told(7, &Counters::new()), OF_BOTH.len() + OF_BINARY.len());
     }
 }

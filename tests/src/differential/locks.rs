@@ -2,9 +2,9 @@
 //!
 //! A version is used at once after it was told and never later: yrmcds counts the versions of an
 //! object from 1 and starts again with the next object of that key, so an old version may be right
-//! by accident. Numbers only grow, since yrmcds does not pad one that gets shorter as memcached
-//! and latchd do. No value is empty: yrmcds takes none in binary. `flush_all` is left out, since yrmcds lets a held object survive it for good, and
-//! so is what text clients of memcached have had since.
+//! by accident. Numbers only grow, since yrmcds does not pad one that gets shorter as memcached and
+//! latchd do. No value is empty: yrmcds takes none in binary. `flush_all` is left out, since a held
+//! object survives it for good in yrmcds.
 
 use latchd_core::wire::binary::extras::EXPTIME_DO_NOT_CREATE;
 use latchd_core::wire::binary::{Extras, Opcode, RequestPacket};
@@ -24,11 +24,11 @@ const KEYS: u64 = 5;
 pub struct LockStream {
     random: Random,
     is_binary: bool,
-    /// The key whose version was asked for last.
+    /// The key of the last request for a version.
     asked: Option<String>,
 }
 
-/// What comes next.
+/// The next step.
 #[derive(Debug)]
 pub enum Next {
     /// A batch on a connection.
@@ -48,7 +48,7 @@ impl LockStream {
         }
     }
 
-    /// What comes next.
+    /// The next step.
     pub fn next(&mut self, book: &CasBook) -> Next {
         let conn = *self.random.choose(&CONNECTIONS);
         if self.asked.is_none() && self.random.chance(1, 2_000) {
@@ -127,7 +127,7 @@ impl LockStream {
                 const VERBS: [&str; 6] = ["set", "set", "add", "replace", "append", "prepend"];
                 let verb = *self.random.choose(&VERBS);
                 let joins = verb == "append" || verb == "prepend";
-                // What is put before a number would make it shorter when it is counted.
+                // A prefix of a number would make it shorter when it is counted.
                 let key = if joins { self.key() } else { key };
                 let value = self.value(&key);
                 let (flags, exptime) = (self.random.below(3), self.exptime());
@@ -254,7 +254,7 @@ fn about(opcode: Opcode, key: &str) -> RequestPacket<'_> {
     }
 }
 
-/// An item that expires while it is held stays until it is unlocked: what is sent before the wait
+/// An item that expires while it is held stays until it is unlocked: the requests before the wait
 /// and after it, on two connections.
 #[must_use]
 pub fn expiry_script() -> [Vec<(char, PairedRequest)>; 2] {

@@ -1,4 +1,5 @@
-//! Packets of the binary protocol: answers as they are compared, and what tells them apart.
+//! Packets of the binary protocol: answers as they are compared, and the marks that tell them
+//! apart.
 
 use latchd_core::wire::binary::{Opcode, RequestPacket};
 

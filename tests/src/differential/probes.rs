@@ -10,11 +10,11 @@ use latchd_harness::transcript::{Dialect, Piece};
 
 use super::PairedRequest;
 
-/// A script, and what is known of it.
+/// A script, and its properties.
 #[derive(Clone, Debug, Default)]
 struct Script {
     requests: Vec<&'static str>,
-    /// It uses what memcached has had from 1.6.40 on only.
+    /// It uses only commands of memcached from 1.6.40 on.
     is_new: bool,
     /// The entry of the [allow list](super::allow) that holds within it alone.
     allows: Option<&'static str>,
@@ -87,7 +87,7 @@ fn must_be_alone(line: &[u8]) -> bool {
     }
 }
 
-/// What ends a connection.
+/// Requests that end a connection.
 #[must_use]
 pub fn last_words() -> Vec<Vec<u8>> {
     vec![

@@ -15,7 +15,7 @@ pub enum Part {
     Ttl(i64),
     /// Seconds since the last access.
     Age(i64),
-    /// What the item takes of memory, and where: each server's own business.
+    /// The bytes of the item, and its slab class: each server's own business.
     Size(Vec<u8>),
 }
 
@@ -27,7 +27,7 @@ pub trait Wire {
     /// The first answer in `bytes`, and its length; `None` if it is not whole.
     fn parse(&self, bytes: &[u8]) -> Option<(Message, usize)>;
 
-    /// A request whose answer is known and carries a number.
+    /// A request with a known answer that carries a number.
     fn marker(&self, number: u64) -> Vec<u8>;
 
     /// The number, if the answer is one to a marker. A protocol without numbers gives `last`, the
@@ -38,7 +38,7 @@ pub trait Wire {
 /// Classic and meta text.
 #[derive(Clone, Copy, Debug)]
 pub struct TextWire {
-    /// Who is asked: yrmcds has no meta commands.
+    /// The dialect of the peer: yrmcds has no meta commands.
     pub dialect: Dialect,
 }
 
@@ -163,7 +163,7 @@ pub fn shown(messages: &[Message]) -> String {
     lines.join(" | ")
 }
 
-/// What is shown of a long part.
+/// The most bytes of a long part that are shown.
 const SHOWN_BYTES_MAX: usize = 200;
 
 impl fmt::Display for Part {

@@ -30,11 +30,11 @@ pub struct Run<'a> {
     pub ours: &'a mut dyn Peer,
     /// The protocol they are spoken to in.
     pub wire: &'a dyn Wire,
-    /// What the peer is.
+    /// The kind of peer.
     pub dialect: Dialect,
     /// The versions that both have told.
     pub book: CasBook,
-    /// What has come of it.
+    /// The result.
     pub comparison: Comparison,
     markers: u64,
     /// How many seconds the times that the two tell may be apart.
@@ -43,7 +43,7 @@ pub struct Run<'a> {
     history: VecDeque<Told>,
 }
 
-/// What a comparison has come to.
+/// The result of a comparison.
 #[derive(Debug, Default)]
 pub struct Comparison {
     /// Requests compared, markers not counted.
@@ -82,7 +82,7 @@ struct Told {
     answer: String,
 }
 
-/// The answers of one server to a batch: under the number of each marker, what came before it.
+/// The answers of one server to a batch: under the number of each marker, the messages before it.
 type Units = BTreeMap<u64, Vec<Message>>;
 
 impl<'a> Run<'a> {
@@ -235,7 +235,7 @@ impl<'a> Run<'a> {
                 return Ok(units);
             }
             if !more {
-                // It has closed, or waits for more: what it said last belongs to what it got last.
+                // It has closed, or waits for more: its last message belongs to its last request.
                 units.insert(seen + 1, unit);
                 return Ok(units);
             }
@@ -321,7 +321,8 @@ impl<'a> Run<'a> {
     ) {
         let mut text = format!("{why}\n");
         let name = request.key.as_deref().unwrap_or_default();
-        // What told a version of the key, what named it among others, and what touches every key.
+        // Requests that have shown a version of the key, those that named it among others, and
+        // those that touch every key.
         let about = |told: &&Told| {
             let words = || told.request.split(|byte| b" \r\n".contains(byte));
             told.key.as_deref() == Some(name)
@@ -354,7 +355,7 @@ fn printable(bytes: &[u8]) -> String {
     bytes[..bytes.len().min(300)].escape_ascii().to_string()
 }
 
-/// D1. What is equal only within a tolerance is noted.
+/// D1. An answer that is equal only within a tolerance is noted.
 fn same(theirs: &[Message], ours: &[Message], apart_s: u64, notes: &mut Vec<&'static str>) -> bool {
     theirs.len() == ours.len()
         && theirs.iter().zip(ours).all(|(theirs, ours)| {
@@ -371,7 +372,7 @@ fn same(theirs: &[Message], ours: &[Message], apart_s: u64, notes: &mut Vec<&'st
                         if theirs.abs_diff(*ours) > apart_s {
                             notes.push(allow::ACCESS_TIME);
                         }
-                        // latchd notes every access, so what it shows is never older.
+                        // latchd notes every access, so the times that it shows are never older.
                         *ours <= theirs.saturating_add_unsigned(apart_s)
                     }
                     (Part::Size(_), Part::Size(_)) => {

@@ -1,4 +1,4 @@
-//! A whole comparison: starts nothing, sends everything, and says what came of it.
+//! A whole comparison: starts nothing, sends everything, and returns the result.
 
 use std::fmt::Write as _;
 use std::io;
@@ -42,7 +42,7 @@ pub fn start(program: &Path, dialect: Dialect) -> io::Result<SocketPeer<ServerPr
     let server = match dialect {
         Dialect::Yrmcds => ServerProcess::yrmcds(program)?,
         Dialect::Latchd | Dialect::Memcached1645 | Dialect::Memcached1618 => {
-            // Its background threads hold items for moments, and what it answers would depend on when.
+            // Its background threads hold items for moments, so its answers would depend on timing.
             let quiet = ["-o", "no_lru_maintainer,no_lru_crawler"];
             ServerProcess::memcached_with(program, &quiet)?
         }
@@ -106,7 +106,8 @@ fn compare_counters(run: &mut Run<'_>, protocol: Protocol) -> io::Result<()> {
     Ok(())
 }
 
-/// A latchd that was there before may hold, and have counted, what an earlier comparison left; the peer is new.
+/// A latchd that was there before may hold locks and items, and counts, of an earlier comparison;
+/// the peer is new.
 fn forget(ours: &mut dyn Peer) -> io::Result<()> {
     const CONN: char = 'Z';
     ours.send(CONN, b"flush_all\r\nstats reset\r\n")?;
@@ -141,7 +142,8 @@ fn play_locks(run: &mut Run<'_>, protocol: Protocol, commands: u64, seed: u64) -
     Ok(())
 }
 
-/// A report for a person: what was compared, what was explained and why, and what was not.
+/// A report for a person: the compared requests, the explained differences and their reasons, and
+/// the unexplained ones.
 #[must_use]
 pub fn report(comparison: &Comparison) -> String {
     let mut text = format!(

@@ -1,8 +1,8 @@
 //! Random streams of classic and meta text.
 //!
-//! Keys beginning with `k` hold words, those with `n` numbers. Where memcached and latchd are known
-//! to part for good (counting in a stale item, `md x` on one that was won) the stream does not go,
-//! since nothing after it could be compared; [`probes`] go there, with keys that are
+//! Keys beginning with `k` hold words, those with `n` numbers. Some behaviour of memcached and
+//! latchd differs for good: counting in a stale item, and `md x` on one that was won. The stream
+//! avoids it, since nothing after it could be compared; [`probes`] go there, with keys that are
 //! used once.
 //!
 //! TTLs are so far apart that a second more or less changes no answer.
@@ -162,7 +162,7 @@ impl TextStream {
         self.random.choose(&WORDS).to_vec()
     }
 
-    /// What is put before or behind a value: a word does not become a number by it.
+    /// The data of an `append` or a `prepend`: a word does not become a number by it.
     fn addition(&mut self, key: &str) -> Vec<u8> {
         let other: &[u8] = if key.starts_with('n') { b"1" } else { b"y" };
         (*self.random.choose(&[b"", other, b"x"])).to_vec()
@@ -421,7 +421,7 @@ impl TextStream {
         PairedRequest::about(&key, format!("me {key}\r\n"))
     }
 
-    /// What neither reads nor changes an item.
+    /// A request that neither reads nor changes an item.
     fn trifle(&mut self) -> PairedRequest {
         const TRIFLES: [&str; 9] = [
             "mn\r\n",

@@ -35,7 +35,7 @@ pub fn monotonic() -> u64 {
     seconds * 1_000_000_000 + nanos
 }
 
-/// What somebody can be sure of.
+/// A fact that a client can be sure of.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum What {
     /// That it holds a leased lock.
@@ -46,10 +46,10 @@ pub enum What {
     Computes,
 }
 
-/// Somebody was sure of something from a moment to a later one.
+/// A client was sure of a fact from a moment to a later one.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Belief {
-    /// What.
+    /// The fact.
     pub what: What,
     /// Of which key.
     pub key: u64,
@@ -92,7 +92,7 @@ impl Belief {
 /// Believes until the standard input ends.
 ///
 /// # Errors
-/// The address is none, or nobody reads what is printed.
+/// The address is invalid, or the output is closed.
 pub fn believe(address: &str, seed: u64) -> io::Result<()> {
     let options = ClientOptions::new();
     let client = Client::new(address, options).map_err(io::Error::other)?;
@@ -109,7 +109,7 @@ pub fn believe(address: &str, seed: u64) -> io::Result<()> {
             scope.spawn(move || {
                 while !is_over.load(Ordering::SeqCst) {
                     let key = random.below(KEYS);
-                    // Some hold on for longer than nobody listens.
+                    // Some hold on for longer than the server is down.
                     let most = if random.chance(1, 4) { 900_000 } else { 30_000 };
                     let span = Duration::from_micros(random.below(most));
                     let believed = match what {

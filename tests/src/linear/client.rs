@@ -15,7 +15,7 @@ use super::wire::{Ask, decode, encode};
 /// How long an answer may take.
 const DUE: Duration = Duration::from_secs(10);
 
-/// What all clients share: the server, one clock, and how many there have been.
+/// The state that all clients share: the server, one clock, and how many there have been.
 #[derive(Debug)]
 pub(super) struct World {
     pub(super) address: SocketAddr,
@@ -44,7 +44,7 @@ impl World {
     }
 }
 
-/// What is to be asked.
+/// A planned request.
 #[derive(Clone, Debug)]
 pub(super) struct Planned {
     /// Which key of those at hand; `None` is all of them.
@@ -71,7 +71,7 @@ impl Planned {
 pub(super) enum Kill {
     /// Everything that was sent arrives, and the end behind it; answers are not read.
     Close,
-    /// What was sent may be lost.
+    /// The request may be lost.
     Reset,
 }
 
@@ -110,7 +110,7 @@ impl Client {
         self.conn >= ANONYMOUS
     }
 
-    /// Whoever asks for a lock twice is told who has it.
+    /// A second request for a lock shows its holder.
     fn ask_number(&mut self, world: &World, number: u64) -> io::Result<u64> {
         let key = format!("of-client-{number}").into_bytes();
         let release = Operation::Release { fence: None };
@@ -171,7 +171,7 @@ impl Client {
         (records, sent)
     }
 
-    /// Reads the answers to the first `answers_max` of what was asked last.
+    /// Reads the answers to the first `answers_max` of the last requests.
     pub(super) fn receive(
         &mut self,
         world: &World,

@@ -1,13 +1,13 @@
-//! What clients have asked, what they were told, and when.
+//! Requests of clients, their answers, and the times of both.
 
 use std::fmt;
 
 use latchd_harness::wording::Protocol;
 
-/// A moment that has not come: of what has no answer.
+/// A moment that has not come: the end of a request without an answer.
 pub const NEVER: u64 = u64::MAX;
 
-/// What is asked about one key, or what happens to it.
+/// A request about one key, or an event that concerns it.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Operation {
     /// Reads. In meta text it takes part in recaching.
@@ -52,14 +52,14 @@ pub enum Operation {
     UnlockAll,
     /// `flush_all`.
     Flush,
-    /// The connection ends: it happens, though nobody is told.
+    /// The connection ends: it happens, though no client is told.
     Death,
 }
 
 /// A value to be stored.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Store {
-    /// On what condition, and onto what.
+    /// The condition, and the kind of write.
     pub mode: Mode,
     /// The bytes.
     pub value: Box<[u8]>,
@@ -91,19 +91,19 @@ impl Store {
 /// How a value is stored.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Mode {
-    /// Whatever there is.
+    /// Unconditionally.
     Set,
     /// Only where there is nothing.
     Add,
     /// Only where there is something.
     Replace,
-    /// Behind what there is.
+    /// Behind the present value.
     Append,
-    /// Before what there is.
+    /// Before the present value.
     Prepend,
 }
 
-/// What a client is told, in words that are the same for the three protocols.
+/// An answer, in words that are the same for the three protocols.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Answer {
     /// The item.
@@ -121,7 +121,7 @@ pub enum Answer {
     Exists,
     /// Removed or marked.
     Deleted,
-    /// What was counted to.
+    /// The number after the arithmetic.
     Counted {
         /// The number.
         number: u64,
@@ -135,7 +135,7 @@ pub enum Answer {
         /// The number.
         fence: u64,
     },
-    /// Somebody has the lock.
+    /// Another client has the lock.
     Locked,
     /// This connection has it: the answer of `ml`.
     Held {
@@ -151,7 +151,7 @@ pub enum Answer {
 /// An item as an answer shows it.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Hit {
-    /// What was stored.
+    /// The stored value.
     pub value: Box<[u8]>,
     /// The client's own number.
     pub client_flags: u32,
@@ -175,8 +175,8 @@ pub struct Marks {
 /// One operation: from its first byte sent to its last byte received.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Record {
-    /// Whose: the server's number of the connection where it is known, and otherwise one from
-    /// [`ANONYMOUS`] on.
+    /// Its connection: the server's number of the connection where it is known, and otherwise one
+    /// from [`ANONYMOUS`] on.
     pub conn: u64,
     /// Its place among the operations of its connection.
     pub place: u64,
@@ -184,7 +184,7 @@ pub struct Record {
     pub key: Option<usize>,
     /// In which words.
     pub protocol: Protocol,
-    /// What.
+    /// The request.
     pub operation: Operation,
     /// Before its first byte was sent: nanoseconds.
     pub invoked: u64,
@@ -194,7 +194,8 @@ pub struct Record {
     pub answer: Option<Answer>,
 }
 
-/// From here on a connection has a number that is not the server's: nobody can ask for it in binary.
+/// From here on a connection has a number of our own and not the server's: no binary client can ask
+/// for the server's.
 pub const ANONYMOUS: u64 = 1 << 63;
 
 impl Record {
@@ -204,7 +205,7 @@ impl Record {
         self.answer.is_some() || matches!(self.operation, Operation::Death)
     }
 
-    /// Whether what was answered says that it has changed nothing, whatever there was.
+    /// Whether the answer says that the request has changed nothing, in any state.
     #[must_use]
     pub fn changes_nothing(&self) -> bool {
         match &self.answer {

@@ -1,15 +1,16 @@
-//! A real server under clients of many connections: whether what they saw can have happened one
+//! A real server under clients of many connections: whether their answers can have come from one
 //! operation after the other.
 //!
-//! Clients send requests in batches, in all three protocols, about a few keys, and note when each was sent
-//! and answered ([`history`]). After a round every key's history is judged ([`search`]) by what a key does
-//! ([`specification`]); what spans keys is judged beside it ([`one_step`]). Each round has keys of its
-//! own, so that histories are short and begin with nothing. The clients are threads of several processes ([`record`]), or
-//! of one. The same is played with a server that is killed and started
-//! again (`restarts`), beside processes that use the client library ([`believer`]).
+//! Clients send requests in batches, in all three protocols, about a few keys, and note when each
+//! was sent and answered ([`history`]). After a round every key's history is judged ([`search`]) by
+//! the specification of a key ([`specification`]); operations on several keys are judged beside it
+//! ([`one_step`]). Each round has keys of its own, so that histories are short and begin with
+//! nothing. The clients are threads of several processes ([`record`]), or of one. The same is
+//! played with a server that is killed and started again (`restarts`), beside processes that use
+//! the client library ([`believer`]).
 //!
-//! The seed chooses what is asked. In which order a server gets it is up to the machine: the same seed is
-//! not the same history.
+//! The seed chooses the requests. In which order a server gets it is up to the machine: the same
+//! seed is not the same history.
 
 pub mod believer;
 mod client;

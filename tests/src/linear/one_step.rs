@@ -1,5 +1,5 @@
-//! What spans keys happens in one step: once somebody has seen it done for one key, nobody sees it
-//! undone for another.
+//! An operation on several keys happens in one step: once a client has seen it done for one key, no
+//! client sees it undone for another.
 //!
 //! The end of a client and `unlock_all` free locks of several keys, a `flush_all` takes their items. Each
 //! look at a key during such a step finds it not yet done, or done.
@@ -11,7 +11,7 @@ use super::history::Record;
 /// A look at one key.
 #[derive(Clone, Debug)]
 pub struct Look {
-    /// What was asked and answered.
+    /// The request and its answer.
     pub record: Record,
     /// Whether it found the step done.
     pub is_done: bool,

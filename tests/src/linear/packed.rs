@@ -1,7 +1,8 @@
-//! What clients have seen, as bytes: so it comes from the process that saw it to the one that judges.
+//! Histories as bytes: one process records them, and another judges them.
 //!
-//! Numbers are written seven bits a byte, the low ones first; what may be missing is preceded by a byte that says whether it
-//! is there. Both ends are the same program, so nothing says which form this is.
+//! Numbers are written seven bits a byte, the low ones first; an optional field is preceded by a
+//! byte that says whether it is there. Both ends are the same program, so nothing says which form
+//! this is.
 
 use latchd_harness::wording::Protocol;
 

@@ -1,4 +1,4 @@
-//! Rounds: clients do what they like, then everything is judged.
+//! Rounds: clients send requests at random, then everything is judged.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
@@ -33,12 +33,12 @@ const NOTICED: Duration = Duration::from_secs(10);
 /// How many rounds may wait to be judged.
 const ROUNDS_WAITING: usize = 16;
 
-/// What is played.
+/// The settings of a play.
 #[derive(Clone, Copy, Debug)]
 pub struct Setting {
-    /// Where the server listens. Nobody else may be connected to it.
+    /// Where the server listens. No other client may be connected to it.
     pub address: SocketAddr,
-    /// What chooses what is asked.
+    /// The seed that chooses the requests.
     pub seed: u64,
     /// How many operations there are to be, at least.
     pub operations: u64,
@@ -54,9 +54,9 @@ pub struct Setting {
 /// Why a run has failed.
 #[derive(Debug)]
 pub enum Failure {
-    /// The server closes, does not answer, or answers what is no answer.
+    /// The server closes, does not answer, or sends an invalid answer.
     World(io::Error),
-    /// No order explains what the clients saw.
+    /// No order explains the answers of the clients.
     Violation(String),
     /// A history takes more than [`search::STATES_MAX`].
     Undecided(String),
@@ -78,7 +78,7 @@ impl std::fmt::Display for Failure {
     }
 }
 
-/// What a client is to do.
+/// A job for a client.
 #[derive(Clone)]
 enum Job {
     Mix(Arc<Board>),
@@ -89,13 +89,13 @@ enum Job {
     },
 }
 
-/// What came of it.
+/// The result of a job.
 enum Done {
     Mixed(Vec<Record>),
     Watched(Vec<Look>),
 }
 
-/// What is to be judged.
+/// The records to judge.
 pub(super) struct Seen {
     pub(super) name: String,
     pub(super) keys: usize,
@@ -144,7 +144,7 @@ pub fn play(setting: &Setting) -> Result<Tally, Failure> {
     })
 }
 
-/// Who does a job: a client of this process, or all of those of another one.
+/// The worker of a job: a client of this process, or all of those of another one.
 enum Hand {
     Client(Worker),
     Process(Recorder, u64),
@@ -218,7 +218,8 @@ fn work(mut hand: Hand, jobs: &Receiver<Job>, results: &Sender<io::Result<Done>>
     }
 }
 
-/// How often a client was told that somebody else's holds a lock: `by_hand` is what each hand's clients have seen.
+/// How often a client was told that a client of another process holds a lock: `by_hand` has the
+/// records of each hand's clients.
 fn crossed(by_hand: &[Vec<Record>]) -> u64 {
     let conns = by_hand
         .iter()
@@ -236,7 +237,7 @@ fn crossed(by_hand: &[Vec<Record>]) -> u64 {
     crossed
 }
 
-/// Who says what is next.
+/// Hands out the jobs.
 struct Director<'a> {
     setting: &'a Setting,
     world: Arc<World>,
@@ -267,7 +268,7 @@ impl Director<'_> {
             match seen {
                 Ok(seen) => {
                     operations += seen.records.len() as u64;
-                    // Whoever judges has stopped: there is something to tell.
+                    // The judge has stopped: it has found something.
                     if to_judge.send(seen).is_err() {
                         break;
                     }
@@ -280,12 +281,12 @@ impl Director<'_> {
         }
         drop((to_judge, self.jobs));
         let judged = judge.join().expect("who judges does not panic");
-        // What has been seen before comes first.
+        // Recorded answers come first.
         let tally = judged?;
         trouble.map_or(Ok(tally), |error| Err(Failure::World(error)))
     }
 
-    /// Gives every client the same job, and gathers what comes of it.
+    /// Gives every client the same job, and gathers the results.
     fn all_do(&self, job: &Job) -> io::Result<()> {
         for jobs in &self.jobs {
             jobs.send(job.clone()).map_err(io::Error::other)?;
@@ -320,7 +321,7 @@ impl Director<'_> {
                 }
             }
         }
-        // Nobody holds anything now; and what there is in the end is seen.
+        // No client holds anything now; the final items are read.
         for key in 0..self.setting.keys {
             let plan = [
                 Operation::Acquire,
@@ -365,7 +366,7 @@ impl Director<'_> {
         )))
     }
 
-    /// Somebody takes many keys, and lets all of them go in one step, while all the others look.
+    /// One client locks many keys, and releases all of them in one step, while all the others look.
     fn step(&mut self, number: u64) -> io::Result<Vec<Look>> {
         let steps = [
             Step::Die(Kill::Reset),

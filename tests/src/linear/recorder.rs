@@ -1,7 +1,9 @@
-//! A process whose threads are clients, told by another process what to do, which is told what they have seen.
+//! A process with clients as its threads. Another process sends it orders, and reads the recorded
+//! answers.
 //!
-//! It is the program again (`--record ADDRESS`). Its standard input is lines: the first one is a [`Post`], each other one an
-//! [`Order`], and it ends with them. What it prints are frames: what it is, how many bytes, the bytes.
+//! It is the program again (`--record ADDRESS`). Its standard input is lines: the first one is a
+//! [`Post`], each other one an [`Order`], and it ends with them. It prints frames: a kind, a
+//! length, the bytes.
 //!
 //! Moments are by the clock that all processes of a machine have in common, from the moment that the post names; so are the
 //! numbers of clients, of which each process has some of its own.
@@ -20,13 +22,14 @@ use super::packed::{self, Nonsense};
 use super::play::OPERATIONS_A_ROUND;
 use super::worker::{Board, Worker};
 
-/// The most bytes of a frame: some three million looks, which is a hundred times what a step takes.
+/// The most bytes of a frame: some three million looks, which is a hundred times as many as a step
+/// takes.
 const FRAME_BYTES_MAX: u32 = 64 << 20;
 
 /// Each process numbers its clients from a multiple of this on.
 const CLIENTS_A_PROCESS: u64 = 1 << 32;
 
-/// What a process is told about itself.
+/// The settings of a recording process.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Post {
     pub(super) seed: u64,
@@ -72,7 +75,7 @@ impl Post {
     }
 }
 
-/// What all clients of a process are to do now.
+/// The next job of all clients of a process.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) enum Order {
     Mix {
@@ -120,7 +123,7 @@ impl Order {
     }
 }
 
-/// What a frame is.
+/// The kind of a frame.
 const WATCHING: u8 = b'W';
 const MIXED: u8 = b'M';
 const LOOKS: u8 = b'L';
@@ -150,11 +153,11 @@ fn read_frame(from: &mut impl Read) -> io::Result<(u8, Vec<u8>)> {
     Ok((kind, bytes))
 }
 
-/// Does what it is told until the standard input ends.
+/// Follows orders until the standard input ends.
 ///
 /// # Errors
-/// The address is none, it is told nonsense, the server closes or answers what is no answer, or nobody reads what is
-/// printed. All but the last of them are printed as well.
+/// The address is invalid, an order is nonsense, the server closes or sends an invalid answer, or
+/// the output is closed. All but the last of them are printed as well.
 pub fn record(address: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     let recorded = obey(address, &mut out);
@@ -177,7 +180,8 @@ fn obey(address: &str, out: &mut impl Write) -> io::Result<()> {
     let workers = (0..post.clients)
         .map(|number| Worker::new(Arc::clone(&world), post.first + number, post.seed));
     let mut workers = workers.collect::<io::Result<Vec<_>>>()?;
-    // Who orders waits for this, that nobody is missing when connections are counted.
+    // The ordering process waits for this, so that no client is missing when connections are
+    // counted.
     write_frame(out, WATCHING, &[])?;
     for line in lines {
         let line = line?;
@@ -283,7 +287,7 @@ impl Recorder {
         }
     }
 
-    /// Has its clients do what they like with the keys of a round.
+    /// Has its clients send random requests about the keys of a round.
     pub(super) fn mix(&mut self, name: &str, keys: usize) -> io::Result<Vec<Record>> {
         let name = name.to_owned();
         writeln!(self.orders, "{}", Order::Mix { name, keys })?;
@@ -301,7 +305,7 @@ impl Recorder {
         let name = name.to_owned();
         writeln!(self.orders, "{}", Order::Watch { name, keys, holder })?;
         let watching = self.expect(WATCHING);
-        // Also if they do not: nobody is to wait for them.
+        // Also if they do not: no thread must wait for them.
         begun();
         watching?;
         all(&self.expect(LOOKS)?, packed::decode_look)

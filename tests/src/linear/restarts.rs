@@ -2,19 +2,21 @@
 //!
 //! Nothing of a server outlives it, and all connections end with it. So of a run of the server
 //!
-//! - P1: what clients of the wire were answered has an order that begins with nothing ([`search`](super::search)), and of
-//!   what was not answered when it was killed each may have happened or not;
-//! - P2: of processes that use the client library, no two are sure at the same moment that they hold the same lock,
-//!   leased or bound, also if the server that gave it is gone and another one gives it anew;
-//! - P3: nor that they are the one to compute a value, within a run: a value that is computed when the server is killed may
-//!   be computed again.
+//! - P1: the answers to the clients of the wire have an order that begins with an empty server
+//!   ([`search`](super::search)). Each request without an answer at the kill may have happened or
+//!   not;
+//! - P2: no two processes that use the client library are sure at the same moment that they hold
+//!   the same lock, leased or bound. This holds also if the server that granted it is gone and
+//!   another one grants it anew;
+//! - P3: within a run, no two are sure at the same moment that they are the one to compute a value.
+//!   A value that is being computed at the kill may be computed again.
 //!
-//! The clients of the wire ask for no `flush_all`, which would take the leases of the others; so nothing that one of them asks for
-//! in a round changes what another round is about, and nobody has to wait for the others before the next one.
+//! The clients of the wire send no `flush_all`, which would take the leases of the others. So no
+//! request of one round affects another round, and rounds need not wait for each other.
 //!
-//! Between a server's end and the next one's beginning lies a pause ([`PAUSE`]), in which a process learns that its
-//! connections have ended. Without it a process that has no turn in time could be sure for too long, as any who reads a
-//! clock and then acts.
+//! Between a server's end and the next one's beginning lies a pause ([`PAUSE`]), in which a process
+//! learns that its connections have ended. Without it a process that is not scheduled in time could
+//! be sure for too long, like any program that reads a clock and then acts.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read as _};
@@ -39,20 +41,20 @@ use crate::abuse::target::{Kind, Start, Target};
 const RUN_MS_MIN: u64 = 400;
 const RUN_MS_MORE: u64 = 600;
 
-/// How long nobody listens.
+/// How long no server listens.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// Who is sure as late as this before the server is killed was cut short by that.
+/// A belief that ends as late as this before the kill was cut short by it.
 const SLACK: Duration = Duration::from_millis(20);
 
-/// What is played.
+/// The settings of a play.
 #[derive(Clone, Copy, Debug)]
 pub struct Restarts<'a> {
     /// The program.
     pub latchd: &'a Path,
     /// Its flags.
     pub flags: &'a [&'a str],
-    /// What chooses what is asked, and when the server is killed.
+    /// The seed that chooses the requests, and the moments of the kills.
     pub seed: u64,
     /// How often the server is killed.
     pub kills: u64,
@@ -64,21 +66,21 @@ pub struct Restarts<'a> {
     pub keys: usize,
 }
 
-/// What was seen.
+/// The counts of a play.
 #[derive(Clone, Debug, Default)]
 pub struct Survived {
     /// Of the clients of the wire.
     pub tally: Tally,
-    /// How often somebody was sure of something.
+    /// How often a client was sure of each fact.
     pub beliefs: BTreeMap<What, u64>,
-    /// How often somebody was sure until his server was killed.
+    /// How often a client was sure until its server was killed.
     pub cut_short: BTreeMap<What, u64>,
     /// How often a lock or a value had a believer in two runs that follow each other.
     pub again: u64,
 }
 
 impl Survived {
-    /// What was never seen and should have been.
+    /// Cases that a run must meet and did not.
     #[must_use]
     pub fn unseen(&self) -> Vec<String> {
         let all = [What::Leased, What::Bound, What::Computes];
@@ -88,7 +90,7 @@ impl Survived {
                 unseen.push(format!("{what:?}: nobody was sure"));
             }
         }
-        // Who computes learns of the end afterwards.
+        // A computing client learns of the end afterwards.
         for what in [What::Leased, What::Bound] {
             if !self.cut_short.contains_key(&what) {
                 unseen.push(format!("{what:?}: held when the server was killed"));
@@ -154,7 +156,7 @@ pub fn survive(setting: &Restarts<'_>) -> Result<Survived, Failure> {
     Ok(survived)
 }
 
-/// Clients ask until the server is killed. Returns when that was, and what they saw, by round.
+/// Clients ask until the server is killed. Returns the time of the kill, and the records by round.
 fn run(
     setting: &Restarts<'_>,
     world: &Arc<World>,
@@ -244,7 +246,7 @@ impl Believers {
         Ok(Self(children.collect::<io::Result<_>>()?))
     }
 
-    /// Ends them, and returns what each was sure of.
+    /// Ends them, and returns the beliefs of each.
     fn end(&mut self) -> io::Result<Vec<Vec<Belief>>> {
         let mut all = Vec::new();
         for mut child in self.0.drain(..) {

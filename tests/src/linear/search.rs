@@ -1,4 +1,4 @@
-//! Whether what clients saw of one key can have happened in some order, one operation after the other.
+//! Whether the answers about one key can have come from some order, one operation after the other.
 //!
 //! The algorithm is that of Wing and Gong ("Testing and verifying concurrent objects", 1993) with the
 //! memory that Lowe added ("Testing for linearizability", 2017): an order is tried operation by
@@ -24,7 +24,7 @@ use super::specification::State;
 /// How many pairs of a set of operations and a state are tried for one history.
 pub const STATES_MAX: usize = 2_000_000;
 
-/// What is known of a history.
+/// The verdict on a history.
 #[derive(Clone, Debug)]
 pub enum Verdict {
     /// There is such an order.
@@ -38,12 +38,12 @@ pub enum Verdict {
     Undecided,
 }
 
-/// A history without an order, cut down to what is needed to see that.
+/// A history without an order, cut down to the records that show it.
 #[derive(Clone, Debug)]
 pub struct Violation {
     /// The states that it can have begun with.
     pub before: Vec<State>,
-    /// What was asked and told since, by invocation.
+    /// The requests and answers since, by invocation.
     pub records: Vec<Record>,
 }
 
@@ -71,7 +71,7 @@ pub fn judge_within(records: &[Record], states_max: usize) -> Verdict {
 #[derive(Clone, Copy, Debug)]
 struct TooMany;
 
-/// The operations of one key by connection, and what has been tried.
+/// The operations of one key by connection, and the states that were tried.
 struct Search<'a> {
     lanes: Vec<Lane<'a>>,
     tried: HashSet<(Box<[u32]>, State)>,
@@ -100,7 +100,7 @@ impl<'a> Lane<'a> {
         Self { records, due }
     }
 
-    /// The place of the connection's end, from `place` on, if what is between can be left out.
+    /// The place of the connection's end, from `place` on, if all records between can be left out.
     fn end_after(&self, place: usize) -> Option<usize> {
         let rest = self.records.get(place..)?;
         let skipped = rest.iter().take_while(|r| !r.has_happened()).count();
@@ -166,7 +166,7 @@ impl<'a> Search<'a> {
         Ok(ends)
     }
 
-    /// What can happen next, the most likely last.
+    /// The possible next operations, the most likely last.
     fn successors(&self, places: &[u32], state: &State, next: &mut Vec<(Box<[u32]>, State)>) {
         let dues = self.lanes.iter().zip(places);
         let due = dues.map(|(lane, place)| lane.due[*place as usize]).min();
@@ -202,8 +202,8 @@ impl<'a> Search<'a> {
     }
 }
 
-/// Whether an operation that changes nothing now would change nothing later. The answer says so; or nobody
-/// but the connection itself can give it a lock to lose.
+/// Whether an operation that changes nothing now would change nothing later. The answer says so, or
+/// only the connection itself can give itself a lock to lose.
 fn changes_nothing(record: &Record) -> bool {
     record.changes_nothing() || matches!(record.operation, Operation::UnlockAll | Operation::Death)
 }
@@ -220,7 +220,7 @@ fn cut_down(records: &[Record], states_max: usize) -> Violation {
     let mut records = shortest_prefix(records, |records| fails(&starts, records));
     records.sort_by_key(|record| (record.invoked, record.conn, record.place));
 
-    // What lies before a quiet moment has an order: only where it can have led to counts.
+    // The records before a quiet moment have an order: only where it can have led to counts.
     for cut in quiet_moments(&records).into_iter().rev() {
         let (before, rest) = records.split_at(cut);
         let Ok(ends) = Search::new(before, states_max).ends(&starts, usize::MAX) else {
@@ -233,7 +233,8 @@ fn cut_down(records: &[Record], states_max: usize) -> Violation {
         }
     }
 
-    // What has changed nothing may be left out: if the rest has no order, neither has the whole.
+    // A record that has changed nothing may be left out: if the rest has no order, neither has the
+    // whole.
     let mut at = 0;
     while at < records.len() {
         let mut without = records.clone();
@@ -251,7 +252,7 @@ fn cut_down(records: &[Record], states_max: usize) -> Violation {
     }
 }
 
-/// The shortest beginning of a history that has no order: what was answered until then.
+/// The shortest beginning of a history that has no order: the records answered until then.
 fn shortest_prefix(records: &[Record], fails: impl Fn(&[Record]) -> bool) -> Vec<Record> {
     let mut answers: Vec<u64> = records.iter().map(|record| record.answered).collect();
     answers.sort_unstable();
@@ -271,7 +272,8 @@ fn shortest_prefix(records: &[Record], fails: impl Fn(&[Record]) -> bool) -> Vec
     // A beginning of a history that has an order has one, too.
     let shortest = answers.partition_point(|moment| !fails(&until(*moment)));
     let mut prefix = until(answers.get(shortest).copied().unwrap_or(NEVER));
-    // Nobody knows of what is not answered: it is left out where that makes no difference.
+    // A request without an answer is known to no client: it is left out where that makes no
+    // difference.
     let answered: Vec<Record> = prefix
         .iter()
         .filter(|r| r.has_happened())
@@ -283,8 +285,8 @@ fn shortest_prefix(records: &[Record], fails: impl Fn(&[Record]) -> bool) -> Vec
     prefix
 }
 
-/// Where a history, sorted by invocation, can be cut: everything before was answered before what comes
-/// after was asked.
+/// Where a history, sorted by invocation, can be cut: every earlier request was answered before the
+/// first later one was sent.
 fn quiet_moments(records: &[Record]) -> Vec<usize> {
     let mut answered = 0;
     let mut moments = Vec::new();

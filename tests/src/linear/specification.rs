@@ -1,8 +1,8 @@
-//! What one key does, one operation after the other.
+//! The behaviour of one key, one operation after the other.
 //!
-//! A second statement of docs/PROTOCOL.md, for a key without TTLs. It shares nothing with the core, and
-//! nothing with the oracle but what it says. Versions and fences are numbers that the server chooses: a
-//! number that nobody was shown is unknown, and is learned from the first answer that shows it.
+//! A second statement of docs/PROTOCOL.md, for a key without TTLs. It shares nothing with the core,
+//! and with the oracle only the rules. Versions and fences are numbers that the server chooses: a
+//! number that no client was shown is unknown, and is learned from the first answer that shows it.
 //!
 //! - P1: a version is greater than every version of the key that was shown before, and so is a fence.
 //! - P2: a client has every number that it sends from an answer, its own or another's, which came before.
@@ -47,7 +47,7 @@ struct Lock {
     is_of_key: bool,
 }
 
-/// What comes of an operation, before it is put into the words of a protocol.
+/// The outcome of an operation, before it is put into the words of a protocol.
 enum Outcome {
     Hit(Shown),
     Missing,
@@ -75,8 +75,8 @@ struct Shown {
 }
 
 impl State {
-    /// The state after an operation, if it can have been answered so. One without an answer changes what
-    /// it changes.
+    /// The state after an operation, if its answer is possible. Without an answer, the operation
+    /// has its effect all the same.
     #[must_use]
     pub fn after(&self, record: &Record) -> Option<Self> {
         let mut state = self.clone();
@@ -241,7 +241,7 @@ impl State {
             return Outcome::NotStored;
         }
         let passes = passes(store.guard, old);
-        // What the client has is older than what there is, or it would be the same (P1, P2).
+        // The client's version is older than the item's, or it would be the same (P1, P2).
         if !passes && !store.else_stale {
             return Outcome::Exists;
         }
@@ -283,7 +283,7 @@ impl State {
         self.lock.is_some_and(|lock| lock.owner == conn)
     }
 
-    /// What keeps a client from changing the item.
+    /// The reason why a client may not change the item.
     fn refuses(&self, conn: u64, fence: Option<u64>) -> Option<Outcome> {
         if let Some(fence) = fence {
             let in_force = self.lock.and_then(|lock| lock.fence);
@@ -308,7 +308,7 @@ impl State {
         }
     }
 
-    /// Whether the outcome is told so; what the answer shows is known from then on.
+    /// Whether the answer fits the outcome; the numbers that it shows are known from then on.
     fn agree(&mut self, record: &Record, outcome: &Outcome, answer: &Answer) -> Option<()> {
         let agrees = match (outcome, answer) {
             (Outcome::Hit(shown), Answer::Hit(hit)) => {

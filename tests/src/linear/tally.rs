@@ -1,4 +1,4 @@
-//! What was judged, so that a run which looked at nothing is not taken for a success.
+//! Counts of the judged cases, so that a run which looked at nothing is not taken for a success.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -30,7 +30,7 @@ pub struct Tally {
     pub answers: BTreeMap<(&'static str, &'static str), u64>,
 }
 
-/// What must have been seen for a run to mean something. The refusals are those of contention.
+/// Cases that a run must meet to mean something. The refusals are those of contention.
 const WITNESSES: [(&str, &str); 30] = [
     ("get", "hit"),
     ("get", "missing"),
@@ -80,7 +80,7 @@ impl Tally {
         }
     }
 
-    /// What was never seen and should have been.
+    /// Cases that a run must meet and did not.
     #[must_use]
     pub fn unseen(&self) -> Vec<String> {
         let is_unseen = |pair: &&(&'static str, &'static str)| !self.answers.contains_key(*pair);

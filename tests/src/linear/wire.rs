@@ -24,7 +24,7 @@ const BODY_BYTES_MAX: usize = 1 << 20;
 pub(super) struct Ask<'a> {
     pub(super) operation: &'a Operation,
     pub(super) protocol: Protocol,
-    /// Empty for what is about all keys.
+    /// Empty for a request about all keys.
     pub(super) key: &'a [u8],
     /// Its number on its connection, which comes back where the protocol has room for it.
     pub(super) opaque: u32,

@@ -1,4 +1,4 @@
-//! A client that asks for whatever comes into its mind, and now and then ends in the midst of it.
+//! A client that sends random requests, and now and then ends in the midst of one.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -22,10 +22,10 @@ const BATCHES_A_LIFE: u64 = 60;
 /// How many looks at keys are sent in one go.
 const LOOKS_A_BATCH: usize = 12;
 
-/// How long what is to happen at once may take.
+/// How long an immediate event may take.
 const AT_ONCE: Duration = Duration::from_secs(10);
 
-/// The keys of a round, and the numbers that anybody was told last about each.
+/// The keys of a round, and the last numbers that any client was told about each.
 #[derive(Debug)]
 pub(super) struct Board {
     pub(super) name: String,
@@ -114,14 +114,14 @@ impl Worker {
         })
     }
 
-    /// The same beside others who have items there: it asks for no `flush_all`.
+    /// The same beside clients that have items there: it asks for no `flush_all`.
     pub(super) fn sparing_others(mut self) -> Self {
         self.spares_others = true;
         self
     }
 
-    /// Asks for `operations` things, and gives all locks back in the end. What was asked until then is in `records`, also
-    /// if the server goes.
+    /// Sends `operations` requests, and releases all locks in the end. Requests up to the end are
+    /// in `records`, also if the server goes.
     pub(super) fn mix(
         &mut self,
         board: &Board,
@@ -169,7 +169,7 @@ impl Worker {
         std::mem::replace(&mut self.client, client).kill(&self.world, kill)
     }
 
-    /// The words for what all protocols but meta text have words for.
+    /// The protocol for a request that every protocol has words for.
     const fn words(&self) -> Protocol {
         if self.client.is_binary() {
             Protocol::Binary
@@ -225,7 +225,7 @@ impl Worker {
             56..65 => {
                 let mode = *random.choose(&[Mode::Add, Mode::Replace, Mode::Append, Mode::Prepend]);
                 let value = board.value();
-                // What is joined stays a number for a while.
+                // An appended number stays a number for a while.
                 let value = if matches!(mode, Mode::Append | Mode::Prepend) {
                     &value[value.len() - 2..]
                 } else {
@@ -270,7 +270,7 @@ impl Worker {
     ) -> io::Result<Vec<Look>> {
         let mut looks = Vec::new();
         let mut done = BTreeSet::new();
-        // Only meta text tells whose a lock is.
+        // Only meta text tells the owner of a lock.
         let may_look = holder.is_none() || !self.client.is_binary();
         let began = Instant::now();
         watching.fetch_add(1, Ordering::SeqCst);
@@ -307,7 +307,7 @@ impl Worker {
                 looks.push(Look { record, is_done });
             }
         }
-        // What was free was taken; it is asked for under this name no more.
+        // A free lock was taken; it is asked for under this name no more.
         let unlock_all = Planned::new(None, self.words(), Operation::UnlockAll);
         self.ask(&board.keys, vec![unlock_all])?;
         Ok(looks)

@@ -1,4 +1,4 @@
-//! What a client is to read when its request got such a reply, byte for byte (N1).
+//! The bytes of a reply on its client's wire (N1).
 //!
 //! The bytes are put together here, not by the core's encoders. Only the frame of a packet is the core's.
 //!
@@ -29,7 +29,8 @@ macro_rules! put {
 }
 
 impl Ask {
-    /// Appends what `reply` to its command at `place` is on its wire; `written` is what it says for that key.
+    /// Appends the bytes of `reply` to its command at `place`; `written` is the command's text for
+    /// that key.
     ///
     /// # Errors
     /// No such request has such a reply.
@@ -63,7 +64,7 @@ impl Ask {
         Err(format!("{self} is not to be answered {reply:?}"))
     }
 
-    /// Appends what this is answered though no core hears of it.
+    /// Appends the reply to a request that the core does not see.
     pub(super) fn answer_local(&self, out: &mut Vec<u8>) {
         let line = match (self.protocol, self.what) {
             (Protocol::Binary, What::Nonsense) => return,
@@ -268,7 +269,7 @@ impl Ask {
 const TOO_LARGE: &str = "SERVER_ERROR object too large for cache";
 const OUT_OF_MEMORY: &str = "SERVER_ERROR out of memory";
 
-/// What both text protocols say in the same words.
+/// The words of both text protocols for a refusal.
 const fn refused(refusal: Refusal) -> &'static str {
     match refusal {
         Refusal::Locked => "LOCKED",
@@ -296,14 +297,14 @@ fn put_value(hit: &Hit<'_>, with_cas: bool, out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// What a lock that was refused is answered in meta text, without its flags.
+/// Appends the reply to a refused lock in meta text, without its flags.
 fn put_contended(seen: &LockSeen, is_deadlock: bool, out: &mut Vec<u8>) {
     let (holder, held_s, waiting) = (seen.holder.number(), seen.held_s, seen.waiting);
     let deadlock = if is_deadlock { " d" } else { "" };
     put!(out, "LK h{holder} a{held_s} n{waiting}{deadlock}");
 }
 
-/// A request in meta text, whose flags say in their order what its answer shows.
+/// A request in meta text; the order of its flags is the order in the answer.
 struct Meta<'a> {
     ask: &'a Ask,
     key: &'a [u8],
@@ -311,7 +312,7 @@ struct Meta<'a> {
     line: &'a [u8],
 }
 
-/// What an answer may show besides opaque and key.
+/// Parts that an answer may show besides opaque and key.
 #[derive(Clone, Copy, Default)]
 struct Shown<'a> {
     hit: Option<&'a Hit<'a>>,
@@ -430,10 +431,10 @@ impl Meta<'_> {
         }
     }
 
-    /// What the flags of the request show, in their order.
+    /// Appends the parts that the flags of the request show, in their order.
     fn put_flags(&self, shown: Shown<'_>, out: &mut Vec<u8>) {
         let mut steps = 0;
-        // Behind the verb and the key; what a set says of its length is no letter.
+        // Behind the verb and the key; the length in a set is no flag.
         for flag in self.line.split(|byte| *byte == b' ').skip(2) {
             match (flag[0], shown) {
                 (b'O', _) => out.extend([b" ", flag].concat()),

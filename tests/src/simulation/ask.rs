@@ -1,9 +1,10 @@
-//! A request of a simulated client, before it is bytes: what it asks for, in the words of which
-//! protocol, and how it wants to be answered.
+//! A request of a simulated client, before it is bytes: the request, its protocol, and the wanted
+//! form of the answer.
 //!
-//! What is asked is a [`SmallRequest`] of the alphabet that all layers draw from, such that its wire can
-//! say it exactly ([`nearest`](latchd_harness::wording::nearest)); or one of the few things that only a wire has, of which no core hears.
-//! It is a small plain value, so that a client can remember what it waits for without allocating.
+//! It is a [`SmallRequest`] of the alphabet that all layers draw from, such that its wire can say
+//! it exactly ([`nearest`](latchd_harness::wording::nearest)); or one of the few requests that only
+//! a wire has, and that the core does not see. It is a small plain value, so that a client can
+//! remember the request that waits without allocating.
 
 use latchd_core::command::{Direction, LockAfter, SetMode, TtlSteps};
 use latchd_core::key::KeyForm;
@@ -15,7 +16,7 @@ use latchd_harness::wording::{Protocol, Style};
 
 use super::workload::intent::Text;
 
-/// Which word of its protocol a request begins with, whatever it is called there.
+/// The first word of a request, under one name for all protocols.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum What {
     /// `get`, `gets`, `gat`, `gats`, `mg`, `Get…`, `Gat…`; several keys in classic text.
@@ -50,7 +51,7 @@ pub(super) enum What {
     /// Meta only: `me`.
     Debug,
     Version,
-    /// `mn`, `Noop`: what stands before it has been answered.
+    /// `mn`, `Noop`: all requests before it have been answered.
     Noop,
     /// No command of this protocol: an error, and nothing else happens.
     Unknown,
@@ -67,31 +68,32 @@ pub(super) enum What {
 pub(super) struct Ask {
     pub(super) what: What,
     pub(super) protocol: Protocol,
-    /// What the core is to be asked, in the words of the alphabet; `None` for what only a wire has.
+    /// The request to the core, in the words of the alphabet; `None` for a request that only a wire
+    /// has.
     pub(super) request: Option<SmallRequest>,
     /// How many keys it asks for; one but for a classic get.
     pub(super) key_count: usize,
     /// The number of the first key; the others are the next ones, and behind the last `among` keys the first again.
     pub(super) first: usize,
     pub(super) among: usize,
-    /// What its value stands for.
+    /// The meaning of its value.
     pub(super) text: Text,
     /// Its value is over the limit.
     pub(super) is_too_large: bool,
-    /// What its versions and fences stand for.
+    /// The meaning of its versions and fences.
     pub(super) told: Told,
-    /// How it is written, and what its answer is to show.
+    /// How it is written, and the parts that its answer shows.
     pub(super) style: Style,
     /// Its opcode, if it is a packet.
     pub(super) opcode: Option<Opcode>,
-    /// Its number on its connection; what `O` and the opaque of a packet say.
+    /// Its number on its connection; it stands in `O` and in the opaque of a packet.
     pub(super) number: u32,
     /// Where in the bytes of its connection it ends.
     pub(super) end: u64,
 }
 
 impl Ask {
-    /// A request with nothing but what it asks.
+    /// A request without optional parts.
     pub(super) fn new(what: What, protocol: Protocol, number: u32) -> Self {
         Self {
             what,
@@ -139,8 +141,9 @@ impl Ask {
         matches!(self.what, What::Quit | What::Nonsense)
     }
 
-    /// Whether the core hears of it. A value over the limit takes the old one out if it comes with
-    /// a plain set, or in meta text, which has one verb for all, in the client's own right; others are refused unread.
+    /// Whether the core sees it. A value over the limit removes the old one in two cases: a plain
+    /// set by the client itself, and any set in meta text, which has one verb for all; others are
+    /// refused unread.
     pub(super) fn reaches_core(&self) -> bool {
         match (&self.request, self.protocol) {
             (None, _) => false,

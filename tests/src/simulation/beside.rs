@@ -1,16 +1,18 @@
-//! The oracle beside the core: each reply compared, and where memory is scarce what the oracle cannot know followed.
+//! The oracle beside the core: each reply is compared. If memory is scarce, evictions and refusals
+//! that the oracle cannot know are followed.
 //!
-//! What a log evicts, and when it has no room, depends on how records lie in its segments. So the core is asked first:
+//! When a log evicts or has no room depends on how records lie in its segments. So the core is
+//! asked first:
 //!
-//! - What it evicts, and what it comes across that has expired, is looked for whenever its counters of that have moved
-//!   ([`super::follow`]). It must be as many items as it counts, which were fetched or not and would have expired or not as it
-//!   counts; nobody holds them, and no evicted one is the one that was asked for. Where nothing may be evicted, or there is room
-//!   for all, nothing is.
-//! - When `stats` is asked for, there are as many items as the oracle knows of, whether anybody sees them or not, and they take what
-//!   they should.
-//! - It is believed that there is no room, if room is what the request needs: then the answer, and all that came of the
-//!   request, must be what they are in a server without room. A request that needs none, or that something else
-//!   forbids, is not refused so.
+//! - Evicted and expired items are searched for whenever the core's counters of them have moved
+//!   ([`super::follow`]). There must be as many as it counts. Whether they were fetched and had an
+//!   exptime must be as it counts, too; they are not held, and no evicted one is the requested one.
+//!   Where nothing may be evicted, or there is room for all, nothing is.
+//! - When `stats` is requested, it shows the number of items that the oracle has, expired ones
+//!   included, and their bytes.
+//! - A refusal for want of room is accepted if the request needs room: then the answer, and all
+//!   effects of the request, must be those of a server without room. A request that needs none, or
+//!   is forbidden by another rule, is not refused so.
 //! - A page of a listing shows nothing that is not there; pages between which nothing happens show all that is.
 //!
 //! Not judged: which item is evicted, and whether a refusal could have been avoided. That is asked of the stores
@@ -33,13 +35,13 @@ use latchd_harness::oracle::{Oracle, OwnedReply};
 use super::Breach;
 use super::follow::{Follow, compare_sizes};
 
-/// An oracle, and what was seen of the core beside it.
+/// An oracle, and the counts of the comparison with the core.
 #[derive(Debug)]
 pub(super) struct Beside {
     oracle: Oracle,
     /// There is not room for all.
     is_scarce: bool,
-    /// What has gone is looked for; among many items that takes too long.
+    /// It searches for items that are gone; among many items that takes too long.
     follows: bool,
     evicts: bool,
     /// How many inputs there were.
@@ -60,13 +62,13 @@ struct Listing {
     shown: BTreeSet<Vec<u8>>,
 }
 
-/// What the core has answered.
+/// The core's answer.
 #[derive(Debug)]
 pub(super) struct Answer {
     reply: OwnedReply,
     /// It is a page of a listing, and not the last.
     has_more: bool,
-    /// What it shows of sizes, if it shows all gauges.
+    /// The sizes that it shows, if it shows all gauges.
     shown: Option<Sizes>,
 }
 
@@ -90,7 +92,7 @@ impl Answer {
     }
 }
 
-/// What was judged beside a core.
+/// The cases judged beside a core.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Judged {
     /// Commands.
@@ -122,7 +124,7 @@ impl Beside {
         self.is_scarce
     }
 
-    /// Whether it looks for what has gone.
+    /// Whether it searches for items that are gone.
     pub(super) const fn follows(&self) -> bool {
         self.follows
     }
@@ -137,7 +139,8 @@ impl Beside {
         }
     }
 
-    /// Holds what `core` has made of an input, and answered if it is a command, against what the oracle makes of it.
+    /// Compares the effect of an input on `core`, and its answer if it is a command, with the
+    /// oracle's.
     ///
     /// # Errors
     /// Where the two part.
@@ -195,7 +198,8 @@ impl Beside {
         }
     }
 
-    /// Whether a page, the first or the last or both or neither, shows what it should of all that is there.
+    /// Whether a page, the first or the last or both or neither, shows the expected ones of all
+    /// items.
     fn is_page(
         &mut self,
         conn: Owner,
@@ -222,8 +226,8 @@ impl Beside {
         is_right
     }
 
-    /// Takes from `core` who is to be told that a wait is over, and holds that against whom the oracle tells; so with when
-    /// the next thing happens by itself.
+    /// Takes the notices of `core` about ended waits, and compares them with the oracle's; likewise
+    /// the next deadline.
     ///
     /// # Errors
     /// Where the two part.
@@ -253,7 +257,7 @@ impl Beside {
         Ok(told)
     }
 
-    /// Holds every item that one of them has against what the other has, of all keys that there are.
+    /// Compares every item of either side with the other side's, for all keys.
     ///
     /// # Errors
     /// The first that is not the same.

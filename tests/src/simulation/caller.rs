@@ -32,9 +32,9 @@ pub(super) struct Caller {
 pub(super) enum State {
     None,
     Open,
-    /// The client has closed its side; what it sent is on the way.
+    /// The client has closed its side; its last bytes are on the way.
     HalfClosed,
-    /// The server has closed; what it sent is on the way.
+    /// The server has closed; its last bytes are on the way.
     Ended,
 }
 

@@ -1,21 +1,24 @@
-//! Seeds of a third kind: the connections of the server itself, with all that they read ahead, keep back and have
-//! not sent.
+//! Seeds of a third kind: the connections of the server itself, with all their buffered input and
+//! pending output.
 //!
-//! What reads, executes and sends for a client is what ships (`shell/server/src/worker/connection.rs` and what it uses), before a
-//! socket made of two queues, and behind it a real core. Clients ask in text for what fills buffers: gets of up to
-//! 10,000 keys, thousands of `version`s, values that are collected piece by piece and values that are shared with the
-//! store, locks that are waited for with requests behind them. Bytes are cut anywhere on both ways; a socket takes
-//! everything, a piece, or nothing for a long time; turns end soon or late; clients read nothing and then everything.
+//! Each client is served by the shipped code (`shell/server/src/worker/connection.rs` and its
+//! parts), before a socket made of two queues, and behind it a real core. Clients send text
+//! requests that fill buffers: gets of up to 10,000 keys; thousands of `version`s; values that are
+//! collected piece by piece; values that are shared with the store; waits for locks with requests
+//! behind them. Bytes are cut anywhere on both ways; a socket takes everything, a piece, or nothing
+//! for a long time; turns end soon or late; clients read nothing and then everything.
 //!
 //! N1, N5 and the oracle's word hold as in the other seeds; besides:
 //!
-//! - E2: what is kept of output is at most the server's bound and one reply; of input, one request and what one
-//!   read brings.
-//! - E3: a client for whom output is kept is not read.
-//! - E4: nothing behind a request that waits is executed before its wait is over, and the client is not read; once it was
-//!   told that, it goes on.
-//! - E5: once everybody reads, everything that was asked is answered; when all have gone, nobody holds or waits.
-//! - E6: when the last request of a client has been executed its locks are free, whether or not it has read.
+//! - E2: pending output is at most the server's bound and one reply; buffered input is at most one
+//!   request and one read.
+//! - E3: a client with pending output is not read.
+//! - E4: no request behind a waiting one is executed before the wait is over, and the client is not
+//!   read. After the notice, it goes on.
+//! - E5: once all clients read, every request is answered; when all have gone, there are no holders
+//!   or waiters.
+//! - E6: when the last request of a client has been executed, its locks are free, whether or not it
+//!   has read.
 
 mod draw;
 mod end;

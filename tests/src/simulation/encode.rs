@@ -1,5 +1,5 @@
-//! Requests as the clients send them: those that the core hears of as every layer writes them, and
-//! what only a wire has.
+//! Requests as the clients send them: those of the core as every layer writes them, and those that
+//! only a wire has.
 
 use latchd_core::command::Command;
 use latchd_core::key::Key;

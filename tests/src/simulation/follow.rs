@@ -1,8 +1,9 @@
-//! What a core has counted of items that have gone, beside the oracle.
+//! A core's counters of removed items, beside the oracle.
 //!
-//! What a log evicts, and when it comes across what has expired, depends on how records lie in its segments. So whenever its
-//! counters of that have moved and the oracle does not know why, it is looked for what is not there any more: it must be as many
-//! items as they say, each as the oracle knows it. Only a tick crawls, and what it says of that is possible.
+//! When a log evicts, and when it comes across an expired item, depends on how records lie in its
+//! segments. So whenever its counters of that have moved and the oracle does not know why, the
+//! missing items are searched for: it must be as many items as they say, each as the oracle knows
+//! it. Only a tick crawls, and its counters must be possible.
 
 use std::mem;
 
@@ -14,7 +15,7 @@ use latchd_harness::alphabet::Input;
 use latchd_harness::lockstep::{Sizes, is_reset, knows_flushed, there};
 use latchd_harness::oracle::{Between, Crawled, Evicted, Expired, Oracle};
 
-/// What a core had counted before.
+/// The earlier counters of a core.
 #[derive(Debug, Default)]
 pub(super) struct Follow {
     crawled: Crawled,
@@ -22,11 +23,11 @@ pub(super) struct Follow {
 }
 
 impl Follow {
-    /// After `input`: finds what the core has evicted, if it may, and what it has come across whose time is over, if it says that
-    /// it has, and tells `oracle`.
+    /// After `input`: finds the items that the core has evicted or reclaimed, if its counters say
+    /// that there are any, and tells `oracle`.
     ///
     /// # Errors
-    /// What is counted otherwise, in words.
+    /// The description of a counter that differs.
     pub(super) fn compare<S: Store>(
         &mut self,
         core: &Core<S>,
@@ -91,8 +92,7 @@ fn follow_evicted<S: Store>(core: &Core<S>, oracle: &mut Oracle, input: &Input<'
     oracle.evict(&gone);
 }
 
-/// Holds what is shown of how many items there are and what they take, those that are there for nobody included, against what
-/// `oracle` knows.
+/// Compares the shown number of items and bytes, expired items included, with the oracle's.
 ///
 /// # Errors
 /// If that is not the same, in words.

@@ -1,32 +1,37 @@
-//! Many clients, a network that is not kind to them, and the real core, all from one seed.
+//! Many clients, a hostile network, and the real core, all from one seed.
 //!
 //! A run plays clients of the three protocols over simulated pipes against [`Connection::drive`]
 //! and a [`Core`]: bytes are cut anywhere, delayed and lost with their connection; clients
 //! pipeline, stop reading, reset, close half and come back; time jumps, and the core is told that
-//! it went back; memory is short. An oracle stands beside the core and says each of its replies. Nothing but the seed
-//! decides what happens, so a seed is a failing test that can be replayed.
+//! it went back; memory is short. An oracle stands beside the core and predicts each of its
+//! replies. Everything depends on the seed alone, so a seed is a failing test that can be replayed.
 //!
-//! What happens to clients and server is drawn from the alphabet of all layers ([`Op`]), and a
-//! request is said on its client's wire as that has words for it; what the network does is drawn
-//! beside it, and so is the little that only a wire has.
+//! Events of clients and server are drawn from the alphabet of all layers ([`Op`]). A request is
+//! put into the words of its client's wire. Events of the network are drawn beside it, and so are
+//! the few requests that only a wire has.
 //!
-//! - N1: what a client is sent are the replies of the core to its requests, in order and byte for byte as its protocol has them,
-//!   or the silence that its protocol has for them; no request is left without its answer.
-//! - N2: what a connection keeps is bounded: input by one request and one delivery, output by its
-//!   bound and one reply.
-//! - N4: the core's own invariants hold; when all have gone, nobody holds a lock or waits.
-//! - N5: what the core is asked is what the client said, whatever the bytes went through; of a request that has waited, the same
-//!   without its wait.
-//! - The oracle's word: the core answers, ends waits and names its next moment as an oracle does that knows of no client; where
-//!   memory is scarce, what it evicts is followed and when it has no room believed (`beside`).
+//! - N1: a client gets the replies of the core to its requests, in order and byte for byte as its
+//!   protocol has them, or the silence that its protocol has for them; no request is left without
+//!   its answer.
+//! - N2: the buffers of a connection are bounded: input by one request and one delivery, output by
+//!   its bound and one reply.
+//! - N4: the core's own invariants hold; when all have gone, there are no holders or waiters.
+//! - N5: the core gets the request that the client sent, however the bytes were cut. A request that
+//!   has waited comes again without its wait. of a request that has waited, the same without its
+//!   wait.
+//! - The oracle's word: the core answers, ends waits and names its next deadline as an oracle does
+//!   that knows of no client. If memory is scarce, evictions are followed, and refusals for want of
+//!   room are accepted (`beside`).
 //!
-//! Every eighth seed is a *crowd*: most of what is asked there is about locks of keys, bound wins, and waits for both. Every 64th is a
-//! *great* one: keys of up to 250 bytes that differ at their ends, more than 70,000 items, thousands of locks a connection, whole
-//! hashes that collide, connections numbered past 2^32, and a time near one of those at which a counter of 32 bits would turn
-//! over. Every eighth is of a third kind: there the connections are those of the server, with all their buffers (`edge`, E1 to E7).
+//! Every eighth seed is a *crowd*: most requests there are about locks of keys, bound wins, and
+//! waits for both. Every 64th is a *great* one: keys of up to 250 bytes that differ at their ends,
+//! more than 70,000 items, thousands of locks a connection, and whole hashes that collide.
+//! Connections are numbered past 2^32, and the time is near a wrap of a 32-bit counter. Every
+//! eighth is of a third kind: there the connections are those of the server, with all their buffers
+//! (`edge`, E1 to E7).
 //!
-//! An event is one delivery of bytes, one command executed, one thing that happens to a connection,
-//! or one that happens to the server: a tick, a look at the clock, an item of nobody.
+//! An event is one delivery of bytes, one executed command, one event of a connection, or one of
+//! the server: a tick, a reading of the clock, an item stored by the server itself.
 //!
 //! [`Op`]: latchd_harness::alphabet::Op
 //! [`Connection::drive`]: latchd_core::connection::Connection::drive
@@ -70,14 +75,14 @@ use setting::Kind;
 use trace::Keeps;
 use world::World;
 
-/// What to play.
+/// The settings of a play.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
     /// Decides everything.
     pub seed: u64,
     /// After how many events to stop.
     pub events: u64,
-    /// What to make wrong.
+    /// The fault to plant.
     pub fault: Option<Fault>,
     /// Print every event.
     pub aloud: bool,
@@ -96,7 +101,7 @@ impl Plan {
     }
 }
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Report {
     /// How many events there were.
@@ -105,7 +110,7 @@ pub struct Report {
     pub commands: u64,
     /// Stands for everything that happened and was answered.
     pub digest: u64,
-    /// What happened, counted.
+    /// The counts of events.
     pub tally: Tally,
     /// In which states the buffers of the server's own connections were.
     pub buffers: Buffering,
@@ -165,22 +170,22 @@ pub const fn is_left_out(request: RequestKind, reply: ReplyKind) -> bool {
 struct Breach {
     /// Which promise.
     rule: &'static str,
-    /// What happened.
+    /// The breach.
     what: String,
 }
 
 /// A promise that was broken, and where.
 #[derive(Clone, Debug)]
 pub struct Failure {
-    /// What was played.
+    /// The seed of the run.
     pub seed: u64,
-    /// What was made wrong.
+    /// The planted fault.
     pub fault: Option<Fault>,
     /// The event at which it showed.
     pub event: u64,
     /// Which promise.
     pub rule: &'static str,
-    /// What happened.
+    /// The breach.
     pub what: String,
     /// The last events.
     pub last: Vec<String>,
@@ -226,7 +231,7 @@ pub fn run(plan: &Plan) -> Result<Report, Box<Failure>> {
     }
     match play(plan, Keeps::Nothing) {
         Ok(report) => Ok(report),
-        // It fails again, and now it is wanted what came before.
+        // The run fails again; now the events before the failure are recorded.
         Err(failure) => Err(play(plan, Keeps::Last).err().unwrap_or(failure)),
     }
 }
@@ -242,7 +247,7 @@ fn play(plan: &Plan, keeps: Keeps) -> Result<Report, Box<Failure>> {
     unless_broken(plan, outcome, || (world.events(), world.last()))
 }
 
-/// What was played, or what broke, and where: at which event, and which were the last.
+/// The result of the run, or the breach and its place:
 fn unless_broken(
     plan: &Plan,
     outcome: thread::Result<Result<Report, Breach>>,

@@ -2,7 +2,8 @@
 
 use latchd_core::key::Key;
 
-/// What stands before the number of every key of a great seed: longer than a table would copy by mistake.
+/// The prefix of the number in every key of a great seed: longer than a table would copy by
+/// mistake.
 const PREFIX_BYTES: usize = 200;
 
 /// The names of the keys.

@@ -1,7 +1,8 @@
-//! What the server is before: the core, the oracle beside it, and the faults that can be planted there.
+//! The server behind the connections: the core, the oracle beside it, and the faults that can be
+//! planted there.
 //!
-//! It knows what each client has written and is not answered. What a connection has understood must be just that (N5),
-//! and what it sends must be what the core replied, as the wire has it (N1).
+//! It keeps the unanswered requests of each client. A connection must have understood exactly these
+//! (N5), and must send exactly the core's replies, as the wire has them (N1).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::mem;
@@ -31,7 +32,7 @@ use super::workload::intent::{intended, written};
 /// How many commands are executed for one on which an occasional fault falls.
 const FAULT_EVERY: u64 = 97;
 
-/// What can be made wrong, to see that the simulation finds it.
+/// Faults that can be planted, to see that the simulation finds them.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Fault {
     /// The core is not told that a connection has ended.
@@ -83,7 +84,7 @@ enum Waiting {
     Over,
 }
 
-/// What is known of one connection.
+/// The state of one connection.
 #[derive(Debug, Default)]
 struct Line {
     /// Said, and not answered in full, in order.
@@ -91,7 +92,7 @@ struct Line {
     /// How many commands of the first have been executed.
     done: usize,
     waiting: Waiting,
-    /// What its client is to read; what stands before `read` it has read.
+    /// The bytes for its client; it has read those before `read`.
     answers: Vec<u8>,
     read: usize,
     /// How many commands of it were executed.
@@ -104,11 +105,11 @@ struct Line {
     answered_to: u64,
 }
 
-/// What has been read stands before the answers until there are so many bytes of it.
+/// The number of read bytes that stay before the answers until they are dropped.
 const READ_BYTES_MAX: usize = 1 << 16;
 
 impl Line {
-    /// What its client is to read next.
+    /// The next bytes for its client.
     fn due(&self) -> &[u8] {
         &self.answers[self.read..]
     }
@@ -121,11 +122,11 @@ impl Line {
     }
 }
 
-/// A core that is watched: asked for nothing but what clients have said.
+/// A core that is watched: it gets only requests that clients have sent.
 #[derive(Debug)]
 pub(super) struct Machine {
     pub(super) core: Core<Strict<LogStore<Coarse>>>,
-    /// Says what the core should answer.
+    /// Predicts the core's answers.
     pub(super) beside: Beside,
     fault: Option<Fault>,
     notices: VecDeque<Notice>,
@@ -134,18 +135,18 @@ pub(super) struct Machine {
     pub(super) heard: Heard,
 }
 
-/// What the clients have said, and what they were answered.
+/// The requests of the clients, and their answers.
 #[derive(Debug)]
 pub(super) struct Heard {
     /// Requests may wait.
     waits: bool,
     lines: BTreeMap<ConnId, Line>,
-    /// By key, what the clients were told.
+    /// By key, the numbers that the clients were told.
     told: Vec<Told>,
     pub(super) tally: Tally,
     /// Which kinds of command got which kinds of reply.
     pub(super) pairs: Box<Pairs>,
-    /// What was found wrong first: N5, or where the core and the oracle parted.
+    /// The first breach: N5, or where the core and the oracle parted.
     pub(super) breach: Option<Breach>,
     names: Rc<Names>,
     /// Room for a value.
@@ -183,7 +184,7 @@ impl Machine {
 
     /// N4: looks at everything that the core has; in a great seed that is too much.
     pub(super) fn look_inside(&mut self) -> Result<(), Breach> {
-        // Of what came from no client.
+        // Of a request that came from no client.
         self.heard.breach.take().map_or(Ok(()), Err)?;
         let Self { core, beside, .. } = self;
         core.check();
@@ -199,7 +200,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Something whose reply, if it has one, no client waits for.
+    /// Enters an input; no client waits for its reply, if it has one.
     pub(super) fn enter(&mut self, now_ms: u64, input: Input<'_>) {
         let is_lost = self.fault == Some(Fault::LosesClose)
             && matches!(input, Input::Event(Event::Closed(_)));
@@ -214,7 +215,7 @@ impl Machine {
         self.compare(now_ms, &input, answer.as_ref());
     }
 
-    /// Holds the core against the oracle, and takes from it who is to be told that a wait is over.
+    /// Compares the core with the oracle, and takes its notices about ended waits.
     fn compare(&mut self, now_ms: u64, input: &Input<'_>, answer: Option<&Answer>) {
         let Self { core, beside, .. } = self;
         let compared = beside.compare(core, now_ms, input, answer);
@@ -254,7 +255,7 @@ impl Heard {
         line.is_some_and(|line| line.said.iter().any(Ask::may_wait))
     }
 
-    /// What a client was not told that has read all there was; `None` if nothing.
+    /// The missing answer of a client that has read all its bytes; `None` if nothing.
     pub(super) fn unanswered(&self, conn: ConnId) -> Option<String> {
         let line = self.lines.get(&conn)?;
         let unread = line.due().len();
@@ -265,12 +266,12 @@ impl Heard {
         })
     }
 
-    /// A connection has ended, and what was sent is seen.
+    /// Ends a connection, once all its bytes are sent.
     pub(super) fn forget(&mut self, conn: ConnId) {
         self.lines.remove(&conn);
     }
 
-    /// What the clients were told about a key.
+    /// The numbers that the clients were told about a key.
     pub(super) fn told(&self, key: usize) -> Told {
         self.told[key]
     }
@@ -284,7 +285,8 @@ impl Heard {
         self.breach.get_or_insert(breach);
     }
 
-    /// A client reads this (N1): what the core replied, and what no core hears of.
+    /// A client reads this (N1): the core's replies, and replies to requests that the core does not
+    /// see.
     ///
     /// # Errors
     /// It is not that.
@@ -305,11 +307,11 @@ impl Heard {
         Err(Breach { rule: "N1", what })
     }
 
-    /// The server has sent `sent`, all that there is, and is as far as `progress` says. Of what the client has written, so
-    /// many bytes have arrived (N1).
+    /// The server has sent `sent`, all its bytes, and is as far as `progress` says. So many of the
+    /// client's bytes have arrived (N1).
     ///
     /// # Errors
-    /// It is not what the core replied, or not all of that.
+    /// The bytes are not the core's replies, or not all of them.
     pub(super) fn send(
         &mut self,
         conn: ConnId,
@@ -322,7 +324,8 @@ impl Heard {
         let is_done =
             |ask: &Ask| matches!(progress, Progress::NeedsInput { .. }) && ask.end <= arrived;
         let mut ends = false;
-        // What no core hears of is answered when it is come to: that is seen by what is sent, or when all is done.
+        // A request that the core does not see is answered when its turn comes: the sent bytes show
+        // that, or the end of all requests.
         while !ends
             && let Some(first) = line.said.front().copied()
             && (line.due().len() < sent.len() || closes || is_done(&first))
@@ -379,7 +382,8 @@ impl Heard {
         found
     }
 
-    /// What was said is answered: what its client is to read, and what the clients learn of it.
+    /// A request is answered: notes the bytes for its client, and the numbers that the clients
+    /// learn.
     fn answer(&mut self, said: &Said, reply: &Reply<'_>) {
         let Said {
             conn, ask, place, ..

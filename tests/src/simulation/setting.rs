@@ -1,5 +1,5 @@
-//! What a seed decides before anything happens: how many clients there are and how many keys they
-//! share, and the limits of the server.
+//! The settings that a seed draws at the beginning: how many clients there are and how many keys
+//! they share, and the limits of the server.
 
 use latchd_core::Limits;
 use latchd_core::key::Key;
@@ -13,7 +13,7 @@ use super::{Plan, edge};
 /// No less than an item takes, besides its value.
 const ITEM_BYTES_MAX: usize = 400;
 
-/// What the store needs before it can hold anything: a few segments, and what it finds things with.
+/// The bytes that the store needs before it can hold anything: a few segments, and its index.
 const STORE_BYTES_MIN: usize = 3_000;
 
 /// The moments, in milliseconds, at which something with 32 bits could turn over or changes its step: milliseconds,
@@ -43,11 +43,11 @@ pub(super) struct Setting {
     pub(super) outputs_max: [usize; 4],
     /// The most bytes that come to the server at once.
     pub(super) delivery_max: usize,
-    /// What a great seed is to see.
+    /// The cases that a great seed must meet.
     pub(super) turn_ms: u64,
 }
 
-/// What a seed is for.
+/// The kind of a seed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Kind {
     /// All that there is, but for waits.

@@ -1,10 +1,10 @@
-//! What has happened in a run, counted: for a person who wants to know whether it is worth anything.
+//! Counts of the events of a run. They tell a person whether it is worth anything.
 
 use std::fmt;
 
 use latchd_core::reply::{Refusal, Reply, Win};
 
-/// Declares counts, each with what it counts.
+/// Declares counts, each with its description.
 macro_rules! tally {
     ($(#[$attribute:meta])* $name:ident { $($field:ident: $words:literal,)+ }) => {
         $(#[$attribute])*
@@ -14,7 +14,7 @@ macro_rules! tally {
         }
 
         impl $name {
-            /// Each count, with what it counts.
+            /// Each count, with its description.
             #[must_use]
             pub fn counts(&self) -> Vec<(&'static str, u64)> {
                 vec![$(($words, self.$field)),+]
@@ -39,7 +39,7 @@ macro_rules! tally {
 }
 
 tally! {
-/// How often what has happened.
+/// How often each event has happened.
 Tally {
     locks: "locks granted",
     contended: "locks contended",

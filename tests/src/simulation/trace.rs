@@ -1,5 +1,5 @@
-//! What happened, event by event: the last of it for a run that fails, all of it with `-v`. A run that is not known to
-//! fail keeps nothing; it is played a second time then.
+//! The events of a run: the last of it for a run that fails, all of it with `-v`. A run that is not
+//! known to fail keeps nothing; it is played a second time then.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -39,17 +39,17 @@ impl fmt::Display for Ask {
     }
 }
 
-/// What happened.
+/// The recorded events.
 #[derive(Debug)]
 pub(super) struct Trace {
     keeps: Keeps,
     last: VecDeque<String>,
 }
 
-/// What a trace is for.
+/// The extent of a trace.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Keeps {
-    /// Nothing, which is fastest: what fails can be played again.
+    /// Nothing, which is fastest: a failing run can be played again.
     Nothing,
     /// The last events.
     Last,

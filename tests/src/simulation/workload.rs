@@ -1,9 +1,9 @@
-//! How a client comes to say what was drawn for it.
+//! How a client puts a drawn request into words.
 //!
-//! What is asked comes from the alphabet. Here are the tastes of the clients: they share few keys and
-//! prefer some of them, so that requests meet; they prefer to give back what they hold; they choose
-//! among the words that their wire has for a request, and want answers in every form; and at times
-//! they say what only a wire has.
+//! Requests come from the alphabet. Here are the tastes of the clients: they share few keys and
+//! prefer some of them, so that requests meet; they prefer to release the locks that they hold;
+//! they choose among the words that their wire has for a request, and want answers in every form;
+//! and at times they send a request that only a wire has.
 
 pub(super) mod intent;
 
@@ -20,7 +20,7 @@ use self::intent::Text;
 use super::ask::{Ask, What};
 use super::server::Machine;
 
-/// What clients have to choose from.
+/// The choices of the clients.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Taste {
     pub(super) keys: usize,
@@ -29,7 +29,7 @@ pub(super) struct Taste {
     pub(super) is_great: bool,
 }
 
-/// Whose request it is, and when.
+/// The client of a request, and the time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asker {
     pub(super) conn: ConnId,
@@ -38,11 +38,11 @@ pub(super) struct Asker {
     pub(super) number: u32,
     /// A number that no other request of the run has.
     pub(super) tag: u32,
-    /// What its wall clock shows.
+    /// The time on its wall clock.
     pub(super) unix_s: u64,
 }
 
-/// What the client says where `request` was drawn for it; `None` if it has no words for that.
+/// The client's words for the drawn `request`; `None` if it has no words for that.
 pub(super) fn draw(
     request: &SmallRequest,
     random: &mut Random,
@@ -54,7 +54,7 @@ pub(super) fn draw(
     if let Some(what) = of_a_wire_only(bits & 4095, asker) {
         return Some(say_of_a_wire_only(what, bits >> 16, asker));
     }
-    // A value over the limit is one that somebody wants to set.
+    // A value over the limit must come from a set.
     let (request, is_too_large) = match *request {
         SmallRequest::SetTooLarge { key } => (
             SmallRequest::Set(SmallSet::new(key, SmallValue::Long)),
@@ -75,7 +75,7 @@ pub(super) fn draw(
             None => (nearest(&request, second)?, second),
         }
     };
-    // Or most items would be gone before anybody comes back for them.
+    // Otherwise most items would be gone before any client reads them.
     let lasts = bits >> 12 & 3 != 0;
     let request = at_moment(&request, protocol, asker.unix_s, lasts);
     let key = choose_key(&request, random, machine, taste, asker);
@@ -127,7 +127,7 @@ fn is_swap(request: &SmallRequest) -> bool {
     }
 }
 
-/// Of 4096: what a client says that no core hears of.
+/// Of 4096: a request that the core does not see.
 fn of_a_wire_only(roll: u64, asker: &Asker) -> Option<What> {
     Some(match roll {
         0..6 if asker.number > 1 => What::Quit,
@@ -242,7 +242,7 @@ pub(super) fn is_about_grants(request: &SmallRequest) -> bool {
     }
 }
 
-/// Whether it is of what crowds speak of most: locks of keys, wins and waits.
+/// Whether crowds prefer it: locks of keys, wins and waits.
 pub(super) const fn is_of_a_crowd(request: &SmallRequest) -> bool {
     matches!(
         request,
@@ -278,7 +278,7 @@ fn wrap(ask: &mut Ask, bits: u64) {
     let one_in = |shift: u32, of: u64| (bits >> shift).is_multiple_of(of);
     let is_meta = ask.protocol == Protocol::Meta;
     let counts = matches!(ask.what, What::Increment | What::Decrement);
-    // What `ml` is to show of an item is a look at it.
+    // `ml` shows parts of an item only with a look at it.
     let looks = match ask.request {
         Some(SmallRequest::Acquire(SmallAcquire { looks, .. })) => looks,
         _ => true,

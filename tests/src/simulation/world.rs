@@ -1,4 +1,4 @@
-//! The loop: what happens next, to whom, and what must hold after it.
+//! The loop: the next event, its client, and the checks after it.
 
 mod enact;
 
@@ -25,23 +25,23 @@ const CHECK_EVERY: u64 = 4096;
 /// A look at a great core is as long as a thousand events of it.
 const GREAT_CHECK_EVERY: u64 = 8 * CHECK_EVERY;
 
-/// From how many events on a great seed is to have seen what it is there for.
+/// The number of events from which on a great seed must have met its cases.
 const GREAT_EVENTS: u64 = 200_000;
 
-/// What one client of a great seed locks in one go.
+/// The number of locks that one client of a great seed takes in one go.
 const LOCKS_IN_A_ROW: usize = 1_500;
 
 /// Of 16 turns, how many are an op's. The others are the network's.
 const OPS_OF_16: u64 = 10;
 
-/// Room for what stands before and behind a value in an answer, and for `stats`.
+/// Room for the line around a value in an answer, and for `stats`.
 const REPLY_BYTES_MAX: usize = 6 << 10;
 
-/// What a waiting connection is sent at once, and how much it has at the server at most.
+/// The bytes that a waiting connection gets at once, and the most that it has at the server.
 const WAITING_DELIVERY_MAX: usize = 512;
 const WAITING_KEPT_MAX: usize = 32 << 10;
 
-/// Clients, network, server, and what is known of them.
+/// Clients, network, server, and the state of their connections.
 #[derive(Debug)]
 pub(super) struct World {
     setting: Setting,
@@ -214,14 +214,14 @@ impl World {
         self.server.machine_mut().enter(self.now_ms, input);
     }
 
-    /// Whose connection it is.
+    /// The client of a connection.
     fn client(&self, conn: ConnId) -> usize {
         let mut callers = self.callers.iter();
         let client = callers.position(|it| it.conn == conn && it.is_served());
         client.expect("no action names a connection that has ended")
     }
 
-    /// Does what the server asks for, and judges what those are sent by it, and `driven`.
+    /// Performs the server's actions, and judges the bytes sent by it, and `driven`.
     fn act(&mut self, driven: Option<usize>) -> Result<(), Breach> {
         let mut sends: Vec<(usize, Vec<u8>)> = driven.map(|it| (it, vec![])).into_iter().collect();
         let before = self.server.machine().executed;
@@ -253,7 +253,7 @@ impl World {
         Ok(())
     }
 
-    /// The network's turn at one client: what it does to a connection, what it carries.
+    /// The network's turn at one client: changes of the connection, and delivered bytes.
     fn visit(&mut self, client: usize, bits: u64) -> Result<(), Breach> {
         let caller = &self.callers[client];
         match caller.state {
@@ -293,7 +293,7 @@ impl World {
             };
         }
         if may == 0 {
-            // Whoever waits is given up when its end is seen.
+            // A waiter is dropped when its end is seen.
             let progress = self.server.progress(caller.conn);
             let is_done = caller.to_server.is_empty() && progress != Progress::OutputFull;
             if caller.state == State::HalfClosed && is_done {
@@ -312,7 +312,7 @@ impl World {
         self.drive(client, bytes)
     }
 
-    /// The server does what it can for a connection, now that so many bytes have arrived.
+    /// The server serves a connection as far as it can, now that so many bytes have arrived.
     fn drive(&mut self, client: usize, bytes: usize) -> Result<(), Breach> {
         if bytes > 0 {
             self.happens_to(client, 3 + ((bytes as u64) << 4), || {
@@ -384,7 +384,7 @@ impl World {
         Ok(())
     }
 
-    /// The client reads some of what was sent.
+    /// The client reads some of the sent bytes.
     fn read(&mut self, client: usize, bits: u64) -> Result<(), Breach> {
         let caller = &mut self.callers[client];
         let there = caller.output.len();
@@ -453,8 +453,8 @@ impl World {
         Ok(())
     }
 
-    /// When all have gone, nobody holds a lock or waits, and no win is bound (N4); and a great seed that is long enough has seen
-    /// what it is there for.
+    /// When all have gone, there are no holders or waiters, and no win is bound (N4). A great seed
+    /// that is long enough has met its cases.
     fn see_the_end(&self) -> Result<(), Breach> {
         let core = &self.server.machine().core;
         let (held, wins) = (core.locks_in_force().count(), core.bound_wins().len());

@@ -16,8 +16,7 @@
 //!   exptime.
 //! - N6: an item that is there from the first page of a scan to the last is shown.
 //! - N7: nothing is evicted while the items and the new one fit together. A call that stores
-//!   nothing evicts nothing, unless the limit was lowered. nor by a call that stores nothing,
-//!   unless the limit was lowered.
+//!   nothing evicts nothing, unless the limit was lowered.
 //! - N8: a call is refused only if the kept items and its demand do not fit together.
 //! - N9: when a store wants no crawl any more, all its expired items are locked.
 //!

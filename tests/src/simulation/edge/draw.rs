@@ -1,4 +1,4 @@
-//! What clients ask for: what fills buffers, and what empties them.
+//! Requests of clients: those that fill buffers, and those that empty them.
 
 use latchd_core::command::{TtlStep, TtlSteps};
 use latchd_core::time::Exptime;
@@ -32,7 +32,7 @@ pub(super) fn look(key: usize) -> Ask {
 }
 
 impl World {
-    /// What a client asks for next, and how often.
+    /// The next request of a client, and how often it is sent.
     pub(super) fn draw(&mut self) -> (Ask, u32) {
         self.asked += 1;
         let tag = self.asked;
@@ -80,7 +80,7 @@ impl World {
     /// `get`, `gets`, `gat` or `gats`.
     fn draw_get(&mut self) -> Ask {
         let keys = self.count(&[1, 3, 40, 40, 400]);
-        // Now and then one whose answer alone is far past every bound.
+        // Now and then one with an answer that alone is far past every bound.
         let keys = if self.below(512) == 0 { 10_000 } else { keys };
         let choice = self.below(4);
         let mut get = SmallGet::new(SmallKey::default());
@@ -100,7 +100,8 @@ impl World {
 
     fn draw_set(&mut self, tag: u32) -> Ask {
         let (key, bytes) = match self.below(64) {
-            // Past what one read brings and a turn sends; past what may be stored; past what is copied.
+            // Past the bytes of one read and of one send; past the largest value; past the copied
+            // bytes.
             0 => (LARGEST_KEY, VALUE_BYTES_MAX - self.below(100)),
             1 => (SMALL_KEYS, VALUE_BYTES_MAX + 1 + self.below(100)),
             2..6 => {

@@ -33,7 +33,7 @@ impl World {
         match (it.farewell, unanswered) {
             _ if is_reset => Ok(()),
             (Farewell::No, _) => broken(format!("{} was closed for nothing", it.conn)),
-            // Whoever waits and is gone waits for nothing.
+            // A waiter that is gone waits for nothing.
             (Farewell::HalfClosed, Some(_)) if may_wait => Ok(()),
             (Farewell::Quit | Farewell::HalfClosed, Some(what)) => broken(what),
             (Farewell::Quit | Farewell::HalfClosed, None) => Ok(()),

@@ -1,4 +1,5 @@
-//! Which states of its buffers a client's turn has met: what has never been met was never judged.
+//! Which states of its buffers a client's turn has met: a state that was never met was never
+//! judged.
 
 use latchd_core::Progress;
 use latchd_server::verify::simulated::{Look, Wants};

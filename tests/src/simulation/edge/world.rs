@@ -1,4 +1,4 @@
-//! The loop: who does what next, and what is looked at after each turn.
+//! The loop: the next event, and the checks after each turn.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -30,13 +30,13 @@ const CHECK_EVERY: u64 = 4096;
 /// The most requests that a client writes behind one that has no answer.
 const OWED_MAX: usize = 12;
 
-/// What a socket holds of what the server has not read, in bytes.
+/// The most bytes that a socket holds before the server reads them.
 const ARRIVED_BYTES_MAX: usize = 256 << 10;
 
 /// More than a reply has besides its value, in bytes.
 const WORDS_BYTES_MAX: usize = 512;
 
-/// How much room a socket has for what its peer has not read, and how much it takes at a time, in bytes.
+/// The sizes of a socket's buffer, and how much it takes at a time, in bytes.
 const ROOMS: [usize; 5] = [64, 3_000, 70_000, 600_000, 8 << 20];
 const PIECES: [usize; 4] = [1, 1_000, 50_000, usize::MAX];
 
@@ -78,7 +78,7 @@ fn quit() -> Ask {
     Ask::new(What::Quit, Protocol::Classic, 0)
 }
 
-/// What gave a client its turn.
+/// The cause of a client's turn.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Cause {
     Epoll,
@@ -86,7 +86,7 @@ pub(super) enum Cause {
     Letter,
 }
 
-/// Clients, server, and what is known of them.
+/// Clients, server, and the state of their connections.
 #[derive(Debug)]
 pub(crate) struct World {
     pub(super) setting: Setting,
@@ -184,7 +184,7 @@ impl World {
                 let (ask, times) = self.draw();
                 self.write(client, ask, times);
                 if self.below(32) == 0 {
-                    // More than a turn sends, and behind it what may have to wait.
+                    // More than a turn sends, and behind it requests that may have to wait.
                     self.write(client, look(LARGEST_KEY), 1);
                     let ask = self.draw_lock();
                     self.write(client, ask, 1);
@@ -250,7 +250,7 @@ impl World {
         }
     }
 
-    /// It is gone without a word: what it would have been told is nobody's.
+    /// It vanishes: its replies are lost.
     fn reset(&mut self, client: usize) {
         if let Some(it) = &self.clients[client] {
             it.pipe.reset();
@@ -304,7 +304,7 @@ impl World {
         }
     }
 
-    /// The client reads what was sent (E1), up to so much.
+    /// The client reads up to `most` bytes of the sent ones (E1).
     pub(super) fn read(&mut self, client: usize, most: usize) -> Result<(), Breach> {
         let Some(it) = &mut self.clients[client] else {
             return Ok(());
@@ -338,7 +338,8 @@ impl World {
         self.worker.pass(now);
     }
 
-    /// The server does something: whom the epoll shows, who has more to do, whose wait is over.
+    /// The server does something: for a client that epoll shows, that has more to do, or with a
+    /// wait that is over.
     fn serve(&mut self, client: usize) -> Result<(), Breach> {
         let now = self.now();
         if self.below(4) > 0

@@ -1,6 +1,6 @@
-//! What the small words of the alphabet stand for here: keys are names that the clients share,
-//! versions and fences are numbers that answers have told, and a value is one that no other request has
-//! brought, as far as its kind lets it: so what is read tells who stored it.
+//! The meaning of the alphabet's small words in the simulation. Keys are names that the clients
+//! share. Versions and fences are numbers that answers have told. A value is one that no other
+//! request has brought, as far as its kind lets it: so a read tells which client stored it.
 
 use latchd_core::command::{Command, ItemCommand, Set};
 use latchd_core::fence::Fence;
@@ -14,7 +14,7 @@ use latchd_harness::wording::put_number;
 use super::super::ask::Ask;
 use super::super::names::Names;
 
-/// What a value consists of.
+/// The content of a value.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(in super::super) enum Text {
     /// Letters that no other value has, once there are eight of them.
@@ -126,7 +126,7 @@ impl<'a> Meaning<'a> for Words<'a> {
     }
 }
 
-/// What the core is to be asked by `written`, which comes from `ask`.
+/// The request of `written` to the core, which comes from `ask`.
 pub(in super::super) const fn intended<'a>(ask: &Ask, written: Command<'a>) -> Command<'a> {
     match written {
         Command::Item(ItemCommand::Set(Set { key, .. })) if ask.is_too_large => {
@@ -136,8 +136,8 @@ pub(in super::super) const fn intended<'a>(ask: &Ask, written: Command<'a>) -> C
     }
 }
 
-/// What `ask` says for its `place`th key, a value that is too large included; `None` if it is of a
-/// wire only. `value` is room for a value.
+/// The command of `ask` for its `place`th key, a value that is too large included; `None` if it is
+/// of a wire only. `value` is room for a value.
 pub(in super::super) fn written<'a>(
     ask: &Ask,
     place: usize,

@@ -1,4 +1,4 @@
-//! What the ops of the alphabet do to the world, and what only a great seed does.
+//! The effects of the alphabet's ops on the world, and the events of great seeds.
 
 use latchd_core::engine::Event;
 use latchd_core::server::StateMachine;
@@ -20,7 +20,7 @@ const ASKS_MAX: usize = 12;
 const DATE_MAX: u64 = i32::MAX as u64 - 100;
 
 impl World {
-    /// Something happens that the alphabet has a word for; chance decides what it leaves open.
+    /// Performs an op of the alphabet; chance decides the rest.
     pub(super) fn enact(&mut self, op: &Op, chance: u64) {
         match *op {
             Op::Open { client } => {
@@ -114,7 +114,7 @@ impl World {
         caller.state == State::Open && !caller.finished && owed < ASKS_MAX
     }
 
-    /// A client that may ask says what was drawn for it, if it has words for that.
+    /// A client that may send requests sends the drawn one, if it has words for that.
     fn ask(&mut self, client: usize, request: &SmallRequest) {
         if !self.may_ask(client) {
             return;
@@ -155,7 +155,8 @@ impl World {
         });
     }
 
-    /// A client of a great seed stores what is not there yet. Until all is, there is little else.
+    /// A client of a great seed stores the next missing item. Until all are stored, there is little
+    /// else.
     pub(super) fn fill(&mut self, client: usize, bits: u64) -> Result<(), Breach> {
         if self.callers[client].state == State::None {
             self.connect(client, 1);
@@ -169,7 +170,7 @@ impl World {
         self.read(client, u64::MAX)
     }
 
-    /// A batch, as of somebody who locks every row of a table.
+    /// A batch, like that of a client that locks every row of a table.
     pub(super) fn lock_many(&mut self, client: usize) -> Result<(), Breach> {
         let Caller { conn, .. } = self.callers[client];
         let is_idle = self.callers[client].to_server.is_empty() && self.is_idle(conn);
