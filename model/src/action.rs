@@ -1,8 +1,8 @@
-//! What can happen in one step of a model.
+//! The events of one step of a model.
 //!
-//! An action is small and free of numbers that grow: which client, which word of the alphabet,
-//! which key. It stands for an [`Op`]; what the op's own words stand for follows from what the client
-//! has been told and from the model's bounds ([`Words`]).
+//! An action is small and free of numbers that grow: a client, a word of the alphabet, a key. It
+//! stands for an [`Op`]; the meaning of the op's words follows from the numbers that the client has
+//! been told and from the model's bounds ([`Words`]).
 
 use std::fmt;
 
@@ -19,7 +19,7 @@ use crate::verb::{Scope, Verb};
 /// The keys of the clients, and behind them the one of [`Verb::Pressure`].
 pub(crate) const KEYS: [&[u8]; 3] = [b"a", b"b", b"p"];
 
-/// Which of `KEYS` nobody but [`Verb::Pressure`] stores.
+/// The index in `KEYS` that only [`Verb::Pressure`] stores.
 pub(crate) const PRESSURE_KEY: usize = 2;
 
 /// The version that a client chooses: above all that a search can reach.
@@ -31,7 +31,8 @@ const FUTURE_CAS: u64 = 1 << 41;
 /// A number that no grant has: above all that a search can reach.
 const NO_FENCE: Fence = Fence::FIRST.step(1 << 40);
 
-/// Who has gone: none of the clients. What it asks, it asks under the id that ended last.
+/// The index of a client that has gone: none of the clients. It sends requests under the id that
+/// ended last.
 pub(crate) const GONE: usize = CLIENTS_MAX;
 
 /// Milliseconds in a step of time.
@@ -42,7 +43,7 @@ const STEP_MS: u32 = 1000;
 pub(crate) struct Action {
     /// Which client; 0 where none has part in it.
     pub(crate) client: u8,
-    /// What happens.
+    /// The event.
     pub(crate) verb: Verb,
     /// Which of `KEYS`; 0 where it is about none.
     pub(crate) key: u8,
@@ -99,13 +100,13 @@ impl fmt::Debug for Action {
     }
 }
 
-/// What the words of a client's request stand for.
+/// The meaning of the words of a client's request.
 pub(crate) struct Words<'a> {
     /// The next value: as many bytes as every value has, and others each time.
     pub(crate) value: &'a [u8],
     /// The version that the client was told last.
     pub(crate) known: Option<Cas>,
-    /// The number of the last grant of the key that anybody was told: clients that share a right tell
+    /// The number of the key's last grant that any client was told: clients that share a right tell
     /// each other.
     pub(crate) fence: Option<u64>,
 }

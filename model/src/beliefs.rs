@@ -1,4 +1,5 @@
-//! What must hold in a state as a whole: between the clients and the cores, and if everybody left.
+//! Invariants of a state as a whole: between the clients and the cores, and for the case that all
+//! clients leave.
 
 use latchd_core::command::{Command, Delete, Get, ItemCommand, Removal, Set};
 use latchd_core::engine::Event;
@@ -49,8 +50,8 @@ pub(crate) fn check(world: &World, setup: &Setup) -> Judged {
             )?;
         }
         for client in clients() {
-            // Whoever is on the way to lose all its locks believes nothing, but where it has not
-            // come by yet.
+            // A client that is losing all its locks believes nothing, except about shards that it
+            // has not yet visited.
             let may_linger = match client.fan_out {
                 Some((FanOut::Close | FanOut::UnlockAll, next)) => shard >= next,
                 Some((
@@ -85,7 +86,7 @@ pub(crate) fn check(world: &World, setup: &Setup) -> Judged {
     Ok(())
 }
 
-/// What a state shows by itself.
+/// The witnesses that a state shows by itself.
 pub(crate) fn shown(world: &World) -> Shown {
     let mut shown = Shown::default();
     let held = |number: usize| world.snapshot.locks[number].map(|lock| lock.owner);
@@ -103,7 +104,7 @@ pub(crate) fn shown(world: &World) -> Shown {
     shown
 }
 
-/// Whether a lock that has ended can now be had by somebody else.
+/// Whether another client can now have a lock that has ended.
 pub(crate) fn handover(
     world: &World,
     cause: &Cause<'_>,
@@ -138,8 +139,8 @@ pub(crate) fn handover(
     shown
 }
 
-/// L8 and R5: what would come if everybody went now. Stands in the place of "eventually", which no
-/// search over a graph with circles can decide.
+/// L8 and R5: the state after all clients leave now. It stands for "eventually", which no search
+/// over a graph with cycles can decide.
 pub(crate) fn escape(world: &World, setup: &Setup) -> Result<Shown, String> {
     let mut shown = Shown::default();
     let newcomer = Owner::from_number(world.connections + 1);

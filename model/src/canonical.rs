@@ -1,8 +1,8 @@
 //! When two worlds are one state: the canonical view.
 //!
-//! - V2: what differs between two worlds with the same canonical view decides nothing, now or
+//! - V2: a difference between two worlds with the same canonical view decides nothing, now or
 //!   later. Absolute numbers (time, versions, connection ids, the contents of values) are replaced
-//!   by what they mean: the time that is left, the order of a version and the one an item has, the
+//!   by their meaning: the time that is left, the order of a version and the one an item has, the
 //!   client that has the id.
 //! - V3: the canonical view is the least over all permutations of the clients, and of the keys
 //!   where these are alike ([`Setup::keys_alike`]). It is all that [`Hash`](std::hash::Hash) and
@@ -21,7 +21,7 @@ use crate::setup::{CLIENT_KEYS_MAX, CLIENTS_MAX, Room, Setup};
 use crate::snapshot::{Lingering, LockOf, SHARDS_MAX, Seen, ShardSeen, Snapshot};
 use crate::world::{Ghost, World};
 
-/// What decides what can happen in a world from now on, and nothing else.
+/// All that decides the possible events in a world from now on, and nothing else.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub(crate) struct Canonical {
     clients: [u64; CLIENTS_MAX],
@@ -77,10 +77,10 @@ impl Canonical {
             // Above all that was told, and below all that are still to come (L12).
             fence_given: _,
             fences,
-            // Whose it was decides nothing: to a core, every id that is not open is alike.
+            // Its former client decides nothing: to a core, every id that is not open is alike.
             last_ended: _,
             snapshot,
-            // What has just been seen and answered.
+            // The witnesses and the reply of the last step.
             witnessed: _,
             answered: _,
         } = world;
@@ -114,7 +114,7 @@ impl Canonical {
         let mut rest = Word::default();
         for shard in 0..SHARDS_MAX {
             let ShardSeen {
-                // Above every version (E3), and its exact number is told to nobody as such.
+                // Above every version (E3); no reply shows its exact number as such.
                 next_cas: _,
                 flush_at_ms,
                 // Each belongs to a client or is an offence (L4).
@@ -243,8 +243,8 @@ fn key_word(
     };
     let Seen {
         cas,
-        // What clients read, but for its length, which decides how much room it takes and
-        // whether it can be a number.
+        // The values of items; only their length decides, by the room that they take, and whether
+        // they can be numbers.
         value: (_, value_bytes),
         deadline,
         stale,

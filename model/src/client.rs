@@ -1,7 +1,6 @@
-//! A client: what it can know, and how it comes to know it.
+//! A client: its knowledge, and the sources of it.
 //!
-//! - B1: what a client believes follows from its own requests and their replies. It looks into no
-//!   core.
+//! - B1: a client's beliefs follow from its own requests and their replies. It looks into no core.
 
 use latchd_core::Owner;
 use latchd_core::command::{
@@ -25,7 +24,7 @@ const ALL_KEYS: Keys<'static> = Keys {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ModelClient {
     pub(crate) conn: Option<Owner>,
-    /// The keys whose locks it believes it holds.
+    /// The keys of the locks that it believes it holds.
     pub(crate) holds: [bool; CLIENT_KEYS_MAX],
     /// Those of which it took the lock of the key, and not of the item.
     pub(crate) holds_key: [bool; CLIENT_KEYS_MAX],
@@ -35,11 +34,11 @@ pub(crate) struct ModelClient {
     pub(crate) versions: [Option<Cas>; CLIENT_KEYS_MAX],
     /// In which shards its connection has been announced.
     pub(crate) opened: [bool; SHARDS_MAX],
-    /// What it is in the middle of, and the shard whose turn is next.
+    /// Its operation on all shards, and the next shard.
     pub(crate) fan_out: Option<(FanOut, usize)>,
 }
 
-/// What is done to all shards, one after the other, while others go on.
+/// An operation on all shards, one after the other, while other clients go on.
 ///
 /// The shell takes all the shards concerned at once, which allows less than this.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -53,8 +52,8 @@ pub(crate) enum FanOut {
 }
 
 impl FanOut {
-    /// What a request sets out to do; `None` for a part of the keys and for another topic, which no
-    /// word asks for.
+    /// The operation that a request starts; `None` for a part of the keys and for another topic,
+    /// which no word asks for.
     pub(crate) const fn of(command: &GlobalCommand<'_>) -> Option<Self> {
         match command {
             GlobalCommand::UnlockAll => Some(Self::UnlockAll),
@@ -66,7 +65,7 @@ impl FanOut {
         }
     }
 
-    /// What each shard is asked; `None` if it is told of the connection's end.
+    /// The command to each shard; `None` if it gets the end of the connection.
     pub(crate) const fn command(self) -> Option<GlobalCommand<'static>> {
         Some(match self {
             Self::Close => return None,
@@ -80,7 +79,7 @@ impl FanOut {
 }
 
 impl ModelClient {
-    /// Believes what a reply says, and nothing else.
+    /// Believes a reply, and nothing else.
     pub(crate) fn learn(
         &mut self,
         setup: &Setup,
@@ -117,7 +116,7 @@ impl ModelClient {
             ItemCommand::Arithmetic(sum) => {
                 sum.lock == LockAfter::Release && matches!(answer, ReplySeen::Number { .. })
             }
-            // Whoever holds the lock of an item knows that this has gone, and the lock with it.
+            // The holder of an item's lock knows that the item is gone, and the lock with it.
             ItemCommand::SetTooLarge { .. } => !self.holds_key[key],
             ItemCommand::Get(_) | ItemCommand::Acquire(_) | ItemCommand::Lock { .. } => false,
         };

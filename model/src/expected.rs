@@ -1,4 +1,4 @@
-//! What has to become of an item when a command about it is answered as done.
+//! The expected state of an item when a command about it is answered as done.
 //!
 //! Written from docs/PROTOCOL.md and not from the engine: this is the other half of
 //! [`rules`](crate::rules).
@@ -26,11 +26,11 @@ pub(crate) struct Answered<'a> {
     pub(crate) next_cas: u64,
 }
 
-/// What has to be there afterwards.
+/// The expected item afterwards.
 pub(crate) struct Expected {
     pub(crate) item: Option<Seen>,
     pub(crate) ghost: Ghost,
-    /// What it is an offence against if it is not so.
+    /// The invariant that is broken otherwise.
     pub(crate) invariant: Invariant,
     pub(crate) witness: Option<Witness>,
 }
@@ -64,7 +64,7 @@ impl Expected {
     }
 }
 
-/// What is left of an item whose lock ends, and what that shows.
+/// The rest of an item after its lock ends, and the witness of that.
 pub(crate) fn released(held: Seen, ghost: Ghost, now: Tick) -> (Option<Seen>, Ghost, Witness) {
     if ghost.flush_pending {
         (None, Ghost::default(), Witness::FlushedAtUnlock)
@@ -77,12 +77,12 @@ pub(crate) fn released(held: Seen, ghost: Ghost, now: Tick) -> (Option<Seen>, Gh
 }
 
 impl Answered<'_> {
-    /// What becomes of an item that was `before`; `None` if nothing was done.
+    /// The expected state of an item that was `before`; `None` if nothing was done.
     pub(crate) fn outcome(&self, before: Option<Seen>, ghost: Ghost) -> Option<Expected> {
         let now = self.now();
         Some(match (self.command, self.answer, before) {
             (ItemCommand::Get(get), ReplySeen::Hit(_), Some(seen)) => {
-                // What it learns of the win is a rule of its own (R1, R2).
+                // The reply about the win is a rule of its own (R1, R2).
                 Expected::new(Some(self.after_get(get, seen)), ghost)
             }
             // One that is made and gone at once is not among the verbs.
@@ -134,7 +134,7 @@ impl Answered<'_> {
                     ..Expected::new(item, ghost).shows(witness)
                 }
             }
-            // Its value would have been too large: what it was to replace goes.
+            // Its value would have been too large: the item that it was to replace is removed.
             (ItemCommand::SetTooLarge { .. }, _, before) => {
                 Expected::new(before.filter(|_| self.is_others), ghost)
             }
@@ -285,7 +285,7 @@ impl Answered<'_> {
     }
 }
 
-/// What counting comes to; `None` if that is no number.
+/// The result of the arithmetic; `None` if it is no number.
 pub(crate) fn counted(sum: &Arithmetic<'_>, before: Option<Seen>) -> Option<u64> {
     let Some(Seen { value, .. }) = before else {
         return Some(sum.initial);

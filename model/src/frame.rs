@@ -1,8 +1,8 @@
 //! One frame for all models: worlds within bounds, told apart by a view, and searched to the end of every interleaving.
 //!
-//! Each step is judged when it is taken, and the first fault ends the path. A check collects what every step has shown,
-//! also a step to a known state. It fails for a fault, for a witness that was never seen, and for a number of states or
-//! transitions that is not the pinned one.
+//! Each step is judged when it is taken, and the first fault ends the path. A check collects the
+//! witnesses of every step, also of a step to a known state. It fails for a fault, for a witness
+//! that was never seen, and for a number of states or transitions that is not the pinned one.
 
 use std::fmt::{Debug, Write as _};
 use std::hash::{Hash, Hasher};
@@ -20,14 +20,15 @@ use crate::search::{self, Compared, Difference};
 /// The most clients of a model.
 pub const CLIENTS_MAX: usize = 4;
 
-/// The rule that is broken and what was seen, if one is.
+/// The broken rule and the observation, if a rule is broken.
 pub(crate) type Judged = Result<(), String>;
 
 pub(crate) fn must(holds: bool, what: &str) -> Judged {
     if holds { Ok(()) } else { Err(what.to_owned()) }
 }
 
-/// The id of the rule that a fault names: what a core's own check says has more words before it. `M` if it names none.
+/// The id of the rule that a fault names: the message of a core's own check has more words before
+/// it. `M` if it names none.
 #[must_use]
 pub fn rule(fault: &str) -> &str {
     let words = fault.split_whitespace();
@@ -91,7 +92,7 @@ macro_rules! witnesses {
                 due(bounds)
             }
 
-            /// Every witness that is due, with what to say if it was never seen.
+            /// Every witness that is due, with its message if it was never seen.
             pub(crate) fn due(bounds: &$Bounds) -> Vec<($crate::frame::Shown, String)> {
                 let due = Self::ALL.iter().filter(|one| one.is_due(bounds));
                 due.map(|one| ((*one).into(), format!("{}: {}", one.rule(), one.words()))).collect()
@@ -101,7 +102,7 @@ macro_rules! witnesses {
 }
 pub(crate) use witnesses;
 
-/// What is said of a model.
+/// The name and the description of a model.
 pub trait Named {
     /// The name on the command line.
     fn name(&self) -> &'static str;
@@ -112,7 +113,7 @@ pub trait Named {
     /// The bounds in a few words.
     fn about(&self) -> String;
 
-    /// What must be seen, and in words.
+    /// The required witnesses, in words.
     fn must_see(&self) -> Vec<(Shown, String)>;
 }
 
@@ -139,7 +140,7 @@ pub(crate) trait Bounded: Named + Clone + Debug + Send + Sync + 'static {
     /// The rule that is broken.
     fn happen(&self, world: &mut Self::World, happening: Self::Happening) -> Judged;
 
-    /// Judges a new state by what would come of it. Returns what that has shown.
+    /// Judges a new state by its possible futures. Returns their witnesses.
     ///
     /// # Errors
     /// The rule that is broken.
@@ -153,7 +154,7 @@ pub(crate) trait Bounded: Named + Clone + Debug + Send + Sync + 'static {
     /// A step and the reply that it has brought.
     fn label(happening: &Self::Happening, next: &Self::World) -> Self::Label;
 
-    /// What the last step has shown.
+    /// The witnesses of the last step.
     fn seen(world: &Self::World) -> Shown;
 
     /// The shortest way to a fault, for a reader.
@@ -188,7 +189,7 @@ impl<B: Bounded> Hash for State<B> {
 #[derive(Clone, Debug)]
 pub(crate) struct Frame<B> {
     bounds: B,
-    /// What any step has shown, the lower half first.
+    /// The witnesses of all steps, the lower half first.
     seen: Arc<[AtomicU64; 2]>,
 }
 
@@ -208,7 +209,7 @@ impl<B: Bounded> Frame<B> {
 
     fn note(&self, shown: Shown) {
         for (half, seen) in self.seen.iter().enumerate() {
-            // The cast drops what belongs to the other half.
+            // The cast drops the other half.
             #[allow(clippy::cast_possible_truncation)]
             let shown = (shown.0 >> (64 * half)) as u64;
             if shown & !seen.load(Ordering::Relaxed) != 0 {
@@ -222,7 +223,7 @@ impl<B: Bounded> Frame<B> {
         Shown(high << 64 | low)
     }
 
-    /// The rule that the last step has broken, or that what would come of it breaks.
+    /// The rule that the last step has broken, or that its possible futures break.
     fn fault(&self, state: &State<B>) -> Option<String> {
         if state.fault.is_some() {
             return state.fault.clone();
@@ -266,7 +267,7 @@ impl<B: Bounded> Model for Frame<B> {
 /// The one property of a model.
 const ALWAYS: &str = "no rule is broken";
 
-/// What a check has come to.
+/// The result of a check.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// States that differ.
@@ -281,7 +282,7 @@ pub struct Outcome {
     pub witnesses: (usize, usize),
     /// Whether a rule is broken.
     pub is_wrong: bool,
-    /// What is not as it must be, a line each; empty if all is well.
+    /// The complaints, a line each; empty if all is well.
     pub complaints: String,
 }
 
@@ -290,7 +291,7 @@ pub struct Outcome {
 pub struct Offence {
     /// How many steps.
     pub steps: usize,
-    /// The rule that is broken, and what was seen.
+    /// The broken rule, and the observation.
     pub fault: String,
     /// The way, for a reader.
     pub transcript: String,
@@ -308,7 +309,7 @@ pub trait Framed: Named + Sync {
     /// The way there.
     fn search(&self, steps_max: usize) -> Result<usize, Offence>;
 
-    /// Compares what states with the same view lead to, for at most so many steps.
+    /// Compares the successors of states with the same view, for at most `steps_max` steps.
     ///
     /// # Errors
     /// Two that do not lead to the same.
@@ -388,7 +389,7 @@ impl<B: Bounded> Framed for B {
     }
 }
 
-/// As [`Framed::twins`], by what `view` leaves of the view.
+/// As [`Framed::twins`], with the part of the view that `view` leaves.
 fn twins_by<B: Bounded>(
     bounds: &B,
     view: impl Fn(&B::View) -> B::View,
@@ -524,7 +525,8 @@ mod tests {
         twins_by(bounds, blind, 200_000).is_err()
     }
 
-    /// Much is said twice, by what clients know and by what is in the core; of this nothing is said again.
+    /// Much is known twice, to the clients and to the core; the tests leave out only facts that are
+    /// known once.
     #[test]
     fn a_view_that_says_too_little_is_found() {
         let named = |name| waits::ALL.iter().find(|bounds| bounds.name == name);

@@ -1,4 +1,4 @@
-//! What must always hold, and what must be seen for that to mean anything.
+//! The invariants, and the witnesses without which they mean nothing.
 //!
 //! Every [`Invariant`] is a row of docs/INVARIANTS.md, and its rule is in
 //! `rules`. A rule that is never put to the test holds as well: so each invariant
@@ -31,14 +31,14 @@ macro_rules! invariants {
                 match self { $(Self::$name => $id,)* }
             }
 
-            /// What it says.
+            /// Its sentence.
             #[must_use]
             pub const fn words(self) -> &'static str {
                 match self { $(Self::$name => $words,)* }
             }
 
 
-            /// Its id and what it says.
+            /// Its id and its sentence.
             #[must_use]
             pub const fn title(self) -> &'static str {
                 match self { $(Self::$name => concat!($id, ": ", $words),)* }

@@ -1,21 +1,21 @@
 //! Leases: two clients that ship, a server that ships, and a network and clocks that do their
 //! worst.
 //!
-//! Both clients are the real [`Lease`](latchd_core::client::Lease), the server is the real core
-//! behind the real [`Connection`](latchd_core::connection::Connection), and what travels are bytes.
-//! The world between them loses requests and answers with their connection, executes a request long
-//! after its client has given it up, stops a client for a while, and lets the second client's clock
-//! run one percent slow. The server counts time as a memcached does: in whole seconds that begin
-//! when it likes, so that an item is gone half a second early here.
+//! Both clients are the real [`Lease`](latchd_core::client::Lease). The server is the real core
+//! behind the real [`Connection`](latchd_core::connection::Connection), and they exchange bytes.
+//! The world between them loses requests and replies with their connection. It executes a request
+//! long after its client has given it up, stops a client for a while, and lets the second client's
+//! clock run one percent slow. The server counts time as a memcached does: in whole seconds with a
+//! start of its own, so an item is gone half a second early here.
 //!
 //! - N1: at most one client believes at a time, each by its own clock.
-//! - N2: who believes, to them the item belongs on the server.
+//! - N2: if a client believes, the item on the server belongs to it.
 //! - N3: a later grant has a higher number. So a resource that refuses a lower number than it has
-//!   seen refuses a holder who comes late.
+//!   seen refuses a late holder.
 //!
-//! A server that restarts has no items, and counts its versions from the beginning. What it had
-//! granted before is given away, and nobody believes in it from when the connections broke: a client
-//! that asks over a new one (`OnDisconnect::Ask`) is in doubt until it is answered.
+//! A server that restarts has no items, and counts its versions from the beginning. Its earlier
+//! grants are void, and no client believes in them once the connections broke: a client that asks
+//! over a new one (`OnDisconnect::Ask`) is in doubt until it is answered.
 //!
 //! Time ends after [`Bounds::steps`] steps, so the search does.
 
@@ -47,17 +47,17 @@ pub struct Bounds {
     pub restarts: u8,
     /// Obtains that each client may begin.
     pub obtains: u8,
-    /// What a broken connection means.
+    /// The meaning of a broken connection.
     pub on_disconnect: OnDisconnect,
     /// Whether the watchdog renews.
     pub renews: bool,
-    /// What is planted between the clients and the world.
+    /// The trap between the clients and the world.
     pub trap: Option<Trap>,
     /// States and transitions, as of the last intended change of model or client.
     pub pinned: (usize, usize),
 }
 
-/// Two clients who lose what they hold with their connection; the others differ from it.
+/// Two clients that lose their leases with their connection; the others differ from it.
 const LOST: Bounds = Bounds {
     name: "lease-lost",
     steps: 4,
@@ -80,7 +80,7 @@ const RESTART_LOST: Bounds = Bounds {
     ..LOST
 };
 
-/// What is checked.
+/// The models that are checked.
 pub const ALL: &[Bounds] = &[
     LOST,
     Bounds {
@@ -105,10 +105,10 @@ pub const ALL: &[Bounds] = &[
     },
 ];
 
-/// What can happen.
+/// The events.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub enum Happening {
-    /// A second passes, and who is not stopped does what is to be done.
+    /// A second passes, and each client that is not stopped does its due work.
     Time,
     /// A client begins to obtain.
     Obtain(usize),
@@ -122,11 +122,12 @@ pub enum Happening {
     Serve(usize),
     /// A client gets its answer.
     Hear(usize),
-    /// A client's connection breaks. What it has sent may still be executed.
+    /// A client's connection breaks. The requests that it has sent may still be executed.
     Break(usize),
-    /// The server executes what a client has sent on a connection that is broken.
+    /// The server executes a request that a client has sent on a broken connection.
     ServeLate(usize),
-    /// The server ends and starts again. All connections break, and what was sent is not executed.
+    /// The server ends and starts again. All connections break, and requests that were sent are not
+    /// executed.
     Restart,
 }
 

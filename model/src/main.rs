@@ -29,10 +29,10 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Task {
-    /// Explores every state of every model, and says what does not hold.
+    /// Explores every state of every model, and prints the complaints.
     Check(Run),
-    /// Looks for the shortest way to a state of one model that is wrong, and says it: how many steps
-    /// it has, what it breaks, and the transcript. Fails if there is one.
+    /// Looks for the shortest way to a wrong state of one model, and prints it: the number of
+    /// steps, the broken rule, and the transcript. Fails if there is one.
     Search {
         /// Which model.
         name: String,
@@ -40,15 +40,15 @@ enum Task {
         #[arg(long)]
         steps: Option<usize>,
     },
-    /// Says what each model is about: its alphabet, what must always hold, and what must be seen.
+    /// Describes each model: its alphabet, its invariants, and its witnesses.
     List {
-        /// Only the models whose name begins with this.
+        /// Only the models with this prefix of their name.
         name: Option<String>,
     },
-    /// Puts the views to the test by which states are told apart: of two that are taken for the same each must
-    /// have the like of every step of the other, told by what is done, answered and shown, and to the same state.
+    /// Tests the views that tell states apart. Of two states with the same view, each must have
+    /// every step of the other, with the same event, reply and witnesses, to the same state.
     View {
-        /// Only the models whose name begins with this.
+        /// Only the models with this prefix of their name.
         name: Option<String>,
         /// How many models are looked at at a time.
         #[arg(long, default_value_t = 2)]
@@ -65,10 +65,10 @@ enum Task {
         /// Print the shortest way into each trap.
         #[arg(long)]
         show: bool,
-        /// Seconds to go, instead of what is pinned.
+        /// Seconds to go, instead of the pinned number.
         #[arg(long)]
         steps: Option<u64>,
-        /// Whether the watchdog renews, instead of what is pinned.
+        /// Whether the watchdog renews, instead of the pinned choice.
         #[arg(long)]
         renews: Option<bool>,
     },
@@ -88,18 +88,18 @@ enum Task {
 /// Which models to check, and how.
 #[derive(Args)]
 struct Run {
-    /// Only the models whose name begins with this.
+    /// Only the models with this prefix of their name.
     name: Option<String>,
     /// How many threads search.
     #[arg(long, default_value_t = 2)]
     threads: usize,
-    /// Where to put the transcript of what is wrong.
+    /// The file for the transcript of a failure.
     #[arg(long, default_value = "target/model")]
     save: PathBuf,
 }
 
 fn main() -> ExitCode {
-    // What panics in a core is caught and told as what it is: an invariant that does not hold.
+    // A panic in a core is caught and reported as a failure: an invariant that does not hold.
     std::panic::set_hook(Box::new(|_| {}));
     let is_good = match Arguments::parse().command {
         Task::Check(run) => check_unwaited(&run),
@@ -150,7 +150,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Those whose name begins with this; ends the process if there is none.
+/// The models with this prefix of their name; ends the process if there is none.
 fn chosen<'a>(
     models: impl Iterator<Item = &'a dyn Framed>,
     name: Option<&str>,
@@ -166,7 +166,7 @@ fn chosen<'a>(
     chosen
 }
 
-/// Explores every state of each, and returns what is not as it must be.
+/// Explores every state of each, and returns the complaints.
 fn check(models: &[&dyn Framed], run: &Run) -> String {
     println!(
         "{:20} {:>9} {:>12} {:>6} {:>8} {:>10}",
@@ -178,7 +178,7 @@ fn check(models: &[&dyn Framed], run: &Run) -> String {
         let outcome = model.check(run.threads, &|states| {
             if stderr().is_terminal() {
                 eprint!("\r{name}: {states} states … ");
-                // What is shown on the way is not worth failing for.
+                // Witnesses on the way are not worth failing for.
                 let _ = stderr().flush();
             }
         });
@@ -211,7 +211,7 @@ fn check(models: &[&dyn Framed], run: &Run) -> String {
     complaints
 }
 
-/// Says what is not as it must be, if anything is.
+/// Prints the complaints, if there are any.
 fn conclude(models: usize, complaints: &str) -> bool {
     if complaints.is_empty() {
         println!("\n{models} models, everything holds and everything was seen");

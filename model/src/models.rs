@@ -1,9 +1,11 @@
-//! The models of locks, of wins, of everything that can be asked, and of two shards.
+//! The models of locks, of wins, of all requests, and of two shards.
 //!
-//! Each shard is a core of its own. A connection is announced to a shard when it first asks something there; `unlock_all`,
-//! `flush_all` and the end of the connection visit one shard after the other, and what other clients do comes between.
-//! The shell takes all the shards concerned before it changes the first (`shell/server/src/shards/mod.rs`), so it allows less than
-//! these models do, and what holds here holds there. `shell/server/src/verify/scheduled/` shows that on the shell's own code.
+//! Each shard is a core of its own. A connection is announced to a shard with its first request
+//! there. `unlock_all`, `flush_all` and the end of the connection visit one shard after the other,
+//! and requests of other clients come between. The shell locks all the shards concerned before it
+//! changes the first (`shell/server/src/shards/mod.rs`), so it allows less than these models do.
+//! Rules that hold here hold there. `shell/server/src/verify/scheduled/` shows that on the shell's
+//! own code.
 
 use crate::setup::{Setup, of};
 use crate::verb::{Verb, verbs};
@@ -18,41 +20,41 @@ const CHANGES: &[Verb] = verbs![
     Plain(Set Add Append Increment ReplaceAndUnlock SetTooLarge Delete)
 ];
 
-/// An item that is marked stale, which locks have nothing to do with: what a lock has to say to
-/// the mark is settled with two clients.
+/// An item that is marked stale; locks do not change that. Two clients settle how locks and the
+/// mark interact.
 const MARK: &[Verb] = verbs![Plain(MarkStale)];
 
 /// Changes that want to know the version.
 const VERSIONS: &[Verb] = verbs![Plain(Get Cas ReplaceAndUnlockCas DeleteCas)];
 
-/// Locks of keys, and what is done in their right.
+/// Locks of keys, and requests in their right.
 const KEY_LOCKS: &[Verb] = verbs![
     Plain(Acquire AcquireItem Release ReleaseFenced SetFenced DeleteFenced SetAndUnlock
     AcquireLeased TakeLeaseOff)
 ];
 
-/// What has to do with these, and nothing else.
+/// Requests that concern these, and no others.
 const AROUND_KEY_LOCKS: &[Verb] = verbs![
     Do(Open Close) Late(Acquire) Plain(Lock Unlock UnlockAll Set SetTooLarge Delete)
 ];
 
-/// What time does.
+/// The effects of time.
 const TIME: &[Verb] = verbs![Expiring(Set) Plain(Touch) Do(Pass Tick StepBack)];
 
-/// What a flush does, at once or later.
+/// The effects of a flush, at once or later.
 const FLUSH: &[Verb] = verbs![Plain(FlushAll) Later(FlushAll)];
 
 /// Want of room.
 const PRESSURE: &[Verb] = verbs![Do(Pressure)];
 
-/// Who asks, and what opens the win.
+/// Requests for a win, and events that open it.
 const WINS: &[Verb] = verbs![
     Do(Open Close) Plain(MetaGet Get Vivify Recache CasElseStale) Ahead(CasElseStale) Plain(Cas
     Set) Expiring(Set) Plain(MarkStale Clear ClearAndMarkStale Delete Touch) Do(Pass Tick)
     Plain(FlushAll) Later(FlushAll)
 ];
 
-/// What else changes an item.
+/// Further changes of an item.
 const MORE: &[Verb] = verbs![Chosen(Set) Plain(Add Replace Append Increment SetTooLarge DeleteCas)];
 
 /// Locks, which wins do not look at.
@@ -83,34 +85,34 @@ const MANNERS: &[Verb] = verbs![
     Late(Acquire AcquireItem AcquireLeased) Expiring(Set SetFenced SetAndUnlock MarkStale Clear ClearAndMarkStale) Later(FlushAll)
 ];
 
-/// What makes items, for which there is no room beside one that is held.
+/// Requests that make items, for which there is no room beside a held one.
 const MAKING: &[Verb] = verbs![
     Plain(Set Add Vivify AppendElseCreate AppendElseCreateCas PrependElseCreate
     PrependElseCreateCas IncrementElseCreate IncrementElseCreateCas DecrementElseCreate
     DecrementElseCreateCas)
 ];
 
-/// What makes an item longer, for which there is no room at all; or too long, which is no question
-/// of room.
+/// Requests that make an item longer, for which there is no room at all; or too long, which is no
+/// question of room.
 const GROWING: &[Verb] = verbs![
     Long(Set Cas CasElseStale Replace ReplaceCas ReplaceAndUnlock ReplaceAndUnlockCas Append
     AppendCas AppendElseCreate AppendElseCreateCas Prepend PrependCas PrependElseCreate
     PrependElseCreateCas Increment IncrementCas)
 ];
 
-/// Who can hold what, where there is no room.
+/// Requests for locks and wins, where there is no room.
 const HOLDING: &[Verb] = verbs![
     Do(Open Close) Plain(Lock Unlock Get Delete Acquire Release SetFenced SetAndUnlock)
     Long(CountFenced CountAndUnlock)
 ];
 
-/// What visits all shards, and what can come between.
+/// Operations on all shards, and events that can come between.
 const FAN_OUTS: &[Verb] = verbs![
     Do(Open Close Walk) Plain(Lock LockAndGet Unlock UnlockAll) Late(Lock) Plain(Set
     ReplaceAndUnlock Delete FlushAll)
 ];
 
-/// What time does, and a flush that waits for it.
+/// The effects of time, and a flush that waits for it.
 const TIME_OF_SHARDS: &[Verb] = verbs![Expiring(Set) Later(FlushAll) Do(Pass Tick)];
 
 /// Changes that want to know the version.

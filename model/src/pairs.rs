@@ -1,9 +1,8 @@
 //! Which kinds of request got which kinds of reply, over everything that this process has explored.
 //!
-//! The table of what is possible is the one of the property tests
-//! (`RequestKind::reachable`). A model asks for what its alphabet has; but every kind of
-//! request has to get every reply that it can get, in one model or another; models run on the
-//! reference store.
+//! The table of possible pairs is the one of the property tests (`RequestKind::reachable`). A model
+//! asks only for requests of its alphabet; but every kind of request has to get every reply that it
+//! can get, in one model or another; models run on the reference store.
 //!
 //! - P3: a pair that can be and that no model saw fails a check of all models.
 
@@ -30,7 +29,7 @@ fn was_seen(request: RequestKind, reply: ReplyKind) -> bool {
     SEEN[request as usize].load(Ordering::Relaxed) & 1 << reply as u64 != 0
 }
 
-/// What was seen, a line for each kind of request.
+/// The pairs that were seen, a line for each kind of request.
 #[must_use]
 pub fn table() -> String {
     let mut table = String::new();
@@ -45,8 +44,8 @@ pub fn table() -> String {
     table
 }
 
-/// The pairs that break P3, or that cannot be and were seen; empty if all is well. What becomes of those
-/// who wait is the models' of waiting, which have witnesses of their own for it.
+/// The pairs that break P3, or that are impossible and were seen; empty if all is well. The models
+/// of waiting have witnesses of their own for the ends of waits.
 #[must_use]
 pub fn complaints() -> String {
     let mut complaints = String::new();

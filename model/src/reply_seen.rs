@@ -1,4 +1,4 @@
-//! What a reply tells, in a form that outlives the borrow of the core.
+//! The content of a reply, in a form that outlives the borrow of the core.
 
 use latchd_core::Owner;
 use latchd_core::reply::{Hit, Number, Refusal, Reply, Stored, Win};
@@ -106,8 +106,8 @@ impl From<&Reply<'_>> for ReplySeen {
 }
 
 impl ReplySeen {
-    /// Whether it says that nothing was done. A value that is too large is an exception: what it
-    /// was to replace goes.
+    /// Whether it says that nothing was done. A value that is too large is an exception: the item
+    /// that it was to replace is removed.
     pub(crate) const fn is_refusal(&self) -> bool {
         let is_answer = matches!(self, Self::Hit(_) | Self::Granted { .. } | Self::Locked);
         let is_done = matches!(
@@ -127,7 +127,7 @@ impl ReplySeen {
     }
 }
 
-/// The bit of a key; one that nobody has for a key that nobody stores.
+/// The bit of a key; an unused one for a key that no client stores.
 fn bit(name: &[u8]) -> u8 {
     let place = KEYS.iter().position(|known| *known == name);
     1 << place.unwrap_or(KEYS.len())

@@ -69,10 +69,10 @@ pub struct Compared {
 /// Two states that are taken for the same, and do not lead to the same.
 pub(crate) type Difference<S> = Box<(S, S)>;
 
-/// Takes every pair of states that the search takes for the same, and compares what they lead to: every step of one must
-/// have its like at the other, told by what is done and answered (`label`), and lead to the same state. Ends
-/// after so many steps, if it has not come to all pairs by then; states are gone on from in no order, so what it
-/// has looked at then is from everywhere.
+/// Takes every pair of states with the same view, and compares their successors. Every step of one
+/// must have its like at the other, told by event and reply (`label`), and lead to the same state.
+/// Ends after so many steps, if it has not come to all pairs by then; states are expanded in no
+/// order, so the compared ones are from everywhere.
 ///
 /// This puts the canonical view itself to the test (V2, V3), which every proof here rests on.
 ///

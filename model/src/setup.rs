@@ -1,4 +1,4 @@
-//! What one model explores: how many clients and keys, how much room, and which verbs.
+//! The bounds of one model: how many clients and keys, how much room, and which verbs.
 
 use std::collections::BTreeSet;
 
@@ -52,7 +52,7 @@ pub struct Setup {
     /// How many locks that are over a command lets go of
     /// ([`locks_settled_max`](Limits::locks_settled_max)).
     pub settled_max: usize,
-    /// What can happen.
+    /// The possible events.
     pub alphabet: &'static [&'static [Verb]],
     /// States and transitions, as of the last intended change of model or core.
     pub pinned: (usize, usize),
@@ -171,7 +171,7 @@ impl Setup {
         cores.collect()
     }
 
-    /// What the core of a shard is made with.
+    /// The configuration of the core of a shard.
     #[must_use]
     pub fn config(&self, shard: usize) -> Config {
         let item_bytes = MapStore::new(&Limits::default()).bytes_for(1, VALUE_BYTES);
@@ -254,8 +254,8 @@ impl Bounded for Setup {
     }
 
     fn label(action: &Action, next: &World) -> Self::Label {
-        // Clients, and keys where these are alike, have other names in the other world. What is witnessed may be of the
-        // past: that a number is above the last one.
+        // Clients, and keys where these are alike, have other names in the other world. A witness
+        // may be of the past: that a number is above the last one.
         (action.verb, next.answered)
     }
 

@@ -1,8 +1,8 @@
-//! The core as the rules and the canonical view see it: a small copy of everything that decides
-//! what it does next.
+//! The core as the rules and the canonical view see it: a small copy of every fact that decides its
+//! next steps.
 //!
-//! - V1: it is made by exhaustive destructuring of the core's [`View`], without `..`. What is left
-//!   out is left out by name, with the reason. A search over a view that forgets something ends
+//! - V1: it is made by exhaustive destructuring of the core's [`View`], without `..`. Each omitted
+//!   field is omitted by name, with the reason. A search over a view that forgets something ends
 //!   clean over a core that is wrong.
 
 use latchd_core::Owner;
@@ -24,14 +24,14 @@ pub(crate) struct Snapshot {
     pub items: [Option<Seen>; KEYS.len()],
     /// The locks in force, by the places of their keys.
     pub locks: [Option<LockOf>; KEYS.len()],
-    /// What locks that are over have left to be done, by the places of their keys. To everybody who
-    /// asks it is done; to the store it is not.
+    /// The unfinished ends of locks, by the places of their keys. To every request they are
+    /// finished; to the store they are not.
     pub lingering: [Option<Lingering>; KEYS.len()],
-    /// What is still to come, a shard.
+    /// The remaining state of each shard.
     pub shards: [ShardSeen; SHARDS_MAX],
 }
 
-/// What a shard holds besides items.
+/// The state of a shard besides items.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) struct ShardSeen {
     /// The number that the next change gets.
@@ -47,9 +47,9 @@ pub(crate) struct ShardSeen {
 /// A lock in force.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct LockOf {
-    /// Who holds it, as its key tells.
+    /// The holder, as its key tells.
     pub owner: Owner,
-    /// Who holds it, as the connections' lists tell.
+    /// The holder, as the connections' lists tell.
     pub listed: Option<Owner>,
     /// The number of the grant.
     pub fence: u64,
@@ -59,13 +59,13 @@ pub(crate) struct LockOf {
     pub is_of_key: bool,
 }
 
-/// What a lock that is over has left behind.
+/// The remains of a lock that is over.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Lingering {
-    /// Its lock is over, and the store still takes the item for held. If not, somebody has come
-    /// across it since, and only its place in line is left.
+    /// Its lock is over, and the store still takes the item for held. If not, a request has come
+    /// across it since, and only its place in the list is left.
     pub is_over: bool,
-    /// It is there for whoever asks; if not, its TTL or a flush has taken it.
+    /// It is there for every request; if not, its TTL or a flush has taken it.
     pub stays: bool,
     /// When its lease ends, in milliseconds, if it had one: it is let go of then, if not before.
     pub lease_until_ms: Option<u64>,
@@ -84,7 +84,7 @@ pub(crate) struct Seen {
     pub deadline: Option<Tick>,
     /// Marked out of date.
     pub stale: bool,
-    /// Whether somebody has its win.
+    /// Whether a client has its win.
     pub win: WinMark,
     /// Marked as held.
     pub locked: bool,
@@ -104,8 +104,8 @@ impl Seen {
         self.deadline.is_some_and(|deadline| deadline <= now)
     }
 
-    /// What can be told of it from outside, now: not how soon it would be evicted, nor what is
-    /// noted for later (of which the ghosts have a note of their own).
+    /// The facts that requests can find out about it now: not how soon it would be evicted, nor
+    /// notes for later (the ghosts have a note of their own).
     #[must_use]
     pub(crate) const fn told(self) -> Self {
         Self {
@@ -133,7 +133,7 @@ impl Snapshot {
     /// Takes in the shard with this number, of so many.
     ///
     /// # Errors
-    /// What cannot be: an item or a lock of a key that no client has.
+    /// An impossible state: an item or a lock of a key that no client has.
     pub(crate) fn take(
         &mut self,
         shard: usize,
@@ -162,7 +162,7 @@ impl Snapshot {
             clock:
                 Clock {
                     now,
-                    // Decides what a date means, and no word of an alphabet has one.
+                    // It decides the meaning of a date, and no word of an alphabet has one.
                     unix_s_at_start: _,
                 },
             next_cas,
@@ -207,7 +207,7 @@ impl Snapshot {
         Ok(())
     }
 
-    /// What was found in a shard is that shard's, and nothing else is there.
+    /// Adds the findings in a shard. They are that shard's, and nothing else is there.
     fn take_over(&mut self, shard: usize, shards: usize, taken: &Self) -> Result<(), String> {
         for (number, seen) in taken.items.into_iter().enumerate() {
             if number % shards == shard {
@@ -222,7 +222,7 @@ impl Snapshot {
     }
 }
 
-/// What is found in one shard.
+/// The findings in one shard.
 impl Snapshot {
     /// The items of the store.
     fn take_items(&mut self, store: &MapView<'_>) -> Result<(), String> {
@@ -290,7 +290,7 @@ impl Snapshot {
             return Ok(());
         };
         if *is_over {
-            // To everybody who asks, the lock has ended, with all that its end brings about.
+            // To every request, the lock has ended, with all effects of its end.
             seen.locked = false;
             let stays = !*flush_pending && !seen.is_past(now_ms);
             self.lingering[number].get_or_insert_default().stays = stays;
@@ -303,7 +303,7 @@ impl Snapshot {
         Ok(())
     }
 
-    /// A place in the line of what is to be let go of.
+    /// A place in the list of locks to be ended.
     fn ended(&mut self, place: usize, key: &[u8]) -> Result<(), String> {
         let place = 1_u8
             .checked_shl(u32::try_from(place).unwrap_or(u32::MAX))

@@ -1,9 +1,10 @@
-//! A way through a model as a transcript: what clients would have to send to see the same.
+//! A way through a model as a transcript: the requests that clients would have to send to see the
+//! same.
 //!
-//! The answers are those of the very cores that the way was found on, by way of the real
-//! connection. So a file made of an offence passes for as long as the offence is there; whoever
-//! mends it corrects the answers, and has a test that stays. The format is that of
-//! `tests/transcripts/README.md`; what is written of a text client can be pasted into `nc`.
+//! The answers are those of the cores that the way was found on, through the real connection. So a
+//! file made of a failure passes for as long as the fault is there. Its fix corrects the answers,
+//! and has a test that stays. The format is that of `tests/transcripts/README.md`; the lines of a
+//! text client can be pasted into `nc`.
 
 use std::fmt::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -27,7 +28,7 @@ use crate::frame::Bounded;
 use crate::setup::{CLIENTS_MAX, Room, Setup};
 use crate::world::World;
 
-/// What a step of time is on the wire: a model's second, and what a deadline may be rounded up by
+/// A step of time on the wire: a model's second, and the most by which a deadline may be rounded up
 /// (T2), since a server's seconds do not begin with the transcript's.
 const WAIT_MS: u64 = 1250;
 
@@ -37,13 +38,13 @@ const VALUE_BYTES_MAX: usize = 1 << 20;
 /// The letter of the client that stores items of no interest.
 const PRESSURE_LETTER: char = 'P';
 
-/// What one step is on the wire.
+/// One step on the wire.
 enum Line {
     /// A request in text.
     Text(Vec<u8>),
     /// A packet, as a transcript writes it, and its bytes.
     Binary(String, Vec<u8>),
-    /// Nothing that a client sends; what to write instead.
+    /// Nothing that a client sends; a note is written instead.
     Note(String),
     /// A second passes.
     Wait,
@@ -51,9 +52,9 @@ enum Line {
     Close,
 }
 
-/// Plays a way on the cores of a model, and writes down what is sent and what comes back.
+/// Plays a way on the cores of a model, and writes down the bytes sent and received.
 ///
-/// `title` is the scenario's; `end` is what is to be said of the last step.
+/// `title` is the scenario's; `end` is the comment on the last step.
 #[must_use]
 pub(crate) fn write(setup: &Setup, steps: &[Action], title: &str, end: &str) -> String {
     let mut player = Player::new(setup, steps);
@@ -212,8 +213,8 @@ impl Player {
         }
     }
 
-    /// Sends bytes on a client's connection, or on a new one of nobody, and returns what comes
-    /// back.
+    /// Sends bytes on a client's connection, or on a new one of its own, and returns the received
+    /// bytes.
     fn exchange(&mut self, who: Option<usize>, bytes: &[u8]) -> Vec<u8> {
         let now = Instant::from_millis(self.now_ms);
         let server = &mut self.server;
@@ -238,7 +239,7 @@ fn said(request: &SmallRequest, words: &Words<'_>, in_binary: bool) -> Option<Li
     }
 }
 
-/// Several cores as one, which is what a model's server is before.
+/// Several cores as one, as the connection of a model's server needs them.
 struct Spread(Vec<Core<MapStore>>);
 
 impl StateMachine for Spread {

@@ -24,15 +24,15 @@ const INITIAL: u64 = 5000;
 /// By how much is counted so that there is no room for the digits.
 const LONG_DELTA: u64 = 10_u64.pow(19);
 
-/// What can happen.
+/// The possible events.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub enum Verb {
     /// A client connects.
     Open,
     /// A client's connection ends, however it does.
     Close,
-    /// The next shard hears of what a client does to all of them. The one word that is no op: for
-    /// the others there is one core.
+    /// The next shard gets a client's operation on all shards. This verb alone is no op: for the
+    /// others there is one core.
     Walk,
     /// A client asks for something.
     Ask(Kind, Manner),
@@ -46,15 +46,15 @@ pub enum Verb {
     StepBack,
     /// The wall clock is found to stand elsewhere.
     WallClock,
-    /// Somebody stores an item that is nothing to the clients: memory becomes scarce.
+    /// An item of a key that no client uses is stored: memory becomes scarce.
     Pressure,
 }
 
 /// How a request is asked.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub enum Manner {
-    /// As plainly as its kind allows. A version that it asks for is the one that the client was
-    /// told last; what is appended is nothing, which is a change all the same.
+    /// As plainly as its kind allows. A version in it is the one that the client was told last; an
+    /// append adds nothing, which is a change all the same.
     Plain,
     /// The item is to expire, after the model's TTL.
     Expiring,
@@ -76,8 +76,8 @@ pub const fn ask(kind: Kind) -> Verb {
     Verb::Ask(kind, Manner::Plain)
 }
 
-/// A list of verbs, those that are alike together: `Do` what is no request, requests in a manner, and
-/// what comes `Late`.
+/// A list of verbs in groups: `Do` for events other than requests, a manner for requests, and
+/// `Late` for late ones.
 macro_rules! verbs {
     ($($how:ident($($what:ident)+))+) => { &[$($($crate::verb::verbs!(@$how $what),)+)+] };
     (@Do $verb:ident) => { $crate::verb::Verb::$verb };
@@ -93,7 +93,7 @@ macro_rules! verbs {
 }
 pub(crate) use verbs;
 
-/// What a [`Verb`] is said of.
+/// The subject of a [`Verb`].
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Scope {
     /// A client that is not connected.
@@ -113,7 +113,7 @@ pub enum Scope {
 }
 
 impl Verb {
-    /// What it is said of.
+    /// Its subject.
     #[must_use]
     pub const fn scope(self) -> Scope {
         match self {
@@ -137,8 +137,8 @@ impl Verb {
         }
     }
 
-    /// What is asked for, of an item that is to live for `ttl_s` seconds if it is to expire; `None`
-    /// if it is no request.
+    /// The request, for an item with a TTL of `ttl_s` seconds if it is to expire; `None` if it is
+    /// no request.
     #[must_use]
     pub fn request(self, key: SmallKey, ttl_s: u32) -> Option<SmallRequest> {
         let (kind, manner) = match self {
@@ -175,7 +175,7 @@ impl fmt::Display for Verb {
     }
 }
 
-/// What a request says besides its kind.
+/// The parts of a request besides its kind.
 #[derive(Clone, Copy)]
 struct Phrase {
     key: SmallKey,
@@ -280,7 +280,7 @@ impl Phrase {
         })
     }
 
-    /// What a removal leaves of the item.
+    /// The rest of the item after a removal.
     fn emptying(self, kind: Kind) -> Removal {
         let (exptime, client_flags) = (self.exptime(), 0);
         if matches!(kind, Kind::MarkStale | Kind::MarkStaleCas) {
@@ -414,7 +414,7 @@ fn fence(kind: Kind) -> Option<FenceChoice> {
     is_fenced(kind).then_some(FenceChoice::Current)
 }
 
-/// What becomes of the lock.
+/// The lock afterwards.
 fn lock_after(kind: Kind) -> LockAfter {
     if kind.name().contains("AndUnlock") {
         LockAfter::Release
@@ -430,7 +430,7 @@ mod tests {
     #[test]
     fn a_word_is_a_request_of_the_kind_that_it_names() {
         let manners = [Manner::Plain, Manner::Expiring, Manner::Long, Manner::Known];
-        // These are the models' of waiting, and nobody shares anything in the others.
+        // Only the models of waiting ask for these; there is no sharing in the others.
         let elsewhere = [
             Kind::AcquireOrWait,
             Kind::Wait,

@@ -1,8 +1,7 @@
-//! One state of a model: real cores, clients that believe only what replies have told them, and
-//! the time.
+//! One state of a model: real cores, clients that believe only their replies, and the time.
 //!
-//! - B2: after every event the core's own structural check runs, and every rule of
-//!   `rules` is applied to what has changed. The first offence ends the path.
+//! - B2: after every event the core's own structural check runs, and every rule of `rules` is
+//!   applied to the change. The first offence ends the path.
 
 use latchd_core::command::{Command, ItemCommand, Set};
 use latchd_core::engine::{Core, Event};
@@ -36,7 +35,7 @@ pub struct World {
     /// How many values have been stored. No two are alike.
     pub(crate) values: u64,
     pub(crate) ghosts: [Ghost; KEYS.len()],
-    /// The number of the last grant that anybody was told, a key.
+    /// The number of the last grant that any client was told, by key.
     pub(crate) fences: [Option<u64>; KEYS.len()],
     /// The greatest fence that was given, a shard.
     pub(crate) fence_given: [u64; SHARDS_MAX],
@@ -48,13 +47,13 @@ pub struct World {
     pub(crate) last_ended: Option<Owner>,
     /// The cores, as the last event has left them.
     pub(crate) snapshot: Snapshot,
-    /// What the last step has shown.
+    /// The witnesses of the last step.
     pub(crate) witnessed: Shown,
-    /// What kind of reply the last step has brought.
+    /// The kind of the last step's reply.
     pub(crate) answered: Option<ReplyKind>,
 }
 
-/// What is expected of an item because of what has happened to it.
+/// Expectations about an item because of past events.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Ghost {
     /// A reply has said `W`, and nothing has opened the win since.
@@ -64,7 +63,7 @@ pub(crate) struct Ghost {
 }
 
 impl World {
-    /// Nobody is connected, and nothing has happened to the cores.
+    /// A world without connections, and with cores before their first event.
     pub(crate) fn new(setup: &Setup) -> Self {
         let mut world = Self {
             shards: setup.cores(),
@@ -128,7 +127,7 @@ impl World {
                 let is_about = |key: &usize| match verb.scope() {
                     Scope::Item => true,
                     Scope::Version => client.versions[*key].is_some(),
-                    // One action, whatever the keys.
+                    // One action, for any keys.
                     Scope::Absent | Scope::Underway | Scope::Client => *key == 0,
                     Scope::World | Scope::Key => false,
                 };
@@ -164,9 +163,9 @@ impl World {
                 self.now_ms += u64::from(ms);
                 Ok(())
             }
-            // Nobody says here what the limit was.
+            // No model states the limit here.
             Op::Limit { .. } => Ok(()),
-            // A tick does what is due, too; nobody waits here.
+            // A tick does the due work, too; there are no waiters here.
             Op::Tick | Op::Due => self.tell(setup, self.now_ms, Event::Tick),
             Op::Rewind { ms } => {
                 self.witnessed.add(Witness::StepBack);
@@ -182,7 +181,7 @@ impl World {
                 let value = self.next_value();
                 self.values += 1;
                 let command = ItemCommand::Set(Set::new(key(PRESSURE_KEY), value.as_bytes()));
-                // Nobody's connection: it takes no lock, so no core needs to know it.
+                // A connection of no client: it takes no lock, so no core needs to know it.
                 let nobody = Owner::from_number(0);
                 self.ask(setup, nobody, PRESSURE_KEY, command).map(drop)
             }
@@ -209,7 +208,7 @@ impl World {
                 self.witnessed.add(Witness::WinnerDies);
             }
         }
-        // Whoever hangs up believes nothing any more.
+        // A client that hangs up no longer believes anything.
         self.clients[who].holds = Default::default();
         self.clients[who].holds_key = Default::default();
         self.clients[who].lease_until_ms = Default::default();
@@ -232,7 +231,7 @@ impl World {
             Command::Global(command) => {
                 let fan_out = FanOut::of(&command).expect("a word asks for it");
                 if fan_out == FanOut::UnlockAll {
-                    // Whoever has asked to lose all locks does not count on any.
+                    // A client that releases all its locks does not count on any.
                     self.clients[who].holds = Default::default();
                     self.clients[who].holds_key = Default::default();
                     self.clients[who].lease_until_ms = Default::default();
@@ -243,7 +242,7 @@ impl World {
         let number = number.expect("a request for one item names its key");
         self.values += 1;
         if who == GONE {
-            // As good as dead is who was never there.
+            // A connection that never was is as good as a dead one.
             let dead = self.last_ended.unwrap_or(Owner::from_number(0));
             return self.ask(setup, dead, number, command).map(drop);
         }
@@ -308,7 +307,7 @@ impl World {
         self.walk(setup, who)
     }
 
-    /// Does what a client is in the middle of to the next shard concerned.
+    /// Continues a client's operation on all shards with the next one.
     fn walk(&mut self, setup: &Setup, who: usize) -> Judged {
         let client = &self.clients[who];
         let (fan_out, first) = client.fan_out.expect("it is in the middle of something");
@@ -345,7 +344,7 @@ impl World {
         Ok(())
     }
 
-    /// Puts one input into a core, and applies every rule to what comes of it.
+    /// Puts one input into a core, and applies every rule to the change.
     fn enter(
         &mut self,
         setup: &Setup,
@@ -368,7 +367,7 @@ impl World {
         });
         core.check();
         self.look(shard)?;
-        // What has passed by now is not there for anybody, whether or not the core has noticed.
+        // An item with a past deadline is invisible, whether or not the core has noticed.
         let mut after = self.snapshot;
         rules::forget_expired(&mut after, self.now_ms);
         let mut change = Change {
@@ -400,8 +399,8 @@ impl World {
         Ok(answer)
     }
 
-    /// The locks of a shard whose leases have passed are free, and whoever holds one knows that by its
-    /// own clock. What they have held off happens.
+    /// Frees the locks of a shard with leases that have expired. Each holder knows that by its own
+    /// clock. The expiry and flushes that they have held off happen.
     fn end_leases(&mut self, shard: usize, now_ms: u64, flush_is_due: bool) {
         let shards = self.shards.len();
         for number in (0..KEYS.len()).filter(|number| number % shards == shard) {
@@ -440,8 +439,8 @@ impl World {
         }
     }
 
-    /// What time has done by itself to the shard's items, before the next event: as everybody who
-    /// asks from now on has a right to see them.
+    /// Applies the effects of time on the shard's items, before the next event: every later request
+    /// has a right to see them.
     fn settle(&mut self, shard: usize, now_ms: u64) {
         let now_ms = now_ms.max(self.snapshot.shards[shard].now_ms);
         let is_due = self.flush_due_ms[shard].is_some_and(|due| due <= now_ms);

@@ -1,28 +1,28 @@
-//! What the usual recipes get wrong, planted between the client that ships and the world: on the
-//! bytes it sends and hears, or in what the world takes for its belief.
+//! The mistakes of the usual recipes, planted between the shipped client and the world: on the
+//! bytes that it sends and hears, or in its belief as the world reads it.
 
 use super::world::LeaseClient;
 
-/// What the recipes get wrong, planted between the client and the world.
+/// A mistake of the recipes, planted between the client and the world.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Trap {
     /// The ttl counts from the answer, as in redislock.
     CountsFromAnswer,
-    /// Whoever has obtained believes until it releases, as redis-lock's `IsLocked`.
+    /// A client that has obtained believes until it releases, as redis-lock's `IsLocked`.
     BelievesForEver,
     /// The server is asked for the ttl and nothing more.
     NoMargin,
-    /// A release deletes whatever is there, as redis-lock's `Unlock`.
+    /// A release deletes the item unconditionally, as redis-lock's `Unlock`.
     ReleasesBlindly,
-    /// A renewal stores over whatever is there, as redis-lock's refresh extends it.
+    /// A renewal stores unconditionally, as redis-lock's refresh extends it.
     RenewsBlindly,
-    /// An obtain stores over whatever is there.
+    /// An obtain stores unconditionally.
     ObtainsBlindly,
     /// A token is compared with the beginning of the value, as in redislock.
     ComparesPrefix,
     /// A lost answer to an add is taken for a good one.
     GuessesDone,
-    /// A release goes by the version of an earlier connection, without asking whose the item is: a
+    /// A release goes by the version of an earlier connection, without a check of the owner: a
     /// server that has restarted may have given that version to the next holder.
     TrustsOldVersion,
 }
@@ -61,7 +61,7 @@ pub(super) fn trapped(trap: Option<Trap>, bytes: &[u8]) -> Vec<u8> {
     line
 }
 
-/// What a client with a trap in it takes for the answer to a question that it does not ask.
+/// The answer that a client with a trap assumes for a question that it does not ask.
 pub(super) fn forged(
     trap: Option<Trap>,
     client: &LeaseClient,

@@ -1,4 +1,4 @@
-//! One state: two clients, what travels, the server, and three clocks.
+//! One state: two clients, the bytes on the way, the server, and three clocks.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ pub(super) const STEP_MS: u64 = 1000;
 /// When the server's seconds begin, after a client's.
 const PHASE_MS: u64 = 500;
 
-/// Who looks at what the server has: no connection of it.
+/// The connection for looking at the server's items: it is none of the clients'.
 const NOBODY: ConnId = ConnId::from_number(0);
 
 /// The ttl that is asked for.
@@ -35,7 +35,7 @@ const TTL: Duration = Duration::from_secs(1);
 /// The tokens. One begins as the other, which a comparison must not overlook.
 const TOKENS: [&[u8]; 2] = [b"a", b"ab"];
 
-/// A client, and what is under way to and from it.
+/// A client, and the bytes on the way to and from it.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub(super) struct LeaseClient {
     pub(super) lease: Lease,
@@ -46,9 +46,9 @@ pub(super) struct LeaseClient {
     pub(super) obtains_left: u8,
     /// It was told that it has obtained, and not yet that it has not.
     pub(super) told: bool,
-    /// It has obtained, and has not given back; what is lost is given back as well.
+    /// It has obtained, and has not released; a lost lease is released as well.
     pub(super) owes_release: bool,
-    /// Which run of the server has granted it what it obtained.
+    /// The run of the server that granted it.
     pub(super) run: u8,
     /// The last version it has heard of, for a trap.
     pub(super) heard_cas: Option<u64>,
@@ -57,7 +57,7 @@ pub(super) struct LeaseClient {
     pub(super) number: u64,
 }
 
-/// What the server has.
+/// The server's item.
 #[derive(Clone, Debug, Default, Eq, Hash, PartialEq)]
 pub(super) struct Stored {
     value: Option<Vec<u8>>,
@@ -65,7 +65,7 @@ pub(super) struct Stored {
     ttl_s: Option<u32>,
 }
 
-/// All of a state but the server, of which this shows what can matter.
+/// All of a state except the server, and a view of the relevant parts of that.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub(super) struct View {
     pub(super) clients: [LeaseClient; 2],
@@ -86,7 +86,7 @@ pub(super) struct View {
 pub struct World {
     server: Server<Core<MapStore>>,
     pub(super) view: View,
-    /// What the last step has shown.
+    /// The witnesses of the last step.
     pub(super) seen: Shown,
 }
 
@@ -152,7 +152,7 @@ impl World {
         }
     }
 
-    /// What the clock of a client shows. The second one's is slow.
+    /// The time on a client's clock. The second one's is slow.
     pub(super) const fn clock(&self, client: usize) -> Instant {
         let now_ms = self.view.now_ms;
         Instant::from_millis(if client == 1 {
@@ -162,7 +162,7 @@ impl World {
         })
     }
 
-    /// What the server takes for the time.
+    /// The server's idea of the time.
     const fn server_clock(&self) -> Instant {
         Instant::from_millis((self.view.now_ms + PHASE_MS) / 1000 * 1000)
     }
@@ -190,7 +190,7 @@ impl World {
         answer
     }
 
-    /// Looks at what the server has.
+    /// Looks at the server's item.
     fn look(&mut self) {
         let now = self.server_clock();
         let get = Command::from(Get {
@@ -213,7 +213,7 @@ impl World {
         };
     }
 
-    /// Lets a client do what is to be done at once.
+    /// Lets a client do its due work.
     fn poll(&mut self, client: usize, trap: Option<Trap>) {
         let now = self.clock(client);
         loop {
@@ -274,7 +274,7 @@ impl World {
         }
     }
 
-    /// A connection is gone. What was sent on it may still arrive.
+    /// A connection is gone. Bytes that were sent on it may still arrive.
     fn disconnect(&mut self, client: usize, trap: Option<Trap>) {
         let now = self.clock(client);
         let one = &mut self.view.clients[client];
@@ -324,15 +324,15 @@ impl World {
         }
     }
 
-    /// Applies what must always hold.
+    /// Applies the invariants.
     fn judge(&mut self, trap: Option<Trap>) {
         let believers = (0..2).filter(|client| self.believes(*client, trap));
         let believers: Vec<usize> = believers.collect();
         if believers.len() > 1 {
             self.view.fault = Some("N1: two clients believe");
         }
-        // A resource that has seen the successor's number refuses what a client writes who was told of
-        // its own and of nothing since.
+        // A resource that has seen the successor's number refuses the write of a client that was
+        // told of its own number and has heard nothing since.
         for one in &self.view.clients {
             if one.told && one.run == self.view.run && one.number < self.view.granted {
                 self.seen.add(Witness::LateHolder);
@@ -405,7 +405,7 @@ impl World {
                 self.server = started(self.server_clock());
                 for client in 0..2 {
                     self.disconnect(client, trap);
-                    // Who has executed nothing until now never will.
+                    // A request that was not executed until now never will be.
                     self.view.clients[client].late = None;
                     self.poll(client, trap);
                 }

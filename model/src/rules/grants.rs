@@ -1,4 +1,4 @@
-//! What becomes of a lock: who holds it after an event, under which number; and in whose right a change
+//! The fates of a lock: its holder after an event, and its number; and the right in which a change
 //! may be made.
 //!
 //! Source: docs/PROTOCOL.md, "Locks" and "Locks of keys".
@@ -115,7 +115,7 @@ impl Change<'_> {
         }
     }
 
-    /// Whether `conn` may change what is, or is not, under a key, as far as its lock goes.
+    /// Whether `conn` may change the item of a key, or the absence of one, as far as its lock goes.
     pub(super) fn may_change(&self, conn: Owner, key: usize, command: &ItemCommand<'_>) -> bool {
         let lock = self.before.locks[key];
         match Changing::of(command).map_or((None, LockAfter::Keep), |it| (it.fence, it.lock)) {

@@ -1,5 +1,5 @@
-//! Reading and changing an item: what is found, whether a guard lets a change through, which version
-//! it gets, and what becomes of the item.
+//! Reading and changing an item: the item found, the check of a guard, the new version, and the
+//! state afterwards.
 
 use latchd_core::command::{Guard, ItemCommand, NewCas, SetMode, TtlStep};
 use latchd_core::item::Cas;
@@ -15,7 +15,7 @@ use crate::setup::VALUE_BYTES;
 use crate::snapshot::{Seen, described};
 
 impl Change<'_> {
-    /// E7 and T1: whoever reads finds what is there, and nothing that has expired.
+    /// E7 and T1: a read finds the present item, and none that has expired.
     pub(super) fn reads(&mut self) -> Judged {
         let Some((conn, key, ItemCommand::Get(get), answer)) = self.asked() else {
             return Ok(());
@@ -91,7 +91,7 @@ impl Change<'_> {
         };
         let item = self.before.items[key];
         if !self.may_change(conn, key, command) {
-            // Whoever holds it decides (L6, G1).
+            // The holder's lock decides (L6, G1).
             return Ok(());
         }
         let is_there = item.is_some();
@@ -118,7 +118,7 @@ impl Change<'_> {
             | ItemCommand::Lock { .. }
             | ItemCommand::Unlock { .. } => return Ok(()),
         };
-        // What would be too long is refused as what must not be.
+        // A value that would be too long is refused like a forbidden one.
         let is_too_long = matches!(command, ItemCommand::Set(set) if set.value.len() > VALUE_BYTES);
         let is_refused = answer == refusal;
         let is_right = if may_be {
@@ -153,7 +153,7 @@ impl Change<'_> {
         let is_done = answer.is_change();
         let is_wrong_version = answer == ReplySeen::Exists;
         let Some(seen) = self.before.items[key] else {
-            // What is made has no version to compare with (docs/PROTOCOL.md, "ms", "ma").
+            // A new item has no version to compare with (docs/PROTOCOL.md, "ms", "ma").
             let is_right = guard == Guard::None || makes || !is_done;
             return demand!(Guards, is_right, "{answer:?} of a version of nothing");
         };
@@ -267,7 +267,7 @@ impl Change<'_> {
         )
     }
 
-    /// E6, R3, R4: what the answer says was done is what has become of the item.
+    /// E6, R3, R4: if the answer says that a change was done, the item has it.
     pub(super) fn done_is_done(&mut self) -> Judged {
         let Some((conn, key, command, answer)) = self.asked() else {
             return Ok(());

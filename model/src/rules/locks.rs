@@ -1,4 +1,4 @@
-//! Who may take what, what is safe while it is held, and what happens when a lock ends.
+//! The right to a lock, the safety of a held item, and the end of a lock.
 //!
 //! Source: docs/PROTOCOL.md, "Locks".
 
@@ -36,7 +36,8 @@ impl Change<'_> {
             let Some(after) = after else {
                 return demand!(HeldIsSafe, false, "{} is gone", described(Some(before)));
             };
-            // A lock does not protect the TTL: whoever may read may touch (docs/PROTOCOL.md, "Locks").
+            // A lock does not protect the TTL: a client that may read may touch (docs/PROTOCOL.md,
+            // "Locks").
             let same = Seen {
                 deadline: before.deadline,
                 ..after

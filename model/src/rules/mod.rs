@@ -1,9 +1,10 @@
-//! What every event may do, stated once more and from outside: one function an invariant.
+//! The permitted effects of every event, stated once more and from outside: one function an
+//! invariant.
 //!
-//! A rule looks at what was there before an event, at the request, at the answer, and at what is
-//! there afterwards. It never asks the core what it means. Before each event, what time has done by
-//! itself is taken off ([`World::enter`](crate::world::World)): an item whose TTL has passed is not
-//! there for anybody, whether or not the core has noticed.
+//! A rule looks at the state before an event, at the request, at the answer, and at the state
+//! afterwards. It never asks the core for its meaning. Before each event, the effects of time are
+//! applied ([`World::enter`](crate::world::World)): an item with a past deadline is invisible,
+//! whether or not the core has noticed.
 
 /// An offence, unless this holds.
 macro_rules! demand {
@@ -54,7 +55,7 @@ pub(crate) enum Cause<'a> {
     Time,
 }
 
-/// One event, and what has come of it.
+/// One event, and its effects.
 pub(crate) struct Change<'a> {
     pub(crate) setup: &'a Setup,
     pub(crate) cause: &'a Cause<'a>,
@@ -72,12 +73,12 @@ pub(crate) struct Change<'a> {
     pub(crate) witnessed: Shown,
 }
 
-/// What the requests have in common that change an item.
+/// The common parts of requests that change an item.
 struct Changing {
     guard: Guard,
-    /// The grant in whose right the request is to be done.
+    /// The grant in the right of which the request is to be done.
     fence: Option<Fence>,
-    /// What becomes of the lock when it is done.
+    /// The lock after the request.
     lock: LockAfter,
     new_cas: NewCas,
     /// It makes the item if there is none.
@@ -155,7 +156,7 @@ impl Change<'_> {
         }
     }
 
-    /// Whoever caused it, if it was somebody.
+    /// The connection that caused it, if one did.
     fn actor(&self) -> Option<Owner> {
         match self.cause {
             Cause::Asked { conn, .. } | Cause::AskedAll { conn, .. } | Cause::Closed { conn } => {
@@ -251,7 +252,7 @@ impl Change<'_> {
         demand!(Flush, due == at, "it is due at {due:?}, not at {at:?}")
     }
 
-    /// E4 and T1: what the event was not about is as it was.
+    /// E4 and T1: everything that the event was not about is unchanged.
     fn others(&mut self) -> Judged {
         let own = self.asked().map(|(_, key, ..)| key);
         let stores = matches!(
@@ -329,7 +330,7 @@ impl Change<'_> {
     }
 }
 
-/// Takes out of a snapshot what has expired and is not held.
+/// Takes expired items that are not held out of a snapshot.
 pub(crate) fn forget_expired(snapshot: &mut Snapshot, now_ms: u64) {
     for item in &mut snapshot.items {
         if item.is_some_and(|seen| !seen.locked && seen.is_past(now_ms)) {

@@ -1,4 +1,4 @@
-//! Who is told to recache an item.
+//! The client that is told to recache an item.
 //!
 //! Source: docs/PROTOCOL.md, "mg".
 

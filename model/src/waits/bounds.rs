@@ -1,9 +1,9 @@
-//! What each model explores, and what it must show.
+//! The bounds of each model, and its required witnesses.
 
 use super::{KEYS_MAX, Word};
 use crate::frame::witnesses;
 
-/// What one model explores.
+/// The bounds of one model.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
     /// The name on the command line.
@@ -22,7 +22,7 @@ pub struct Bounds {
     pub has_time: bool,
     /// How many ended locks, waits and items a call lets go of.
     pub settled_max: usize,
-    /// What clients do, besides to open, to close and to hear, with commas between.
+    /// The clients' words, besides opening, closing and hearing, with commas between.
     pub words: &'static str,
 }
 
@@ -148,10 +148,10 @@ const AWAITED_ALL: &str = "ml w, mu, unlock_all";
 /// The same, and shared by two.
 const BY_TWO: &str = "ml w, ml w S2, mu, unlock_all";
 
-/// Every kind of get, and what fills, marks and takes an item.
+/// Every kind of get, and requests that fill, mark and take an item.
 const FILLED: &str = "mg, mg N, mg N B, mg w, mg N w, mg N w B, ms, md I, md, flush_all, tick";
 
-/// What is checked.
+/// The models that are checked.
 pub const ALL: &[Bounds] = &[
     of("waits-3x1", [3, 1], (546, 4865), HELD),
     of("waits-4x1", [4, 1], (2227, 23_335), HELD),

@@ -1,4 +1,4 @@
-//! Requests for values: which reply is due, and whose the win is then.
+//! Requests for values: which reply is due, and which client has the win then.
 
 use latchd_core::command::{Command, ItemCommand};
 use latchd_harness::alphabet::ReplyKind;
@@ -8,7 +8,7 @@ use super::world::{Item, Won, World};
 use super::{Witness, Word};
 use crate::frame::{Judged, must};
 
-/// What a get learns of a win.
+/// A get's view of a win.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Win {
     None,
@@ -29,7 +29,7 @@ const fn hit(is_stale: bool, win: Win) -> ReplyKind {
 }
 
 impl World {
-    /// R1, R2, Z9, Z10: what a get is answered, and what comes of that.
+    /// R1, R2, Z9, Z10: the reply to a get, and its effects.
     pub(super) fn get(
         &mut self,
         client: usize,
@@ -103,7 +103,7 @@ impl World {
         Ok(())
     }
 
-    /// What a client shows that begins to wait for a key.
+    /// The witnesses of a client that begins to wait for a key.
     fn show_wait(&mut self, client: usize, key: usize) {
         let won_by = |key: usize| self.keys[key].win.and_then(|won| won.client);
         let winner = won_by(key);
@@ -116,7 +116,7 @@ impl World {
         }
     }
 
-    /// Whether a get would be told to recache the item, if nobody else is.
+    /// Whether a get would be told to recache the item, if no other client is.
     fn is_to_recache(&self, key: usize, word: Word) -> bool {
         let known = &self.keys[key];
         known.item.is_some_and(|item| {
@@ -154,7 +154,7 @@ impl World {
         won.is_some_and(|won| won.client == Some(client) && won.is_untold)
     }
 
-    /// The key whose value a client waits for, and has not been told of.
+    /// The key with the value that a client waits for, and has not been told of.
     pub(super) fn waits_for(&self, client: usize) -> Option<usize> {
         let parked = self.clients[client].parked;
         let parked = parked.filter(|it| it.told.is_none() && it.word.is_get())?;

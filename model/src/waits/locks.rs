@@ -1,4 +1,4 @@
-//! Requests for locks: what a client asks, what a transport does first, and which reply is due.
+//! Requests for locks: a client's request, the transport's first step, and the due reply.
 
 use latchd_core::command::{Acquire, Command, ItemCommand, Wait};
 use latchd_core::engine::Event;
@@ -40,7 +40,7 @@ impl World {
         self.acquire(client, key, word, acquire, None)
     }
 
-    /// What a transport does before it lets a request wait, over several cores (`wait.rs`).
+    /// The transport's check before it lets a request wait, over several cores (`wait.rs`).
     fn may_wait(&mut self, client: usize, key: usize, word: Word) -> Result<Wait, String> {
         let wait = Wait::UpTo { ms: WAIT_MS };
         if self.cores.len() == 1 {
@@ -87,7 +87,8 @@ impl World {
         }
     }
 
-    /// Asks with `ml`. `told` is what the client holds already, and was told of by a notice.
+    /// Asks with `ml`. `told` is the lock that the client holds already, and was told of by a
+    /// notice.
     #[allow(clippy::wildcard_enum_match_arm)] // Any other reply is wrong.
     pub(super) fn acquire(
         &mut self,
@@ -206,7 +207,7 @@ impl World {
         held.len() < all.fold(among, u32::min) as usize
     }
 
-    /// What a request that was refused as a deadlock has shown.
+    /// The witnesses of a request that was refused as a deadlock.
     fn show_deadlock(&mut self, client: usize, key: usize) {
         if self.share(client, key).is_some() {
             return self.seen.add(Witness::WaitsForItself);
@@ -228,7 +229,7 @@ impl World {
         })
     }
 
-    /// The key whose lock a client waits for, and among how many.
+    /// The key of the lock that a client waits for, and the number of sharers that it allows.
     pub(super) fn sought_by(&self, client: usize) -> Option<(usize, u32)> {
         let parked = self.clients[client].parked;
         let parked = parked.filter(|it| it.told.is_none() && !it.word.is_get())?;
@@ -242,8 +243,9 @@ impl World {
         holds || !self.answered(Some((client, key, word.among())))[client]
     }
 
-    /// The clients that come to be answered if each that does not wait releases what it has, and then each that was
-    /// answered: also one more that waits, behind all others, for a key and among so many.
+    /// The clients that would be answered if each client that does not wait releases its locks, and
+    /// then each that was answered: also one more waiter, behind all others, for a key and among so
+    /// many.
     pub(super) fn answered(&self, more: Option<(usize, usize, u32)>) -> [bool; CLIENTS_MAX] {
         let mut answered = [false; CLIENTS_MAX];
         loop {

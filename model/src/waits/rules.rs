@@ -1,4 +1,4 @@
-//! What must hold of notices, and of the cores in every state.
+//! The invariants of notices, and of the cores in every state.
 
 use std::collections::VecDeque;
 
@@ -66,7 +66,8 @@ impl World {
                 known.line.clone()
             }
         };
-        // Before it stand those alone whose time is over, and that are told so later, or that go in this call.
+        // Only waiters past their deadline stand before it: they are told so later, or go in this
+        // call.
         let before = line(self).into_iter().take_while(|other| *other != client);
         let goes = |client: usize| self.closing == Some(client) || self.is_over(client);
         let is_first = before.into_iter().all(goes);
@@ -169,13 +170,13 @@ impl World {
         self.acquire(client, key, word, acquire, own)
     }
 
-    /// What must hold in every state.
+    /// Applies the invariants of every state.
     pub(super) fn judge(&self, bounds: &Bounds, happening: Happening) -> Judged {
         for shard in 0..self.cores.len() {
             self.cores[shard].check();
             for key in self.keys_of(shard) {
                 self.judge_lines(shard, key)?;
-                // A core that was not told the time still has what is over.
+                // A core that was not told the time still has locks and items that are over.
                 if self.cores[shard].clock().now == self.now() {
                     self.judge_locks(shard, key)?;
                     self.judge_item(bounds, shard, key, happening)?;
@@ -289,7 +290,7 @@ impl World {
         )
     }
 
-    /// How far it is to where nobody waits.
+    /// The distance to a state without waiters.
     pub(super) fn distance(&self) -> usize {
         let parked = self.clients.iter().filter_map(|client| client.parked);
         let parked = parked.map(|parked| if parked.told.is_some() { 2 } else { 4 });
@@ -297,8 +298,8 @@ impl World {
         held.sum::<usize>() + parked.sum::<usize>()
     }
 
-    /// Whether a step brings a state nearer to one in which nobody waits: a client releases a lock, a winner for whose item
-    /// another waits closes or opens its win, or a waiter hears what it was told.
+    /// Whether a step brings a state nearer to one without waiters: a client releases a lock; a
+    /// winner closes or opens the win that another client waits for; or a waiter hears its notice.
     pub(super) fn leads_on(&self, happening: Happening) -> bool {
         let Happening { word, client, key } = happening;
         let is_waited = |key: usize| {

@@ -1,7 +1,8 @@
 //! The part of a world that matters to later steps, the same for worlds that differ in names alone: the least over all orders
 //! of the clients.
 //!
-//! Of a core it is made by destructuring, without `..`. What is left out is left out by name, with the reason.
+//! Of a core it is made by destructuring, without `..`. Each omitted field is omitted by name, with
+//! the reason.
 
 use latchd_core::engine::{Core, Holding, Taken, View};
 use latchd_core::item::{ItemHeader, WinMark};
@@ -92,7 +93,7 @@ fn keys(keys: &[Key<'_>], out: &mut Vec<u8>) {
     out.push(NONE);
 }
 
-/// A world whose clients have these names.
+/// A world with these names for its clients.
 struct Named<'a> {
     world: &'a World,
     names: [u8; CLIENTS_MAX],
@@ -165,7 +166,7 @@ impl Named<'_> {
             // The same from beginning to end.
             limits: _,
             clock,
-            // Nobody asks for one.
+            // No client asks for one.
             next_cas: _,
             cas_stride: _,
             flush_at,
@@ -251,7 +252,7 @@ impl Named<'_> {
 
     fn header(&self, header: &ItemHeader) -> [u8; 3] {
         let ItemHeader {
-            // Nobody asks for a version, looks at these, or writes a key in two forms.
+            // No client asks for a version, looks at these, or writes a key in two forms.
             cas: _,
             last_access: _,
             client_flags: _,

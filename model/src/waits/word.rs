@@ -1,4 +1,4 @@
-//! The words of these models: requests in the notation of docs/PROTOCOL.md, and what happens besides.
+//! The words of these models: requests in the notation of docs/PROTOCOL.md, and other events.
 
 use std::fmt;
 use std::num::NonZeroU32;
@@ -19,7 +19,7 @@ pub(super) const LEASE_MS: u64 = 2 * STEP_MS;
 /// How long an item lasts that `N` or `T` has given a TTL, in seconds.
 pub(super) const TTL_S: u32 = 2;
 
-/// What `R` asks for, in seconds: an item that is a step old has less left.
+/// The TTL in `R`, in seconds: an item that is a step old has less left.
 pub(super) const SHORT_S: u32 = 2;
 
 /// A word: a request as a line of text, or `open`, `close`, `time`, `pass`, `tick` or `hear`.
@@ -32,7 +32,7 @@ impl fmt::Debug for Word {
     }
 }
 
-/// What a word is said of.
+/// The subject of a word.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Scope {
     World,

@@ -1,4 +1,5 @@
-//! One state: the cores, what is known of clients and keys by replies and notices, and the time.
+//! One state: the cores, the knowledge about clients and keys from replies and notices, and the
+//! time.
 
 use std::collections::VecDeque;
 use std::iter;
@@ -24,7 +25,7 @@ use crate::setup::UNIX_S_AT_START;
 /// The TTL that `touch` leaves, and the delay of `flush_all 1`, in seconds: a step.
 const SOON_S: u32 = 1;
 
-/// How often a core may be called for what is due by now.
+/// How often a core may be called for its due work.
 const CALLS_MAX: usize = 20;
 
 const KEYS: [&[u8]; KEYS_MAX] = [b"k", b"l", b"m"];
@@ -48,7 +49,7 @@ pub(super) struct Parked {
     pub(super) was_given: bool,
 }
 
-/// What is known of a key.
+/// The knowledge about a key.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Known {
     /// The holders, in the order of the grants.
@@ -78,7 +79,7 @@ pub(super) struct Held {
     pub(super) among: u32,
 }
 
-/// An item, as far as that decides who wins.
+/// An item, as far as it decides the next winner.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Item {
     pub(super) is_stale: bool,
@@ -97,7 +98,7 @@ impl Item {
         }
     }
 
-    /// Whether it is gone once nobody holds it.
+    /// Whether it is gone once it is not held.
     fn is_over(self, now_ms: u64) -> bool {
         self.is_flushed || self.gone_at_ms.is_some_and(|at_ms| at_ms <= now_ms)
     }
@@ -125,13 +126,13 @@ pub struct World {
     pub(super) flush_at_ms: Option<u64>,
     pub(super) now_ms: u64,
     connections: u64,
-    /// The client whose connection ends in this step.
+    /// The client with a connection that ends in this step.
     pub(super) closing: Option<usize>,
     /// How many clients were given something in this step, a key.
     pub(super) given: [usize; KEYS_MAX],
-    /// What the last step has shown.
+    /// The witnesses of the last step.
     pub(super) seen: Shown,
-    /// What kind of reply the last step has brought.
+    /// The kind of the last step's reply.
     pub(super) answered: Option<ReplyKind>,
 }
 
@@ -295,8 +296,8 @@ impl World {
         (0..KEYS_MAX).filter(move |key| key % shards == shard)
     }
 
-    /// One call of a core. The time comes before it, with all that is over by then; then its answer and what comes of
-    /// that. Waiters hear of either.
+    /// One call of a core. The time comes before it, with all that is over by then; then its reply
+    /// and its effects. Waiters hear of either.
     pub(super) fn call<T, R>(
         &mut self,
         shard: usize,
@@ -319,7 +320,7 @@ impl World {
         Ok(result)
     }
 
-    /// Tells every core of an event; `apply` says what comes of it in each.
+    /// Tells every core of an event; `apply` adds the effects in each.
     fn tell(&mut self, event: Event, apply: impl Fn(&mut Self, usize)) -> Judged {
         (0..self.cores.len()).try_for_each(|shard| {
             self.call(
@@ -557,13 +558,13 @@ impl World {
         held.all(|held| held.client == client && held.among == 1)
     }
 
-    /// What a client holds of a key.
+    /// A client's part in the lock of a key.
     pub(super) fn share(&self, client: usize, key: usize) -> Option<Held> {
         let mut shares = self.keys[key].held.iter();
         shares.find(|held| held.client == client).copied()
     }
 
-    /// A core is told the time: what is over by now is gone.
+    /// A core is told the time: locks and items that are over by now are gone.
     pub(super) fn come_to(&mut self, shard: usize) {
         let now_ms = self.now_ms;
         if self.flush_at_ms.is_some_and(|at_ms| at_ms <= now_ms) {
@@ -611,7 +612,8 @@ impl World {
         }
     }
 
-    /// The lock of a client ends, if it has one: with the last holder goes what the lock has kept.
+    /// The lock of a client ends, if it has one: an item that only the lock has kept goes with the
+    /// last holder.
     fn let_go(&mut self, client: usize, key: usize) {
         let now_ms = self.now_ms;
         let known = &mut self.keys[key];

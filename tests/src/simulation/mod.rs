@@ -11,14 +11,13 @@
 //! the few requests that only a wire has.
 //!
 //! - N1: a client gets the replies of the core to its requests, in order and byte for byte as its
-//!   protocol has them, or the silence that its protocol has for them; no request is left without
-//!   its answer.
+//!   protocol has them. If its protocol has silence for a reply, the client gets nothing. No
+//!   request is left without its answer.
 //! - N2: the buffers of a connection are bounded: input by one request and one delivery, output by
 //!   its bound and one reply.
 //! - N4: the core's own invariants hold; when all have gone, there are no holders or waiters.
 //! - N5: the core gets the request that the client sent, however the bytes were cut. A request that
-//!   has waited comes again without its wait. of a request that has waited, the same without its
-//!   wait.
+//!   has waited comes again without its wait.
 //! - The oracle's word: the core answers, ends waits and names its next deadline as an oracle does
 //!   that knows of no client. If memory is scarce, evictions are followed, and refusals for want of
 //!   room are accepted (`beside`).

@@ -43,7 +43,7 @@ pub(super) struct Setting {
     pub(super) outputs_max: [usize; 4],
     /// The most bytes that come to the server at once.
     pub(super) delivery_max: usize,
-    /// The cases that a great seed must meet.
+    /// A time near a wrap that a great seed must pass.
     pub(super) turn_ms: u64,
 }
 

@@ -3,7 +3,7 @@
 //! The content of a log depends on how records lie in segments. A log always keeps some memory
 //! free. Its lists and its index may grow. The largest item, and one request's growth of the tables
 //! of locks and waits, need room. While more than all that of the limit is unallocated, the log
-//! evicts nothing and refuses nothing except locks that would pin too much. and here they may pin
+//! evicts nothing and refuses nothing except locks that would pin too much. Here they may pin
 //! all keys that they can hold. The oracle accepts how far the search for deadlocks goes, if the
 //! setting allows a shorter one than a server ships with.
 
