@@ -1,8 +1,9 @@
-//! What one call allocates and gives back: never much, however much there is.
+//! The bytes that one call allocates and frees: never much, however much there is.
 //!
-//! - M3: a call allocates at most [`CALL_BYTES_MAX`], what it moves into a larger allocation included, and gives as
-//!   much back; a tick gives back at most [`TICK_BYTES_MAX`], and a value that many have waited for what those took. So
-//!   nothing grows by being copied as a whole, and nothing goes at once that took long to come.
+//! - M3: a call allocates at most [`CALL_BYTES_MAX`], the bytes that it moves into a larger
+//!   allocation included, and frees at most as much. A tick frees at most [`TICK_BYTES_MAX`]. A
+//!   value that many clients have waited for frees at most the bytes of their waits. So nothing
+//!   grows by being copied as a whole, and nothing goes at once that took long to come.
 
 use latchd_core::command::{
     Acquire, Get, GlobalCommand, ItemCommand, Set, TtlStep, TtlSteps, Wait,
@@ -20,11 +21,11 @@ use super::{ALLOCATOR, CONN, alone, name};
 /// a tenth of a millisecond.
 const CALL_BYTES_MAX: usize = 512 << 10;
 
-/// What is counted as looking at a thousand items, and as much again of spare segments.
+/// The cost of looking at a thousand items, and as much again of spare segments.
 const TICK_BYTES_MAX: usize = 4 << 20;
 
-/// What those take at most who wait for one key (`waits_per_key_max`): all of them are let go of by the one call that
-/// they have waited for.
+/// The most bytes of the waiters for one key (`waits_per_key_max`): the one call that they have
+/// waited for frees all of them.
 const WAITS_BYTES_MAX: usize = 16_384 * 384;
 
 /// How many items are stored, if `LATCHD_ITEMS` does not say. A shard should have at most 4,000,000.
@@ -58,7 +59,7 @@ impl Watch {
         done
     }
 
-    /// Judges what was seen since the last time.
+    /// Judges the counts since the last time.
     fn judge(&mut self, what: &str, given_max: usize) {
         println!(
             "{what}: up to {} B taken, {} B given",
@@ -70,7 +71,7 @@ impl Watch {
     }
 }
 
-/// A core, the time by hand, and who watches it.
+/// A core, the time by hand, and the counter that watches it.
 struct Bench {
     core: Core,
     now_ms: u64,
@@ -160,7 +161,7 @@ fn no_call_takes_or_gives_much_with_millions_of_items() {
 #[test]
 fn no_call_takes_or_gives_much_where_each_evicts() {
     let _alone = alone();
-    // A quarter of what they take, so that most of them evict.
+    // A quarter of their bytes, so that most of them evict.
     let items = items() / 2;
     let mut bench = Bench::new(items * 16);
     for number in 0..items {

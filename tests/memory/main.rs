@@ -1,8 +1,7 @@
 //! The memory limit is what the process holds: counted where everything is allocated.
 //!
-//! - M1: whatever sizes values have, one after the other, what is allocated stays within the limit,
-//!   locks and what they take included.
-//!   After the limit was lowered, so does it once the ticks have come that want to.
+//! - M1: with any sequence of value sizes, the allocated bytes stay within the limit, those of
+//!   locks included. After the limit was lowered, they do so again once the due ticks have come.
 //! - M2: when the system has no memory for a segment, that store is refused, and nothing else happens.
 //! - M3: no call allocates much, or gives much back: [`calls`].
 
@@ -22,7 +21,7 @@ use latchd_core::{Instant, Limits, Owner};
 #[global_allocator]
 static ALLOCATOR: Cap<System> = Cap::new(System, usize::MAX);
 
-/// One test at a time: they count what all allocate.
+/// One test at a time: they count the allocations of all threads.
 static ALONE: Mutex<()> = Mutex::new(());
 
 /// The memory of a server with a small `-m`.
@@ -86,7 +85,8 @@ fn what_is_allocated_stays_within_the_limit_however_sizes_shift() {
         let bytes = core.store().usage().bytes;
         println!("values of {size} B: {bytes} B of items, at most {most} B allocated so far");
         assert!(most <= MEMORY_BYTES, "{most} bytes with values of {size}");
-        // The rest is what finds them, and what is kept free: more beside items that are all key.
+        // The rest is the index, and the memory that is kept free: more beside items that are all
+        // key.
         let least = if size < 100 {
             3 * MEMORY_BYTES / 5
         } else {

@@ -1,4 +1,4 @@
-//! What fuzzing has found interesting stays checked: each target's corpus, replayed.
+//! Findings of fuzzing stay checked: each target's corpus, replayed.
 
 use std::fs;
 use std::path::Path;
@@ -24,7 +24,7 @@ fn the_corpus_breaks_nothing() {
 }
 
 /// Every run of the fuzzer begins with the corpus, so it sees every pair of a request and a reply.
-/// If this fails, `cargo run -p latchd-tests --example corpus` adds what is missing.
+/// If this fails, `cargo run -p latchd-tests --example corpus` adds the missing pairs.
 #[test]
 fn the_corpus_sees_every_pair() {
     let mut seen = Pairs::default();
@@ -36,7 +36,8 @@ fn the_corpus_sees_every_pair() {
     assert!(table.ends_with("\nnever seen: none\n"), "{table}");
 }
 
-/// The table of a fuzzer names what is missing, and CI looks for the word that says nothing is.
+/// The table of a fuzzer names the missing pairs, and CI looks for the line that says that none is
+/// missing.
 #[test]
 fn a_table_says_what_was_never_seen() {
     let table = latchd_fuzz::tally::table(&Pairs::default());

@@ -1,5 +1,5 @@
-//! A short comparison with whatever servers are installed, and the proof that a comparison can
-//! fail. The long ones are runs of the program `differential`.
+//! A short comparison with all installed servers, and the proof that a comparison can fail. The
+//! long ones are runs of the program `differential`.
 
 use std::io;
 use std::path::Path;
@@ -14,7 +14,7 @@ use latchd_tests::differential::session::{Protocol, play, report, start};
 
 const COMMANDS: u64 = 10_000;
 
-/// A latchd that now and then says something else: `from` becomes `to` in what it answers.
+/// A latchd that gives wrong answers now and then: `from` becomes `to` in its answers.
 struct Lying {
     honest: MemoryPeer,
     from: &'static [u8],
@@ -100,7 +100,8 @@ fn a_wrong_answer_is_found() {
         (b"HD\r\n", b""),
         (b"EX", b"NF"),
     ];
-    // Each of them once in a batch, so a lie that nobody finds is one that an entry explains away.
+    // Each of them occurs once in a batch, so a lie that is not found is one that an entry explains
+    // away.
     for (from, to) in lies {
         let mut ours = Lying {
             honest: MemoryPeer::on_real_clock(),

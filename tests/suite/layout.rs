@@ -1,14 +1,15 @@
 //! Which part of the server, and of the program, may import which.
 //!
-//! A part is a folder or a file beside `lib.rs` or `main.rs`. The tables name them from the bottom up: a part may import what its
-//! row names, and each of these stands in a row above. So there is no circle of parts. A `use` names one part.
+//! A part is a folder or a file beside `lib.rs` or `main.rs`. The tables name them from the bottom
+//! up: a part may import only the parts that its row names, and each of these stands in a row
+//! above. So there is no cycle of parts. A `use` names one part.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// A part, and what it may import besides itself.
+/// A part, and the parts that it may import.
 type Row = (&'static str, &'static [&'static str]);
 
 const SERVER: &[Row] = &[
@@ -93,7 +94,7 @@ fn imports_are_found_wherever_they_stand() {
     assert_eq!(found, ["os", "sync", "{"]);
 }
 
-/// What is wrong with the parts in a folder, or with their table.
+/// The mistakes of the parts in a folder, or of their table.
 fn faults(folder: &str, table: &[Row]) -> Vec<String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("..")

@@ -1,4 +1,4 @@
-//! Who judges histories is judged: those that can be have an order, those that cannot have none.
+//! The judge of histories is judged: possible histories have an order, impossible ones have none.
 
 use latchd_harness::wording::Protocol;
 use latchd_tests::linear::history::{Answer, Hit, Marks, Mode, NEVER, Operation, Record, Store};
@@ -7,7 +7,7 @@ use latchd_tests::linear::one_step::{self, Look};
 use latchd_tests::linear::packed;
 use latchd_tests::linear::search::{Verdict, judge, judge_within};
 
-/// A history as it is written: who, when until when, what, and what the answer was.
+/// A history as it is written: the client, the span, the request, and the answer.
 #[derive(Default)]
 struct History(Vec<Record>);
 
@@ -218,7 +218,7 @@ fn who_holds_a_lock_is_told_as_it_is() {
     assert!(!ask(3).is_linearizable());
 }
 
-/// A holder whose connection ends at 20; the server has noticed at 60.
+/// The connection of a holder ends at 20; the server has noticed at 60.
 fn dead_holder() -> History {
     History::default()
         .with(1, (0, 10), Operation::Acquire, Answer::Granted { fence: 1 })
@@ -476,7 +476,7 @@ fn all_kinds() -> Vec<Record> {
     records
 }
 
-/// What another process has seen is what this one judges.
+/// A process gets the same records that another one has packed.
 #[test]
 fn a_record_that_was_packed_is_the_same() {
     for record in all_kinds() {

@@ -1,10 +1,11 @@
-//! Every row of the tables of docs/PROTOCOL.md, docs/OPERATIONS.md and docs/CLIENT.md says what is so, and for each of
-//! them a list says what checks that: scenarios, tests, allowed differences, attacks.
+//! Every row of the tables of docs/PROTOCOL.md, docs/OPERATIONS.md and docs/CLIENT.md is a claim,
+//! and a list names the checks of each: scenarios, tests, allowed differences, attacks.
 //!
-//! - A row without an entry fails, and so does an entry without a row: who adds a row says what shows it.
-//! - What an entry names is there: a scenario of that title, a test of that name.
-//! - That it shows what the row says, every part of it, is for people to judge. What nothing shows is
-//!   said there, with its reason, and counted here.
+//! - A row without an entry fails, and so does an entry without a row: each new row needs its
+//!   checks.
+//! - The checks of an entry exist: a scenario of that title, a test of that name.
+//! - That a check covers every part of its row is for people to judge. An unchecked part is named
+//!   there, with its reason, and counted here.
 //!
 //! The lists are `rows/protocol.txt`, `rows/operations.txt` and `rows/client.txt`; the head of the first has their form.
 
@@ -26,7 +27,7 @@ struct Named<'a> {
     text: &'a str,
 }
 
-/// What a comparison of a document with its list has found.
+/// The result of comparing a document with its list.
 #[derive(Debug, Default)]
 struct Report {
     /// How many rows the document has.
@@ -35,11 +36,11 @@ struct Report {
     unchecked: Vec<String>,
     /// Parts of rows that nothing checks, with the reason.
     partly: Vec<String>,
-    /// What is wrong, and what to do.
+    /// The mistakes, and their remedies.
     faults: Vec<String>,
 }
 
-/// Compares a document with the list of what checks its rows.
+/// Compares a document with the list of the checks of its rows.
 fn compare(document: Named<'_>, list: Named<'_>, files: &impl Files) -> Report {
     let rows = document::rows(document.text);
     let (entries, mistakes) = list::parse(list.text);

@@ -1,4 +1,4 @@
-//! A small simulation, and that a simulation can fail: what is planted is found.
+//! A small simulation, and that a simulation can fail: planted faults are found.
 
 use latchd_tests::simulation::{Fault, Plan, Report, run};
 
@@ -6,8 +6,8 @@ use latchd_tests::simulation::{Fault, Plan, Report, run};
 const SEEDS: std::ops::Range<u64> = 0..40;
 const EVENTS: u64 = 20_000;
 
-/// Whatever the network does to the clients, no answer breaks a promise; and enough has happened for
-/// that to mean something.
+/// With any behaviour of the network, no answer breaks a promise; and enough has happened for that
+/// to mean something.
 #[test]
 fn no_promise_is_broken() {
     let mut total = Report::default();
@@ -45,7 +45,7 @@ const FOUND_AS: [(Fault, &str); 7] = [
     (Fault::MishearsExptime, "N5"),
 ];
 
-/// Whatever is planted, every seed comes across it.
+/// Every seed finds every planted fault.
 #[test]
 fn what_is_planted_is_found() {
     assert_eq!(FOUND_AS.map(|(fault, _)| fault), Fault::ALL);
@@ -63,7 +63,7 @@ fn what_is_planted_is_found() {
     }
 }
 
-/// A failure says where to look, and what to type.
+/// A failure names its place, and the command to replay it.
 #[test]
 fn a_failure_can_be_replayed() {
     let plan = Plan {

@@ -120,8 +120,8 @@ fn peer_program((variable, name): PeerName) -> Option<PathBuf> {
         .or_else(|| on_path(name))
 }
 
-/// What was compared with nothing is said once, in the last program that `cargo test` runs, and where
-/// nobody captures it.
+/// Missing peers are reported once, in the last program that `cargo test` runs, where its output is
+/// not captured.
 #[test]
 fn peers_that_are_missing_are_said() {
     let missing: Vec<_> = [MEMCACHED, YRMCDS]

@@ -25,7 +25,7 @@ fn assert_understood(bytes: &[u8], meant: &Command<'_>) {
         panic!("{text} is to ask for {meant:?}, and is {step:?}");
     };
     assert_eq!(command, *meant, "{text}");
-    // What is too large is passed over unseen; a listing stands there until its last page.
+    // A value that is too large is passed over unseen; a listing stands there until its last page.
     let is_whole = !matches!(
         meant,
         Command::Item(ItemCommand::SetTooLarge { .. }) | Command::Global(GlobalCommand::Keys(_))
@@ -33,7 +33,7 @@ fn assert_understood(bytes: &[u8], meant: &Command<'_>) {
     assert!(consumed == bytes.len() || !is_whole, "{text}");
 }
 
-/// W1 and A3: whatever the alphabet asks for, a client can ask for on a wire, and is understood.
+/// W1 and A3: a client can ask for every request of the alphabet on a wire, and is understood.
 #[test]
 fn the_alphabet_can_be_asked_and_is_understood() {
     let mut random = Random::new(1);

@@ -1,10 +1,11 @@
-//! What the stores take by themselves: no wire, no engine, no lock, no socket.
+//! The cost of the stores by themselves: no wire, no engine, no lock, no socket.
 //!
-//! `cargo bench -p latchd-bench --features store -- LogStore` runs what there is for the production store in seconds;
-//! without a name the reference is measured too, which takes long, since its deletes walk. Each row is one operation on a store of so many items with keys of 32 bytes, the keys in
-//! no order. To make a key and to choose it is part of every figure: `key` says what of it.
+//! `cargo bench -p latchd-bench --features store -- LogStore` runs all rows of the production store
+//! in seconds; without a name the reference is measured too, which takes long, since its deletes
+//! walk. Each row is one operation on a store of so many items with keys of 32 bytes, the keys in
+//! no order. To make a key and to choose it is part of every figure: the row `key` shows that part.
 //!
-//! What the last run has shown: docs/STORE.md.
+//! The results of the last run: docs/STORE.md.
 
 use std::fmt;
 use std::hint::black_box;
@@ -30,8 +31,8 @@ const SAMPLE_COUNT: u32 = 100;
 
 const KEY_BYTES: usize = 32;
 
-/// What an item takes in the log besides its value, about, in bytes: the key, its record, its share of
-/// the index.
+/// The bytes of an item in the log besides its value, about: the key, its record, its share of the
+/// index.
 const BESIDES_VALUE_BYTES: usize = KEY_BYTES + 36;
 
 const NOW: Tick = Tick::from_count(1);
@@ -93,7 +94,7 @@ impl Subject for MapStore {
     }
 }
 
-/// A store with items, and what to ask of it next.
+/// A store with items, and its next operation.
 struct Bench<S> {
     store: S,
     shape: Shape,
@@ -166,7 +167,7 @@ fn key(name: &[u8; KEY_BYTES]) -> Key<'_> {
     Key::new(name).expect("a legal key")
 }
 
-/// What is in every other figure.
+/// The part that is in every other figure.
 #[divan::bench(sample_size = SAMPLE_SIZE, sample_count = SAMPLE_COUNT)]
 fn make_key(bencher: Bencher) {
     let mut number = 0;
@@ -236,7 +237,7 @@ fn delete<S: Subject>(bencher: Bencher, shape: Shape) {
 #[divan::bench(types = [LogStore, MapStore], args = SHAPES, sample_size = SAMPLE_SIZE, sample_count = SAMPLE_COUNT)]
 fn set_evicting<S: Subject>(bencher: Bencher, shape: Shape) {
     let mut bench = Bench::<S>::filled(shape, &shape.scarce());
-    // Until the memory is full, whatever an item takes in this store.
+    // Until the memory is full, with any size of items in this store.
     while bench.counters.evictions < 1_000 {
         let number = bench.number_new();
         bench.insert(number);

@@ -1,4 +1,4 @@
-//! Figures, from single measurements to what a person looks at.
+//! Figures, from single measurements to tables and plots.
 
 pub(crate) mod histogram;
 pub(crate) mod plot;

@@ -1,8 +1,8 @@
 //! Measures latchd beside memcached and yrmcds, all under the same load, in alternation.
 //!
-//! - A figure that comes from a wrong answer is never printed: every reply is checked, and one that is
-//!   not what it should be ends the run.
-//! - Whatever was measured before a run ends is printed and written.
+//! - A figure that comes from a wrong answer is never printed: every reply is checked, and a wrong
+//!   one ends the run.
+//! - Measurements before a run ends are printed and written.
 //!
 //! How to run it and what the figures mean: docs/PERFORMANCE.md. Linux only (epoll, /proc).
 
@@ -74,7 +74,7 @@ fn measure(options: &Options, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// What all tasks use.
+/// The parts that all tasks use.
 struct Run<'a> {
     options: &'a Options,
     report: &'a mut Report,

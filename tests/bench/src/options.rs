@@ -12,7 +12,7 @@ use crate::tasks::speed::Plan;
 #[derive(Debug, Parser)]
 #[command(name = "latchd-bench", version, max_term_width = 100)]
 pub(crate) struct Options {
-    /// What to measure
+    /// The tasks to measure
     #[arg(value_enum, default_value = "speed")]
     pub(crate) tasks: Vec<Task>,
     /// The latchd to measure, built with `cargo build --release`
@@ -50,7 +50,7 @@ pub(crate) struct Options {
     pub(crate) gate: Option<PathBuf>,
 }
 
-/// What there is to measure.
+/// The tasks.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
 pub(crate) enum Task {
     /// Operations a second, processor time and system calls an operation, latencies

@@ -1,4 +1,5 @@
-//! Says on stderr what is being measured: one line that is written anew on a terminal, else a line a step.
+//! Says on stderr which step is being measured: one line that is written anew on a terminal, else a
+//! line a step.
 
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
@@ -31,7 +32,7 @@ impl Progress {
         let line = format!("[{}/{}{left}] {what}", self.done, self.steps);
         if self.is_terminal {
             eprint!("\r\x1b[2K{line}");
-            // What cannot be shown is no reason to stop measuring.
+            // Failing to show progress is no reason to stop measuring.
             let _ = std::io::stderr().flush();
         } else {
             eprintln!("{line}");

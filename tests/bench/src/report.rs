@@ -1,4 +1,4 @@
-//! All that was measured, and on what.
+//! All measurements, and their machine.
 
 use std::fs;
 use std::path::Path;
@@ -14,13 +14,13 @@ use crate::tasks::pauses::report::PausesReport;
 use crate::tasks::speed::standing::Standings;
 use crate::tasks::speed::standing::report::charts;
 
-/// What `--json` writes.
+/// The content of `--json`.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Report {
     pub(crate) machine: Machine,
-    /// What was asked for.
+    /// The command line.
     pub(crate) command: Vec<String>,
-    /// What a reader must know beside the figures.
+    /// Notes that a reader must know beside the figures.
     pub(crate) notes: Vec<String>,
     pub(crate) speed: Vec<Standings>,
     pub(crate) locks: Vec<Standings>,
@@ -41,7 +41,7 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// This one; what it does not tell is left empty.
+    /// This one; facts that it does not tell are left empty.
     pub(crate) fn here() -> Self {
         let read = |file: &str| fs::read_to_string(file).unwrap_or_default();
         Self {

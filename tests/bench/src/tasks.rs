@@ -1,4 +1,4 @@
-//! What there is to measure, one task a module.
+//! The tasks, one a module.
 
 pub(crate) mod hits;
 pub(crate) mod instructions;

@@ -1,4 +1,4 @@
-//! What can check a row, and whether it is there.
+//! The kinds of checks of a row, and whether a check exists.
 
 use latchd_harness::transcript::{Dialect, parse};
 use latchd_tests::abuse::ATTACKS;
@@ -11,7 +11,7 @@ pub(super) enum Check {
     Scenario {
         /// Its file below tests/transcripts/, from `transcripts/` on.
         file: String,
-        /// What stands behind its `==`.
+        /// The title behind its `==`.
         title: String,
     },
     /// `FILE.rs: NAME`, a test or a property.
@@ -36,7 +36,7 @@ pub(super) enum Check {
         /// Why it cannot be checked.
         reason: String,
     },
-    /// `but not: PART, REASON`, beside what checks the rest.
+    /// `but not: PART, REASON`, beside the checks of the rest.
     ButNot {
         /// Which part, and why it cannot be checked.
         what: String,
@@ -47,7 +47,7 @@ impl Check {
     /// Reads one line.
     ///
     /// # Errors
-    /// What is wrong, and what to do.
+    /// The mistake, and its remedy.
     pub(super) fn parse(line: &str) -> Result<Self, String> {
         let unreadable = || {
             format!(
@@ -82,7 +82,7 @@ pub(super) trait Files {
     fn read(&self, path: &str) -> Option<String>;
 }
 
-/// Why this checks nothing, in words that say what to do; `None` if it is there.
+/// Why this checks nothing, with the remedy; `None` if it is there.
 pub(super) fn fault(check: &Check, files: &impl Files) -> Option<String> {
     match check {
         Check::Scenario { file, title } => fault_of_scenario(file, title, files),

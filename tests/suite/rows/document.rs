@@ -1,7 +1,7 @@
 //! The tables of a document in Markdown: their rows, each with the heading above it.
 //!
-//! A table is a line of cells, a line of dashes, and rows up to a line that is none. What stands in a
-//! fenced block is no table.
+//! A table is a line of cells, a line of dashes, and rows up to a line that is none. A fenced block
+//! contains no table.
 
 /// A row of a table.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -45,7 +45,7 @@ pub(super) fn rows(text: &str) -> Vec<Row> {
     rows
 }
 
-/// What a heading says, of whatever level.
+/// The text of a heading, of any level.
 fn heading(line: &str) -> Option<&str> {
     let text = line.trim_start_matches('#');
     (text.len() < line.len()).then_some(text)?.strip_prefix(' ')
@@ -55,7 +55,7 @@ fn is_dashes(line: &str) -> bool {
     line.contains('-') && line.chars().all(|char| "|-: ".contains(char))
 }
 
-/// What stands before the second bar; one behind a backslash is none.
+/// The text before the second bar; one behind a backslash is none.
 fn first_cell(line: &str) -> String {
     let cells = line.strip_prefix('|').unwrap_or(line);
     let mut is_escaped = false;

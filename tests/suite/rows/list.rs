@@ -1,4 +1,4 @@
-//! The list of what checks the rows of a document, as people write it.
+//! The list of the checks of a document's rows, as people write it.
 //!
 //!     ## SECTION
 //!     | FIRST CELL
@@ -8,7 +8,7 @@
 
 use super::check::Check;
 
-/// What is said of a row.
+/// The entry of a row.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct Entry {
     /// The heading above the row.
@@ -17,7 +17,7 @@ pub(super) struct Entry {
     pub(super) cell: String,
     /// The line of the entry, from 1.
     pub(super) line: usize,
-    /// What checks the row, each with its line.
+    /// The checks of the row, each with its line.
     pub(super) checks: Vec<(usize, Check)>,
 }
 
@@ -26,11 +26,11 @@ pub(super) struct Entry {
 pub(super) struct Mistake {
     /// Which, from 1.
     pub(super) line: usize,
-    /// What is wrong, and what to do.
+    /// The mistake, and its remedy.
     pub(super) what: String,
 }
 
-/// Reads a list, and whatever is wrong with it.
+/// Reads a list, and all its mistakes.
 pub(super) fn parse(text: &str) -> (Vec<Entry>, Vec<Mistake>) {
     let (mut entries, mut mistakes) = (Vec::<Entry>::new(), Vec::new());
     let mut section: Option<&str> = None;

@@ -1,4 +1,4 @@
-//! How long answers took: a histogram whose steps grow with the value (HDR).
+//! How long answers took: a histogram with steps that grow with the value (HDR).
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ pub(crate) struct Latencies {
     histogram: Histogram<u64>,
 }
 
-/// What is told of a histogram, in microseconds.
+/// The percentiles of a histogram, in microseconds.
 #[derive(Clone, Copy, Debug, Serialize)]
 #[allow(clippy::struct_field_names)] // Units go last.
 pub(crate) struct Percentiles {
@@ -42,7 +42,7 @@ impl Latencies {
             .expect("it is within the bounds");
     }
 
-    /// Counts an answer to somebody who asks once every `interval`: if it took longer, those that
+    /// Counts an answer to a client that asks once every `interval`: if it took longer, those that
     /// were not asked meanwhile count too, each with the rest of the time. Else a pause of a second
     /// would be one slow answer among many.
     pub(crate) fn record_paced(&mut self, latency: Duration, interval: Duration) {
@@ -52,7 +52,7 @@ impl Latencies {
             .expect("it is within the bounds");
     }
 
-    /// What there is to tell; zeros if nothing was counted.
+    /// The percentiles; zeros if nothing was counted.
     pub(crate) fn percentiles(&self) -> Percentiles {
         let at = |quantile| self.histogram.value_at_quantile(quantile) as f64 / 1e3;
         Percentiles {

@@ -1,8 +1,8 @@
-//! Plots as SVG: groups of bars side by side, one colour a server, with what was least and most as a
-//! line through the end of each bar.
+//! Plots as SVG: groups of bars side by side, one colour a server. A line through the end of each
+//! bar shows the least and the most.
 //!
 //! - One scale a chart, from 0, or logarithmic from a power of ten.
-//! - latchd has the same colour in every chart; the colours differ for those who see few, too
+//! - latchd has the same colour in every chart; the colours differ for colour-blind readers, too
 //!   (Okabe and Ito's).
 //! - A bar that is missing says that the server does not take part, not that it has 0.
 
@@ -197,7 +197,7 @@ impl Chart {
         layer.add(line(LEFT, y(scale.low), WIDTH - RIGHT, y(scale.low), INK))
     }
 
-    /// Which colour is whose.
+    /// The legend of the colours.
     fn legend(&self) -> Layer {
         let mut layer = Layer::new();
         let mut x = LEFT;
@@ -217,7 +217,7 @@ impl Chart {
     }
 }
 
-/// A bar with its ends, its number, and what a pointer over it shows.
+/// A bar with its ends, its number, and its tooltip.
 fn draw_bar(
     bar: Bar,
     x: f64,

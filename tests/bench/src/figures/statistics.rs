@@ -1,7 +1,7 @@
-//! What a handful of measurements says: the median, and how far the others are from it.
+//! The statistics of a handful of measurements: the median, and how far the others are from it.
 //!
-//! Means are not used: one disturbed round would move them. Two servers are compared round by round,
-//! since what disturbs a machine lasts longer than a round and so touches both.
+//! Means are not used: one disturbed round would move them. Two servers are compared round by
+//! round, since a disturbance of the machine lasts longer than a round and so touches both.
 
 use serde::Serialize;
 

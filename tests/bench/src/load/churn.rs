@@ -101,7 +101,7 @@ pub(crate) fn run<W: Workload>(
 }
 
 impl Client {
-    /// Connects from the address whose turn it is, and asks.
+    /// Connects from the next address in turn, and sends the request.
     fn start(to: SocketAddr, number: u64, requests: &Requests, ask: Ask) -> Result<Self> {
         let started = Instant::now();
         let socket = socket_with(

@@ -1,4 +1,4 @@
-//! One connection of the load: what it has asked, what it has yet to send, what it has half heard.
+//! One connection of the load: its requests, its unsent output, its unfinished input.
 //!
 //! - Replies come in the order of the requests, so the oldest request without one is theirs.
 //! - Bytes are copied only if a reply comes in pieces.
@@ -23,7 +23,7 @@ pub(super) struct Connection {
     output: Vec<u8>,
     /// How much of `output` is sent. If not all, the connection waits until it can be written to.
     written: usize,
-    /// The start of a reply whose end has not come.
+    /// The start of an incomplete reply.
     input: Vec<u8>,
 }
 
@@ -54,14 +54,14 @@ impl Connection {
         self.asked.push_back(ask);
     }
 
-    /// Sends what was asked since the last time; `true` if that was all.
+    /// Sends the requests since the last time; `true` if that was all.
     pub(super) fn send(&mut self) -> Result<bool> {
         assert_eq!(self.written, 0, "what was sent last is answered");
         self.sent_at = Instant::now();
         self.write()
     }
 
-    /// Writes what is left of the output; `true` if that was all.
+    /// Writes the rest of the output; `true` if that was all.
     pub(super) fn write(&mut self) -> Result<bool> {
         while let Some(rest) = self.output.get(self.written..).filter(|r| !r.is_empty()) {
             match (&self.stream).write(rest) {
@@ -79,7 +79,7 @@ impl Connection {
     /// Judges the replies that are complete with these bytes.
     ///
     /// # Errors
-    /// One is wrong, or nobody asked for it.
+    /// One is wrong, or was not requested.
     pub(super) fn hear<W: Workload>(
         &mut self,
         chunk: &[u8],

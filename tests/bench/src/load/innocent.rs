@@ -1,8 +1,8 @@
 //! A client that does little, at a steady pace, and remembers how long each answer took.
 //!
-//! It shares a thread with the load, which serves it between any two things that it does itself: what
-//! the load delays is some tens of microseconds, what is longer is the server's or the machine's: that is seen in
-//! the phase in which it is alone, and where this thread itself stood still.
+//! It shares a thread with the load, which serves it between any two steps of its own: the load's
+//! delays are some tens of microseconds, longer ones are the server's or the machine's. The phase
+//! in which it is alone shows that, and so do the times at which this thread itself stood still.
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
@@ -40,7 +40,7 @@ pub(crate) struct Innocent {
 }
 
 impl Innocent {
-    /// Connects, and stores what it will get.
+    /// Connects, and stores its value.
     pub(crate) fn new(address: SocketAddr) -> Result<Self> {
         let stream = TcpStream::connect(address).context("connect")?;
         stream.set_nodelay(true)?;
@@ -71,7 +71,7 @@ impl Innocent {
         self.turns.longest
     }
 
-    /// Takes the answer that is due, if one is: what happens next is not to be blamed for it.
+    /// Takes the answer that is due, if one is: the next step must not be blamed for it.
     pub(crate) fn settle(&mut self) -> Result<()> {
         while self.asked.is_some() {
             self.turn()?;
@@ -121,7 +121,7 @@ impl Innocent {
                 self.sent += 1;
                 self.output.clear();
                 self.requests.encode(ask, &mut self.output);
-                // What it could not ask for meanwhile is counted by `record_paced`.
+                // `record_paced` counts the requests that it could not send meanwhile.
                 self.due = now + INTERVAL;
                 self.asked = Some((ask, Instant::now()));
                 // One small request always fits into an empty buffer.
@@ -187,7 +187,7 @@ impl Turns {
 pub(crate) struct Beside<'a, W> {
     pub(crate) innocent: &'a mut Innocent,
     pub(crate) load: W,
-    /// Until then the innocent client asks: what the load has asked for is answered after it, if not before.
+    /// Until then the innocent client asks: replies to the load come after its own, if not before.
     pub(crate) until: Instant,
 }
 

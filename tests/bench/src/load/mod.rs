@@ -1,10 +1,10 @@
 //! The load: many connections, one thread, each connection with its next requests as soon as its last
 //! ones are answered.
 //!
-//! - Every reply is read whole and judged by the workload: one that is not what it should be ends the
-//!   measurement, since a server that misses is fast.
+//! - Every reply is read whole and judged by the workload: a wrong one ends the measurement, since
+//!   a server that misses is fast.
 //! - At most `depth` requests of a connection are without an answer.
-//! - What was asked is answered before a run ends, so its count is exact and the next starts clean.
+//! - Every request is answered before a run ends, so its count is exact and the next starts clean.
 
 mod budget;
 pub(crate) mod churn;
@@ -32,32 +32,33 @@ use crate::wire::{Ask, Reply, Requests};
 
 /// How long a server may be silent.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
-/// Room for what is read at once: 16 replies of 4 KiB and more.
+/// Room for the bytes of one read: 16 replies of 4 KiB and more.
 const CHUNK_BYTES: usize = 256 << 10;
 /// How many ready connections are told at once.
 const EVENTS_MAX: usize = 256;
 
-/// What is asked, and what is a right answer.
+/// The requests, and the check of their answers.
 pub(crate) trait Workload {
-    /// Whether somebody else is to be served between any two reads, so that waiting must not block.
+    /// Whether another client is to be served between any two reads, so that waiting must not
+    /// block.
     const SHARES_THE_THREAD: bool = false;
 
     /// The next request of a connection; `None` if it has none until it is asked again.
     fn next(&mut self, connection: usize) -> Option<Ask>;
 
-    /// Takes an answer; `false` if it is not what it should be.
+    /// Takes an answer; `false` if it is wrong.
     fn judge(&mut self, requests: &Requests, ask: Ask, reply: &Reply<'_>) -> bool;
 
-    /// Serves the somebody else.
+    /// Serves the other client.
     ///
     /// # Errors
-    /// Those of the somebody else.
+    /// Those of the other client.
     fn share(&mut self) -> Result<()> {
         Ok(())
     }
 }
 
-/// What a run has seen.
+/// The measurements of a run.
 #[derive(Debug)]
 pub(crate) struct Meter {
     /// Requests that were answered.
@@ -118,7 +119,7 @@ impl Load {
         self
     }
 
-    /// Asks what `workload` says until `stop`, and waits for all answers.
+    /// Sends the requests of `workload` until `stop`, and waits for all answers.
     ///
     /// # Errors
     /// An answer is wrong, or missing for [`PATIENCE`]; or the server closes a connection.
@@ -202,7 +203,7 @@ impl Load {
         Ok(true)
     }
 
-    /// Sends more of what could not be sent at once.
+    /// Sends more of the output that could not be sent at once.
     fn flush(&mut self, index: usize) -> Result<()> {
         if self.connections[index].write()? {
             self.watch(index, epoll::EventFlags::IN)?;

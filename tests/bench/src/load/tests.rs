@@ -165,7 +165,7 @@ fn a_run_ends_after_its_time_with_nothing_under_way() {
     assert_eq!(meter.operations, server.served());
 }
 
-/// Values that no buffer of a socket holds: what cannot be sent at once is sent later.
+/// Values that no buffer of a socket holds: output that cannot be sent at once is sent later.
 #[test]
 fn large_requests_are_sent_bit_by_bit() {
     let value_bytes = 3 << 20;

@@ -1,4 +1,4 @@
-//! What is asked of a server whose items are known: gets and sets, gets alone, locks, filling.
+//! The requests to a server with known items: gets and sets, gets alone, locks, filling.
 
 use std::ops::Range;
 
@@ -54,7 +54,7 @@ pub(crate) struct Locks {
     rng: Rng,
     /// How many keys each connection has.
     keys: u32,
-    /// What each connection holds.
+    /// The lock that each connection holds.
     held: Vec<Option<u32>>,
 }
 
@@ -111,7 +111,7 @@ impl Fill {
         self.keys.len()
     }
 
-    /// Past the limit of memory: what is refused is counted.
+    /// Past the memory limit: refusals are counted.
     pub(crate) fn past_the_limit(keys: Range<u32>) -> Self {
         Self {
             may_refuse: true,

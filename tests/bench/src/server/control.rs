@@ -1,5 +1,5 @@
-//! A connection for what an operator asks in classic text: it asks, and looks for the answer now and
-//! then, so that whoever shares its thread is not kept.
+//! A connection for an operator's commands in classic text: it sends a command, and looks for the
+//! answer now and then, so that the other user of its thread is not delayed.
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 
 use crate::load::{PATIENCE, read};
 
-/// What can be asked.
+/// The commands.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Question {
     Stats,
@@ -39,7 +39,7 @@ impl Question {
         }
     }
 
-    /// What its answer ends with.
+    /// The end of its answer.
     fn end(self) -> &'static [u8] {
         match self {
             Self::Stats => b"END\r\n",

@@ -1,4 +1,4 @@
-//! Who runs where: the server on cores of its own, the load on another.
+//! The placement on cores: the server on cores of its own, the load on another.
 //!
 //! A process starts on the cores of the thread that starts it, and so do its threads.
 
@@ -15,8 +15,8 @@ pub(crate) struct Cores {
 }
 
 impl Cores {
-    /// For a server with `threads` threads: the first cores there are, and the load on the next.
-    /// Where there are not enough, both share what there is.
+    /// For a server with `threads` threads: the first cores there are, and the load on the next. If
+    /// there are not enough, both share all cores.
     pub(crate) fn new(threads: usize) -> Result<Self> {
         let allowed = sched_getaffinity(None).context("sched_getaffinity")?;
         let all = (0..CpuSet::MAX_CPU).filter(|core| allowed.is_set(*core));

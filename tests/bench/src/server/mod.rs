@@ -1,9 +1,9 @@
 //! Servers that run: each on a port of its own, and gone with the value that stands for it.
 //!
 //! - However the program ends, no server stays: by drop, which a panic does too; and, when a signal
-//!   ends it, by a thread that stops all that run. Whoever starts or stops one holds the list of
-//!   them, so that none is missing from it at that moment.
-//! - A server is stopped by its process id, so that nobody else's is.
+//!   ends it, by a thread that stops all that run. A thread that starts or stops one locks the list
+//!   of them, so that none is missing from it at that moment.
+//! - A server is stopped by its process id, so that no other process is.
 
 pub(crate) mod control;
 pub(crate) mod cores;
@@ -206,9 +206,9 @@ pub(crate) fn signal(pid: u32, signal: Signal) {
     }
 }
 
-/// A port that nobody listens on at this moment, and the one after it neither.
+/// A port without a listener at this moment, and the one after it neither.
 ///
-/// Tried without listening, so that nobody can take us for the server.
+/// Tried without listening, so that no client can take us for the server.
 fn free_port() -> Result<u16> {
     // Below the ports that Linux takes for clients.
     const PORTS: std::ops::Range<u16> = 16_000..32_000;

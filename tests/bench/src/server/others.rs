@@ -1,8 +1,8 @@
-//! Time that others had on the processors: what a measurement was disturbed by.
+//! Processor time of other processes: the disturbance of a measurement.
 //!
-//! Counted are all processes but this one, those that it started, and the kernel's own threads, which
-//! work for whoever asks them to. A process that ends hands its time to its parent, where it is found
-//! when it was waited for. The unit is a tick of the kernel's, mostly 10 ms: enough for rounds of
+//! All processes count except this one, those that it started, and the kernel's own threads, which
+//! work for every process. A process that ends hands its time to its parent, where it is found when
+//! it was waited for. The unit is a tick of the kernel's, mostly 10 ms: enough for rounds of
 //! seconds.
 //!
 //! Source: Linux `Documentation/filesystems/proc.rst`, `/proc/PID/stat` and `/proc/stat`.
@@ -16,7 +16,7 @@ use rustix::param::clock_ticks_per_second;
 /// The parent of the kernel's own threads.
 const KTHREADD: u32 = 2;
 
-/// What others have had until now, in nanoseconds; only differences mean something.
+/// The time of others until now, in nanoseconds; only differences mean something.
 pub(crate) fn cpu_ns() -> Result<u64> {
     let mut ticks = stolen_ticks(&fs::read_to_string("/proc/stat").context("/proc/stat")?)
         .context("/proc/stat begins in a form of its own")?;
@@ -59,7 +59,8 @@ fn parse_stat(text: &str) -> Option<Times> {
     })
 }
 
-/// What the machine under this one gave to others: the eighth number of the first line.
+/// The time that the host of this virtual machine gave to others: the eighth number of the first
+/// line.
 fn stolen_ticks(text: &str) -> Option<u64> {
     text.lines()
         .next()?

@@ -1,4 +1,4 @@
-//! The servers that are measured: which program each is, what it calls itself, how it is started.
+//! The servers that are measured: the program of each, its name, and its start.
 //!
 //! Each starts with the options that a user would give for the same threads, memory and connections,
 //! and with its defaults in everything else.
@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::wire::Dialect;
 
-/// Whose options a program takes.
+/// The option style of a program.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Kind {
     Latchd,
@@ -22,12 +22,12 @@ pub(crate) enum Kind {
 #[derive(Clone, Debug)]
 pub(crate) struct Peer {
     pub(crate) kind: Kind,
-    /// Its name in tables: what it says it is, unless the command line calls it something else.
+    /// Its name in tables: its own name for itself, unless the command line gives another.
     pub(crate) label: String,
     program: PathBuf,
 }
 
-/// What a server is given.
+/// The resources of a server.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Allowance {
     pub(crate) threads: usize,
@@ -95,8 +95,8 @@ impl Peer {
         }
     }
 
-    /// The words that start it on this port of the loopback interface. What it needs beside them
-    /// is written into `folder`, which is its own.
+    /// The arguments that start it on this port of the loopback interface. Its further files are
+    /// written into `folder`, which is its own.
     ///
     /// # Errors
     /// The folder cannot be written to.
@@ -140,7 +140,7 @@ impl Peer {
     }
 }
 
-/// The configuration of its package, but for the addresses and what it is allowed. Its port for
+/// The configuration of its package, except for the addresses and its resources. Its port for
 /// replication cannot be turned off.
 fn yrmcds_config(port: u16, allowance: Allowance, folder: &Path) -> String {
     let Allowance {
@@ -158,7 +158,7 @@ fn yrmcds_config(port: u16, allowance: Allowance, folder: &Path) -> String {
     )
 }
 
-/// What a program says when asked for its version.
+/// A program's output when asked for its version.
 fn first_words(program: &Path) -> Result<String> {
     // yrmcds knows no --version and would start; the others would start with -v.
     let is_yrmcds = program

@@ -15,7 +15,7 @@ use crate::server::signal;
 use crate::server::usage::threads;
 
 const EVENT: &str = "raw_syscalls:sys_enter";
-/// How long perf may take to attach itself, and to say what it has counted.
+/// How long perf may take to attach itself, and to print its counts.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Between opening its counters and switching them on perf does little.
 const SWITCH: Duration = Duration::from_millis(50);
@@ -78,7 +78,7 @@ impl Count {
             .count()
     }
 
-    /// What perf wrote until it ended.
+    /// The output of perf until it ended.
     fn words(&mut self) -> Result<String> {
         let mut words = String::new();
         if let Some(stderr) = &mut self.perf.stderr {

@@ -1,4 +1,4 @@
-//! What the kernel says about a process: its time on a processor, its wait for one, its memory.
+//! The kernel's figures of a process: its time on a processor, its wait for one, its memory.
 //!
 //! Times are from `schedstat` of each thread, which counts nanoseconds; `stat` would count ticks of
 //! 10 ms. Threads that ended are no longer counted: none of the servers ends one while it works.
@@ -47,7 +47,7 @@ impl Usage {
 impl Sub for Usage {
     type Output = Self;
 
-    /// What was added since `earlier`.
+    /// The increase since `earlier`.
     fn sub(self, earlier: Self) -> Self {
         Self {
             cpu_ns: self.cpu_ns.saturating_sub(earlier.cpu_ns),

@@ -23,7 +23,7 @@ use crate::server::peer::{Allowance, Peer};
 use crate::tasks::speed::rows::{Row, SPEED, Shape};
 use crate::wire::Requests;
 
-/// The rows of `speed` whose instructions are counted.
+/// The rows of `speed` with counted instructions.
 const ROWS: [&str; 2] = ["b", "c100"];
 /// The same order of keys, always.
 const SEED: u64 = 12;
@@ -60,7 +60,7 @@ pub(crate) fn steps(peers: &[Peer]) -> usize {
 
 /// How many descriptors a program may open under valgrind, which keeps some for itself.
 ///
-/// memcached sets its limit to `-c`, and valgrind lets it set nothing but what there is.
+/// memcached sets its limit to `-c`, and valgrind lets it set only the present one.
 ///
 /// # Errors
 /// There is no valgrind, or it does not start.

@@ -91,7 +91,7 @@ pub(super) fn decode(input: &[u8]) -> Result<Option<(Reply<'_>, usize)>> {
         (GET, KEY_NOT_FOUND) => Reply::Miss,
         (SET, SUCCESS) => Reply::Stored,
         (LOCK | UNLOCK, SUCCESS) => Reply::Granted,
-        // Statuses come with a text, which is what a person wants to see.
+        // Statuses come with a text, which is better for a person.
         (_, _) => Reply::Other(value),
     };
     Ok(Some((reply, HEADER_BYTES + body_bytes)))

@@ -1,7 +1,7 @@
-//! The items that are stored: numbered keys of 32 bytes, and values that tell whose they are.
+//! The items that are stored: numbered keys of 32 bytes, and values that tell their keys.
 //!
 //! A value starts with the digits of its key and goes on with a text that repeats only every 36
-//! bytes, so that another key's value, a shifted one and one that was cut are all seen.
+//! bytes. So another key's value, a shifted one and one that was cut are all seen.
 
 /// The length of every key.
 pub(crate) const KEY_BYTES: usize = 32;
@@ -10,7 +10,7 @@ pub(crate) const DIGITS: usize = 8;
 /// The smallest value there can be.
 pub(crate) const VALUE_BYTES_MIN: usize = DIGITS;
 
-/// What all keys start with.
+/// The common start of all keys.
 pub(crate) const STEM: &[u8; KEY_BYTES - DIGITS] = b"latchd:bench:item:number";
 const ALPHABET: &[u8; 36] = b"abcdefghijklmnopqrstuvwxyz0123456789";
 
@@ -47,7 +47,7 @@ impl Values {
         DIGITS + self.rest.len()
     }
 
-    /// What follows the digits.
+    /// The bytes behind the digits.
     pub(crate) fn rest(&self) -> &[u8] {
         &self.rest
     }

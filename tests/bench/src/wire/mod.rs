@@ -1,4 +1,4 @@
-//! What is sent, built once, and what comes back.
+//! Requests, built once, and their replies.
 //!
 //! A request is a template in which only the digits of the key differ from one time to the next, so
 //! building one is a copy. A reply is read whole: its lengths are followed and its end is checked.

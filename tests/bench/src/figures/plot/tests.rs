@@ -1,4 +1,4 @@
-//! What is drawn, and what is written beside it.
+//! The shapes drawn, and the text beside them.
 
 use super::*;
 

@@ -1,9 +1,9 @@
 //! How often a get hits, when every server has the same memory: read through, as a cache is used.
 //!
-//! A client gets; what is not there it sets. One connection asks, so every server gets the same
-//! requests in the same order but for the sets that its own misses cause. Hits are counted in the
-//! second half, when the store is full. Beside each stands what the process took, since a limit that
-//! is not kept is an advantage.
+//! A client gets keys, and sets the missing ones. One connection asks, so every server gets the
+//! same requests in the same order but for the sets that its own misses cause. Hits are counted in
+//! the second half, when the store is full. Beside each stands the memory of the process, since a
+//! limit that is not kept is an advantage.
 
 mod trace;
 
@@ -165,8 +165,8 @@ pub(crate) fn run(
         }
         rows.push(row);
     }
-    // The phases of the shift follow each other on one server: what is left of the one before is
-    // what matters.
+    // The phases of the shift follow each other on one server: the rest of the phase before is the
+    // point.
     let mut phases: Vec<_> = (1_u32..)
         .zip(SHIFT_BYTES)
         .map(|(number, value_bytes)| Hits {

@@ -1,4 +1,4 @@
-//! Sequences of requests on which stores differ in what they keep.
+//! Sequences of requests for which stores keep different items.
 //!
 //! Each is the same for every server: it depends on nothing but its length and a seed.
 
@@ -24,7 +24,7 @@ pub(crate) enum Trace {
     Scan,
     /// The same keys in the same order, some more than fit.
     Loop,
-    /// Skewed over keys that nobody has asked for before, `phase` by `phase`.
+    /// Skewed over keys that were never requested before, `phase` by `phase`.
     Shift { phase: u32 },
 }
 

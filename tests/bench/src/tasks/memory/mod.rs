@@ -1,8 +1,8 @@
-//! What a server takes from the machine: for an item, after sizes changed, at rest, for a connection.
+//! The memory of a server: for an item, after sizes changed, at rest, for a connection.
 //!
-//! Everything is physical memory as the kernel counts it, since that is what an operator pays; what a
-//! server says about itself is not asked. It is read when it has stopped changing, because servers
-//! tidy up behind their clients.
+//! Everything is physical memory as the kernel counts it, since that is what an operator pays; a
+//! server's own figures are not used. It is read when it has stopped changing, because servers tidy
+//! up behind their clients.
 
 pub(crate) mod report;
 
@@ -29,8 +29,8 @@ const VALUE_BYTES: [usize; 3] = [10, 100, 1_000];
 const CHURN_BYTES: [usize; 6] = [50, 500, 5_000, 100, 20_000, 10];
 /// Threads of a server in the churn of sizes and at rest.
 const THREADS: [usize; 2] = [1, 4];
-/// How many times the limit is written in each size, counting something for what an item takes beside
-/// its key and value.
+/// How many times the limit is written in each size, counting something for the overhead of an item
+/// besides its key and value.
 const CHURN_TIMES: u64 = 2;
 const CHURN_OVERHEAD_BYTES: u64 = 48;
 /// Silent connections, if so many descriptors may be open.
@@ -180,7 +180,7 @@ fn measure_connections(peer: &Peer, size: Size, cores: &Cores) -> Result<PerConn
         let stop = Stop::Requests(connections * USED_TIMES);
         load.run(&requests, &mut gets, stop, &mut Meter::new())
     };
-    // What a server has once, not for each connection, is there before the first look.
+    // Memory that a server has once, and not for each connection, is there before the first look.
     use_them(&mut Load::open(server.address, 50, USED_DEPTH)?, 50)?;
     let without = size.settled(pid)?;
     let mut load = Load::open(server.address, connections, USED_DEPTH)?;

@@ -1,4 +1,4 @@
-//! What was measured of memory, as tables and plots.
+//! The measurements of memory, as tables and plots.
 
 use std::fmt;
 
@@ -40,7 +40,7 @@ pub(super) struct Churn {
     pub(super) idle_bytes: u64,
     pub(super) end_bytes: u64,
     pub(super) peak_bytes: u64,
-    /// Of the process at the end, to its limit and what it takes at rest.
+    /// The memory of the process at the end, divided by its limit plus its memory at rest.
     pub(super) ratio: f64,
     pub(super) sets: u64,
     pub(super) refused: u64,

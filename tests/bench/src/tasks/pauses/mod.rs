@@ -25,18 +25,18 @@ use crate::wire::{Ask, Dialect, Reply, Requests};
 
 /// Requests that the others have under way: few, since to queue behind them is no pause.
 const DEPTH: usize = 16;
-/// What an item takes at the least and at the most in any server, to choose limits by.
+/// The least and the most bytes of an item in any server, to choose limits by.
 const ITEM_BYTES: Range<u64> = 160..400;
 
-/// What happens meanwhile, in this order.
+/// The phases, in this order.
 const PHASES: [&str; 6] = ["alone", "fill", "flush_all", "expiry", "evict", "evict hot"];
 
 /// A server that stores fewer than so many items a second beside the innocent client is not waited for.
 const SETS_A_SECOND_MIN: u32 = 20_000;
 /// But every server is waited for so long.
 const FILLING_MIN: Duration = Duration::from_secs(10);
-/// Whoever asks beside the innocent client and is not answered for so long is waited for without it: there are
-/// servers that answer one connection as long as that asks (yrmcds with one worker).
+/// If another client is not answered for so long beside the innocent client, it goes on without it:
+/// there are servers that answer one connection as long as that asks (yrmcds with one worker).
 const STARVED_AFTER: Duration = Duration::from_secs(2);
 
 /// How much is measured.
@@ -108,7 +108,7 @@ fn measure(
     phases.push(stage.expire(expiry, size, filled_in)?);
     drop(stage);
 
-    // Half of what is stored fits at the most, so from the second half on every set evicts.
+    // At most half of the stored values fit, so from the second half on every set evicts.
     let tight = mebibytes(items / 2, ITEM_BYTES.start).max(16);
     let mut stage = Stage::start(peer, tight, cores)?;
     step(evict);
@@ -156,7 +156,8 @@ impl Stage {
         })
     }
 
-    /// Measures what the innocent client sees while `what` happens, which says what is to be noted.
+    /// Measures the delays of the innocent client during `what`, which returns the note for the
+    /// report.
     fn phase(
         &mut self,
         name: &'static str,
@@ -220,7 +221,7 @@ impl Stage {
         ))
     }
 
-    /// Somebody empties the store; and a while after.
+    /// A client empties the store; and a while after.
     fn flush(&mut self, span: Duration) -> Result<String> {
         let mut control = Control::open(self.server.address)?;
         let end = Instant::now() + span;
@@ -229,7 +230,7 @@ impl Stage {
         Ok(format!("answered in {:.0} µs", took.as_secs_f64() * 1e6))
     }
 
-    /// Somebody asks, while the innocent client is served.
+    /// Another client asks, while the innocent client is served.
     fn ask(&mut self, control: &mut Control, question: Question) -> Result<Answer> {
         control.ask(question)?;
         let starved_at = Instant::now() + STARVED_AFTER;

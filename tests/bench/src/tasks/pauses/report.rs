@@ -1,4 +1,4 @@
-//! What was measured of pauses, as tables and plots.
+//! The measurements of pauses, as tables and plots.
 
 use std::fmt;
 
@@ -25,7 +25,7 @@ pub(super) struct Pauses {
     pub(super) phases: Vec<Phase>,
 }
 
-/// What the innocent client saw.
+/// The delays of the innocent client.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Phase {
     pub(super) name: &'static str,
@@ -36,7 +36,7 @@ pub(super) struct Phase {
     pub(super) stood_us: f64,
     /// How much of the time the server or the load was ready and had no processor.
     pub(super) waited: f64,
-    /// What else is to be told.
+    /// Further remarks.
     pub(super) note: String,
 }
 

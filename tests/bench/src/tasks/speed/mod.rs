@@ -2,7 +2,7 @@
 //!
 //! - In every round each server is measured, and each round begins with another one.
 //! - A server that is not being measured has nothing to do.
-//! - What costs the server something to be counted (system calls) is counted apart from what is timed.
+//! - Counts that slow the server down (system calls) are taken apart from the timed rounds.
 
 pub(crate) mod rows;
 pub(crate) mod standing;
@@ -39,13 +39,13 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// Before the first round, and for what is counted rather than timed.
+    /// Before the first round, and for counts rather than times.
     fn short(&self) -> Duration {
         (self.span / 4).clamp(Duration::from_millis(100), Duration::from_secs(1))
     }
 }
 
-/// What one round says about a server.
+/// The figures of a server in one round.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Sample {
     pub(crate) operations_per_second: f64,
@@ -68,7 +68,7 @@ pub(crate) struct Sample {
     pub(crate) p99_9_us: f64,
 }
 
-/// A server and what is asked of it in one row.
+/// A server and its requests in one row.
 struct Contestant {
     /// Which of the servers of the row.
     server: usize,

@@ -1,7 +1,7 @@
 //! The workloads of a speed run: the rows of its table.
 //!
 //! Keys have 32 bytes, of ten requests one is a set and nine are gets that hit, unless a row says
-//! otherwise. An aim is what latchd is to reach, in operations per second against the faster memcached
+//! otherwise. An aim is the goal of latchd, in operations per second against the faster memcached
 //! of the same run.
 
 use crate::server::peer::Peer;
@@ -15,9 +15,9 @@ pub(crate) const CONNECTIONS: usize = 50;
 /// One workload.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Row {
-    /// What `--row` calls it.
+    /// Its name in `--row`.
     pub(crate) name: &'static str,
-    /// What is special about it.
+    /// Its special feature.
     pub(crate) about: &'static str,
     pub(crate) dialect: Dialect,
     pub(crate) shape: Shape,
@@ -43,7 +43,7 @@ pub(crate) enum Shape {
     Churn { at_once: usize },
 }
 
-/// What is asked.
+/// The mix of requests.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Mix {
     GetsSets,
@@ -52,7 +52,7 @@ pub(crate) enum Mix {
 }
 
 impl Mix {
-    /// What is behind a server's name where a row has several.
+    /// The suffix of a server's name where a row has several.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::GetsSets => "get and set",
@@ -196,7 +196,7 @@ pub(crate) const SPEED: &[Row] = &[
     },
 ];
 
-/// The rows of `locks`: what a lock costs beside a get of the same form, in the same rounds.
+/// The rows of `locks`: the cost of a lock beside a get of the same form, in the same rounds.
 pub(crate) const LOCKS: &[Row] = &[
     Row {
         name: "lock-1",

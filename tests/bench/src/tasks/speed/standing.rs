@@ -1,4 +1,4 @@
-//! What a row of a speed run says: each server by itself, and against the one to beat.
+//! The result of a row of a speed run: each server by itself, and against the one to beat.
 //!
 //! The one to beat is the fastest memcached of the row, or, where none takes part, the fastest of the
 //! others; for each mix by itself.
@@ -86,7 +86,7 @@ pub(crate) struct Standings {
     cores: String,
     aim: Option<f64>,
     servers: Vec<Standing>,
-    /// What locks cost against gets, for each server of a row that has both.
+    /// The cost of locks against gets, for each server of a row that has both.
     locks_against_gets: Vec<LocksAgainstGets>,
 }
 
@@ -146,8 +146,8 @@ impl Standing {
         }
     }
 
-    /// Whether the figures are in doubt. A server whose own threads wait for each other's processor is
-    /// not disturbed by that.
+    /// Whether the figures are in doubt. If a server's own threads wait for each other's processor,
+    /// that is no disturbance.
     fn is_disturbed(&self) -> bool {
         self.others_busy.median > DISTURBED_MAX || self.load_waited.median > DISTURBED_MAX
     }

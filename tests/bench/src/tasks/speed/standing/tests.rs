@@ -1,4 +1,4 @@
-//! Who is to be beaten, and by how much.
+//! The server to beat, and by how much.
 
 use super::*;
 use crate::tasks::speed::rows::{LOCKS, SPEED};
