@@ -1,4 +1,4 @@
-//! However the answers of a server are cut, whatever they are, a client understands the same.
+//! A client understands any answers of a server in the same way, however they are cut.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|input: &[u8]| latchd_fuzz::client(input));

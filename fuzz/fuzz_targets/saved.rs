@@ -1,4 +1,4 @@
-//! Whatever is taken for a file of items is refused whole or read as it was written.
+//! Any bytes taken for a file of items are refused whole or read as they were written.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|input: &[u8]| latchd_fuzz::saved(input));

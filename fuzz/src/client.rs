@@ -1,8 +1,8 @@
-//! What must hold for the client, whatever a server answers.
+//! The rules of the client, for any answers of a server.
 //!
-//! The first byte says who hears the answers: a session that has asked for this and that, the decoder of packets, or one
-//! of the machines; the second how the bytes are cut. The rest is what is asked, what happens and what is answered: the
-//! answers that servers give, and any bytes at all.
+//! The first byte chooses the hearer of the answers: a session that has sent some requests, the
+//! decoder of packets, or one of the machines. The second chooses how the bytes are cut. The rest
+//! are requests, events and answers: the answers that servers give, and any bytes at all.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -23,7 +23,8 @@ use latchd_core::wire::binary::reply::decode as decode_packet;
 use latchd_core::wire::classic::ClassicEnvelope;
 use latchd_core::wire::meta::{Flag, Verb};
 
-/// More than a machine does in a row without waiting for anything, besides what it says of each call.
+/// More than a machine does in a row without waiting for anything, apart from its events of each
+/// call.
 const POLLS_MAX: usize = 1_000;
 
 /// How many requests a session has asked at most.
@@ -35,8 +36,8 @@ const BODY_BYTES_MAX: usize = 1_000;
 /// The first byte of an answer in binary.
 const RESPONSE_MAGIC: u8 = 0x81;
 
-/// However the answers of a server are cut, whatever they are, a client understands the same: no bytes break it, and it
-/// keeps nothing of them that it was not asked to.
+/// A client understands any answers of a server in the same way, however they are cut: no bytes
+/// break it, and it keeps only the requested parts of them.
 pub fn client(input: &[u8]) {
     let Some((&[who, cuts], rest)) = input.split_first_chunk() else {
         return;
@@ -63,7 +64,7 @@ pub fn client(input: &[u8]) {
     }
 }
 
-/// What is heard is the same in one piece and in many.
+/// The client hears the same in one piece and in many.
 fn same(cuts: u8, mut hear: impl FnMut(Cut) -> Vec<String>) {
     let whole = hear(Cut::whole());
     let cut = hear(Cut::new(cuts));
@@ -108,8 +109,8 @@ impl Cut {
         (1 + (self.state >> 24) as usize % (1 + usize::from(most))).min(bytes)
     }
 
-    /// Hands over bytes piece by piece, each behind those of which nobody has taken anything yet; `take` says of how many
-    /// bytes it is done, or that it wants no more.
+    /// Hands over bytes piece by piece, each behind the bytes that were not taken yet; `take`
+    /// returns how many bytes it has taken, or `None` if it wants no more.
     fn deliver(&mut self, bytes: &[u8], mut take: impl FnMut(&[u8]) -> Option<usize>) {
         let (mut done, mut arrived) = (0, 0);
         while arrived < bytes.len() {
@@ -123,7 +124,7 @@ impl Cut {
     }
 }
 
-/// What a session hears that has asked for this and that.
+/// Plays the answers to a session that has sent some requests.
 fn listen(input: &[u8], mut cut: Cut) -> Vec<String> {
     let mut source = Unstructured::new(input);
     let mut session = Session::new();
@@ -158,7 +159,7 @@ fn listen(input: &[u8], mut cut: Cut) -> Vec<String> {
     heard
 }
 
-/// A request whose answer has another shape for each kind.
+/// A request of each kind, with its own shape of answer.
 fn request(kind: u8) -> AnyRequest<'static> {
     let key = Key::new(b"k").expect("it is short");
     let meta = |verb, flags: &[Flag<'static>]| AnyRequest::Meta {
@@ -220,7 +221,7 @@ fn unpack(input: &[u8], mut cut: Cut) -> Vec<String> {
     heard
 }
 
-/// A machine, and a driver that does what it says.
+/// A machine, and a driver that obeys it.
 struct Talk<M> {
     machine: M,
     cut: Cut,
@@ -231,7 +232,7 @@ struct Talk<M> {
     session: Option<Session>,
     /// The request that was sent last.
     sent: Vec<u8>,
-    /// What was said and told, in order.
+    /// The events and answers, in order.
     heard: Vec<String>,
 }
 
@@ -248,8 +249,8 @@ impl<M: Machine<News: Debug>> Talk<M> {
         }
     }
 
-    /// Plays what the input says: the caller calls, time passes, the connection comes and breaks, the server answers.
-    /// Without a connection that has told so, nothing `is_held`.
+    /// Plays the input: the caller calls, time passes, the connection comes and breaks, the server
+    /// answers. Without a connection that was reported as open, nothing `is_held`.
     fn play(
         mut self,
         input: &[u8],
@@ -302,7 +303,7 @@ impl<M: Machine<News: Debug>> Talk<M> {
         }
     }
 
-    /// Does what the machine says until it waits.
+    /// Obeys the machine until it waits.
     fn settle(&mut self) {
         let polls_max = POLLS_MAX + self.calls;
         for _ in 0..polls_max {
@@ -326,7 +327,7 @@ impl<M: Machine<News: Debug>> Talk<M> {
         panic!("it does not wait after {polls_max} steps");
     }
 
-    /// The server says this: answer by answer, and the machine does what follows from each.
+    /// The server sends `bytes`: answer by answer, and the machine reacts to each.
     fn answer(&mut self, bytes: &[u8]) {
         let mut cut = self.cut;
         cut.deliver(bytes, |rest| {
@@ -357,7 +358,8 @@ impl<M: Machine<News: Debug>> Talk<M> {
     }
 }
 
-/// What servers answer: one of these lines. `sent` is the request that was sent last, whose value may come back.
+/// A likely answer of a server: one of these lines. `sent` is the last request; its value may come
+/// back.
 fn likely(which: u8, number: u8, sent: &[u8]) -> Vec<u8> {
     let lines = sent.split(|byte| *byte == b'\n');
     let value = lines.skip(1).find(|line| !line.is_empty());

@@ -1,4 +1,4 @@
-//! What must hold of any bytes that are taken for a file of items (`-e`).
+//! The rules for any bytes that are taken for a file of items (`-e`).
 
 use std::io::Read;
 
@@ -14,21 +14,21 @@ mod format;
 
 use format::{Damage, Writer, read, verify};
 
-/// The largest value of whoever reads.
+/// The largest value that the reader allows.
 const VALUE_BYTES_MAX: usize = 1 << 10;
 
-/// What one frame holds of items that are larger than a frame, and what an item takes beside its value: no value is
-/// shown that is longer than these and the largest together.
+/// The bytes of one frame for items that are larger than a frame, and the bytes of an item besides
+/// its value: no shown value is longer than these and the largest together.
 const FRAME_BYTES_MAX: usize = VALUE_BYTES_MAX + (64 << 10) + 26 + 250;
 
 /// The length of a head.
 const HEAD_BYTES: usize = 32;
 
-/// The length of what stands before a frame's body.
+/// The length of the head of a frame.
 const FRAME_HEAD_BYTES: usize = 9;
 
-/// The first byte says whether the others are a file, the bodies of frames whose checks are right, or what items are
-/// drawn from.
+/// The first byte chooses the meaning of the others: a file, the bodies of frames with correct
+/// checksums, or data to draw items from.
 pub(crate) fn any(input: &[u8]) {
     let Some((&first, rest)) = input.split_first() else {
         return;
@@ -83,7 +83,8 @@ impl Shown {
     }
 }
 
-/// What a file is about, if it is whole. Otherwise it is refused, and by whoever goes before the one that hands items on.
+/// The content of a file, if it is whole. Otherwise it is refused, also by `verify`, which runs
+/// before the reader that hands items on.
 fn refuse_or_read(file: &[u8]) -> Option<(Numbers, Vec<Shown>, u64)> {
     let mut items = Vec::new();
     let read = read(file, VALUE_BYTES_MAX, &mut |item| {
@@ -104,8 +105,8 @@ fn refuse_or_read(file: &[u8]) -> Option<(Numbers, Vec<Shown>, u64)> {
     }
 }
 
-/// A file whose checks are right, whatever it holds: its frames' kinds and bodies are drawn, and what its end says.
-/// Source: the table in `shell/server/src/saved.rs`.
+/// A file with correct checksums and any content: the kinds and bodies of its frames are drawn, and
+/// so is its end. Source: the table in `shell/server/src/saved.rs`.
 fn sealed(source: &mut Unstructured<'_>) -> Result<Vec<u8>> {
     let mut file = b"latchd\r\n\x01\0\0\0".to_vec();
     for _ in 0..2 {
@@ -144,8 +145,8 @@ fn seal(file: &mut Vec<u8>, frames: &mut u64, kind: u8, body: &[u8]) {
     *frames += 1;
 }
 
-/// What was written is read, as it was; what is left of it when its end is cut off is refused, and so is what differs in
-/// one bit.
+/// A written file is read as it was. With its end cut off, it is refused, and also with one bit
+/// changed.
 fn written(source: &mut Unstructured<'_>) -> Result<()> {
     let numbers = Numbers {
         cas: Cas::new(source.arbitrary::<u64>()? | 1).expect("it is not 0"),

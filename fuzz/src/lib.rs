@@ -1,7 +1,7 @@
-//! What must hold for any bytes at all, one function a fuzz target.
+//! The rules for any bytes at all, one function a fuzz target.
 //!
-//! Each takes whatever the fuzzer makes up and panics if the property does not hold. The tests call
-//! them with the corpus (`fuzz/corpus/`), so that what was found once stays found.
+//! Each takes any bytes of the fuzzer and panics if the property does not hold. The tests call them
+//! with the corpus (`fuzz/corpus/`), so a finding stays found.
 
 mod client;
 mod file;
@@ -44,8 +44,7 @@ pub const PROPERTIES: &[(&str, Property)] = &[
 /// part.
 const MEMORY_BYTES_MAX: usize = 4_000;
 
-/// A connection sends what it has before it answers more: the bound that the shell sets, made
-/// small.
+/// A connection sends its output before it answers more: the bound that the shell sets, made small.
 const OUT_BYTES_MAX: usize = 256;
 
 /// No bytes break a connection that speaks classic text, or the core behind it.
@@ -178,8 +177,8 @@ fn enter_all<S: Store>(
     }
 }
 
-/// No sequence of calls makes the log do what a store may not, whatever its keys hash to; and the
-/// reference neither. The first byte says how much room there is and which hash is used.
+/// No sequence of calls makes the log or the reference break a rule of stores, with any hashes of
+/// its keys. The first byte says how much memory there is and which hash is used.
 pub fn store(input: &[u8]) {
     let Some((&first, rest)) = input.split_first() else {
         return;
@@ -227,11 +226,13 @@ fn call_all<S: Store>(store: S, room: stores::Room, limits: &Limits, input: &[u8
     beside.look();
 }
 
-/// After so many calls everything in a store is looked at, and at the end; after each call the item that it was
-/// about. What is broken stays broken until then, and the tests of all stores look after every call.
+/// After so many calls, and at the end, everything in a store is looked at; after each call the
+/// item that it was about. Damage stays until then, and the tests of all stores look after every
+/// call.
 const CALLS_A_LOOK: u32 = 64;
 
-/// Whatever is taken for a file of items is refused whole or read as it was written, in memory that is bounded.
+/// Any bytes taken for a file of items are refused whole or read as they were written, in bounded
+/// memory.
 pub fn saved(input: &[u8]) {
     file::any(input);
 }

@@ -19,12 +19,12 @@ struct Seen {
     pairs: Box<Pairs>,
 }
 
-/// As [`events`](crate::events); what was seen is added to what this process has seen before.
+/// As [`events`](crate::events); the pairs seen are added to those of this process.
 ///
 /// # Panics
 /// If the table cannot be written.
 pub fn events(input: &[u8]) {
-    // Whoever panicked here has ended the process.
+    // A panic here has ended the process.
     let mut seen = SEEN.lock().expect("nobody goes on after a panic");
     let seen = seen.get_or_insert_default();
     crate::play(input, &mut seen.pairs);

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use client::{TestClient, address, start};
 use latchd_server::{Config, ListenAddress, Server};
 
-/// A folder that nobody else has.
+/// A folder of the test's own.
 fn folder(name: &str) -> PathBuf {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("memory-file-{name}"));
     let _ = fs::remove_dir_all(&path);
@@ -63,7 +63,7 @@ fn a_file_is_one_servers_at_a_time() {
     );
     assert_eq!(refused.to_string(), said);
     drop(second(&path.with_extension("other")).unwrap());
-    // The first one is not disturbed, and whoever comes after it has its items.
+    // The first one is not disturbed, and the next one after it has its items.
     assert_eq!(client(&first).ask("set a 0 0 1\r\nx"), "STORED");
     drop(first);
     let third = second(&path).unwrap();

@@ -1,4 +1,4 @@
-//! The memory limit is what the process holds: counted where everything is allocated.
+//! The memory limit bounds the memory of the process: counted where everything is allocated.
 //!
 //! - M1: with any sequence of value sizes, the allocated bytes stay within the limit, those of
 //!   locks included. After the limit was lowered, they do so again once the due ticks have come.

@@ -1,14 +1,14 @@
-//! What cargo says of what it builds.
+//! The messages of cargo about its builds.
 
 use std::path::PathBuf;
 use std::process::Output;
 
 use serde::Deserialize;
 
-/// What cargo says of what it does, a line each.
+/// A message of cargo, one a line.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Message {
-    /// What the compiler says.
+    /// The message of the compiler.
     #[serde(rename = "message")]
     pub(crate) said: Option<Diagnostic>,
     target: Option<Target>,
@@ -45,7 +45,7 @@ impl Message {
     }
 }
 
-/// What cargo has said.
+/// The messages of cargo.
 ///
 /// # Errors
 /// It was not asked for messages in JSON.

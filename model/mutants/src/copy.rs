@@ -1,7 +1,7 @@
 //! The copy that bugs are planted in. The checkout itself is only read.
 //!
-//! A file that is as it was is not written again, so cargo builds what a patch has touched and what
-//! depends on it, and nothing else.
+//! An unchanged file is not written again, so cargo builds only the files that a patch has touched
+//! and their dependents.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -16,8 +16,8 @@ pub(crate) struct Copy {
 }
 
 impl Copy {
-    /// Copies all that git knows of the checkout at `root`, or would take in, into `folder`, where `build` is the folder of
-    /// what is compiled. What is there from the last time is brought up to date.
+    /// Copies all files that git tracks or would add in the checkout at `root` into `folder`;
+    /// `build` is the folder for build output. Files of an earlier copy are brought up to date.
     ///
     /// # Errors
     /// Files cannot be listed, read or written.
@@ -31,7 +31,7 @@ impl Copy {
         let names: BTreeSet<PathBuf> = listing
             .split_terminator('\0')
             .map(PathBuf::from)
-            // What is deleted and not committed is still listed.
+            // A file that is deleted and not committed is still listed.
             .filter(|name| root.join(name).is_file())
             .collect();
         let copy = Self {
@@ -111,7 +111,8 @@ impl Copy {
             .args(options)
             .args(patches)
             .current_dir(&self.tree)
-            // Or git takes the copy for a folder of the checkout, and skips what is not in it.
+            // Otherwise git takes the copy for a folder of the checkout, and skips files that are
+            // not in it.
             .env(
                 "GIT_CEILING_DIRECTORIES",
                 self.tree.parent().unwrap_or(&self.tree),
@@ -133,10 +134,10 @@ impl Copy {
     }
 }
 
-/// What a program has said if all went well.
+/// The output of a program, if all went well.
 ///
 /// # Errors
-/// It is not there, or did not succeed: what it said of that.
+/// It is not there, or did not succeed: its message.
 pub(crate) fn succeeded(program: &str, output: io::Result<Output>) -> Result<String, String> {
     let output = output.map_err(|error| format!("{program}: {error}"))?;
     if output.status.success() {

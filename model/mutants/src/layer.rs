@@ -52,7 +52,7 @@ pub(crate) enum Layer {
     Unit,
     /// Random sequences, compared with the oracle.
     Properties,
-    /// Stores beside lists of what should be in them.
+    /// Stores beside lists of their expected items.
     Stores,
     /// Many clients on a network that does its worst.
     Simulation,
@@ -176,7 +176,7 @@ impl Asked {
 /// Searches a model for the shortest way to a violation, at most `steps_max` long.
 ///
 /// # Errors
-/// It cannot be run, or its output is not what `latchd-model search` prints.
+/// It cannot be run, or its output is not that of `latchd-model search`.
 fn search(
     models: &Program,
     model: &str,

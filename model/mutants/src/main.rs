@@ -113,7 +113,7 @@ fn judge_freshness() -> Result<Vec<String>, String> {
 fn ask_of_patches(names: &[&str], until: Until) -> Result<Vec<String>, String> {
     let folder = root().join("target/mutants");
     let copy = Copy::of(root(), &folder, folder.join("build"))?;
-    // The copy's own, so that a change of the checkout does not change what is asked.
+    // The copy's own, so that a change of the checkout does not change the tests.
     let mut mutants = mutant::all(&copy.path("model/mutants"))?;
     let is_there = |name: &&&str| mutants.iter().any(|mutant| mutant.name == **name);
     if let Some(name) = names.iter().find(|name| !is_there(name)) {

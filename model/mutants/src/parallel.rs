@@ -7,8 +7,8 @@ use std::thread::{self, Scope};
 /// How many things may be built and not yet asked of.
 const BUILT_MAX: usize = 1;
 
-/// Builds something of each of some things, in their order and on a thread of its own: while one is looked at, the next is
-/// built. Who drops what is returned ends it.
+/// Builds something of each of some things, in their order and on a thread of its own: while one is
+/// looked at, the next is built. Dropping the returned value ends it.
 pub(crate) fn ahead<'scope, T, U>(
     scope: &'scope Scope<'scope, '_>,
     things: impl IntoIterator<Item = T> + Send + 'scope,
@@ -31,7 +31,7 @@ where
 /// Does something with each of some things, on as many threads as there are processors.
 ///
 /// # Errors
-/// What was said first of those that went wrong.
+/// The first error.
 pub(crate) fn in_parallel<T: Sync>(
     things: &[T],
     act: impl Fn(usize, &T) -> Result<(), String> + Sync,

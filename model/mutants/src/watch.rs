@@ -24,7 +24,7 @@ pub(crate) enum Until {
 /// Runs a program, and gives `hear` each line that it writes to its output.
 ///
 /// # Errors
-/// It cannot be run, or what it says not be read or heard.
+/// It cannot be run, or its output cannot be read.
 pub(crate) fn watch(
     command: &mut Command,
     until: Until,
@@ -53,7 +53,7 @@ pub(crate) fn watch(
     })
 }
 
-/// The test that fails, if that is what is said.
+/// The failing test, if the line names one.
 fn failed_test(line: &[u8]) -> Option<String> {
     let line = String::from_utf8_lossy(line);
     let test = line.strip_prefix("test ")?.strip_suffix(" ... FAILED")?;
@@ -69,7 +69,7 @@ fn end(child: &mut Child) {
 mod tests {
     use super::*;
 
-    /// What comes of a shell that does this, and what was heard of it.
+    /// The outcome of a shell that runs this, and its output.
     fn outcome(script: &str, until: Until) -> (Verdict, String) {
         let mut heard = Vec::new();
         let verdict = watch(Command::new("sh").args(["-c", script]), until, |line| {

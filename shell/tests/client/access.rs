@@ -1,5 +1,5 @@
-//! TLS and passwords, from the client's side: every connection it opens is under the one and behind the
-//! other, and who is not let in is told so.
+//! TLS and passwords, from the client's side: every connection it opens is under TLS and
+//! authenticated. A client that is refused gets an error.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -77,7 +77,7 @@ async fn use_all(address: &str, options: &ClientOptions, is_latchd: bool) -> Res
     Ok(())
 }
 
-/// A connection of the caller's own, and what the server says on it.
+/// A connection of the caller's own, and the server's first answer on it.
 fn open(address: &str, options: &ClientOptions) -> Result<String, Error> {
     let client = blocking::Client::new(address, options.clone())?;
     let mut connection = client.open()?;

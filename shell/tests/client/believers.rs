@@ -1,11 +1,11 @@
-//! Many clients want one lock while the network and the server do their worst: at no moment do two of them
-//! believe that they hold it.
+//! Many clients contend for one lock while the network and the server do their worst: at no moment
+//! do two of them believe that they hold it.
 //!
-//! - B1: of a lease that holds whatever happens.
-//! - B2: of a bound lock it holds as long as no connection breaks. Who has a broken one knows that at the latest after
-//!   his heartbeat and the time that an answer may take.
-//! - B3: whatever happens, the numbers of the grants of a bound lock rise, and what is changed in the right of a grant
-//!   that is over is refused.
+//! - B1: this holds for a lease in all cases.
+//! - B2: this holds for a bound lock as long as no connection breaks. After a break, the client
+//!   knows of it within its heartbeat and its reply timeout.
+//! - B3: the numbers of the grants of a bound lock rise in all cases. A change in the right of a
+//!   grant that is over is refused.
 //!
 //! Each of the four runs takes a few seconds a server; `LATCHD_STRESS_SECS` says how many. `LATCHD_TEST_MEMCACHED` is
 //! a memcached to be asked besides the one on PATH. docs/CLIENT.md has the long run.
@@ -29,7 +29,8 @@ const CLIENTS: usize = 6;
 const HEARTBEAT: Duration = ms(200);
 const REPLY_TIMEOUT: Duration = ms(300);
 
-/// How long two may believe whose connections break (B2); the rest is for a machine that does other things too.
+/// How long two clients with broken connections may believe (B2); the rest is for a machine that
+/// does other things too.
 const BOTH_MAX: Duration = ms(500 + 2_000);
 
 const fn ms(ms: u64) -> Duration {
@@ -57,7 +58,7 @@ impl Chance {
     }
 }
 
-/// A lock as whoever looks sees it.
+/// A lock as the observer sees it.
 trait Believed: Debug + Send + Sync {
     fn is_held(&self) -> bool;
 }
@@ -74,7 +75,7 @@ impl Believed for BoundLock {
     }
 }
 
-/// What is counted, with its name.
+/// A counter, with its name.
 #[derive(Default)]
 struct Count(AtomicU64);
 
@@ -88,7 +89,7 @@ impl Count {
     }
 }
 
-/// What the clients hold, for whoever looks.
+/// The locks that the clients hold, for the observer.
 #[derive(Default)]
 struct Holders {
     held: [Mutex<Option<Arc<dyn Believed>>>; CLIENTS],
@@ -100,7 +101,7 @@ struct Holders {
     grants: Count,
     losses: Count,
     looks: Count,
-    /// Looks at which somebody believed.
+    /// Observations in which a client believed.
     seen: Count,
     /// Times that two did, and for how long at most, in microseconds.
     both: Count,
@@ -113,7 +114,7 @@ struct Holders {
 }
 
 impl Holders {
-    /// Those who change the item in the right of their grants.
+    /// The clients that change the item in the right of their grants.
     fn of_changes() -> Self {
         Self {
             changes: true,
@@ -137,7 +138,7 @@ impl Holders {
         *self.held[client].lock().unwrap() = Some(lock);
     }
 
-    /// Counts what was lost while it was held.
+    /// Counts a loss while the lock is held.
     fn count_loss(&self, lock: &dyn Believed) {
         if !lock.is_held() {
             self.losses.add();
@@ -209,13 +210,13 @@ impl Holders {
                 self.made.add();
             }
             Err(error) if error.is_not_held() => self.refused.add(),
-            // Nobody knows.
+            // The outcome is unknown.
             Err(_) => {}
         }
     }
 }
 
-/// What a client does again and again.
+/// One round of a client.
 type Turn = fn(&Holders, usize, &Client, &mut Chance) -> Result<(), Error>;
 
 /// Obtains a lease, holds it for a while, and gives it back or not.
@@ -264,7 +265,7 @@ fn bind(
     thread::sleep(ms(chance.below(100)));
     holders.count_loss(&*lock);
     holders.hide(place);
-    // Whoever looks has it for a moment still.
+    // The observer has it for a moment still.
     let mut shared = Err(lock);
     while let Err(lock) = shared {
         thread::yield_now();
@@ -278,7 +279,7 @@ fn bind(
     Ok(())
 }
 
-/// What is done to the clients and to their server.
+/// The harm done to the clients and to their server.
 #[derive(Default)]
 struct Harm {
     cuts: Count,
@@ -344,7 +345,7 @@ fn stress(
             }
         });
         let (begun, mut chance) = (Instant::now(), Chance(1));
-        // Two leases that nobody could give back take most of a short span.
+        // Two leases that no client could release take most of a short span.
         let is_over = || {
             let spans = if holders.is_enough() { 1 } else { SPANS_MAX };
             begun.elapsed() >= span() * spans

@@ -11,7 +11,7 @@ use std::time::Instant;
 use crate::support::terminal::Terminal;
 use crate::support::{DUE, Started, eventually};
 
-/// `latchd cli` with these arguments, and a home that is nobody's.
+/// `latchd cli` with these arguments, and a home folder without files.
 fn cli(address: &str, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_latchd"));
     command
@@ -24,7 +24,7 @@ fn cli(address: &str, arguments: &[&str]) -> Command {
     command
 }
 
-/// What one command comes to: the exit code, what is answered, what is complained of.
+/// The outcome of one command: the exit code, the answer, and the error output.
 fn one(server: &Started, arguments: &[&str]) -> (Option<i32>, String, String) {
     told(&cli(&server.address(), arguments).output().unwrap())
 }
@@ -38,7 +38,7 @@ fn told(output: &Output) -> (Option<i32>, String, String) {
     )
 }
 
-/// What comes of this on standard input.
+/// The output for this standard input.
 fn piped(address: &str, arguments: &[&str], input: &[u8]) -> Output {
     let mut child = cli(address, arguments)
         .stdin(Stdio::piped())
@@ -89,7 +89,7 @@ fn one_command_is_answered_and_its_code_says_how() {
         ];
         let known = if server.name() == "latchd" { 2 } else { 1 };
         for (dump, line, end) in dumps.into_iter().take(known) {
-            // A memcached whose crawler is busy says so.
+            // A memcached with a busy crawler says so.
             let said = eventually(|| {
                 let (code, said, _) = one(&server, &["lru_crawler", dump, "all"]);
                 (code == Some(0)).then_some(said)
@@ -122,7 +122,7 @@ fn what_is_wrong_is_said_with_the_servers_name() {
         assert_eq!((code, said.as_str()), (Some(2), ""));
         assert!(complaint.contains("line end"), "{complaint}");
     }
-    // Nobody listens there: it is bound, and never more than that.
+    // The port has no listener: it is bound, and never more than that.
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = free.local_addr().unwrap().to_string();
     drop(free);
@@ -280,14 +280,14 @@ fn what_help_tells_of_works() {
 /// A prompt in a terminal of its own.
 fn prompt(address: &str, state: &str) -> Terminal {
     let mut terminal = Terminal::start(
-        // Whoever runs the tests in the background has them ignore Ctrl-C, and what they start as well.
+        // If the tests run in the background, Ctrl-C is ignored by them and by their children.
         Command::new("env")
             .args(["--default-signal=INT", "setsid", "--ctty"])
             .args([env!("CARGO_BIN_EXE_latchd"), "cli", "-s", address])
             .env("XDG_STATE_HOME", state)
             .env("TERM", "xterm"),
     );
-    // What is shown first says whether the server is there.
+    // The prompt shows whether the server is there.
     terminal.expect("VERSION ");
     terminal.expect(&format!("{address}> "));
     terminal

@@ -17,7 +17,7 @@ use latchd_client::{
 };
 use smol::{Executor, block_on, future};
 
-/// Pauses far longer than the test: whoever waits is not to be served by asking again.
+/// Pauses far longer than the test: a waiter must not be served by its own retries.
 fn patient() -> BoundOptions {
     BoundOptions::new()
         .retry(Retry::linear(Duration::from_secs(3600)))
@@ -230,7 +230,7 @@ fn the_number_rises_over_a_restart_and_nothing_is_left_behind() {
         lock.set("kept", Exptime::Never).await.unwrap();
         lock.release().await.unwrap();
         assert_eq!(server.ask("mg k v\r\n", "kept\r\n"), "VA 4\r\nkept\r\n");
-        // What is there and is somebody's is left as it is.
+        // An item with a value of another client stays as it is.
         let version = server.ask("mg k c\r\n", "\r\n");
         let lock = client
             .lock("k", &patient().mark(Mark::Number))
@@ -253,7 +253,8 @@ fn a_note_is_there_as_long_as_the_lock() {
             server.ask("mg k v\r\n", "build 7\r\n"),
             "VA 7\r\nbuild 7\r\n"
         );
-        // Somebody empties the cache: what was there for the lock is gone, and the lock is not.
+        // Another client empties the cache: the item that the lock had made is gone, and the lock
+        // is not.
         lock.check().await.unwrap();
         server.ask("flush_all\r\n", "\r\n");
         assert!(

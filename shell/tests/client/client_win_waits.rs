@@ -1,4 +1,5 @@
-//! What another computes: waited for on a latchd, asked for again elsewhere; and winners that die.
+//! A value that another client computes: waited for on a latchd, asked for again elsewhere; and
+//! winners that die.
 
 use std::convert::Infallible;
 use std::io::{BufRead, BufReader, Write};
@@ -13,7 +14,7 @@ use smol::{Executor, Timer, block_on, future};
 
 const TTL: Duration = Duration::from_secs(60);
 
-/// Pauses far longer than the test: whoever waits is not to be served by asking again.
+/// Pauses far longer than the test: a waiter must not be served by its own retries.
 fn patient() -> ComputeOptions {
     ComputeOptions::new()
         .retry(Retry::linear(Duration::from_secs(3600)))
@@ -122,7 +123,7 @@ fn when_a_winner_dies_the_first_who_waits_computes() {
     });
 }
 
-/// What was computed by one whose connection broke is as good as the heir's: whoever is first stores.
+/// The value of a winner with a broken connection is as good as its heir's: the first one stores.
 #[test]
 fn a_winner_that_was_cut_off_stores_what_it_has_if_nobody_was_faster() {
     let server = Started::latchd();
@@ -185,7 +186,8 @@ fn a_wait_has_its_deadline_on_each_server() {
             assert!(matches!(error.kind(), ErrorKind::TimedOut), "{error}");
             // The client's clock counts whole milliseconds, and this one does not.
             assert!(began.elapsed() + Duration::from_millis(1) >= short);
-            // What is stored then is found, whichever words the connection has learnt.
+            // A value that is stored then is found, with any commands that the connection has
+            // learnt.
             server.ask("set k 0 0 3\r\nnew\r\n", "\r\n");
             let found = read_as(&client, "never", &options).await;
             assert_eq!(found.bytes, b"new");

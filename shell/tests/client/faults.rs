@@ -1,5 +1,5 @@
-//! What the client does when the server or the network does not do what it should: everything ends
-//! when it was told to, and says what is known.
+//! The client when the server or the network fails: every call ends in time, and its error says as
+//! much as is known.
 
 use std::convert::Infallible;
 use std::net::TcpListener;
@@ -19,7 +19,7 @@ const fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-/// What a call came to, and how long it took.
+/// The result of a call, and how long it took.
 async fn timed<T>(call: impl Future<Output = T>) -> (T, Duration) {
     let begun = Instant::now();
     (call.await, begun.elapsed())
@@ -81,10 +81,10 @@ fn a_lock_that_is_held_is_somebody_elses_at_the_deadline() {
     });
 }
 
-/// Somewhere that does not let anybody connect, and does not say so either.
+/// An address that does not accept a connection, and does not refuse it either.
 fn black_hole() -> (TcpListener, Vec<std::net::TcpStream>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    // Nobody accepts, so the queue of those who wait fills up.
+    // No process accepts, so the queue of connections fills up.
     rustix::net::listen(&listener, 0).unwrap();
     let address = listener.local_addr().unwrap();
     let mut waiting = Vec::new();

@@ -14,8 +14,8 @@ use rustix::process::{Pid, Signal, kill_process};
 
 /// An interactive shell with a terminal of its own.
 fn shell() -> Terminal {
-    // A new session, whose terminal is its standard input, with signals as after a login: whoever
-    // runs the tests in the background has Ctrl-C ignored, and so would the commands.
+    // A new session with a terminal as its standard input, and with signals as after a login: if
+    // the tests run in the background, Ctrl-C is ignored, and the commands would inherit that.
     let mut terminal = Terminal::start(
         Command::new("setsid")
             .args(["--ctty", "env", "--default-signal", "sh", "-i"])
@@ -112,7 +112,7 @@ fn line(server: &Started, arguments: &str) -> String {
     )
 }
 
-/// Whether nobody holds `k`.
+/// Whether `k` has no holder.
 fn is_free(server: &Started, way: &[&str]) -> bool {
     let status = Command::new(program())
         .args(["lock", "-n", "--server", &server.address()])
@@ -138,7 +138,7 @@ fn a_command_reads_the_terminal_and_ctrl_c_ends_it_and_the_script_around_it() {
     terminal.expect("ready> ");
     let cat = line(&server, "k -- cat");
     enter(&mut terminal, &cat);
-    // What cat has written it has read before.
+    // cat has read all that it has written.
     terminal.press("word\n");
     terminal.expect("word\r\nword");
     terminal.press("\x03");
@@ -146,7 +146,7 @@ fn a_command_reads_the_terminal_and_ctrl_c_ends_it_and_the_script_around_it() {
     enter(&mut terminal, "echo code is $?");
     terminal.expect("code is 130");
     terminal.expect("ready> ");
-    // A script does not go on behind what was broken off.
+    // A script does not go on behind an interrupted command.
     enter(
         &mut terminal,
         &format!("sh -c \"{cat}; echo went''on\"; echo en''ded"),
@@ -239,7 +239,7 @@ fn a_stopped_command_whose_lease_ran_out_never_runs_again() {
         terminal.press("\x1a");
         terminal.expect("ready> ");
         pulse.assert_still();
-        // Nobody renews it.
+        // Its renewals have stopped.
         let stopped = Instant::now();
         eventually(|| is_free(&server, &["--ttl", "1"]).then_some(()));
         assert!(stopped.elapsed() < Duration::from_secs(6));
@@ -297,7 +297,7 @@ impl Drop for Ended {
     }
 }
 
-/// A holder of `k` whose command beats.
+/// A holder of `k` with a command that beats.
 fn holder(server: &Started, way: &[&str], pulse: &Pulse) -> Ended {
     let child = Command::new(program())
         .args(["lock", "--server", &server.address()])
@@ -324,8 +324,8 @@ fn tstp_and_cont_reach_the_group() {
     pulse.wait_for_more();
 }
 
-/// As in a container: the session and the process group of its first process are of nobody that it can
-/// see, and have the number 0.
+/// As in a container: the session and the process group of its first process belong to no process
+/// that it can see, and have the number 0.
 #[test]
 fn so_they_do_where_the_session_began_outside_of_the_namespace() {
     let this = std::env::current_exe().unwrap();
@@ -370,7 +370,7 @@ fn a_holder_that_was_stopped_reads_what_has_come_before_it_calls_the_server_sile
     let (mut answers, mut to_client) = (behind.try_clone().unwrap(), client.try_clone().unwrap());
     std::thread::spawn(move || std::io::copy(&mut answers, &mut to_client));
     let mut chunk = [0; 1024];
-    // The first heartbeat, whose answer comes while it is stopped.
+    // The first heartbeat; its answer comes while the holder is stopped.
     while !chunk.starts_with(b"mn\r\n") {
         let length = client.read(&mut chunk).unwrap();
         if chunk.starts_with(b"mn\r\n") {

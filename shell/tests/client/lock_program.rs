@@ -1,4 +1,4 @@
-//! `latchd lock`: exit codes, what the command sees, signals, and the death of either side.
+//! `latchd lock`: exit codes, the command's environment, signals, and the death of either side.
 
 use std::ffi::OsStr;
 use std::io::{Read, Write};
@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 /// `latchd lock` with these arguments.
 fn lock(server: &Started, arguments: &[&str]) -> Command {
-    // Who runs the tests in the background has Ctrl-C ignored, and so would the program.
+    // If the tests run in the background, Ctrl-C is ignored, and the program would inherit that.
     let mut command = Command::new("env");
     command
         .args(["--default-signal=INT", env!("CARGO_BIN_EXE_latchd")])
@@ -44,7 +44,7 @@ fn with<'a>(way: &[&'a str], more: &[&'a str]) -> Vec<&'a str> {
     [way, more].concat()
 }
 
-/// A `latchd lock` that runs, and whose command has said that it runs.
+/// A running `latchd lock`, with a command that has said that it runs.
 struct Holder(Child);
 
 impl Holder {
@@ -190,7 +190,7 @@ fn a_holder_that_is_killed_is_no_holder() {
             assert_eq!(code(&server, &next), Some(0));
             let took = killed.elapsed();
             println!("{} {way:?}: free {took:.1?} after kill -9", server.name());
-            // At once, or after the ttl and what the server adds to it.
+            // At once, or after the ttl and the server's margin.
             let bound = if way.is_empty() { 1 } else { 6 };
             assert!(took < Duration::from_secs(bound), "{took:?}");
             holder.end();
@@ -241,7 +241,7 @@ fn a_server_that_goes_takes_the_command_with_it() {
                 Started::Latchd(..) => Started::latchd(),
                 Started::Memcached(..) => Started::memcached().unwrap(),
             };
-            // A lease has until its ttl to be asked after, and nobody answers.
+            // A lease has until its ttl to be asked after, and there is no answer.
             let why = if way.is_empty() {
                 "the connection broke"
             } else {

@@ -1,4 +1,4 @@
-//! The client's locks on real sockets, against latchd, and against memcached what works there.
+//! The client's locks on real sockets, against latchd, and against memcached as far as it has them.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -155,7 +155,7 @@ fn the_watchdog_keeps_it_past_its_ttl_and_no_longer_than_allowed() {
     });
 }
 
-/// Whoever waits for an answer has the connection in hand: he is not waited for.
+/// A caller that waits for an answer has the connection in use: the renewal does not wait for it.
 #[test]
 fn a_lease_is_renewed_while_a_caller_stands_still() {
     on_each(async |client, _| {
@@ -199,7 +199,7 @@ fn a_cap_holds_whoever_renews() {
 #[test]
 fn an_exit_right_after_a_drop_gives_back() {
     const ADDRESS: &str = "LATCHD_TEST_ADDRESS";
-    // What no process ends with that has run nothing.
+    // An exit code that only this process can end with, after it has dropped.
     const HAS_DROPPED: i32 = 9;
     if let Ok(address) = std::env::var(ADDRESS) {
         // The process that the other half of this test has started.
@@ -438,7 +438,7 @@ fn the_ttl_of_several_is_the_least() {
         let options = LockOptions::new();
         let keys = ["a", "b"];
         let both = client.obtain_many(keys, secs(100), &options).await.unwrap();
-        // Somebody shortens one of them.
+        // Another client shortens one of them.
         server.ask("mg b T20\r\n", "\r\n");
         assert!(both.server_ttl().await.unwrap() <= secs(20));
         both.release().await.unwrap();
@@ -459,7 +459,7 @@ fn a_thousand_leases_share_a_few_connections() {
         let proxy = Proxy::start(server.address());
         // A server may count a connection only once it has heard something over it.
         assert!(other.get("k").await.unwrap().is_none());
-        // memcached counts what it listens on as well.
+        // memcached counts its listening sockets as well.
         let before = connections(&server);
         let options = ClientOptions::new().connections(3);
         let client = Client::new(&proxy.address(), options).unwrap();
@@ -551,7 +551,7 @@ fn who_waits_for_a_lock_waits_through_a_restart() {
             };
             let ((lock, lock_bound), server) =
                 future::zip(future::zip(waits, waits_bound), restarts).await;
-            // Who held it knows that it does not any more.
+            // The former holder knows that it is over.
             assert_eq!(held.lost().await, Loss::Taken);
             if let Some(bound) = bound {
                 assert_eq!(bound.lost().await, Loss::Disconnected);
@@ -590,7 +590,7 @@ struct Inside {
 }
 
 impl Inside {
-    /// What the lock protects. The numbers of the grants rise from turn to turn.
+    /// The work that the lock protects. The numbers of the grants rise from turn to turn.
     async fn work(&self, number: u64) {
         assert_eq!(self.now.fetch_add(1, Ordering::SeqCst), 0, "two at a time");
         assert!(self.number.swap(number, Ordering::SeqCst) < number);
@@ -813,7 +813,7 @@ fn the_stale_is_taken_or_waited_out() {
     on_each(async |client, server| {
         server.ask("set k 0 60 3\r\nold\r\n", "\r\n");
         server.ask("md k I\r\n", "\r\n");
-        // Somebody else has the win.
+        // Another client has the win.
         assert!(server.ask("mg k\r\n", "\r\n").contains('W'));
         let never = async |_| -> Result<Vec<u8>, Infallible> { unreachable!("no win") };
         let take = ComputeOptions::new().losers(Losers::TakeStale);

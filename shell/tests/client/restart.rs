@@ -1,5 +1,5 @@
-//! A server that restarts has forgotten every item, and its versions begin anew: what a client knew of
-//! one before means nothing any more, or another's.
+//! A server that restarts has forgotten every item, and its versions begin anew: a version that a
+//! client knew before means nothing any more, or another item.
 
 use std::convert::Infallible;
 use std::num::NonZeroUsize;
@@ -13,9 +13,9 @@ use smol::{block_on, future};
 /// Longer than any test takes.
 const TTL: Duration = Duration::from_secs(60);
 
-/// Runs a test with a way to start a server on a port, 0 for a free one, once for each kind of server
-/// there is. The first item of each start has the same version: of a latchd that is so with one
-/// thread, whose shards do not depend on chance.
+/// Runs a test with a way to start a server on a port, 0 for a free one, once for each kind of
+/// server there is. The first item of each start has the same version: for a latchd this takes one
+/// thread; the shards of several depend on chance.
 fn on_each_kind<F: Future<Output = ()>>(test: impl Fn(fn(u16) -> Started) -> F) {
     block_on(test(|port| {
         Started::latchd_with(port, |config| config.threads = NonZeroUsize::MIN)

@@ -27,7 +27,7 @@ fn readers_share_it_and_a_writer_waits_for_all_of_them() {
         assert!(first.number() < second.number());
         let refused = one.lock("k", &exclusive()).await.unwrap_err();
         assert!(refused.is_not_obtained(), "{refused}");
-        // Nobody changes the item, and the lock stays.
+        // No holder may change the item, and the lock stays.
         assert!(first.set("x", Exptime::Never).await.is_err() && first.is_held());
         let patient = exclusive().retry(Retry::linear(Duration::from_millis(20)));
         let writer = smol::spawn(async move { other.lock("k", &patient).await });

@@ -211,7 +211,7 @@ fn the_program_has_them() {
         .parse()
         .unwrap();
     assert!(number > 0);
-    // One that is killed keeps nobody out.
+    // A holder that is killed keeps no client out.
     let mut killed = lock("sleep 20").spawn().unwrap();
     eventually(|| {
         let answer = server.ask("ml k\r\n", "\r\n");

@@ -1,5 +1,5 @@
-//! The client in a program whose executor is somebody else's: it brings its own sockets and timers, so
-//! nothing of tokio's is in its way, also not under a `timeout` of tokio's.
+//! The client in a program with another executor: it brings its own sockets and timers, so it works
+//! under tokio, also under a `timeout` of tokio's.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -47,7 +47,7 @@ fn locks_and_values_work_in_tasks_of_another_executor() {
             .unwrap();
         assert!(value.computed && value.stored);
 
-        // What waits for a loss is woken from outside of tokio.
+        // A task that waits for a loss is woken from outside of tokio.
         let lock = client.obtain("k", TTL, &options).await.unwrap();
         let lost = tokio::spawn(async move { (lock.lost().await, bound.lost().await) });
         drop(server);

@@ -15,7 +15,7 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 /// A client's end of TLS.
 pub(crate) type TlsStream = StreamOwned<ClientConnection, TcpStream>;
 
-/// Somebody whose certificates are believed, and a folder for them.
+/// A certificate authority, and a folder for its certificates.
 pub(crate) struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
     folder: PathBuf,
@@ -77,7 +77,7 @@ impl Authority {
         certified
     }
 
-    /// What a server is told to show this certificate.
+    /// The settings of a server that shows this certificate.
     pub(crate) fn settings(&self, certified: &Certified) -> TlsSettings {
         let mut settings = TlsSettings::new(certified.chain.clone());
         settings.key = Some(certified.key.clone());
@@ -117,7 +117,7 @@ impl Authority {
 
 impl Drop for Authority {
     fn drop(&mut self) {
-        // What is left in a temporary folder hurts nobody.
+        // Leftovers in a temporary folder do no harm.
         let _ = std::fs::remove_dir_all(&self.folder);
     }
 }

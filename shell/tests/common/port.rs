@@ -10,7 +10,7 @@ use rustix::net::{AddressFamily, SocketType, bind, socket};
 /// Below the ports that Linux takes for clients.
 const PORTS: Range<u16> = 16_000..32_000;
 
-/// A port that nobody listens on at this moment, and that this process has not given out lately.
+/// A port without a listener at this moment, that this process has not given out lately.
 ///
 /// It is tried without listening: a process that another test starts just then has a copy of our socket for a
 /// moment, and would seem to be the server that is to listen there.

@@ -18,10 +18,10 @@ use rustix::net::sockopt::set_socket_linger;
 /// How often each death is died.
 const TRIALS: usize = 30;
 
-/// What the median may be.
+/// The limit of the median.
 const MEDIAN_MAX: Duration = Duration::from_millis(50);
 
-/// What no trial may take, on a machine that does other things too.
+/// The limit of every trial, on a busy machine.
 const WORST_MAX: Duration = Duration::from_secs(2);
 
 /// Lets a client that holds a lock die, and measures until another one has it.
@@ -144,7 +144,7 @@ fn an_error_that_closes() {
 #[test]
 fn kill_of_the_process() {
     measure_all("kill -9", |holder| {
-        // The child has the socket for its standard input, and nobody else has it.
+        // The child has the socket as its standard input, and no other process has it open.
         let socket = OwnedFd::from(holder.into_socket());
         let mut child = Command::new("sleep")
             .arg("60")
@@ -291,8 +291,8 @@ fn every_lock_of_a_dead_client_is_free_when_one_is() {
     }
 }
 
-/// In how long the kernel asks the peer of the server's end of a connection whether it is there. From
-/// `/proc/net/tcp`, whose columns are in the kernel's `Documentation/networking/proc_net_tcp.rst`.
+/// The time until the kernel probes the peer of the server's end of a connection. From
+/// `/proc/net/tcp`; its columns are in the kernel's `Documentation/networking/proc_net_tcp.rst`.
 fn asked_in(server: SocketAddr, client: SocketAddr) -> Duration {
     let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
     let (local, remote) = (
@@ -310,7 +310,7 @@ fn asked_in(server: SocketAddr, client: SocketAddr) -> Duration {
     Duration::from_millis(10 * u64::from_str_radix(when, 16).unwrap())
 }
 
-/// What a cut link takes in all is measured by the attacks `vanish` of the program `abuse`.
+/// The attacks `vanish` of the program `abuse` measure the whole time after a cut link.
 #[test]
 fn a_silent_holder_is_asked_soon_whether_it_is_there() {
     let server = start(|config| config.dead_peer = Duration::from_secs(8));
@@ -319,7 +319,7 @@ fn a_silent_holder_is_asked_soon_whether_it_is_there() {
     client.send("set k 0 0 1\r\nx\r\n");
     assert_eq!(client.line(), "STORED");
     let ours = client.socket().local_addr().unwrap();
-    // Until our acknowledgement has come, that is what is due.
+    // Until our acknowledgement has come, the timer for that is shown.
     std::thread::sleep(Duration::from_millis(300));
     let without = asked_in(address, ours);
     assert!(without > Duration::from_secs(8), "{without:?}");

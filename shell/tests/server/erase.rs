@@ -15,7 +15,7 @@ const DUE: Duration = Duration::from_secs(20);
 /// The length of a value: it has pages of its own, and takes several reads to arrive.
 const VALUE_BYTES: usize = 100_000;
 
-/// Takes the place of what went through a worker's buffers, which hold 64 KiB, and allocates nothing.
+/// Overwrites the bytes in a worker's buffers, which hold 64 KiB, and allocates nothing.
 const FILLER: &[u8] = b"mg none q\r\n";
 const FILLERS: usize = 30_000;
 
@@ -43,7 +43,7 @@ impl Running {
         }
         let (_, rest) = line.split_once("listening on ").unwrap();
         let address = rest.split([',', ';']).next().unwrap().trim().parse();
-        // What it logs later is nobody's business here, but it must be able to.
+        // Later log lines do not matter here, but the server must be able to write them.
         std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
         let address = address.unwrap();
         Self { child, address }
@@ -105,11 +105,11 @@ impl Drop for Running {
     }
 }
 
-/// A value that is found again, named for what becomes of it.
+/// A value that can be found in memory, named for its fate.
 struct Secret(&'static str);
 
 impl Secret {
-    /// What it consists of, over and over.
+    /// The repeated part of it.
     fn piece(&self) -> String {
         format!("the-secret-that-is-{}/", self.0)
     }
@@ -142,7 +142,7 @@ fn put(running: &Running, secret: &Secret) -> TestClient {
     one
 }
 
-/// Stores others until the value is evicted; nobody asks for it meanwhile, or it would stay.
+/// Stores other values until this one is evicted; no client reads it meanwhile, or it would stay.
 ///
 /// A key that comes again goes into the main queue at once, which gives up nothing until new items have filled the memory
 /// eight times (`FILLS_A_TURN` in the core's store): the memory has room for 160 of these at most.
@@ -200,7 +200,7 @@ fn nothing_is_left_of_a_large_value_that_is_dead() {
     running.forgets(&shrunk);
 }
 
-/// What arrives in pieces is collected in room that grows.
+/// A value that arrives in pieces is collected in a growing buffer.
 #[test]
 fn nothing_is_left_of_a_large_value_that_was_never_whole() {
     let running = Running::start(&["--secure-erase"]);

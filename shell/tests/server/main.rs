@@ -1,5 +1,5 @@
-//! The server over real sockets, as a library and as the program: what is answered, who is let in, and what becomes of those who
-//! vanish, ask for too much, or ask it to stop.
+//! The server over real sockets, as a library and as the program: answers, authentication, and
+//! clients that vanish, ask for too much, or stop the server.
 
 #![allow(clippy::unwrap_used)]
 

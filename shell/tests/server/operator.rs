@@ -1,4 +1,5 @@
-//! What an operator decides: who the process is, how it goes on by itself, and what clients may do.
+//! The operator's settings: the user of the process, its life as a service, and the permissions of
+//! clients.
 
 use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
@@ -9,7 +10,7 @@ use crate::client::{TestClient, address, start};
 use crate::port::free_port;
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 
-/// What takes this long does not happen.
+/// An event that takes this long does not happen.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 fn temporary(name: &str) -> PathBuf {
@@ -157,7 +158,7 @@ fn a_pid_file_and_a_warning_to_root_need_no_daemon() {
     assert_eq!(is_warned, rustix::process::geteuid().is_root(), "{said}");
 }
 
-/// Whether a process has ended and nobody has looked: its parent, which has gone, cannot.
+/// Whether a process has ended and was not waited for: its parent has gone.
 fn is_zombie(number: u32) -> bool {
     std::fs::read_to_string(format!("/proc/{number}/stat")).is_ok_and(|stat| stat.contains(") Z "))
 }
@@ -188,7 +189,7 @@ fn root_becomes_the_user_for_good() {
     assert_eq!(field("Uid:"), vec![id("-u"); 4]);
     assert_eq!(field("Gid:"), vec![id("-g"); 4]);
     assert!(field("Groups:").is_empty());
-    // Every thread, or one of them could be made to do what the others may not.
+    // Every thread has lost the capability, or one of them could be made to use it.
     let tasks = std::fs::read_dir(format!("/proc/{}/task", server.child.id())).unwrap();
     for task in tasks {
         let status = std::fs::read_to_string(task.unwrap().path().join("status")).unwrap();
@@ -217,7 +218,7 @@ fn what_cannot_be_had_of_u_and_k_is_a_warning() {
     ] {
         let (address, log) = (free_address(), temporary("ignored.log"));
         let program = env!("CARGO_BIN_EXE_latchd");
-        // The program may be where nobody may look: it is run by its descriptor.
+        // The program may be in a folder that the user cannot read: it is run by its descriptor.
         let script = format!(
             "ulimit -l 8192; exec {run_as} /proc/self/fd/3 -l {address} {flags} 3<{program} 2>{}",
             log.display()
@@ -320,7 +321,8 @@ fn a_check_says_what_a_server_would_lack_and_starts_none() {
     );
 }
 
-/// What is needed at the end, or by SIGHUP, is looked at before clients are served, and as the server's user.
+/// Paths that are needed at the end, or by SIGHUP, are checked before clients are served, and as
+/// the server's user.
 #[test]
 fn paths_are_looked_at_as_the_servers_user_and_for_its_end() {
     let folder = temporary("folder");
@@ -380,7 +382,7 @@ fn paths_are_looked_at_as_the_servers_user_and_for_its_end() {
             let is_it = |shown: &str| shown.starts_with(line) && shown.contains("denied");
             assert!(said.lines().any(is_it), "{line}: {said}");
         }
-        // The server says what it may not do, and serves.
+        // The server logs its missing permissions, and serves.
         let mut server = Running::start(&["-u", "nobody", "--log-file", &file]);
         server.signal(Signal::TERM);
         assert_eq!(server.child.wait().unwrap().code(), Some(0));
@@ -417,7 +419,7 @@ fn manual_pages_and_completions_know_the_flags() {
     }
 }
 
-/// What `sd_notify(3)` has a service say.
+/// The messages of a service, as `sd_notify(3)` has them.
 #[test]
 fn whoever_started_it_is_told_when_it_serves_and_that_it_is_well() {
     let path = temporary("notify");
@@ -532,7 +534,7 @@ fn who_is_in_the_file_is_let_in_and_the_file_is_read_anew() {
         "CLIENT_ERROR unauthenticated"
     );
     assert_eq!(login("wrong"), refused);
-    // No packet is one here: what begins like one is a line.
+    // There are no packets here: bytes that begin like one are a line.
     let mut binary = server.client();
     binary.send([&packet(0x0b, "", "")[..], b"\r\n"].concat());
     assert_eq!(binary.line(), "CLIENT_ERROR unauthenticated");
@@ -729,7 +731,7 @@ fn a_socket_that_is_handed_over_is_served_and_no_other() {
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    // Who comes before the server waits.
+    // A client that comes before the server waits.
     assert_eq!(TestClient::connect(address).ask("mn"), "MN");
     let mut client = TestClient::connect_unix(&path);
     assert_eq!(client.ask("mn"), "MN");

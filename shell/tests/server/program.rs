@@ -57,7 +57,7 @@ impl Running {
         self.end_with_log(signal).0
     }
 
-    /// Sends a signal and returns the exit code and what was logged after the greeting.
+    /// Sends a signal and returns the exit code and the log after the greeting.
     fn end_with_log(mut self, signal: Signal) -> (Option<i32>, String) {
         let pid = Pid::from_raw(i32::try_from(self.child.id()).unwrap()).unwrap();
         kill_process(pid, signal).unwrap();
@@ -76,7 +76,7 @@ impl Drop for Running {
     }
 }
 
-/// The name of whoever runs the tests.
+/// The name of the user that runs the tests.
 fn me() -> String {
     let output = Command::new("id").arg("-un").output().unwrap();
     text(&output.stdout).trim().to_owned()
@@ -116,7 +116,7 @@ fn a_unix_socket_is_removed_at_the_end_and_replaced_after_a_kill() {
     assert!(!path.exists());
 }
 
-/// Types lines into `command`, and returns what it shows until a line is `last`.
+/// Types lines into `command`, and returns its output up to a line that is `last`.
 fn typed(command: &str, lines: &[&str], last: &str) -> String {
     let ours = PathBuf::from(env!("CARGO_BIN_EXE_latchd"));
     let mut path = ours.parent().unwrap().as_os_str().to_owned();
@@ -443,8 +443,8 @@ fn running_out_of_descriptors_over_and_over_is_said_once_a_second() {
     assert!((1..=seconds + 2).contains(&said), "{said} in {seconds} s");
 }
 
-/// What there is no memory for is refused, request by request and value by value; who is there is
-/// served, and who comes later too, once there is some again.
+/// Requests and values for which there is no memory are refused, one by one. Present clients are
+/// served, and later ones too, once there is some again.
 #[test]
 fn memory_that_comes_to_its_end_ends_nothing() {
     // The threads reserve most of it, for stacks and heaps.
@@ -453,7 +453,7 @@ fn memory_that_comes_to_its_end_ends_nothing() {
     let mut holder = TestClient::connect(address);
     assert_eq!(holder.ask("set held 0 0 1\r\nx"), "STORED");
     assert_eq!(holder.ask("lock held"), "OK");
-    // A part of it is taken by what is stored ...
+    // Stored values take a part of it ...
     let value = "v".repeat(20_000);
     let mut stored = 0;
     loop {
@@ -463,7 +463,7 @@ fn memory_that_comes_to_its_end_ends_nothing() {
         }
         assert!(stored < 50_000, "there is no room for all of them");
     }
-    // ... and the rest by what is not finished.
+    // ... and unfinished ones take the rest.
     let mut begun = b"set x 0 0 30000000\r\n".to_vec();
     begun.resize(8_000_000, b'v');
     let mut unfinished = Vec::new();
@@ -472,7 +472,7 @@ fn memory_that_comes_to_its_end_ends_nothing() {
         socket
             .set_write_timeout(Some(Duration::from_millis(200)))
             .unwrap();
-        // Who is refused is closed.
+        // A refused client is closed.
         let _ = socket.write_all(&begun);
         unfinished.push(socket);
     }

@@ -474,7 +474,7 @@ fn who_is_connected_is_shown_with_what_it_does() {
         (3, "secs_since_last_cmd 0".to_owned()),
     ];
     let begun = Instant::now();
-    // What was sent arrives in its own time, and so does the end.
+    // Bytes arrive in their own time, and so does the end.
     while conns(&mut asking) != expected {
         assert!(
             begun.elapsed() < Duration::from_millis(900),

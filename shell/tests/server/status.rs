@@ -1,4 +1,4 @@
-//! The status port: what it tells, whom it refuses, and that it holds nobody up.
+//! The status port: its content, the clients that it refuses, and that it delays no others.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crate::client::{self, TestClient, start};
 use latchd_server::{Config, ListenAddress, Server};
 
-/// What takes this long does not happen.
+/// An event that takes this long does not happen.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 fn watched(change: impl FnOnce(&mut Config)) -> (Server, SocketAddr) {
@@ -98,7 +98,7 @@ fn it_tells_what_is_counted_and_who_holds_what() {
     assert_eq!(code, "200");
     assert!(page.contains("<td class=\"key\">&lt;b&gt;</td>"), "{page}");
     assert!(page.contains("12 <span class=\"soft\">(3, "), "{page}");
-    // What has ended is in the histograms.
+    // Waits that have ended are in the histograms.
     assert_eq!(holder.ask("mu leased"), "HD");
     assert_eq!(waiters[0].line(), "HD");
     std::thread::sleep(Duration::from_millis(300)); // a look is good for 250
@@ -161,7 +161,7 @@ fn keys_are_told_to_nobody_where_they_may_not_be() {
     }
 }
 
-/// Those who connect and say nothing are closed, and those who come later are heard.
+/// Clients that connect and say nothing are closed, and later clients are served.
 #[test]
 fn the_silent_and_the_long_winded_hold_nobody_up() {
     let (server, address) = watched(|_| {});

@@ -1,5 +1,5 @@
-//! No client, log or command holds the others up: what the attacks of `abuse` do, one thread at a
-//! time and small enough for a test.
+//! No client, log or command delays the other clients: the attacks of `abuse`, one thread at a time
+//! and small enough for a test.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -14,10 +14,10 @@ use rustix::net::sockopt::set_socket_linger;
 /// How many items a `keys` without a match looks at.
 const ITEMS: usize = 20_000;
 
-/// How many of those are sent at once: minutes of work, in many times what is read at once.
+/// How many of those are sent at once: minutes of work, in many times the bytes of one read.
 const REQUESTS: usize = 60_000;
 
-/// What is nothing beside those minutes, on a machine that does other things too.
+/// The limit for an immediate answer, far below those minutes, on a busy machine.
 const AT_ONCE: Duration = Duration::from_secs(2);
 
 /// Stores many items.
@@ -31,7 +31,7 @@ fn fill(client: &mut TestClient<TcpStream>) {
     assert_eq!(client.ask("mn"), "MN");
 }
 
-/// A client that asks for much more than fits into a turn, and whose turn has begun.
+/// A client with far more requests than fit into a turn; its turn has begun.
 fn attacker(address: SocketAddr) -> TestClient<TcpStream> {
     let mut attacker = TestClient::connect(address);
     attacker.send("keys zz\r\n".repeat(REQUESTS));
@@ -133,7 +133,8 @@ fn requests_that_do_not_end_have_one_bound_for_all_clients() {
     while innocent.stat("read_buf_oom") == "0" {
         assert!(Instant::now() < deadline, "nobody was closed");
     }
-    // The one that had most when there was too much, and nobody who had less than another.
+    // The client that had most when there was too much is closed, and no client that had less than
+    // another.
     let closed = (0..10)
         .rev()
         .find(|number| {
@@ -206,7 +207,7 @@ fn answers_that_nobody_reads_have_one_bound_for_all_clients() {
         assert!(Instant::now() < deadline, "nobody was closed");
     }
     assert_eq!(innocent.ask("mn"), "MN");
-    // Whoever was not closed is answered in full, however late it reads.
+    // A client that was not closed is answered in full, however late it reads.
     let sockets = deaf.into_iter().map(TestClient::into_socket).enumerate();
     let whole = sockets.filter(|(number, socket)| {
         let mut socket = socket;
@@ -235,7 +236,7 @@ fn bytes_that_are_no_request_do_not_keep_a_client_from_being_idle() {
             begun.elapsed() < Duration::from_secs(6),
             "it lives for ever"
         );
-        // It may be closed already, which is what the read shows.
+        // It may be closed already; the read shows that.
         let _ = dripping.socket().write(b"x");
         match dripping.socket().read(&mut [0; 10]) {
             Err(error) if error.kind() == ErrorKind::WouldBlock => {}

@@ -1,4 +1,4 @@
-//! TLS over real sockets: who is served, who is not, and what those beside them see.
+//! TLS over real sockets: clients that are served, clients that are not, and the effect on others.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -20,7 +20,7 @@ fn friend(stream: TlsStream) -> TestClient<TlsStream> {
     TestClient::new(stream)
 }
 
-/// A server that speaks TLS, and whom to believe.
+/// A server with TLS, and the authority to trust.
 fn secure(change: impl FnOnce(&mut TlsSettings)) -> (Authority, Server) {
     let authority = Authority::new();
     let server = start(|config| {
@@ -107,7 +107,7 @@ fn locks_end_with_the_connection_however_it_ends() {
             let mut stream = client.into_socket();
             stream.conn.send_close_notify();
             stream.flush().unwrap();
-            // The socket stays open: what was said counts.
+            // The socket stays open: the message alone counts.
             std::mem::forget(stream);
         },
         |client| {
@@ -151,7 +151,7 @@ fn a_lock_is_waited_for_under_tls() {
 fn certificates_of_clients_are_asked_for_as_the_operator_says() {
     use ClientCertificate::{Asked, Required, Unasked};
     let stranger = Authority::new();
-    // Nobody's, a good one, one of a stranger.
+    // No certificate, a good one, one of another authority.
     for (mode, expected) in [
         (Unasked, [true, true, true]),
         (Asked, [true, true, false]),
@@ -209,7 +209,7 @@ fn new_certificates_are_for_new_connections() {
     let next = Authority::new();
     let (theirs, place) = (next.certify("next"), server_files(&authority));
     std::fs::copy(&theirs.chain, &place.0).unwrap();
-    // A chain and a key that do not belong together: nothing changes, and it says what is wrong.
+    // A chain and a key that do not belong together: nothing changes, and the log says why.
     let refused = old.ask("refresh_certs");
     assert!(
         refused.starts_with("Error ") && refused.contains("server.key"),
@@ -418,7 +418,7 @@ fn a_record_may_come_a_byte_at_a_time_and_may_stop() {
     stream.write_all(b"mn\r\n").unwrap();
     let mut answer = [0; 4];
     stream.read_exact(&mut answer).unwrap();
-    // One record of 16 KiB: a value, and what belongs to it.
+    // One record of 16 KiB: a value, and the line around it.
     let value = vec![b'v'; (16 << 10) - 30];
     let mut request = format!("set slow 0 0 {}\r\n", value.len()).into_bytes();
     request.extend_from_slice(&value);
@@ -534,7 +534,7 @@ fn older(authority: &Authority) -> Arc<ClientConfig> {
     )
 }
 
-/// A client that has been answered, with what came of its handshake.
+/// A client that has got an answer, and the result of its handshake.
 fn answered(client: &Arc<ClientConfig>, server: &Server) -> TlsStream {
     let mut stream = connect(Arc::clone(client), address(server));
     let mut answer = [0; 4];

@@ -1,4 +1,5 @@
-//! Waiting for a lock on real sockets: who is given it, when, and that nobody is forgotten.
+//! Waiting for a lock on real sockets: the order and the time of grants, and that every waiter is
+//! served.
 //!
 //! `cargo test --release -p latchd --test server waits:: -- --ignored --nocapture` measures how fair it is and how long
 //! a hand-over takes; no test asserts a time.
@@ -170,7 +171,7 @@ fn answers_keep_their_order_around_one_that_waits() {
         assert_eq!(waiter.line(), "STORED");
         await_waiting(address, "k", 1);
         assert!(is_silent(&mut waiter));
-        // What comes meanwhile waits as well.
+        // Requests that come meanwhile wait as well.
         waiter.send("version\r\n");
         assert_eq!(holder.ask("mu k"), "HD");
         let granted = waiter.line();
@@ -202,7 +203,7 @@ fn a_circle_is_refused_wherever_its_keys_are() {
                 refused.starts_with("LK h") && refused.ends_with(" d"),
                 "{refused}"
             );
-            // Whoever gives way lets all the others go on.
+            // A waiter that gives way lets all the others go on.
             assert_eq!(last.ask("unlock_all"), "OK");
             for client in clients.iter_mut().take(4).rev() {
                 assert_eq!(client.line(), "HD");
@@ -258,7 +259,7 @@ fn a_server_that_ends_ends_those_who_wait() {
         let mut waiters: Vec<_> = (0..5).map(|before| waiter(address, "k", before)).collect();
         server.shutdown();
         for waiter in &mut waiters {
-            // Given what the one before had, for a moment, or nothing.
+            // A waiter gets the lock of the one before for a moment, or nothing.
             let rest = waiter.rest();
             assert!(matches!(&rest[..], b"" | b"HD\r\n"), "{rest:?}");
         }
@@ -319,7 +320,7 @@ fn of_many_who_wait_and_die_and_give_up_nobody_is_forgotten() {
     }
 }
 
-/// The percentiles of what was measured.
+/// The percentiles of the measured spans.
 fn percentiles(mut spans: Vec<Duration>) -> String {
     spans.sort();
     let at = |per_mille: usize| spans[(spans.len() - 1) * per_mille / 1000];
@@ -327,7 +328,8 @@ fn percentiles(mut spans: Vec<Duration>) -> String {
     format!("p50 {p50:.1?} p99 {p99:.1?} p99.9 {p999:.1?} most {most:.1?}")
 }
 
-/// So many contenders of one key hold it for 5 ms each, for 20 s: how often each had it, and how long it was nobody's.
+/// So many contenders of one key hold it for 5 ms each, for 20 s: how often each had it, and how
+/// long it was free.
 #[test]
 #[ignore = "measures, and takes 20 s"]
 fn fairness_and_hand_over() {
@@ -444,7 +446,7 @@ fn those_who_share_a_lock_hold_up_who_wants_it_alone_and_not_each_other() {
             assert!(is_silent(waiter), "two have it");
         }
         drop(alone);
-        // Three together; and for each of them who goes, one more.
+        // Three together, and one more for each of them that goes.
         for waiter in &mut behind[..3] {
             assert_eq!(waiter.line(), "HD");
         }

@@ -210,7 +210,7 @@ fn a_client_of_a_unix_socket_and_one_that_was_silent_are_told_apart() {
     );
 }
 
-/// What is counted is no line: the next is about the next thing.
+/// A count is no line: the next line is about the next event.
 #[test]
 fn a_lease_that_ends_is_told_by_nobody() {
     let server = start(|_| {});
@@ -237,7 +237,7 @@ fn what_is_evicted_is_told() {
         config.value_bytes_max = 64 << 10;
     });
     let mut watcher = watching(&server, "evictions");
-    // The store is told within a tick that somebody watches.
+    // The store learns within a tick that a client watches.
     let mut client = client(&server);
     for number in 0..400 {
         client.send(format!(
@@ -254,7 +254,8 @@ fn what_is_evicted_is_told() {
     );
 }
 
-/// Whoever does not read is not waited for: it misses lines, and is told how many.
+/// The server does not wait for a watcher that does not read: it misses lines, and is told how
+/// many.
 #[test]
 fn a_watcher_that_does_not_read_holds_up_nobody() {
     let server = start(|_| {});
@@ -277,7 +278,7 @@ fn a_watcher_that_does_not_read_holds_up_nobody() {
             break count.parse::<u64>().unwrap();
         }
         assert!(line.contains(" type=item_get key=kkkk"), "{line}");
-        // What is skipped is told with the next line that has room.
+        // The next line with room tells how many were skipped.
         assert_eq!(client.ask("get one"), "END");
     };
     assert!(skipped > 0);

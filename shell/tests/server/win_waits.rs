@@ -1,4 +1,5 @@
-//! Bound wins and gets that wait, on real sockets: who is told, when, and that nobody is forgotten.
+//! Bound wins and gets that wait, on real sockets: the order and the time of notices, and that
+//! every waiter is served.
 
 use std::collections::BTreeSet;
 use std::net::{Shutdown, SocketAddr};
@@ -15,7 +16,7 @@ fn winner(address: SocketAddr, key: &str) -> Client {
     winner
 }
 
-/// A client that waits for `key`, behind those who do.
+/// A client that waits for `key`, behind earlier waiters.
 fn waiter(address: SocketAddr, key: &str, before: usize) -> Client {
     let mut waiter = Client::connect(address);
     waiter.send(format!("mg {key} N60 B v {LONG}\r\n"));
@@ -33,7 +34,7 @@ fn await_stat(address: SocketAddr, name: &str, count: usize) {
     }
 }
 
-/// What a get with `v` is answered: its line, and its value if there is one.
+/// The answer to a get with `v`: its line, and its value if there is one.
 fn value(client: &mut Client) -> String {
     let line = client.line();
     if line.starts_with("VA") {
@@ -90,7 +91,7 @@ fn a_thousand_who_wait_are_all_answered_by_one_store() {
     }
 }
 
-/// Winners die one after the other, and so do many of those who wait: each time, one of those who are left
+/// Winners die one after the other, and so do many waiters: each time, one of the remaining waiters
 /// is told, until one of them stores.
 #[test]
 fn of_many_who_win_and_wait_and_die_nobody_is_forgotten() {
@@ -185,7 +186,7 @@ fn one_who_waits_and_dies_is_not_waited_for() {
     }
 }
 
-/// Whoever has ended by the time that it is given a win passes it on, whichever threads they are on.
+/// A waiter that has ended by the time that it is given a win passes it on, on any threads.
 #[test]
 fn winners_that_die_in_a_row_leave_the_win_to_the_last() {
     for server in servers() {
@@ -218,7 +219,7 @@ fn a_flush_reaches_those_who_wait_in_every_shard() {
             assert_eq!(value(waiter), "VA 0 W ");
         }
         drop(winners);
-        // What the earlier winners leave behind is not theirs any more.
+        // The winners that have gone no longer own the items that they leave behind.
         for index in 0..20 {
             assert_eq!(
                 Client::connect(address).ask(&format!("mg k{index}")),

@@ -4,7 +4,7 @@
 //!   one ends the run.
 //! - Measurements before a run ends are printed and written.
 //!
-//! How to run it and what the figures mean: docs/PERFORMANCE.md. Linux only (epoll, /proc).
+//! The usage, and the meaning of the figures: docs/PERFORMANCE.md. Linux only (epoll, /proc).
 
 // Figures of measurements: none of them has more digits than a float keeps.
 #![allow(clippy::cast_precision_loss)]

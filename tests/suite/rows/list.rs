@@ -2,7 +2,7 @@
 //!
 //!     ## SECTION
 //!     | FIRST CELL
-//!       WHAT CHECKS IT
+//!       CHECK
 //!
 //! A line of `#` and a blank is a comment, and an empty line means nothing.
 

@@ -12,10 +12,12 @@ use crate::cargo::{self, Message, messages};
 use crate::copy::Copy;
 use crate::program::Recipe;
 
-/// What the core reads to know which mutant is switched on; the number of all of them comes at its end.
+/// The source by which the core knows the mutant that is switched on; the number of all of them
+/// comes at its end.
 const SWITCH: &str = include_str!("switch.rs.txt");
 
-/// How often what cannot be built is taken out. One error hides others, so it takes a few rounds.
+/// How often mutants that cannot be built are taken out. One error hides others, so it takes a few
+/// rounds.
 const ROUNDS: usize = 40;
 
 /// A copy of the checkout in which mutants can be switched on.
@@ -30,7 +32,7 @@ impl<'a> Switched<'a> {
     /// Plants all mutants that can be built.
     ///
     /// # Errors
-    /// The core cannot be read or written, or cannot be built although nothing of what is wrong lies in a mutant.
+    /// The core cannot be read or written, or cannot be built although no error lies in a mutant.
     pub(crate) fn of(copy: &'a Copy, mutants: &[Listed]) -> Result<Self, String> {
         let mut switched = Self {
             copy,
@@ -95,7 +97,7 @@ impl<'a> Switched<'a> {
         Ok(Rendered::of(text, done.edits))
     }
 
-    /// The mutants that the compiler complains of, in what was written last.
+    /// The mutants that the compiler complains of, in the last written files.
     fn wrong(
         &self,
         rendered: &BTreeMap<&str, Rendered>,
@@ -116,7 +118,7 @@ impl<'a> Switched<'a> {
                     is_ours = true;
                 }
             }
-            // What is said at the end, of how many errors there were, is nowhere.
+            // The closing message about the number of errors has no place.
             if !is_ours && !error.spans.is_empty() {
                 return Err(error.rendered.unwrap_or_default());
             }
@@ -158,7 +160,7 @@ fn read(path: &PathBuf) -> Result<String, String> {
     fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))
 }
 
-/// Writes what is not there yet: cargo builds what was written.
+/// Writes a file that is new: cargo builds the written files.
 fn write(path: &PathBuf, text: &str) -> Result<(), String> {
     if fs::read_to_string(path).is_ok_and(|there| there == text) {
         return Ok(());

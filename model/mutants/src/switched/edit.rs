@@ -1,29 +1,30 @@
-//! A text with edits in it that may stand within each other, and what becomes of both.
+//! A text with edits in it that may stand within each other, and the place of each edit afterwards.
 
 use std::ops::Range;
 
 /// The number of a mutant: its place in the list.
 pub(crate) type Number = usize;
 
-/// What comes in the place of a part of a text.
+/// The replacement of a part of a text.
 #[derive(Debug)]
 pub(crate) struct Edit {
-    /// The part, in bytes. Where nothing is replaced, it is empty, and what is said comes before what starts there.
+    /// The part, in bytes. If nothing is replaced, it is empty, and the pieces come before its
+    /// start.
     pub(crate) range: Range<usize>,
-    /// Who is to blame if it does not fit.
+    /// The mutants to blame if it does not fit.
     pub(crate) blame: Blame,
-    /// What comes there instead, one after the other.
+    /// The pieces of the replacement, one after the other.
     pub(crate) pieces: Vec<Piece>,
 }
 
-/// A part of what comes of an edit.
+/// A piece of the replacement.
 #[derive(Debug)]
 pub(crate) enum Piece {
-    /// What is common to all of its mutants.
+    /// Text for all of its mutants.
     Text(String),
-    /// What is there for one mutant alone.
+    /// Text for one mutant alone.
     Mutant(Number, String),
-    /// What the text says here, with the edits in it.
+    /// This part of the original text, with the edits in it.
     Source(Range<usize>),
 }
 
@@ -32,12 +33,14 @@ pub(crate) enum Piece {
 pub(crate) struct Rendered {
     /// The text.
     pub(crate) text: String,
-    /// What was written where: of two parts of which one is in the other, that one comes first.
+    /// The place of each edit: of two parts of which one is in the other, the inner one comes
+    /// first.
     parts: Vec<(Range<usize>, Blame)>,
 }
 
-/// The mutants to take out if something is wrong somewhere: one in what it says; all in how they are planted; and in a match from
-/// which they take arms, without which nothing is said of what these were for.
+/// The mutants to take out if the compiler finds an error. An error in a mutant's own text blames
+/// that one; an error in the planting blames all of them. An error in a match from which mutants
+/// take arms blames those too, since it hides the error of these arms.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Blame {
     pub(crate) mutants: Vec<Number>,
@@ -48,9 +51,10 @@ pub(crate) struct Blame {
 /// Why a mutant is not in the build.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(crate) enum Left {
-    /// Nobody could build it.
+    /// It does not compile by itself.
     DoesNotCompile,
-    /// It can be built, but not beside what was written, or is computed while the core is compiled.
+    /// It can be built, but not beside the original code, or it is computed while the core is
+    /// compiled.
     CannotBeSwitched,
 }
 
@@ -59,7 +63,8 @@ impl Rendered {
     pub(crate) fn of(text: &str, mut edits: Vec<Edit>) -> Self {
         edits.sort_by_key(|edit| {
             let Range { start, end } = edit.range;
-            // A stable order: what is around comes first, and what is put before something before that.
+            // A stable order: the outer edit comes first, and an insertion before a part comes
+            // before that part.
             (start, !edit.range.is_empty(), usize::MAX - end)
         });
         let mut rendered = Self::default();
@@ -67,7 +72,8 @@ impl Rendered {
         rendered
     }
 
-    /// Who is to blame for what is wrong at a byte: the narrowest part around it; `None` if that was there before.
+    /// The mutants to blame for an error at a byte: the narrowest part around it; `None` if that
+    /// was there before.
     pub(crate) fn blame(&self, byte: usize) -> Option<&Blame> {
         let part = self.parts.iter().find(|(part, _)| part.contains(&byte));
         part.map(|(_, blame)| blame)

@@ -6,12 +6,13 @@ use std::path::Path;
 use super::edit::Number;
 use super::list::Listed;
 
-/// What is known: what a mutant is called here, and why nothing finds it.
+/// Mutants that no layer finds: the name of each, and the reason.
 #[derive(Debug)]
 pub(crate) struct Known(BTreeMap<String, String>);
 
 impl Known {
-    /// What a file says: a name a line, `: ` behind it, and the reason; what starts with `#`, and what is empty, says nothing.
+    /// The content of a file: a name a line, `: ` behind it, and the reason; a line that starts
+    /// with `#` is a comment, and an empty line means nothing.
     ///
     /// # Errors
     /// It cannot be read, or a line has no reason or comes twice.
@@ -36,7 +37,7 @@ impl Known {
         Ok(Self(known))
     }
 
-    /// What is said of mutants of which nothing is known and that nothing finds.
+    /// The messages about mutants that are not known and that no layer finds.
     pub(crate) fn unknown<'a>(&self, names: &'a [String], missed: &[Number]) -> Vec<&'a str> {
         let names = missed.iter().map(|number| names[*number].as_str());
         names.filter(|name| !self.0.contains_key(*name)).collect()
@@ -50,8 +51,8 @@ impl Known {
     }
 }
 
-/// What mutants are called that are to be found again when lines have moved: the file, what is done in which function, and, if
-/// that is done in several places of it, which of them it is.
+/// Names of mutants that stay when lines have moved: the file, the function, and the change. If the
+/// change is possible in several places of the function, the number of the place.
 pub(crate) fn names(mutants: &[Listed]) -> Vec<String> {
     let mut seen: BTreeMap<String, usize> = BTreeMap::new();
     let name = |mutant: &Listed| {

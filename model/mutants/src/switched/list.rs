@@ -5,24 +5,25 @@ use std::process::Command;
 
 use serde::Deserialize;
 
-/// A mutant of cargo-mutants (<https://mutants.rs>): what is replaced where, and with what.
+/// A mutant of cargo-mutants (<https://mutants.rs>): the replaced part, its place, and the
+/// replacement.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Listed {
     /// The file, from the root of the checkout.
     pub(crate) file: String,
     /// The function that it is in.
     function: Option<Function>,
-    /// What is replaced.
+    /// The kind of the replaced part.
     pub(crate) genre: Genre,
-    /// Where it is and what it does, as cargo-mutants prints it.
+    /// Its place and its effect, as cargo-mutants prints it.
     pub(crate) name: String,
-    /// What comes in its place; empty if nothing does.
+    /// The replacement; empty if the part is removed.
     pub(crate) replacement: String,
     /// Where that is.
     span: Span,
 }
 
-/// What a mutant replaces.
+/// The kind of part that a mutant replaces.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, PartialEq)]
 pub(crate) enum Genre {
     /// All that a function does.
@@ -59,12 +60,13 @@ pub(crate) struct Place {
 }
 
 impl Listed {
-    /// Where what is replaced starts.
+    /// The start of the replaced part.
     pub(crate) const fn place(&self) -> Place {
         self.span.start
     }
 
-    /// What the function gives, if that is a type that only its body names: a second `return` would be of another.
+    /// The return type of the function, if only its body names it: a second `return` would be of
+    /// another.
     pub(crate) fn hidden_type(&self) -> Option<&str> {
         let function = self
             .function

@@ -1,7 +1,8 @@
 //! All mutants of the core that cargo-mutants lists, in one build, each with a switch.
 //!
-//! A build a mutant takes seconds, and there are thousands. Here one build has all of them, the tests that never come by a
-//! mutant are not asked, and what a layer does not find is asked of the next.
+//! A build a mutant takes seconds, and there are thousands. Here one build has all of them. Tests
+//! that never reach a mutant are skipped, and the next layer gets only the mutants that a layer
+//! does not find.
 
 mod build;
 mod edit;
@@ -107,7 +108,7 @@ pub(crate) fn complaints(root: &Path, choice: Choice<'_>) -> Result<Vec<String>,
     Ok(complaints)
 }
 
-/// The mutants that are asked of, and what they are called.
+/// The chosen mutants, and their names.
 fn chosen(
     root: &Path,
     copy: &Copy,

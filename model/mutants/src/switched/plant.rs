@@ -1,7 +1,7 @@
 //! All mutants of a file at once, each behind a switch of its own.
 //!
-//! What is not switched on is what was written: operands are evaluated once, in their order, and what `&&` and `||` leave out
-//! is left out.
+//! With all switches off, the code is the original one: operands are evaluated once, in their
+//! order, and `&&` and `||` still skip their right side.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -14,7 +14,7 @@ use syn::{Arm, BinOp, Block, Expr, ExprBinary, ExprStruct, ExprUnary};
 use super::edit::{Blame, Edit, Left, Number, Piece};
 use super::list::{Genre, Listed, Place};
 
-/// What is to be done to a file, and which mutants are in it then.
+/// The edits to a file, and the mutants that are in it then.
 #[derive(Debug, Default)]
 pub(crate) struct Planted {
     /// The edits.
@@ -64,7 +64,7 @@ fn range(of: &impl Spanned) -> Range<usize> {
     of.span().byte_range()
 }
 
-/// `if` one is switched on, what it says, `else` the next; ends where what was written comes.
+/// `if` one is switched on, its text, `else` the next; the caller appends the original text.
 fn choice(mutants: &[(Number, &Listed)], says: impl Fn(&Listed) -> String) -> Vec<Piece> {
     let choose = |(number, mutant): &(Number, &Listed)| {
         let text = format!("if {} {{ {} }} else ", is(*number), says(mutant));
@@ -277,7 +277,7 @@ impl<'a> Planter<'a> {
     }
 }
 
-/// Whether a condition binds names, which what is around it would not see any more.
+/// Whether a condition binds names, which code around it would not see any more.
 fn has_let(expr: &Expr) -> bool {
     if let Expr::Binary(ExprBinary {
         left,
@@ -309,7 +309,7 @@ impl<'ast> Visit<'ast> for Planter<'_> {
         visit::visit_trait_item_fn(self, function);
     }
 
-    // What is computed while it is compiled has no switch.
+    // A constant computed at compile time has no switch.
     fn visit_item_const(&mut self, _: &'ast syn::ItemConst) {}
 
     fn visit_item_static(&mut self, _: &'ast syn::ItemStatic) {}
@@ -337,7 +337,7 @@ impl<'ast> Visit<'ast> for Planter<'_> {
     }
 
     fn visit_expr_match(&mut self, expr: &'ast syn::ExprMatch) {
-        // What has a guard may be gone without another arm for it.
+        // An arm with a guard may be removed without another arm for it.
         let arms = expr.arms.iter().filter(|arm| arm.guard.is_none());
         let gone = arms.flat_map(|arm| self.at(Genre::MatchArm, arm.span().start()));
         let gone: Vec<_> = gone.map(|(number, _)| number).collect();
@@ -370,7 +370,8 @@ mod tests {
     use super::super::edit::Rendered;
     use super::*;
 
-    /// What becomes of a text with mutants: the genre, what is replaced (where it stands first), and what comes instead.
+    /// A text with mutants in it: the genre, the replaced text (at its first place), and the
+    /// replacement.
     fn with(text: &str, mutants: &[(&str, &str, &str)]) -> String {
         let listed = |(genre, replaced, replacement): &(&str, &str, &str)| -> Listed {
             let before = &text[..text.find(replaced).unwrap()];

@@ -19,7 +19,8 @@ use crate::watch::{Until, Verdict, watch};
 const ONE_BY_ONE: usize = 4;
 /// After how many mutants it is said how far it has come.
 const PROGRESS: usize = 50;
-/// Tests that take longer than this, in seconds, are asked only of what no quick test of any layer finds.
+/// Tests that take longer than this, in seconds, run only for mutants that no quick test of any
+/// layer finds.
 const QUICK: f64 = 3.0;
 /// Tests that take more of the processor's time than this, in seconds, are left out.
 const LONG: f64 = 60.0;
@@ -28,7 +29,7 @@ const PATIENCE: f64 = 4.0;
 const SECONDS: f64 = 3.0;
 /// How long it may stand still beyond that, in seconds.
 const STANDING: f64 = 90.0;
-/// What a test may take of memory, in KiB.
+/// The memory limit of a test, in KiB.
 const MEMORY: u64 = 12 << 20;
 
 /// A layer of proof: one program with tests.
@@ -37,7 +38,7 @@ pub(crate) struct Layer {
     /// Its name.
     pub(crate) name: &'static str,
     recipe: Recipe,
-    /// The tests whose names start so.
+    /// The tests with these prefixes of their names.
     tests: &'static [&'static str],
     /// How much is asked of it.
     settings: &'static [(&'static str, &'static str)],
@@ -64,7 +65,8 @@ impl Layer {
         Self {
             name: "suite",
             recipe: SUITE,
-            // What asks a server over sockets has times of its own, and may fail where all is slow.
+            // Tests of a server over sockets have timeouts of their own, and may fail if all is
+            // slow.
             tests: &[
                 "transcripts::the_core_",
                 "transcripts::however_",
@@ -76,7 +78,7 @@ impl Layer {
     ];
 }
 
-/// What came of a mutant in a layer.
+/// The outcome of a mutant in a layer.
 #[derive(Clone, Debug)]
 pub(crate) enum Outcome {
     /// No test comes by it.
@@ -107,7 +109,7 @@ impl Outcome {
     }
 }
 
-/// A layer that was built, with what was measured of its tests.
+/// A layer that was built, with the measurements of its tests.
 #[derive(Debug)]
 pub(crate) struct Stage {
     layer: Layer,
@@ -218,7 +220,7 @@ impl Stage {
         Ok(names.map(str::to_owned).collect())
     }
 
-    /// What plays some of the tests, which must be over in some seconds of the processor's time.
+    /// The command for some of the tests, with a limit in seconds of processor time.
     fn command(&self, names: &[&String], seconds: f64) -> Command {
         let mut command = Command::new("sh");
         let script = format!(

@@ -1,4 +1,4 @@
-//! What came of each mutant, and of which nothing has come yet.
+//! The verdict on each mutant, and the mutants without one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -10,10 +10,10 @@ use super::build::Switched;
 use super::edit::{Left, Number};
 use super::play::{Outcome, Pace, Stage};
 
-/// The verdict on what nothing has found; that is what is asked of again.
+/// The verdict on a mutant that no layer has found; it is tested again.
 const MISSED: &str = "missed";
 
-/// What came of each mutant.
+/// The verdict on each mutant.
 #[derive(Debug)]
 pub(crate) struct Report<'a> {
     names: &'a [String],
@@ -38,7 +38,8 @@ impl<'a> Report<'a> {
         }
     }
 
-    /// Has a layer play what is still open, takes out what it finds, and writes down what there is to say.
+    /// Has a layer test the remaining mutants, takes out those that it finds, and writes the
+    /// report.
     ///
     /// # Errors
     /// A test cannot be run, or the log not be written.
@@ -61,7 +62,7 @@ impl<'a> Report<'a> {
         fs::write(&self.log, text).map_err(|error| format!("{}: {error}", self.log.display()))
     }
 
-    /// What came of all of them together.
+    /// The sums of all verdicts.
     pub(crate) fn sum(&self) -> String {
         let left = |left| self.left.values().filter(|why| **why == left).count();
         format!(
@@ -73,7 +74,7 @@ impl<'a> Report<'a> {
         )
     }
 
-    /// A line for each: the verdict, the name, and what each layer said.
+    /// A line for each: the verdict, the name, and the outcome in each layer.
     fn text(&self) -> String {
         let mut text = String::new();
         for (number, name) in self.names.iter().enumerate() {
@@ -97,7 +98,7 @@ impl<'a> Report<'a> {
 /// The names of those that were found by nothing the last time.
 ///
 /// # Errors
-/// What was written then cannot be read.
+/// The written report cannot be read.
 pub(crate) fn left_open(log: &Path) -> Result<BTreeSet<String>, String> {
     let text = fs::read_to_string(log).map_err(|error| format!("{}: {error}", log.display()))?;
     let lines = text

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 pub(crate) use crate::port::free_port;
 use latchd_server::{Address, Config, Server};
 
-/// How long what is due may take, on a machine that does other things too.
+/// How long a due event may take, on a busy machine.
 pub(crate) const DUE: Duration = Duration::from_secs(20);
 
 /// A server that ends with the value.
@@ -33,7 +33,7 @@ impl Started {
         Self::latchd_with(port, |_| {})
     }
 
-    /// A latchd on this port; `change` says what differs from the default.
+    /// A latchd on this port; `change` sets values that differ from the default.
     pub(crate) fn latchd_with(port: u16, change: impl Fn(&mut Config)) -> Self {
         let server = eventually(|| {
             let mut config = Config::default();
@@ -75,8 +75,8 @@ impl Started {
             .unwrap();
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let started = Self::Memcached(child, address, program.into());
-        // That somebody listens is not enough: a process that another test has just started holds a
-        // copy of the socket that found the port free, for a moment.
+        // A listener on the port is not enough: a process that another test has just started holds
+        // a copy of the socket that found the port free, for a moment.
         eventually(|| started.is_there().then_some(()));
         started
     }
@@ -90,7 +90,7 @@ impl Started {
         let asked = socket
             .set_read_timeout(Some(DUE))
             .and_then(|()| socket.write_all(b"version\r\n"));
-        // The other one is of a server that wants to know who asks.
+        // The other message is that of a server that requires a login.
         let answers = [*b"VERSION ", *b"CLIENT_E"];
         asked.and_then(|()| socket.read_exact(&mut answer)).is_ok() && answers.contains(&answer)
     }
@@ -141,12 +141,12 @@ impl Started {
         }
     }
 
-    /// What it calls itself: `VERSION` and its own.
+    /// Its version: `VERSION` and its own.
     pub(crate) fn version(&self) -> String {
         self.ask("version\r\n", "\r\n").trim_end().to_owned()
     }
 
-    /// What the server answers to a request whose answer ends with this.
+    /// The server's answer to a request, up to this end.
     pub(crate) fn ask(&self, request: &str, end: &str) -> String {
         let mut socket = TcpStream::connect(self.address()).unwrap();
         socket.set_read_timeout(Some(DUE)).unwrap();
@@ -217,7 +217,7 @@ pub(crate) fn eventually<T>(mut ask: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// What stands between a client and a server, and can do to them what a network does.
+/// A proxy between a client and a server that can do to them all that a network does.
 pub(crate) struct Proxy {
     address: SocketAddr,
     state: Arc<ProxyState>,
@@ -275,13 +275,13 @@ impl Proxy {
         }
     }
 
-    /// From now on nothing is passed on, and what is new is accepted and never answered.
+    /// From now on nothing is forwarded, and new connections are accepted and never answered.
     pub(crate) fn silence(&self) {
         self.state.is_silent.store(true, Ordering::SeqCst);
         self.state.admits.store(false, Ordering::SeqCst);
     }
 
-    /// From now on everything is passed on again, and what was held back as well.
+    /// From now on everything is forwarded again, the bytes held back included.
     pub(crate) fn speak(&self) {
         self.state.is_silent.store(false, Ordering::SeqCst);
         self.state.admits.store(true, Ordering::SeqCst);
@@ -327,7 +327,7 @@ impl ProxyState {
                 break;
             }
         }
-        // The end of what was sent is held back like the rest of it.
+        // The end of the stream is held back like the bytes before it.
         while self.is_silent.load(Ordering::SeqCst) {
             std::thread::sleep(Duration::from_millis(5));
         }

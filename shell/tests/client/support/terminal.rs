@@ -1,4 +1,4 @@
-//! A terminal in which a program runs, and somebody who types.
+//! A terminal in which a program runs, and a typist.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -10,12 +10,12 @@ use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
 use super::{DUE, eventually};
 
-/// A program with a terminal of its own, and somebody who types.
+/// A program with a terminal of its own, and a typist.
 pub(crate) struct Terminal {
     program: Child,
     keyboard: File,
     shown: Arc<Mutex<String>>,
-    /// What of `shown` has been waited for.
+    /// The end of the part of `shown` that was waited for.
     seen: usize,
 }
 
@@ -60,7 +60,7 @@ impl Terminal {
         self.keyboard.write_all(keys.as_bytes()).unwrap();
     }
 
-    /// Waits until this is shown behind what was waited for before.
+    /// Waits until the terminal shows this, behind the text that was waited for before.
     pub(crate) fn expect(&mut self, text: &str) {
         let started = Instant::now();
         loop {

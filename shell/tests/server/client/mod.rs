@@ -12,7 +12,7 @@ use latchd_server::{Address, Config, ListenAddress, Server};
 /// No answer takes this long; a test fails then instead of hanging.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Starts a server on a free port; `change` says what differs from the default.
+/// Starts a server on a free port; `change` sets values that differ from the default.
 pub(crate) fn start(change: impl FnOnce(&mut Config)) -> Server {
     let mut config = Config::default();
     config.listen = vec![ListenAddress::loopback(0)];

@@ -1,4 +1,5 @@
-//! What tests of waiting have in common: servers, how long nothing is waited for in vain, and how a client ends.
+//! Helpers for tests of waiting: servers, how long nothing is waited for in vain, and how a client
+//! ends.
 
 use std::net::{Shutdown, TcpStream};
 use std::num::NonZeroUsize;
@@ -14,7 +15,7 @@ pub(crate) type Client = TestClient<TcpStream>;
 /// A way in which a client can end.
 pub(crate) type End = fn(Client);
 
-/// What a request waits for, where it must not wait in vain: longer than a test is patient.
+/// The time of a wait that must end early: longer than a test is patient.
 pub(crate) const LONG: &str = "w60000";
 
 /// The ways in which a connection can end, by name.

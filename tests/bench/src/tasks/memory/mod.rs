@@ -1,6 +1,6 @@
 //! The memory of a server: for an item, after sizes changed, at rest, for a connection.
 //!
-//! Everything is physical memory as the kernel counts it, since that is what an operator pays; a
+//! Every figure is physical memory as the kernel counts it, since an operator pays for that; a
 //! server's own figures are not used. It is read when it has stopped changing, because servers tidy
 //! up behind their clients.
 
