@@ -137,7 +137,7 @@ fn items_go_on_locks_and_wins_do_not_and_numbers_rise() {
 }
 
 #[test]
-fn a_damaged_file_is_refused_whole_and_stays_for_whoever_looks() {
+fn a_damaged_file_is_refused_and_kept() {
     let path = folder("damaged").join("items");
     let server = start(with(&path));
     let mut one = client(&server);
@@ -161,7 +161,7 @@ fn a_damaged_file_is_refused_whole_and_stays_for_whoever_looks() {
 }
 
 #[test]
-fn a_path_that_cannot_be_written_is_found_out_at_the_start() {
+fn an_unwritable_path_fails_at_start() {
     let mut config = Config::default();
     config.listen = vec![ListenAddress::loopback(0)];
     config.memory_file = Some(folder("nowhere").join("missing/items"));
@@ -173,7 +173,7 @@ fn a_path_that_cannot_be_written_is_found_out_at_the_start() {
 }
 
 #[test]
-fn what_has_no_room_any_more_is_left_out() {
+fn items_without_room_are_left_out() {
     let path = folder("smaller").join("items");
     let server = start(with(&path));
     let mut one = client(&server);

@@ -127,7 +127,7 @@ impl Bench {
 }
 
 #[test]
-fn no_call_takes_or_gives_much_with_millions_of_items() {
+fn no_call_allocates_much_with_millions_of_items() {
     let _alone = alone();
     let items = items();
     let mut bench = Bench::new(400 << 20);
@@ -159,7 +159,7 @@ fn no_call_takes_or_gives_much_with_millions_of_items() {
 }
 
 #[test]
-fn no_call_takes_or_gives_much_where_each_evicts() {
+fn no_call_allocates_much_while_evicting() {
     let _alone = alone();
     // A quarter of their bytes, so that most of them evict.
     let items = items() / 2;
@@ -172,7 +172,7 @@ fn no_call_takes_or_gives_much_where_each_evicts() {
 }
 
 #[test]
-fn no_call_takes_or_gives_much_with_many_locks() {
+fn no_call_allocates_much_with_many_locks() {
     let _alone = alone();
     let mut bench = Bench::new(400 << 20);
     let locks = bench.core.limits().locks_per_connection_max;
@@ -191,7 +191,7 @@ fn no_call_takes_or_gives_much_with_many_locks() {
 }
 
 #[test]
-fn no_call_takes_or_gives_much_with_many_who_wait() {
+fn no_call_allocates_much_with_many_waiters() {
     let _alone = alone();
     let mut bench = Bench::new(400 << 20);
     let waits = bench.core.limits().waits_per_key_max;

@@ -59,7 +59,7 @@ fn lock<'a>(core: &'a mut Core, name: &'a str) -> Reply<'a> {
 /// M1. Values worth three times the memory of each size, twice round; every hundredth item is locked
 /// for a while, and a tick comes now and then.
 #[test]
-fn what_is_allocated_stays_within_the_limit_however_sizes_shift() {
+fn memory_stays_within_the_limit_as_sizes_shift() {
     let _alone = alone();
     let value = vec![b'v'; 20_000];
     let before = ALLOCATOR.allocated();
@@ -100,7 +100,7 @@ fn what_is_allocated_stays_within_the_limit_however_sizes_shift() {
 
 /// M1 of a limit that is lowered and raised, items small and huge.
 #[test]
-fn what_is_allocated_comes_down_to_a_lower_limit() {
+fn memory_shrinks_to_a_lower_limit() {
     let _alone = alone();
     let value = vec![b'v'; 100_000];
     let before = ALLOCATOR.allocated();
@@ -136,7 +136,7 @@ fn what_is_allocated_comes_down_to_a_lower_limit() {
 
 /// M2.
 #[test]
-fn a_segment_that_cannot_be_allocated_refuses_that_store_and_nothing_else() {
+fn a_failed_segment_allocation_refuses_one_store() {
     let _alone = alone();
     let value = vec![b'v'; 400];
     let mut core = core();

@@ -39,7 +39,7 @@ fn the_corpus_sees_every_pair() {
 /// The table of a fuzzer names the missing pairs, and CI looks for the line that says that none is
 /// missing.
 #[test]
-fn a_table_says_what_was_never_seen() {
+fn a_table_lists_missing_pairs() {
     let table = latchd_fuzz::tally::table(&Pairs::default());
     let last = table.lines().last();
     assert!(last.is_some_and(|line| line.starts_with("never seen: Get-Hit Get-HitStale ")));

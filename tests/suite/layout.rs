@@ -77,12 +77,12 @@ const PROGRAM: &[Row] = &[
 ];
 
 #[test]
-fn parts_of_the_server_import_what_they_may() {
+fn server_parts_import_only_allowed_parts() {
     assert_eq!(faults("shell/server/src", SERVER), [""; 0]);
 }
 
 #[test]
-fn parts_of_the_program_import_what_they_may() {
+fn program_parts_import_only_allowed_parts() {
     assert_eq!(faults("shell/src", PROGRAM), [""; 0]);
 }
 

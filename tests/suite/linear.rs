@@ -97,7 +97,7 @@ fn a_stale_read_has_no_order() {
 }
 
 #[test]
-fn two_reads_that_disagree_about_which_store_came_last_have_no_order() {
+fn disagreeing_reads_have_no_order() {
     let history = History::default()
         .with(1, (0, 100), set("1"), STORED)
         .with(2, (0, 100), set("2"), STORED)
@@ -175,7 +175,7 @@ fn two_holders_of_one_lock_have_no_order() {
 }
 
 #[test]
-fn a_change_of_what_another_holds_has_no_order() {
+fn changing_a_foreign_locked_item_has_no_order() {
     let begun =
         || History::default().with(1, (0, 10), Operation::Acquire, Answer::Granted { fence: 1 });
     assert!(
@@ -210,7 +210,7 @@ fn a_fence_that_goes_down_has_no_order() {
 }
 
 #[test]
-fn who_holds_a_lock_is_told_as_it_is() {
+fn a_locked_reply_names_the_holder() {
     let begun =
         || History::default().with(1, (0, 10), Operation::Acquire, Answer::Granted { fence: 1 });
     let ask = |by| begun().with(2, (20, 30), Operation::Acquire, Answer::Held { by });
@@ -239,7 +239,7 @@ fn a_lock_ends_with_its_client_and_not_later() {
 }
 
 #[test]
-fn what_was_never_answered_may_have_happened_or_not() {
+fn an_unanswered_request_may_have_happened() {
     let begun = || {
         History::default()
             .with(1, (0, 10), set("1"), STORED)
@@ -284,7 +284,7 @@ fn requests_of_one_connection_happen_in_their_order() {
 }
 
 #[test]
-fn a_flush_takes_what_nobody_holds() {
+fn a_flush_takes_unlocked_items() {
     let begun = || {
         History::default().with(1, (0, 10), set("1"), STORED).with(
             2,
@@ -306,7 +306,7 @@ fn a_flush_takes_what_nobody_holds() {
 }
 
 #[test]
-fn what_would_change_nothing_now_may_have_changed_something_later() {
+fn an_ineffective_request_may_take_effect_later() {
     let history = History::default()
         .with(1, (0, 100), Operation::Flush, Answer::Done)
         .with(2, (10, 20), set("1"), STORED)
@@ -315,7 +315,7 @@ fn what_would_change_nothing_now_may_have_changed_something_later() {
 }
 
 #[test]
-fn what_takes_too_much_is_undecided() {
+fn a_search_past_its_limit_is_undecided() {
     let history = History::default()
         .with(1, (0, 100), set("1"), STORED)
         .with(2, (0, 100), set("2"), STORED)
@@ -324,7 +324,7 @@ fn what_takes_too_much_is_undecided() {
 }
 
 #[test]
-fn a_violation_is_told_without_what_is_beside_the_point() {
+fn a_violation_lists_only_relevant_records() {
     let mut history = History::default();
     for at in 0..50 {
         let value = at.to_string();

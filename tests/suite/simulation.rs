@@ -47,7 +47,7 @@ const FOUND_AS: [(Fault, &str); 7] = [
 
 /// Every seed finds every planted fault.
 #[test]
-fn what_is_planted_is_found() {
+fn planted_faults_are_found() {
     assert_eq!(FOUND_AS.map(|(fault, _)| fault), Fault::ALL);
     for (fault, rule) in FOUND_AS {
         let mut rules = Vec::new();

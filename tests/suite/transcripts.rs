@@ -153,7 +153,7 @@ fn the_core_answers_as_the_transcripts_say() {
 }
 
 #[test]
-fn however_the_network_cuts_the_bytes_the_core_answers_the_same() {
+fn the_cutting_of_bytes_changes_no_reply() {
     for bytes in [1, 7] {
         let arrival = Arrival::Cut { bytes };
         play_all("the core, bytes cut", Dialect::Latchd, || {

@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_test_that_fails_ends_a_program_unless_its_reasons_are_asked_for() {
+    fn the_first_failing_test_ends_the_program() {
         const FAILS: &str = "echo 'test a ... ok'; echo 'test b ... FAILED'; echo why; exit 101";
         let (verdict, heard) = outcome(FAILS, Until::Failure);
         assert_eq!(verdict, Verdict::Failed(Some("b".to_owned())));

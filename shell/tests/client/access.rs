@@ -142,7 +142,7 @@ async fn not_computed(client: &Client) -> Error {
 }
 
 #[test]
-fn who_is_not_known_is_told_so_by_every_call() {
+fn unknown_users_fail_in_every_call() {
     let passwords = Passwords::new("unknown");
     let server = latchd(|config| config.auth_file = Some(passwords.path().to_owned()));
     let address = server.address();
@@ -178,7 +178,7 @@ fn who_is_not_known_is_told_so_by_every_call() {
 }
 
 #[test]
-fn a_server_that_asks_nobody_is_told_no_password() {
+fn no_password_goes_to_a_server_without_login() {
     for server in Started::all() {
         let is_latchd = matches!(server, Started::Latchd(..));
         block_on(use_all(&server.address(), &fred(), is_latchd)).unwrap();
@@ -187,7 +187,7 @@ fn a_server_that_asks_nobody_is_told_no_password() {
 }
 
 #[test]
-fn a_lease_goes_on_over_a_new_connection_that_logs_in_as_well() {
+fn a_lease_survives_reconnect_and_login() {
     let (authority, passwords) = (Authority::new(), Passwords::new("again"));
     let server = latchd(|config| {
         authority.secure(config);
@@ -228,7 +228,7 @@ fn large_values_go_both_ways_under_tls() {
 }
 
 #[test]
-fn a_server_that_is_not_who_it_should_be_is_not_spoken_to() {
+fn an_untrusted_server_gets_no_password() {
     let (authority, other) = (Authority::new(), Authority::new());
     let passwords = Passwords::new("impostor");
     let server = latchd(|config| {
@@ -335,7 +335,7 @@ fn a_certificate_is_shown_to_a_server_that_insists() {
 }
 
 #[test]
-fn what_is_wrong_with_a_file_is_said_before_anything_is_opened() {
+fn file_errors_come_before_connecting() {
     let authority = Authority::new();
     let (ours, missing) = (
         authority.certify("files"),

@@ -391,7 +391,7 @@ fn speak_all(proxies: &[Proxy]) {
 }
 
 #[test]
-fn no_two_believe_in_a_lease_through_a_network_that_delays_cuts_and_stalls() {
+fn a_lease_excludes_over_a_bad_network() {
     for server in Started::every() {
         let (proxies, addresses) = proxies(&server);
         let name = format!("leased, network, {}", server.version());
@@ -404,7 +404,7 @@ fn no_two_believe_in_a_lease_through_a_network_that_delays_cuts_and_stalls() {
 }
 
 #[test]
-fn no_two_believe_in_a_lease_through_restarts_of_the_server() {
+fn a_lease_excludes_through_restarts() {
     for server in Started::every() {
         let addresses = vec![server.address(); CLIENTS];
         let name = format!("leased, restarts, {}", server.version());
@@ -418,7 +418,7 @@ fn no_two_believe_in_a_lease_through_restarts_of_the_server() {
 }
 
 #[test]
-fn no_two_believe_in_a_bound_lock_through_a_network_that_delays_and_stalls() {
+fn a_bound_lock_excludes_over_a_bad_network() {
     let server = Started::latchd();
     let (proxies, addresses) = proxies(&server);
     let name = "bound, network, latchd";
@@ -430,7 +430,7 @@ fn no_two_believe_in_a_bound_lock_through_a_network_that_delays_and_stalls() {
 }
 
 #[test]
-fn what_is_done_under_a_bound_lock_that_broke_is_refused() {
+fn writes_under_a_broken_bound_lock_are_refused() {
     let server = Started::latchd();
     let (proxies, addresses) = proxies(&server);
     let mut running = Some(server);

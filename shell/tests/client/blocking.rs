@@ -62,7 +62,7 @@ fn locks_and_values_work_without_an_executor() {
 }
 
 #[test]
-fn a_bound_lock_is_held_until_it_is_given_back_or_its_server_goes() {
+fn a_bound_lock_ends_by_release_or_restart() {
     let server = Started::latchd();
     let client = Client::new(&server.address(), ClientOptions::new()).unwrap();
     let make = BoundOptions::new().create(Exptime::Never);
@@ -79,7 +79,7 @@ fn a_bound_lock_is_held_until_it_is_given_back_or_its_server_goes() {
 }
 
 #[test]
-fn a_lock_is_left_behind_and_had_again_without_an_executor() {
+fn a_detached_lock_is_regained_without_executor() {
     for server in Started::all() {
         let client = Client::new(&server.address(), ClientOptions::new()).unwrap();
         let options = LockOptions::new();

@@ -19,7 +19,7 @@ fn on_each<F: Future<Output = ()>>(test: impl Fn(Client) -> F) {
 }
 
 #[test]
-fn what_is_stored_is_read() {
+fn a_stored_value_is_read() {
     on_each(async |client| {
         assert_eq!(client.get("k").await.unwrap(), None);
         let store = async |value: &str, options: StoreOptions| {
@@ -59,7 +59,7 @@ fn what_is_stored_is_read() {
 }
 
 #[test]
-fn numbers_are_counted_and_what_is_none_is_refused() {
+fn arithmetic_refuses_a_value_without_digits() {
     on_each(async |client| {
         assert_eq!(client.incr("n", 1).await.unwrap(), None);
         assert_eq!(client.set("n", "10", NEVER).await.unwrap(), Outcome::Done);
@@ -72,7 +72,7 @@ fn numbers_are_counted_and_what_is_none_is_refused() {
 }
 
 #[test]
-fn many_are_read_at_a_time_and_each_reader_has_its_own() {
+fn concurrent_readers_get_their_own_values() {
     on_each(async |client| {
         let keys: Vec<String> = (0..1_200).map(|key| format!("k{key}")).collect();
         let executor = Executor::new();
@@ -106,7 +106,7 @@ fn many_are_read_at_a_time_and_each_reader_has_its_own() {
 }
 
 #[test]
-fn a_server_that_is_down_is_an_error_and_one_that_is_back_is_not() {
+fn a_server_that_is_down_is_an_error() {
     let server = Started::latchd();
     let port = server.port();
     block_on(async {
@@ -125,7 +125,7 @@ fn a_server_that_is_down_is_an_error_and_one_that_is_back_is_not() {
 }
 
 #[test]
-fn several_servers_have_their_keys_and_one_that_is_down_is_an_error() {
+fn keys_are_spread_over_several_servers() {
     let servers = [Started::latchd(), Started::latchd(), Started::latchd()];
     let addresses: Vec<String> = servers.iter().map(Started::address).collect();
     block_on(async {

@@ -100,7 +100,7 @@ fn one_command_is_answered_and_its_code_says_how() {
 }
 
 #[test]
-fn what_is_wrong_is_said_with_the_servers_name() {
+fn errors_name_the_server() {
     for server in Started::all() {
         let address = server.address();
         let (code, _, complaint) = one(&server, &["nonsense"]);
@@ -135,7 +135,7 @@ fn what_is_wrong_is_said_with_the_servers_name() {
 }
 
 #[test]
-fn a_server_that_is_silent_is_not_waited_for_longer_than_asked() {
+fn a_silent_server_times_out() {
     let path = temporary("silent");
     let _silent = UnixListener::bind(&path).unwrap();
     let begun = Instant::now();
@@ -207,7 +207,7 @@ fn readable_is_escaped_and_cut() {
 }
 
 #[test]
-fn what_follows_a_value_of_the_wrong_length_is_not_sent() {
+fn nothing_follows_a_value_of_wrong_length() {
     let server = Started::latchd();
     let input = b"set k 0 60 2\nflush_all\nset k 0 60 x\n";
     let (code, said, complaint) = told(&piped(&server.address(), &[], input));
@@ -243,7 +243,7 @@ fn help_needs_no_server() {
 
 /// Every form that `help` shows is one that a server understands.
 #[test]
-fn what_help_tells_of_works() {
+fn every_command_of_help_works() {
     let server = Started::latchd();
     let list = one(&server, &["help"]).1;
     let forms: Vec<_> = list
@@ -432,7 +432,7 @@ fn a_wait_for_a_lock_may_take_longer_than_an_answer() {
 }
 
 #[test]
-fn who_waits_at_the_prompt_can_get_out() {
+fn ctrl_c_ends_a_wait_at_the_prompt() {
     let server = Started::latchd();
     let mut holder = prompt(&server.address(), "/dev/null");
     ask(&mut holder, "ml k", "HD");

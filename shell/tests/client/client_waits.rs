@@ -40,7 +40,7 @@ fn await_waiting(address: &str, count: usize) {
 }
 
 #[test]
-fn who_comes_first_is_served_first() {
+fn waiters_are_served_in_order() {
     const WAITERS: usize = 20;
     let server = Started::latchd();
     let lease = LockOptions::new()
@@ -122,7 +122,7 @@ fn commands_run_in_the_order_in_which_they_came() {
 }
 
 #[test]
-fn whoever_gives_up_leaves_no_place_in_the_line() {
+fn a_cancelled_wait_leaves_the_queue() {
     let server = Started::latchd();
     block_on(async {
         let client = Client::connect(&server.address()).await.unwrap();
@@ -159,7 +159,7 @@ fn whoever_gives_up_leaves_no_place_in_the_line() {
 }
 
 #[test]
-fn who_does_not_wait_does_not() {
+fn a_client_without_wait_returns_at_once() {
     let server = Started::latchd();
     block_on(async {
         let client = Client::connect(&server.address()).await.unwrap();
@@ -205,7 +205,7 @@ fn a_connection_that_breaks_is_waited_through() {
 }
 
 #[test]
-fn the_number_rises_over_a_restart_and_nothing_is_left_behind() {
+fn fence_numbers_rise_over_a_restart() {
     let server = Started::latchd();
     block_on(async {
         let client = Client::connect(&server.address()).await.unwrap();
@@ -374,7 +374,7 @@ impl Drop for Yrmcds {
 }
 
 #[test]
-fn where_nobody_can_wait_it_is_asked_again() {
+fn without_server_waits_the_client_retries() {
     let Some(server) = Yrmcds::start() else {
         return;
     };

@@ -64,7 +64,7 @@ async fn shows(address: String, name: &'static str, count: usize) {
 }
 
 #[test]
-fn who_waits_is_served_by_the_server_and_not_by_asking_again() {
+fn waiting_reads_are_served_without_retries() {
     const READERS: usize = 100;
     let server = Started::latchd();
     let computed = Arc::new(AtomicU32::new(0));
@@ -96,7 +96,7 @@ fn who_waits_is_served_by_the_server_and_not_by_asking_again() {
 }
 
 #[test]
-fn when_a_winner_dies_the_first_who_waits_computes() {
+fn the_first_waiter_computes_for_a_dead_winner() {
     let server = Started::latchd();
     let proxy = Proxy::start(server.address());
     block_on(async {
@@ -125,7 +125,7 @@ fn when_a_winner_dies_the_first_who_waits_computes() {
 
 /// The value of a winner with a broken connection is as good as its heir's: the first one stores.
 #[test]
-fn a_winner_that_was_cut_off_stores_what_it_has_if_nobody_was_faster() {
+fn a_reconnected_winner_stores_unless_too_late() {
     let server = Started::latchd();
     let proxy = Proxy::start(server.address());
     block_on(async {
@@ -147,7 +147,7 @@ fn a_winner_that_was_cut_off_stores_what_it_has_if_nobody_was_faster() {
 }
 
 #[test]
-fn a_read_that_is_dropped_while_it_waits_leaves_nothing_behind() {
+fn a_dropped_waiting_read_leaves_nothing() {
     let server = Started::latchd();
     block_on(async {
         let client = Client::connect(&server.address()).await.unwrap();

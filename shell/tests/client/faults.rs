@@ -36,7 +36,7 @@ fn assert_unreachable(error: &Error, address: &str) {
 }
 
 #[test]
-fn a_server_that_hangs_is_not_somebody_else() {
+fn a_hanging_server_is_not_a_holder() {
     let server = Started::latchd();
     let proxy = Proxy::start(server.address());
     block_on(async {
@@ -66,7 +66,7 @@ fn a_server_that_hangs_is_not_somebody_else() {
 }
 
 #[test]
-fn a_lock_that_is_held_is_somebody_elses_at_the_deadline() {
+fn waiting_past_the_deadline_fails_as_held() {
     let server = Started::latchd();
     block_on(async {
         let client = Client::connect(&server.address()).await.unwrap();
@@ -118,7 +118,7 @@ fn a_deadline_bounds_connecting_as_well() {
 }
 
 #[test]
-fn a_bound_lock_that_another_had_meanwhile_was_not_held() {
+fn a_bound_lock_lost_meanwhile_is_not_held() {
     let server = Started::latchd();
     let proxy = Proxy::start(server.address());
     block_on(async {
@@ -140,7 +140,7 @@ fn a_bound_lock_that_another_had_meanwhile_was_not_held() {
 }
 
 #[test]
-fn a_read_that_is_dropped_keeps_nobody_waiting() {
+fn a_dropped_read_does_not_delay_others() {
     for server in Started::all() {
         let proxy = Proxy::start(server.address());
         block_on(async {
@@ -199,7 +199,7 @@ fn a_server_that_is_full_says_so() {
 }
 
 #[test]
-fn who_accepts_and_closes_is_not_kept_busy() {
+fn reconnects_to_a_closing_server_are_paced() {
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let accepted = Arc::new(AtomicU32::new(0));

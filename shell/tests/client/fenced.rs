@@ -14,7 +14,7 @@ fn client(server: &Started) -> Client {
 }
 
 #[test]
-fn a_change_in_a_grant_is_made_while_it_is_in_force_and_never_after() {
+fn a_fenced_change_needs_the_grant_in_force() {
     let server = Started::latchd();
     let (holder, writer) = (client(&server), client(&server));
     block_on(async {

@@ -125,7 +125,7 @@ fn is_free(server: &Started, way: &[&str]) -> bool {
 }
 
 #[test]
-fn a_command_reads_the_terminal_and_ctrl_c_ends_it_and_the_script_around_it() {
+fn ctrl_c_ends_the_command_and_its_script() {
     let server = Started::latchd();
     let mut terminal = shell();
     enter(
@@ -197,7 +197,7 @@ fn ctrl_z_stops_it_and_fg_goes_on_under_the_lock() {
 
 /// A command with job control of its own stops itself by STOP, and not by a key.
 #[test]
-fn ctrl_z_stops_nested_locks_and_what_stops_itself() {
+fn ctrl_z_stops_nested_locks() {
     let server = Started::latchd();
     let pulse = Pulse::new("nested");
     let mut terminal = shell();
@@ -225,7 +225,7 @@ fn ctrl_z_stops_nested_locks_and_what_stops_itself() {
 }
 
 #[test]
-fn a_stopped_command_whose_lease_ran_out_never_runs_again() {
+fn a_stopped_command_past_its_lease_never_resumes() {
     for server in Started::all() {
         let pulse = Pulse::new("ran-out");
         let mut terminal = shell();
@@ -327,7 +327,7 @@ fn tstp_and_cont_reach_the_group() {
 /// As in a container: the session and the process group of its first process belong to no process
 /// that it can see, and have the number 0.
 #[test]
-fn so_they_do_where_the_session_began_outside_of_the_namespace() {
+fn job_control_works_across_a_pid_namespace() {
     let this = std::env::current_exe().unwrap();
     let output = Command::new("unshare")
         .args([
@@ -354,7 +354,7 @@ fn so_they_do_where_the_session_began_outside_of_the_namespace() {
 }
 
 #[test]
-fn a_holder_that_was_stopped_reads_what_has_come_before_it_calls_the_server_silent() {
+fn a_resumed_holder_reads_pending_replies_first() {
     let server = Started::latchd();
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let mut holder = Command::new(program())
@@ -387,7 +387,7 @@ fn a_holder_that_was_stopped_reads_what_has_come_before_it_calls_the_server_sile
 }
 
 #[test]
-fn what_was_ignored_stays_ignored() {
+fn ignored_signals_stay_ignored() {
     let server = Started::latchd();
     let pulse = Pulse::new("nohup");
     let script = "trap '' HUP; exec \"$@\"";
@@ -424,7 +424,7 @@ fn signals_of(env: &[&str], program: &[&str]) -> Vec<u64> {
 /// A parent that has blocked or ignores CHLD does not keep the end of the command from us.
 #[test]
 #[cfg(target_os = "linux")]
-fn the_command_inherits_what_we_inherited() {
+fn the_command_inherits_our_signals() {
     let server = Started::latchd();
     let address = server.address();
     let lock = [program(), "lock", "--server", &address, "k", "--"];
@@ -441,7 +441,7 @@ fn the_command_inherits_what_we_inherited() {
 }
 
 #[test]
-fn a_command_dies_with_its_holder_and_so_does_what_it_has_started() {
+fn commands_and_children_die_with_the_holder() {
     for server in Started::all() {
         let way: &[&str] = match &server {
             Started::Latchd(..) => &[],

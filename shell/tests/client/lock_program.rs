@@ -199,7 +199,7 @@ fn a_holder_that_is_killed_is_no_holder() {
 }
 
 #[test]
-fn a_paused_holder_whose_lease_runs_out_is_stopped_when_it_wakes() {
+fn a_paused_holder_past_its_lease_is_stopped() {
     for server in Started::all() {
         let holder = Holder::start(&server, &["--ttl", "1"], "exec sleep 100");
         holder.signal(Signal::STOP);
@@ -352,7 +352,7 @@ fn keys_are_any_bytes_and_taken_once() {
 }
 
 #[test]
-fn what_the_system_lacks_is_said_before_the_lock_is_taken() {
+fn missing_system_features_fail_before_locking() {
     let run = |shell: &mut Command, script: &str| {
         let command = shell
             .args(["-c", script])
@@ -431,7 +431,7 @@ fn metadata_destroys_nothing() {
 }
 
 #[test]
-fn what_a_killed_holder_leaves_behind_is_nobodys() {
+fn a_killed_holder_frees_its_lock() {
     let server = Started::latchd();
     let way = ["--metadata", "build 7"];
     let holder = Holder::start(&server, &way, "exec sleep 3");
@@ -445,7 +445,7 @@ fn what_a_killed_holder_leaves_behind_is_nobodys() {
 }
 
 #[test]
-fn a_server_that_hangs_or_is_full_is_not_somebody_else() {
+fn hanging_or_full_servers_are_not_holders() {
     let full = Started::latchd_with(0, |config| config.connections_max = 1);
     let _first = std::net::TcpStream::connect(full.address()).unwrap();
     assert!(full.ask("", "\r\n").contains("Too many"));
@@ -476,7 +476,7 @@ fn a_server_that_hangs_or_is_full_is_not_somebody_else() {
 }
 
 #[test]
-fn what_cannot_be_is_said_in_a_line() {
+fn an_impossible_request_is_one_error_line() {
     let server = Started::latchd();
     for (arguments, expected) in [
         (&["--ttl", "0.005", "k", "--", "true"][..], 125),

@@ -79,7 +79,7 @@ fn a_lease_is_had_by_one_and_given_back() {
 }
 
 #[test]
-fn what_is_not_ours_any_more_is_neither_refreshed_nor_released() {
+fn a_lost_lock_is_neither_renewed_nor_released() {
     on_each(async |client, server| {
         let options = LockOptions::new().without_watchdog();
         let lock = client.obtain("k", secs(10), &options).await.unwrap();
@@ -141,7 +141,7 @@ fn many_are_had_all_or_none() {
 }
 
 #[test]
-fn the_watchdog_keeps_it_past_its_ttl_and_no_longer_than_allowed() {
+fn the_watchdog_renews_up_to_the_cap() {
     on_each(async |client, server| {
         // On a busy machine a renewal may be a second late.
         let options = LockOptions::new().hold_max(ms(8_500));
@@ -176,7 +176,7 @@ fn a_lease_is_renewed_while_a_caller_stands_still() {
 }
 
 #[test]
-fn a_cap_holds_whoever_renews() {
+fn renewals_stop_at_the_cap() {
     let server = Started::latchd();
     block_on(async {
         let client = Client::connect(&server.address()).await.unwrap();
@@ -259,7 +259,7 @@ fn without_a_watchdog_it_ends_by_our_own_clock() {
 }
 
 #[test]
-fn what_is_dropped_is_given_back() {
+fn dropping_a_lock_releases_it() {
     on_each(async |client, server| {
         let lock = client
             .obtain("k", secs(30), &LockOptions::new())
@@ -327,7 +327,7 @@ fn a_restart_of_the_server_is_noticed_at_once() {
 }
 
 #[test]
-fn a_broken_connection_is_no_loss_while_there_is_time() {
+fn a_lease_survives_a_broken_connection() {
     on_each(async |_, server| {
         let proxy = Proxy::start(server.address());
         let client = Client::connect(&proxy.address()).await.unwrap();
@@ -485,7 +485,7 @@ fn a_thousand_leases_share_a_few_connections() {
 }
 
 #[test]
-fn what_one_lock_asks_is_answered_to_it_alone() {
+fn each_lock_gets_its_own_replies() {
     on_each(async |_, server| {
         let options = ClientOptions::new().connections(1);
         let client = Client::new(&server.address(), options).unwrap();
@@ -713,7 +713,7 @@ fn leased_and_bound_locks_exclude_each_other() {
 }
 
 #[test]
-fn a_bound_lock_goes_with_its_guard_and_with_its_server() {
+fn a_bound_lock_ends_with_guard_or_server() {
     let server = Started::latchd();
     block_on(async {
         let client = Client::connect(&server.address()).await.unwrap();
@@ -783,7 +783,7 @@ fn a_value_is_computed_once() {
 }
 
 #[test]
-fn a_compute_that_fails_or_is_dropped_gives_the_win_back() {
+fn a_failed_compute_releases_the_win() {
     on_each(async |client, server| {
         let options = ComputeOptions::new();
         let fail = async |_| Err::<Vec<u8>, _>("no database");
@@ -834,7 +834,7 @@ fn the_stale_is_taken_or_waited_out() {
 }
 
 #[test]
-fn what_no_server_can_do_is_refused_before_it_is_asked() {
+fn impossible_options_are_refused_locally() {
     let server = Started::latchd();
     block_on(async {
         let client = Client::connect(&server.address()).await.unwrap();

@@ -29,7 +29,7 @@ fn on_each_kind<F: Future<Output = ()>>(test: impl Fn(fn(u16) -> Started) -> F) 
 }
 
 #[test]
-fn a_late_release_takes_nothing_away_from_the_next_holder() {
+fn a_late_release_spares_the_next_holder() {
     on_each_kind(async |start| {
         let server = start(0);
         let (port, name) = (server.port(), server.name());
@@ -54,7 +54,7 @@ fn a_late_release_takes_nothing_away_from_the_next_holder() {
 }
 
 #[test]
-fn a_late_value_is_not_stored_in_the_next_winners_place() {
+fn a_late_value_does_not_replace_the_heirs() {
     on_each_kind(async |start| {
         let server = start(0);
         let (port, name) = (server.port(), server.name());
@@ -89,7 +89,7 @@ fn a_late_value_is_not_stored_in_the_next_winners_place() {
 }
 
 #[test]
-fn a_value_is_stored_over_a_new_connection_to_the_same_server() {
+fn a_winner_stores_over_a_new_connection() {
     on_each_kind(async |start| {
         let server = start(0);
         // A server that has just started cannot be told from one that has just restarted.

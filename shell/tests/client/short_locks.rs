@@ -46,7 +46,7 @@ fn it_is_held_refreshed_measured_and_released() {
 }
 
 #[test]
-fn it_is_renewed_while_it_is_held_and_lost_where_it_is_not() {
+fn a_lost_lock_is_noticed_by_renewal() {
     let server = Started::latchd();
     let (one, other) = (client(&server), client(&server));
     block_on(async {
@@ -67,7 +67,7 @@ fn it_is_renewed_while_it_is_held_and_lost_where_it_is_not() {
 }
 
 #[test]
-fn who_waits_has_it_when_the_one_before_is_dropped_or_runs_out() {
+fn a_waiter_follows_a_dropped_or_expired_holder() {
     let server = Started::latchd();
     let (one, other) = (client(&server), client(&server));
     block_on(async {
@@ -154,7 +154,7 @@ fn a_server_that_counts_seconds_has_none() {
 }
 
 #[test]
-fn what_no_connection_can_hold_is_refused() {
+fn impossible_options_of_bound_locks_are_refused() {
     let server = Started::latchd();
     let client = client(&server);
     block_on(async {

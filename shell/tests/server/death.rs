@@ -312,7 +312,7 @@ fn asked_in(server: SocketAddr, client: SocketAddr) -> Duration {
 
 /// The attacks `vanish` of the program `abuse` measure the whole time after a cut link.
 #[test]
-fn a_silent_holder_is_asked_soon_whether_it_is_there() {
+fn a_silent_holder_is_probed_soon() {
     let server = start(|config| config.dead_peer = Duration::from_secs(8));
     let address = address(&server);
     let mut client = TestClient::connect(address);

@@ -154,7 +154,7 @@ fn crowd_out(one: &mut TestClient) {
 }
 
 #[test]
-fn nothing_is_left_of_a_large_value_that_is_dead() {
+fn a_dead_large_value_is_erased() {
     let running = Running::start(&["--secure-erase"]);
 
     let deleted = Secret("deleted");
@@ -202,7 +202,7 @@ fn nothing_is_left_of_a_large_value_that_is_dead() {
 
 /// A value that arrives in pieces is collected in a growing buffer.
 #[test]
-fn nothing_is_left_of_a_large_value_that_was_never_whole() {
+fn an_unfinished_large_value_is_erased() {
     let running = Running::start(&["--secure-erase"]);
     let unfinished = Secret("unfinished");
     let mut one = running.client();

@@ -87,7 +87,7 @@ fn ended(output: &Output) -> (Option<i32>, String) {
 }
 
 #[test]
-fn a_daemon_serves_before_the_prompt_is_back_and_its_pid_is_in_the_file() {
+fn a_daemon_serves_and_writes_its_pid_file() {
     let (pid_file, ports) = (temporary("pid"), temporary("ports"));
     let address = free_address();
     let flags = ["-d", "-l", &address.to_string(), "-P"];
@@ -200,7 +200,7 @@ fn root_becomes_the_user_for_good() {
 
 /// A chart gives `-u` to a container that does not run as root, and `-k` to one that may lock 8 MiB.
 #[test]
-fn what_cannot_be_had_of_u_and_k_is_a_warning() {
+fn failures_of_u_and_k_are_warnings() {
     let is_root = rustix::process::geteuid().is_root();
     let as_nobody = if is_root {
         "setpriv --reuid=65534 --clear-groups"
@@ -275,7 +275,7 @@ fn debians_configuration_starts_it_as_it_is() {
 }
 
 #[test]
-fn a_check_says_what_a_server_would_lack_and_starts_none() {
+fn check_reports_problems_and_starts_no_server() {
     let address = free_address();
     let flags = ["check", "-l", &address.to_string(), "-c", "100"];
     let output = latchd(&flags).stdout(Stdio::piped()).output().unwrap();
@@ -324,7 +324,7 @@ fn a_check_says_what_a_server_would_lack_and_starts_none() {
 /// Paths that are needed at the end, or by SIGHUP, are checked before clients are served, and as
 /// the server's user.
 #[test]
-fn paths_are_looked_at_as_the_servers_user_and_for_its_end() {
+fn paths_are_checked_as_the_servers_user() {
     let folder = temporary("folder");
     std::fs::create_dir(&folder).unwrap();
     let path = |name: &str| folder.join(name).to_str().unwrap().to_owned();
@@ -421,7 +421,7 @@ fn manual_pages_and_completions_know_the_flags() {
 
 /// The messages of a service, as `sd_notify(3)` has them.
 #[test]
-fn whoever_started_it_is_told_when_it_serves_and_that_it_is_well() {
+fn systemd_is_notified_of_readiness_and_health() {
     let path = temporary("notify");
     let manager = std::os::unix::net::UnixDatagram::bind(&path).unwrap();
     manager.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -461,7 +461,7 @@ fn current_user() -> String {
 }
 
 #[test]
-fn a_mistake_in_a_source_of_flags_ends_it_with_its_place() {
+fn an_option_error_names_its_source() {
     let config = temporary("mistaken.conf");
     std::fs::write(&config, "-m 64\n-t much\n").unwrap();
     let mut from_file = latchd(&["--config", config.to_str().unwrap()]);
@@ -483,7 +483,7 @@ fn a_mistake_in_a_source_of_flags_ends_it_with_its_place() {
 }
 
 #[test]
-fn a_client_ends_the_server_where_it_may_and_sigusr1_does_too() {
+fn shutdown_and_sigusr1_stop_the_server() {
     let mut server = Running::start(&["-A"]);
     assert_eq!(server.client().ask("shutdown"), "");
     assert_eq!(server.child.wait().unwrap().code(), Some(0));
@@ -495,7 +495,7 @@ fn a_client_ends_the_server_where_it_may_and_sigusr1_does_too() {
 }
 
 #[test]
-fn what_is_refused_by_a_flag_is_refused_to_clients() {
+fn commands_disabled_by_flags_are_refused() {
     let server = Running::start(&["-F", "-X", "-W"]);
     let mut client = server.client();
     for (request, answer) in [
@@ -515,7 +515,7 @@ fn what_is_refused_by_a_flag_is_refused_to_clients() {
 }
 
 #[test]
-fn who_is_in_the_file_is_let_in_and_the_file_is_read_anew() {
+fn users_in_the_reloaded_file_may_log_in() {
     let path = temporary("passwords");
     std::fs::write(&path, "fred:pass\n").unwrap();
     let server = Running::start(&["-Y", path.to_str().unwrap()]);
@@ -573,7 +573,7 @@ fn packet(opcode: u8, key: &str, value: &str) -> Vec<u8> {
 }
 
 #[test]
-fn sasl_lets_in_who_is_in_the_file() {
+fn sasl_accepts_users_in_the_file() {
     let path = temporary("sasl");
     std::fs::write(&path, "fred:pass\nann:other\n").unwrap();
     let log_file = temporary("sasl.log");
@@ -681,7 +681,7 @@ fn the_flags_of_memcacheds_help_are_known() {
 }
 
 #[test]
-fn a_log_in_json_is_an_object_on_each_line_to_the_end() {
+fn every_json_log_line_is_an_object() {
     let path = temporary("json.log");
     let flags = ["--log", "json", "--log-file", path.to_str().unwrap()];
     let mut server = Running::start(&flags);

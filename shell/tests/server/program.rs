@@ -102,7 +102,7 @@ fn it_serves_until_it_is_told_to_stop() {
 }
 
 #[test]
-fn a_unix_socket_is_removed_at_the_end_and_replaced_after_a_kill() {
+fn a_unix_socket_is_removed_or_replaced() {
     let path: PathBuf = std::env::temp_dir().join(format!("latchd-program-{}", std::process::id()));
     let flags = ["-s", path.to_str().unwrap()];
     let killed = Running::start(&flags);
@@ -162,7 +162,7 @@ fn netcat_does_as_well() {
 }
 
 #[test]
-fn what_the_banner_says_to_try_works_as_it_is_typed() {
+fn the_banners_commands_work_as_typed() {
     let path = std::env::temp_dir().join(format!("latchd-banner-{}", std::process::id()));
     for flags in [&["-l", "127.0.0.1:0"][..], &["-s", path.to_str().unwrap()]] {
         let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
@@ -424,7 +424,7 @@ fn connections_wait_when_descriptors_run_out() {
 }
 
 #[test]
-fn running_out_of_descriptors_over_and_over_is_said_once_a_second() {
+fn descriptor_exhaustion_is_logged_once_a_second() {
     let (mut child, mut log, address) = with_few_descriptors();
     let begun = Instant::now();
     let mut clients: VecDeque<_> = (0..40).map(|_| TestClient::connect(address)).collect();
@@ -516,14 +516,14 @@ fn serves_and_ends(mut child: Child, mut client: TestClient<TcpStream>) {
 }
 
 #[test]
-fn a_log_that_nobody_reads_holds_nobody_up() {
+fn an_unread_log_delays_no_client() {
     let (_unread, log) = std::io::pipe().unwrap();
     let (child, client) = logging_to(log, free_port());
     serves_and_ends(child, client);
 }
 
 #[test]
-fn a_log_whose_reader_has_gone_ends_nothing() {
+fn a_closed_log_ends_nothing() {
     let (reader, log) = std::io::pipe().unwrap();
     drop(reader);
     let (child, client) = logging_to(log, free_port());

@@ -69,7 +69,7 @@ fn bytes_cut_anywhere_give_the_same_answers() {
 }
 
 #[test]
-fn a_large_value_goes_in_and_out_in_whatever_pieces() {
+fn a_large_value_may_arrive_in_pieces() {
     let server = start(|_| {});
     let mut client = TestClient::connect(address(&server));
     let value: Vec<u8> = (0..1_000_000_u32).map(|n| b'a' + (n % 23) as u8).collect();
@@ -188,7 +188,7 @@ fn small_answers_wait_for_a_client_that_does_not_read() {
 }
 
 #[test]
-fn answers_that_leave_together_reach_who_has_asked() {
+fn batched_replies_reach_their_clients() {
     let server = start(|_| {});
     let mut clients: Vec<_> = (0..100)
         .map(|_| TestClient::connect(address(&server)))
@@ -264,7 +264,7 @@ fn connections_come_and_go_and_leave_nothing() {
 }
 
 #[test]
-fn past_the_limit_of_its_address_a_client_is_told_so_and_closed() {
+fn a_client_past_the_address_limit_is_closed() {
     let path = std::env::temp_dir().join(format!("latchd-per-peer-{}", std::process::id()));
     let server = start(|config| {
         config.connections_per_peer_max = NonZeroUsize::new(1);
@@ -290,7 +290,7 @@ fn past_the_limit_of_its_address_a_client_is_told_so_and_closed() {
 }
 
 #[test]
-fn past_the_limit_a_client_is_told_so_and_closed() {
+fn a_client_past_the_limit_is_closed() {
     let server = start(|config| config.connections_max = 2);
     let mut first = TestClient::connect(address(&server));
     let mut second = TestClient::connect(address(&server));
@@ -310,7 +310,7 @@ fn past_the_limit_a_client_is_told_so_and_closed() {
 }
 
 #[test]
-fn past_the_limit_a_client_can_be_left_to_wait() {
+fn a_client_past_the_limit_can_wait() {
     let server = start(|config| {
         config.connections_max = 1;
         config.reject_past_limit = false;
@@ -450,7 +450,7 @@ fn conns(client: &mut TestClient) -> Vec<(u64, String)> {
 }
 
 #[test]
-fn who_is_connected_is_shown_with_what_it_does() {
+fn stats_conns_shows_each_connection() {
     let server = start(|config| config.threads = NonZeroUsize::new(2).unwrap());
     let address = address(&server);
     let mut asking = TestClient::connect(address);

@@ -41,7 +41,7 @@ fn get(address: SocketAddr, path: &str) -> (String, String) {
 }
 
 #[test]
-fn it_tells_what_is_counted_and_who_holds_what() {
+fn the_status_port_shows_counters_and_holders() {
     let (server, address) = watched(|_| {});
     let mut holder = TestClient::connect(client::address(&server));
     for key in ["job", "<b>"] {
@@ -115,7 +115,7 @@ fn it_tells_what_is_counted_and_who_holds_what() {
 }
 
 #[test]
-fn it_only_reads_and_keys_only_for_who_knows_its_name() {
+fn the_status_port_only_reads() {
     let (_server, address) = watched(|config| config.status_hosts = vec!["cache.example".into()]);
     for (request, code) in [
         ("GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n", "421"),
@@ -145,7 +145,7 @@ fn it_only_reads_and_keys_only_for_who_knows_its_name() {
 }
 
 #[test]
-fn keys_are_told_to_nobody_where_they_may_not_be() {
+fn hidden_keys_are_shown_to_no_client() {
     let (server, address) = watched(|config| config.allowed.listing = false);
     let mut holder = TestClient::connect(client::address(&server));
     holder.ask("set secret 0 0 1\r\nx");
@@ -163,7 +163,7 @@ fn keys_are_told_to_nobody_where_they_may_not_be() {
 
 /// Clients that connect and say nothing are closed, and later clients are served.
 #[test]
-fn the_silent_and_the_long_winded_hold_nobody_up() {
+fn slow_status_clients_delay_no_other() {
     let (server, address) = watched(|_| {});
     let mut silent: Vec<_> = (0..300)
         .map(|_| TcpStream::connect(address).unwrap())

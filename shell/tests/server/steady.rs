@@ -72,7 +72,7 @@ fn a_server_ends_while_a_client_asks_for_much() {
 }
 
 #[test]
-fn a_reset_frees_locks_whatever_is_still_to_be_done() {
+fn a_reset_frees_locks_despite_pending_requests() {
     let server = start(|_| {});
     let address = address(&server);
     let mut waiter = TestClient::connect(address);
@@ -168,7 +168,7 @@ fn assert_whole(client: &mut TestClient<UnixStream>, key: &str, answers: usize) 
 }
 
 #[test]
-fn answers_that_nobody_reads_have_one_bound_for_all_clients() {
+fn unread_replies_have_one_common_bound() {
     let path = std::env::temp_dir().join(format!("latchd-steady-{}", std::process::id()));
     let server = start(|config| {
         config.threads = NonZeroUsize::new(2).unwrap();
@@ -221,7 +221,7 @@ fn answers_that_nobody_reads_have_one_bound_for_all_clients() {
 }
 
 #[test]
-fn bytes_that_are_no_request_do_not_keep_a_client_from_being_idle() {
+fn incomplete_requests_do_not_prevent_idle_timeout() {
     let server = start(|config| config.idle_timeout = Some(Duration::from_secs(1)));
     let mut dripping = TestClient::connect(address(&server));
     dripping

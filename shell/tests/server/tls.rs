@@ -148,7 +148,7 @@ fn a_lock_is_waited_for_under_tls() {
 }
 
 #[test]
-fn certificates_of_clients_are_asked_for_as_the_operator_says() {
+fn client_certificates_follow_the_setting() {
     use ClientCertificate::{Asked, Required, Unasked};
     let stranger = Authority::new();
     // No certificate, a good one, one of another authority.
@@ -232,7 +232,7 @@ fn server_files(authority: &Authority) -> (std::path::PathBuf, std::path::PathBu
 }
 
 #[test]
-fn what_cannot_be_used_is_said_before_anybody_is_served() {
+fn unusable_tls_files_fail_at_start() {
     let authority = Authority::new();
     let certified = authority.certify("server");
     let other = authority.certify("other");
@@ -292,7 +292,7 @@ fn what_cannot_be_used_is_said_before_anybody_is_served() {
 }
 
 #[test]
-fn what_is_too_old_is_not_spoken() {
+fn old_tls_versions_are_refused() {
     let (authority, server) = secure(|tls| tls.min_version = TlsVersion::V1_3);
     assert!(!is_served(connect(older(&authority), address(&server))));
     assert!(is_served(authority.connect(address(&server))));
@@ -301,7 +301,7 @@ fn what_is_too_old_is_not_spoken() {
 }
 
 #[test]
-fn what_is_no_tls_is_closed_and_harms_nobody() {
+fn plain_text_on_a_tls_port_is_closed() {
     let (authority, server) = secure(|_| {});
     let mut beside = friend(authority.connect(address(&server)));
     assert_eq!(beside.ask("mn"), "MN");
@@ -374,7 +374,7 @@ fn client_hello(authority: &Authority) -> Vec<u8> {
 }
 
 #[test]
-fn a_thousand_half_handshakes_keep_nobody_waiting() {
+fn a_thousand_half_handshakes_delay_no_client() {
     let (authority, server) = secure(|_| {});
     let address = address(&server);
     let mut beside = friend(authority.connect(address));
@@ -411,7 +411,7 @@ fn a_thousand_half_handshakes_keep_nobody_waiting() {
 }
 
 #[test]
-fn a_record_may_come_a_byte_at_a_time_and_may_stop() {
+fn tls_records_may_arrive_byte_by_byte() {
     let (authority, server) = secure(|_| {});
     let mut beside = friend(authority.connect(address(&server)));
     let mut stream = authority.connect(address(&server));
@@ -447,7 +447,7 @@ fn a_record_may_come_a_byte_at_a_time_and_may_stop() {
 }
 
 #[test]
-fn whatever_is_changed_in_a_handshake_nobody_beside_it_notices() {
+fn a_tampered_handshake_affects_no_other_client() {
     let (authority, server) = secure(|tls| tls.client_certificate = ClientCertificate::Asked);
     let good = authority.certify("ann");
     let mut beside = friend(authority.connect(address(&server)));
@@ -498,7 +498,7 @@ fn whatever_is_changed_in_a_handshake_nobody_beside_it_notices() {
 }
 
 #[test]
-fn a_record_that_was_changed_on_its_way_ends_the_connection() {
+fn a_tampered_record_ends_the_connection() {
     let (authority, server) = secure(|_| {});
     let mut beside = friend(authority.connect(address(&server)));
     let mut stream = authority.connect(address(&server));
@@ -545,7 +545,7 @@ fn answered(client: &Arc<ClientConfig>, server: &Server) -> TlsStream {
 }
 
 #[test]
-fn a_key_may_be_der_and_may_stand_in_the_file_of_the_chain() {
+fn keys_may_be_der_or_beside_the_chain() {
     let (authority, server) = secure(|tls| {
         let file = tls.key.as_ref().unwrap();
         let key = PrivateKeyDer::from_pem_file(file).unwrap();

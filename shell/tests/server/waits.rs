@@ -84,7 +84,7 @@ fn a_lock_is_handed_over_in_the_order_of_arrival() {
 }
 
 #[test]
-fn however_a_holder_ends_the_first_who_waits_is_given_its_lock() {
+fn the_first_waiter_gets_a_dead_holders_lock() {
     const BY_REQUEST: [(&str, End); 2] = [
         ("unlock_all", |mut holder| {
             assert_eq!(holder.ask("unlock_all"), "OK");
@@ -109,7 +109,7 @@ fn however_a_holder_ends_the_first_who_waits_is_given_its_lock() {
 }
 
 #[test]
-fn who_has_gone_is_not_waited_for() {
+fn a_dead_waiter_is_dropped() {
     for server in servers() {
         let address = address(&server);
         let mut holder = holder(address, "k");
@@ -144,7 +144,7 @@ fn a_wait_ends_when_its_time_is_over() {
 }
 
 #[test]
-fn a_lease_that_ends_is_handed_over_while_nobody_asks_for_anything() {
+fn an_expired_lease_is_handed_over_while_idle() {
     for server in servers() {
         let address = address(&server);
         let mut holder = Client::connect(address);
@@ -228,7 +228,7 @@ fn silence_while_waiting_is_not_idleness() {
 }
 
 #[test]
-fn who_does_not_read_can_wait_all_the_same() {
+fn a_client_that_does_not_read_can_wait() {
     for server in servers() {
         let address = address(&server);
         let mut holder = holder(address, "k");
@@ -252,7 +252,7 @@ fn who_does_not_read_can_wait_all_the_same() {
 }
 
 #[test]
-fn a_server_that_ends_ends_those_who_wait() {
+fn shutdown_ends_all_waits() {
     for server in servers() {
         let address = address(&server);
         let _holder = holder(address, "k");
@@ -267,7 +267,7 @@ fn a_server_that_ends_ends_those_who_wait() {
 }
 
 #[test]
-fn of_many_who_wait_and_die_and_give_up_nobody_is_forgotten() {
+fn every_remaining_lock_waiter_is_served() {
     const WAITERS: usize = 300;
     for server in servers() {
         let address = address(&server);
@@ -419,7 +419,7 @@ fn hand_over_with_many_waiting() {
 }
 
 #[test]
-fn those_who_share_a_lock_hold_up_who_wants_it_alone_and_not_each_other() {
+fn sharers_delay_only_exclusive_requests() {
     for server in servers() {
         let address = address(&server);
         let one_who_shares = |key: &str| {
@@ -458,7 +458,7 @@ fn those_who_share_a_lock_hold_up_who_wants_it_alone_and_not_each_other() {
 }
 
 #[test]
-fn a_circle_by_way_of_a_second_sharer_is_found_over_all_shards() {
+fn a_deadlock_through_a_sharer_is_found() {
     for server in servers() {
         let address = address(&server);
         // Whichever shards the keys are in.

@@ -43,7 +43,7 @@ fn number(client: &mut TestClient) -> u64 {
 }
 
 #[test]
-fn a_key_that_is_looked_up_is_told_with_what_was_there_before() {
+fn watchers_see_the_item_before_each_request() {
     let server = start(|config| config.threads = 2.try_into().unwrap());
     let mut asker = client(&server);
     let cfd = number(&mut asker);
@@ -74,7 +74,7 @@ fn a_key_that_is_looked_up_is_told_with_what_was_there_before() {
 }
 
 #[test]
-fn stores_and_deletes_are_told_with_whose_they_are() {
+fn watchers_see_stores_and_deletes_with_clients() {
     let server = start(|config| config.threads = 2.try_into().unwrap());
     let mut asker = client(&server);
     let cfd = number(&mut asker);
@@ -120,7 +120,7 @@ fn stores_and_deletes_are_told_with_whose_they_are() {
 }
 
 #[test]
-fn locks_are_told_until_they_are_given_back_or_their_holder_has_gone() {
+fn watchers_see_locks_until_they_end() {
     let server = start(|config| config.threads = 2.try_into().unwrap());
     let (mut one, mut two) = (client(&server), client(&server));
     let (first, second) = (number(&mut one), number(&mut two));
@@ -188,7 +188,7 @@ fn connections_are_told_with_why_they_ended() {
 }
 
 #[test]
-fn a_client_of_a_unix_socket_and_one_that_was_silent_are_told_apart() {
+fn watchers_see_unix_and_idle_clients() {
     let path = std::env::temp_dir().join(format!("latchd-watched-{}", std::process::id()));
     let server = start(|config| {
         config.idle_timeout = Some(Duration::from_secs(1));
@@ -212,7 +212,7 @@ fn a_client_of_a_unix_socket_and_one_that_was_silent_are_told_apart() {
 
 /// A count is no line: the next line is about the next event.
 #[test]
-fn a_lease_that_ends_is_told_by_nobody() {
+fn watchers_see_no_line_for_an_expired_lease() {
     let server = start(|_| {});
     let mut client = client(&server);
     let cfd = number(&mut client);
@@ -231,7 +231,7 @@ fn a_lease_that_ends_is_told_by_nobody() {
 }
 
 #[test]
-fn what_is_evicted_is_told() {
+fn watchers_see_evictions() {
     let server = start(|config| {
         config.memory_bytes_max = 2 << 20;
         config.value_bytes_max = 64 << 10;
@@ -257,7 +257,7 @@ fn what_is_evicted_is_told() {
 /// The server does not wait for a watcher that does not read: it misses lines, and is told how
 /// many.
 #[test]
-fn a_watcher_that_does_not_read_holds_up_nobody() {
+fn an_unread_watcher_delays_no_client() {
     let server = start(|_| {});
     let mut watcher = watching(&server, "fetchers");
     let mut client = client(&server);
@@ -286,7 +286,7 @@ fn a_watcher_that_does_not_read_holds_up_nobody() {
 }
 
 #[test]
-fn whoever_watches_is_not_heard_and_leaves_as_it_likes() {
+fn a_watchers_requests_are_ignored() {
     let server = start(|config| config.idle_timeout = Some(Duration::from_secs(1)));
     let mut watcher = watching(&server, "mutations");
     watcher.send("set k 0 0 1\r\nx\r\nquit\r\n");
@@ -302,7 +302,7 @@ fn whoever_watches_is_not_heard_and_leaves_as_it_likes() {
 }
 
 #[test]
-fn watching_is_refused_where_keys_are_not_told_or_nobody_may() {
+fn watching_is_refused_where_keys_are_hidden() {
     let server = start(|config| config.allowed.listing = false);
     let refused = "CLIENT_ERROR watch commands not allowed";
     for topics in ["", "fetchers", "locks connevents", "evictions"] {

@@ -45,7 +45,7 @@ fn value(client: &mut Client) -> String {
 }
 
 #[test]
-fn however_a_winner_ends_the_first_who_waits_has_its_win() {
+fn the_first_waiter_gets_a_dead_winners_win() {
     for server in servers() {
         let address = address(&server);
         for (index, (name, end)) in ENDS.into_iter().enumerate() {
@@ -66,7 +66,7 @@ fn however_a_winner_ends_the_first_who_waits_has_its_win() {
 }
 
 #[test]
-fn a_thousand_who_wait_are_all_answered_by_one_store() {
+fn one_store_answers_a_thousand_waiters() {
     const WAITERS: usize = 1_000;
     for server in servers() {
         let address = address(&server);
@@ -94,7 +94,7 @@ fn a_thousand_who_wait_are_all_answered_by_one_store() {
 /// Winners die one after the other, and so do many waiters: each time, one of the remaining waiters
 /// is told, until one of them stores.
 #[test]
-fn of_many_who_win_and_wait_and_die_nobody_is_forgotten() {
+fn every_remaining_win_waiter_is_served() {
     const WAITERS: usize = 200;
     for server in servers() {
         let address = address(&server);
@@ -148,7 +148,7 @@ fn of_many_who_win_and_wait_and_die_nobody_is_forgotten() {
 }
 
 #[test]
-fn waits_and_items_end_on_time_while_nobody_asks_for_anything() {
+fn waits_and_items_end_on_time_while_idle() {
     for server in servers() {
         let address = address(&server);
         let mut winner = winner(address, "k");
@@ -171,7 +171,7 @@ fn waits_and_items_end_on_time_while_nobody_asks_for_anything() {
 }
 
 #[test]
-fn one_who_waits_and_dies_is_not_waited_for() {
+fn a_dead_waiting_get_is_dropped() {
     for server in servers() {
         let address = address(&server);
         let winner = winner(address, "k");
@@ -205,7 +205,7 @@ fn winners_that_die_in_a_row_leave_the_win_to_the_last() {
 }
 
 #[test]
-fn a_flush_reaches_those_who_wait_in_every_shard() {
+fn a_flush_reaches_waiters_in_every_shard() {
     for server in servers() {
         let address = address(&server);
         let winners: Vec<_> = (0..20)

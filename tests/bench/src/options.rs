@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn without_words_speed_is_measured_beside_what_debian_has() {
+    fn the_default_task_is_speed() {
         let options = parsed(&[]).expect("nothing is required");
         assert_eq!(options.tasks, [Task::Speed]);
         assert_eq!(options.peers(), ["memcached", "yrmcds"]);

@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_machine_says_what_it_is() {
+    fn the_report_describes_the_machine() {
         let text = "processor\t: 0\nmodel name\t: A Processor @ 2 GHz\nmodel name\t: B\n";
         assert_eq!(
             parse_processor(text).as_deref(),

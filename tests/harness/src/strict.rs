@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_said_outlives_what_moves_nothing() {
+    fn look_ups_survive_calls_that_move_nothing() {
         let (mut store, slot) = store();
         let header = store.header(slot);
         store.set_header(slot, header);
@@ -293,7 +293,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "calls since the look-up that may have moved things")]
-    fn what_was_said_does_not_outlive_what_may_move_things() {
+    fn look_ups_end_with_moving_calls() {
         let (mut store, slot) = store();
         store.crawl(Tick::from_count(0), 1, &mut Counters::default());
         store.header(slot);

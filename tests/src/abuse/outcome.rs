@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn what_should_not_be_is_a_fault() {
+    fn a_violation_is_a_fault() {
         let mut outcome = Outcome::default();
         outcome.must(true, "this is so");
         outcome.must(false, "the server has ended");

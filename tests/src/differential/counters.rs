@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_the_same_is_told() {
+    fn differing_counters_are_reported() {
         let explained = BTreeMap::from([("delete-extra-words", 2)]);
         let told = |theirs, ours: &Counters| {
             differing(Protocol::Binary, &counted(theirs), ours, &explained).len()

@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_that_is_too_long_is_neither_written_nor_read() {
+    fn overlong_frames_are_neither_written_nor_read() {
         let long = vec![0; 1 + usize::try_from(FRAME_BYTES_MAX).unwrap()];
         let mut out = Vec::new();
         assert!(write_frame(&mut out, MIXED, &long).is_err());

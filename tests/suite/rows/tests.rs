@@ -61,7 +61,7 @@ fn is_one(faults: &[String], place: &str, words: &[&str]) {
 }
 
 #[test]
-fn what_goes_together_has_no_faults() {
+fn a_matching_list_has_no_faults() {
     let report = report(DOCUMENT, LIST);
     assert_eq!(report.faults, Vec::<String>::new());
     assert_eq!((report.rows, report.unchecked.len()), (3, 0));
@@ -86,7 +86,7 @@ fn a_row_without_an_entry_is_a_fault() {
 }
 
 #[test]
-fn an_entry_whose_row_is_gone_is_a_fault() {
+fn an_entry_without_a_row_is_a_fault() {
     let fewer = DOCUMENT.replace("| 1 | later still |\n", "");
     let gone = "\"Time\" has no row \"1\" any more";
     is_one(
@@ -137,7 +137,7 @@ fn a_test_that_is_not_there_is_a_fault() {
 }
 
 #[test]
-fn a_difference_or_an_attack_that_is_not_there_is_a_fault() {
+fn a_missing_difference_or_attack_is_a_fault() {
     let asked = |to| faults("core/src/time.rs: later", to);
     is_one(
         &asked("differential: none"),
@@ -159,7 +159,7 @@ fn a_difference_or_an_attack_that_is_not_there_is_a_fault() {
 }
 
 #[test]
-fn what_nothing_checks_is_counted_and_says_so_alone() {
+fn unchecked_rows_are_counted() {
     let said = LIST.replace(
         "core/src/time.rs: later",
         "nothing: it is a promise of somebody else's",

@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_condition_leaves_out_is_left_out() {
+    fn short_circuits_stay_short() {
         let text = "fn f() -> bool { a && !b || c }";
         let planted = with(
             text,
@@ -447,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_computed_while_it_is_compiled_has_no_switch() {
+    fn constants_have_no_switch() {
         let listed = r#"{"file":"","genre":"BinaryOperator","name":"","replacement":"-",
             "span":{"start":{"line":1,"column":COLUMN}}}"#;
         for text in [

@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn percentiles_are_those_of_what_was_counted() {
+    fn percentiles_follow_the_counted_values() {
         let mut latencies = Latencies::new();
         for microseconds in 1..=10_000 {
             latencies.record(Duration::from_micros(microseconds), 1);
@@ -103,7 +103,7 @@ mod tests {
 
     /// A pause of 100 ms, seen once every millisecond, is not one in a thousand but about one in ten.
     #[test]
-    fn a_pause_counts_for_those_who_would_have_asked() {
+    fn a_pause_counts_for_the_skipped_requests() {
         let (paced, pause) = (Duration::from_millis(1), Duration::from_millis(100));
         let mut latencies = Latencies::new();
         for _ in 0..1_000 {
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn what_takes_for_ever_counts_as_the_longest() {
+    fn endless_requests_count_as_the_longest() {
         let mut latencies = Latencies::new();
         latencies.record(Duration::from_secs(3_600), 1);
         assert!(is_about(latencies.percentiles().max_us, 60e6));

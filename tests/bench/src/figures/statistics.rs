@@ -48,13 +48,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_median_of_an_odd_number_is_one_of_them() {
+    fn the_median_of_an_odd_count() {
         let spread = Spread::of([3.0, 1.0, 100.0]).expect("there are some");
         assert_eq!((spread.min, spread.median, spread.max), (1.0, 3.0, 100.0));
     }
 
     #[test]
-    fn the_median_of_an_even_number_is_between_the_middle_ones() {
+    fn the_median_of_an_even_count() {
         let spread = Spread::of([4.0, 1.0, 2.0, 100.0]).expect("there are some");
         assert_eq!((spread.min, spread.median, spread.max), (1.0, 3.0, 100.0));
     }

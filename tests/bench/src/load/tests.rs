@@ -153,7 +153,7 @@ fn a_workload_that_ends_ends_the_run() {
 }
 
 #[test]
-fn a_run_ends_after_its_time_with_nothing_under_way() {
+fn a_run_ends_with_no_request_pending() {
     let server = Scripted::start(20, 1_000, Flaw::None, 0);
     let mut load = Load::open(server.address, 2, 2).expect("it listens");
     let mut meter = Meter::new();
@@ -180,7 +180,7 @@ fn large_requests_are_sent_bit_by_bit() {
 }
 
 #[test]
-fn a_wrong_answer_ends_the_run_with_what_it_was() {
+fn a_wrong_answer_ends_the_run() {
     for (flaw, words) in [
         (Flaw::Misses, "was answered END"),
         (Flaw::AnothersValue, "was answered VALUE"),

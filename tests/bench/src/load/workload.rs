@@ -148,7 +148,7 @@ mod tests {
     use crate::wire::Dialect;
 
     #[test]
-    fn one_request_in_ten_is_a_set_and_the_order_is_the_seeds() {
+    fn one_request_in_ten_is_a_set() {
         let asks = |seed| {
             let mut workload = GetsSets::new(seed, 1_000);
             let next = std::iter::from_fn(move || workload.next(0));
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_unlocks_what_it_locked_and_shares_no_key() {
+    fn connections_unlock_their_own_keys() {
         let mut workload = Locks::new(1, 100, 4);
         for _ in 0..50 {
             for connection in 0..4 {

@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_child_did_is_not_others() {
+    fn a_childs_time_is_not_others() {
         // It burns a good tenth of a second, which is more than a tick, and is waited for.
         let before = parse_stat(&fs::read_to_string("/proc/self/stat").unwrap()).unwrap();
         let script = "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done";

@@ -202,7 +202,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn servers_are_recognised_by_what_they_say() {
+    fn servers_are_recognised_by_their_version() {
         let said = |words| recognised(words).map(|(kind, label)| (kind, label.clone()));
         assert_eq!(
             said("memcached 1.6.45"),

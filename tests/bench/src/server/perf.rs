@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_counted_is_not_zero() {
+    fn a_missing_count_is_not_zero() {
         for words in [
             "<not counted>,,raw_syscalls:sys_enter,0,100.00,,",
             "<not supported>,,raw_syscalls:sys_enter,0,100.00,,",

@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_reply_is_an_error() {
+    fn an_invalid_reply_is_an_error() {
         let mut not_a_reply = reply(GET, 0, &[0; 4], b"v");
         not_a_reply[0] = 0x80;
         assert!(decode(&not_a_reply).is_err(), "a request");

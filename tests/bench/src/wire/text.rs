@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_reply_is_an_error() {
+    fn an_invalid_reply_is_an_error() {
         assert!(decode(b"STORED\n").is_err(), "no CR");
         assert!(decode(b"VA x\r\n").is_err(), "no number");
         assert!(

@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_set_is_told_what_another_has_not() {
+    fn a_set_lists_the_missing_keys() {
         let mut both = KeySet::default();
         both.insert(0);
         both.insert(KEYS - 1);

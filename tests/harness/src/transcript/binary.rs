@@ -422,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_packet_is_a_mistake() {
+    fn an_invalid_packet_is_a_mistake() {
         for text in ["", "nothing", "get keys=k", "get key"] {
             assert!(Packet::parse(text).is_err(), "{text}");
         }

@@ -130,7 +130,7 @@ fn in_log(limits: Limits) -> Core<Strict<LogStore>> {
 /// For any sequence of operations, the engine gives the oracle's answers, and keeps the oracle's
 /// items.
 #[test]
-fn the_engine_does_what_the_oracle_does() {
+fn the_engine_matches_the_oracle() {
     static SEEN: Seen = Mutex::new(None);
 
     #[allow(clippy::needless_pass_by_value)] // Quickcheck wants it so.
@@ -265,7 +265,7 @@ fn without_eviction_everything_stays_in_the_log() {
 
 /// The same on the store that the program uses.
 #[test]
-fn the_engine_does_what_the_oracle_does_on_the_log() {
+fn the_engine_matches_the_oracle_on_the_log() {
     static SEEN: Seen = Mutex::new(None);
 
     #[allow(clippy::needless_pass_by_value)] // Quickcheck wants it so.
@@ -332,7 +332,7 @@ fn scarce_memory_breaks_no_promise_on_the_log() {
 
 /// The same of locks and little else: most sequences have a waiter.
 #[test]
-fn who_waits_is_served_as_the_oracle_says() {
+fn waiters_are_served_as_in_the_oracle() {
     static SEEN: Seen = Mutex::new(None);
 
     #[allow(clippy::needless_pass_by_value)] // Quickcheck wants it so.

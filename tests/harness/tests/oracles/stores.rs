@@ -128,26 +128,26 @@ fn in_all_rooms<S: Store>(
 }
 
 #[test]
-fn the_reference_store_does_what_every_store_must() {
+fn the_reference_store_keeps_the_rules() {
     in_all_rooms(6_000, BY_ITEM, TINY, MapStore::new);
 }
 
 #[test]
-fn a_log_of_tiny_segments_does_what_every_store_must() {
+fn a_log_of_tiny_segments_keeps_the_rules() {
     in_all_rooms(12 << 10, BY_TINY, TINY, |limits| {
         LogStore::with_segments(limits, SipHash::new([1, 2]), 512)
     });
 }
 
 #[test]
-fn a_log_of_a_few_tiny_segments_does_what_every_store_must() {
+fn a_log_of_few_segments_keeps_the_rules() {
     in_all_rooms(8 << 10, BY_TINY, TINY, |limits| {
         LogStore::with_segments(limits, SipHash::new([1, 2]), 512)
     });
 }
 
 #[test]
-fn a_log_of_large_segments_does_what_every_store_must() {
+fn a_log_of_large_segments_keeps_the_rules() {
     in_all_rooms(2 << 20, BY_LARGE, LARGE, |limits| {
         LogStore::with_segments(limits, SipHash::new([1, 2]), 256 << 10)
     });
@@ -218,11 +218,11 @@ fn refills_what_was_freed(evict: bool, again: usize) {
 }
 
 #[test]
-fn what_is_dead_makes_room_before_anything_is_evicted() {
+fn dead_items_go_before_any_eviction() {
     refills_what_was_freed(true, 25);
 }
 
 #[test]
-fn what_is_dead_makes_room_before_anything_is_refused() {
+fn dead_items_go_before_any_refusal() {
     refills_what_was_freed(false, 45);
 }

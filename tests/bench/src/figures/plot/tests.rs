@@ -26,7 +26,7 @@ fn latchd_has_its_colour_wherever_it_stands() {
 }
 
 #[test]
-fn a_plot_has_a_bar_for_each_that_takes_part() {
+fn a_plot_has_a_bar_for_each_server() {
     let chart = Chart {
         title: "a < b".into(),
         reference: Some(1.0),

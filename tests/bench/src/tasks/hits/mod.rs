@@ -265,7 +265,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_missing_is_set_once_and_hits_count_in_the_second_half() {
+    fn hits_count_in_the_second_half() {
         let requests = Requests::new(Dialect::Classic, VALUE_BYTES, 0);
         let mut cache = ReadThrough {
             keys: Box::new([1, 1, 2, 1].into_iter()),

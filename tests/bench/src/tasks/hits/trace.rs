@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trace_is_as_long_as_asked_and_depends_on_its_seed_only() {
+    fn a_trace_depends_on_its_seed_only() {
         for trace in [
             Trace::Zipf(0.8),
             Trace::OneHitWonders,

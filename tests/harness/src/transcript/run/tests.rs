@@ -19,7 +19,7 @@ fn failure(text: &str) -> Option<(usize, String)> {
 }
 
 #[test]
-fn what_comes_back_as_written_passes() {
+fn an_expected_reply_passes() {
     assert_eq!(failure("> mn\n< MN\n"), None);
     assert_eq!(
         failure("> ms a 1 c\n> x\n< HD c{x}\n> mg a c\n< HD c{x}\n"),
@@ -36,7 +36,7 @@ fn what_comes_back_as_written_passes() {
 }
 
 #[test]
-fn what_comes_back_otherwise_fails_at_its_line() {
+fn an_unexpected_reply_fails_at_its_line() {
     assert_eq!(failure("> mn\n< MX\n"), Some((3, "MN\\r\\n".to_owned())));
     assert_eq!(failure("> mn\n> mn\n< MN\n< M\n").unwrap().0, 5);
     assert_eq!(
@@ -83,7 +83,7 @@ fn a_variable_is_compared_once_it_has_a_value() {
 }
 
 #[test]
-fn bytes_that_nobody_expected_fail_at_the_end() {
+fn unexpected_bytes_fail_at_the_end() {
     assert_eq!(failure("> mn\n"), Some((2, "MN\\r\\n".to_owned())));
     assert_eq!(failure("> mn\n< MN\nB> mn\n").unwrap().1, "MN\\r\\n");
 }

@@ -466,7 +466,7 @@ fn check(course: Course) {
 }
 
 #[test]
-fn a_log_refuses_only_what_has_no_room() {
+fn a_log_refuses_only_without_room() {
     for flushes_of_10_000 in [0, 5, 200] {
         check(Course {
             flushes_of_10_000,
@@ -482,7 +482,7 @@ fn a_log_refuses_only_what_has_no_room() {
 /// The same while items change: an item that was replaced, taken out or has expired is not in the
 /// way.
 #[test]
-fn a_log_in_which_all_changes_refuses_only_what_has_no_room() {
+fn a_changing_log_refuses_only_without_room() {
     for evict in [true, false] {
         let changes = Course {
             evict,

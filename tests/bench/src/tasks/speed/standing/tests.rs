@@ -28,7 +28,7 @@ fn standings(row: &str, servers: Vec<Standing>) -> Standings {
 }
 
 #[test]
-fn the_faster_memcached_is_to_be_beaten_even_where_another_is_faster() {
+fn the_aim_is_the_faster_memcached() {
     let mix = Mix::GetsSets;
     let row = standings(
         "b",
@@ -68,7 +68,7 @@ fn without_a_memcached_another_latchd_is_to_be_beaten() {
 }
 
 #[test]
-fn alone_there_is_nobody_to_beat() {
+fn a_server_alone_has_no_rival() {
     let ours = standing("latchd", Whose::Ours, Mix::GetsSets, [100.0; 3]);
     let row = standings("b", vec![ours]);
     assert!(row.servers[0].against.is_none());
