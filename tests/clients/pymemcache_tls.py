@@ -13,7 +13,7 @@ def main():
     host, port = address()
     believing = ssl.create_default_context(cafile=sys.argv[3])
     client = Client((host, port), tls_context=believing, timeout=10)
-    # Whoever looked whether the server listens was one.
+    # The check that the server listens was one.
     failed = client.stats()[b"ssl_handshake_errors"]
     equal("set", client.set("a", b"1"), True)
     equal("get", client.get("a"), b"1")

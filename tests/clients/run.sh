@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Runs other people's clients against a server, and counts what holds.
+# Runs the clients of other projects against a server, and counts the facts that hold.
 #
 #   run.sh [--text] SERVER-PROGRAM    starts the program as `PROGRAM -l 127.0.0.1 -p PORT`
 #   run.sh [--text] --address HOST:PORT   uses a server that is there; everything in it is flushed
 #
 # --text leaves out the clients of the binary protocol. EXTRA_ARGS holds more arguments for the
-# program. What the clients need is installed below $LATCHD_CLIENTS_DIR (default: target/clients);
+# program. The clients are installed below $LATCHD_CLIENTS_DIR (default: target/clients);
 # Debian must have openssl, libmemcached-tools, libmemcached-dev, nutcracker, python3-venv and npm.
 #
 # Prints one line a fact and at the end `N passed, N failed`; exits 1 if a fact does not hold, and

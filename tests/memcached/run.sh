@@ -3,11 +3,11 @@
 #
 #   run.sh SERVER-PROGRAM [CHECKOUT] [NAME…]
 #
-# CHECKOUT is memcached's source as it is in version control (default: $LATCHD_MEMCACHED_SOURCE); nothing is written in
-# it. Names (`watcher.t`, `testapp`) run only these. What differs, and why, is in known.txt beside this file: any other
-# difference fails, and so does one that is listed and is none any more. Tests that need another memcached than the
-# plain one (extstore, proxy) skip themselves, and so do here those that known.txt says to skip. What a test could not
-# get past is changed in the copy that is run, by patches/, each of which says why.
+# CHECKOUT is memcached's source as it is in version control (default: $LATCHD_MEMCACHED_SOURCE). Nothing is written in
+# it. Names (`watcher.t`, `testapp`) select tests. known.txt beside this file lists each known difference with its reason:
+# any other difference fails, and so does a listed one that no longer occurs. Tests for a special build (extstore, proxy)
+# skip themselves; others are skipped as known.txt says. patches/ changes the copy where a test could not go on, each with
+# its reason.
 #
 # Needs perl, patch, a C compiler and libevent's headers (Debian: libevent-dev). LATCHD_MEMCACHED_JOBS tests run at a time (4),
 # LATCHD_MEMCACHED_DIR (default: target/memcached) holds what each printed. Exits 1 if something differs, 2 if it cannot
@@ -56,7 +56,7 @@ for file in "$here"/patches/*.patch; do
 done
 ln -s "$server" "$folder/memcached-debug"
 "$compiler" -o "$folder/timedrun" "$source/timedrun.c" || give_up "timedrun.c does not compile"
-# What configure would find on any Linux that runs this, as far as testapp asks.
+# The results of configure on any Linux that runs this, as far as testapp needs them.
 mkdir "$folder/include"
 cat >"$folder/include/config.h" <<'END'
 #define _GNU_SOURCE 1
@@ -94,7 +94,7 @@ run_one() {
     kill -- -"$group" 2>/dev/null
     {
         grep -a -v '# TODO' "$out" | sed -n 's/^not ok \([0-9]*\).*/\1/p'
-        # A file that ended before its time has told only a part, whatever it has told.
+        # A test file that ended early has reported only a part of its results.
         if ! grep -a -q '^1\.\.0 *# *SKIP' "$out"; then
             local planned told
             planned=$(sed -n 's/^1\.\.\([0-9]*\).*/\1/p' "$out" | tail -n 1)
