@@ -67,8 +67,8 @@ pub enum Room {
     /// There is not, and the size of each item is known: a command is refused if and only if its
     /// item does not fit.
     ByItem(ByItem),
-    /// There is not, and items stand in segments of this many bytes: the core is believed when it says so, unless there
-    /// must be room.
+    /// There is not, and items stand in segments of this many bytes: the core's refusals are
+    /// accepted, unless there must be room.
     BySegment {
         /// In bytes.
         segment_bytes: usize,

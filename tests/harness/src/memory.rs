@@ -1,5 +1,4 @@
-//! The core as a server: connections without sockets, and a clock that is moved by hand or goes by
-//! itself.
+//! The core as a server: connections without sockets, and a clock that is moved by hand or runs.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -43,7 +42,7 @@ const INSIDE_BYTES: usize = 4_093;
 enum Time {
     /// As many milliseconds as have been waited for.
     ByHand(u64),
-    /// As long as it has been.
+    /// The time since that moment.
     Since(Moment),
 }
 

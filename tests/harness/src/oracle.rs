@@ -2,9 +2,9 @@
 //! the engine.
 //!
 //! Items are a map with every property of an item spelled out; a lock is an entry in a second map;
-//! time is in milliseconds. It evicts nothing by itself; the comparison tells it which items a core
-//! has evicted ([`Oracle::evict`]). If it knows the sizes of items, it decides whether there is
-//! room ([`ByItem`]). It shares the types of commands with the core, and no code that decides
+//! time is in milliseconds. It evicts nothing on its own; the comparison tells it which items a
+//! core has evicted ([`Oracle::evict`]). If it knows the sizes of items, it decides whether there
+//! is room ([`ByItem`]). It shares the types of commands with the core, and no code that decides
 //! anything.
 //!
 //! Source: the protocol page of latchd (docs/PROTOCOL.md), memcached's `doc/protocol.txt`, and the
@@ -53,7 +53,7 @@ pub use wins::{Getting, Winner};
 
 use tables::{Place, Tables};
 
-/// Time is looked at in quarters of a second,
+/// Times are counted in quarters of a second,
 const QUARTER_MS: u64 = 250;
 
 /// and from the 17th year on in whole ones.
@@ -624,7 +624,7 @@ const fn quarter(ms: u64) -> u64 {
     ms - ms % step_ms(ms)
 }
 
-/// How finely time is looked at then.
+/// The resolution of time then.
 const fn step_ms(ms: u64) -> u64 {
     if ms < COARSE_FROM_MS {
         QUARTER_MS

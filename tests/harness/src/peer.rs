@@ -36,7 +36,7 @@ pub trait Peer {
     /// Lets time pass.
     fn wait(&mut self, span: Duration);
 
-    /// Whether time passes only by [`wait`](Peer::wait), so that seconds can be told exactly.
+    /// Whether time passes only by [`wait`](Peer::wait), so that seconds are exact.
     fn owns_time(&self) -> bool;
 }
 

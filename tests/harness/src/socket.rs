@@ -227,7 +227,7 @@ impl ServerProcess {
     pub fn memcached_with(program: &Path, options: &[&str]) -> io::Result<Self> {
         Self::start(|port| {
             let mut command = Command::new(program);
-            // memcached refuses to run as root unless told so, and takes no notice otherwise.
+            // memcached refuses to run as root without this flag, and ignores it otherwise.
             command.args([
                 "-l",
                 "127.0.0.1",

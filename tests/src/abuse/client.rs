@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use socket2::SockRef;
 
-/// How long anything may take before the row is given up: longer than the worst stall seen.
+/// How long any step may take before the row fails: longer than the worst stall seen.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How many requests [`Client::pipeline`] has under way at once.
@@ -150,7 +150,7 @@ impl Client {
         })
     }
 
-    /// Sends all of it, but gives up when `stop` says so or the server has closed.
+    /// Sends all of it, but stops when `stop` returns true or the server has closed.
     pub fn send_on(mut self, bytes: &[u8], stop: impl Fn() -> bool) {
         let socket = self.reader.get_mut();
         let _ = socket.set_write_timeout(Some(Duration::from_millis(20)));

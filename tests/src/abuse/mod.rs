@@ -38,7 +38,7 @@ pub struct Setting {
     pub items: usize,
     /// Locks of a large holder.
     pub locks: usize,
-    /// How long an attack goes on that has no end by itself.
+    /// The span of an attack that has no end of its own.
     pub span: Duration,
 }
 

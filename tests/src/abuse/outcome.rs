@@ -12,7 +12,7 @@ use super::watch::Seen;
 pub const STALL_MAX: Duration = Duration::from_millis(50);
 /// The longest that a new client may wait.
 pub const FRESH_MAX: Duration = Duration::from_millis(100);
-/// The longest that the locks of the dead may be held, if their end can be seen.
+/// The longest that the locks of a dead client may be held, if its end can be seen.
 pub const FREE_MAX: Duration = Duration::from_millis(50);
 /// How many times the quiet machine's worst is added to each.
 const QUIET_TIMES: u32 = 5;

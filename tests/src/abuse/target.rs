@@ -51,7 +51,7 @@ pub enum Log {
 /// How the server is started.
 #[derive(Clone, Copy, Debug)]
 pub struct Start<'a> {
-    /// Its flags, but for where it listens.
+    /// Its flags, except for its address.
     pub flags: &'a [&'a str],
     /// The destination of its log.
     pub log: Log,

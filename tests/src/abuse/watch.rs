@@ -118,7 +118,7 @@ fn connect_on(address: SocketAddr, is_over: &AtomicBool) -> Seen {
             Ok(answer) if answer == "MN" => {}
             Ok(answer) if answer.starts_with("ERROR Too many open") => seen.refused += 1,
             Ok(answer) => seen.wrongs.push(format!("somebody new read {answer:?}")),
-            // It was told so, and our request behind its end has met a reset.
+            // The server said so, and our request behind its end has met a reset.
             Err(error)
                 if matches!(
                     error.kind(),

@@ -407,7 +407,7 @@ fn new_cas(u: &mut Unstructured<'_>) -> Result<Option<CasChoice>> {
     })
 }
 
-/// A grant, one time in so many.
+/// A grant, in one of `of` draws.
 fn fence(u: &mut Unstructured<'_>, of: u8) -> Result<Option<FenceChoice>> {
     Ok(if u.ratio(1, of)? {
         Some(if u.ratio(3, 4)? {

@@ -67,7 +67,7 @@ pub struct Environment {
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 struct Parked {
     request: SmallRequest,
-    /// Its client was told that the wait is over.
+    /// Its client has the notice that the wait is over.
     is_over: bool,
 }
 
@@ -103,7 +103,7 @@ impl Told {
         former_fence: None,
     };
 
-    /// Takes in a reply to a request about the key.
+    /// Learns from a reply to a request about the key.
     pub fn learn(&mut self, reply: &Reply<'_>) {
         if let Reply::Granted(granted) = reply {
             self.former_fence = self.fence.replace(granted.fence);
@@ -275,8 +275,8 @@ impl Environment {
         }
     }
 
-    /// Takes in that a wait is over: the next that its client asks for is the same without it, unless it is
-    /// answered by that. Nothing if the connection has gone.
+    /// Notes that a wait is over. The client repeats its request without the wait, unless the
+    /// notice answers it. No effect if the connection has gone.
     pub fn settle(&mut self, notice: Notice) {
         let client = self
             .connected
@@ -292,7 +292,7 @@ impl Environment {
         }
     }
 
-    /// Takes in the numbers of a reply: that its client waits, the number of the grant, the version
+    /// Learns the numbers of a reply: that its client waits, the number of the grant, the version
     /// of the item.
     pub fn learn(&mut self, asked: &Asked, reply: &Reply<'_>) {
         let Asked {

@@ -12,8 +12,8 @@
 //! - A1: every command with every option that a request can ask for is in the alphabet. A layer can
 //!   miss a command only if the op is missing.
 //! - A2: leaving any op out of a sequence gives a sequence, so that a failing one can be shortened.
-//! - A3: every request of the alphabet can be asked on a wire, but for the guarded replace, which
-//!   is a guarded set there: only a custom transport can ask for it.
+//! - A3: every request of the alphabet can be asked on a wire, except the guarded replace, which is
+//!   a guarded set there: only a custom transport can ask for it.
 
 mod draw;
 mod environment;
@@ -70,12 +70,12 @@ pub enum Op {
         /// Milliseconds.
         ms: u32,
     },
-    /// The wall clock is looked at, and stands elsewhere than it was thought to.
+    /// The wall clock is read, and differs from the expected time.
     WallClock {
         /// Seconds ahead of [`UNIX_S_AT_START`].
         ahead_s: u8,
     },
-    /// The core is told that time has passed.
+    /// The core learns that time has passed.
     Tick,
     /// Does all that is due: the call of a transport that keeps to the core's deadlines.
     Due,

@@ -449,7 +449,7 @@ impl Pairs {
         self.note_kind(RequestKind::of_command(command), ReplyKind::of(reply));
     }
 
-    /// The same of a request that is answered when its wait is over.
+    /// The same for a request that is answered at the end of its wait.
     pub fn note_waited(&mut self, command: &Command<'_>, reply: &Reply<'_>) {
         let kind = RequestKind::of_waited(matches!(command, Command::Item(ItemCommand::Get(_))));
         self.note_kind(kind, ReplyKind::of(reply));
@@ -480,8 +480,8 @@ impl Pairs {
             .map_or(0, |n| *n)
     }
 
-    /// The pairs that can be and were never seen (P2), but for those that the limits of the run
-    /// leave out.
+    /// The possible pairs that were never seen (P2), except those that the limits of the run
+    /// exclude.
     pub fn missing(
         &self,
         left_out: impl Fn(RequestKind, ReplyKind) -> bool,

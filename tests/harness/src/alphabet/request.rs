@@ -30,7 +30,7 @@ pub enum SmallRequest {
     Delete(SmallDelete),
     /// Adds or subtracts.
     Arithmetic(SmallArithmetic),
-    /// Takes a lock, whether or not there is an item.
+    /// Takes a lock, with an item or without.
     Acquire(SmallAcquire),
     /// Gives such a lock back.
     Release {
@@ -242,7 +242,7 @@ pub struct SmallAcquire {
     pub lease: Option<Lease>,
     /// Only if there is an item.
     pub needs_item: bool,
-    /// The item is looked at.
+    /// The reply shows the item.
     pub looks: bool,
     /// How long it waits for its turn, in milliseconds; `None` is not at all.
     pub wait_ms: Option<u32>,

@@ -134,7 +134,7 @@ impl SmallArithmetic {
     }
 }
 
-/// The first two steps, each by itself; no op is drawn with more.
+/// The first two steps, each alone;
 fn single(steps: TtlSteps) -> [TtlSteps; 2] {
     let mut steps = steps.iter().map(TtlSteps::one);
     let mut next = || steps.next().unwrap_or(TtlSteps::NONE);

@@ -7,7 +7,7 @@ use latchd_core::key::Key;
 
 use super::KEYS;
 
-/// Declares something that is told by its number.
+/// Declares a small type with a number for each value.
 macro_rules! numbered {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
@@ -105,11 +105,11 @@ impl SmallValue {
 /// their knowledge.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum CasChoice {
-    /// The last one that was told.
+    /// The last one that a client was told.
     Current,
     /// The one before.
     Former,
-    /// One above any that was told.
+    /// One above any that a client was told.
     Higher,
     /// One above any that there will be.
     Highest,
@@ -143,7 +143,7 @@ impl GuardChoice {
 /// A grant, by the clients' knowledge of it.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum FenceChoice {
-    /// The last one of the key that was told.
+    /// The last one of the key that a client was told.
     Current,
     /// The one before.
     Former,

@@ -1,10 +1,10 @@
 //! T5: the gauges have the expected values after each step, and `stats` shows them.
 //!
 //! The number of items and their bytes are exact: on the reference to the byte, on a log as much as
-//! it says that an item of such a key and value takes. So is which wins are bound, but for those of
-//! items that have gone unseen. The last eviction is one of those of its step. The next item to be
-//! evicted is one of the items in the store, on the reference one of those that are not held. The
-//! bytes of an index are part of the allocated bytes.
+//! it says that an item of such a key and value takes. So is the number of bound wins, except for
+//! wins of items that have gone unnoticed. The last eviction is one of those of its step. The next
+//! item to be evicted is one of the items in the store, on the reference one of those that are not
+//! held. The bytes of an index are part of the allocated bytes.
 
 use latchd_core::engine::{BoundWin, Core};
 use latchd_core::key::Key;

@@ -1,10 +1,10 @@
 //! T5: the places of items and the counters of removed items, after each step.
 //!
 //! The store has an item of a key if and only if the oracle has one, expired items included. An
-//! item that no command removed was evicted or reclaimed, and is counted as that: exactly, but for
-//! how many of the evicted were used. The crawl's counters are exact where nothing else can have
-//! taken out expired items: neither the end of a lock, nor the upkeep of wins, nor a log that wants
-//! room; and in all cases within the bounds of [`Crawled`].
+//! item that no command removed was evicted or reclaimed, and is counted as that: exactly, except
+//! for how many of the evicted were used. The crawl's counters are exact where nothing else can
+//! have taken out expired items: neither the end of a lock, nor the upkeep of wins, nor a log that
+//! wants room; and in all cases within the bounds of [`Crawled`].
 
 use latchd_core::command::{Command, GlobalCommand};
 use latchd_core::engine::{Core, Event};
@@ -21,7 +21,7 @@ pub(super) struct Before {
     crawled: Crawled,
     reclaimed: u64,
     with_lock: u64,
-    /// A tick may come across something else than the crawl does.
+    /// A tick may find more than the crawl does.
     has_more_to_tend: bool,
 }
 

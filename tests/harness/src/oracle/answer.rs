@@ -107,8 +107,8 @@ pub struct Counts {
 }
 
 impl OwnedReply {
-    /// The answer that a reply of the core is, to a request with so many
-    /// [steps](latchd_core::command::TtlSteps). Of a page of keys, it is that page.
+    /// The answer in a reply of the core to a request with so many
+    /// [steps](latchd_core::command::TtlSteps). For a page of keys, it is that page.
     #[must_use]
     pub fn of(reply: &Reply<'_>, steps: usize) -> Self {
         let ttls = |trace: &TtlTrace| {

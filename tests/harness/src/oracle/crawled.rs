@@ -17,7 +17,7 @@ pub struct Crawled {
 /// The event between two readings of the counters.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Between {
-    /// A tick, with which so many items were reclaimed.
+    /// A tick, and the items reclaimed with it.
     Tick {
         /// However they were.
         reclaimed: u64,
@@ -40,7 +40,7 @@ impl Crawled {
         }
     }
 
-    /// How many more these are than `before`, if there may be so many.
+    /// The increase since `before`, if it is possible.
     #[must_use]
     pub fn since(self, before: Self, between: Between) -> Option<Self> {
         if between == Between::Reset {

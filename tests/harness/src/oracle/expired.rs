@@ -1,7 +1,7 @@
 //! The counters of expired items, and of those that a flush has taken.
 //!
-//! An expired item that is not held is invisible to clients. It takes room until the server comes
-//! across it: with any request for its key; with the crawl; where room is needed; with the upkeep
+//! An expired item that is not held is invisible to clients. It takes memory until the server
+//! notices it: with any request for its key; with the crawl; where room is needed; with the upkeep
 //! of its win. Then it is reclaimed. That is counted once, however it came about, and never as an
 //! eviction.
 //!
@@ -14,9 +14,9 @@
 //! has kept goes with the lock. The store may remember a flushed item for a while, until a get asks
 //! for it.
 //!
-//! The moment at which the server comes across an item by itself depends on the store, so the
-//! comparison looks where items are ([`Oracle::follow_expired`]). Figures that only the core can
-//! know are accepted within their possible range.
+//! The moment at which the server notices an item unasked depends on the store, so the comparison
+//! looks where items are ([`Oracle::follow_expired`]). Figures that only the core can know are
+//! accepted within their possible range.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
@@ -93,7 +93,8 @@ enum End {
     Expired,
     /// A flush has come over it.
     Flushed,
-    /// The one or the other, whichever came first: a request that is to flush comes across some items before that.
+    /// The one or the other, whichever came first: a flush request finds some items before the
+    /// flush.
     Either,
 }
 
@@ -197,7 +198,7 @@ impl Oracle {
             } else {
                 End::Flushed
             };
-            // Most are not there any more: that is seen when it is looked for them.
+            // Most are gone: the search shows that.
             let leaving = Leaving { item, end };
             remains.leaving.insert(key.clone(), leaving);
             remains.flushed.insert(key, None);
@@ -239,8 +240,8 @@ impl Oracle {
         self.judged.gone.found_flushed += still_known as u64;
     }
 
-    /// Takes in the items that a store has come across by itself: `look` says where it has an item
-    /// of a key.
+    /// Removes the items that a store has noticed unasked: `look` says where it has an item of a
+    /// key.
     pub fn follow_expired(&mut self, look: impl Fn(&[u8]) -> There) {
         let is_past = |(key, item): &(&Vec<u8>, &Item)| {
             self.is_gone(item) && !self.locks.contains_key(*key) && look(key) == There::Nowhere
@@ -261,7 +262,7 @@ impl Oracle {
         self.remains.kept.retain(|key| look(key) == There::Kept);
     }
 
-    /// Takes in which flushed items a store remembers: `knows` says that of a key, if it can tell.
+    /// Notes which flushed items a store remembers: `knows` says that of a key, if it can tell.
     pub fn follow_flushed(&mut self, knows: impl Fn(&[u8]) -> Option<bool>) {
         for (key, is_known) in &mut self.remains.flushed {
             *is_known = knows(key);

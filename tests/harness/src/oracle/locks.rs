@@ -27,7 +27,7 @@ pub struct Lock {
     pub fence: u64,
     /// When it was granted.
     pub since_ms: u64,
-    /// When it ends by itself.
+    /// The deadline of its lease.
     pub lease_until_ms: Option<u64>,
     /// It stays when its owner deletes the item.
     pub is_of_key: bool,
@@ -104,7 +104,7 @@ impl Oracle {
         self.open.contains(&conn)
     }
 
-    /// When the next event is due of which a client is to be told.
+    /// The time of the next event with a notice for a client.
     #[must_use]
     pub fn next_deadline_ms(&self) -> Option<u64> {
         let of_wait = |waiting: &Waiting| {
@@ -238,9 +238,9 @@ impl Oracle {
         OwnedReply::Waits
     }
 
-    /// Whether it takes more than may be looked at to find out if a wait for this key would be in
-    /// vain. More holders than that are too many by themselves; how far holders lead that wait
-    /// themselves depends on the order of the search, so the core's word is accepted.
+    /// Whether the search for a deadlock of a wait for this key exceeds its limit. More holders
+    /// than that are too many by themselves; how far holders lead that wait themselves depends on
+    /// the order of the search, so the core's word is accepted.
     fn takes_too_long_to_tell(&mut self, key: &[u8]) -> bool {
         let are_too_many = self.locks_of(key).len() > self.limits.wait_chain_max;
         self.judged.too_long_to_tell += u64::from(are_too_many);
@@ -280,7 +280,7 @@ impl Oracle {
         }
     }
 
-    /// A lock is free, or not so many share it: the first waiter that can have it gets it.
+    /// A lock is free, or has room for more sharers: the first waiter that can have it gets it.
     pub(super) fn serve(&mut self, key: &[u8]) {
         while let Some(place) = self.waits.iter().position(|waiting| waiting.key == key)
             && fits(

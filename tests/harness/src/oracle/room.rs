@@ -35,7 +35,7 @@ pub struct Judged {
     pub too_many_locks: u64,
     /// A win was not bound, or not waited for, since its connection has as many as it may.
     pub too_many_wins: u64,
-    /// A wait was refused, since more hold the lock than are looked at to find out whether it would be in vain.
+    /// A wait was refused, since the lock has more holders than the search for a deadlock looks at.
     pub too_long_to_tell: u64,
     /// A place in the tables was refused, since all of it is taken.
     pub tables_full: u64,
@@ -56,7 +56,7 @@ pub struct Judged {
     /// A new limit was refused, since items that may not be evicted take more, or two of the
     /// largest values do.
     pub limit_refused: u64,
-    /// Room was asked for where the oracle was told that there is none.
+    /// A request needed room when the oracle was told that there is none.
     pub told_full: u64,
     /// The fates of items were counted correctly.
     pub gone: Gone,
@@ -160,7 +160,7 @@ impl Oracle {
         self.judged
     }
 
-    /// Whether there is room for a value of so many bytes under a key; either is counted.
+    /// Whether there is room for a value of `value_bytes` under a key; either outcome is counted.
     pub(super) fn has_room_for(&mut self, key: &[u8], value_bytes: usize) -> bool {
         let has_room = !self.lacks(Refusal::OutOfMemory) && self.would_fit(key, value_bytes);
         if has_room {

@@ -251,7 +251,7 @@ fn passes(guard: Guard, item: &Item) -> bool {
     }
 }
 
-/// The number at the beginning of a value, as C's `strtoull` reads it, but for minus signs.
+/// The number at the beginning of a value, as C's `strtoull` reads it, without minus signs.
 fn leading_number(value: &[u8]) -> Option<u64> {
     let text = std::str::from_utf8(value).ok()?;
     let word = text.split_ascii_whitespace().next()?;

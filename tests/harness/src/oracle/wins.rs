@@ -59,7 +59,7 @@ impl Oracle {
         self.gets.iter().map(of_get).min()
     }
 
-    /// A get that would be told that another has the win.
+    /// A get that waits, since another client has the win.
     pub(super) fn wait(&mut self, conn: Owner, get: &Get<'_>) -> OwnedReply {
         if !self.open.contains(&conn) {
             return OwnedReply::Refused(Refusal::ConnectionClosed);

@@ -30,7 +30,7 @@ pub enum Room {
     ScarceAndKept,
 }
 
-/// A store, and a list that has heard the same calls.
+/// A store, and a list that gets the same calls.
 #[derive(Debug)]
 pub struct Beside<S> {
     store: S,
@@ -46,12 +46,12 @@ pub struct Beside<S> {
     counters: Counters,
     /// The expected counters of removed items.
     due: Due,
-    /// How the store takes room, where that is known.
+    /// How the store takes room, if known.
     charge: Option<Charge>,
     /// The bytes of the largest item that the present call removed from the list, since it was
     /// gone.
     gone_bytes_max: usize,
-    /// All was looked at after each call, so that it is known of each item why it is gone.
+    /// All is looked at after each call, so the reason for each missing item is known.
     is_watched: bool,
     /// How many items were struck from the list since they were gone for their time or for room (N5).
     gone: u64,
@@ -144,7 +144,7 @@ impl<S: Store> Beside<S> {
         }
     }
 
-    /// The same, where it is known how the store takes room: then it is judged when it evicts and refuses (N7, N8).
+    /// The same with a known charge: then its evictions and refusals are judged (N7, N8).
     #[must_use]
     pub fn charging(self, charge: Charge) -> Self {
         Self {

@@ -2,8 +2,8 @@
 //! items.
 //!
 //! The list shares no code with any store, and judges every store by the same rules: the reference,
-//! and the log with segments small and large. It knows the limit that a store states. If it is told
-//! how the store takes room of that ([`Charge`]), it also knows when one may evict and refuse.
+//! and the log with segments small and large. It knows the limit that a store states. If it knows
+//! the store's charge ([`Charge`]), it also knows when the store may evict and refuse.
 //!
 //! - N1: a look-up finds the header and the value that were last stored, and never anything else.
 //! - N2: an item is gone only if it was removed or flushed, has expired, or was evicted; a locked

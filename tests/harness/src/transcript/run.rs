@@ -17,7 +17,7 @@ const SHOWN_BYTES_MAX: usize = 300;
 pub struct Failure {
     /// The transcript.
     pub file: String,
-    /// The line that is not as the server has it.
+    /// The line that differs from the server's.
     pub line: usize,
     /// The title of the scenario.
     pub title: String,
@@ -60,7 +60,7 @@ pub struct Outcome {
 /// Plays every scenario that is for `dialect`, each against a server that `empty_server` gives.
 ///
 /// # Errors
-/// A server cannot be had.
+/// A server cannot be started.
 pub fn run<P: Peer>(
     transcript: &Transcript,
     dialect: Dialect,

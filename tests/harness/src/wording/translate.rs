@@ -1,7 +1,7 @@
 //! The words of a wire: a request of the alphabet, as near as a protocol can say it.
 //!
 //! - An option that the wire has no word for is left out, and so is one that means nothing there.
-//! - Fences, and a lock given back with a change, are meta text's: the others say the change alone.
+//! - Only meta text has fences, and changes that release a lock: the others have the change alone.
 //! - A request of which nothing would be left is not said on this wire, but it may be on another of
 //!   the same connection: `md I` is classic text's to pass on to meta text.
 //! - Text has no word for a lock and a get in one, nor for a replace and an unlock: it says the half
@@ -171,9 +171,9 @@ fn only(steps: TtlSteps, which: impl Fn(&TtlStep) -> bool) -> TtlSteps {
     step.map_or(TtlSteps::NONE, TtlSteps::one)
 }
 
-/// The same with the exptimes that a client of `protocol` says at `unix_s`. The dates of the alphabet
-/// lie around the beginning of a short sequence; here they lie around the moment that one is said.
-/// A request that `lasts` ends nothing soon.
+/// The same with the exptimes that a client of `protocol` says at `unix_s`. The dates of the
+/// alphabet lie around the beginning of a short sequence; here they lie around the moment of the
+/// request. A request that `lasts` ends nothing soon.
 #[must_use]
 pub fn at_moment(
     request: &SmallRequest,

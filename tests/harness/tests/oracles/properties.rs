@@ -57,7 +57,7 @@ fn check_on_all_cores<P: Testable + Clone + Send + Sync>(property: &P) {
     check_with_fewer(property, 1);
 }
 
-/// The same with one in so many sequences.
+/// The same with one of `one_in` sequences.
 fn check_with_fewer<P: Testable + Clone + Send + Sync>(property: &P, one_in: u64) {
     let sequences = number_from("LATCHD_SEQUENCES", 16_000).div_ceil(PARTS * one_in);
     let seed = number_from("LATCHD_SEED", 1).wrapping_mul(1_000);
@@ -330,7 +330,7 @@ fn scarce_memory_breaks_no_promise_on_the_log() {
     });
 }
 
-/// The same of locks and little else: most sequences have a waiter.
+/// The same with locks and little else: most sequences have a waiter.
 #[test]
 fn waiters_are_served_as_in_the_oracle() {
     static SEEN: Seen = Mutex::new(None);
@@ -348,7 +348,7 @@ fn waiters_are_served_as_in_the_oracle() {
     });
 }
 
-/// The same of wins and little else: most sequences have wins that are bound, and a client that
+/// The same with wins and little else: most sequences have wins that are bound, and a client that
 /// waits for one.
 #[test]
 fn who_wins_and_who_waits_for_it_is_as_the_oracle_says() {

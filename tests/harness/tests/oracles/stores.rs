@@ -23,7 +23,7 @@ const NOW: Tick = Tick::from_count(1_000);
 /// How many calls are in a sequence, about.
 const CALLS: usize = 1_500;
 
-/// After so many calls all that has expired is crawled for.
+/// After so many calls the store is crawled for all expired items.
 const CALLS_A_CRAWL: usize = 50;
 
 /// The reference charges an item so much beside key and value.

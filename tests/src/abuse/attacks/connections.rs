@@ -76,7 +76,7 @@ pub(super) const DRIP: Attack = Attack {
         let mut outcome = Outcome::default();
         let patience = Duration::from_secs(8);
         while begun.elapsed() < patience && !dripping.is_closed() {
-            // That it has been closed meanwhile shows when it is looked at.
+            // The look at it shows whether it was closed meanwhile.
             let _ = dripping.send("x");
             thread::sleep(Duration::from_millis(100));
         }

@@ -13,7 +13,7 @@ use super::super::{Attack, Outcome, Stage};
 use super::locks::obtain;
 use super::turns::small;
 
-/// It is stopped and goes on.
+/// The process is stopped and continued.
 pub(super) const STOP_CONT: Attack = Attack {
     name: "stop-cont",
     about: "SIGSTOP for 2 s; a holder and many requests come and go",

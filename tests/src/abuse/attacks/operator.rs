@@ -64,7 +64,7 @@ fn is_quick(stage: &Stage<'_>) -> bool {
     stage.setting.span < Duration::from_secs(2)
 }
 
-/// Lets this process, and the servers that it starts, have so many connections.
+/// Raises the descriptor limit of this process, and of the servers that it starts, to `count`.
 fn need_descriptors(count: usize) -> io::Result<()> {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     let needed = count as u64 + SPARE_DESCRIPTORS;
@@ -76,7 +76,8 @@ fn need_descriptors(count: usize) -> io::Result<()> {
     Ok(setrlimit(Resource::Nofile, Rlimit { current, maximum })?)
 }
 
-/// So many clients, each of which holds as many locks, which all are asked for before the first answer is read.
+/// Connects `count` clients, each of which holds `locks` locks. All are requested before the first
+/// answer is read.
 fn holders(address: SocketAddr, count: usize, locks: usize) -> io::Result<Vec<Client>> {
     let mut clients = Client::connect_many(address, count)?;
     let requests = (0..count).map(|index| {
@@ -107,7 +108,7 @@ pub(super) const STATUS_CROWD: Attack = Attack {
     play: status_crowd,
 };
 
-/// How long `healthz` may take beside them: as long as a probe waits that is told nothing else.
+/// How long `healthz` may take beside them: the default timeout of a probe.
 const HEALTHZ_MAX: Duration = Duration::from_secs(1);
 
 fn status_crowd(stage: &Stage<'_>) -> io::Result<Outcome> {

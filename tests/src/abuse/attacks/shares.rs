@@ -150,7 +150,7 @@ fn ask_on(target: &Target, is_over: &AtomicBool) -> io::Result<usize> {
     Ok(answers)
 }
 
-/// Returns once so many clients wait for locks.
+/// Returns once `waiters` clients wait for locks.
 fn await_waiters(target: &Target, waiters: usize) -> io::Result<()> {
     let begun = Instant::now();
     let mut looker = Client::connect(target.address)?;

@@ -84,7 +84,7 @@ fn socket_path() -> PathBuf {
     std::env::temp_dir().join(format!("latchd-abuse-{}-{number}.sock", std::process::id()))
 }
 
-/// A connection, if it can be had without waiting.
+/// A connection, if the server accepts one without waiting.
 fn connect_now(path: &Path) -> io::Result<socket2::Socket> {
     let socket = socket2::Socket::new(socket2::Domain::UNIX, socket2::Type::STREAM, None)?;
     socket.set_nonblocking(true)?;

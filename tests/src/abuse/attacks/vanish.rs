@@ -1,7 +1,7 @@
 //! A peer that is gone without a word: its machine has lost power, or its cable.
 //!
 //! A network namespace of its own is the other machine, a pair of virtual interfaces is the cable.
-//! That takes `ip` and the rights to do it; where they are missing the row says so.
+//! That takes `ip` and the rights to do it; without them the row says so.
 
 use std::io::{self, BufRead, BufReader};
 use std::net::Ipv4Addr;
@@ -79,7 +79,7 @@ fn obtain_in_time(waiter: &mut Client) -> io::Result<()> {
 /// Holds the lock of `k0` until the process ends. This program runs it in the network namespace.
 ///
 /// # Errors
-/// There is no lock to be had.
+/// The lock is not free.
 pub fn hold_elsewhere(address: &str, how: &str) -> io::Result<()> {
     let address = address
         .parse()

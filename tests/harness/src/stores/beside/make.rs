@@ -51,7 +51,7 @@ impl<S: Store> Beside<S> {
                 }
             }
             Call::Clear => {
-                // Which of them were gone before for another reason can only be told now.
+                // Only now it shows which of them were gone before for another reason.
                 self.compare_all();
                 self.store.clear();
                 self.items.retain(|item| item.header.locked);

@@ -27,7 +27,7 @@ const ASIDE_BYTES_MAX: usize = MEMORY_BYTES / 8;
 /// How many items are stored, one after the other.
 const ITEMS: usize = 40_000;
 
-/// An item that is changed, asked for or taken out is one of so many of the last.
+/// Calls about an existing item choose one of so many of the last.
 const LAST: u64 = 1_000;
 
 /// The longest value that stands in a segment here, in bytes.
@@ -52,7 +52,7 @@ struct Course {
     flushes_of_10_000: u64,
     /// Which part of a hundred steps changes something that is there: another value, more of it, another lock, none.
     changes_of_100: u64,
-    /// Which part of a hundred items expires by itself. Then time passes.
+    /// The percentage of items with a ttl; then time passes.
     expire_of_100: u64,
     /// Which part of a thousand values is large.
     large_of_1000: u64,
@@ -334,7 +334,7 @@ impl Bench {
         }
     }
 
-    /// Releases so many percent of the kept items: takes items out, or unlocks them.
+    /// Releases `of_100` percent of the kept items: takes items out, or unlocks them.
     fn let_go(&mut self, of_100: u64) {
         let all: Vec<usize> = self.kept.keys().copied().collect();
         for number in all {
@@ -368,7 +368,7 @@ impl Bench {
     /// everything that is not an item.
     fn needed(&self, kept_bytes: usize, asked_bytes: usize) -> usize {
         // A segment is full when a record does not fit into it, and is emptied because of its
-        // slack: from a quarter on if the rest may be given up instead, and from a sixteenth on if
+        // slack: from a quarter of slack on if the rest may be evicted, and from a sixteenth on if
         // nothing may.
         let slack = SEGMENT_BYTES / if self.course.evict { 4 } else { 16 };
         // The allocator takes 64 of a segment.
