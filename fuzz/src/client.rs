@@ -226,7 +226,7 @@ struct Talk<M> {
     machine: M,
     cut: Cut,
     now: Instant,
-    /// How often the caller has called: each call may be told of at once with all others.
+    /// How often the caller has called: the machine may answer all open calls at once.
     calls: usize,
     /// The connection, if there is one.
     session: Option<Session>,

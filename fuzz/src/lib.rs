@@ -226,7 +226,7 @@ fn call_all<S: Store>(store: S, room: stores::Room, limits: &Limits, input: &[u8
     beside.look();
 }
 
-/// After so many calls, and at the end, everything in a store is looked at; after each call the
+/// After this many calls, and at the end, everything in a store is looked at; after each call the
 /// item that it was about. Damage stays until then, and the tests of all stores look after every
 /// call.
 const CALLS_A_LOOK: u32 = 64;

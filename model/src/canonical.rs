@@ -8,8 +8,8 @@
 //!   where these are alike ([`Setup::keys_alike`]). It is all that [`Hash`](std::hash::Hash) and
 //!   equality of a world look at, so a search needs to know nothing of symmetry.
 //!
-//! Everything is said of a key, of a client, or of a client and a key: so putting the clients into
-//! another order means sorting their words.
+//! Every fact is about a key, about a client, or about a client and a key: so reordering the
+//! clients means sorting the words of these facts.
 
 use latchd_core::Owner;
 use latchd_core::item::WinMark;
@@ -74,7 +74,7 @@ impl Canonical {
             flush_due_ms,
             // Below every number that a shard still has to give (E3, checked after each event).
             given: _,
-            // Above all that was told, and below all that are still to come (L12).
+            // Above all numbers that clients were told, and below all that are still to come (L12).
             fence_given: _,
             fences,
             // Its former client decides nothing: to a core, every id that is not open is alike.
@@ -227,8 +227,8 @@ fn key_word(
     word.push_bit(is_over);
     word.push_bit(stays);
     word.push(lease_until_ms.map_or(0, |at| 1 + ticks(at, now_ms)), 6);
-    // Where all are let go of together, before anything else, the order is that of nothing but of the items that
-    // can be evicted again from then on.
+    // If all are released together, before anything else, the order decides only which of the items
+    // is evicted first from then on.
     if !setup.settles_together() || matches!(setup.room, Room::Items(_)) {
         word.push(u64::from(places), 8);
     }

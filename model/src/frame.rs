@@ -1,4 +1,5 @@
-//! One frame for all models: worlds within bounds, told apart by a view, and searched to the end of every interleaving.
+//! One frame for all models: worlds within bounds that a view tells apart, and a search of every
+//! interleaving.
 //!
 //! Each step is judged when it is taken, and the first fault ends the path. A check collects the
 //! witnesses of every step, also of a step to a known state. It fails for a fault, for a witness
@@ -299,11 +300,12 @@ pub struct Offence {
 
 /// A model of whichever family.
 pub trait Framed: Named + Sync {
-    /// Explores every state on so many threads, and says from time to time how many there are.
+    /// Explores every state on `threads` threads, and reports the number of states from time to
+    /// time.
     fn check(&self, threads: usize, progress: &dyn Fn(usize)) -> Outcome;
 
-    /// Looks for the shortest way to a fault, of at most so many steps. Returns how many states are so near if there is
-    /// none.
+    /// Looks for the shortest way to a fault, of at most `steps_max` steps. Returns how many states
+    /// are so near if there is none.
     ///
     /// # Errors
     /// The way there.
@@ -404,8 +406,8 @@ fn twins_by<B: Bounded>(
     )
 }
 
-/// The least view over all orders of so many clients. `fixed` is the part of the view that comes first, in the order of
-/// the names: only the orders that sort it can be the least.
+/// The least view over all orders of the clients. `fixed` is the part of the view that comes first,
+/// in the order of the names: only the orders that sort it can be the least.
 pub(crate) fn least_view<F: Ord>(
     fixed: &[F],
     mut under: impl FnMut([u8; CLIENTS_MAX]) -> Vec<u8>,
@@ -428,7 +430,7 @@ pub(crate) fn least_view<F: Ord>(
     least.expect("one order is sorted")
 }
 
-/// The first so many clients in every order (Heap's algorithm).
+/// The first clients in every order (Heap's algorithm).
 fn permute(
     clients: &mut [usize; CLIENTS_MAX],
     count: usize,
@@ -537,7 +539,7 @@ mod tests {
             assert!(is_found_blind(locks, one, other), "{one} {other}");
             assert!(is_found_blind(gets, one, other), "{one} {other}");
         }
-        // Which word a client says again when it has heard that its wait is over.
+        // Which word a client repeats after the notice that its wait is over.
         assert!(is_found_blind(locks, 2, 3));
         // Whether something is so.
         assert!(is_found_blind(gets, 0, 1));

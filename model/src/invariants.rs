@@ -1,9 +1,8 @@
 //! The invariants, and the witnesses without which they mean nothing.
 //!
-//! Every [`Invariant`] is a row of docs/INVARIANTS.md, and its rule is in
-//! `rules`. A rule that is never put to the test holds as well: so each invariant
-//! has [`Witness`]es, and a search that does not come across all that its alphabet makes possible
-//! has failed.
+//! Every [`Invariant`] is a row of docs/INVARIANTS.md, and its rule is in `rules`. A rule that is
+//! never tested holds as well. So each invariant has [`Witness`]es. A search fails if it does not
+//! meet every witness that its alphabet makes possible.
 
 use std::fmt;
 

@@ -112,11 +112,11 @@ pub enum Happening {
     Time,
     /// A client begins to obtain.
     Obtain(usize),
-    /// A client gives back.
+    /// A client releases.
     Release(usize),
     /// A client is stopped: it neither hears nor does anything.
     Stop(usize),
-    /// It goes on.
+    /// It continues.
     Continue(usize),
     /// The server executes a client's request.
     Serve(usize),
@@ -235,10 +235,10 @@ pub fn within(steps: Option<u64>, renews: Option<bool>) -> impl Iterator<Item = 
     })
 }
 
-/// The shortest way into a trap, in the model where it is known to show.
+/// The shortest way into a trap, in the model that shows it.
 #[must_use]
 pub fn fall_into(trap: Trap) -> Option<Offence> {
-    // A client that believes for ever is told of its loss unless it is stopped.
+    // A client that believes for ever notices its loss unless it is stopped.
     let name = match trap {
         Trap::BelievesForEver => "lease-stopped",
         Trap::TrustsOldVersion => "lease-restart-lost",

@@ -14,8 +14,8 @@ use latchd_model::search::Compared;
 use latchd_model::{Framed, all, lease, pairs, rule, unwaited, waited};
 use mimalloc::MiMalloc;
 
-/// A state is a few dozen small allocations, which one thread makes and another gives back: the system's allocator takes
-/// a lock for each.
+/// A state is a few dozen small allocations, which one thread makes and another frees: the system's
+/// allocator takes a lock for each.
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 
@@ -50,7 +50,7 @@ enum Task {
     View {
         /// Only the models with this prefix of their name.
         name: Option<String>,
-        /// How many models are looked at at a time.
+        /// How many models are checked at a time.
         #[arg(long, default_value_t = 2)]
         threads: usize,
         /// How many steps to take in each model at most; without it all, which takes hours in the largest ones.

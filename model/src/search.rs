@@ -6,8 +6,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use stateright::Model;
 
-/// Looks for the shortest way to a fault, of at most `steps_max` steps: layer by layer, states told apart by `key`. Returns
-/// how many states are so near if there is none.
+/// Looks for the shortest way to a fault, of at most `steps_max` steps: layer by layer, with `key`
+/// to tell states apart. Returns how many states are so near if there is none.
 pub(crate) fn shortest<M: Model, K: Eq + Hash, F>(
     model: &M,
     steps_max: usize,
@@ -54,7 +54,7 @@ where
     Ok(reached.len())
 }
 
-/// Where the order begins in which [`twins`] goes on from states.
+/// The start of the random order in which [`twins`] expands states.
 const SEED: u64 = 1;
 
 /// How much of a model was looked at for twins.
@@ -70,9 +70,9 @@ pub struct Compared {
 pub(crate) type Difference<S> = Box<(S, S)>;
 
 /// Takes every pair of states with the same view, and compares their successors. Every step of one
-/// must have its like at the other, told by event and reply (`label`), and lead to the same state.
-/// Ends after so many steps, if it has not come to all pairs by then; states are expanded in no
-/// order, so the compared ones are from everywhere.
+/// must have its like at the other, with the same event and reply (`label`), and lead to the same
+/// state. Ends after `steps_max` steps, if it has not compared all pairs by then; states are
+/// expanded in no order, so the compared ones are from everywhere.
 ///
 /// This puts the canonical view itself to the test (V2, V3), which every proof here rests on.
 ///

@@ -49,8 +49,7 @@ pub struct Setup {
     pub ttl_s: u32,
     /// How many locks a connection may hold.
     pub locks_max: usize,
-    /// How many locks that are over a command lets go of
-    /// ([`locks_settled_max`](Limits::locks_settled_max)).
+    /// How many ended locks a command releases ([`locks_settled_max`](Limits::locks_settled_max)).
     pub settled_max: usize,
     /// The possible events.
     pub alphabet: &'static [&'static [Verb]],
@@ -99,7 +98,7 @@ impl Setup {
         Self { locks_max, ..self }
     }
 
-    /// A command lets go of one ended lock.
+    /// A command releases one ended lock.
     pub(crate) const fn settling_one(self) -> Self {
         let settled_max = 1;
         Self {
@@ -140,7 +139,7 @@ impl Setup {
         self.verbs().any(|verb| verb.scope() == Scope::Version)
     }
 
-    /// Whether the number of a grant that was told can come back in a request.
+    /// Whether the number of a grant can come back in a request.
     #[must_use]
     pub fn has_fences(&self) -> bool {
         let is_fenced = |verb| matches!(verb, Verb::Ask(kind, _) if is_fenced(kind));
@@ -149,9 +148,9 @@ impl Setup {
 
     /// Whether a state in which two keys have changed places is the same state.
     ///
-    /// Not if the order of eviction can matter: a connection that ends gives its locks back in the
-    /// order of the keys, and that is the order in which they come to be evicted. Not if they are
-    /// given back one at a time, for the same reason. Not over shards either, which are visited in
+    /// Not if the order of eviction can matter: a connection that ends releases its locks in the
+    /// order of the keys, and that is the order in which the items can be evicted. Not if they are
+    /// released one at a time, for the same reason. Not over shards either, which are visited in
     /// order.
     #[must_use]
     pub const fn keys_alike(&self) -> bool {

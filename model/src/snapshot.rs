@@ -53,7 +53,7 @@ pub(crate) struct LockOf {
     pub listed: Option<Owner>,
     /// The number of the grant.
     pub fence: u64,
-    /// When it ends by itself, in milliseconds.
+    /// The deadline of its lease, in milliseconds.
     pub lease_until_ms: Option<u64>,
     /// It is the key's, and stays when the item is deleted.
     pub is_of_key: bool,
@@ -62,14 +62,14 @@ pub(crate) struct LockOf {
 /// The remains of a lock that is over.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Lingering {
-    /// Its lock is over, and the store still takes the item for held. If not, a request has come
-    /// across it since, and only its place in the list is left.
+    /// Its lock is over, and the store still takes the item for held. If not, a request has noticed
+    /// it since, and only its place in the list is left.
     pub is_over: bool,
     /// It is there for every request; if not, its TTL or a flush has taken it.
     pub stays: bool,
-    /// When its lease ends, in milliseconds, if it had one: it is let go of then, if not before.
+    /// When its lease ends, in milliseconds, if it had one: it is released then, if not before.
     pub lease_until_ms: Option<u64>,
-    /// When its turns come to be let go of: a bit for each place in line.
+    /// When it is its turn to be released: a bit for each place in the list.
     pub places: u8,
 }
 
@@ -130,7 +130,7 @@ impl Snapshot {
         }
     }
 
-    /// Takes in the shard with this number, of so many.
+    /// Reads the shard with this number, of `shards`.
     ///
     /// # Errors
     /// An impossible state: an item or a lock of a key that no client has.
@@ -231,8 +231,8 @@ impl Snapshot {
             // The same from beginning to end.
             bytes_max: _,
             evict: _,
-            // How many places there are, and where a crawl goes on: every crawl of a model looks
-            // at all of them (`crawl_items_max` is over their number), so none of it decides
+            // The number of slots, and the place where a crawl continues: every crawl of a model
+            // looks at all of them (`crawl_items_max` is over their number), so none of it decides
             // anything.
             slots: _,
             crawled: _,
@@ -338,7 +338,7 @@ fn seen(place: usize, entry: &MapEntry<'_>) -> Result<Seen, String> {
     let ItemHeader {
         cas,
         deadline,
-        // Told to clients by `me`, `h` and `l`, and read by no rule.
+        // Shown to clients by `me`, `h` and `l`, and read by no rule.
         last_access: _,
         fetched: _,
         // Kept for the clients, and always 0 and plain in a model.

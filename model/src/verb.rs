@@ -40,9 +40,9 @@ pub enum Verb {
     Late(Kind),
     /// A second passes.
     Pass,
-    /// The core is told the time, and looks for expired items.
+    /// The core learns the time, and looks for expired items.
     Tick,
-    /// The core is told a time before that.
+    /// The core learns an earlier time.
     StepBack,
     /// The wall clock is found to stand elsewhere.
     WallClock,

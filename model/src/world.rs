@@ -95,7 +95,7 @@ impl World {
         value
     }
 
-    /// The version of a key that a client was told last.
+    /// The last version of a key that the client was told.
     pub(crate) fn version(&self, client: usize, key: usize) -> Option<u64> {
         let version = self.clients.get(client)?.versions.get(key)?;
         version.map(Cas::number)
@@ -277,8 +277,8 @@ impl World {
         }
         let now = Instant::from_millis(self.now_ms);
         self.shards[shard].handle(now, Event::Opened(conn));
-        // No rule is applied to an announcement by itself: it is followed by the request, or by
-        // nothing that could differ.
+        // No rule is applied to an announcement alone: it is followed by the request, or by nothing
+        // that could differ.
         self.settle(shard, self.now_ms);
         self.look(shard)
     }

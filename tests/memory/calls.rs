@@ -43,7 +43,7 @@ fn items() -> usize {
 struct Watch {
     /// The most that a call has allocated, in bytes.
     taken: usize,
-    /// The most that a call has given back.
+    /// The most bytes that a call has freed.
     given: usize,
 }
 

@@ -1,12 +1,12 @@
 //! The same requests to latchd and to the server it is compared with, answer beside answer.
 //!
-//! Requests go out in pipelined batches, the same to both but for CAS numbers: each server gets the
-//! numbers that it gave itself. Between requests stand markers, requests with a known answer. They
-//! tell the answers to each request apart, however many there are, even if a server reads a request
-//! in an unexpected way.
+//! Requests go out in pipelined batches, the same to both except for CAS numbers: each server gets
+//! the numbers that it gave itself. Between requests stand markers, requests with a known answer.
+//! They tell the answers to each request apart, however many there are, even if a server reads a
+//! request in an unexpected way.
 //!
-//! - D1: the answers are the same, byte for byte, but for CAS numbers (which must map one to one),
-//!   and times (which may be a second apart: the servers' clocks are not the same).
+//! - D1: the answers are the same, byte for byte, except for CAS numbers (which must map one to
+//!   one), and times (which may be a second apart: the servers' clocks are not the same).
 //! - D2: every other difference is one that [`allow`] lists, with its reason.
 //! - D3: the counters of both are the same, where [`counters`] says so.
 
@@ -31,7 +31,7 @@ use cas::CasPair;
 #[derive(Clone, Debug, Default)]
 pub struct PairedRequest {
     theirs: Vec<u8>,
-    /// The same, but for CAS numbers.
+    /// The same, except for CAS numbers.
     ours: Vec<u8>,
     /// The key of the versions in its answers; `None` if they show none.
     pub key: Option<String>,

@@ -46,8 +46,9 @@ fn play_all<P: Peer>(
     play_each(server, dialect, 1, |_| empty_server());
 }
 
-/// Plays all transcripts, many scenarios at a time since those that wait would hold up the others. A scenario
-/// fails if it does in each of `tries`; the server is told which try it is, from 1 on.
+/// Plays all transcripts, many scenarios at a time since those that wait would hold up the others.
+/// A scenario fails if it does in each of `tries`; the server gets the number of the try, from 1
+/// on.
 fn play_each<P: Peer>(
     server: &str,
     dialect: Dialect,
@@ -213,7 +214,7 @@ fn yrmcds_answers_as_the_transcripts_say() {
     };
     play_each("yrmcds", Dialect::Yrmcds, 3, |number| {
         let peer = ServerProcess::yrmcds(&program)?.into_peer();
-        // When it releases the locks of the dead depends on how busy the machine is.
+        // The time at which it releases a dead client's locks depends on how busy the machine is.
         Ok(match number {
             1 => peer,
             _ => peer.with_notice(Duration::from_secs(5)),

@@ -44,13 +44,13 @@ pub(super) struct LeaseClient {
     pub(super) late: Option<Vec<u8>>,
     pub(super) is_stopped: bool,
     pub(super) obtains_left: u8,
-    /// It was told that it has obtained, and not yet that it has not.
+    /// Its last report was that it has obtained.
     pub(super) told: bool,
     /// It has obtained, and has not released; a lost lease is released as well.
     pub(super) owes_release: bool,
     /// The run of the server that granted it.
     pub(super) run: u8,
-    /// The last version it has heard of, for a trap.
+    /// The last version that it has received, for a trap.
     pub(super) heard_cas: Option<u64>,
     /// Its state before it sent, for a trap.
     pub(super) before_sending: Option<Box<Lease>>,

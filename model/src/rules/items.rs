@@ -252,7 +252,7 @@ impl Change<'_> {
         )
     }
 
-    /// E6, for the number that is told.
+    /// E6, for the number in the answer.
     pub(super) fn counts(&self) -> Judged {
         let Some((_, key, ItemCommand::Arithmetic(sum), ReplySeen::Number { value, .. })) =
             self.asked()

@@ -16,18 +16,18 @@ pub struct Bounds {
     pub keys: usize,
     /// Over how many cores the keys are spread, one by one.
     pub shards: usize,
-    /// Whether a core is told the time as soon as something is due. If not, a request may come first.
+    /// Whether a core learns the time as soon as an event is due. If not, a request may come first.
     pub is_punctual: bool,
     /// Whether time passes.
     pub has_time: bool,
-    /// How many ended locks, waits and items a call lets go of.
+    /// How many ended locks, waits and items a call releases.
     pub settled_max: usize,
     /// The clients' words, besides opening, closing and hearing, with commas between.
     pub words: &'static str,
 }
 
 impl Bounds {
-    /// Whether one call lets go of everything that has ended.
+    /// Whether one call releases everything that has ended.
     pub(super) const fn settles_together(&self) -> bool {
         self.settled_max > KEYS_MAX
     }

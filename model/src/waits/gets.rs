@@ -148,7 +148,7 @@ impl World {
         });
     }
 
-    /// Whether a client was given the win of a key and has not heard of it.
+    /// Whether a client has the win of a key, and its notice is still under way.
     pub(super) fn has_untold(&self, client: usize, key: usize) -> bool {
         let won = self.keys[key].win;
         won.is_some_and(|won| won.client == Some(client) && won.is_untold)
@@ -161,7 +161,7 @@ impl World {
         Some(parked.key)
     }
 
-    /// A waiter is told of the value, or that the win is its. Says whether it is.
+    /// A waiter gets the value, or the win. Returns whether it has the win.
     pub(super) fn give_value(&mut self, client: usize, key: usize, word: Word) -> bool {
         let is_there = self.keys[key].item.is_some();
         if is_there && !self.is_to_recache(key, word) {
@@ -178,7 +178,7 @@ impl World {
             Witness::MadeInTurn
         });
         let is_made = !is_there || self.keys[key].is_open;
-        // It is bound as long as the winner has not heard of it, at any rate.
+        // It is bound at least until the winner gets its notice.
         self.win(client, key, true, is_made, true);
         true
     }

@@ -200,7 +200,7 @@ impl World {
         Ok(())
     }
 
-    /// Whether one more client could be given a key, among so many, beside those that hold it now.
+    /// Whether the lock of a key has room for one more client with this limit, beside its holders.
     pub(super) fn has_room(&self, key: usize, among: u32) -> bool {
         let held = &self.keys[key].held;
         let all = held.iter().map(|held| held.among);

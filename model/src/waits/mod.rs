@@ -4,8 +4,9 @@
 //! A client knows the content of its replies and notices. From these alone a state is made in which
 //! the rules are stated, in other words than the core's. Then both are compared.
 //!
-//! - L1, L5, L6, L12: as in the other models, for locks that come by waiting, and for shares: an exclusive lock has one
-//!   holder, and a shared one never more than the least limit among its holders.
+//! - L1, L5, L6, L12: as in the other models, for locks granted after a wait, and for shares: an
+//!   exclusive lock has one holder, and a shared one never more than the least limit among its
+//!   holders.
 //! - L15: while a key is shared, no client changes or makes its item.
 //! - Q2, Q7: a lock is given to the first waiter before its deadline, and to no newcomer past a
 //!   waiter.
@@ -15,13 +16,15 @@
 //!   only a part of the work, the core says that there is more, and a request finds it done.
 //! - Q8: no notice goes to a client that has gone, and no lock to one past its deadline.
 //! - Q9: a request is refused as a deadlock if and only if no release by others would ever answer it, over all cores.
-//! - Q10, Z11: each waiter is told exactly once how its wait has ended, and then gets its reply.
+//! - Q10, Z11: each waiter gets exactly one notice of how its wait has ended, and then its reply.
 //! - Q11: while a client waits for a lock, some client can release one or hear a notice. Each such
 //!   step lowers a sum that is 0 only if there are no waiters.
-//! - R1, R2: a win goes to one client until it is opened again, and the next to ask while it is open is told.
+//! - R1, R2: a win goes to one client until it is opened again; the next requester while it is open
+//!   gets it.
 //! - Z7: a bound win ends with its connection, and nothing is left of a connection that has ended.
 //! - Z9: no client is told of a win past the clients that wait for it.
-//! - Z10: a winner that has waited is told once; if it ends before, the win is passed on once, in order of arrival.
+//! - Z10: a winner that has waited gets one notice; if it ends before, the win is passed on once,
+//!   in order of arrival.
 //! - Z12: while a client waits for a value, the winner it waits for in the end can take a step.
 //!   Each such step lowers the same sum. If that winner has gone or waits itself, the core has
 //!   named the moment at which the wait ends.
@@ -103,7 +106,7 @@ impl Bounded for Bounds {
     }
 
     fn happenings(&self, world: &World, all: &mut Vec<Happening>) {
-        // With one lock let go of in a call, ended ones pile up until a tick.
+        // If a call releases one lock, ended ones pile up until a tick.
         if world.left_over() <= LEFT_OVER_MAX {
             world.happenings(self, all);
         }

@@ -18,7 +18,7 @@ impl World {
         parked.is_none_or(|parked| parked.until_ms <= self.now_ms)
     }
 
-    /// Whether a waiter of a key is to be told something now.
+    /// Whether a waiter of a key is due for a notice now.
     fn is_unsettled(&self, key: usize) -> bool {
         let known = &self.keys[key];
         let first = known.line.first().and_then(|first| self.sought_by(*first));
@@ -28,7 +28,7 @@ impl World {
         is_free || !known.gets.is_empty() && !is_out || waiting.any(|client| self.is_over(*client))
     }
 
-    /// Takes in notices, as far as there is a reason for them now.
+    /// Accepts notices, as far as there is a reason for them now.
     pub(super) fn take_in(&mut self, shard: usize, notices: &mut VecDeque<Notice>) -> Judged {
         for key in self.keys_of(shard) {
             while self.is_unsettled(key) {
@@ -51,7 +51,7 @@ impl World {
         Ok(())
     }
 
-    /// Q2, Q8, Q10, Z8, Z10, Z11: a waiter is told how its wait has ended.
+    /// Q2, Q8, Q10, Z8, Z10, Z11: a waiter gets a notice of how its wait has ended.
     fn tell_one(&mut self, client: usize, key: usize, outcome: Outcome) -> Judged {
         let parked = self.clients[client].parked;
         let parked = parked.filter(|parked| parked.told.is_none());
@@ -66,8 +66,8 @@ impl World {
                 known.line.clone()
             }
         };
-        // Only waiters past their deadline stand before it: they are told so later, or go in this
-        // call.
+        // Only waiters past their deadline stand before it: they get that notice later, or go in
+        // this call.
         let before = line(self).into_iter().take_while(|other| *other != client);
         let goes = |client: usize| self.closing == Some(client) || self.is_over(client);
         let is_first = before.into_iter().all(goes);
@@ -176,7 +176,7 @@ impl World {
             self.cores[shard].check();
             for key in self.keys_of(shard) {
                 self.judge_lines(shard, key)?;
-                // A core that was not told the time still has locks and items that are over.
+                // A core that does not know the time yet still has locks and items that are over.
                 if self.cores[shard].clock().now == self.now() {
                     self.judge_locks(shard, key)?;
                     self.judge_item(bounds, shard, key, happening)?;
@@ -251,7 +251,7 @@ impl World {
         }
         let bound = core.bound_wins().get(name_of(key));
         let Some(due) = known.win.filter(|won| won.is_bound) else {
-            // Until a tick comes by, something may be noted of an item that has gone unseen.
+            // Until the next tick, notes may exist of an item that has gone unnoticed.
             let is_forgotten = known.item.is_none() && happening.word.verb() != "tick";
             let has_left = bound.is_some() && !is_forgotten;
             return must(!has_left, "Z7: a win is noted that is over");

@@ -127,7 +127,7 @@ impl Named<'_> {
             is_open,
             gets,
         } = known;
-        // A core that was not told the time may not know yet that something is over.
+        // A core that does not know the time yet may not know that something is over.
         for held in held {
             let lease = self.left(held.lease_until_ms);
             out.extend([self.names[held.client], lease, among(held.among)]);
@@ -143,7 +143,7 @@ impl Named<'_> {
             out.push(bits(&[won.is_bound, won.is_made, won.is_untold]));
         }
         out.push(NONE);
-        // In the order of the lines; which clients stand in them is said before.
+        // In the order of the queues; the words before say which clients are in them.
         out.extend(line.iter().chain(gets).map(|client| self.names[*client]));
         out.extend([NONE, (*is_open).into()]);
     }
@@ -229,7 +229,7 @@ impl Named<'_> {
         for (key, queue) in win_waits {
             out.extend(key.as_bytes());
             for (conn, waiter) in queue {
-                // The steps are those of the word, which is said of the client.
+                // The steps are those of the word, which is in the client's part.
                 out.extend([self.name_of(*conn), self.left_until(Some(waiter.until))]);
             }
         }

@@ -43,7 +43,7 @@ pub(super) struct Parked {
     pub(super) key: usize,
     pub(super) word: Word,
     pub(super) until_ms: u64,
-    /// The notice that has come, and that the client has not heard yet.
+    /// A notice on its way to the client.
     pub(super) told: Option<Outcome>,
     /// With that notice the client was given the lock, or the win.
     pub(super) was_given: bool,
@@ -61,7 +61,7 @@ pub(super) struct Known {
     pub(super) item: Option<Item>,
     /// The win that is out.
     pub(super) win: Option<Won>,
-    /// The item was made to be filled, and its winner has gone: the next is told.
+    /// The item was made to be filled, and its winner has gone: the next client gets the win.
     pub(super) is_open: bool,
     /// The clients that wait for the value, in order of arrival.
     pub(super) gets: Vec<usize>,
@@ -113,7 +113,7 @@ pub(super) struct Won {
     pub(super) is_bound: bool,
     /// Its item was made with it.
     pub(super) is_made: bool,
-    /// Its winner has waited for it and has not heard of it.
+    /// Its winner has waited for it, and its notice is still under way.
     pub(super) is_untold: bool,
 }
 
@@ -297,7 +297,7 @@ impl World {
     }
 
     /// One call of a core. The time comes before it, with all that is over by then; then its reply
-    /// and its effects. Waiters hear of either.
+    /// and its effects. Waiters get notices of either.
     pub(super) fn call<T, R>(
         &mut self,
         shard: usize,
@@ -564,7 +564,7 @@ impl World {
         shares.find(|held| held.client == client).copied()
     }
 
-    /// A core is told the time: locks and items that are over by now are gone.
+    /// A core learns the time: locks and items that are over by now are gone.
     pub(super) fn come_to(&mut self, shard: usize) {
         let now_ms = self.now_ms;
         if self.flush_at_ms.is_some_and(|at_ms| at_ms <= now_ms) {

@@ -1,15 +1,15 @@
 //! Whether the answers of a real server can have come from one operation after the other.
 //!
 //! `linearize [--latchd PATH] [--seed N] [--operations N] [--clients N] [--keys N] [--threads N]`
-//! starts a server with so many threads (4) on a free port. So many clients (8) send it so many
-//! operations (1,000,000) about so many keys a round (4), and it judges their answers. The clients
-//! are threads of so many processes (`--processes`, 2; with 1, of this one): this program again,
-//! with `--record ADDRESS`. It prints the seed and its counts. The exit code is 1 if no order
-//! explains an answer, if a history takes too much to be judged, or if a required case was never
-//! met. See docs/VERIFICATION.md.
+//! starts a server with 4 threads on a free port. By default, 8 clients send it 1,000,000
+//! operations about 4 keys a round, and the program judges their answers. The clients are threads
+//! of 2 processes (`--processes`; with 1, of this one): this program again, with `--record
+//! ADDRESS`. It prints the seed and its counts. The exit code is 1 if no order explains an answer,
+//! if a history takes too much to be judged, or if a required case was never met. See
+//! docs/VERIFICATION.md.
 //!
-//! `linearize --restarts N` kills the server N times and starts it again, under such clients and so many processes
-//! (`--processes`, 4) that use the client library: this program again, with `--believe ADDRESS`.
+//! `linearize --restarts N` kills the server N times and starts it again. Besides such clients, 4
+//! processes (`--processes`) use the client library: this program again, with `--believe ADDRESS`.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -64,7 +64,7 @@ fn main() -> ExitCode {
         eprintln!("{USAGE}");
         return ExitCode::from(2);
     };
-    // A failing assertion of the core is told with its seed; its own words come with it.
+    // A failing assertion of the core is reported with its seed; its own message comes with it.
     std::panic::set_hook(Box::new(|_| {}));
     let start = Instant::now();
     let outcome = match (arguments.seed, arguments.seeds) {
@@ -95,8 +95,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// From how many seeds on every pair must have been seen, and every state of the buffers: fewer may not come across
-/// the rare ones.
+/// The number of seeds from which on every pair must have been seen, and every state of the
+/// buffers: fewer may not meet the rare ones.
 const SEEDS_FOR_ALL_PAIRS: u64 = 500;
 
 /// Says which replies no request should have got, and which no request did get.

@@ -31,7 +31,7 @@ pub struct Differing<'a> {
 pub struct Entry {
     /// Its name in the report.
     pub id: &'static str,
-    /// Why it is so.
+    /// The reason for the difference.
     pub reason: &'static str,
     /// Whether it explains a difference.
     pub explains: fn(&Differing<'_>) -> bool,
@@ -346,7 +346,7 @@ impl<'a> Differing<'a> {
             })
     }
 
-    /// Whether the answers have the same parts but for some, all of which `alike` explains.
+    /// Whether the answers have the same parts except for some, all of which `alike` explains.
     fn parts_differ(&self, alike: fn(&Part, &Part) -> bool) -> bool {
         let theirs: Vec<&Part> = self.theirs.iter().flatten().collect();
         let ours: Vec<&Part> = self.ours.iter().flatten().collect();

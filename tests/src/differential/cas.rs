@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use latchd_harness::random::Random;
 
-/// The versions of one item that both servers have told.
+/// The versions of one item that both servers have shown.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct CasPair {
     /// The peer's number.
@@ -27,7 +27,7 @@ pub struct CasBook {
 const VERSIONS_MAX: usize = 6;
 
 impl CasBook {
-    /// For a peer that counts the versions of each item by itself.
+    /// For a peer that counts the versions of each item separately.
     #[must_use]
     pub fn repeating() -> Self {
         Self {
@@ -36,7 +36,7 @@ impl CasBook {
         }
     }
 
-    /// Takes in that both servers told a version of `key` at the same place.
+    /// Notes that both servers have shown a version of `key` at the same place.
     ///
     /// # Errors
     /// The numbers do not map one to one, or latchd's goes back where the peer's goes on.

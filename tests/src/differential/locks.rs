@@ -1,6 +1,6 @@
 //! Random streams of lock commands, over several connections, for yrmcds.
 //!
-//! A version is used at once after it was told and never later: yrmcds counts the versions of an
+//! A version is used at once after it was shown and never later: yrmcds counts the versions of an
 //! object from 1 and starts again with the next object of that key, so an old version may be right
 //! by accident. Numbers only grow, since yrmcds does not pad one that gets shorter as memcached and
 //! latchd do. No value is empty: yrmcds takes none in binary. `flush_all` is left out, since a held

@@ -19,7 +19,7 @@ const REPLAY_MAX: usize = 40;
 const HISTORY_MAX: usize = 4_000;
 /// When both have answered in less, their times are no more than a second apart.
 const PROMPT: Duration = Duration::from_millis(250);
-/// After so many unexplained differences there is no point in going on.
+/// The comparison stops after so many unexplained differences.
 const UNEXPLAINED_MAX: usize = 5;
 
 /// A comparison under way.
@@ -32,7 +32,7 @@ pub struct Run<'a> {
     pub wire: &'a dyn Wire,
     /// The kind of peer.
     pub dialect: Dialect,
-    /// The versions that both have told.
+    /// The versions that both have shown.
     pub book: CasBook,
     /// The result.
     pub comparison: Comparison,
@@ -57,7 +57,7 @@ pub struct Comparison {
 }
 
 impl Comparison {
-    /// Whether to give up.
+    /// Whether to stop.
     #[must_use]
     pub fn is_hopeless(&self) -> bool {
         self.unexplained.len() >= UNEXPLAINED_MAX
@@ -288,7 +288,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Takes in the versions that both tell, or says why they do not go together.
+    /// Notes the versions that both show, or says why they do not match.
     fn learn(
         &mut self,
         request: &PairedRequest,
@@ -384,7 +384,7 @@ fn same(theirs: &[Message], ours: &[Message], apart_s: u64, notes: &mut Vec<&'st
         })
 }
 
-/// Whether two TTLs, of which -1 is none, are the same but for the moments at which they were told.
+/// Whether two TTLs, of which -1 is none, are the same except for the moments of the answers.
 pub(super) fn is_same_ttl(theirs: i64, ours: i64, apart_s: u64) -> bool {
     let never = theirs == -1 || ours == -1;
     theirs == ours || !never && theirs.abs_diff(ours) <= apart_s

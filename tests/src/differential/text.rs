@@ -17,7 +17,7 @@ const WORD_KEYS: u64 = 24;
 const NUMBER_KEYS: u64 = 8;
 /// As long as a key may be (memcached 1.6.45 `memcached.h`, `KEY_MAX_LENGTH`).
 pub(super) const KEY_BYTES_MAX: usize = 250;
-/// Of every kind of keys, so many are [as long as may be](KEY_BYTES_MAX).
+/// How many keys of each kind are [as long as allowed](KEY_BYTES_MAX).
 pub(super) const LONG_KEYS: u64 = 2;
 
 /// The key of a kind and a number: the first few are as long as a key may be, and differ at their ends only.
@@ -172,7 +172,7 @@ impl TextStream {
         let verb = *self.random.choose(&["get", "gets"]);
         let first = self.key();
         let several = self.random.chance(1, 4);
-        // Versions are told for one key only: of several, an answer does not say which is missing.
+        // Versions are requested for one key only:
         let mut request = PairedRequest::about(&first, format!("{verb} {first}"));
         if several {
             request.key = None;
@@ -365,7 +365,7 @@ impl TextStream {
         request
     }
 
-    /// `E`, sometimes: a number that no server gives by itself.
+    /// `E`, sometimes: a number that no server assigns on its own.
     fn push_made_up(&mut self, request: &mut PairedRequest) {
         if self.dialect == Dialect::Memcached1645 && self.random.chance(1, 15) {
             let cas = 1_000_000_000_000 + self.random.below(1 << 40);

@@ -51,7 +51,7 @@ pub(super) struct Planned {
     pub(super) key: Option<usize>,
     pub(super) protocol: Protocol,
     pub(super) operation: Operation,
-    /// Whether the version is to be told.
+    /// Whether the answer shows the version.
     pub(super) with_cas: bool,
 }
 

@@ -41,7 +41,7 @@ pub enum Operation {
     LockAndGet,
     /// Gives it back.
     Unlock,
-    /// `ml`: takes the lock, whether or not there is an item.
+    /// `ml`: takes the lock, with an item or without.
     Acquire,
     /// `mu`: gives it back, if it is this grant.
     Release {
@@ -110,7 +110,7 @@ pub enum Answer {
     Hit(Hit),
     /// There is none.
     Missing,
-    /// Stored; with its version, where it is told.
+    /// Stored; with its version, if shown.
     Stored {
         /// The version.
         cas: Option<u64>,
@@ -125,7 +125,7 @@ pub enum Answer {
     Counted {
         /// The number.
         number: u64,
-        /// The version, where it is told.
+        /// The version, if shown.
         cas: Option<u64>,
     },
     /// Locked, unlocked or flushed.
@@ -155,7 +155,7 @@ pub struct Hit {
     pub value: Box<[u8]>,
     /// The client's own number.
     pub client_flags: u32,
-    /// The version, where it is told.
+    /// The version, if shown.
     pub cas: Option<u64>,
     /// Stale, won and sent: where the protocol has words for it.
     pub marks: Option<Marks>,
@@ -175,8 +175,8 @@ pub struct Marks {
 /// One operation: from its first byte sent to its last byte received.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Record {
-    /// Its connection: the server's number of the connection where it is known, and otherwise one
-    /// from [`ANONYMOUS`] on.
+    /// Its connection: the server's number of the connection if known, and otherwise one from
+    /// [`ANONYMOUS`] on.
     pub conn: u64,
     /// Its place among the operations of its connection.
     pub place: u64,

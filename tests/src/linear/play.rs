@@ -101,7 +101,7 @@ pub(super) struct Seen {
     pub(super) keys: usize,
     pub(super) records: Vec<Record>,
     pub(super) looks: Vec<Look>,
-    /// How often a client was told that one of another process holds a lock.
+    /// How often a client was told that a client of another process holds a lock.
     pub(super) crossed: Option<u64>,
 }
 

@@ -20,7 +20,8 @@ pub struct Tally {
     pub steps: u64,
     /// Looks at keys during those.
     pub looks: u64,
-    /// How often a client was told that one of another process holds a lock; `None` if all are of one.
+    /// How often a client was told that a client of another process holds a lock; `None` if all are
+    /// of one.
     pub crossed: Option<u64>,
     /// The most pairs of a set of operations and a state that one history took.
     pub states_max: usize,

@@ -33,7 +33,7 @@ pub(super) struct Ask<'a> {
 /// Why bytes are no answer.
 pub(super) type Unfit = &'static str;
 
-/// Appends the request to `out`. The version is to be told `with_cas`, where that can be left out.
+/// Appends the request to `out`. If the version can be left out, `with_cas` asks for it.
 pub(super) fn encode(ask: &Ask<'_>, with_cas: bool, out: &mut Vec<u8>) {
     let style = Style {
         with_cas,

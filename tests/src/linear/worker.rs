@@ -16,7 +16,7 @@ use super::one_step::Look;
 /// The most requests that are sent in one go.
 const DEPTH_MAX: u64 = 12;
 
-/// Of so many batches one is the last of its connection.
+/// One of this many batches is the last of its connection.
 const BATCHES_A_LIFE: u64 = 60;
 
 /// How many looks at keys are sent in one go.

@@ -71,7 +71,7 @@ pub(super) struct Ask {
     /// The request to the core, in the words of the alphabet; `None` for a request that only a wire
     /// has.
     pub(super) request: Option<SmallRequest>,
-    /// How many keys it asks for; one but for a classic get.
+    /// How many keys it asks for; one, except for a classic get.
     pub(super) key_count: usize,
     /// The number of the first key; the others are the next ones, and behind the last `among` keys the first again.
     pub(super) first: usize,

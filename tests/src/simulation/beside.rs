@@ -13,7 +13,8 @@
 //! - A refusal for want of room is accepted if the request needs room: then the answer, and all
 //!   effects of the request, must be those of a server without room. A request that needs none, or
 //!   is forbidden by another rule, is not refused so.
-//! - A page of a listing shows nothing that is not there; pages between which nothing happens show all that is.
+//! - A page of a listing shows only present items; if nothing happens between the pages, they show
+//!   all items.
 //!
 //! Not judged: which item is evicted, and whether a refusal could have been avoided. That is asked of the stores
 //! themselves, and of the engine beside the reference store, which takes room by the item.
@@ -81,7 +82,7 @@ impl Answer {
         }
     }
 
-    /// The room that there was not, for an item or for a lock, if it says so.
+    /// The kind of room that was missing, for an item or for a lock, if the answer says so.
     const fn lack(&self) -> Option<Refusal> {
         match self.reply {
             OwnedReply::Refused(lack @ (Refusal::OutOfMemory | Refusal::TooManyLocks)) => {

@@ -14,7 +14,7 @@
 //!   request and one read.
 //! - E3: a client with pending output is not read.
 //! - E4: no request behind a waiting one is executed before the wait is over, and the client is not
-//!   read. After the notice, it goes on.
+//!   read. After the notice, it continues.
 //! - E5: once all clients read, every request is answered; when all have gone, there are no holders
 //!   or waiters.
 //! - E6: when the last request of a client has been executed, its locks are free, whether or not it

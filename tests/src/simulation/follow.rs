@@ -1,9 +1,9 @@
 //! A core's counters of removed items, beside the oracle.
 //!
-//! When a log evicts, and when it comes across an expired item, depends on how records lie in its
+//! When a log evicts, and when it notices an expired item, depends on how records lie in its
 //! segments. So whenever its counters of that have moved and the oracle does not know why, the
-//! missing items are searched for: it must be as many items as they say, each as the oracle knows
-//! it. Only a tick crawls, and its counters must be possible.
+//! missing items are searched for: there must be as many as the counters say, each as the oracle
+//! knows it. Only a tick crawls, and its counters must be possible.
 
 use std::mem;
 

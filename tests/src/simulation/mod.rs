@@ -2,9 +2,9 @@
 //!
 //! A run plays clients of the three protocols over simulated pipes against [`Connection::drive`]
 //! and a [`Core`]: bytes are cut anywhere, delayed and lost with their connection; clients
-//! pipeline, stop reading, reset, close half and come back; time jumps, and the core is told that
-//! it went back; memory is short. An oracle stands beside the core and predicts each of its
-//! replies. Everything depends on the seed alone, so a seed is a failing test that can be replayed.
+//! pipeline, stop reading, reset, close half and come back; time jumps, and the core sees the clock
+//! go back; memory is short. An oracle stands beside the core and predicts each of its replies.
+//! Everything depends on the seed alone, so a seed is a failing test that can be replayed.
 //!
 //! Events of clients and server are drawn from the alphabet of all layers ([`Op`]). A request is
 //! put into the words of its client's wire. Events of the network are drawn beside it, and so are
@@ -139,7 +139,8 @@ impl Report {
 
 /// Whether a pair that the property tests see is one that no client here can bring about, or too rare to wait for.
 ///
-/// - A guarded replace is a guarded set on every wire, and nothing that comes on a connection after its end is looked at.
+/// - A guarded replace is a guarded set on every wire, and bytes on a connection after its end are
+///   ignored.
 /// - Only packets replace and unlock, and only text takes the lock of a key without an item, or shares one.
 /// - Where requests wait there is room for everything.
 /// - A guarded decrement without room takes a locked number that a flush has come over, and its version, in a full store. The

@@ -35,7 +35,7 @@ const FAULT_EVERY: u64 = 97;
 /// Faults that can be planted, to see that the simulation finds them.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Fault {
-    /// The core is not told that a connection has ended.
+    /// The end of a connection does not reach the core.
     LosesClose,
     /// A lock that is held is given to a second client, too.
     GrantsTwice,
@@ -97,7 +97,7 @@ struct Line {
     read: usize,
     /// How many commands of it were executed.
     executed: u64,
-    /// The core was told of its end.
+    /// Its end has reached the core.
     has_ended: bool,
     /// The key of the last lock that it was granted.
     granted: Option<usize>,
@@ -114,7 +114,8 @@ impl Line {
         &self.answers[self.read..]
     }
 
-    /// Answers the first request if no core hears of it; `None` if one does, or there is none.
+    /// Answers the first request if the core does not see it; `None` if the core does, or there is
+    /// none.
     fn answer_local(&mut self) -> Option<Ask> {
         let first = self.said.front().filter(|ask| !ask.reaches_core())?;
         first.answer_local(&mut self.answers);
@@ -243,7 +244,7 @@ impl Heard {
         line.is_some_and(|line| line.waiting == Waiting::Yes)
     }
 
-    /// How many commands of a connection were executed, and whether the core was told of its end.
+    /// How many commands of a connection were executed, and whether its end has reached the core.
     pub(super) fn executed_for(&self, conn: ConnId) -> (u64, bool) {
         let line = self.lines.get(&conn);
         line.map_or((0, false), |line| (line.executed, line.has_ended))
@@ -307,8 +308,8 @@ impl Heard {
         Err(Breach { rule: "N1", what })
     }
 
-    /// The server has sent `sent`, all its bytes, and is as far as `progress` says. So many of the
-    /// client's bytes have arrived (N1).
+    /// The server has sent `sent`, all its bytes, and is as far as `progress` says. `progress` also
+    /// says how many of the client's bytes have arrived (N1).
     ///
     /// # Errors
     /// The bytes are not the core's replies, or not all of them.

@@ -50,7 +50,7 @@ pub(super) struct Setting {
 /// The kind of a seed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Kind {
-    /// All that there is, but for waits.
+    /// All events except waits.
     Plain,
     /// Locks of keys, wins that are bound, and waits for both.
     Crowd,
@@ -90,7 +90,7 @@ impl Setting {
             Kind::Great => (pick(4, 8), pick(72_000, 76_000)),
             Kind::Edge => (pick(2, 12), edge::ITEMS + pick(1, edge::LOCKS_MAX)),
         };
-        // The first great seed comes by the last of them, and the next ones by the others.
+        // The first great seed passes the last of them, and the next ones pass the others.
         let turn_ms = TURNS_MS[usize::try_from((plan.seed / 64 + 2) % 3).expect("it is below 3")];
         // Every fourth plain seed has room for all.
         let is_ample = kind != Kind::Plain || plan.seed % 4 == 3;
@@ -149,7 +149,7 @@ fn limits(keys: usize, is_ample: bool, mut pick: impl FnMut(u64, u64) -> usize) 
         limits.memory_bytes_max = STORE_BYTES_MIN + 2 * (of_clients + of_nobody);
     }
     limits.locked_bytes_max = limits.memory_bytes_max / 2;
-    // Where room is ample it is so for locks, too.
+    // Ample memory is ample for locks, too.
     let share = if is_ample { 1 } else { pick(1, 4) };
     let all_locks = limits.memory_bytes_max + keys * LOCK_BYTES_MAX;
     limits.lock_table_bytes_max = all_locks / share;

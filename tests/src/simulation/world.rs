@@ -193,7 +193,7 @@ impl World {
         self.trace.note(self.events, line);
     }
 
-    /// The same of one client.
+    /// The same for one client.
     fn happens_to(&mut self, client: usize, word: u64, line: impl FnOnce() -> String) {
         let conn = self.callers[client].conn;
         self.happens(word << 8 | client as u64, || {
@@ -312,7 +312,7 @@ impl World {
         self.drive(client, bytes)
     }
 
-    /// The server serves a connection as far as it can, now that so many bytes have arrived.
+    /// The server serves a connection as far as it can, after `bytes` more bytes have arrived.
     fn drive(&mut self, client: usize, bytes: usize) -> Result<(), Breach> {
         if bytes > 0 {
             self.happens_to(client, 3 + ((bytes as u64) << 4), || {

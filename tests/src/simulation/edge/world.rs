@@ -293,7 +293,7 @@ impl World {
         }
     }
 
-    /// So many bytes arrive, or as many as there is room for.
+    /// Up to `most` bytes arrive, as far as there is room.
     pub(super) fn deliver(&mut self, client: usize, most: usize) {
         if let Some(it) = &mut self.clients[client] {
             let room = ARRIVED_BYTES_MAX.saturating_sub(it.pipe.unread());

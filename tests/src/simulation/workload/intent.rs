@@ -1,5 +1,5 @@
 //! The meaning of the alphabet's small words in the simulation. Keys are names that the clients
-//! share. Versions and fences are numbers that answers have told. A value is one that no other
+//! share. Versions and fences are numbers that answers have shown. A value is one that no other
 //! request has brought, as far as its kind lets it: so a read tells which client stored it.
 
 use latchd_core::command::{Command, ItemCommand, Set};
