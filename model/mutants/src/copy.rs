@@ -100,7 +100,7 @@ impl Copy {
     /// Undoes [`Copy::plant`]. Of several patches the last is taken back first.
     ///
     /// # Errors
-    /// It is not there.
+    /// The file is missing.
     pub(crate) fn take_back(&self, patch: &Path) -> Result<(), String> {
         self.apply(&["--reverse"], &[patch])
     }
@@ -137,7 +137,7 @@ impl Copy {
 /// The output of a program, if all went well.
 ///
 /// # Errors
-/// It is not there, or did not succeed: its message.
+/// The program is missing, or failed: its message.
 pub(crate) fn succeeded(program: &str, output: io::Result<Output>) -> Result<String, String> {
     let output = output.map_err(|error| format!("{program}: {error}"))?;
     if output.status.success() {

@@ -1,7 +1,7 @@
 //! Checks that each patch still applies, and that the code with it compiles.
 //!
-//! Patches that touch different places are planted together: a few checks are enough for all of them. If a check fails, its
-//! patches are halved until each one that does not compile is known.
+//! Patches that touch different places are planted together: a few checks are enough for all of
+//! them. If a check fails, its patches are halved until each faulty one is found.
 
 use std::fs;
 

@@ -21,7 +21,8 @@ pub(crate) struct Mutant {
 /// The finder of a planted bug.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum Finder {
-    /// The first of the models, the small ones first, in so many steps: the length of the shortest way there.
+    /// The first model that finds it, the small ones first, and the length of the shortest way
+    /// there.
     Model { name: String, steps: usize },
     /// A layer, where no model looks.
     Layer(Layer),

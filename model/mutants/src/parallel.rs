@@ -7,8 +7,8 @@ use std::thread::{self, Scope};
 /// How many things may be built and not yet asked of.
 const BUILT_MAX: usize = 1;
 
-/// Builds something of each of some things, in their order and on a thread of its own: while one is
-/// looked at, the next is built. Dropping the returned value ends it.
+/// Builds a value for each of some inputs, in their order and on a thread of its own: while one is
+/// used, the next is built. Dropping the returned value ends it.
 pub(crate) fn ahead<'scope, T, U>(
     scope: &'scope Scope<'scope, '_>,
     things: impl IntoIterator<Item = T> + Send + 'scope,

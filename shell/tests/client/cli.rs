@@ -449,7 +449,7 @@ fn ctrl_c_ends_a_wait_at_the_prompt() {
     };
     waiting("1");
     waiter.press("\x03");
-    // Its place in the line goes with it.
+    // Its place in the queue goes with it.
     waiting("0");
     drop(waiter);
     ask(&mut holder, "help ml", "w<ms>");

@@ -25,7 +25,7 @@ fn patient() -> BoundOptions {
         .create(Exptime::In { seconds: 5 })
 }
 
-/// Returns when so many wait for `k`.
+/// Returns when `count` clients wait for `k`.
 fn await_waiting(address: &str, count: usize) {
     let wanted = format!(",waiting={count},");
     eventually(|| {

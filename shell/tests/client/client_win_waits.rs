@@ -39,7 +39,7 @@ async fn hang(client: &Client) -> Result<Value, ComputeError<Infallible>> {
         .await
 }
 
-/// Returns when so many gets wait.
+/// Returns when `count` gets wait.
 async fn await_waiting(server: &Started, count: usize) {
     await_stat(server, "get_waiting", count).await;
 }
@@ -130,7 +130,7 @@ fn a_reconnected_winner_stores_unless_too_late() {
     let proxy = Proxy::start(server.address());
     block_on(async {
         let client = Client::connect(&proxy.address()).await.unwrap();
-        // A server that has been up for a while, as far as can be told: R5.
+        // A server that seems to have been up for a while: R5.
         Timer::after(Duration::from_secs(4)).await;
         let compute = async |_| {
             proxy.cut();
@@ -195,7 +195,7 @@ fn a_wait_has_its_deadline_on_each_server() {
     }
 }
 
-/// memcached knows neither word, and is told so once a connection.
+/// memcached knows neither word; the client finds that out once a connection.
 #[test]
 fn elsewhere_it_is_asked_again_and_nothing_is_lost() {
     for server in Started::all() {

@@ -1,5 +1,5 @@
 //! The client when the server or the network fails: every call ends in time, and its error says as
-//! much as is known.
+//! much as the client knows.
 
 use std::convert::Infallible;
 use std::net::TcpListener;

@@ -82,7 +82,7 @@ impl Drop for Pulse {
 
 const PULSE: &str = "LATCHD_TEST_PULSE";
 
-/// The command of the other tests; by itself it has nothing to say.
+/// The command of the other tests; on its own it prints nothing.
 #[test]
 fn beats() {
     let Some(path) = std::env::var_os(PULSE) else {

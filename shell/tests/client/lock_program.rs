@@ -52,7 +52,7 @@ impl Holder {
         Self::run(server, way, &format!("echo held; {script}"))
     }
 
-    /// As [`start`](Self::start), with a script that says so itself.
+    /// As [`start`](Self::start), with a script that prints the start line itself.
     fn run(server: &Started, way: &[&str], script: &str) -> Self {
         let arguments = with(way, &["k", "--", "sh", "-c", script]);
         let mut child = lock(server, &arguments).spawn().unwrap();

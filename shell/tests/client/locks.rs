@@ -245,14 +245,14 @@ fn without_a_watchdog_it_ends_by_our_own_clock() {
         assert_eq!(lock.lost().await, Loss::Expired);
         let took = obtained.elapsed();
         assert!(took >= ms(950) && took < secs(3), "{took:?}");
-        // The server lets go later than we do.
+        // The server expires it later than we do.
         assert!(server.ask("mg k\r\n", "\r\n").starts_with("HD"));
         let refreshed = lock.refresh(secs(1)).await;
         assert!(is(refreshed, |kind| matches!(
             kind,
             ErrorKind::NotHeld(Some(Loss::Expired))
         )));
-        // It is still there with our version, so it can be given back.
+        // It is still there with our version, so it can be released.
         lock.release().await.unwrap();
         assert_eq!(server.ask("mg k\r\n", "\r\n"), "EN\r\n");
     });
@@ -339,7 +339,7 @@ fn a_lease_survives_a_broken_connection() {
             assert!(lock.is_held());
         }
         proxy.cut();
-        // Not even if it is given back at that moment.
+        // Not even if it is released at that moment.
         lock.release().await.unwrap();
         let lock = client.obtain("k", secs(30), &options).await.unwrap();
         lock.release().await.unwrap();
@@ -457,7 +457,7 @@ fn connections(server: &Started) -> u64 {
 fn a_thousand_leases_share_a_few_connections() {
     on_each(async |other, server| {
         let proxy = Proxy::start(server.address());
-        // A server may count a connection only once it has heard something over it.
+        // A server may count a connection only after its first bytes.
         assert!(other.get("k").await.unwrap().is_none());
         // memcached counts its listening sockets as well.
         let before = connections(&server);

@@ -92,7 +92,7 @@ fn a_late_value_does_not_replace_the_heirs() {
 fn a_winner_stores_over_a_new_connection() {
     on_each_kind(async |start| {
         let server = start(0);
-        // A server that has just started cannot be told from one that has just restarted.
+        // A server that has just started looks like one that has just restarted.
         smol::Timer::after(Duration::from_secs(4)).await;
         let proxy = Proxy::start(server.address());
         let client = Client::connect(&proxy.address()).await.unwrap();

@@ -23,7 +23,7 @@ fn locks_and_values_work_in_tasks_of_another_executor() {
         let options = LockOptions::new().on_disconnect(OnDisconnect::Lost);
         let lock = client.obtain("k", TTL, &options).await.unwrap();
 
-        // A task that waits for the lock, and gives up by tokio's clock.
+        // A task that waits for the lock, with a timeout by tokio's clock.
         let waiter = client.clone();
         let waits = tokio::spawn(async move {
             let options = LockOptions::new().wait(TTL, Duration::from_millis(10));

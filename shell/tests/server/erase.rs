@@ -144,8 +144,9 @@ fn put(running: &Running, secret: &Secret) -> TestClient {
 
 /// Stores other values until this one is evicted; no client reads it meanwhile, or it would stay.
 ///
-/// A key that comes again goes into the main queue at once, which gives up nothing until new items have filled the memory
-/// eight times (`FILLS_A_TURN` in the core's store): the memory has room for 160 of these at most.
+/// A key that comes again goes into the main queue at once. That evicts nothing until new items
+/// have filled the memory eight times (`FILLS_A_TURN` in the core's store): the memory has room for
+/// 160 of these at most.
 fn crowd_out(one: &mut TestClient) {
     for number in 0..3_000 {
         let _ = one.set(&format!("other{number}"), &vec![b'.'; VALUE_BYTES]);

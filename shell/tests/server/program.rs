@@ -24,7 +24,7 @@ fn latchd(flags: &[&str]) -> Command {
     command
 }
 
-/// A program that runs, and the line with which it said so.
+/// A running program, and its greeting.
 struct Running {
     child: Child,
     log: BufReader<std::process::ChildStderr>,

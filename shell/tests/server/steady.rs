@@ -158,7 +158,7 @@ fn requests_that_do_not_end_have_one_bound_for_all_clients() {
     assert_eq!(innocent.stat("response_obj_oom"), "0");
 }
 
-/// The client reads so many answers with a value of 1 MB.
+/// The client reads `answers` answers with a value of 1 MB.
 fn assert_whole(client: &mut TestClient<UnixStream>, key: &str, answers: usize) {
     for _ in 0..answers {
         assert_eq!(client.line(), format!("VALUE {key} 0 1000000"));

@@ -30,7 +30,7 @@ fn waiter(address: SocketAddr, key: &str, before: usize) -> Client {
     waiter
 }
 
-/// Returns when so many wait for `key`.
+/// Returns when `count` clients wait for `key`.
 fn await_waiting(address: SocketAddr, key: &str, count: usize) {
     let mut observer = Client::connect(address);
     let wanted = format!(",waiting={count},");
@@ -295,7 +295,7 @@ fn every_remaining_lock_waiter_is_served() {
         }
         assert_eq!(holder.ask("mu k"), "HD");
         let killer = thread::spawn(move || drop(dying));
-        // In no order that is known, since the dying are given it, too: each is served or told.
+        // The order is not known, since dying clients get it, too: each is served or gets a notice.
         let served = Arc::new(AtomicUsize::new(0));
         let threads: Vec<_> = rest
             .into_iter()
@@ -328,8 +328,8 @@ fn percentiles(mut spans: Vec<Duration>) -> String {
     format!("p50 {p50:.1?} p99 {p99:.1?} p99.9 {p999:.1?} most {most:.1?}")
 }
 
-/// So many contenders of one key hold it for 5 ms each, for 20 s: how often each had it, and how
-/// long it was free.
+/// Contenders for one key hold it for 5 ms each, for 20 s: how often each had it, and how long it
+/// was free.
 #[test]
 #[ignore = "measures, and takes 20 s"]
 fn fairness_and_hand_over() {
@@ -379,8 +379,8 @@ fn fairness_and_hand_over() {
     }
 }
 
-/// So many wait for one key, and each gives it back at once: how long it takes from one to the next. With one thread,
-/// where requests come in the order in which they are sent.
+/// Many clients wait for one key, and each releases it at once: how long it takes from one to the
+/// next. With one thread, where requests come in the order in which they are sent.
 #[test]
 #[ignore = "measures"]
 fn hand_over_with_many_waiting() {

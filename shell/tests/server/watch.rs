@@ -254,8 +254,8 @@ fn watchers_see_evictions() {
     );
 }
 
-/// The server does not wait for a watcher that does not read: it misses lines, and is told how
-/// many.
+/// The server does not wait for a watcher that does not read: it misses lines, and gets their
+/// number.
 #[test]
 fn an_unread_watcher_delays_no_client() {
     let server = start(|_| {});

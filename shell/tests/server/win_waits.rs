@@ -92,7 +92,7 @@ fn one_store_answers_a_thousand_waiters() {
 }
 
 /// Winners die one after the other, and so do many waiters: each time, one of the remaining waiters
-/// is told, until one of them stores.
+/// gets the win, until one of them stores.
 #[test]
 fn every_remaining_win_waiter_is_served() {
     const WAITERS: usize = 200;

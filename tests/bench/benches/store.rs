@@ -2,8 +2,9 @@
 //!
 //! `cargo bench -p latchd-bench --features store -- LogStore` runs all rows of the production store
 //! in seconds; without a name the reference is measured too, which takes long, since its deletes
-//! walk. Each row is one operation on a store of so many items with keys of 32 bytes, the keys in
-//! no order. To make a key and to choose it is part of every figure: the row `key` shows that part.
+//! walk. Each row is one operation on a store of many items with keys of 32 bytes, the keys in
+//! random order. To make a key and to choose it is part of every figure: the row `key` shows that
+//! part.
 //!
 //! The results of the last run: docs/STORE.md.
 

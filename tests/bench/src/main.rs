@@ -101,7 +101,7 @@ impl<'a> Run<'a> {
         for words in options.peers() {
             match Peer::find(&words) {
                 Ok(mut peer) => {
-                    // Two of one version are told apart by their place.
+                    // Two servers of one version differ by their place.
                     if peers.iter().any(|other| other.label == peer.label) {
                         peer.label = format!("{} ({words})", peer.label);
                     }

@@ -14,7 +14,7 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// Of a run of so many steps, which take about the same time each.
+    /// For a run of `steps` steps, which take about the same time each.
     pub(crate) fn new(steps: usize) -> Self {
         Self {
             is_terminal: std::io::stderr().is_terminal(),

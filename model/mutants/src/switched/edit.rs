@@ -51,7 +51,7 @@ pub(crate) struct Blame {
 /// Why a mutant is not in the build.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(crate) enum Left {
-    /// It does not compile by itself.
+    /// It does not compile alone.
     DoesNotCompile,
     /// It can be built, but not beside the original code, or it is computed while the core is
     /// compiled.

@@ -80,7 +80,7 @@ impl Listed {
 /// The mutants of the core in `tree`, in the lines that a diff has touched if there is one.
 ///
 /// # Errors
-/// cargo-mutants is not there, or says that it cannot.
+/// cargo-mutants is missing, or fails.
 pub(crate) fn listed(tree: &Path, diff: Option<&Path>) -> Result<Vec<Listed>, String> {
     let mut command = Command::new("cargo");
     command
@@ -91,7 +91,7 @@ pub(crate) fn listed(tree: &Path, diff: Option<&Path>) -> Result<Vec<Listed>, St
     }
     let listing = crate::copy::succeeded("cargo mutants", command.output())
         .map_err(|error| format!("{error} (cargo install --locked cargo-mutants)"))?;
-    // Nothing at all is said of a diff that touches no code.
+    // For a diff that touches no code it prints nothing.
     if listing.trim().is_empty() {
         return Ok(Vec::new());
     }

@@ -42,7 +42,7 @@ pub(crate) enum Choice<'a> {
 /// complaint for each that none finds and that `survivors.txt` does not explain.
 ///
 /// # Errors
-/// cargo-mutants is not there, or something cannot be built or run.
+/// cargo-mutants is missing, or something cannot be built or run.
 pub(crate) fn complaints(root: &Path, choice: Choice<'_>) -> Result<Vec<String>, String> {
     let asked = match choice {
         Choice::Again(layers) => layers,

@@ -1,4 +1,4 @@
-//! Tests, which of the mutants each of them comes by, and whether they find one that is switched on.
+//! Tests, the mutants that each of them reaches, and whether they find one that is switched on.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,7 +17,7 @@ use crate::watch::{Until, Verdict, watch};
 
 /// How many of the fastest tests are asked one by one, before all others at once.
 const ONE_BY_ONE: usize = 4;
-/// After how many mutants it is said how far it has come.
+/// The number of mutants between two progress messages.
 const PROGRESS: usize = 50;
 /// Tests that take longer than this, in seconds, run only for mutants that no quick test of any
 /// layer finds.
@@ -81,9 +81,9 @@ impl Layer {
 /// The outcome of a mutant in a layer.
 #[derive(Clone, Debug)]
 pub(crate) enum Outcome {
-    /// No test comes by it.
+    /// No test reaches it.
     NotReached,
-    /// Every test that comes by it passes.
+    /// Every test that reaches it passes.
     Missed,
     /// A test fails: its name.
     Found(String),
@@ -236,7 +236,7 @@ impl Stage {
         command
     }
 
-    /// Asks the tests that come by a mutant, until one finds it.
+    /// Runs the tests that reach a mutant, until one finds it.
     ///
     /// # Errors
     /// A test cannot be run.

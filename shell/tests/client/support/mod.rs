@@ -189,9 +189,9 @@ impl Drop for Started {
     }
 }
 
-/// The program on PATH, or where Debian puts servers. A test that needs it and does not find it has
-/// nothing to say, unless `LATCHD_REQUIRE_PEERS` is set, as in CI; that it is missing is said by
-/// `tests/suite/transcripts.rs`.
+/// The program on PATH, or where Debian puts servers. A test that needs it and does not find it
+/// passes silently, unless `LATCHD_REQUIRE_PEERS` is set, as in CI; `tests/suite/transcripts.rs`
+/// reports that it is missing.
 fn memcached_program() -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&path)
@@ -293,7 +293,7 @@ impl Proxy {
         self.state.delay_ms.store(delay_ms, Ordering::SeqCst);
     }
 
-    /// Closes every connection on the server's side alone; its client is not told.
+    /// Closes every connection on the server's side alone; its client does not notice.
     pub(crate) fn cut_behind(&self) {
         self.silence();
         let mut sockets = self.state.sockets.lock().unwrap();

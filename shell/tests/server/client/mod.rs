@@ -88,7 +88,7 @@ impl<S: Read + Write> TestClient<S> {
         self.line()
     }
 
-    /// Reads exactly so many bytes.
+    /// Reads exactly `count` bytes.
     pub(crate) fn bytes(&mut self, count: usize) -> Vec<u8> {
         let mut bytes = vec![0; count];
         self.reader.read_exact(&mut bytes).unwrap();

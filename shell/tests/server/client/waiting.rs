@@ -1,5 +1,4 @@
-//! Helpers for tests of waiting: servers, how long nothing is waited for in vain, and how a client
-//! ends.
+//! Helpers for tests of waiting: servers, the patience of waits, and the ends of clients.
 
 use std::net::{Shutdown, TcpStream};
 use std::num::NonZeroUsize;

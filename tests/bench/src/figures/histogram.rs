@@ -5,7 +5,7 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-/// The longest time that is told apart from longer ones.
+/// Longer times all count as this one.
 const LONGEST: Duration = Duration::from_secs(60);
 /// Times are kept to one part in a thousand.
 const DIGITS: u8 = 3;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 pub(crate) enum Stop {
     /// After so long.
     After(Duration),
-    /// After so many requests.
+    /// After this many requests.
     Requests(u64),
     /// When the workload has no more.
     AtTheEnd,

@@ -10,7 +10,7 @@ use crate::wire::Requests;
 
 /// How many connections fill a server, and how many requests each has at a time.
 const FILLING: (usize, usize) = (4, 64);
-/// The order in which it is looked for them.
+/// The seed of the order in which they are read.
 const LOOK_SEED: u64 = 1;
 
 /// Stores the first `keys` keys.

@@ -160,8 +160,8 @@ impl Innocent {
     }
 }
 
-/// The time between a thread's turns, which follow on each other within microseconds, whether or not an answer is
-/// there: for longer it had no processor, or that stood still.
+/// The time between a thread's turns. These follow each other within microseconds, with an answer
+/// or without: a longer time means that it had no processor, or that the processor stood still.
 #[derive(Debug)]
 struct Turns {
     last: Instant,

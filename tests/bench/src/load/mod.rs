@@ -34,7 +34,7 @@ use crate::wire::{Ask, Reply, Requests};
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 /// Room for the bytes of one read: 16 replies of 4 KiB and more.
 const CHUNK_BYTES: usize = 256 << 10;
-/// How many ready connections are told at once.
+/// How many ready connections one call reports.
 const EVENTS_MAX: usize = 256;
 
 /// The requests, and the check of their answers.

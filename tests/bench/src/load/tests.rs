@@ -1,4 +1,4 @@
-//! The load against a server that does as it is told: it cuts its answers, and errs when it should.
+//! The load against an obedient server: it cuts its answers, and errs when it should.
 
 use std::io::{self, BufRead, Read, Write};
 use std::net::TcpListener;
@@ -26,7 +26,7 @@ enum Flaw {
 struct Scripted {
     address: SocketAddr,
     value_bytes: usize,
-    /// Answers are sent in pieces of so many bytes.
+    /// Answers are sent in pieces of this many bytes.
     piece_bytes: usize,
     flaw: Flaw,
     /// The number of the request that is answered wrongly.

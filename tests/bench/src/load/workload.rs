@@ -59,7 +59,7 @@ pub(crate) struct Locks {
 }
 
 impl Locks {
-    /// For so many connections, which divide `keys` keys among them.
+    /// For `connections` connections, which divide `keys` keys among them.
     pub(crate) fn new(seed: u64, keys: u32, connections: usize) -> Self {
         let share = u32::try_from(connections).expect("connections are few");
         Self {

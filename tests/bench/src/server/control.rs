@@ -72,7 +72,7 @@ impl Control {
     /// The answer, if it is there.
     ///
     /// # Errors
-    /// It is not there for [`PATIENCE`].
+    /// The answer has not come within [`PATIENCE`].
     pub(crate) fn turn(&mut self) -> Result<Option<Answer>> {
         let Some((question, asked_at)) = self.asked else {
             return Ok(None);

@@ -1,6 +1,6 @@
 //! Instructions an operation, counted by valgrind's callgrind: a figure that noise does not move.
 //!
-//! The server runs twice, with so many operations and with twice as many; the difference is theirs
+//! The server runs twice, the second time with twice as many operations; the difference is theirs
 //! alone, since starting, filling and ending cost the same both times. Only instructions of the
 //! program count, not the kernel's.
 
@@ -42,7 +42,7 @@ pub(crate) struct InstructionsReport {
 struct Instructions {
     label: String,
     row: &'static str,
-    /// Of the run with so many operations.
+    /// The instructions of the shorter run.
     once: u64,
     /// Of the run with twice as many.
     twice: u64,

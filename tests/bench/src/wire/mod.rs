@@ -52,7 +52,7 @@ pub(crate) enum Ask {
 pub(crate) enum Reply<'a> {
     /// The item is there, with this value.
     Hit(&'a [u8]),
-    /// The item is not there.
+    /// The item is missing.
     Miss,
     /// The item was stored.
     Stored,

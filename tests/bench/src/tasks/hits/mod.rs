@@ -1,9 +1,9 @@
 //! How often a get hits, when every server has the same memory: read through, as a cache is used.
 //!
-//! A client gets keys, and sets the missing ones. One connection asks, so every server gets the
-//! same requests in the same order but for the sets that its own misses cause. Hits are counted in
-//! the second half, when the store is full. Beside each stands the memory of the process, since a
-//! limit that is not kept is an advantage.
+//! A client gets keys, and sets the missing ones. One connection sends all requests, so every
+//! server gets the same ones in the same order, except for the sets that its own misses cause. Hits
+//! are counted in the second half, when the store is full. Beside each stands the memory of the
+//! process, since a limit that is not kept is an advantage.
 
 mod trace;
 

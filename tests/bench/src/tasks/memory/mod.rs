@@ -33,7 +33,7 @@ const THREADS: [usize; 2] = [1, 4];
 /// besides its key and value.
 const CHURN_TIMES: u64 = 2;
 const CHURN_OVERHEAD_BYTES: u64 = 48;
-/// Silent connections, if so many descriptors may be open.
+/// Silent connections, if the descriptor limit allows them.
 const CONNECTIONS: u64 = 10_000;
 /// Values that each connection asks for before it is silent again, 16 at a time.
 const USED_VALUE_BYTES: usize = 4_096;

@@ -31,12 +31,12 @@ const ITEM_BYTES: Range<u64> = 160..400;
 /// The phases, in this order.
 const PHASES: [&str; 6] = ["alone", "fill", "flush_all", "expiry", "evict", "evict hot"];
 
-/// A server that stores fewer than so many items a second beside the innocent client is not waited for.
+/// The run does not wait for a server that stores fewer items a second beside the innocent client.
 const SETS_A_SECOND_MIN: u32 = 20_000;
 /// But every server is waited for so long.
 const FILLING_MIN: Duration = Duration::from_secs(10);
-/// If another client is not answered for so long beside the innocent client, it goes on without it:
-/// there are servers that answer one connection as long as that asks (yrmcds with one worker).
+/// If another client gets no answer for this long beside the innocent client, it goes on without
+/// it: there are servers that answer one connection as long as that asks (yrmcds with one worker).
 const STARVED_AFTER: Duration = Duration::from_secs(2);
 
 /// How much is measured.
@@ -44,7 +44,7 @@ const STARVED_AFTER: Duration = Duration::from_secs(2);
 pub(crate) struct Size {
     /// In each phase.
     pub(crate) items: u32,
-    /// How long the client is watched where nothing else says so.
+    /// How long the client is watched by default.
     pub(crate) span: Duration,
     /// How long expired items may stay before we look no longer.
     pub(crate) patience: Duration,
@@ -288,7 +288,7 @@ impl Stage {
     }
 }
 
-/// How long a server is waited for that is to store so many items.
+/// How long a server may take to store `items` items.
 fn filling_patience(items: usize) -> Duration {
     let seconds = items as f64 / f64::from(SETS_A_SECOND_MIN);
     FILLING_MIN.max(Duration::from_secs_f64(seconds))
@@ -312,7 +312,7 @@ fn requests(exptime: u32) -> Requests {
     Requests::new(Dialect::Classic, VALUE_BYTES, exptime)
 }
 
-/// Memory in which so many items of so many bytes fit.
+/// Memory that fits `items` items of `item_bytes` bytes.
 fn mebibytes(items: u32, item_bytes: u64) -> u64 {
     (u64::from(items) * item_bytes) >> 20
 }

@@ -115,7 +115,7 @@ pub(crate) fn steps(rows: &[Row], peers: &[Peer], plan: Plan) -> usize {
     rows.iter().map(contestants).sum::<usize>() * (plan.rounds + 1)
 }
 
-/// Measures one row. `no_perf` says why system calls cannot be counted, once that is known.
+/// Measures one row. `no_perf` is the reason why system calls cannot be counted, once there is one.
 ///
 /// # Errors
 /// A server does not start, or gives a wrong answer.

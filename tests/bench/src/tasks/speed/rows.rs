@@ -39,7 +39,7 @@ pub(crate) enum Shape {
         depth: usize,
         idle: usize,
     },
-    /// They are opened for one request each, so many at a time.
+    /// They are opened for one request each, `at_once` at a time.
     Churn { at_once: usize },
 }
 

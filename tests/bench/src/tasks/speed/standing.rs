@@ -1,7 +1,7 @@
-//! The result of a row of a speed run: each server by itself, and against the one to beat.
+//! The result of a row of a speed run: each server alone, and against its rival.
 //!
-//! The one to beat is the fastest memcached of the row, or, where none takes part, the fastest of the
-//! others; for each mix by itself.
+//! The rival is the fastest memcached of the row, or, where none takes part, the fastest of the
+//! others; for each mix separately.
 
 pub(crate) mod report;
 

@@ -3,7 +3,7 @@
 use super::*;
 use crate::tasks::speed::rows::{LOCKS, SPEED};
 
-/// A server that did so many operations a second in three rounds.
+/// A server with this many operations a second in three rounds.
 fn standing(label: &str, whose: Whose, mix: Mix, operations_per_second: [f64; 3]) -> Standing {
     let rounds = operations_per_second.map(|operations_per_second| Sample {
         operations_per_second,
