@@ -1,7 +1,7 @@
-//! Which request got which reply in all the sequences that a fuzzer plays.
+//! Which request got which reply, in all sequences that a fuzzer plays.
 //!
-//! A fuzzer has no end of its own, so the table is written down now and then, to the file that
-//! `LATCHD_PAIRS` names.
+//! A fuzzer has no end of its own, so the table is written now and then, to the file in
+//! `LATCHD_PAIRS`.
 
 use std::fmt::Write as _;
 use std::sync::Mutex;

@@ -2,11 +2,11 @@
 //!
 //! - V2: a difference between two worlds with the same canonical view decides nothing, now or
 //!   later. Absolute numbers (time, versions, connection ids, the contents of values) are replaced
-//!   by their meaning: the time that is left, the order of a version and the one an item has, the
-//!   client that has the id.
+//!   by their meaning: the time left, the place of a version relative to the item's, the client of
+//!   an id.
 //! - V3: the canonical view is the least over all permutations of the clients, and of the keys
-//!   where these are alike ([`Setup::keys_alike`]). It is all that [`Hash`](std::hash::Hash) and
-//!   equality of a world look at, so a search needs to know nothing of symmetry.
+//!   where these are alike ([`Setup::keys_alike`]). [`Hash`](std::hash::Hash) and equality of a
+//!   world look at nothing else, so a search needs to know nothing of symmetry.
 //!
 //! Every fact is about a key, about a client, or about a client and a key: so reordering the
 //! clients means sorting the words of these facts.

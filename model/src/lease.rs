@@ -1,5 +1,4 @@
-//! Leases: two clients that ship, a server that ships, and a network and clocks that do their
-//! worst.
+//! Leases: two real clients, a real server, and a network and clocks that do their worst.
 //!
 //! Both clients are the real [`Lease`](latchd_core::client::Lease). The server is the real core
 //! behind the real [`Connection`](latchd_core::connection::Connection), and they exchange bytes.
@@ -17,7 +16,7 @@
 //! grants are void, and no client believes in them once the connections broke: a client that asks
 //! over a new one (`OnDisconnect::Ask`) is in doubt until it is answered.
 //!
-//! Time ends after [`Bounds::steps`] steps, so the search does.
+//! Time ends after [`Bounds::steps`] steps, so the search ends.
 
 mod trap;
 mod world;

@@ -1,4 +1,4 @@
-//! Searches: the shortest way to a fault, and pairs of states that are taken for the same.
+//! Searches: the shortest way to a fault, and pairs of states with the same view.
 
 use std::cell::Cell;
 use std::collections::{HashMap, HashSet};

@@ -1,8 +1,8 @@
-//! The words of the models' alphabets. Each stands for an op of the alphabet that everything else
-//! draws from too ([`latchd_harness::alphabet`]).
+//! The words of the models' alphabets. Each stands for an op of the shared alphabet
+//! ([`latchd_harness::alphabet`]).
 //!
 //! A request is named by its kind, which is a row of the table of requests and replies, and by a
-//! manner where there is more than one. The same kind in another manner is another word.
+//! manner if it has several. The same kind in another manner is another word.
 
 use std::fmt;
 

@@ -1,5 +1,5 @@
-//! A restart that does not find the cache cold: `-e`. A program of its own: a child that is started elsewhere in it would keep a file
-//! locked for a moment that was just closed.
+//! A restart that keeps the cache warm: `-e`. This is a test program of its own: a child process
+//! started by another test would hold the lock of a file that was just closed, for a moment.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,7 +1,7 @@
-//! `corpus`: makes the corpus of the fuzz target `events` whole. For each pair of a request and a
-//! reply that can be, and that no input of the corpus sees, one that does is drawn and saved.
+//! `corpus`: completes the corpus of the fuzz target `events`. For each possible pair of a request
+//! and a reply that no input of the corpus meets, it draws an input that does, and saves it.
 //!
-//! To be run again when the alphabet has changed (`tests/harness/src/alphabet/`): the tests fail then.
+//! Run it again when the alphabet has changed (`tests/harness/src/alphabet/`): the tests fail then.
 
 use std::path::Path;
 use std::{fs, io};

@@ -1,9 +1,10 @@
-//! The bytes that one call allocates and frees: never much, however much there is.
+//! The bytes that one call allocates and frees: never many, with any number of items.
 //!
 //! - M3: a call allocates at most [`CALL_BYTES_MAX`], the bytes that it moves into a larger
 //!   allocation included, and frees at most as much. A tick frees at most [`TICK_BYTES_MAX`]. A
 //!   value that many clients have waited for frees at most the bytes of their waits. So nothing
-//!   grows by being copied as a whole, and nothing goes at once that took long to come.
+//!   grows by being copied as a whole, and no memory that was gathered in many calls is freed in
+//!   one.
 
 use latchd_core::command::{
     Acquire, Get, GlobalCommand, ItemCommand, Set, TtlStep, TtlSteps, Wait,

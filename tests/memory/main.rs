@@ -2,8 +2,9 @@
 //!
 //! - M1: with any sequence of value sizes, the allocated bytes stay within the limit, those of
 //!   locks included. After the limit was lowered, they do so again once the due ticks have come.
-//! - M2: when the system has no memory for a segment, that store is refused, and nothing else happens.
-//! - M3: no call allocates much, or gives much back: [`calls`].
+//! - M2: if the system has no memory for a segment, that store is refused, and nothing else
+//!   happens.
+//! - M3: no call allocates or frees much: [`calls`].
 
 mod calls;
 

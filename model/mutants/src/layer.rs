@@ -1,4 +1,4 @@
-//! The programs that look for a bug: the models, and the layers of proof beside them.
+//! The programs that look for a bug: the models, and the other layers of verification.
 
 use std::fs::File;
 use std::io::Write as _;

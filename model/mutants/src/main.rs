@@ -1,9 +1,10 @@
-//! Plants bugs, one at a time, and asks whether the proofs find them.
+//! Plants bugs, one at a time, and checks that verification finds them.
 //!
-//! A proof that finds nothing may be one that looks at nothing. Each `model/mutants/*.patch` makes one mistake in the core or the
-//! shell. Its head names the bug and its finder: a model, with the number of steps, or a layer.
-//! Each patch is applied to a copy of the checkout; its finder is built and asked there, and must find it just so.
-//! Before that the same finders are asked of the copy as it is, and must find nothing.
+//! A proof that finds nothing may look at nothing. Each `model/mutants/*.patch` makes one mistake
+//! in the core or the shell. Its head names the bug and its finder: a model, with the number of
+//! steps, or a layer. Each patch is applied to a copy of the checkout. Its finder is built and run
+//! there, and must find it as the head says. Before that the same finders run on the unchanged
+//! copy, and must find nothing.
 //!
 //! `switched` does the same for the changes that cargo-mutants lists of the core.
 

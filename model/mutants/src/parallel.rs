@@ -1,4 +1,4 @@
-//! Several things at a time.
+//! Runs several jobs at a time.
 
 use std::sync::Mutex;
 use std::sync::mpsc::{self, Receiver};

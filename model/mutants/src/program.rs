@@ -1,4 +1,5 @@
-//! A program built from the copy, and taken away from where it was built: while it runs, the next may be built there.
+//! A program built from the copy, and moved away from its build folder: while it runs, the next may
+//! be built there.
 
 use std::fs;
 use std::path::PathBuf;

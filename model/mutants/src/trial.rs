@@ -1,4 +1,4 @@
-//! Bugs put to the test: each must be found by the finder that its patch names.
+//! Trials of the planted bugs: each must be found by the finder that its patch names.
 
 use std::path::PathBuf;
 use std::thread;

@@ -1,8 +1,8 @@
 //! Waiting clients: real cores, clients that request and wait for a lock or for a value, and the time, to the end of every
 //! interleaving.
 //!
-//! A client knows the content of its replies and notices. From these alone a state is made in which
-//! the rules are stated, in other words than the core's. Then both are compared.
+//! A client knows the content of its replies and notices. The expected state is built from these
+//! alone, and the rules are stated on it in other words than the core's. Then both are compared.
 //!
 //! - L1, L5, L6, L12: as in the other models, for locks granted after a wait, and for shares: an
 //!   exclusive lock has one holder, and a shared one never more than the least limit among its
@@ -29,7 +29,7 @@
 //!   Each such step lowers the same sum. If that winner has gone or waits itself, the core has
 //!   named the moment at which the wait ends.
 //!
-//! Times count from now, so the states come to an end by themselves.
+//! Times count from now, so the number of states is finite.
 
 mod bounds;
 mod gets;

@@ -7,8 +7,9 @@
 //! - B3: the numbers of the grants of a bound lock rise in all cases. A change in the right of a
 //!   grant that is over is refused.
 //!
-//! Each of the four runs takes a few seconds a server; `LATCHD_STRESS_SECS` says how many. `LATCHD_TEST_MEMCACHED` is
-//! a memcached to be asked besides the one on PATH. docs/CLIENT.md has the long run.
+//! Each of the four runs takes a few seconds a server; `LATCHD_STRESS_SECS` says how many.
+//! `LATCHD_TEST_MEMCACHED` is a memcached to test besides the one on PATH. docs/CLIENT.md has the
+//! long run.
 
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

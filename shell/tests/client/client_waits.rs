@@ -1,5 +1,5 @@
-//! The client waits its turn for a lock that is bound to a connection: on a latchd in the server's line, elsewhere
-//! by asking again.
+//! The client waits for a lock that is bound to a connection: on a latchd in the server's queue,
+//! elsewhere by retries.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};

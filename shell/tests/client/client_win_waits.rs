@@ -1,5 +1,5 @@
-//! A value that another client computes: waited for on a latchd, asked for again elsewhere; and
-//! winners that die.
+//! A value that another client computes: on a latchd the client waits for it, elsewhere it retries;
+//! and winners that die.
 
 use std::convert::Infallible;
 use std::io::{BufRead, BufReader, Write};

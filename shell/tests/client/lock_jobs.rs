@@ -1,4 +1,4 @@
-//! `latchd lock` as a job: at a terminal, stopped and made to go on, and when it is killed.
+//! `latchd lock` as a job: at a terminal, stopped and continued, and when it is killed.
 
 use std::fs::File;
 use std::io::{Read, Write};

@@ -1,4 +1,4 @@
-//! Locks that several hold at a time, from the client's side.
+//! Locks with several holders at a time, from the client's side.
 
 use std::num::NonZeroU32;
 use std::process::{Command, Stdio};

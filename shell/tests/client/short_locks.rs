@@ -1,4 +1,4 @@
-//! Locks of less than a second: of a connection of a latchd, with a lease that is counted in milliseconds.
+//! Locks of less than a second: bound locks of a latchd, with a lease in milliseconds.
 
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};

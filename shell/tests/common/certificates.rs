@@ -1,4 +1,4 @@
-//! Certificates for tests, made anew each time, and a client that believes them.
+//! Certificates for tests, made anew each time, and a client that trusts them.
 
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! However a client dies, its locks are free at once, and another client gets them.
+//! A client may die in any way: its locks are free at once, and another client gets them.
 //!
 //! Each way to die is tried many times on real sockets, with one worker thread and with four. A
 //! second client asks for the lock in a loop, and the time from the death to its `OK` is measured

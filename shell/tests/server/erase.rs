@@ -1,5 +1,5 @@
-//! `--secure-erase`, looked at from outside: nothing is left of a large value in the memory of the process once it is dead,
-//! whichever way it died.
+//! `--secure-erase`, seen from outside: once a large value is dead, in any way, nothing of it is
+//! left in the memory of the process.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};

@@ -1,8 +1,8 @@
-//! The core beside the oracle: the same events to both, and everything that can be seen compared
+//! The core beside the oracle: the same events to both, and a comparison of everything visible
 //! after each.
 //!
 //! - T1: both give the same answer.
-//! - T2: both have the same items, property by property, seen or not by a client yet.
+//! - T2: both have the same items, property by property, seen by a client or not.
 //! - T3: the core's own invariants hold ([`Core::check`]), and its memory limit does.
 //! - T4: both end the same waits in the same way, list the same waiters, and name the same next
 //!   deadline.

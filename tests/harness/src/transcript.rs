@@ -4,7 +4,7 @@
 //! against other servers. `tests/transcripts/README.md` describes the format for authors; [`parse`]
 //! reads it, [`run`] plays it.
 //!
-//! - R1: every line of a transcript is either played or says for which servers it is.
+//! - R1: every line of a transcript is played, or names the servers that it is for.
 //! - R2: a tag has a reason. A tag without one is a mistake of the transcript.
 
 pub mod binary;

@@ -1,4 +1,4 @@
-//! The mutants that are known to be found by nothing, with the reason of each.
+//! The mutants that are known to survive, with the reason of each.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

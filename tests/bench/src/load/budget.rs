@@ -1,4 +1,4 @@
-//! When no more is asked.
+//! The end of a run: after a time, or after a number of requests.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! Putting items into a server before anything is measured, and looking whether they are there.
+//! Puts items into a server before a measurement, and checks that they are there.
 
 use std::net::SocketAddr;
 

@@ -1,8 +1,8 @@
-//! Servers that run: each on a port of its own, and gone with the value that stands for it.
+//! Running servers: each on a port of its own, and stopped when its value is dropped.
 //!
-//! - However the program ends, no server stays: by drop, which a panic does too; and, when a signal
-//!   ends it, by a thread that stops all that run. A thread that starts or stops one locks the list
-//!   of them, so that none is missing from it at that moment.
+//! - A server never outlives the program: it is stopped by drop, which a panic does too, and, when
+//!   a signal ends the program, by a thread that stops all servers. A thread that starts or stops
+//!   one locks the list of them, so that none is missing from it at that moment.
 //! - A server is stopped by its process id, so that no other process is.
 
 pub(crate) mod control;

@@ -1,7 +1,7 @@
 //! The items that are stored: numbered keys of 32 bytes, and values that tell their keys.
 //!
 //! A value starts with the digits of its key and goes on with a text that repeats only every 36
-//! bytes. So another key's value, a shifted one and one that was cut are all seen.
+//! bytes. So another key's value, a shifted one and a truncated one are all detected.
 
 /// The length of every key.
 pub(crate) const KEY_BYTES: usize = 32;

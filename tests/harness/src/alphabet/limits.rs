@@ -1,4 +1,4 @@
-//! Two sets of limits for drawn ops: between them every reply can be met.
+//! Two sets of limits for drawn ops: between them every reply can occur.
 
 use latchd_core::limits::Limits;
 use latchd_core::store::{MapStore, Store as _};

@@ -3,15 +3,16 @@
 //!
 //! An [`Op`] is an event in an owned form and from small ranges: few clients, few keys, few values,
 //! short TTLs, and versions by their meaning ("the one it has now") and not by number. So sequences
-//! collide often, and any sequence has a meaning: an [`Environment`] turns each op into the
-//! [`Input`] it stands for, or into none (a client that is not there cannot go).
+//! collide often, and any sequence has a meaning: an [`Environment`] turns each op into its
+//! [`Input`], or into none (an absent client cannot go).
 //!
 //! Each layer says the meaning of the small words of an op ([`Meaning`]): the name of a key, the
 //! bytes of a value, the number of a version.
 //!
-//! - A1: every command with every option that a request can ask for is in the alphabet. A layer can
-//!   miss a command only if the op is missing.
-//! - A2: leaving any op out of a sequence gives a sequence, so that a failing one can be shortened.
+//! - A1: the alphabet has every command with every option that a request can have. A layer can miss
+//!   a command only if the op is missing.
+//! - A2: leaving any op out of a sequence gives a valid sequence, so a failing one can be
+//!   shortened.
 //! - A3: every request of the alphabet can be asked on a wire, except the guarded replace, which is
 //!   a guarded set there: only a custom transport can ask for it.
 

@@ -1,4 +1,4 @@
-//! When a log must have room: N7 and N8 of the stores, asked of a core.
+//! When a log must have room: N7 and N8 of the stores, for a core.
 //!
 //! The content of a log depends on how records lie in segments. A log always keeps some memory
 //! free. Its lists and its index may grow. The largest item, and one request's growth of the tables

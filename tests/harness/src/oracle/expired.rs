@@ -10,7 +10,7 @@
 //! after the other, and they look held until then. Items that clients remove are not reclaimed: by
 //! a flush, or by the holder's delete.
 //!
-//! A request finds an item expired if its time is over and no lock has kept it. An item that a lock
+//! A request finds an item expired if its time is over and no lock keeps it. An item that a lock
 //! has kept goes with the lock. The store may remember a flushed item for a while, until a get asks
 //! for it.
 //!

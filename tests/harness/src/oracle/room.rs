@@ -1,10 +1,10 @@
 //! The room in a store that takes for each item its key, its value, and a fixed overhead.
 //!
 //! An item that is not held can be evicted, so only held items are in the way: of the memory, and
-//! of the bytes that locks may pin. Where nothing is evicted all items are, those included that
-//! have expired and were not taken out yet. A change that takes no more bytes than the item took
-//! always has room. The bytes of the tables of locks and waits are in [`super::tables`]; here there
-//! is room for it.
+//! of the bytes that locks may pin. If nothing is evicted, all items are in the way, also expired
+//! ones that were not removed yet. A change that takes no more bytes than the item took always has
+//! room. The bytes of the tables of locks and waits are in [`super::tables`]; this module does not
+//! count them.
 //!
 //! For a store that it does not know so well, the caller can say that there is no room just now,
 //! because it has seen a refusal ([`Oracle::enter_without_room`]): then it says whether this

@@ -1,4 +1,4 @@
-//! Hashes that collide as a whole, which no client can bring about: a store must not mind.
+//! Hashes that collide as a whole, which no client can cause: a store must still find each item.
 
 use latchd_core::key::Key;
 use latchd_core::store::KeyHasher;

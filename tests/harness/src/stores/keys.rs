@@ -1,4 +1,4 @@
-//! The keys that calls are about, by their numbers: few, so that calls meet.
+//! The keys of the calls, by their numbers: few, so that calls meet.
 //!
 //! The list of expected items is read after every call, so it is an array with a place for each key
 //! and not a tree: in a build that checks every access a store beside such a tree costs half as

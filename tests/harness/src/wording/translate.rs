@@ -1,13 +1,13 @@
-//! The words of a wire: a request of the alphabet, as near as a protocol can say it.
+//! The words of a wire: a request of the alphabet, as close as a protocol can express it.
 //!
-//! - An option that the wire has no word for is left out, and so is one that means nothing there.
+//! - An option without a word on the wire is left out, and so is one that means nothing there.
 //! - Only meta text has fences, and changes that release a lock: the others have the change alone.
-//! - A request of which nothing would be left is not said on this wire, but it may be on another of
-//!   the same connection: `md I` is classic text's to pass on to meta text.
-//! - Text has no word for a lock and a get in one, nor for a replace and an unlock: it says the half
-//!   that is about the lock.
-//! - A replace that wants a version is a set that does, unless it unlocks: no wire has the other.
-//! - Packets have no negative exptime: their clients say a date that is past.
+//! - A request of which nothing would be left is not sent on this wire, but it may be on another of
+//!   the same connection: classic text leaves `md I` to meta text.
+//! - Text has no word for a lock and a get in one, nor for a replace and an unlock: it sends the
+//!   half that is about the lock.
+//! - A replace with a version becomes a set with it, unless it unlocks: no wire has such a replace.
+//! - Packets have no negative exptime: their clients send a past date instead.
 
 use latchd_core::command::{LockAfter, OnMissing, Removal, SetMode, TtlStep, TtlSteps};
 use latchd_core::time::Exptime;

@@ -1,6 +1,6 @@
 //! The core beside specifications that share no code with it: engines beside the oracle, and stores
-//! beside lists of their items. They need nothing but the harness, so that they are quick to build
-//! with another core.
+//! beside lists of their items. They need nothing but the harness, so they are quick to build with
+//! another core.
 
 mod drawn;
 mod properties;

@@ -1,7 +1,7 @@
 //! The engine against the oracle, on random sequences of operations.
 //!
-//! `LATCHD_SEQUENCES` says how many sequences each property plays (16,000 if it is not set), and
-//! `LATCHD_SEED` where their random numbers start.
+//! `LATCHD_SEQUENCES` is the number of sequences for each property (default: 16,000), and
+//! `LATCHD_SEED` the start of their random numbers.
 
 use std::num::NonZero;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -1,7 +1,7 @@
 //! The rules of every store, checked for each of them.
 //!
-//! `LATCHD_STORE_SEQUENCES` says how many sequences of calls each store hears (8 if it is not set),
-//! and `LATCHD_SEED` where their random numbers start.
+//! `LATCHD_STORE_SEQUENCES` is the number of sequences of calls for each store (default: 8), and
+//! `LATCHD_SEED` the start of their random numbers.
 
 mod refusals;
 

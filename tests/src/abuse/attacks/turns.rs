@@ -1,4 +1,4 @@
-//! Few bytes that are much work: a turn that does not end.
+//! Few bytes that cause much work: turns without an end.
 
 use std::io;
 use std::thread;

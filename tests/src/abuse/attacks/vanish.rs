@@ -1,4 +1,4 @@
-//! A peer that is gone without a word: its machine has lost power, or its cable.
+//! A peer that vanishes: its machine has lost power, or its cable.
 //!
 //! A network namespace of its own is the other machine, a pair of virtual interfaces is the cable.
 //! That takes `ip` and the rights to do it; without them the row says so.

@@ -1,4 +1,5 @@
-//! Crowds that one event concerns: thousands of waiters that one request answers, and winners that vanish together.
+//! Crowds that depend on one event: thousands of waiters that one request answers, and winners that
+//! vanish together.
 
 use std::io;
 use std::time::{Duration, Instant};

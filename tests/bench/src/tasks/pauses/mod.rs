@@ -1,5 +1,5 @@
-//! How long an innocent client waits while others fill the store, make it evict, empty it, or while
-//! all it holds expires.
+//! The delays of an innocent client while others fill the store, make it evict, or empty it, or
+//! while all items expire.
 //!
 //! One thread each for the server and the load, so that nothing can be hidden on another processor.
 
