@@ -1,4 +1,4 @@
-//! The same requests to latchd and to the server it is compared with, answer beside answer.
+//! The same requests to latchd and to a peer, and a comparison of their answers.
 //!
 //! Requests go out in pipelined batches, the same to both except for CAS numbers: each server gets
 //! the numbers that it gave itself. Between requests stand markers, requests with a known answer.

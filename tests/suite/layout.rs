@@ -1,4 +1,4 @@
-//! Which part of the server, and of the program, may import which.
+//! Which parts of the server, and of the program, may import which others.
 //!
 //! A part is a folder or a file beside `lib.rs` or `main.rs`. The tables name them from the bottom
 //! up: a part may import only the parts that its row names, and each of these stands in a row

@@ -1,4 +1,4 @@
-//! A small simulation, and that a simulation can fail: planted faults are found.
+//! A small simulation, and the proof that a simulation can fail: planted faults are found.
 
 use latchd_tests::simulation::{Fault, Plan, Report, run};
 

@@ -1,4 +1,4 @@
-//! Every transcript against every server it is for.
+//! Every transcript against every server that it is for.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};

@@ -1,9 +1,10 @@
 //! Attacks a server, and reports the delays of other clients.
 //!
-//! `abuse [NAME…] [--without NAME] [--latchd PATH] [--peer PATH] [--quick] [--trials N] [--slack N]` plays the attacks of these
-//! names, or all of them (but one), on servers of its own, and prints a row for each. With `--peer`, memcached is attacked in the
-//! same way where that can be. `--quick` takes small stores and short spans. `--slack N` multiplies each time limit by N (1),
-//! for a machine that other programs use as well.
+//! `abuse [NAME…] [--without NAME] [--latchd PATH] [--peer PATH] [--quick] [--trials N] [--slack
+//! N]` plays the named attacks, or all of them except one, on servers of its own, and prints a row
+//! for each. With `--peer`, memcached is attacked in the same way where that is possible. `--quick`
+//! takes small stores and short spans. `--slack N` multiplies each time limit by N (1), for a
+//! machine that other programs use as well.
 //!
 //! A row past its limits is played again, up to `--trials N` times (3): a busy machine does not
 //! repeat a delay by chance each time; before each trial the delays of the quiet machine are

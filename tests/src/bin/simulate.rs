@@ -4,8 +4,8 @@
 //! one of the faults of [`Fault`].
 //! `simulate --seeds K --events M --threads T [--from N]` plays K seeds of M/K events each.
 //!
-//! The digest stands for everything that happened in all of them: it is the same for the same seeds
-//! and events, on any machine and on any number of threads.
+//! The digest stands for all events of all seeds: it is the same for the same seeds and events, on
+//! any machine and on any number of threads.
 
 use std::io::{IsTerminal, Write};
 use std::num::NonZero;

@@ -1,7 +1,7 @@
 //! Every way in which latchd's answers may differ from a peer's, with the reason.
 //!
-//! An entry says as exactly as it can when it applies. The reasons are those of docs/PROTOCOL.md;
-//! where an entry is the drift of an older memcached, it applies to that dialect only.
+//! An entry says as exactly as possible when it applies. The reasons are those of docs/PROTOCOL.md;
+//! an entry for the behaviour of an older memcached applies to that dialect only.
 
 use latchd_core::wire::binary::Opcode as O;
 use latchd_harness::transcript::Dialect;

@@ -1,6 +1,6 @@
 //! The counters of both servers after the same requests.
 //!
-//! - D3: each of those below says the same on both, once the requests of a stream have been answered.
+//! - D3: each counter below is the same on both, once the requests of a stream have been answered.
 //!
 //! docs/OPERATIONS.md, "Monitoring", lists the counters that have another meaning here; they are
 //! not compared.

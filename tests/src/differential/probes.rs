@@ -1,6 +1,6 @@
-//! Short scripts that go where the servers are known or likely to part, from `probes.txt`: bad
-//! input, and every row of the protocol page that says "we do not". Each run of one uses a key of
-//! its own.
+//! Short scripts for cases in which the servers are known or likely to differ, from `probes.txt`:
+//! bad input, and every row of the protocol page that says "we do not". Each run of one uses a key
+//! of its own.
 
 use std::sync::LazyLock;
 

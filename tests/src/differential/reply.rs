@@ -1,4 +1,4 @@
-//! Answers of the text protocols, taken apart as far as they are to be compared.
+//! Answers of the text protocols, split into the parts that are compared.
 
 use std::fmt;
 

@@ -2,7 +2,7 @@
 //!
 //! Keys beginning with `k` hold words, those with `n` numbers. Some behaviour of memcached and
 //! latchd differs for good: counting in a stale item, and `md x` on one that was won. The stream
-//! avoids it, since nothing after it could be compared; [`probes`] go there, with keys that are
+//! avoids it, since nothing after it could be compared; [`probes`] cover it, with keys that are
 //! used once.
 //!
 //! TTLs are so far apart that a second more or less changes no answer.

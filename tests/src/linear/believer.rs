@@ -1,5 +1,5 @@
-//! A process that believes: it holds locks and computes values by way of the client library, and says from when to when it
-//! was sure of each.
+//! A process that believes: it holds locks and computes values through the client library, and
+//! prints from when to when it was sure of each.
 //!
 //! Each line that it prints is a [`Belief`]. It ends with its standard input.
 

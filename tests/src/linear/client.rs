@@ -1,4 +1,4 @@
-//! A connection to the server, and the times of all that is asked on it.
+//! A connection to the server, and the times of all its requests.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpStream};

@@ -9,7 +9,7 @@
 //! played with a server that is killed and started again (`restarts`), beside processes that use
 //! the client library ([`believer`]).
 //!
-//! The seed chooses the requests. In which order a server gets it is up to the machine: the same
+//! The seed chooses the requests. The machine decides in which order a server gets them: the same
 //! seed is not the same history.
 
 pub mod believer;

@@ -1,6 +1,6 @@
-//! A server that is killed and started again, under clients that bear it.
+//! A server that is killed and started again, under clients that reconnect.
 //!
-//! Nothing of a server outlives it, and all connections end with it. So of a run of the server
+//! Nothing of a server outlives it, and all connections end with it. So for each run of the server:
 //!
 //! - P1: the answers to the clients of the wire have an order that begins with an empty server
 //!   ([`search`](super::search)). Each request without an answer at the kill may have happened or

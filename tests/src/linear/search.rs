@@ -8,11 +8,11 @@
 //!   any time after its invocation, or never.
 //! - J2: operations of one connection happen in the order in which they were sent, so the set of
 //!   those that have happened is a place for each connection.
-//! - J3: after an operation that has not happened for want of a connection, none of the connection
-//!   happens but its end.
-//! - J4: an operation that can happen now and changes nothing, here or wherever else it can have happened,
-//!   may as well happen now: if there is an order, there is one in which it is next. Then nothing else is
-//!   tried.
+//! - J3: if an operation has not happened because its connection has ended, none of the connection
+//!   happens afterwards except its end.
+//! - J4: if an operation can happen now and changes nothing, here or in any other place that it can
+//!   take, it may happen now: if there is an order, there is one in which it is next. Then nothing
+//!   else is tried.
 //! - J5: a history that needs more than [`STATES_MAX`] sets and states is undecided, which is no success.
 
 use std::collections::{BTreeSet, HashSet};

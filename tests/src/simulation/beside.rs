@@ -7,17 +7,18 @@
 //! - Evicted and expired items are searched for whenever the core's counters of them have moved
 //!   ([`super::follow`]). There must be as many as it counts. Whether they were fetched and had an
 //!   exptime must be as it counts, too; they are not held, and no evicted one is the requested one.
-//!   Where nothing may be evicted, or there is room for all, nothing is.
+//!   If nothing may be evicted, or there is room for all, nothing is evicted.
 //! - When `stats` is requested, it shows the number of items that the oracle has, expired ones
 //!   included, and their bytes.
 //! - A refusal for want of room is accepted if the request needs room: then the answer, and all
 //!   effects of the request, must be those of a server without room. A request that needs none, or
-//!   is forbidden by another rule, is not refused so.
+//!   is forbidden by another rule, gets no such refusal.
 //! - A page of a listing shows only present items; if nothing happens between the pages, they show
 //!   all items.
 //!
-//! Not judged: which item is evicted, and whether a refusal could have been avoided. That is asked of the stores
-//! themselves, and of the engine beside the reference store, which takes room by the item.
+//! Not judged: which item is evicted, and whether a refusal could have been avoided. The tests of
+//! the stores show that, and those of the engine beside the reference store, which takes room by
+//! the item.
 
 use std::collections::BTreeSet;
 use std::iter;

@@ -1,7 +1,7 @@
 //! One client, its connection, and the bytes between them.
 //!
 //! The two directions are queues of bytes. The server is driven as the shell drives its
-//! connections: nothing comes to it while the output is at its bound.
+//! connections: it gets no bytes while its output is at its bound.
 
 use latchd_core::ConnId;
 

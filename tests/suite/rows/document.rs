@@ -1,7 +1,7 @@
 //! The tables of a document in Markdown: their rows, each with the heading above it.
 //!
-//! A table is a line of cells, a line of dashes, and rows up to a line that is none. A fenced block
-//! contains no table.
+//! A table is a line of cells, a line of dashes, and rows up to the first other line. A fenced
+//! block contains no table.
 
 /// A row of a table.
 #[derive(Clone, Debug, Eq, PartialEq)]

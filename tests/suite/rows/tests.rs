@@ -1,4 +1,4 @@
-//! That a comparison fails for each thing that can be wrong, over documents made up for it.
+//! A comparison fails for each possible mistake, over documents made up for it.
 
 use super::check::Files;
 use super::{Named, Report, compare};
