@@ -101,7 +101,7 @@ impl Cut {
         let Some(most) = self.most else {
             return bytes;
         };
-        // Any sequence will do that has short pieces and long ones.
+        // Any sequence with short and long pieces will do.
         self.state = self
             .state
             .wrapping_mul(1_664_525)

@@ -73,8 +73,8 @@ pub fn binary(input: &[u8]) {
     converse(&packets, |rest| rest.len());
 }
 
-/// However the network cuts the bytes, the answers are the same. The first byte says how long the
-/// pieces are.
+/// The answers do not depend on how the network cuts the bytes. The first byte chooses the length
+/// of the pieces.
 pub fn cuts(input: &[u8]) {
     let Some((&seed, bytes)) = input.split_first() else {
         return;
@@ -82,7 +82,7 @@ pub fn cuts(input: &[u8]) {
     let whole = converse(bytes, |rest| rest.len());
     let mut state = u32::from(seed);
     let cut = converse(bytes, |rest| {
-        // Any sequence will do that has short pieces and long ones.
+        // Any sequence with short and long pieces will do.
         state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
         (1 + (state >> 24) as usize % (1 + usize::from(seed))).min(rest.len())
     });
@@ -94,8 +94,8 @@ pub fn events(input: &[u8]) {
     play(input, &mut Pairs::default());
 }
 
-/// The same, and notes which request got which reply. The first byte says how much room there is: where there is
-/// room for everything, the oracle judges each reply.
+/// The same, and notes which request got which reply. The first byte chooses the memory limit: if
+/// there is room for everything, the oracle judges each reply.
 ///
 /// # Panics
 /// If the property does not hold.
@@ -106,7 +106,7 @@ pub fn play(input: &[u8], pairs: &mut Pairs) {
     let rest = unstructured.take_rest();
     if pinned == 0 {
         let mut limits = limits::ample();
-        // All that is due at a moment is done in one call: the oracle knows no bound.
+        // All due work is done in one call: the oracle knows no bound.
         limits.crawl_items_max = 16;
         play_beside(strict::reference(config(limits)), rest, pairs);
         return play_beside(strict::in_log(config(limits)), rest, pairs);

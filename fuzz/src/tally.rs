@@ -36,7 +36,7 @@ pub fn events(input: &[u8]) {
     }
 }
 
-/// The table, and a last line with the pairs that can be and were never seen.
+/// The table, and a last line with the possible pairs that were never seen.
 #[must_use]
 pub fn table(pairs: &Pairs) -> String {
     let mut table = format!("{pairs}never seen:");

@@ -25,7 +25,7 @@ pub(crate) const PRESSURE_KEY: usize = 2;
 /// The version that a client chooses: above all that a search can reach.
 pub(crate) const CHOSEN_CAS: u64 = 1 << 40;
 
-/// The version that a client claims to know and that does not exist: above all there is.
+/// The version that a client claims to know and that does not exist: above all others.
 const FUTURE_CAS: u64 = 1 << 41;
 
 /// A number that no grant has: above all that a search can reach.

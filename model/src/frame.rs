@@ -52,8 +52,8 @@ impl Shown {
     }
 }
 
-/// Declares the witnesses of a family of models: facts that some step must show, or a rule may be about nothing. Of each
-/// its name, its rule, its words, and the bounds under which it is due.
+/// Declares the witnesses of a family of models: facts that some step must show, as otherwise a
+/// rule may be about nothing. Each has a name, a rule, words, and the bounds under which it is due.
 macro_rules! witnesses {
     ($Rule:ty, $Bounds:ty; $($name:ident of $rule:expr, $words:literal, $due:expr;)*) => {
         /// A fact that some step must show.
@@ -275,7 +275,7 @@ pub struct Outcome {
     pub states: usize,
     /// Steps taken.
     pub transitions: usize,
-    /// The longest way that had to be gone.
+    /// The length of the longest way.
     pub depth: usize,
     /// How long it took.
     pub time: Duration,
@@ -298,7 +298,7 @@ pub struct Offence {
     pub transcript: String,
 }
 
-/// A model of whichever family.
+/// A model of any family.
 pub trait Framed: Named + Sync {
     /// Explores every state on `threads` threads, and reports the number of states from time to
     /// time.
@@ -335,7 +335,8 @@ impl<B: Bounded> Framed for B {
             worker.join().expect("a panic of a core is caught");
         }
         let states = checker.unique_state_count();
-        // stateright counts the first state, to which no transition leads, and of a way its states.
+        // stateright also counts the first state, to which no transition leads; the length of a way
+        // is the number of its states.
         let (transitions, depth) = (checker.state_count() - 1, checker.max_depth() - 1);
         let is_wrong = checker.discovery(ALWAYS).is_some();
         let (due, seen) = (self.must_see(), frame.seen());
@@ -501,7 +502,7 @@ mod tests {
 
     #[test]
     fn states_with_one_view_lead_to_the_same() {
-        // Each pair of states takes as long as many transitions.
+        // Each pair of states takes as many transitions.
         let smallest = || small().filter(|model| model.pinned().1 < 12_000);
         assert!(smallest().count() >= 3);
         for model in smallest() {
@@ -534,14 +535,14 @@ mod tests {
         let named = |name| waits::ALL.iter().find(|bounds| bounds.name == name);
         let locks = named("waits-3x1").expect("it is one");
         let gets = named("gets-2x1").expect("it is one");
-        // A step that is left, two, or three.
+        // Steps left: one, two, or three.
         for (one, other) in [(10, 20), (20, 30)] {
             assert!(is_found_blind(locks, one, other), "{one} {other}");
             assert!(is_found_blind(gets, one, other), "{one} {other}");
         }
         // Which word a client repeats after the notice that its wait is over.
         assert!(is_found_blind(locks, 2, 3));
-        // Whether something is so.
+        // A flag.
         assert!(is_found_blind(gets, 0, 1));
     }
 

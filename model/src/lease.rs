@@ -31,16 +31,16 @@ pub use trap::{TRAPS, Trap};
 pub use world::World;
 use world::{LeaseClient, STEP_MS};
 
-/// How far a world may go.
+/// The bounds of a world.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
     /// The name on the command line.
     pub name: &'static str,
     /// Steps of a second.
     pub steps: u64,
-    /// How often a client may be stopped, all in all.
+    /// How often clients may be stopped, in total.
     pub stops: u8,
-    /// Connections that may break, all in all.
+    /// Connections that may break, in total.
     pub breaks: u8,
     /// Restarts of the server.
     pub restarts: u8,
@@ -225,7 +225,8 @@ impl Bounded for Bounds {
     }
 }
 
-/// All of them, with other bounds than are pinned if these are given: how many seconds, and whether the watchdog renews.
+/// All of them, with these bounds instead of the pinned ones, if given: the seconds, and whether
+/// the watchdog renews.
 pub fn within(steps: Option<u64>, renews: Option<bool>) -> impl Iterator<Item = Bounds> {
     ALL.iter().map(move |bounds| Bounds {
         steps: steps.unwrap_or(bounds.steps),

@@ -36,7 +36,7 @@ enum Task {
     Search {
         /// Which model.
         name: String,
-        /// How many steps the way may have at most.
+        /// The most steps of the way.
         #[arg(long)]
         steps: Option<usize>,
     },
@@ -58,7 +58,7 @@ enum Task {
         steps: Option<usize>,
     },
     /// Explores every state of the leases: two clients of the library against the core, over a
-    /// network and by clocks that do their worst. Then falls into the traps of the usual recipes.
+    /// hostile network and with clocks that differ. Then falls into the traps of the usual recipes.
     Lease {
         #[command(flatten)]
         run: Run,
@@ -72,9 +72,9 @@ enum Task {
         #[arg(long)]
         renews: Option<bool>,
     },
-    /// Explores every state of the models of locks that are waited for, and of gets that wait.
+    /// Explores every state of the models of waiting for locks and for values.
     Waits(Run),
-    /// Serves stateright's Explorer for one model, on loopback.
+    /// Serves stateright's Explorer for one model, on the loopback interface.
     Explore {
         /// Which model.
         #[arg(default_value = "locks-2x1")]

@@ -10,7 +10,7 @@
 use crate::setup::{Setup, of};
 use crate::verb::{Verb, verbs};
 
-/// Connections come and go, take locks and give them back.
+/// Connections come and go, acquire locks and release them.
 const OWNERSHIP: &[Verb] = verbs![
     Do(Open Close) Plain(Lock LockAndGet Unlock UnlockAll) Late(Lock)
 ];
@@ -24,7 +24,7 @@ const CHANGES: &[Verb] = verbs![
 /// mark interact.
 const MARK: &[Verb] = verbs![Plain(MarkStale)];
 
-/// Changes that want to know the version.
+/// Changes that need the version.
 const VERSIONS: &[Verb] = verbs![Plain(Get Cas ReplaceAndUnlockCas DeleteCas)];
 
 /// Locks of keys, and requests in their right.
@@ -44,7 +44,7 @@ const TIME: &[Verb] = verbs![Expiring(Set) Plain(Touch) Do(Pass Tick StepBack)];
 /// The effects of a flush, at once or later.
 const FLUSH: &[Verb] = verbs![Plain(FlushAll) Later(FlushAll)];
 
-/// Want of room.
+/// A lack of memory.
 const PRESSURE: &[Verb] = verbs![Do(Pressure)];
 
 /// Requests for a win, and events that open it.
@@ -57,10 +57,10 @@ const WINS: &[Verb] = verbs![
 /// Further changes of an item.
 const MORE: &[Verb] = verbs![Chosen(Set) Plain(Add Replace Append Increment SetTooLarge DeleteCas)];
 
-/// Locks, which wins do not look at.
+/// Locks, which do not affect wins.
 const LOCKS: &[Verb] = verbs![Plain(Lock Unlock LockAndGet ReplaceAndUnlock)];
 
-/// Connections come and go, and time does.
+/// Connections come and go, and time passes.
 const AROUND: &[Verb] = verbs![
     Do(Open Close) Late(Lock LockAndGet) Do(Pass Tick StepBack WallClock)
 ];
@@ -115,7 +115,7 @@ const FAN_OUTS: &[Verb] = verbs![
 /// The effects of time, and a flush that waits for it.
 const TIME_OF_SHARDS: &[Verb] = verbs![Expiring(Set) Later(FlushAll) Do(Pass Tick)];
 
-/// Changes that want to know the version.
+/// Changes that need the version.
 const VERSIONS_OF_SHARDS: &[Verb] = verbs![Plain(Get Cas ReplaceAndUnlockCas)];
 
 /// Every command that has to do with locks.

@@ -17,7 +17,7 @@ pub(crate) fn shortest<M: Model, K: Eq + Hash, F>(
 where
     M::Action: Copy,
 {
-    // How each state was reached first: from which one, and by which step.
+    // How each state was reached first: the state before, and the step.
     let mut reached: Vec<(usize, Option<M::Action>)> = Vec::new();
     let mut known: HashSet<K> = HashSet::new();
     let mut layer: Vec<(usize, M::State)> = Vec::new();
@@ -57,16 +57,16 @@ where
 /// The start of the random order in which [`twins`] expands states.
 const SEED: u64 = 1;
 
-/// How much of a model was looked at for twins.
+/// The extent of a search for twins.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Compared {
-    /// Pairs of states that are taken for the same.
+    /// Pairs of states with the same view.
     pub pairs: usize,
-    /// Whether that is all of them.
+    /// Whether these are all pairs.
     pub is_all: bool,
 }
 
-/// Two states that are taken for the same, and do not lead to the same.
+/// Two states with the same view, and different successors.
 pub(crate) type Difference<S> = Box<(S, S)>;
 
 /// Takes every pair of states with the same view, and compares their successors. Every step of one
@@ -74,7 +74,7 @@ pub(crate) type Difference<S> = Box<(S, S)>;
 /// state. Ends after `steps_max` steps, if it has not compared all pairs by then; states are
 /// expanded in no order, so the compared ones are from everywhere.
 ///
-/// This puts the canonical view itself to the test (V2, V3), which every proof here rests on.
+/// This tests the canonical view itself (V2, V3), on which every proof here rests.
 ///
 /// # Errors
 /// A pair that does not lead to the same.

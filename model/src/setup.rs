@@ -26,7 +26,7 @@ pub const CLIENT_KEYS_MAX: usize = 2;
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Room {
     /// So much that nothing is ever evicted. The order of eviction then decides nothing, and the
-    /// canonical view leaves it out.
+    /// canonical view omits it.
     Ample,
     /// For so many items.
     Items(u8),
@@ -108,10 +108,11 @@ impl Setup {
     }
 }
 
-/// The bytes of every value that clients store, so that a store in place is one of the same size.
+/// The bytes of every value that clients store, so that a new value fits in the place of the old
+/// one.
 pub const VALUE_BYTES: usize = 4;
 
-/// The limit on values: a long one fits, and is too much behind another.
+/// The limit on values: a long one fits alone, and not appended to another.
 const VALUE_BYTES_MAX: usize = SmallValue::Long.bytes().len() + VALUE_BYTES - 1;
 
 impl Setup {
@@ -157,7 +158,7 @@ impl Setup {
         self.shards == 1 && matches!(self.room, Room::Ample) && self.settles_together()
     }
 
-    /// Whether everything that locks have left to be done is done by the next command.
+    /// Whether the next command completes the ends of all locks.
     #[must_use]
     pub const fn settles_together(&self) -> bool {
         self.settled_max > CLIENT_KEYS_MAX
@@ -176,7 +177,7 @@ impl Setup {
         let item_bytes = MapStore::new(&Limits::default()).bytes_for(1, VALUE_BYTES);
         let bytes = match self.room {
             Room::Ample => 1 << 20,
-            // A little more than they take, and not enough for an empty one besides.
+            // A little more than they take, but too little for another empty one.
             Room::Items(items) => usize::from(items) * item_bytes + item_bytes / 10,
         };
         let mut limits = Limits::new(bytes, VALUE_BYTES_MAX);

@@ -17,7 +17,7 @@ use crate::setup::CLIENTS_MAX;
 /// The most shards of a model.
 pub(crate) const SHARDS_MAX: usize = 2;
 
-/// Everything there is in the shards.
+/// All items and locks of the shards.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Snapshot {
     /// The items, by their places in [`KEYS`].
@@ -254,7 +254,7 @@ impl Snapshot {
             // No request of the alphabet shares anything.
             mode: _,
             is_over,
-            // Whether it is by its lease is counted and reported, and read by no rule.
+            // Whether its lease has ended it is counted and reported, and read by no rule.
             is_expired: _,
             flush_pending,
             fence,

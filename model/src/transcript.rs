@@ -32,7 +32,7 @@ use crate::world::World;
 /// (T2), since a server's seconds do not begin with the transcript's.
 const WAIT_MS: u64 = 1250;
 
-/// The limit on values of a server by default, which a value that is too large goes beyond.
+/// The default limit on values of a server; a value that is too large exceeds it.
 const VALUE_BYTES_MAX: usize = 1 << 20;
 
 /// The letter of the client that stores items of no interest.
@@ -62,7 +62,7 @@ pub(crate) fn write(setup: &Setup, steps: &[Action], title: &str, end: &str) -> 
     let mut world = setup.first();
     for &action in steps {
         player.step(&mut text, setup, &world, action);
-        // That the last step is wrong is the end of the way; a core may have panicked in it.
+        // The way ends with the fault; a core may have panicked in it.
         let take = || drop(setup.happen(&mut world, action));
         drop(catch_unwind(AssertUnwindSafe(take)));
     }
@@ -111,7 +111,7 @@ impl Player {
     fn new(setup: &Setup, steps: &[Action]) -> Self {
         let mut is_binary = [false; CLIENTS_MAX];
         for step in steps {
-            // Whichever the value and the version are, the words for it are the same.
+            // The words for any value and version are the same.
             let words = Words {
                 value: b"v",
                 known: None,

@@ -21,7 +21,7 @@ const RECACHE_S: u32 = 2;
 /// The number of an item that a count makes: of as many digits as every value has.
 const INITIAL: u64 = 5000;
 
-/// By how much is counted so that there is no room for the digits.
+/// An amount of arithmetic with more digits than there is room for.
 const LONG_DELTA: u64 = 10_u64.pow(19);
 
 /// The possible events.
@@ -44,29 +44,29 @@ pub enum Verb {
     Tick,
     /// The core learns an earlier time.
     StepBack,
-    /// The wall clock is found to stand elsewhere.
+    /// The wall clock has changed.
     WallClock,
     /// An item of a key that no client uses is stored: memory becomes scarce.
     Pressure,
 }
 
-/// How a request is asked.
+/// The form of a request.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub enum Manner {
     /// As plainly as its kind allows. A version in it is the one that the client was told last; an
     /// append adds nothing, which is a change all the same.
     Plain,
-    /// The item is to expire, after the model's TTL.
+    /// The item gets the model's TTL.
     Expiring,
     /// The value is, or becomes, longer than there is room for.
     Long,
     /// The version that is asked for does not exist yet.
     Ahead,
-    /// The item is to get a version of the client's choice.
+    /// The item gets a version of the client's choice.
     Chosen,
     /// It takes effect in a second.
     Later,
-    /// The client says which version it has (`mg C`).
+    /// The client states its version (`mg C`).
     Known,
 }
 
@@ -108,7 +108,7 @@ pub enum Scope {
     Key,
     /// The world.
     World,
-    /// A client that is in the middle of something.
+    /// A client with an operation under way.
     Underway,
 }
 
@@ -404,12 +404,12 @@ impl Phrase {
     }
 }
 
-/// Whether it is done in the right of a grant.
+/// Whether it names a grant.
 pub(crate) fn is_fenced(kind: Kind) -> bool {
     kind.name().ends_with("Fenced")
 }
 
-/// In the right of which grant.
+/// The grant that it names.
 fn fence(kind: Kind) -> Option<FenceChoice> {
     is_fenced(kind).then_some(FenceChoice::Current)
 }

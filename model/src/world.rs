@@ -87,8 +87,8 @@ impl World {
         world
     }
 
-    /// The value that the next request brings: as many digits as every value has, and another
-    /// number each time.
+    /// The value of the next request: as many digits as every value has, and another number each
+    /// time.
     pub(crate) fn next_value(&self) -> String {
         let value = format!("{}", 1000 + (self.values + 1) % 8000);
         debug_assert_eq!(value.len(), VALUE_BYTES);
@@ -101,7 +101,7 @@ impl World {
         version.map(Cas::number)
     }
 
-    /// Everything that can happen next, in a fixed order.
+    /// Every possible event, in a fixed order.
     pub(crate) fn actions(&self, setup: &Setup, actions: &mut Vec<Action>) {
         let number = |index: usize| u8::try_from(index).expect("there are few");
         for verb in setup.verbs() {
@@ -191,7 +191,7 @@ impl World {
         }
     }
 
-    /// Every shard hears the same.
+    /// Every shard gets the same event.
     fn tell(&mut self, setup: &Setup, now_ms: u64, event: Event) -> Judged {
         (0..self.shards.len()).try_for_each(|shard| {
             let input = Input::Event(event);
@@ -262,7 +262,7 @@ impl World {
     fn open(&mut self, who: usize) -> Judged {
         self.connections += 1;
         self.clients[who].conn = Some(Owner::from_number(self.connections));
-        // With several shards it is announced to each when it first asks something there.
+        // With several shards it is announced to each with its first request there.
         if self.shards.len() == 1 {
             self.announce(who, 0)?;
         }
@@ -301,7 +301,7 @@ impl World {
         self.enter(setup, shard, self.now_ms, &cause, input)
     }
 
-    /// Starts to do something to every shard, with the first.
+    /// Starts an operation on all shards, with the first.
     fn begin(&mut self, setup: &Setup, who: usize, fan_out: FanOut) -> Judged {
         self.clients[who].fan_out = Some((fan_out, 0));
         self.walk(setup, who)
@@ -475,7 +475,7 @@ impl World {
         }
     }
 
-    /// Takes a new look at a shard.
+    /// Reads the state of a shard again.
     fn look(&mut self, shard: usize) -> Judged {
         let shards = self.shards.len();
         self.snapshot

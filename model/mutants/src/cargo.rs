@@ -20,13 +20,13 @@ struct Target {
     name: String,
 }
 
-/// Something that the compiler has to say.
+/// A message of the compiler.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Diagnostic {
     level: String,
-    /// As it would have been printed.
+    /// As it would be printed.
     pub(crate) rendered: Option<String>,
-    /// The places that it speaks of.
+    /// The places that it names.
     pub(crate) spans: Vec<Span>,
 }
 
@@ -56,7 +56,8 @@ pub(crate) fn messages(output: &Output) -> Result<impl Iterator<Item = Message>,
     Ok(messages.into_iter())
 }
 
-/// The first error of the compiler, as it would have been printed; all that cargo said if the compiler had none.
+/// The first error of the compiler, as it would be printed; if there is none, the whole output of
+/// cargo.
 ///
 /// # Errors
 /// Cargo was not asked for messages in JSON.

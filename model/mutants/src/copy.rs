@@ -45,7 +45,7 @@ impl Copy {
         Ok(copy)
     }
 
-    /// Removes the files under `folder` that are not to be there.
+    /// Removes the files under `folder` that do not belong there.
     fn remove_others(&self, folder: &Path, names: &BTreeSet<PathBuf>) -> io::Result<()> {
         for entry in fs::read_dir(folder)? {
             let path = entry?.path();
@@ -69,12 +69,12 @@ impl Copy {
         fs::write(path, content)
     }
 
-    /// Where something of the checkout is in the copy.
+    /// The place of a file of the checkout in the copy.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.tree.join(name)
     }
 
-    /// Applies patches, does something with the result, and takes them back.
+    /// Applies patches, does something with the result, and undoes them.
     ///
     /// # Errors
     /// One of them does not apply: then none is planted. Or the action fails.
@@ -97,7 +97,7 @@ impl Copy {
         self.apply(&[], &[patch])
     }
 
-    /// Undoes [`Copy::plant`]. Of several patches the last is taken back first.
+    /// Undoes [`Copy::plant`]. Of several patches the last is undone first.
     ///
     /// # Errors
     /// The file is missing.
@@ -121,7 +121,7 @@ impl Copy {
         succeeded("git apply", applied).map(drop)
     }
 
-    /// The cargo command of these words, in the copy.
+    /// The cargo command with these arguments, in the copy.
     pub(crate) fn cargo(&self, words: &str) -> Command {
         let mut command = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
         command

@@ -15,9 +15,9 @@ const CHECK: &str = "check -p latchd-core -p latchd-client -p latchd-server --li
 /// The outcome.
 #[derive(Debug, Default)]
 pub(crate) struct Freshness {
-    /// A complaint for each patch that cannot be planted any more.
+    /// A complaint for each patch that does not apply or compile.
     pub(crate) complaints: Vec<String>,
-    /// How many times the compiler was asked.
+    /// How many times the compiler was run.
     pub(crate) checks: usize,
 }
 
@@ -65,7 +65,7 @@ pub(crate) fn judge(copy: &Copy, mutants: &[Mutant]) -> Result<Freshness, String
 }
 
 impl Freshness {
-    /// Has the compiler look at the copy as it is now. Returns its first error, if there is one.
+    /// Runs the compiler on the copy as it is now. Returns its first error, if there is one.
     fn check(&mut self, copy: &Copy) -> Result<Option<String>, String> {
         self.checks += 1;
         let output = copy.cargo(CHECK).output();
@@ -100,7 +100,8 @@ impl Freshness {
     }
 }
 
-/// The complaint of a patch that git refuses with `error`: the file to look at, and the change that has no place there.
+/// The complaint of a patch that git refuses with `error`: the file, and the change that does not
+/// apply.
 fn does_not_apply(mutant: &Mutant, error: &str) -> Result<String, String> {
     let patch = fs::read_to_string(&mutant.patch)
         .map_err(|error| format!("{}: {error}", mutant.patch.display()))?;

@@ -27,7 +27,7 @@ pub(crate) const SUITE: Recipe = Recipe {
     target: "suite",
     folder: "tests",
 };
-/// Many clients on a network that does its worst.
+/// Many clients on a hostile network.
 const SIMULATE: Recipe = Recipe {
     words: "build -p latchd-tests --bin simulate",
     target: "simulate",
@@ -45,7 +45,7 @@ const MODELS: Recipe = Recipe {
     folder: "",
 };
 
-/// A layer of proof beside the models.
+/// A layer of verification besides the models.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Layer {
     /// The unit tests of the core, its store's course among them.
@@ -54,7 +54,7 @@ pub(crate) enum Layer {
     Properties,
     /// Stores beside lists of their expected items.
     Stores,
-    /// Many clients on a network that does its worst.
+    /// Many clients on a hostile network.
     Simulation,
     /// The threads of the server, one order of events after the other.
     Scheduler,
@@ -99,7 +99,7 @@ pub(crate) struct Found {
     pub(crate) transcript: String,
 }
 
-/// A program that looks for bugs, built from the copy as it was then.
+/// A program that looks for bugs, built from the copy.
 #[derive(Debug)]
 pub(crate) struct Asked {
     program: Program,
@@ -135,13 +135,13 @@ impl Asked {
         }
     }
 
-    /// Runs it on a copy without any bug.
+    /// Runs it on a copy without a bug.
     ///
     /// # Errors
     /// It finds something, or cannot be run.
     pub(crate) fn must_find_nothing(&self) -> Result<(), String> {
         let found = match &self.finder {
-            // A violation behind the farthest bug could not be taken for one.
+            // A fault beyond the farthest bug could not be taken for one.
             Finder::Model { name, steps } => search(&self.program, name, Some(*steps))?,
             Finder::Layer(layer) => self.run(*layer, Until::End)?,
         };

@@ -94,7 +94,7 @@ fn target() -> PathBuf {
 /// The checkout itself does not compile.
 fn judge_freshness() -> Result<Vec<String>, String> {
     let start = Instant::now();
-    // The dependencies of the checkout are compiled there already.
+    // The dependencies of the checkout are already compiled there.
     let copy = Copy::of(root(), &root().join("target/mutants/fresh"), target())?;
     let mutants = mutant::all(&copy.path("model/mutants"))?;
     let fresh::Freshness { complaints, checks } = fresh::judge(&copy, &mutants)?;
@@ -107,7 +107,8 @@ fn judge_freshness() -> Result<Vec<String>, String> {
     Ok(complaints)
 }
 
-/// Puts the patches of these names to the test, or all of them. Returns a complaint for each that is not found as its head says.
+/// Plants the patches of these names, or all of them. Returns a complaint for each that is not
+/// found as its head says.
 ///
 /// # Errors
 /// A finder fails without any bug, or cannot be built; or a name is not that of a patch.

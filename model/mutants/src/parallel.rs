@@ -4,7 +4,7 @@ use std::sync::Mutex;
 use std::sync::mpsc::{self, Receiver};
 use std::thread::{self, Scope};
 
-/// How many things may be built and not yet asked of.
+/// How many values may be built ahead.
 const BUILT_MAX: usize = 1;
 
 /// Builds a value for each of some inputs, in their order and on a thread of its own: while one is
@@ -28,7 +28,7 @@ where
     receiver
 }
 
-/// Does something with each of some things, on as many threads as there are processors.
+/// Runs a job for each of some inputs, on as many threads as there are processors.
 ///
 /// # Errors
 /// The first error.

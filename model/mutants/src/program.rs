@@ -29,7 +29,7 @@ pub(crate) struct Recipe {
     pub(crate) folder: &'static str,
 }
 
-/// A program that was built. Its file goes when this does.
+/// A program that was built. Its file is deleted with this value.
 #[derive(Debug)]
 pub(crate) struct Program {
     path: PathBuf,
@@ -37,10 +37,10 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    /// Builds one, and takes it to `path`.
+    /// Builds one, and moves it to `path`.
     ///
     /// # Errors
-    /// It cannot be built, or not be taken there.
+    /// It cannot be built, or not be moved there.
     pub(crate) fn build(copy: &Copy, recipe: &Recipe, path: PathBuf) -> Result<Self, String> {
         let settings = PROFILE.map(|setting| format!("--config=profile.mutants.{setting}"));
         let mut command = copy.cargo(recipe.words);

@@ -21,8 +21,9 @@ pub(crate) struct Trial {
 }
 
 impl Trial {
-    /// Asks the finders of these bugs of the copy as it is: a finder that fails there would fail with any bug. A model is
-    /// searched as far as the farthest of its bugs is; `latchd-model check` searches all of it.
+    /// Runs the finders of these bugs on the unchanged copy: a finder that fails there would fail
+    /// with any bug. A model is searched as far as the farthest of its bugs; `latchd-model check`
+    /// searches all of it.
     ///
     /// # Errors
     /// Something is found, or cannot be built or run.
@@ -44,8 +45,8 @@ impl Trial {
         in_parallel(&asked, |_, asked| asked.must_find_nothing())
     }
 
-    /// Plants bugs, one at a time, and asks the finder of each; meanwhile the finder of the next is built. Gives each outcome to
-    /// `say`, with the time that it took.
+    /// Plants bugs, one at a time, and runs the finder of each; meanwhile the finder of the next is
+    /// built. Gives each outcome to `say`, with its time.
     pub(crate) fn ask_with_each(
         &self,
         mutants: &[Mutant],

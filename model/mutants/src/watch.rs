@@ -7,17 +7,17 @@ use std::process::{Child, Command, Stdio};
 #[derive(Debug, Eq, PartialEq)]
 pub(crate) enum Verdict {
     Passed,
-    /// With the name of a test, if it said one.
+    /// With the name of a failing test, if it printed one.
     Failed(Option<String>),
     Killed,
 }
 
-/// When a program in which a test fails is over.
+/// When a program with a failing test is over.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Until {
-    /// At once: that it fails is all that is asked.
+    /// At once: the failure is enough.
     Failure,
-    /// When it has said why, too.
+    /// When it has printed the reason, too.
     End,
 }
 

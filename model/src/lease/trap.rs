@@ -10,7 +10,7 @@ pub enum Trap {
     CountsFromAnswer,
     /// A client that has obtained believes until it releases, as redis-lock's `IsLocked`.
     BelievesForEver,
-    /// The server is asked for the ttl and nothing more.
+    /// The server is asked for the ttl only.
     NoMargin,
     /// A release deletes the item unconditionally, as redis-lock's `Unlock`.
     ReleasesBlindly,
@@ -20,14 +20,14 @@ pub enum Trap {
     ObtainsBlindly,
     /// A token is compared with the beginning of the value, as in redislock.
     ComparesPrefix,
-    /// A lost answer to an add is taken for a good one.
+    /// A lost answer to an add is taken for a success.
     GuessesDone,
     /// A release goes by the version of an earlier connection, without a check of the owner: a
     /// server that has restarted may have given that version to the next holder.
     TrustsOldVersion,
 }
 
-/// Every trap, and how many steps it takes to fall into it.
+/// Every trap, and the number of steps into it.
 pub const TRAPS: &[(Trap, usize)] = &[
     (Trap::CountsFromAnswer, 6),
     (Trap::BelievesForEver, 7),

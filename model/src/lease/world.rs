@@ -32,7 +32,7 @@ const NOBODY: ConnId = ConnId::from_number(0);
 /// The ttl that is asked for.
 const TTL: Duration = Duration::from_secs(1);
 
-/// The tokens. One begins as the other, which a comparison must not overlook.
+/// The tokens. One is a prefix of the other, which a comparison must not overlook.
 const TOKENS: [&[u8]; 2] = [b"a", b"ab"];
 
 /// A client, and the bytes on the way to and from it.
@@ -206,7 +206,7 @@ impl World {
             }
         } else {
             Stored {
-                // The next number that would be given, or rather the last that was.
+                // The number of the next grant, or rather of the last one.
                 cas: self.view.stored.cas,
                 ..Stored::default()
             }

@@ -103,7 +103,7 @@ impl World {
         self.ask(self.shard_of(key), client, command, |world, kind, fence| {
             let is_granted = matches!(kind, ReplyKind::Granted | ReplyKind::GrantedItem);
             if let Some(told) = told {
-                // It gets nothing new: not a lease that begins now either.
+                // It gets nothing new: its lease does not begin again either.
                 let is_same = is_granted && fence == told.fence;
                 return must(is_same, "Q10: has a lock, and hears something else");
             }

@@ -53,7 +53,7 @@ pub use world::World;
 /// The most keys.
 const KEYS_MAX: usize = 3;
 
-/// The most places of ended locks with which a state is still explored.
+/// The most places of ended locks in a state that is still explored.
 const LEFT_OVER_MAX: usize = 5;
 
 /// One step: a word, with the numbers of a client and a key. Both are 0 where it is about none.

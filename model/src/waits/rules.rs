@@ -136,7 +136,7 @@ impl World {
         Ok(())
     }
 
-    /// A client hears how its wait has ended, and asks once more, without a wait.
+    /// A client gets its notice, and repeats its request without the wait.
     pub(super) fn hear(&mut self, client: usize) -> Judged {
         let parked = self.clients[client].parked.take().expect("it has waited");
         let Parked {
@@ -189,7 +189,7 @@ impl World {
         self.leads_to_answers(bounds)
     }
 
-    /// Q2, Z7: each queue of a core has the clients that were answered that they wait, in order of arrival.
+    /// Q2, Z7: each queue of a core has the clients that wait, in order of arrival.
     fn judge_lines(&self, shard: usize, key: usize) -> Judged {
         let (core, name) = (&self.cores[shard], name_of(key));
         let due = |line: &[usize]| {
@@ -263,7 +263,7 @@ impl World {
         must(is_it, "Z7: a win is bound to another, or otherwise")
     }
 
-    /// Q3, Z5: when a core wants to be called.
+    /// Q3, Z5: the next deadline of a core.
     fn judge_deadline(&self, bounds: &Bounds, shard: usize) -> Judged {
         let keys = self.keys_of(shard).map(|key| &self.keys[key]);
         if !bounds.settles_together() && self.is_due(shard) {
@@ -316,8 +316,8 @@ impl World {
         }
     }
 
-    /// Q11, Z12: while a client waits, another can take a step that leads on, or time ends the wait and the core has named
-    /// the moment.
+    /// Q11, Z12: while a client waits, another can take a step that leads on, or the core has named
+    /// the deadline of the wait.
     fn leads_to_answers(&self, bounds: &Bounds) -> Judged {
         if self.clients.iter().all(|client| client.parked.is_none()) {
             return Ok(());
@@ -337,8 +337,8 @@ impl World {
         )
     }
 
-    /// The client that a client waits for in the end, one winner after the other: the first that does not wait itself;
-    /// `None` if time alone can help.
+    /// The client that a client waits for in the end, one winner after the other: the first that
+    /// does not wait itself; `None` if only time can help.
     fn last_waited(&self, client: usize) -> Option<usize> {
         let mut waiting = client;
         for _ in 0..self.clients.len() {

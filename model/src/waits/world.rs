@@ -37,7 +37,7 @@ pub(super) struct Client {
     pub(super) parked: Option<Parked>,
 }
 
-/// A request that was answered that it waits.
+/// A waiting request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Parked {
     pub(super) key: usize,
@@ -45,7 +45,7 @@ pub(super) struct Parked {
     pub(super) until_ms: u64,
     /// A notice on its way to the client.
     pub(super) told: Option<Outcome>,
-    /// With that notice the client was given the lock, or the win.
+    /// With that notice the client got the lock, or the win.
     pub(super) was_given: bool,
 }
 
@@ -128,7 +128,7 @@ pub struct World {
     connections: u64,
     /// The client with a connection that ends in this step.
     pub(super) closing: Option<usize>,
-    /// How many clients were given something in this step, a key.
+    /// How many clients got something in this step, by key.
     pub(super) given: [usize; KEYS_MAX],
     /// The witnesses of the last step.
     pub(super) seen: Shown,
@@ -187,7 +187,7 @@ impl World {
             }
             push(Word("close"), client, 0);
             if let Some(parked) = one.parked {
-                // It asks nothing else.
+                // It sends no other request.
                 if parked.told.is_some() {
                     push(Word("hear"), client, 0);
                 }
@@ -272,13 +272,13 @@ impl World {
         Instant::from_millis(self.now_ms)
     }
 
-    /// Whether a core has something to do by now.
+    /// Whether a core has due work.
     pub(super) fn is_due(&self, shard: usize) -> bool {
         let next = self.cores[shard].next_deadline();
         next.is_some_and(|next| next <= self.now())
     }
 
-    /// How many places ended locks have left over.
+    /// How many places ended locks have left behind.
     pub(super) fn left_over(&self) -> usize {
         let places = self.cores.iter().map(|core| {
             let view = core.view();
@@ -334,7 +334,7 @@ impl World {
         })
     }
 
-    /// As a transport does that keeps to the deadlines.
+    /// As a transport that keeps to the deadlines does.
     fn pass(&mut self) -> Judged {
         for shard in 0..self.cores.len() {
             for calls in 1.. {

@@ -108,7 +108,7 @@ fn every_connection_is_under_tls_and_behind_the_login() {
         };
         block_on(use_all(&server.address(), &options, true)).unwrap();
         assert_eq!(open(&server.address(), &options).unwrap(), "MN\r\n");
-        // With less than that nothing comes of it.
+        // With less than that nothing happens.
         let bare = ClientOptions::new().reply_timeout(Duration::from_secs(1));
         block_on(use_all(&server.address(), &bare, true)).unwrap_err();
     }
@@ -258,7 +258,7 @@ fn an_untrusted_server_gets_no_password() {
         fred().tls(believing(&authority).server_name("localhost")),
     );
     assert!(block_on(client.unwrap().get("k")).unwrap().is_none());
-    // Certificates that have signed themselves.
+    // Self-signed certificates.
     for (change, says) in [
         (
             (|params| params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained))
@@ -277,7 +277,7 @@ fn an_untrusted_server_gets_no_password() {
         let error = block_on(client.get("k")).unwrap_err();
         assert!(error.to_string().contains(says), "{error}");
     }
-    // One that speaks no TLS, at a server that does.
+    // A client without TLS, at a server with it.
     let client = Client::new(&secure, ClientOptions::new()).unwrap();
     let errors = block_on(async {
         [
@@ -296,7 +296,7 @@ fn an_untrusted_server_gets_no_password() {
     assert!(String::from_utf8(said).unwrap().contains("add --tls"));
 }
 
-/// A certificate that has signed itself, for 127.0.0.1.
+/// A self-signed certificate, for 127.0.0.1.
 fn self_signed(folder: &Authority, change: fn(&mut CertificateParams)) -> Certified {
     let mut params = CertificateParams::new(["127.0.0.1".to_owned()]).unwrap();
     change(&mut params);

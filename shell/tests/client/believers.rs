@@ -26,7 +26,7 @@ use smol::block_on;
 
 const CLIENTS: usize = 6;
 
-/// How often a bound lock is tried, and how long an answer may take.
+/// How often a bound lock is checked, and how long an answer may take.
 const HEARTBEAT: Duration = ms(200);
 const REPLY_TIMEOUT: Duration = ms(300);
 
@@ -38,7 +38,7 @@ const fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-/// How many times as long they contend while too little has been seen.
+/// How many times as long they contend while too few cases were met.
 const SPANS_MAX: u32 = 5;
 
 fn span() -> Duration {
@@ -46,7 +46,7 @@ fn span() -> Duration {
     Duration::from_secs(secs.map_or(4, |secs| secs.parse().unwrap()))
 }
 
-/// Numbers that look like chance, and are the same in each run.
+/// Pseudo-random numbers, the same in each run.
 struct Chance(u64);
 
 impl Chance {
@@ -104,7 +104,7 @@ struct Holders {
     looks: Count,
     /// Observations in which a client believed.
     seen: Count,
-    /// Times that two did, and for how long at most, in microseconds.
+    /// Times that two did, and the longest of them, in microseconds.
     both: Count,
     both_us_max: AtomicU64,
     /// The highest number that a bound lock has had.
@@ -123,7 +123,7 @@ impl Holders {
         }
     }
 
-    /// Whether enough was seen that it means something.
+    /// Whether enough cases were met.
     fn is_enough(&self) -> bool {
         let has_grants = self.grants.get() > 5 && self.seen.get() > 100;
         let has_changes = self.made.get() > 5 && self.refused.get() > 5;
@@ -150,7 +150,7 @@ impl Holders {
         *self.held[client].lock().unwrap() = None;
     }
 
-    /// Does `turn` over and over.
+    /// Repeats `turn`.
     fn contend(&self, client: usize, address: &str, turn: Turn) {
         let options = ClientOptions::new()
             .connect_timeout(ms(500))
@@ -164,7 +164,7 @@ impl Holders {
         }
     }
 
-    /// Looks whether two believe: one of them before and after the other.
+    /// Checks whether two believe: one of them is read before and after the other.
     fn look(&self) {
         for one in 0..CLIENTS {
             self.looks.add();
@@ -196,7 +196,7 @@ impl Holders {
         self.both_us_max.fetch_max(us, Ordering::SeqCst);
     }
 
-    /// Changes the item in the right of a grant, and looks whether that was in force (B3).
+    /// Changes the item in the right of a grant, and checks whether that was in force (B3).
     fn change(&self, client: &Client, number: u64, is_over: bool) {
         let is_over = is_over || self.highest.load(Ordering::SeqCst) > number;
         let value = number.to_string();
@@ -220,7 +220,7 @@ impl Holders {
 /// One round of a client.
 type Turn = fn(&Holders, usize, &Client, &mut Chance) -> Result<(), Error>;
 
-/// Obtains a lease, holds it for a while, and gives it back or not.
+/// Obtains a lease, holds it for a while, and releases it or not.
 fn lease(
     holders: &Holders,
     place: usize,
@@ -235,15 +235,15 @@ fn lease(
     thread::sleep(ms(chance.below(300)));
     holders.count_loss(&*lock);
     if chance.below(4) > 0 {
-        // Whether it was ours to the end is not the question here.
+        // Whether it was ours to the end does not matter here.
         let _ = block_on(lock.try_release());
     }
     holders.hide(place);
     Ok(())
 }
 
-/// Takes the lock with a connection, changes the item under it, and gives it back or not; and tries to change it
-/// once more when it is over.
+/// Takes the lock with a connection, changes the item under it, and releases it or not. Then tries
+/// to change it once more.
 fn bind(
     holders: &Holders,
     place: usize,
@@ -326,7 +326,7 @@ impl Harm {
     }
 }
 
-/// Lets them contend while harm is done, again and again, with a number that looks like chance.
+/// Lets them contend while harm is done, again and again, with a pseudo-random number.
 fn stress(
     name: &str,
     addresses: &[String],

@@ -55,7 +55,7 @@ fn waiters_are_served_in_order() {
         for index in 0..WAITERS {
             let (client, order, lease) = (client.clone(), Arc::clone(&order), lease.clone());
             tasks.push(executor.spawn(async move {
-                // A client that comes again comes after all the others.
+                // A client that comes again is behind all the others.
                 for place in [index, WAITERS] {
                     // Leased and bound locks wait in one queue.
                     if index % 2 == 0 {
@@ -302,8 +302,8 @@ fn without_ml() -> (SocketAddr, Arc<AtomicUsize>) {
 fn a_server_without_ml_is_found_out_once_a_connection() {
     let (address, asked) = without_ml();
     let client = block_on(Client::connect(&address.to_string())).unwrap();
-    // A release tells its caller before the connection is back with the others, which may be too late for
-    // the next lock.
+    // A release returns before the connection is back in the pool, which may be too late for the
+    // next lock.
     eventually(|| {
         let before = asked.load(Ordering::SeqCst);
         block_on(async {
@@ -315,7 +315,7 @@ fn a_server_without_ml_is_found_out_once_a_connection() {
     });
 }
 
-/// A yrmcds in a folder of its own, which ends with the value.
+/// A yrmcds in a folder of its own, which is stopped when the value is dropped.
 struct Yrmcds {
     child: Child,
     folder: PathBuf,

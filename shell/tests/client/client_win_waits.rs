@@ -22,7 +22,7 @@ fn patient() -> ComputeOptions {
         .deadline(DUE)
 }
 
-/// Reads `k`, or says that it is `value`.
+/// Reads `k`, or computes `value`.
 async fn read_as(client: &Client, value: &str, options: &ComputeOptions) -> Value {
     let compute = async |_| Ok::<_, Infallible>(value.as_bytes().to_vec());
     client
@@ -159,7 +159,7 @@ fn a_dropped_waiting_read_leaves_nothing() {
         };
         future::or(waits, await_waiting(&server, 1)).await;
         await_waiting(&server, 0).await;
-        // The client is as good as before.
+        // The client still works.
         server.ask("set k 0 0 3\r\nnew\r\n", "\r\n");
         let value = read_as(&client, "never", &options).await;
         assert_eq!((&*value.bytes, value.computed), (&b"new"[..], false));

@@ -42,8 +42,8 @@ impl Pulse {
         Self(path)
     }
 
-    /// A script that does so until it is ended. It is one process: a shell that is stopped while it
-    /// starts another one (vfork) is never seen to stop, under any shell.
+    /// A script that does so until it is ended. It is one process: no shell notices the stop of
+    /// another shell that is just starting a process (vfork).
     fn script(&self) -> String {
         let (path, this) = (self.0.display(), std::env::current_exe().unwrap());
         format!(
@@ -61,7 +61,7 @@ impl Pulse {
         eventually(|| (self.beats() > before + 3).then_some(()));
     }
 
-    /// Whether it has stopped, and stays so for a while.
+    /// Whether it has stopped, and stays stopped for a while.
     fn assert_still(&self) {
         eventually(|| {
             let before = self.beats();
@@ -229,7 +229,7 @@ fn a_stopped_command_past_its_lease_never_resumes() {
     for server in Started::all() {
         let pulse = Pulse::new("ran-out");
         let mut terminal = shell();
-        // One that heeds no TERM is no danger either.
+        // A command that ignores TERM is no danger either.
         let script = format!("trap \"\" TERM; {}", pulse.script());
         enter(
             &mut terminal,
@@ -269,7 +269,7 @@ fn a_stopped_command_past_its_lease_never_resumes() {
     }
 }
 
-/// A process that ends with the value.
+/// A process that is killed when the value is dropped.
 struct Ended(Child);
 
 impl Ended {

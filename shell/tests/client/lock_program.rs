@@ -72,7 +72,7 @@ impl Holder {
         kill_process(pid, signal).unwrap();
     }
 
-    /// Waits for its end. Returns its exit code, and all that it and its command have said.
+    /// Waits for its end. Returns its exit code, and the output of it and its command.
     fn end(mut self) -> (Option<i32>, String) {
         let mut said = String::new();
         let mut stdout = self.0.stdout.take().unwrap();
@@ -95,7 +95,7 @@ fn the_commands_code_is_ours() {
             assert_eq!(code(&server, &missing), Some(127));
             let directory = with(&way, &["k", "--", "/"]);
             assert_eq!(code(&server, &directory), Some(126));
-            // After all that the lock is free.
+            // Afterwards the lock is free.
             let free = with(&way, &["-n", "k", "--", "true"]);
             assert_eq!(code(&server, &free), Some(0));
         }
@@ -312,7 +312,7 @@ fn keys_are_any_bytes_and_taken_once() {
         let mut command = lock(&server, way);
         command.args(arguments.iter().map(|argument| OsStr::from_bytes(argument)));
         command.args(["--", "sh", "-c", script]);
-        // Those of a lock around it are no keys of this one.
+        // Keys of an outer lock are no keys of this one.
         let output = command.env("LATCHD_LOCK_KEYS", "outer").output().unwrap();
         assert!(output.status.success(), "{output:?}");
         (output.stdout, String::from_utf8(output.stderr).unwrap())

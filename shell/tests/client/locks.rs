@@ -22,7 +22,7 @@ const fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-/// Runs a test against every server there is.
+/// Runs a test against every available server.
 fn on_each<F: Future<Output = ()>>(test: impl Fn(Client, Arc<Started>) -> F) {
     for server in Started::all() {
         let server = Arc::new(server);
@@ -34,7 +34,7 @@ fn on_each<F: Future<Output = ()>>(test: impl Fn(Client, Arc<Started>) -> F) {
     }
 }
 
-/// Whether it has failed, and like this.
+/// Whether it has failed, and as expected.
 fn is<T>(result: Result<T, Error>, like: impl Fn(&ErrorKind) -> bool) -> bool {
     result.is_err_and(|error| like(error.kind()))
 }
@@ -268,7 +268,7 @@ fn dropping_a_lock_releases_it() {
         drop(lock);
         eventually(|| (server.ask("mg k\r\n", "\r\n") == "EN\r\n").then_some(()));
 
-        // An obtain that is broken off leaves nothing behind, wherever it was.
+        // A cancelled obtain leaves nothing behind, at any stage.
         let held = client
             .obtain("k", secs(30), &LockOptions::new())
             .await
@@ -355,7 +355,7 @@ fn nothing_is_held_while_another_key_is_waited_for() {
         let waits = async { both.obtain_many(["a", "z"], secs(30), &patient()).await };
         let first = async {
             Timer::after(ms(100)).await;
-            // Between two tries of theirs it is free.
+            // Between two of their tries it is free.
             let first = client.obtain("a", secs(30), &patient()).await.unwrap();
             last.release().await.unwrap();
             Timer::after(ms(100)).await;
@@ -495,7 +495,7 @@ fn each_lock_gets_its_own_replies() {
                 let client = client.clone();
                 executor.spawn(async move {
                     for turn in 0..20 {
-                        // Two keys each, of which the neighbour has one as well.
+                        // Two keys each; the neighbour has one of them as well.
                         let keys = [format!("k{task}"), format!("k{}", (task + 1) % 64)];
                         let lock = client.obtain_many(keys, secs(30), &patient()).await;
                         let lock = lock.unwrap_or_else(|error| panic!("{task}, {turn}: {error}"));
@@ -696,7 +696,7 @@ fn leased_and_bound_locks_exclude_each_other() {
         }
         assert!(ours.is_held());
         let freed = async {
-            // The bound one has asked, and looks again.
+            // The bound one has sent its request, and looks again.
             Timer::after(ms(50)).await;
             ours.release().await
         };

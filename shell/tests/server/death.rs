@@ -15,7 +15,7 @@ use crate::client::{TestClient, address, start};
 use latchd_server::UnixSocket;
 use rustix::net::sockopt::set_socket_linger;
 
-/// How often each death is died.
+/// How often each way to die is tried.
 const TRIALS: usize = 30;
 
 /// The limit of the median.
@@ -48,7 +48,7 @@ fn holder(address: SocketAddr) -> TestClient<TcpStream> {
     holder
 }
 
-/// Asks until it has the lock, and gives it back. Returns how long it took.
+/// Requests until it has the lock, and releases it. Returns how long it took.
 fn obtain<S: std::io::Read + std::io::Write>(
     waiter: &mut TestClient<S>,
     died: Instant,
@@ -218,7 +218,7 @@ fn at_the_connection_limit() {
         let mut waiter = TestClient::connect(address);
         assert_eq!(waiter.ask("mn"), "MN");
         let took = (0..TRIALS).map(|_| {
-            // Turned away until the server has seen the last holder's end.
+            // Refused until the server has seen the last holder's end.
             let mut holder = loop {
                 let mut holder = TestClient::connect(address);
                 holder.send("set k 0 0 1\r\nx\r\n");

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::client::TestClient;
 
-/// How long it takes at most until the items are swept.
+/// The longest time until the items are swept.
 const DUE: Duration = Duration::from_secs(20);
 
 /// The length of a value: it has pages of its own, and takes several reads to arrive.
@@ -53,7 +53,7 @@ impl Running {
         TestClient::connect(self.address)
     }
 
-    /// How often these bytes stand in the memory of the process that can be written to.
+    /// How often these bytes occur in the writable memory of the process.
     fn count(&self, bytes: &[u8]) -> usize {
         let proc = format!("/proc/{}", self.child.id());
         let maps = fs::read_to_string(format!("{proc}/maps")).unwrap();
@@ -84,7 +84,7 @@ impl Running {
     fn forgets(&self, secret: &Secret) {
         let begun = Instant::now();
         loop {
-            // Other requests take the place of those that went through the buffers.
+            // Other requests overwrite the bytes in the buffers.
             let mut other = self.client();
             other.send(FILLER.repeat(FILLERS));
             assert_eq!(other.ask("mn"), "MN");
@@ -221,7 +221,7 @@ fn an_unfinished_large_value_is_erased() {
     running.forgets(&unfinished);
 }
 
-/// Or the tests above would see nothing: of a value that has no pages of its own.
+/// The control: a value without pages of its own is found.
 #[test]
 fn without_the_flag_it_is_left() {
     let running = Running::start(&[]);

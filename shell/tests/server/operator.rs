@@ -31,7 +31,7 @@ fn latchd(flags: &[&str]) -> Command {
     command
 }
 
-/// A server at an address of its own, which ends with the value.
+/// A server at an address of its own, which stops when the value is dropped.
 struct Running {
     child: Child,
     address: SocketAddr,
@@ -72,7 +72,7 @@ fn pid(number: u32) -> Pid {
     Pid::from_raw(i32::try_from(number).unwrap()).unwrap()
 }
 
-/// Waits until something is so.
+/// Waits for a condition.
 fn eventually(what: &str, is_so: impl Fn() -> bool) {
     let begun = Instant::now();
     while !is_so() {
@@ -213,7 +213,7 @@ fn failures_of_u_and_k_are_warnings() {
             "-u no-such-user",
             "-u no-such-user is ignored: only root",
         ),
-        // Root raises the limit where it may, and is not warned then.
+        // Root raises the limit if possible, and is not warned then.
         ("", if is_root { "-u nobody -k" } else { "-k" }, ""),
     ] {
         let (address, log) = (free_address(), temporary("ignored.log"));

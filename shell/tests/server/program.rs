@@ -308,13 +308,13 @@ fn v_shows_connections_vv_requests_and_vvv_locks() {
     }
 }
 
-/// Every way that a lock comes and goes.
+/// Every way to get and to lose a lock.
 #[test]
 fn vvv_follows_a_lock_from_its_grant_to_its_end() {
     let latchd = Running::start(&["-l", "127.0.0.1:0", "-t", "2", "-vvv", "--log", "json"]);
     let connect = || TestClient::connect(latchd.address());
     let [mut holder, mut waiter, mut late] = [connect(), connect(), connect()];
-    // The numbers of connections are those of their coming.
+    // Connections are numbered in the order of arrival.
     for client in [&mut holder, &mut waiter, &mut late] {
         assert_eq!(client.ask("mn"), "MN");
     }
@@ -415,7 +415,7 @@ fn connections_wait_when_descriptors_run_out() {
     for client in &mut clients {
         client.send("mn\r\n");
     }
-    // As each that was answered goes, one that waits comes in.
+    // For each answered client that goes, a waiting one comes in.
     for mut client in clients {
         assert_eq!(client.line(), "MN");
     }
@@ -500,7 +500,7 @@ fn logging_to(log: impl Into<Stdio>, port: u16) -> (Child, TestClient<TcpStream>
     (child, TestClient::connect(address))
 }
 
-/// More than any pipe and the program's own queue hold is logged; then it ends as always.
+/// It logs more than any pipe and the program's own queue hold; then it ends as always.
 fn serves_and_ends(mut child: Child, mut client: TestClient<TcpStream>) {
     for _ in 0..100 {
         client.send("mn\r\n".repeat(100));

@@ -168,7 +168,8 @@ fn slow_status_clients_delay_no_other() {
     let mut silent: Vec<_> = (0..300)
         .map(|_| TcpStream::connect(address).unwrap())
         .collect();
-    // However many come, each that asks is answered; of the silent, those that came first give way.
+    // Any number may come: each that sends a request is answered; of the silent ones, the first
+    // give way.
     for _ in 0..20 {
         assert_eq!(get(address, "/healthz"), ("200".into(), "ok\n".into()));
         assert_eq!(get(address, "/metrics").0, "200");

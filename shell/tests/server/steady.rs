@@ -148,7 +148,7 @@ fn requests_that_do_not_end_have_one_bound_for_all_clients() {
         })
         .unwrap();
     assert!(closed > 3, "{closed} was not the worst");
-    // It may send the rest, and meets no reset: the line that it has not read yet would be lost.
+    // It may send the rest, and meets no reset: otherwise the unread line would be lost.
     unfinished[closed].send("v".repeat(2 * MIB));
     let socket = unfinished[closed].socket();
     socket.shutdown(std::net::Shutdown::Write).unwrap();
@@ -186,7 +186,7 @@ fn unread_replies_have_one_common_bound() {
         assert_eq!(innocent.line(), "STORED");
     }
     let mut deaf: Vec<_> = (0..10).map(|_| TestClient::connect_unix(&path)).collect();
-    // One value that all of them are sent is counted once.
+    // A value that all of them get is counted once.
     for client in &mut deaf {
         client.send("get big0\r\n".repeat(3));
     }

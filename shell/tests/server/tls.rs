@@ -30,7 +30,7 @@ fn secure(change: impl FnOnce(&mut TlsSettings)) -> (Authority, Server) {
     (authority, server)
 }
 
-/// Whether the server lets this client in, and answers it.
+/// Whether the server accepts this client, and answers it.
 fn is_served(stream: TlsStream) -> bool {
     let mut stream = stream;
     let mut answer = [0; 4];
@@ -66,7 +66,8 @@ fn large_values_arrive_whole_however_slowly_they_are_read() {
     request.extend_from_slice(b"\r\n");
     client.send(&request);
     assert_eq!(client.line(), "STORED");
-    // More than a turn sends, than sockets hold, and than one record carries; between small answers.
+    // More than a turn sends, than sockets hold, and than one record carries; between small
+    // answers.
     client.send("get large\r\nmn\r\n".repeat(8));
     std::thread::sleep(Duration::from_millis(50));
     for _ in 0..8 {
@@ -380,7 +381,7 @@ fn a_thousand_half_handshakes_delay_no_client() {
     let mut beside = friend(authority.connect(address));
     assert_eq!(beside.ask("mn"), "MN");
     let hello = client_hello(&authority);
-    // All of them say hello at once, and nothing more; the server has to sign for each.
+    // All of them send a hello at once, and nothing more; the server has to sign for each.
     let mut knocking: Vec<_> = (0..1000)
         .map(|_| TcpStream::connect(address).unwrap())
         .collect();
@@ -399,7 +400,7 @@ fn a_thousand_half_handshakes_delay_no_client() {
         asked += 1;
     }
     let knocking = storm.join().unwrap();
-    // A storm that is served as it comes would take half a second at one go in a debug build.
+    // If they were all served at once, that would take half a second in a debug build.
     assert!(slowest < Duration::from_millis(250), "{slowest:?}");
     println!("{asked} requests beside 1,000 half handshakes: the slowest took {slowest:?}");
     assert_eq!(beside.stat("curr_connections"), "1001");
@@ -461,7 +462,7 @@ fn a_tampered_handshake_affects_no_other_client() {
             .set_read_timeout(Some(Duration::from_secs(10)))
             .unwrap();
         session.writer().write_all(b"mn\r\n").unwrap();
-        // One byte of one flight is another one; sometimes the flight is cut, or comes twice.
+        // One byte of one flight is changed; sometimes the flight is cut, or comes twice.
         for flight in 0..3u32 {
             let mut records = Vec::new();
             while session.wants_write() {

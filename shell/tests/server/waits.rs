@@ -55,7 +55,7 @@ fn await_waiting(address: SocketAddr, key: &str, count: usize) {
     }
 }
 
-/// Whether nothing has come for a client by now. It has had time: others were answered since.
+/// Whether a client has received nothing by now. It had time: others were answered since.
 fn is_silent(client: &mut Client) -> bool {
     let socket = client.socket();
     socket.set_nonblocking(true).unwrap();
@@ -282,7 +282,7 @@ fn every_remaining_lock_waiter_is_served() {
             })
             .collect();
         assert!(waiters[0].line().starts_with("LK h2 a0 n"));
-        // Another third dies, some of them in the moment of being given it.
+        // Another third dies, some of them at the moment of the grant.
         let mut rest = Vec::new();
         let mut dying = Vec::new();
         for (index, waiter) in waiters.into_iter().enumerate() {
@@ -475,7 +475,7 @@ fn a_deadlock_through_a_sharer_is_found() {
                 refused.starts_with("LK ") && refused.ends_with(" d"),
                 "{refused}"
             );
-            // As one of two it needs only the first of the others to go.
+            // As one of two it needs only the end of the first of the others.
             clients[2].send(format!("ml {one} S2 {LONG}\r\n"));
             await_waiting(address, &one, 1);
             assert_eq!(clients[0].ask(&format!("mu {one}")), "HD");

@@ -24,7 +24,7 @@ const ROUNDS: usize = 40;
 #[derive(Debug)]
 pub(crate) struct Switched<'a> {
     copy: &'a Copy,
-    /// Those that are not in it.
+    /// The mutants that are not in it.
     pub(crate) left: BTreeMap<Number, Left>,
 }
 
@@ -148,7 +148,7 @@ impl<'a> Switched<'a> {
             .cargo(words)
             .args(["--quiet", "--message-format=json"])
             .args(settings.map(|setting| format!("--config=profile.{setting}")))
-            // Whether something is evaluated while it is compiled cannot be asked otherwise.
+            // There is no other way to tell whether a value is computed at compile time.
             .env("RUSTC_BOOTSTRAP", "1")
             .env("RUSTFLAGS", "--cap-lints=allow")
             .output()

@@ -43,7 +43,7 @@ impl Known {
         names.filter(|name| !self.0.contains_key(*name)).collect()
     }
 
-    /// Those that are known and that there are no more, or that something finds now.
+    /// The known survivors that are no mutants any more, or that a layer finds now.
     pub(crate) fn outdated(&self, names: &[String], missed: &[Number]) -> Vec<&str> {
         let missed: BTreeSet<_> = missed.iter().map(|number| &names[*number]).collect();
         let outdated = self.0.keys().filter(|name| !missed.contains(name));

@@ -27,19 +27,20 @@ use report::Report;
 
 use crate::copy::{Copy, succeeded};
 
-/// Which of the mutants are asked of.
+/// The chosen mutants.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Choice<'a> {
     /// All that cargo-mutants lists.
     All,
     /// Those in the lines that have changed since a commit.
     Since(&'a str),
-    /// Those that nothing has found the last time, of these layers; of all if none is named.
+    /// The mutants that survived the last time, for these layers; for all if none is named.
     Again(&'a [&'a str]),
 }
 
-/// Asks the layers of mutants of the core of the checkout at `root`, one layer after the other until one finds it. Returns a
-/// complaint for each that none finds and that `survivors.txt` does not explain.
+/// Tests the mutants of the core of the checkout at `root`, one layer after the other until one
+/// finds it. Returns a complaint for each that no layer finds and that `survivors.txt` does not
+/// explain.
 ///
 /// # Errors
 /// cargo-mutants is missing, or something cannot be built or run.

@@ -15,7 +15,7 @@ use crate::parallel::in_parallel;
 use crate::program::Recipe;
 use crate::watch::{Until, Verdict, watch};
 
-/// How many of the fastest tests are asked one by one, before all others at once.
+/// How many of the fastest tests run one by one, before all others at once.
 const ONE_BY_ONE: usize = 4;
 /// The number of mutants between two progress messages.
 const PROGRESS: usize = 50;
@@ -24,7 +24,8 @@ const PROGRESS: usize = 50;
 const QUICK: f64 = 3.0;
 /// Tests that take more of the processor's time than this, in seconds, are left out.
 const LONG: f64 = 60.0;
-/// How many times as much of the processor as without a mutant a test may take, and the seconds that it may in any case.
+/// The processor time that a test may take, as a multiple of its time without a mutant, and the
+/// seconds that it may take in any case.
 const PATIENCE: f64 = 4.0;
 const SECONDS: f64 = 3.0;
 /// How long it may stand still beyond that, in seconds.
@@ -32,7 +33,7 @@ const STANDING: f64 = 90.0;
 /// The memory limit of a test, in KiB.
 const MEMORY: u64 = 12 << 20;
 
-/// A layer of proof: one program with tests.
+/// A layer of verification: one program with tests.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Layer {
     /// Its name.
@@ -40,12 +41,12 @@ pub(crate) struct Layer {
     recipe: Recipe,
     /// The tests with these prefixes of their names.
     tests: &'static [&'static str],
-    /// How much is asked of it.
+    /// The number of sequences that it plays.
     settings: &'static [(&'static str, &'static str)],
 }
 
 impl Layer {
-    /// All of them, in the order in which they are asked.
+    /// All of them, in the order in which they run.
     pub(crate) const ALL: [Self; 3] = [
         Self {
             name: "unit",
@@ -125,7 +126,7 @@ struct Test {
     reaches: Vec<Number>,
 }
 
-/// Which of the tests are asked.
+/// The chosen tests.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Pace {
     /// Those that take a second at most.
@@ -268,7 +269,7 @@ impl Stage {
         Ok(Outcome::Missed)
     }
 
-    /// Asks of each of these mutants whether the layer finds it.
+    /// Finds out for each of these mutants whether the layer finds it.
     ///
     /// # Errors
     /// A test cannot be run.
@@ -296,7 +297,7 @@ impl Stage {
     }
 }
 
-/// Runs tests until one fails, and hears nothing else of them.
+/// Runs tests until one fails, and ignores the rest of their output.
 fn judge(command: &mut Command) -> Result<Verdict, String> {
     watch(command.stderr(Stdio::null()), Until::Failure, |_| Ok(()))
 }

@@ -19,13 +19,13 @@ pub(crate) struct Report<'a> {
     names: &'a [String],
     left: &'a BTreeMap<Number, Left>,
     outcomes: BTreeMap<Number, Vec<(&'static str, Outcome)>>,
-    /// Those that nothing has found.
+    /// The mutants that no layer has found.
     pub(crate) open: Vec<Number>,
     log: PathBuf,
 }
 
 impl<'a> Report<'a> {
-    /// A report of nothing yet, which is to be written to `log`.
+    /// An empty report, which is to be written to `log`.
     pub(crate) fn new(names: &'a [String], switched: &'a Switched<'_>, log: PathBuf) -> Self {
         let left = &switched.left;
         let all = 0..names.len();
@@ -95,7 +95,7 @@ impl<'a> Report<'a> {
     }
 }
 
-/// The names of those that were found by nothing the last time.
+/// The names of the mutants that survived the last time.
 ///
 /// # Errors
 /// The written report cannot be read.

@@ -16,7 +16,7 @@ use latchd_server::{Address, Config, Server};
 /// How long a due event may take, on a busy machine.
 pub(crate) const DUE: Duration = Duration::from_secs(20);
 
-/// A server that ends with the value.
+/// A server that stops when the value is dropped.
 pub(crate) enum Started {
     Latchd(Option<Server>, SocketAddr),
     Memcached(Child, SocketAddr, PathBuf),
@@ -28,7 +28,7 @@ impl Started {
         Self::latchd_at(0)
     }
 
-    /// A latchd on this port, which may have been left a moment ago.
+    /// A latchd on this port, which another server may have left a moment ago.
     pub(crate) fn latchd_at(port: u16) -> Self {
         Self::latchd_with(port, |_| {})
     }
@@ -225,7 +225,7 @@ pub(crate) struct Proxy {
 
 #[derive(Default)]
 struct ProxyState {
-    /// Bytes go nowhere, in either direction, and no connection is closed.
+    /// Bytes are dropped, in either direction, and no connection is closed.
     is_silent: AtomicBool,
     /// Whether new connections get to the server, and not into the void.
     admits: AtomicBool,
@@ -287,7 +287,7 @@ impl Proxy {
         self.state.admits.store(true, Ordering::SeqCst);
     }
 
-    /// From now on everything takes this long in each direction.
+    /// From now on all bytes take this long in each direction.
     pub(crate) fn delay(&self, delay: Duration) {
         let delay_ms = u64::try_from(delay.as_millis()).unwrap();
         self.state.delay_ms.store(delay_ms, Ordering::SeqCst);

@@ -11,7 +11,7 @@ use super::{TestClient, start};
 
 pub(crate) type Client = TestClient<TcpStream>;
 
-/// A way in which a client can end.
+/// A way for a client to end.
 pub(crate) type End = fn(Client);
 
 /// The time of a wait that must end early: longer than a test is patient.
