@@ -29,7 +29,7 @@ const TICK_BYTES_MAX: usize = 4 << 20;
 /// waited for frees all of them.
 const WAITS_BYTES_MAX: usize = 16_384 * 384;
 
-/// How many items are stored, if `LATCHD_ITEMS` does not say. A shard should have at most 4,000,000.
+/// The number of items, unless `LATCHD_ITEMS` gives another. A shard should have at most 4,000,000.
 const ITEMS: usize = 500_000;
 
 fn items() -> usize {
@@ -39,7 +39,7 @@ fn items() -> usize {
     })
 }
 
-/// Looks on while calls are made.
+/// Counts allocations while calls are made.
 #[derive(Debug, Default)]
 struct Watch {
     /// The most that a call has allocated, in bytes.
@@ -117,7 +117,7 @@ impl Bench {
         self.watch.around(|| core.handle(now, event));
     }
 
-    /// Ticks until there is nothing more to do, and some more.
+    /// Ticks until there is no more work, and some more.
     fn tick(&mut self) {
         let mut more = 100;
         while self.core.wants_tick() || more > 0 {

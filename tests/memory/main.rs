@@ -99,7 +99,7 @@ fn memory_stays_within_the_limit_as_sizes_shift() {
     assert!(ALLOCATOR.allocated() <= before + (64 << 10));
 }
 
-/// M1 of a limit that is lowered and raised, items small and huge.
+/// M1 with a limit that is lowered and raised, and items small and huge.
 #[test]
 fn memory_shrinks_to_a_lower_limit() {
     let _alone = alone();
@@ -154,7 +154,7 @@ fn a_failed_segment_allocation_refuses_one_store() {
         }
         assert!(number < 100_000, "there is no room for all of them");
     };
-    // Others are answered as before, and a value of the same length has its place.
+    // Others are answered as before, and a value of the same length still fits.
     let first = name(1);
     let key = Key::new(first.as_bytes()).expect("a legal key");
     let get = Get::new(key);

@@ -43,9 +43,9 @@ pub trait Peer {
 /// How long to wait for bytes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Patience {
-    /// Bytes are due: wait until it is certain that something is wrong.
+    /// Bytes are due: wait until they must have come.
     Due,
-    /// None are due: wait long enough that those which should not come would have come.
+    /// No bytes are due: wait long enough for unexpected ones to come.
     NotDue,
 }
 
@@ -54,8 +54,8 @@ pub enum Patience {
 pub enum Received {
     /// Bytes: at least one.
     Bytes,
-    /// None, and none will come: the server has closed.
+    /// No bytes, and none will come: the server has closed.
     Closed,
-    /// None so far.
+    /// No bytes so far.
     Nothing,
 }

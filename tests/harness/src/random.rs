@@ -19,7 +19,7 @@ impl Random {
         Self(seed)
     }
 
-    /// The next number; every one is as likely.
+    /// The next number; all are equally likely.
     pub const fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -33,12 +33,12 @@ impl Random {
         self.next() % bound
     }
 
-    /// Whether something happens that happens `times` in `of` times.
+    /// True `times` in `of` times.
     pub const fn chance(&mut self, times: u64, of: u64) -> bool {
         self.below(of) < times
     }
 
-    /// One of a list that is not empty.
+    /// One element of a list that is not empty.
     pub fn choose<'a, T>(&mut self, of: &'a [T]) -> &'a T {
         let index = usize::try_from(self.below(of.len() as u64)).expect("an index");
         &of[index]

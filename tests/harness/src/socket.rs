@@ -18,9 +18,10 @@ use crate::transcript::{Dialect, End};
 const DUE: Duration = Duration::from_secs(10);
 /// How long we listen for bytes that should not come.
 const NOT_DUE: Duration = Duration::from_millis(60);
-/// How often a server is asked whether it has seen the end of a connection.
+/// The pause between two questions whether the server has seen the end of a connection.
 const ASKED_EACH: Duration = Duration::from_millis(1);
-/// How long yrmcds is given to release the locks of a closed connection. No reply of it shows when it has.
+/// The time for yrmcds to release the locks of a closed connection. No reply of it shows when it
+/// has.
 const YRMCDS_UNLOCKS: Duration = Duration::from_secs(1);
 /// How long a started server may take to listen.
 const START: Duration = Duration::from_secs(10);
@@ -37,13 +38,14 @@ pub struct SocketPeer<K = ()> {
     /// The connections with a half that we have closed.
     half_closed: BTreeSet<char>,
     due: Duration,
-    /// How long the server is given to see the end of a connection, if its count of connections does not tell.
+    /// The time for the server to see the end of a connection, if its count of connections does not
+    /// tell.
     notice: Option<Duration>,
     _keeper: K,
 }
 
 impl<K> SocketPeer<K> {
-    /// Plays against the server at `address`, which runs as long as `keeper` is there.
+    /// Plays against the server at `address`, which runs as long as `keeper` is held.
     #[must_use]
     pub fn new(address: SocketAddr, keeper: K) -> Self {
         Self {
@@ -56,16 +58,15 @@ impl<K> SocketPeer<K> {
         }
     }
 
-    /// The same with another limit to how long bytes that are due may take, where a server may have
-    /// none to send.
+    /// The same with another limit for bytes that are due.
     #[must_use]
     pub const fn with_due(mut self, due: Duration) -> Self {
         self.due = due;
         self
     }
 
-    /// The same with this much time for the server to see the end of a connection. Without it the server is asked
-    /// how many connections it counts.
+    /// The same with a fixed time for the server to see the end of a connection, instead of a count
+    /// of its connections.
     #[must_use]
     pub const fn with_notice(mut self, notice: Duration) -> Self {
         self.notice = Some(notice);
@@ -87,7 +88,7 @@ impl<K> SocketPeer<K> {
         let deadline = Instant::now() + self.due;
         loop {
             let counted = count_connections(&mut stream)?;
-            // The one that asks is counted, too.
+            // Our own connection is counted, too.
             if counted <= open + 1 {
                 return Ok(());
             }
@@ -199,13 +200,14 @@ impl<K> Peer for SocketPeer<K> {
     }
 }
 
-/// A server process on a free port of the loopback interface; it ends with the value.
+/// A server process on a free port of the loopback interface; it is stopped when the value is
+/// dropped.
 #[derive(Debug)]
 pub struct ServerProcess {
-    /// Where it listens.
+    /// Its address.
     pub address: SocketAddr,
     child: Child,
-    /// Its own folder, if it needs one; goes with it.
+    /// Its own folder, if it needs one; removed with the value.
     folder: Option<PathBuf>,
     /// See [`SocketPeer::with_notice`].
     notice: Option<Duration>,
@@ -307,7 +309,7 @@ impl ServerProcess {
         Ok(server)
     }
 
-    /// The server as one that a transcript is played against, and that ends with it.
+    /// The server as a peer for transcripts; it is stopped with the peer.
     #[must_use]
     pub fn into_peer(self) -> SocketPeer<Self> {
         let notice = self.notice;
@@ -320,7 +322,7 @@ impl ServerProcess {
 
 impl Drop for ServerProcess {
     fn drop(&mut self) {
-        // A server that has already ended cannot be killed, and that is as well.
+        // A server that has already ended cannot be killed, and need not be.
         let _ = self.child.kill();
         let _ = self.child.wait();
         if let Some(folder) = &self.folder {
@@ -331,10 +333,10 @@ impl Drop for ServerProcess {
 
 /// A port without a listener at this moment, that this process has not given out lately.
 ///
-/// Not one that the system chooses: it gives the same one out again as soon as it is free, also to a
-/// client, and then two tests would talk to one server. And tried without listening: a process that
-/// another test starts just then has a copy of our socket for a moment, and would seem to be the
-/// server that is to listen there.
+/// Not a port that the system chooses: it gives the same one out again as soon as it is free, also
+/// to a client, and then two tests would talk to one server. And tried without listening: a process
+/// that another test starts just then holds a copy of our socket for a moment, and would look like
+/// the server that is to listen there.
 ///
 /// # Errors
 /// There is none, or the kernel gives no socket.
@@ -362,7 +364,7 @@ pub fn free_port() -> io::Result<u16> {
 /// The program of this name on PATH.
 #[must_use]
 pub fn on_path(name: &str) -> Option<PathBuf> {
-    // Where Debian puts servers is not on every user's PATH.
+    // Debian's folder for servers is not on every user's PATH.
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)
         .chain([PathBuf::from("/usr/sbin")])
@@ -379,7 +381,7 @@ pub fn memcached_version(program: &Path) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&said).trim().to_owned())
 }
 
-/// Which answers a memcached program gives.
+/// The dialect of a memcached program.
 ///
 /// # Errors
 /// It cannot be started.

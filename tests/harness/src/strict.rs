@@ -17,7 +17,7 @@ use latchd_core::watch::Evicted;
 #[derive(Debug)]
 pub struct Strict<S> {
     store: S,
-    /// How many calls have made all that was said before no good.
+    /// How many calls have invalidated earlier results.
     moves: u64,
 }
 
@@ -31,14 +31,14 @@ pub struct Said<T> {
     moves: u64,
 }
 
-/// A core on the store that the program uses, held to the contract of stores; nothing has happened to it.
+/// A fresh core on the store that the program uses, held to the contract of stores.
 #[must_use]
 pub fn in_log(config: Config) -> StrictCore {
     let store = LogStore::new(&config.limits, config.hash_seed);
     Core::with_store(config, Strict::new(store))
 }
 
-/// A core on the reference store, held to the contract of stores; nothing has happened to it.
+/// A fresh core on the reference store, held to the contract of stores.
 #[must_use]
 pub fn reference(config: Config) -> Core<Strict<MapStore>> {
     let store = MapStore::new(&config.limits);

@@ -56,7 +56,7 @@ impl Dialect {
     }
 }
 
-/// For which servers something is.
+/// The servers that a part is for.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Tags(Vec<String>);
 
@@ -157,7 +157,7 @@ pub enum Action {
         /// Its fields.
         packet: binary::Packet,
     },
-    /// Something comes back, next on this connection.
+    /// An answer is expected, next on this connection.
     Expect {
         /// On which connection.
         conn: char,
@@ -180,7 +180,7 @@ pub enum Action {
 pub enum Expected {
     /// These bytes.
     Bytes(Vec<Piece>),
-    /// Any number of lines, up to the one that is expected next.
+    /// Any number of lines, up to the next expected one.
     Lines,
     /// Nothing at all.
     Nothing,
@@ -225,9 +225,9 @@ pub enum Number {
         /// The number that is added.
         plus: i64,
     },
-    /// More than the value of a variable.
+    /// The value of a variable plus a number.
     Above {
-        /// The variable it is more than.
+        /// The variable.
         floor: String,
         /// The variable that gets the number, if any.
         name: Option<String>,
@@ -236,7 +236,7 @@ pub enum Number {
     Seconds(u64),
 }
 
-/// Writes bytes so that a person can read them: the escapes of the transcript format.
+/// Escapes bytes for a reader, as the transcript format does.
 #[must_use]
 pub fn escaped(bytes: &[u8]) -> String {
     use fmt::Write as _;

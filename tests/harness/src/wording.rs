@@ -31,7 +31,7 @@ pub use translate::{at_moment, nearest};
 /// alone.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Protocol {
-    /// Text as it was first.
+    /// Classic text.
     Classic,
     /// Text with flags.
     Meta,
@@ -49,16 +49,16 @@ pub enum Protocol {
 pub struct Style {
     /// `noreply`, `q`, or a quiet opcode.
     pub quiet: bool,
-    /// The item's version is to be shown.
+    /// The answer shows the item's version.
     pub with_cas: bool,
     /// The value is to be shown; if not, a request that touches an item is a `touch`, except in
     /// meta text.
     pub with_value: bool,
-    /// The key is to be shown.
+    /// The answer shows the key.
     pub with_key: bool,
-    /// Meta: the client flags are to be shown.
+    /// Meta: the answer shows the client flags.
     pub with_client_flags: bool,
-    /// Meta: after how many steps the TTL is to be shown.
+    /// Meta: the steps after which the answer shows the TTL.
     pub ttl_after: Option<u8>,
     /// A guarded set is written as a guarded replace, which is the same.
     pub as_replace: bool,
@@ -66,17 +66,17 @@ pub struct Style {
     pub opaque: Option<u32>,
     /// Meta: flags that state a default are written too.
     pub says_all: bool,
-    /// Which of several ways to write the same is taken: bits.
+    /// Chooses among several ways to write the same, by its bits.
     pub order: u8,
 }
 
 impl Style {
-    /// Whether something of an item is to be shown.
+    /// Whether the answer shows any part of an item.
     const fn looks(&self) -> bool {
         self.with_cas || self.with_value || self.with_client_flags || self.ttl_after.is_some()
     }
 
-    /// Whether the exptime of a flush is left out: a flush says at times that it is for now.
+    /// Whether the exptime of a flush is left out; it may also be written for an immediate one.
     fn leaves_out(&self, exptime: Exptime) -> bool {
         exptime == Exptime::Never && self.order & 1 == 0
     }

@@ -9,7 +9,7 @@ use socket2::SockRef;
 /// How long any step may take before the row fails: longer than the worst stall seen.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How many requests [`Client::pipeline`] has under way at once.
+/// How many requests [`Client::pipeline`] sends ahead.
 const PIPELINED: usize = 1_000;
 
 /// One connection to the server under attack.
@@ -41,10 +41,10 @@ impl Client {
         (0..count).map(|_| Self::connect(address)).collect()
     }
 
-    /// Sends all of it, however long the server takes to take it.
+    /// Sends all of it, for as long as the server takes.
     ///
     /// # Errors
-    /// The server has closed, or takes nothing.
+    /// The server has closed, or does not read.
     pub fn send(&mut self, bytes: impl AsRef<[u8]>) -> io::Result<()> {
         self.reader.get_mut().write_all(bytes.as_ref())
     }
@@ -140,10 +140,10 @@ impl Client {
         result
     }
 
-    /// The same connection once more, to send on it while this one reads.
+    /// A second handle of the connection, to send on it while this one reads.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel reports an error.
     pub fn try_clone(&self) -> io::Result<Self> {
         Ok(Self {
             reader: BufReader::new(self.reader.get_ref().try_clone()?),
@@ -168,7 +168,7 @@ impl Client {
         }
     }
 
-    /// Whether the server has closed: a look, without waiting. Bytes that have come are dropped.
+    /// Whether the server has closed, without waiting. Bytes that have come are dropped.
     pub fn is_closed(&mut self) -> bool {
         let socket = self.reader.get_mut();
         if socket.set_nonblocking(true).is_err() {
@@ -185,8 +185,8 @@ impl Client {
         is_closed || socket.set_nonblocking(false).is_err()
     }
 
-    /// Sends `count` requests that have one line of answer each, some at a time. Returns how many
-    /// were answered with `expected`.
+    /// Sends `count` requests with one line of answer each, some at a time. Returns how many were
+    /// answered with `expected`.
     ///
     /// # Errors
     /// As [`Client::send`] and [`Client::line`].
@@ -236,7 +236,7 @@ impl Client {
     /// Makes the receive buffer of the kernel small, so that unread replies stay in the server.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel reports an error.
     pub fn receive_little(&self) -> io::Result<()> {
         SockRef::from(self.reader.get_ref()).set_recv_buffer_size(4096)
     }
@@ -244,12 +244,12 @@ impl Client {
     /// Ends the connection with a reset.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel reports an error.
     pub fn reset(self) -> io::Result<()> {
         SockRef::from(self.reader.get_ref()).set_linger(Some(Duration::ZERO))
     }
 
-    /// The socket: for a program that is to hold it.
+    /// The socket: for a program that is to inherit it.
     #[must_use]
     pub fn into_socket(self) -> TcpStream {
         self.reader.into_inner()

@@ -55,27 +55,27 @@ pub struct Attack {
     pub play: fn(&Stage<'_>) -> io::Result<Outcome>,
 }
 
-/// Where an attack takes place.
+/// The place of an attack.
 #[derive(Debug)]
 pub struct Stage<'a> {
     /// The sizes.
     pub setting: &'a Setting,
-    /// Which server is attacked.
+    /// The server under attack.
     pub kind: Kind,
 }
 
-/// Flags of a server with room for a large store and as many connections as an attack may want.
-/// One holder may have an eighth of the memory: 256 MB for half a million locks.
+/// Flags of a server with room for a large store and as many connections as an attack may want. One
+/// holder may have an eighth of the memory: 256 MB for half a million locks.
 const LARGE: &[&str] = &["-m", "2048", "-t", "4", "-c", "4096"];
 
-/// Besides these, for latchd: one client may hold as many locks as an attack wants.
+/// Further flags for latchd: one client may hold as many locks as an attack wants.
 const MANY_LOCKS: &[&str] = &["-o", "locks_per_conn=1000000"];
 
 impl Stage<'_> {
     /// The program to start.
     ///
     /// # Errors
-    /// There is none of this kind.
+    /// This machine has none of this kind.
     pub fn program(&self) -> io::Result<&Path> {
         match self.kind {
             Kind::Latchd => Ok(&self.setting.latchd),
@@ -107,7 +107,7 @@ impl Stage<'_> {
         Ok(target)
     }
 
-    /// Notes how much memory the server has had at most, in a row that is not about memory.
+    /// Notes the peak memory of the server, in a row that is not about memory.
     ///
     /// # Errors
     /// It has ended.
@@ -119,7 +119,7 @@ impl Stage<'_> {
         Ok(())
     }
 
-    /// Judges how much memory the server has had at most.
+    /// Judges the peak memory of the server.
     ///
     /// # Errors
     /// It has ended.

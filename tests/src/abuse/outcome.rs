@@ -14,7 +14,7 @@ pub const STALL_MAX: Duration = Duration::from_millis(50);
 pub const FRESH_MAX: Duration = Duration::from_millis(100);
 /// The longest that the locks of a dead client may be held, if its end can be seen.
 pub const FREE_MAX: Duration = Duration::from_millis(50);
-/// How many times the quiet machine's worst is added to each.
+/// How many times the quiet machine's worst delay is added to each limit.
 const QUIET_TIMES: u32 = 5;
 /// The least that counts as the worst delay of a quiet machine.
 const QUIET_MIN: Duration = Duration::from_millis(5);
@@ -26,9 +26,9 @@ pub struct Outcome {
     pub seen: Option<Seen>,
     /// How long a new client may wait, if not [`FRESH_MAX`].
     pub fresh_max: Option<Duration>,
-    /// The most memory that the server has had, and may have, in MiB.
+    /// The peak memory of the server, and its limit, in MiB.
     pub memory: Option<Memory>,
-    /// How long something took that has a limit of its own.
+    /// The time of a step that has a limit of its own.
     pub spans: Vec<Span>,
     /// Violated expectations.
     pub wrongs: Vec<String>,
@@ -39,9 +39,9 @@ pub struct Outcome {
 /// A server's memory, in MiB.
 #[derive(Clone, Copy, Debug)]
 pub struct Memory {
-    /// The most it has had.
+    /// The peak.
     pub peak_mib: u64,
-    /// The most it may have; `None` if the attack is not about memory.
+    /// The limit; `None` if the attack is not about memory.
     pub max_mib: Option<u64>,
 }
 
@@ -50,20 +50,20 @@ pub struct Memory {
 pub struct Span {
     /// The name of the timed step.
     pub name: &'static str,
-    /// How long.
+    /// Its length.
     pub took: Duration,
-    /// How long it may take.
+    /// Its limit.
     pub max: Duration,
 }
 
-/// The machine while nothing attacks the server.
+/// The delays of the machine without an attack.
 #[derive(Clone, Copy, Debug)]
 pub struct Quiet {
     /// The longest that an innocent client waited.
     pub worst: Duration,
     /// The longest that a new client waited.
     pub fresh_worst: Duration,
-    /// How many times each time limit counts: more than once on a machine that other programs use as well.
+    /// The factor of each time limit: more than one on a machine that other programs use as well.
     pub slack: u32,
 }
 
@@ -87,7 +87,7 @@ impl Outcome {
         }
     }
 
-    /// Notes that something took so long, and may take as long.
+    /// Notes a span and its limit.
     pub fn span(&mut self, name: &'static str, took: Duration, max: Duration) {
         self.spans.push(Span { name, took, max });
     }
@@ -99,7 +99,7 @@ impl Outcome {
         }
     }
 
-    /// Everything that is past its limit, in words; empty if the attack was borne.
+    /// Everything that is past its limit, in words; empty if the server kept all limits.
     #[must_use]
     pub fn faults(&self, quiet: &Quiet) -> Vec<String> {
         let mut faults = self.wrongs.clone();

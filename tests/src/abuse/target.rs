@@ -15,7 +15,7 @@ use latchd_harness::socket::free_port;
 /// How long a started server may take to listen.
 const START: Duration = Duration::from_secs(10);
 
-/// Which server it is.
+/// The kind of server.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Kind {
     /// latchd.
@@ -48,7 +48,7 @@ pub enum Log {
     None,
 }
 
-/// How the server is started.
+/// The start of a server.
 #[derive(Clone, Copy, Debug)]
 pub struct Start<'a> {
     /// Its flags, except for its address.
@@ -57,12 +57,12 @@ pub struct Start<'a> {
     pub log: Log,
     /// A limit for the shell to set first, as `ulimit` has it: `-n 40`.
     pub ulimit: Option<&'a str>,
-    /// Where it listens; its port is chosen.
+    /// Its address; the port is chosen.
     pub host: Ipv4Addr,
 }
 
 impl<'a> Start<'a> {
-    /// With these flags, on loopback, and nothing unusual.
+    /// With these flags, on loopback, and defaults otherwise.
     #[must_use]
     pub const fn new(flags: &'a [&'a str]) -> Self {
         Self {
@@ -77,7 +77,7 @@ impl<'a> Start<'a> {
 /// A running server.
 #[derive(Debug)]
 pub struct Target {
-    /// Where it listens.
+    /// Its address.
     pub address: SocketAddr,
     child: Child,
 }
@@ -92,7 +92,7 @@ impl Target {
         Self::start_at(kind, program, start, address)
     }
 
-    /// The same where another has listened: one that is started again.
+    /// The same on an address that another server has used: a restart.
     ///
     /// # Errors
     /// As [`start`](Self::start).
@@ -163,7 +163,7 @@ impl Target {
         }
     }
 
-    /// The pipe that its log goes into. Dropping it closes it.
+    /// The pipe of its log. Dropping it closes it.
     pub fn take_log(&mut self) -> Option<ChildStderr> {
         self.child.stderr.take()
     }
@@ -174,7 +174,7 @@ impl Target {
         self.child.id()
     }
 
-    /// The most memory that it has had, in MiB.
+    /// Its peak memory, in MiB.
     ///
     /// # Errors
     /// It has ended.
@@ -201,19 +201,19 @@ impl Target {
         Ok(kill_process(pid, signal)?)
     }
 
-    /// How it has ended, if it has.
+    /// Its exit status, if it has ended.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel reports an error.
     pub fn ended(&mut self) -> io::Result<Option<ExitStatus>> {
         self.child.try_wait()
     }
 
-    /// Sends SIGTERM and waits. Returns how it ended and how long that took; `None` if it did not
-    /// in `patience`.
+    /// Sends SIGTERM and waits. Returns the exit status and how long that took; `None` if it did
+    /// not end in `patience`.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel reports an error.
     pub fn terminate(&mut self, patience: Duration) -> io::Result<Option<(ExitStatus, Duration)>> {
         let asked = Instant::now();
         if self.child.try_wait()?.is_none() {
@@ -231,7 +231,7 @@ impl Target {
 
 impl Drop for Target {
     fn drop(&mut self) {
-        // A server that has already ended cannot be killed, and that is as well.
+        // A server that has already ended cannot be killed, and need not be.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -19,7 +19,7 @@ const INNOCENTS: usize = 4;
 const PERIOD: Duration = Duration::from_millis(1);
 /// The interval between new connections.
 const FRESH_PERIOD: Duration = Duration::from_millis(10);
-/// How long all is quiet before the attack, so that everybody has been served once.
+/// How long all is quiet before the attack, so that every client has been served once.
 const LEAD: Duration = Duration::from_millis(200);
 /// How long the innocent go on after the attack: its aftermath shows then.
 const TRAIL: Duration = Duration::from_millis(300);
@@ -33,14 +33,14 @@ pub struct Seen {
     pub p99: Duration,
     /// The longest that a new client waited from connecting to the first answer.
     pub fresh_worst: Duration,
-    /// How many of the new were turned away.
+    /// How many of the new clients were refused.
     pub refused: usize,
     /// Observations that no innocent client should make: its connection closed, an answer that
     /// makes no sense.
     pub wrongs: Vec<String>,
 }
 
-/// Lets the innocent work while `attack` does.
+/// Lets the innocent clients work while `attack` runs.
 ///
 /// # Errors
 /// An innocent client cannot connect, or the attack returns an error.
@@ -95,7 +95,7 @@ fn ask_on(mut innocent: Client, is_over: &AtomicBool) -> (Vec<u64>, Option<Strin
             .and_then(|()| innocent.read_until("END"));
         let us = u64::try_from(asked.elapsed().as_micros()).unwrap_or(u64::MAX);
         waits_us.push(us);
-        // Those that were due while this one waited.
+        // The requests that were due while this one waited.
         let mut missed_us = us;
         while missed_us > 2 * period_us {
             missed_us -= period_us;

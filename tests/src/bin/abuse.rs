@@ -93,7 +93,7 @@ fn main() -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// Returns the names of the attacks that were not borne.
+/// Returns the names of the attacks that exceeded a limit.
 fn play_all(arguments: &Arguments) -> Vec<&'static str> {
     let Arguments {
         names,
@@ -137,7 +137,8 @@ fn measure_quiet(setting: &Setting, quiet: &mut Quiet) {
     }
 }
 
-/// Plays an attack and prints its row. Returns whether it was borne, or cannot be made here.
+/// Plays an attack and prints its row. Returns whether the server kept the limits, or the attack is
+/// not possible here.
 fn play(attack: &Attack, kind: Kind, setting: &Setting, quiet: &Quiet) -> bool {
     let played = (attack.play)(&Stage { setting, kind });
     let faults = match (&played, kind) {

@@ -99,7 +99,7 @@ fn main() -> ExitCode {
 /// buffers: fewer may not meet the rare ones.
 const SEEDS_FOR_ALL_PAIRS: u64 = 500;
 
-/// Says which replies no request should have got, and which no request did get.
+/// Prints the replies that no request should have got, and those that no request has got.
 fn are_pairs_right(seeds: u64, pairs: &Pairs) -> bool {
     let impossible: Vec<_> = pairs.impossible().collect();
     let missing: Vec<_> = pairs.missing(is_left_out).collect();
@@ -123,7 +123,7 @@ fn are_buffers_met(seeds: u64, buffers: &Buffering) -> bool {
     false
 }
 
-/// How many seeds have one of every kind among them.
+/// The number of seeds among which every kind occurs.
 const SEEDS_OF_ALL_KINDS: u64 = 8;
 
 /// Says which cases the oracle did not judge, and which it did not have to follow.
@@ -192,7 +192,7 @@ fn play_many(arguments: &Arguments, seeds: u64) -> Result<Report, Box<Failure>> 
     }
 }
 
-/// Shows how far it is: on a terminal ten times a second in one line, otherwise a line every ten
+/// Shows the progress: on a terminal ten times a second in one line, otherwise a line every ten
 /// seconds.
 fn watch(done: &AtomicU64, seeds: u64, events: &AtomicU64, failed: &AtomicBool) {
     let start = Instant::now();

@@ -44,11 +44,11 @@ const GET_BYTES: usize = 640;
 /// The kinds of table entries.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Place {
-    /// A lock, or a part in one.
+    /// A lock, or a share of one.
     Lock(Mode),
     /// A waiter of a lock.
     Wait,
-    /// A win that is bound.
+    /// A bound win.
     Win,
     /// A get that waits for a value, or for a win.
     Get,
@@ -59,7 +59,7 @@ pub(super) enum Place {
 pub(super) struct Tables {
     /// The bytes that they took, entries that are over included.
     bytes: usize,
-    /// There was no place.
+    /// There was no room for an entry.
     is_refused: bool,
 }
 
@@ -95,7 +95,7 @@ impl Oracle {
             .sum()
     }
 
-    /// How many wins are bound of items that are there.
+    /// How many bound wins belong to present items.
     #[must_use]
     pub fn bound_win_count(&self) -> usize {
         self.bound_wins().count()
@@ -106,7 +106,7 @@ impl Oracle {
         keys.filter(|key| self.visible(key).is_some())
     }
 
-    /// Whether the tables have a place for one more thing, of this key.
+    /// Whether the tables have room for one more entry, of this key.
     pub(super) fn has_place(&mut self, place: Place, key: &[u8]) -> bool {
         let Some(tables) = self.tables else {
             return true;

@@ -18,11 +18,11 @@ use super::{Oracle, OwnedReply};
 pub struct Winner {
     /// The winner's connection.
     pub conn: Owner,
-    /// The item was made to be filled.
+    /// The get has made the item for its win.
     pub made: bool,
-    /// It has waited for the win, and has not asked since.
+    /// It has waited for the win, and has not sent a request since.
     pub is_unheard: bool,
-    /// The win stays its when it has.
+    /// The win stays bound after the winner's next request.
     pub stays: bool,
 }
 
@@ -31,9 +31,9 @@ pub struct Winner {
 pub struct Getting {
     /// The connection of the waiting get.
     pub conn: Owner,
-    /// For which item.
+    /// The key of the item.
     pub key: Vec<u8>,
-    /// Until when.
+    /// Its deadline.
     pub until_ms: u64,
     steps: TtlSteps,
     key_form: KeyForm,
@@ -48,7 +48,7 @@ impl Oracle {
         self.gets.iter().filter(move |getting| getting.key == key)
     }
 
-    /// When a get waits no more, or its item is gone.
+    /// The next moment at which a wait ends, or an item expires.
     pub(super) fn next_get_ms(&self) -> Option<u64> {
         let of_get = |getting: &Getting| {
             let is_held = self.locks.contains_key(&getting.key);
@@ -146,13 +146,13 @@ impl Oracle {
             return Outcome::NotFound;
         }
         if is_missing {
-            // Gone at once, it is not kept, and each makes its own.
+            // If the item is gone at once, it is not kept, and each get makes its own.
             let (gone_at_ms, _, _) = self.walk(None, &first.steps, true);
             if gone_at_ms.is_some_and(|at_ms| at_ms <= self.now_ms) {
                 self.version(first.new_cas);
                 return Outcome::Granted;
             }
-            // That there is no room is the answer when it asks again.
+            // The lack of room is the answer to its next request.
             if !self.has_room_for(key, 0) {
                 return Outcome::Granted;
             }
@@ -204,7 +204,7 @@ impl Oracle {
         }
     }
 
-    /// Every item may be gone.
+    /// Every item may have expired.
     pub(super) fn serve_all_gets(&mut self) {
         let mut keys: Vec<_> = self.gets.iter().map(|it| it.key.clone()).collect();
         keys.sort();
@@ -213,7 +213,7 @@ impl Oracle {
         }
     }
 
-    /// The connection has ended: its place is gone, and its wins are open, the locks of their keys being free.
+    /// The connection has ended: its place is gone, its wins are open, and its locks are free.
     pub(super) fn end_wins(&mut self, conn: Owner) {
         let won = self.winners().filter(|(_, winner)| winner.conn == conn);
         let keys: Vec<Vec<u8>> = won.map(|(key, _)| key.clone()).collect();

@@ -14,7 +14,7 @@
 /// How a store takes room of its limit.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Charge {
-    /// Each item takes its key, its value, and so much besides.
+    /// Each item takes its key, its value, and a fixed overhead.
     ByItem {
         /// The bytes that an item takes besides its key and value.
         overhead_bytes: usize,
@@ -33,7 +33,7 @@ pub(super) struct Demand {
     pub(super) need: usize,
     /// The bytes of the replaced item, if there is one.
     pub(super) own: usize,
-    /// The item that is replaced may not be evicted.
+    /// The replaced item may not be evicted.
     pub(super) own_is_kept: bool,
     /// The bytes of all items, expired ones included.
     pub(super) all: usize,
@@ -49,7 +49,7 @@ pub(super) struct Outcome {
     pub(super) is_refused: bool,
     /// How many items were evicted.
     pub(super) evicted: u64,
-    /// How many items went in all, for their time or for room.
+    /// How many items went in total, expired or evicted.
     pub(super) gone: u64,
     /// The bytes of the largest of them.
     pub(super) gone_bytes_max: usize,

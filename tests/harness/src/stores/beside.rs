@@ -15,7 +15,7 @@ use super::arithmetic::{Charge, Demand, Outcome};
 use super::call::Call;
 use super::keys::{ByKey, KEYS, KeySet, key};
 
-/// More crawls than it takes to pass all that a store of a few items can have, dead records and flushed ones
+/// More crawls than a store of a few items needs to pass everything, dead and flushed records
 /// included.
 const CRAWLS_MAX: usize = 10_000;
 
@@ -35,7 +35,7 @@ pub enum Room {
 pub struct Beside<S> {
     store: S,
     room: Room,
-    /// The limits that it began with.
+    /// Its first limits.
     limits: Limits,
     /// The limit, in bytes.
     limit_bytes: usize,
@@ -53,9 +53,9 @@ pub struct Beside<S> {
     gone_bytes_max: usize,
     /// All is looked at after each call, so the reason for each missing item is known.
     is_watched: bool,
-    /// How many items were struck from the list since they were gone for their time or for room (N5).
+    /// How many items were removed from the list because they had expired or were evicted (N5).
     gone: u64,
-    /// The page that comes next, and which items must have been shown at the end.
+    /// The next page, and the items that must have been shown at the end.
     scan: Option<Scan>,
     next_cas: u64,
     next_byte: u8,
@@ -67,13 +67,13 @@ pub struct Beside<S> {
 pub struct Seen {
     /// Items that were evicted.
     pub evictions: u64,
-    /// Items that were gone for their time.
+    /// Items that had expired.
     pub expiries: u64,
     /// Calls that were refused.
     pub refusals: u64,
     /// Locked items that a flush has spared.
     pub spared: u64,
-    /// Scans that came to their end.
+    /// Scans that were completed.
     pub scans: u64,
     /// Times that the limit became less than the held bytes.
     pub lowered: u64,
@@ -114,7 +114,7 @@ struct Item {
 #[derive(Debug)]
 struct Scan {
     cursor: ScanCursor,
-    /// The keys that were there at the beginning and still are.
+    /// The keys that were present at the beginning of a scan and still are.
     wanted: KeySet,
     shown: KeySet,
 }
@@ -274,7 +274,7 @@ impl<S: Store> Beside<S> {
     fn make(&mut self, call: Call) {
         let before = self.counters;
         let key = call.key();
-        // An item that is gone is struck before another one has its key.
+        // A missing item is removed from the list before another one gets its key.
         if let Some(key) = key {
             self.compare(key);
         }
@@ -288,7 +288,7 @@ impl<S: Store> Beside<S> {
         assert!(held_bytes <= self.bytes_max, "N4: over the limit");
     }
 
-    /// Judges everything that is in the store, and the store's parts by its own rules.
+    /// Judges the whole content of the store, and the store's parts by its own rules.
     ///
     /// # Panics
     /// If one of the rules does not hold.
@@ -336,7 +336,8 @@ impl<S: Store> Beside<S> {
         }
     }
 
-    /// Compares the item of a key, and strikes it from the list if it is gone with good reason. Returns where it is.
+    /// Compares the item of a key, and removes it from the list if it is gone with good reason.
+    /// Returns its place.
     fn compare(&mut self, key: u8) -> Option<S::Slot> {
         let found = self.store.find(named(key)).ok();
         match (found, self.items.get(key)) {
@@ -376,7 +377,7 @@ impl<S: Store> Beside<S> {
         found
     }
 
-    /// Takes an item from the list; a scan need not show it any more.
+    /// Removes an item from the list; a scan need not show it any more.
     fn strike(&mut self, key: u8) {
         self.items.remove(key);
         if let Some(scan) = &mut self.scan {

@@ -4,10 +4,10 @@ use arbitrary::{Result, Unstructured};
 
 use super::keys::KEYS;
 
-/// Something to ask of a store.
+/// A call of a store.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Call {
-    /// Store an item, whether there is one or not.
+    /// Store an item, over an old one or new.
     Put {
         /// Its key.
         key: u8,
@@ -87,9 +87,9 @@ pub enum Call {
 /// From which lengths values are drawn.
 #[derive(Clone, Copy, Debug)]
 pub struct Sizes {
-    /// Most values are up to so long, in bytes.
+    /// Most values have at most so many bytes.
     pub small_bytes_max: usize,
-    /// A few are up to so long.
+    /// A few have at most so many.
     pub large_bytes_max: usize,
 }
 
@@ -113,7 +113,7 @@ impl Call {
         }
     }
 
-    /// Draws a call. No bytes are left after a while: then all draws are the same.
+    /// Draws a call. When no bytes are left, all draws are the same.
     ///
     /// # Errors
     /// None; [`Unstructured`] has the signature.

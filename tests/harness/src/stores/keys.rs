@@ -61,7 +61,7 @@ impl<T> ByKey<T> {
         self.0[usize::from(number)] = None;
     }
 
-    /// Keeps only those that `keeps` wants.
+    /// Keeps only those for which `keeps` is true.
     pub(super) fn retain(&mut self, keeps: impl Fn(&T) -> bool) {
         for one in &mut self.0 {
             one.take_if(|one| !keeps(one));

@@ -66,7 +66,7 @@ pub struct Packet {
 }
 
 impl Packet {
-    /// Reads a packet: the opcode's name, then fields. A value with blanks stands in quotes.
+    /// Reads a packet: the opcode's name, then fields. A value with blanks is quoted.
     ///
     /// # Errors
     /// Text that cannot be read.
@@ -244,8 +244,7 @@ pub struct Response {
 }
 
 impl Response {
-    /// Takes the first response of `bytes` apart, and says how long it is; `None` if it is not yet
-    /// whole.
+    /// Parses the first response of `bytes`, and returns its length; `None` if it is incomplete.
     #[must_use]
     pub fn decode(bytes: &[u8]) -> Option<(Self, usize)> {
         let header = bytes.first_chunk::<HEADER_BYTES>()?;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::binary::Packet;
 use super::{Action, End, Expected, Number, Piece, Scenario, ScenarioStep, Tags, Transcript};
 
-/// A transcript that is not one.
+/// A mistake in a transcript.
 #[derive(Debug)]
 pub struct Mistake {
     /// Where it was read.
@@ -29,7 +29,7 @@ impl std::fmt::Display for Mistake {
 pub fn parse(file: &str, text: &str) -> Result<Transcript, Mistake> {
     let mut scenarios: Vec<Scenario> = Vec::new();
     let mut file_tags = Tags::default();
-    // R2: whether a comment stands above, with no empty line between.
+    // R2: whether a comment is directly above.
     let mut reason_given = false;
     for (index, line) in text.lines().enumerate() {
         let number = index + 1;

@@ -80,7 +80,7 @@ pub fn run<P: Peer>(
     Ok(outcome)
 }
 
-/// Plays one scenario, and in the end sees that no connection has more to say.
+/// Plays one scenario, and checks in the end that no connection has more to say.
 ///
 /// # Errors
 /// Where the server first differs.
@@ -154,10 +154,10 @@ struct Player<'a> {
     peer: &'a mut dyn Peer,
     /// Bytes received on each connection and not yet compared.
     received: BTreeMap<char, Vec<u8>>,
-    /// Connections of which nothing more is expected.
+    /// Connections with nothing more to expect.
     ended: BTreeSet<char>,
     variables: Variables,
-    /// Connections on which any number of lines may come before the one expected next.
+    /// Connections on which any number of lines may come before the next expected one.
     any_lines: BTreeSet<char>,
     log: String,
 }
@@ -390,7 +390,7 @@ impl Player<'_> {
         Ok(self.peer.receive(conn, bytes, Patience::Due)? == Received::Bytes)
     }
 
-    /// Closes our half of every connection and sees that the server has no more to say.
+    /// Closes our half of every connection and checks that the server has no more to say.
     fn finish(&mut self) -> Result<(), Difference> {
         let open: Vec<char> = self
             .received

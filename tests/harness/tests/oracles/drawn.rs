@@ -21,7 +21,7 @@ impl Arbitrary for DrawnOp {
     }
 }
 
-/// One of a sequence that has to do with locks and little else, so that many wait.
+/// One op of a sequence about locks and little else, so that many clients wait.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct DrawnTurn(pub(crate) Op);
 
@@ -40,7 +40,7 @@ impl Arbitrary for DrawnTurn {
     }
 }
 
-/// One of a sequence that has to do with wins and little else: many gets bind theirs, and many wait.
+/// One op of a sequence about wins and little else: many gets bind theirs, and many wait.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct DrawnRead(pub(crate) Op);
 
@@ -60,7 +60,7 @@ impl Arbitrary for DrawnRead {
         {
             get.binds = random.chance(2, 3);
             get.wait_ms = *random.choose(&WAITS_MS);
-            // So that there is something to wait for.
+            // So that there is a value to wait for.
             if random.chance(1, 2) {
                 get.steps = TtlSteps::one(TtlStep::Vivify(Exptime::In { seconds: 2 }));
             }
@@ -121,7 +121,7 @@ fn is_about_locks(op: &Op) -> bool {
     }
 }
 
-/// Quickcheck's own numbers come with a taste for the extreme; bytes are to be even.
+/// Quickcheck prefers extreme numbers; bytes are to be uniform.
 fn random_of(g: &mut Gen) -> Random {
     let seed = (0..8).fold(0, |seed, _| {
         seed << 8 | *g.choose(&BYTES).expect("not empty")

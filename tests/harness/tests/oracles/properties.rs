@@ -48,8 +48,8 @@ const fn segments_more(choice: usize) -> usize {
 /// The longest sequence.
 const OPS_MAX: usize = 100;
 
-/// How many parts a property is played in, each with random numbers of its own: the sequences are
-/// the same however many cores the machine has.
+/// The number of parts that a property is played in, each with random numbers of its own. So the
+/// sequences do not depend on the cores of the machine.
 const PARTS: u64 = 8;
 
 /// Plays a property on every core of the machine.
@@ -145,7 +145,7 @@ fn the_engine_matches_the_oracle() {
 
     check_on_all_cores(&(property as fn(Vec<DrawnOp>) -> TestResult));
     assert_gone(&SEEN, &["found_expired", "shown_expired"]);
-    // The oracle evicts nothing, so it is played with room enough.
+    // The oracle evicts nothing, so there is room for everything.
     assert_seen(&SEEN, |request, reply| {
         needs_bound(request, reply) || needs_scarcity(request, reply)
     });
@@ -285,7 +285,7 @@ fn the_engine_matches_the_oracle_on_the_log() {
     });
 }
 
-/// The same on the store that the program uses, in as few segments as it can do with.
+/// The same on the store that the program uses, in as few segments as possible.
 #[test]
 fn scarce_memory_breaks_no_promise_on_the_log() {
     static SEEN: Seen = Mutex::new(None);
@@ -320,8 +320,9 @@ fn scarce_memory_breaks_no_promise_on_the_log() {
     assert!(had_idle > 1_000, "there was room {had_idle} times");
     let full = judged.told_full;
     assert!(full > 1_000, "there was no room {full} times");
-    // A locked number that a flush has come over is written elsewhere, and a wait that is over finds a lock free
-    // and no room for it: too rare to wait for here, so the fuzzer's corpus has one of each.
+    // Two cases are too rare to wait for here, so the fuzzer's corpus has one of each: a locked
+    // number that a flush has taken is moved, and a wait that is over finds a free lock and no room
+    // for it.
     assert_seen(&SEEN, |request, reply| {
         let is_decrement = matches!(request, RequestKind::Decrement | RequestKind::DecrementCas);
         needs_bound(request, reply)
@@ -357,7 +358,7 @@ fn who_wins_and_who_waits_for_it_is_as_the_oracle_says() {
     #[allow(clippy::needless_pass_by_value)] // Quickcheck wants it so.
     fn property(steps: Vec<DrawnRead>) -> TestResult {
         let mut limits = ample();
-        // All that is due at a moment is done in one call: the oracle knows no bound.
+        // All due work is done in one call: the oracle knows no bound.
         limits.crawl_items_max = 16;
         let ops = steps.iter().map(|step| step.0);
         play(reference(limits), ops, Room::Ample, &SEEN)
@@ -392,7 +393,8 @@ const fn with_small_tables(choice: usize) -> Limits {
     limits
 }
 
-/// Limits that leave room for every item and every lock, and a connection not for every lock that it may hold.
+/// Limits with room for every item and every lock, but a share too small for all the locks that a
+/// connection may hold.
 const fn with_small_shares(choice: usize) -> Limits {
     let mut limits = ample();
     // A lock of a key of one byte takes 241, a share 577, its item 145 and its value. So there is
@@ -411,7 +413,7 @@ fn small_tables_refuse_and_break_no_promise() {
     #[allow(clippy::needless_pass_by_value)] // Quickcheck wants it so.
     fn of_wins(steps: Vec<DrawnRead>) -> TestResult {
         let mut limits = with_small_tables(steps.len());
-        // All that is due at a moment is done in one call: the oracle knows no bound.
+        // All due work is done in one call: the oracle knows no bound.
         limits.crawl_items_max = 16;
         let ops = steps.iter().map(|step| step.0);
         play(in_log(limits), ops, BY_TINY, &SEEN)
@@ -476,7 +478,7 @@ fn small_shares_refuse_and_break_no_promise() {
     #[allow(clippy::needless_pass_by_value)] // Quickcheck wants it so.
     fn of_locks(steps: Vec<DrawnTurn>) -> TestResult {
         let limits = with_small_shares(steps.len());
-        // They pin something, but where it was deleted.
+        // They pin an item, unless it was deleted.
         let items = (0..3).map(|key| {
             let set = SmallSet::new(SmallKey::new(key), SmallValue::Word);
             let client = ClientNumber::new(0);

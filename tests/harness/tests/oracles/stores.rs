@@ -26,7 +26,7 @@ const CALLS: usize = 1_500;
 /// After so many calls the store is crawled for all expired items.
 const CALLS_A_CRAWL: usize = 50;
 
-/// The reference charges an item so much beside key and value.
+/// The bytes that the reference charges for an item besides key and value.
 const BY_ITEM: Charge = Charge::ByItem {
     overhead_bytes: 144,
 };
@@ -83,7 +83,7 @@ fn play<S: Store>(
     all
 }
 
-/// Limits under which a store is in want of room, or not.
+/// Limits under which a store has too little room, or enough.
 fn limits(room: Room, scarce_bytes: usize) -> Limits {
     let mut limits = Limits::new(scarce_bytes, 1 << 20);
     match room {
@@ -174,7 +174,7 @@ fn short_key(number: usize) -> [u8; 8] {
         .expect("eight digits")
 }
 
-/// Puts an item of 64 bytes, of which eight fill a tiny segment; whether there was room.
+/// Stores an item of 64 bytes, of which eight fill a tiny segment; returns whether there was room.
 fn put<H: KeyHasher>(store: &mut LogStore<H>, number: usize, counters: &mut Counters) -> bool {
     let name = short_key(number);
     let key = Key::new(&name).expect("a legal key");

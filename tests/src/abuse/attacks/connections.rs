@@ -12,7 +12,7 @@ use super::super::watch::watch;
 use super::super::{Attack, Outcome, Stage};
 use super::turns::small;
 
-/// More connections than there may be.
+/// More connections than the limit.
 pub(super) const FLOOD: Attack = Attack {
     name: "flood",
     about: "connections as fast as they go, far past -c 64",
@@ -36,15 +36,15 @@ pub(super) const FLOOD: Attack = Attack {
         let mut outcome = Outcome::default();
         outcome.notes.push(format!("{tried} tried"));
         outcome.seen = Some(seen);
-        // When connections come faster than a core can take them, the kernel drops some, and their
-        // peers try again after a second.
+        // If connections come faster than a core can accept them, the kernel drops some, and their
+        // peers retry after a second.
         outcome.fresh_max = Some(Duration::from_millis(1_100));
         stage.note_memory(&target, &mut outcome)?;
         Ok(outcome)
     },
 };
 
-/// Connects without end, and holds the last few hundred.
+/// Connects in a loop, and holds the last few hundred connections.
 fn flood(address: std::net::SocketAddr, is_over: &AtomicBool) -> usize {
     let mut held = std::collections::VecDeque::new();
     let mut tried = 0;
@@ -56,14 +56,14 @@ fn flood(address: std::net::SocketAddr, is_over: &AtomicBool) -> usize {
         if held.len() > 300
             && let Some(oldest) = held.pop_front()
         {
-            // Without a wait in the kernel afterwards, of which there is a limited number.
+            // Closed by a reset: the kernel limits the number of sockets in TIME_WAIT.
             let _ = socket2::SockRef::from(&oldest).set_linger(Some(Duration::ZERO));
         }
     }
     tried
 }
 
-/// A byte a while keeps a connection from being idle.
+/// A byte now and then keeps a connection from being idle.
 pub(super) const DRIP: Attack = Attack {
     name: "drip",
     about: "half a request, a byte at a time, under idle_timeout=2",
@@ -85,7 +85,7 @@ pub(super) const DRIP: Attack = Attack {
     },
 };
 
-/// Connections that are reset as soon as they are there.
+/// Connections that are reset at once.
 pub(super) const RESET_STORM: Attack = Attack {
     name: "reset-storm",
     about: "connect, half a request, reset, as fast as it goes",
@@ -141,7 +141,7 @@ pub(super) const TRICKLE: Attack = Attack {
     },
 };
 
-/// Bytes that mean nothing.
+/// Random bytes.
 pub(super) const GARBAGE: Attack = Attack {
     name: "garbage",
     about: "random bytes on one connection after the other",
@@ -162,7 +162,7 @@ pub(super) const GARBAGE: Attack = Attack {
                     random ^= random << 17;
                     bytes.push(random.to_le_bytes()[3]);
                 }
-                // Closed in the middle is an answer to this.
+                // Closing in the middle is a valid answer.
                 let _ = client.send(&bytes);
             }
             Ok(())
@@ -173,13 +173,13 @@ pub(super) const GARBAGE: Attack = Attack {
     },
 };
 
-/// Flags and limit of a server that has few descriptors: some twenty connections are all it can have.
+/// Flags and limit of a server with few descriptors: enough for some twenty connections.
 const FEW: Start<'static> = Start {
     ulimit: Some("-n 48"),
     ..Start::new(&["-t", "2"])
 };
 
-/// No descriptors are left, and its log cannot be written either.
+/// No descriptors are left, and the log cannot be written either.
 pub(super) const DESCRIPTORS: Attack = Attack {
     name: "descriptors",
     about: "no descriptors left, again and again; the log pipe closed",
@@ -247,7 +247,7 @@ fn pause(stage: &Stage<'_>) -> io::Result<Outcome> {
     });
     let begun = Instant::now();
     while begun.elapsed() < stage.setting.span {
-        // At the limit one goes and one comes: each that goes resumes, each that comes pauses.
+        // At the limit one connection goes and one comes: accepting resumes and pauses each time.
         let mut clients = Vec::new();
         for _ in 0..70 {
             clients.push(TcpStream::connect(target.address)?);

@@ -30,7 +30,7 @@ pub const QUIET: Attack = Attack {
     },
 };
 
-/// Others ask for as much as they can get, and read it.
+/// Busy clients send as many requests as they can, and read the answers.
 pub(super) const BUSY: Attack = Attack {
     name: "busy",
     about: "4 clients pipeline gets, 100 at a time",

@@ -49,7 +49,7 @@ fn stop_cont(stage: &Stage<'_>) -> io::Result<Outcome> {
     Ok(outcome)
 }
 
-/// The terminal goes away, or a log is to be opened anew.
+/// The terminal goes away, or a log is to be reopened (SIGHUP).
 pub(super) const HANG_UP: Attack = Attack {
     name: "hang-up",
     about: "SIGHUP, 20 times: it goes on, and no lock is lost",
@@ -77,7 +77,7 @@ fn hang_up(stage: &Stage<'_>) -> io::Result<Outcome> {
     Ok(outcome)
 }
 
-/// A client that holds the lock of `key`, which it stores.
+/// A client that has stored the item of `key`, and holds its lock.
 fn holder(target: &Target, key: &str) -> io::Result<Client> {
     let mut holder = Client::connect(target.address)?;
     holder.send(format!("set {key} 0 0 1\r\nx\r\n"))?;

@@ -11,10 +11,10 @@ use super::super::{Attack, Outcome};
 /// The length of a huge value.
 const HUGE_BYTES: usize = 32_000_000;
 
-/// Flags of a server that keeps some of them.
+/// Flags of a server with room for some of them.
 const FLAGS: &[&str] = &["-m", "1024", "-I", "64m", "-t", "2"];
 
-/// A value is copied for one byte.
+/// One byte makes the server copy a value.
 pub(super) const APPENDS: Attack = Attack {
     name: "huge-appends",
     about: "100 times one byte is appended to a value of 32 MB",
@@ -52,7 +52,7 @@ pub(super) const SETS: Attack = Attack {
     },
 };
 
-/// A value is erased in one piece, where that is asked for.
+/// With `--secure-erase`, a value is erased in one piece.
 pub(super) const ERASED: Attack = Attack {
     name: "huge-erased",
     about: "10 values of 32 MB are deleted at once with --secure-erase",
@@ -74,7 +74,7 @@ pub(super) const ERASED: Attack = Attack {
     },
 };
 
-/// A value is stored from where it has arrived.
+/// A value is stored in the buffer that it arrived in.
 pub(super) const ONE_COPY: Attack = Attack {
     name: "one-copy",
     about: "one value of 200 MB: how often is it in memory at most?",
@@ -89,7 +89,8 @@ pub(super) const ONE_COPY: Attack = Attack {
     },
 };
 
-/// Sizes change, from some that the store keeps by themselves to some that it keeps among others, and back.
+/// Sizes change, from large values with allocations of their own to small ones that share segments,
+/// and back.
 pub(super) const SIZES: Attack = Attack {
     name: "sizes",
     about: "values of 100 kB, then of 1 kB, 33 kB, 100 B, 1 MB, 50 kB and 10 B fill a small server",
@@ -101,7 +102,8 @@ pub(super) const SIZES: Attack = Attack {
             .into_iter()
             .enumerate()
         {
-            // A third more than fits; of the smallest less, since each takes as long as a large one.
+            // A third more than fits; fewer of the smallest, since each takes as long as a large
+            // one.
             let items = (86_000_000 / value_bytes).min(200_000);
             let value = "v".repeat(value_bytes);
             let stored = client.pipeline(items, "STORED", |number, bytes| {
@@ -115,7 +117,7 @@ pub(super) const SIZES: Attack = Attack {
             }
         }
         let mut outcome = Outcome::default();
-        // Within 2 % of `-m`, and 16 for itself.
+        // Within 2 % of `-m`, plus 16 MiB for the server itself.
         stage.limit_memory(&target, &mut outcome, 64 + 2 + 16)?;
         Ok(outcome)
     },

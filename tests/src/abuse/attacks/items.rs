@@ -51,7 +51,7 @@ pub(super) const FLUSH_HELD: Attack = Attack {
     },
 };
 
-/// Every item has been asked for, so that each gets another chance before it is evicted.
+/// Every item has been read, so each gets another chance before it is evicted.
 pub(super) const QUEUE_WALK: Attack = Attack {
     name: "queue-walk",
     about: "a store that is full of items hit three times, then a set",

@@ -34,7 +34,7 @@ pub(super) const HOLDER_DIES: Attack = Attack {
     },
 };
 
-/// A holder of very many locks gives them back at once.
+/// A holder of very many locks releases them at once.
 pub(super) const UNLOCK_ALL: Attack = Attack {
     name: "unlock-all",
     about: "the holder of very many locks gives them back",
@@ -82,7 +82,7 @@ pub(super) const RESET_BEHIND: Attack = Attack {
     },
 };
 
-/// One client takes every lock that it can get.
+/// One client acquires every lock that it can get.
 pub(super) const HOG: Attack = Attack {
     name: "lock-hog",
     about: "one client takes all the locks it can; another wants one",
@@ -151,7 +151,7 @@ fn flushes_between(stage: &Stage<'_>) -> io::Result<Outcome> {
                 refused_beside += usize::from(stored != "STORED");
             }
             if without_lock > sets / 30 {
-                // As much as may be pinned is: some of it goes.
+                // All memory that may be pinned is pinned; then some of it is released.
                 without_lock = 0;
                 for locker in lockers.iter_mut().take(1 + number % LOCKERS) {
                     locker.ask("unlock_all")?;
@@ -212,7 +212,7 @@ fn kill_holder(address: SocketAddr, waiter: &mut Client) -> io::Result<Duration>
     Ok(killed.elapsed())
 }
 
-/// Asks for a lock until it is there. Returns how long that took.
+/// Requests a lock until it is granted. Returns how long that took.
 pub(super) fn obtain(waiter: &mut Client, key: &str) -> io::Result<Duration> {
     let begun = Instant::now();
     loop {

@@ -21,7 +21,7 @@ pub(super) const CLOSED: Attack = Attack {
     },
 };
 
-/// There was never anywhere to log to.
+/// The log was closed from the beginning.
 pub(super) const NONE: Attack = Attack {
     name: "log-none",
     about: "standard error is closed from the start (-vv)",
@@ -58,7 +58,7 @@ fn start(stage: &Stage<'_>, log: Log) -> io::Result<Target> {
     })
 }
 
-/// Logs a lot while the innocent work; then the server is to end as always.
+/// Logs much while the innocent clients work; then the server must end as usual.
 fn talk(target: &mut Target) -> io::Result<Outcome> {
     let address = target.address;
     let (seen, ()) = watch(address, || {

@@ -14,7 +14,7 @@ use super::super::watch::watch;
 use super::super::{Attack, Kind, Outcome, Stage, fill};
 use super::turns::small;
 
-/// How much memory a server of `-m 64` may have: 64 + 64 + 128, and 32 for itself.
+/// The memory limit of a server with `-m 64`, in MiB: 64 + 64 + 128, and 32 for itself.
 const PEAK_MIB_MAX: u64 = 288;
 
 /// Flags of a server that a crowd attacks.
@@ -42,7 +42,7 @@ pub(super) const NON_READERS: Attack = Attack {
     },
 };
 
-/// Sets that do not end.
+/// Sets without an end.
 pub(super) const UNFINISHED_SETS: Attack = Attack {
     name: "unfinished-sets",
     about: "500 sets of 1 MB of which the last byte is missing",
@@ -57,7 +57,7 @@ pub(super) const UNFINISHED_SETS: Attack = Attack {
     },
 };
 
-/// Lines that do not end.
+/// Lines without an end.
 pub(super) const UNFINISHED_LINES: Attack = Attack {
     name: "unfinished-lines",
     about: "250 get lines of 4 MiB without an end",
@@ -84,7 +84,7 @@ pub(super) const HALF_REQUESTS: Attack = Attack {
     },
 };
 
-/// The memory that the system gives comes to its end.
+/// The memory of the system is exhausted.
 pub(super) const ADDRESS_SPACE: Attack = Attack {
     name: "address-space",
     about: "no more memory from the system (RLIMIT_AS): sets without end",
@@ -93,7 +93,7 @@ pub(super) const ADDRESS_SPACE: Attack = Attack {
 };
 
 fn address_space(stage: &Stage<'_>) -> io::Result<Outcome> {
-    // Few threads: each reserves addresses for its stack and its heap. 400 MB in all.
+    // Few threads: each reserves addresses for its stack and its heap. 400 MB in total.
     let mut target = stage.start(&Start {
         ulimit: Some("-v 400000"),
         ..Start::new(&[
@@ -142,7 +142,7 @@ fn address_space(stage: &Stage<'_>) -> io::Result<Outcome> {
     Ok(outcome)
 }
 
-/// Many clients send something and stay; the innocent work on.
+/// Many clients send `bytes` and stay; the innocent clients work on.
 fn crowd(
     stage: &Stage<'_>,
     target: &super::super::target::Target,
@@ -153,7 +153,7 @@ fn crowd(
         let mut clients = Vec::new();
         for _ in 0..count {
             let mut client = Client::connect(target.address)?;
-            // Being closed while sending is one way to be stopped.
+            // Being closed while sending is one expected end.
             if send(&mut client).is_ok() {
                 clients.push(client);
             }

@@ -14,10 +14,10 @@ use super::super::target::Start;
 use super::super::watch::watch;
 use super::super::{Attack, Outcome, Stage};
 
-/// Descriptors that are left for the innocent, the new, and everything else.
+/// Descriptors for the innocent clients, the new ones, and everything else.
 const SPARE_DESCRIPTORS: u64 = 200;
 
-/// Thousands take a lock each at the same moment, and live on without a word.
+/// Thousands acquire a lock each at the same moment, and live on silently.
 pub(super) const SILENT: Attack = Attack {
     name: "silent",
     about: "living holders that are silent: none is taken for dead",
@@ -26,7 +26,7 @@ pub(super) const SILENT: Attack = Attack {
 };
 
 fn silent(stage: &Stage<'_>) -> io::Result<Outcome> {
-    // In the long run with the time that a peer has by default.
+    // In the long run with the default of `--dead-peer`.
     let (count, dead_peer, span_s) = if is_quick(stage) {
         (4_000, "3", 6)
     } else {
@@ -84,7 +84,7 @@ fn holders(address: SocketAddr, count: usize, locks: usize) -> io::Result<Vec<Cl
         let of_one = (0..locks).map(|lock| format!("ml h{index}-{lock}\r\n"));
         of_one.collect::<String>()
     });
-    // Made before, so that all are asked for as soon after each other as can be.
+    // Prepared first, so that all are sent in the shortest time.
     let requests: Vec<_> = requests.collect();
     for (client, requests) in clients.iter_mut().zip(requests) {
         client.send(requests)?;
@@ -100,7 +100,7 @@ fn holders(address: SocketAddr, count: usize, locks: usize) -> io::Result<Vec<Cl
     Ok(clients)
 }
 
-/// Connections to the status port that say nothing, and come again when they are closed.
+/// Silent connections to the status port, which reconnect when they are closed.
 pub(super) const STATUS_CROWD: Attack = Attack {
     name: "status-crowd",
     about: "1,000 silent connections to the status port: healthz",
@@ -144,7 +144,7 @@ fn status_crowd(stage: &Stage<'_>) -> io::Result<Outcome> {
     Ok(outcome)
 }
 
-/// Whether the server says that it is well.
+/// Whether the server reports that it is healthy.
 fn is_well(status: SocketAddr) -> io::Result<bool> {
     let mut client = Client::connect(status)?;
     client.send("GET /healthz HTTP/1.0\r\n\r\n")?;

@@ -11,13 +11,13 @@ use super::super::target::{Start, Target};
 use super::super::watch::watch;
 use super::super::{Attack, Outcome, Stage};
 
-/// How many connections share a key: nearly as many as can.
+/// How many connections share a key: nearly the limit.
 const SHARERS: usize = 1_000;
 
-/// Of how many keys the leases end together: few, since to renew them at once is honest work.
+/// How many keys have leases that end together: few, since renewing them at once is honest work.
 const KEYS_EXPIRING: usize = 20;
 
-/// How many clients ask for shared keys.
+/// How many clients request shared keys.
 const ASKERS: usize = 50;
 
 /// The number of keys that each holder of a requested key waits for.
@@ -31,7 +31,7 @@ pub(super) const SHARERS_EXPIRE: Attack = Attack {
     play: |stage| {
         let (target, mut sharers) = crowd(stage, " T60")?;
         let (seen, worst) = watch(target.address, || {
-            // Renewed at once, they end at once.
+            // Renewed at once, they also end at once.
             share(&mut sharers, KEYS_EXPIRING, " T1")?;
             thread::sleep(Duration::from_millis(1_050));
             take_each(&target, KEYS_EXPIRING)
@@ -99,7 +99,7 @@ pub(super) const SHARERS_ASKED: Attack = Attack {
     },
 };
 
-/// Each search for a deadlock has as much to look at as there can be.
+/// Each search for a deadlock has the most to look at.
 pub(super) const DEADLOCK_SEARCH: Attack = Attack {
     name: "deadlock-search",
     about: "4 clients ask for a key whose 1,000 sharers wait for 64 keys of 1,000 others",
@@ -175,14 +175,14 @@ fn crowd(stage: &Stage<'_>, lease: &str) -> io::Result<(Target, Vec<Client>)> {
     Ok((target, sharers))
 }
 
-/// A server, and connections that share nothing yet.
+/// A server, and connections without shares.
 fn start(stage: &Stage<'_>) -> io::Result<(Target, Vec<Client>)> {
     let target = stage.start(&Start::new(&["-m", "1024", "-t", "4", "-c", "4096"]))?;
     let sharers = Client::connect_many(target.address, SHARERS)?;
     Ok((target, sharers))
 }
 
-/// Each of them takes a share of each key, or renews it, all before any answer is read.
+/// Each of them acquires a share of each key, or renews it, all before any answer is read.
 fn share(sharers: &mut [Client], keys: usize, lease: &str) -> io::Result<()> {
     let requests = (1..=keys).map(|key| format!("ml k{key} S{lease}\r\n"));
     let requests = requests.collect::<Vec<_>>().concat();
@@ -200,7 +200,7 @@ fn share(sharers: &mut [Client], keys: usize, lease: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// Takes each key alone. Says how long the slowest of them took.
+/// Acquires each key exclusively. Returns how long the slowest of them took.
 fn take_each(target: &Target, keys: usize) -> io::Result<Duration> {
     let mut taker = Client::connect(target.address)?;
     let mut worst = Duration::ZERO;

@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::super::{Attack, Outcome, Stage};
 
-/// How long a second server may take to see that it is one too many.
+/// How long a second server may take to find the first one.
 const REFUSE_MAX: Duration = Duration::from_secs(2);
 
 /// A second server is started on the path of a server that is too busy to answer.
@@ -27,7 +27,7 @@ fn second_server(stage: &Stage<'_>) -> io::Result<Outcome> {
     let path = socket_path();
     let first = OnPath::start(stage, &path)?;
     first.signal(Signal::STOP)?;
-    // Until it has stopped it accepts.
+    // It accepts until it has stopped.
     thread::sleep(Duration::from_millis(100));
     // The backlog is full when a connection would have to wait.
     let mut waiting = Vec::new();
@@ -92,7 +92,7 @@ fn connect_now(path: &Path) -> io::Result<socket2::Socket> {
     Ok(socket)
 }
 
-/// A server on a Unix socket; the file goes with it.
+/// A server on a Unix socket; its file is removed with the value.
 struct OnPath {
     child: Child,
     path: PathBuf,

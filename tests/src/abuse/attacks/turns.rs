@@ -9,10 +9,10 @@ use super::super::target::{Start, Target};
 use super::super::watch::watch;
 use super::super::{Attack, Outcome, Stage, hold};
 
-/// How many requests it takes to stop a thread for seconds, if a turn has no end.
+/// How many requests stop a thread for seconds, if a turn has no bound.
 const PIPELINED: usize = 200;
 
-/// How long a server may take to hear that it is to end.
+/// How long a server may take to notice that it is to end.
 const STOP_MAX: Duration = Duration::from_secs(1);
 
 /// `keys` without a match.
@@ -72,7 +72,7 @@ pub(super) const STATS: Attack = Attack {
     },
 };
 
-/// One line that asks for very many keys.
+/// One line with very many keys.
 pub(super) const MULTIGET: Attack = Attack {
     name: "multiget",
     about: "gets of 100,000 missing keys in a line, pipelined",
@@ -97,7 +97,7 @@ pub(super) const LONG_READS: Attack = Attack {
     },
 };
 
-/// Requests that are never answered: output bounds nothing.
+/// Requests without an answer: the output bound does not end the turn.
 pub(super) const QUIET_MISSES: Attack = Attack {
     name: "quiet-misses",
     about: "4 clients send quiet misses as fast as they go",

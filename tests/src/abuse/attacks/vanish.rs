@@ -15,10 +15,10 @@ use super::super::{Attack, Outcome, Stage, fill};
 /// The default of `--dead-peer` (10 s), and the time that detection may take beside it.
 const FREE_MAX: Duration = Duration::from_secs(11);
 
-/// How long a server is given that does not find out: some do only after hours.
+/// How long to wait for a server that does not find out: some do only after hours.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The holder has nothing under way: only keepalive can find out.
+/// The holder has nothing in flight: only keepalive can find out.
 pub(super) const VANISH: Attack = Attack {
     name: "vanish",
     about: "the link of a silent holder goes down",
@@ -67,7 +67,7 @@ fn vanish(stage: &Stage<'_>, how: &str) -> io::Result<Outcome> {
     Ok(outcome)
 }
 
-/// Asks for the lock until it is there, or until it is plain that it will not be.
+/// Requests the lock until it is granted, or until the time limit.
 fn obtain_in_time(waiter: &mut Client) -> io::Result<()> {
     let begun = Instant::now();
     while begun.elapsed() < PATIENCE && waiter.ask("lock k0")? != "OK" {
@@ -101,7 +101,7 @@ pub fn hold_elsewhere(address: &str, how: &str) -> io::Result<()> {
     }
 }
 
-/// A process that ends with the value.
+/// A process that is killed when the value is dropped.
 struct Killed(Child);
 
 impl Drop for Killed {
@@ -111,7 +111,7 @@ impl Drop for Killed {
     }
 }
 
-/// Another machine and the cable to it; both go with the value.
+/// Another machine and the cable to it; both are removed with the value.
 struct Cable {
     namespace: String,
     near: String,
@@ -154,7 +154,7 @@ impl Cable {
 
 impl Drop for Cable {
     fn drop(&mut self) {
-        // The pair goes with either of its ends.
+        // Removing either end removes the pair.
         let _ = ip(&format!("link del {}", self.near));
         let _ = ip(&format!("netns del {}", self.namespace));
     }

@@ -15,7 +15,7 @@ const ANSWERED_MAX: Duration = Duration::from_secs(2);
 /// How many winners there are, each with a connection.
 const WINNERS: usize = 60;
 
-/// One `set` answers a crowd that waits for its value.
+/// One `set` answers a crowd of waiters for its value.
 pub(super) const SET: Attack = Attack {
     name: "waiters-set",
     about: "thousands wait for one value, and one `set` answers all",
@@ -26,7 +26,7 @@ pub(super) const SET: Attack = Attack {
     },
 };
 
-/// One `delete` answers a crowd that waits for its value.
+/// One `delete` answers a crowd of waiters for its value.
 pub(super) const DELETE: Attack = Attack {
     name: "waiters-delete",
     about: "thousands wait for one value, and one `delete` answers all",
@@ -37,7 +37,7 @@ pub(super) const DELETE: Attack = Attack {
     },
 };
 
-/// One `flush_all` answers a crowd of which each waits for another value.
+/// One `flush_all` answers a crowd in which each client waits for another value.
 pub(super) const FLUSH: Attack = Attack {
     name: "waiters-flush",
     about: "thousands wait for a value each, and one `flush_all` answers all",
@@ -48,7 +48,7 @@ pub(super) const FLUSH: Attack = Attack {
     },
 };
 
-/// One release answers a crowd that waits for a lock that none of it can have.
+/// One release answers a crowd of waiters for a lock that none of them can have.
 pub(super) const LOCKS: Attack = Attack {
     name: "waiters-lock",
     about: "thousands wait for the lock of an item that is deleted, and its release answers all",
@@ -74,7 +74,7 @@ pub(super) const WINNERS_VANISH: Attack = Attack {
     play: winners_vanish,
 };
 
-/// Clients that wait, and one that answers them.
+/// Waiting clients, and an actor that answers them.
 struct Crowd {
     target: Target,
     actor: Client,
@@ -125,7 +125,7 @@ impl Crowd {
         Ok(())
     }
 
-    /// The actor asks, which answers all of them.
+    /// The actor sends the request that answers all of them.
     fn answer(
         mut self,
         stage: &Stage<'_>,
@@ -176,7 +176,7 @@ fn winners_vanish(stage: &Stage<'_>) -> io::Result<Outcome> {
             std::thread::sleep(Duration::from_millis(1));
         }
         let took = begun.elapsed();
-        // Each of their wins is open to the next, as the first and the last of each show.
+        // Each of their wins is open to the next get; the first and the last show that.
         let mut left = Vec::new();
         for (winner, won) in won.iter().enumerate() {
             for number in [0, won - 1] {

@@ -89,7 +89,7 @@ impl<S: Store> Beside<S> {
         };
         let mut room = None;
         let stored = Value::Borrowed(&value);
-        // As a transport does, which may well not.
+        // Some values are shared with the store, as a transport may do, and others are not.
         let stored = if S::SHARES_VALUES && has_flags {
             stored.share(&mut room)
         } else {
@@ -192,7 +192,7 @@ impl<S: Store> Beside<S> {
         }
     }
 
-    /// Whether it is done or refused, the item that is kept is there.
+    /// Done or refused, the kept item stays.
     fn set_aside(&mut self, key: u8, bytes: usize) {
         let kept = self.store.find(named(key)).ok();
         let (now, counters) = (self.now, &mut self.counters);
@@ -207,7 +207,7 @@ impl<S: Store> Beside<S> {
         assert_eq!(is_there, kept.is_some(), "N2: {key:?} was kept");
     }
 
-    /// A limit that is not taken changes nothing; one that is lower counts.
+    /// A refused limit changes nothing; a lower one counts.
     fn limit(&mut self, quarters: u8) {
         let mut limits = self.limits;
         limits.memory_bytes_max = self.limits.memory_bytes_max / 4 * usize::from(quarters);
@@ -263,7 +263,7 @@ impl<S: Store> Beside<S> {
         }
     }
 
-    /// A value that no other is like.
+    /// A unique value.
     fn value(&mut self, bytes: usize) -> Vec<u8> {
         let mut next = self.next_byte;
         self.next_byte = self.next_byte.wrapping_add(7);

@@ -50,11 +50,12 @@ struct Course {
     /// The longest of most values, in bytes.
     value_bytes_max: u64,
     flushes_of_10_000: u64,
-    /// Which part of a hundred steps changes something that is there: another value, more of it, another lock, none.
+    /// The percentage of steps that change an existing item: another value, more of it, another
+    /// lock, none.
     changes_of_100: u64,
     /// The percentage of items with a ttl; then time passes.
     expire_of_100: u64,
-    /// Which part of a thousand values is large.
+    /// How many of a thousand values are large.
     large_of_1000: u64,
     /// After which part of two thousand steps another part of the memory is set aside.
     asides_of_2000: u64,
@@ -78,21 +79,21 @@ const PLAIN: Course = Course {
 #[derive(Debug, Default)]
 struct Seen {
     refused: usize,
-    /// The fewest parts of a hundred of the memory that could not go when something was refused.
+    /// The least percentage of the memory that was kept when a call was refused.
     kept_of_100_min: usize,
     evicted: u64,
     flushes: usize,
     changed: usize,
     large: usize,
     reclaimed: u64,
-    /// How often something else was set aside, or was not since there is no room.
+    /// How often another part was set aside, or could not be, for want of room.
     asides: usize,
     asides_refused: usize,
     /// How often the limit became less than the held bytes.
     lowered: usize,
 }
 
-/// An item that may not go.
+/// An item that may not be evicted.
 #[derive(Clone, Copy, Debug)]
 struct Kept {
     bytes: usize,
@@ -308,7 +309,7 @@ impl Bench {
 
     /// Does the events of a step that store nothing.
     fn go_on(&mut self, number: usize) {
-        // Without hits nothing is in the main queue.
+        // Without hits the main queue stays empty.
         if self.course.flushes_of_10_000 > 0
             && let Some((_, slot)) = self.draw_there(number)
         {
@@ -421,7 +422,7 @@ fn run(seed: u64, course: Course) -> Seen {
     bench.seen
 }
 
-/// Plays a course with short values and with longer ones.
+/// Plays a run with short values and with longer ones.
 fn check(course: Course) {
     let seed = number_from("LATCHD_SEED", 1);
     for value_bytes_max in [64, 200, 1000] {
@@ -490,7 +491,8 @@ fn a_changing_log_refuses_only_without_room() {
             ..PLAIN
         };
         check(changes);
-        // Where nothing changes there is no slack, and nothing is emptied that has only expired.
+        // If nothing changes there is no slack, and no segment is emptied only because its items
+        // have expired.
         for changes_of_100 in [0, 50] {
             check(Course {
                 changes_of_100,
