@@ -32,9 +32,9 @@ struct Named<'a> {
 struct Report {
     /// How many rows the document has.
     rows: usize,
-    /// Rows that nothing checks, with the reason.
+    /// Unchecked rows, with the reason.
     unchecked: Vec<String>,
-    /// Parts of rows that nothing checks, with the reason.
+    /// Unchecked parts of rows, with the reason.
     partly: Vec<String>,
     /// The mistakes, and their remedies.
     faults: Vec<String>,
@@ -140,7 +140,7 @@ impl Files for Checkout {
     }
 }
 
-/// Fails with everything that is wrong with one document and its list.
+/// Fails with all mistakes of one document and its list.
 fn every_row_is_checked(document: &str, list: &str) {
     let read = |path: &str| {
         Checkout

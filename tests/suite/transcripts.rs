@@ -11,7 +11,7 @@ use latchd_harness::socket::{ServerProcess, SocketPeer, memcached_dialect, on_pa
 use latchd_harness::transcript::run::play;
 use latchd_harness::transcript::{Dialect, Transcript, parse::parse};
 
-/// Set where the other servers must be there, as in CI.
+/// Set if the other servers are required, as in CI.
 const REQUIRE_PEERS: &str = "LATCHD_REQUIRE_PEERS";
 
 fn folder() -> PathBuf {
@@ -37,7 +37,7 @@ fn all() -> Vec<Transcript> {
     files.iter().map(read).collect()
 }
 
-/// Plays all transcripts, and fails with every difference.
+/// Plays all transcripts, and fails with all differences.
 fn play_all<P: Peer>(
     server: &str,
     dialect: Dialect,
@@ -114,7 +114,7 @@ type PeerName = (&'static str, &'static str);
 const MEMCACHED: PeerName = ("LATCHD_TEST_MEMCACHED", "memcached");
 const YRMCDS: PeerName = ("LATCHD_TEST_YRMCDSD", "yrmcdsd");
 
-/// Its program, if it is here.
+/// Its program, if installed.
 fn peer_program((variable, name): PeerName) -> Option<PathBuf> {
     std::env::var_os(variable)
         .map(PathBuf::from)
@@ -141,7 +141,7 @@ fn peers_that_are_missing_are_said() {
     let said = format!(
         "\nnot on PATH, so nothing was compared with it: {missing} (Debian: memcached, yrmcds)\n"
     );
-    // Unlike `eprintln`, which the test runner shows of tests that fail.
+    // Unlike `eprintln`, whose output the test runner shows only for failing tests.
     io::stderr()
         .write_all(said.as_bytes())
         .expect("standard error takes a line");

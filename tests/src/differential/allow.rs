@@ -12,7 +12,7 @@ use super::run::is_same_ttl;
 /// Two answers that differ.
 #[derive(Clone, Copy, Debug)]
 pub struct Differing<'a> {
-    /// The request, as latchd was sent it.
+    /// The request, as latchd got it.
     pub request: &'a [u8],
     /// The peer's answers.
     pub theirs: &'a [Message],
@@ -26,7 +26,7 @@ pub struct Differing<'a> {
     pub allows: Option<&'static str>,
 }
 
-/// One way.
+/// One allowed difference.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
     /// Its name in the report.
@@ -45,7 +45,7 @@ pub const ITEM_SIZE: &str = "item-size";
 /// Noted by the comparison itself: the TTL of an item that has already expired.
 pub const PAST_TTL: &str = "past-ttl";
 
-/// Why the comparison itself lets something through.
+/// The reason why the comparison itself allows a difference.
 pub const NOTES: [(&str, &str); 3] = [
     (
         ACCESS_TIME,

@@ -15,9 +15,9 @@ use super::{PairedRequest, Side};
 
 /// How many requests before an unexplained difference are shown with it.
 const REPLAY_MAX: usize = 40;
-/// How many are kept to choose those from.
+/// How many recent requests are kept, to choose those from.
 const HISTORY_MAX: usize = 4_000;
-/// When both have answered in less, their times are no more than a second apart.
+/// If both have answered faster, their times are at most a second apart.
 const PROMPT: Duration = Duration::from_millis(250);
 /// The comparison stops after so many unexplained differences.
 const UNEXPLAINED_MAX: usize = 5;
@@ -28,7 +28,7 @@ pub struct Run<'a> {
     pub theirs: &'a mut dyn Peer,
     /// latchd.
     pub ours: &'a mut dyn Peer,
-    /// The protocol they are spoken to in.
+    /// Their protocol.
     pub wire: &'a dyn Wire,
     /// The kind of peer.
     pub dialect: Dialect,
@@ -39,7 +39,7 @@ pub struct Run<'a> {
     markers: u64,
     /// How many seconds the times that the two tell may be apart.
     apart_s: u64,
-    /// Requests as latchd was sent them, with its answers.
+    /// Requests as latchd got them, with its answers.
     history: VecDeque<Told>,
 }
 
@@ -86,7 +86,7 @@ struct Told {
 type Units = BTreeMap<u64, Vec<Message>>;
 
 impl<'a> Run<'a> {
-    /// Nothing sent yet.
+    /// A comparison before the first request.
     pub fn new(
         theirs: &'a mut dyn Peer,
         ours: &'a mut dyn Peer,
@@ -134,7 +134,8 @@ impl<'a> Run<'a> {
         let asked = Instant::now();
         let theirs = self.ask(Side::Theirs, conn, &batch, first, last)?;
         let ours = self.ask(Side::Ours, conn, &batch, first, last)?;
-        // On a machine with other things to do, the second is asked that much later; then, and when it is asked about that again.
+        // On a busy machine, the second is asked that much later; then, and when it is asked about
+        // that again.
         if asked.elapsed() > PROMPT {
             self.apart_s = self.apart_s.max(2 + asked.elapsed().as_secs());
         }

@@ -15,12 +15,13 @@ use super::{PairedRequest, probes};
 
 const WORD_KEYS: u64 = 24;
 const NUMBER_KEYS: u64 = 8;
-/// As long as a key may be (memcached 1.6.45 `memcached.h`, `KEY_MAX_LENGTH`).
+/// The longest key (memcached 1.6.45 `memcached.h`, `KEY_MAX_LENGTH`).
 pub(super) const KEY_BYTES_MAX: usize = 250;
 /// How many keys of each kind are [as long as allowed](KEY_BYTES_MAX).
 pub(super) const LONG_KEYS: u64 = 2;
 
-/// The key of a kind and a number: the first few are as long as a key may be, and differ at their ends only.
+/// The key of a kind and a number: the first few have the greatest length, and differ at their ends
+/// only.
 pub(super) fn long_or_short(kind: char, number: u64) -> String {
     let short = format!("{kind}{number}");
     if number < LONG_KEYS {
@@ -352,7 +353,7 @@ impl TextStream {
         if compares {
             request.push(" C");
             self.push_cas(&mut request, &key, book);
-            // A number that stays stale would be counted in.
+            // A stale number would be counted in.
             if key.starts_with('k') && self.random.chance(1, 3) {
                 request.push(" I");
             }

@@ -15,13 +15,13 @@ use latchd_client::{BoundOptions, ClientOptions, ComputeOptions, Exptime, LockOp
 use latchd_harness::random::Random;
 use rustix::time::{ClockId, clock_gettime};
 
-/// How long a leased lock is asked for.
+/// The ttl of a leased lock.
 const TTL: Duration = Duration::from_secs(4);
 
-/// How long a computed value is good.
+/// The ttl of a computed value.
 const VALUE_TTL: Duration = Duration::from_secs(1);
 
-/// How many keys each is about.
+/// How many keys there are of each kind.
 const KEYS: u64 = 4;
 
 /// How long a call may take.
@@ -144,7 +144,8 @@ fn retry() -> Retry {
     Retry::linear(Duration::from_millis(5))
 }
 
-/// Asks whether it is held until that is no more so or the span is over. Returns the last moment of which that is sure.
+/// Checks that it is held until it is not, or the span is over. Returns the last moment at which it
+/// was sure.
 fn sure_for(from: u64, span: Duration, is_held: impl Fn() -> bool) -> u64 {
     let end = from + u64::try_from(span.as_nanos()).expect("it is short");
     let mut until = from;
@@ -163,7 +164,7 @@ fn hold_leased(client: &Client, key: u64, span: Duration) -> Option<(u64, u64)> 
     let lock = client.obtain(format!("leased-{key}"), TTL, &options).ok()?;
     let from = monotonic();
     let until = sure_for(from, span, || lock.is_held());
-    // Whether it is gone already or the server is, nothing is to be done about it.
+    // If it or the server is gone already, nothing needs to be done.
     let _ = lock.release();
     Some((from, until))
 }

@@ -66,7 +66,7 @@ impl Planned {
     }
 }
 
-/// How a client ends its connection.
+/// The end of a client's connection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Kill {
     /// Everything that was sent arrives, and the end behind it; answers are not read.
@@ -126,7 +126,7 @@ impl Client {
         }
     }
 
-    /// Asks all of it, in one go, and reads every answer.
+    /// Sends all requests in one go, and reads every answer.
     pub(super) fn exchange(
         &mut self,
         world: &World,
@@ -139,7 +139,7 @@ impl Client {
         Ok(records)
     }
 
-    /// Asks all of it. If that does not succeed, some of it may have arrived.
+    /// Sends all requests. If that fails, some of them may have arrived.
     pub(super) fn send(
         &mut self,
         world: &World,
@@ -209,11 +209,11 @@ impl Client {
 }
 
 impl Client {
-    /// Ends the connection. Returns that as a record, of which the server's side is still to come.
+    /// Ends the connection. Returns that as a record, without the time on the server's side.
     pub(super) fn kill(self, world: &World, kill: Kill) -> io::Result<Record> {
         let invoked = world.now();
         match kill {
-            // Answers that were not read would make it a reset.
+            // Unread answers would make it a reset.
             Kill::Close => self.stream.shutdown(Shutdown::Write)?,
             Kill::Reset => SockRef::from(&self.stream).set_linger(Some(Duration::ZERO))?,
         }

@@ -12,11 +12,11 @@ pub const NEVER: u64 = u64::MAX;
 pub enum Operation {
     /// Reads. In meta text it takes part in recaching.
     Get,
-    /// `mg N0`: reads, and makes an item where there is none.
+    /// `mg N0`: reads, and makes a missing item.
     Vivify,
     /// Stores.
     Store(Store),
-    /// Stores in place of an item and gives its lock back, in one step.
+    /// Stores over an item and releases its lock, in one step.
     ReplaceAndUnlock(Store),
     /// Removes the item, if it has this version.
     Delete {
@@ -35,20 +35,20 @@ pub enum Operation {
         /// How much.
         delta: u64,
     },
-    /// Takes the lock of an item.
+    /// Acquires the lock of an item.
     Lock,
-    /// Takes the lock of an item and reads it, in one step.
+    /// Acquires the lock of an item and reads it, in one step.
     LockAndGet,
-    /// Gives it back.
+    /// Releases it.
     Unlock,
-    /// `ml`: takes the lock, with an item or without.
+    /// `ml`: acquires the lock, with an item or without.
     Acquire,
-    /// `mu`: gives it back, if it is this grant.
+    /// `mu`: releases it, if it is this grant.
     Release {
         /// The number of the grant; `None` is any.
         fence: Option<u64>,
     },
-    /// Gives every lock of the connection back.
+    /// Releases every lock of the connection.
     UnlockAll,
     /// `flush_all`.
     Flush,
@@ -69,7 +69,7 @@ pub struct Store {
     pub guard: Option<u64>,
     /// With an older version it is stored all the same, and stays stale.
     pub else_stale: bool,
-    /// In the right of which grant.
+    /// The grant that it names.
     pub fence: Option<u64>,
 }
 
@@ -93,9 +93,9 @@ impl Store {
 pub enum Mode {
     /// Unconditionally.
     Set,
-    /// Only where there is nothing.
+    /// Only if there is no item.
     Add,
-    /// Only where there is something.
+    /// Only over an item.
     Replace,
     /// Behind the present value.
     Append,
@@ -157,7 +157,7 @@ pub struct Hit {
     pub client_flags: u32,
     /// The version, if shown.
     pub cas: Option<u64>,
-    /// Stale, won and sent: where the protocol has words for it.
+    /// Stale, won and sent, if the protocol shows them.
     pub marks: Option<Marks>,
 }
 
@@ -180,9 +180,9 @@ pub struct Record {
     pub conn: u64,
     /// Its place among the operations of its connection.
     pub place: u64,
-    /// Which key, of those of the round; `None` for all.
+    /// Which key of the round; `None` for all.
     pub key: Option<usize>,
-    /// In which words.
+    /// The protocol.
     pub protocol: Protocol,
     /// The request.
     pub operation: Operation,
@@ -190,7 +190,7 @@ pub struct Record {
     pub invoked: u64,
     /// After its last byte was received; [`NEVER`] if it never was.
     pub answered: u64,
-    /// `None` if it has never come: it may have happened, or not.
+    /// `None` if it has not come: the request may have happened, or not.
     pub answer: Option<Answer>,
 }
 
@@ -315,7 +315,7 @@ impl fmt::Display for Store {
     }
 }
 
-/// An answer, or why there is none.
+/// An answer, or the reason why there is none.
 struct Told<'a>(Option<&'a Answer>, &'a Operation);
 
 impl fmt::Display for Told<'_> {

@@ -40,12 +40,12 @@ pub struct Setting {
     pub address: SocketAddr,
     /// The seed that chooses the requests.
     pub seed: u64,
-    /// How many operations there are to be, at least.
+    /// The least number of operations.
     pub operations: u64,
     /// How many clients there are at a time.
     pub clients: u64,
-    /// Of how many processes they are threads: with one of this, with more of this program again, which then has to
-    /// [`record`](super::record). No more than there are clients.
+    /// The number of processes of which they are threads: 1 is this one; otherwise this program is
+    /// started again to [`record`](super::record). At most as many as clients.
     pub processes: u64,
     /// How many keys a round is about.
     pub keys: usize,
@@ -105,7 +105,7 @@ pub(super) struct Seen {
     pub(super) crossed: Option<u64>,
 }
 
-/// A step that spans keys.
+/// A step over several keys.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Die(Kill),
@@ -113,10 +113,10 @@ enum Step {
     Flush,
 }
 
-/// Plays rounds until there were operations enough, and judges them.
+/// Plays rounds until there were enough operations, and judges them.
 ///
 /// # Errors
-/// The first thing that should not be.
+/// The first violation.
 pub fn play(setting: &Setting) -> Result<Tally, Failure> {
     let world = Arc::new(World::new(setting.address));
     thread::scope(|scope| {
@@ -242,7 +242,7 @@ struct Director<'a> {
     setting: &'a Setting,
     world: Arc<World>,
     auditor: Client,
-    /// Asks how many connections there are.
+    /// Asks for the number of connections.
     census: TcpStream,
     random: Random,
     jobs: Vec<Sender<Job>>,
@@ -295,7 +295,7 @@ impl Director<'_> {
     }
 
     fn gather(&self) -> io::Result<Vec<Done>> {
-        // All are waited for, that none of them is left over for the next job.
+        // All results are awaited, so that none is left over for the next job.
         let done: Vec<_> = self.jobs.iter().map(|_| self.done.recv()).collect();
         let done = done.into_iter().map(|done| done.map_err(io::Error::other)?);
         done.collect()
@@ -341,7 +341,7 @@ impl Director<'_> {
         })
     }
 
-    /// Waits until the server knows of no connection that has ended. Returns when that was seen.
+    /// Waits until the server counts no connection that has ended. Returns when that was seen.
     fn wait_for_ends(&mut self) -> io::Result<u64> {
         let expected = format!("STAT curr_connections {}\r\n", self.setting.clients + 2);
         let began = Instant::now();
@@ -416,7 +416,7 @@ impl Director<'_> {
         };
         let gathered = self.gather();
         let record = done?;
-        // Before it was asked it was not done, and once it was answered it was.
+        // Before the request the step was not done, and after the answer it was.
         let mut looks = vec![Look {
             record: record.clone(),
             is_done: false,
@@ -481,7 +481,7 @@ pub(super) fn judge_one(seen: &Seen, tally: &mut Tally) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Over all keys: a version is that of one item, a fence that of one grant.
+/// Over all keys: a version belongs to one item, a fence to one grant.
 ///
 /// # Errors
 /// Two answers that contradict each other.

@@ -26,7 +26,7 @@ use super::worker::{Board, Worker};
 /// takes.
 const FRAME_BYTES_MAX: u32 = 64 << 20;
 
-/// Each process numbers its clients from a multiple of this on.
+/// The first number of each process's clients is a multiple of this.
 const CLIENTS_A_PROCESS: u64 = 1 << 32;
 
 /// The settings of a recording process.
@@ -35,7 +35,7 @@ pub(super) struct Post {
     pub(super) seed: u64,
     /// How many clients it has.
     pub(super) clients: u64,
-    /// The number of the first of them, among all.
+    /// The number of the first of them, among all clients.
     pub(super) first: u64,
     pub(super) process: u64,
     pub(super) processes: u64,
@@ -249,7 +249,7 @@ fn watch(
     })
 }
 
-/// Such a process, from the other end.
+/// Such a process, seen from the ordering one.
 #[derive(Debug)]
 pub(super) struct Recorder {
     child: Child,
@@ -258,7 +258,7 @@ pub(super) struct Recorder {
 }
 
 impl Recorder {
-    /// Starts one. All its clients are connected then.
+    /// Starts one. Returns when all its clients are connected.
     pub(super) fn start(world: &World, post: &Post) -> io::Result<Self> {
         let mut child = Command::new(std::env::current_exe()?)
             .args(["--record", &world.address.to_string()])
@@ -294,7 +294,8 @@ impl Recorder {
         all(&self.expect(MIXED)?, packed::decode)
     }
 
-    /// Has its clients look at keys until a step is done. Calls `begun` when all of them do.
+    /// Has its clients look at keys until a step is done. Calls `begun` when all of them have
+    /// begun.
     pub(super) fn watch(
         &mut self,
         name: &str,

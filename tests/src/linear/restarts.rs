@@ -37,7 +37,7 @@ use super::tally::Tally;
 use super::worker::{Board, Worker};
 use crate::abuse::target::{Kind, Start, Target};
 
-/// How long the shortest run of the server is, and by how much others may be longer.
+/// The length of the shortest run of the server, and by how much others may be longer.
 const RUN_MS_MIN: u64 = 400;
 const RUN_MS_MORE: u64 = 600;
 
@@ -106,7 +106,7 @@ impl Survived {
     }
 }
 
-/// From when to when there was a server.
+/// The begin and the end of a server's run.
 #[derive(Clone, Copy, Debug)]
 struct Run {
     began: u64,
@@ -116,7 +116,7 @@ struct Run {
 /// Plays it, and judges.
 ///
 /// # Errors
-/// The first thing that should not be.
+/// The first violation.
 pub fn survive(setting: &Restarts<'_>) -> Result<Survived, Failure> {
     let mut random = Random::new(setting.seed);
     let start = Start::new(setting.flags);
@@ -168,7 +168,7 @@ fn run(
     let board = |round: usize| {
         let mut boards = boards.lock().expect("nobody panics");
         while boards.len() <= round {
-            // The same names in each run: nothing of the last one is to be there.
+            // The same names in each run: nothing of the last run may be there.
             let name = format!("round-{}", boards.len());
             boards.push(Arc::new(Board::new(&name, setting.keys)));
         }
@@ -202,7 +202,7 @@ fn run(
             .collect();
         thread::sleep(span);
         is_killed.store(true, Ordering::SeqCst);
-        // Not when the clients have ended: on a busy machine that is long after.
+        // Not when the clients have ended: on a busy machine that is much later.
         let killed_at = monotonic();
         // SIGKILL
         drop(server);

@@ -81,7 +81,8 @@ struct Search<'a> {
 /// The operations of one connection in order.
 struct Lane<'a> {
     records: Vec<&'a Record>,
-    /// For each, and for the end: when the first from there on that happened for certain was answered.
+    /// For each, and for the end: the first answer among the operations from there on that happened
+    /// for certain.
     due: Vec<u64>,
 }
 

@@ -10,13 +10,13 @@ use super::history::{Answer, Operation, Record};
 pub struct Tally {
     /// Histories judged: one a key and round.
     pub histories: u64,
-    /// Operations in all.
+    /// Operations in total.
     pub operations: u64,
-    /// Those that were never answered: their connections had ended.
+    /// Operations without an answer: their connections had ended.
     pub open: u64,
-    /// Connections that were ended in the midst of it.
+    /// Connections that were ended in the midst of an operation.
     pub deaths: u64,
-    /// Steps that span keys.
+    /// Steps over several keys.
     pub steps: u64,
     /// Looks at keys during those.
     pub looks: u64,

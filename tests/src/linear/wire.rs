@@ -30,7 +30,7 @@ pub(super) struct Ask<'a> {
     pub(super) opaque: u32,
 }
 
-/// Why bytes are no answer.
+/// The reason why bytes are no answer.
 pub(super) type Unfit = &'static str;
 
 /// Appends the request to `out`. If the version can be left out, `with_cas` asks for it.
@@ -145,7 +145,7 @@ fn matching(guard: Option<u64>) -> Guard {
     guard.and_then(Cas::new).map_or(Guard::None, Guard::Match)
 }
 
-/// The answer at the front of `bytes`, and how long it is; `None` if it is not all there.
+/// The answer at the front of `bytes`, and its length; `None` if it is incomplete.
 ///
 /// # Errors
 /// It is no answer to such a request.

@@ -43,7 +43,7 @@ impl Board {
         Self::shared(name, keys, 0, 1)
     }
 
-    /// The part that one of several processes has: others know other numbers, and draw other values.
+    /// The part of one of several processes: others know other numbers, and draw other values.
     pub(super) fn shared(name: &str, keys: usize, process: u64, processes: u64) -> Self {
         let numbers = || (0..keys).map(|_| AtomicU64::new(0)).collect();
         Self {
@@ -104,7 +104,7 @@ impl Worker {
     pub(super) fn new(world: Arc<World>, number: u64, seed: u64) -> io::Result<Self> {
         let client = Client::connect(&world, number % 3 == 2)?;
         let mut random = Random::new(seed);
-        // Neighbours among the seeds are none among the numbers.
+        // Similar seeds must not give similar numbers.
         let random = Random::new(random.next() ^ number.wrapping_mul(0x9e37_79b9));
         Ok(Self {
             world,
@@ -260,8 +260,8 @@ impl Worker {
         }
     }
 
-    /// Looks at the keys, a few at a time, until each was found to be as it is after a step: unlocked by
-    /// `holder`, or without an item where there is none.
+    /// Looks at the keys, a few at a time, until each is as it is after a step: unlocked by
+    /// `holder`, or without an item if it has none.
     pub(super) fn watch(
         &mut self,
         board: &Board,

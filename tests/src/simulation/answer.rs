@@ -209,7 +209,7 @@ impl Ask {
         self.packet(Status::OUT_OF_MEMORY, (b"", b"", why), None, out);
     }
 
-    /// It was done, and there is nothing to tell.
+    /// It was done, and there is nothing to show.
     fn done(&self, out: &mut Vec<u8>) {
         if !self.style.quiet {
             self.success(b"", b"", b"", None, out);
@@ -308,7 +308,7 @@ fn put_contended(seen: &LockSeen, is_deadlock: bool, out: &mut Vec<u8>) {
 struct Meta<'a> {
     ask: &'a Ask,
     key: &'a [u8],
-    /// As it was written, without its line end and value.
+    /// The request without its line end and value.
     line: &'a [u8],
 }
 
@@ -381,7 +381,7 @@ impl Meta<'_> {
                     _ => return false,
                 };
                 put!(out, "{code}");
-                // A set shows a version, be there one or not.
+                // A set shows a version, with an item or without.
                 let stores = matches!(self.ask.request, Some(SmallRequest::Set(_)));
                 let cas = (stores && code != "LK").then_some(cas);
                 let shown = Shown {

@@ -25,7 +25,7 @@ pub(super) enum What {
     Touch,
     Set,
     Add,
-    /// With a version it is a `cas`, as far as the core goes.
+    /// With a version the core sees a `cas`.
     Replace,
     Append,
     Prepend,
@@ -136,7 +136,7 @@ impl Ask {
         )
     }
 
-    /// The client means the connection to end.
+    /// The client means to end the connection.
     pub(super) const fn ends_connection(&self) -> bool {
         matches!(self.what, What::Quit | What::Nonsense)
     }

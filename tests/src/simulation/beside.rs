@@ -103,7 +103,7 @@ pub(super) struct Judged {
     pub(super) followed: u64,
     /// Items that were reclaimed.
     pub(super) reclaimed: u64,
-    /// Times that something was to have room, and there was none.
+    /// Refusals for want of room.
     pub(super) believed: u64,
 }
 
@@ -145,7 +145,7 @@ impl Beside {
     /// oracle's.
     ///
     /// # Errors
-    /// Where the two part.
+    /// The difference.
     pub(super) fn compare<S: Store>(
         &mut self,
         core: &Core<S>,
@@ -232,7 +232,7 @@ impl Beside {
     /// the next deadline.
     ///
     /// # Errors
-    /// Where the two part.
+    /// The difference.
     pub(super) fn take_notices<S: Store>(
         &mut self,
         core: &mut Core<S>,
@@ -262,7 +262,7 @@ impl Beside {
     /// Compares every item of either side with the other side's, for all keys.
     ///
     /// # Errors
-    /// The first that is not the same.
+    /// The first difference.
     pub(super) fn compare_items<'a, S: Store>(
         &self,
         core: &Core<S>,

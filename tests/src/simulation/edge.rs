@@ -27,7 +27,7 @@ mod world;
 
 pub(super) use world::World;
 
-/// Items of few bytes, which are asked for by the thousand.
+/// Small items, which are requested by the thousand.
 const SMALL_KEYS: usize = 48;
 
 /// All items; those behind the small ones are large. The keys behind them are locks.
@@ -39,8 +39,8 @@ const LARGEST_KEY: usize = ITEMS - 1;
 /// The largest value, in bytes: more than one turn sends, and more than one read brings.
 pub(super) const VALUE_BYTES_MAX: usize = 300 << 10;
 
-/// Room for all of them, however often they are replaced.
+/// Memory for all of them, with any number of replacements.
 pub(super) const MEMORY_BYTES_MAX: usize = 256 << 20;
 
-/// The most locks that are asked for in a seed.
+/// The most locks that are requested in a seed.
 pub(super) const LOCKS_MAX: u64 = 6;

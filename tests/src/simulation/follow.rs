@@ -95,7 +95,7 @@ fn follow_evicted<S: Store>(core: &Core<S>, oracle: &mut Oracle, input: &Input<'
 /// Compares the shown number of items and bytes, expired items included, with the oracle's.
 ///
 /// # Errors
-/// If that is not the same, in words.
+/// The description of a difference.
 pub(super) fn compare_sizes<S: Store>(
     core: &Core<S>,
     oracle: &mut Oracle,

@@ -77,9 +77,9 @@ use world::World;
 /// The settings of a play.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    /// Decides everything.
+    /// The seed.
     pub seed: u64,
-    /// After how many events to stop.
+    /// The number of events to stop after.
     pub events: u64,
     /// The fault to plant.
     pub fault: Option<Fault>,
@@ -107,13 +107,13 @@ pub struct Report {
     pub events: u64,
     /// How many of them were commands.
     pub commands: u64,
-    /// Stands for everything that happened and was answered.
+    /// A digest of all events and answers.
     pub digest: u64,
     /// The counts of events.
     pub tally: Tally,
-    /// In which states the buffers of the server's own connections were.
+    /// The states that the buffers of the server's own connections have met.
     pub buffers: Buffering,
-    /// Which kinds of command got which kinds of reply.
+    /// The pairs of commands and replies that were seen.
     pub pairs: Box<Pairs>,
 }
 
@@ -137,12 +137,13 @@ impl Report {
     }
 }
 
-/// Whether a pair that the property tests see is one that no client here can bring about, or too rare to wait for.
+/// Whether no client here can cause a pair that the property tests see, or it is too rare to wait
+/// for.
 ///
 /// - A guarded replace is a guarded set on every wire, and bytes on a connection after its end are
 ///   ignored.
-/// - Only packets replace and unlock, and only text takes the lock of a key without an item, or shares one.
-/// - Where requests wait there is room for everything.
+/// - Only packets replace and unlock; only text locks a key without an item, or shares one.
+/// - If requests wait, there is room for everything.
 /// - A guarded decrement without room takes a locked number that a flush has come over, and its version, in a full store. The
 ///   corpus of the fuzzer has it.
 #[must_use]
@@ -165,7 +166,7 @@ pub const fn is_left_out(request: RequestKind, reply: ReplyKind) -> bool {
         )
 }
 
-/// A promise that was broken, in words.
+/// A broken promise, in words.
 #[derive(Clone, Debug, Eq, PartialEq)]
 struct Breach {
     /// Which promise.
@@ -174,7 +175,7 @@ struct Breach {
     what: String,
 }
 
-/// A promise that was broken, and where.
+/// A broken promise, and its place.
 #[derive(Clone, Debug)]
 pub struct Failure {
     /// The seed of the run.

@@ -29,7 +29,7 @@ use super::setting::{Coarse, Kind, Setting};
 use super::tally::Tally;
 use super::workload::intent::{intended, written};
 
-/// How many commands are executed for one on which an occasional fault falls.
+/// An occasional fault falls on one of this many commands.
 const FAULT_EVERY: u64 = 97;
 
 /// Faults that can be planted, to see that the simulation finds them.
@@ -37,17 +37,17 @@ const FAULT_EVERY: u64 = 97;
 pub enum Fault {
     /// The end of a connection does not reach the core.
     LosesClose,
-    /// A lock that is held is given to a second client, too.
+    /// A lock that is held is granted to a second client, too.
     GrantsTwice,
-    /// Now and then an item shows a version that is past.
+    /// Now and then an item shows an old version.
     RepeatsCas,
-    /// Now and then a request is not answered.
+    /// Now and then a request gets no answer.
     SwallowsAnswer,
-    /// Now and then a request is answered twice.
+    /// Now and then a request gets two answers.
     AnswersTwice,
     /// Now and then a store is answered and not done.
     LosesStore,
-    /// Now and then a store is understood to be for ever.
+    /// Now and then a store never expires.
     MishearsExptime,
 }
 
@@ -72,7 +72,7 @@ impl Fault {
     }
 }
 
-/// How far the request has come that was executed last.
+/// The progress of the last executed request.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 enum Waiting {
     /// It does not wait.
@@ -87,7 +87,7 @@ enum Waiting {
 /// The state of one connection.
 #[derive(Debug, Default)]
 struct Line {
-    /// Said, and not answered in full, in order.
+    /// Requests without a complete answer, in order.
     said: VecDeque<Ask>,
     /// How many commands of the first have been executed.
     done: usize,
@@ -101,7 +101,7 @@ struct Line {
     has_ended: bool,
     /// The key of the last lock that it was granted.
     granted: Option<usize>,
-    /// Where the last request that is answered ends, in bytes that its client has written.
+    /// The end of the last answered request, in bytes that its client has written.
     answered_to: u64,
 }
 
@@ -183,7 +183,7 @@ impl Machine {
         self.core.locks().owner(self.heard.names.key(key)) == Some(conn.into())
     }
 
-    /// N4: looks at everything that the core has; in a great seed that is too much.
+    /// N4: checks the whole core; in a great seed that takes too long.
     pub(super) fn look_inside(&mut self) -> Result<(), Breach> {
         // Of a request that came from no client.
         self.heard.breach.take().map_or(Ok(()), Err)?;
@@ -250,7 +250,7 @@ impl Heard {
         line.map_or((0, false), |line| (line.executed, line.has_ended))
     }
 
-    /// Whether anything that it has said and was not answered may wait.
+    /// Whether an unanswered request may wait.
     pub(super) fn may_wait(&self, conn: ConnId) -> bool {
         let line = self.lines.get(&conn);
         line.is_some_and(|line| line.said.iter().any(Ask::may_wait))
@@ -350,7 +350,8 @@ impl Heard {
         Err(Breach { rule: "N1", what })
     }
 
-    /// N5: which request of the connection `command` is, and for which of its keys; `None` if it has said another.
+    /// N5: which request of the connection `command` is, and for which of its keys; `None` if it
+    /// has sent another.
     fn recognise(&mut self, conn: ConnId, command: &Command<'_>) -> Option<Said> {
         let line = self.lines.entry(conn).or_default();
         line.executed += 1;
@@ -452,7 +453,7 @@ impl Heard {
     }
 }
 
-/// A request that the core is asked, for one of its keys.
+/// A request to the core, for one of its keys.
 #[derive(Clone, Copy, Debug)]
 struct Said {
     conn: ConnId,
@@ -466,7 +467,7 @@ fn shown(bytes: &[u8]) -> String {
     bytes[..bytes.len().min(200)].escape_ascii().to_string()
 }
 
-/// Where a page of a listing begins is the server's to say; `pages` of it have been shown.
+/// The server decides where a page of a listing begins; `pages` of it have been shown.
 fn is_same(meant: &Command<'_>, command: &Command<'_>, pages: usize) -> bool {
     match (meant, command) {
         (
@@ -543,7 +544,7 @@ impl StateMachine for Machine {
     }
 }
 
-/// The command as it is understood: as it came, unless the fault is that it is not.
+/// The command as it is executed: as it came, unless the fault changes it.
 const fn heard_wrongly(fault: Option<Fault>, mut command: Command<'_>) -> Command<'_> {
     if let (Some(Fault::MishearsExptime), Command::Item(ItemCommand::Set(set))) =
         (fault, &mut command)
@@ -553,7 +554,7 @@ const fn heard_wrongly(fault: Option<Fault>, mut command: Command<'_>) -> Comman
     command
 }
 
-/// Hands the reply over, unless the fault is that another one is, or none, or two.
+/// Passes the reply on, unless the fault changes, drops or repeats it.
 fn answer_wrongly(fault: Option<Fault>, reply: &Reply<'_>, answer: &mut dyn FnMut(&Reply<'_>)) {
     match (fault, reply) {
         (Some(Fault::GrantsTwice), Reply::Refused(Refusal::Locked)) => answer(&Reply::Locked),

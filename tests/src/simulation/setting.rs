@@ -10,20 +10,20 @@ use latchd_harness::random::Random;
 
 use super::{Plan, edge};
 
-/// No less than an item takes, besides its value.
+/// The least bytes of an item, besides its value.
 const ITEM_BYTES_MAX: usize = 400;
 
 /// The bytes that the store needs before it can hold anything: a few segments, and its index.
 const STORE_BYTES_MIN: usize = 3_000;
 
-/// The moments, in milliseconds, at which something with 32 bits could turn over or changes its step: milliseconds,
-/// quarter seconds that become seconds, quarter seconds.
+/// The moments, in milliseconds, at which a counter of 32 bits could wrap or changes its step:
+/// milliseconds, quarter seconds that become seconds, quarter seconds.
 const TURNS_MS: [u64; 3] = [1 << 32, (1 << 29) * 1000, (1 << 30) * 1000];
 
 /// How long before one of them a great seed begins.
 const BEFORE_MS: u64 = 60_000;
 
-/// More than a lock of any name takes of the table, in bytes.
+/// More bytes than a lock of any key takes in the table.
 const LOCK_BYTES_MAX: usize = 256;
 
 /// Clients, keys and limits of a run.
@@ -54,7 +54,8 @@ pub(super) enum Kind {
     Plain,
     /// Locks of keys, wins that are bound, and waits for both.
     Crowd,
-    /// A crowd of many items under long keys, with thousands of locks, and near the ends of numbers.
+    /// A crowd of many items under long keys, with thousands of locks, and near the wraps of
+    /// numbers.
     Great,
     /// The connections are the server's own.
     Edge,
@@ -92,21 +93,21 @@ impl Setting {
         };
         // The first great seed passes the last of them, and the next ones pass the others.
         let turn_ms = TURNS_MS[usize::try_from((plan.seed / 64 + 2) % 3).expect("it is below 3")];
-        // Every fourth plain seed has room for all.
+        // Every fourth plain seed has room for all items.
         let is_ample = kind != Kind::Plain || plan.seed % 4 == 3;
         let limits = if kind == Kind::Plain {
             limits(keys, is_ample, pick)
         } else if kind == Kind::Edge {
             let mut limits = Limits::new(edge::MEMORY_BYTES_MAX, edge::VALUE_BYTES_MAX);
-            // Everybody's wait can end in one call.
+            // All waits can end in one call.
             limits.locks_settled_max = 64;
             limits
         } else {
             let mut limits = Limits::new(if is_great { 256 << 20 } else { 16 << 20 }, 600);
             limits.locks_per_connection_max = if is_great { 8_192 } else { pick(1, 6) };
-            // Everybody's wait can end in one call: the oracle leaves nothing for the next.
+            // All waits can end in one call: the oracle leaves nothing for the next.
             limits.locks_settled_max = clients + pick(0, 15);
-            // So few that all of one client can be looked after in one call.
+            // So few that one call can release all locks of one client.
             limits.bound_wins_per_connection_max = pick(1, 3);
             limits
         };
@@ -163,7 +164,7 @@ fn limits(keys: usize, is_ample: bool, mut pick: impl FnMut(u64, u64) -> usize) 
     limits
 }
 
-/// A hash of few bits, that keys collide as no client can make them.
+/// A hash of few bits, so that keys collide as no client can make them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Coarse {
     hash: SipHash,

@@ -117,7 +117,7 @@ pub(super) fn draw(
     Some(ask)
 }
 
-/// Whether it is a compare-and-swap, which is the same by another word.
+/// Whether it is a compare-and-swap, which has a name of its own.
 fn is_swap(request: &SmallRequest) -> bool {
     match *request {
         SmallRequest::Set(SmallSet {
@@ -156,10 +156,10 @@ fn say_of_a_wire_only(what: What, bits: u64, asker: &Asker) -> Ask {
     ask
 }
 
-/// In a great seed, how many keys most requests are about: few enough that clients meet.
+/// In a great seed, the number of keys in most requests: few enough that clients meet.
 const KEYS_WANTED: usize = 16;
 
-/// Which of the keys is asked for.
+/// The requested key.
 fn choose_key(
     request: &SmallRequest,
     random: &mut Random,
@@ -201,7 +201,7 @@ fn choose_key(
         };
         return granted.unwrap_or(other);
     }
-    // The lower numbers are asked for more often.
+    // Lower numbers are requested more often.
     let key = drawn.min(below(taste.keys));
     let mut others = (key..taste.keys).chain(0..key);
     let own = others.find(|key| wants_own && machine.holds(asker.conn, *key));
@@ -227,8 +227,8 @@ pub(super) fn acquire(key: usize, number: u32) -> Ask {
     ask
 }
 
-/// Whether it is about locks of keys and grants, of which there is less in plain seeds: much of it is refused, and keeps items
-/// from being stored and evicted.
+/// Whether it is about locks of keys and grants. Plain seeds have fewer of these: many are refused,
+/// and they keep items from being stored and evicted.
 pub(super) fn is_about_grants(request: &SmallRequest) -> bool {
     let is_release = |lock| lock == LockAfter::Release;
     match request {
@@ -273,7 +273,7 @@ fn choose_more_keys(ask: &mut Ask, bits: u64, taste: &Taste) {
     ask.key_count = count;
 }
 
-/// How the client wants to be answered.
+/// The wanted form of the answer.
 fn wrap(ask: &mut Ask, bits: u64) {
     let one_in = |shift: u32, of: u64| (bits >> shift).is_multiple_of(of);
     let is_meta = ask.protocol == Protocol::Meta;

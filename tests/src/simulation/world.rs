@@ -22,7 +22,7 @@ use super::{Breach, Buffering, Plan, Report};
 /// How many events there are between two looks into the core.
 const CHECK_EVERY: u64 = 4096;
 
-/// A look at a great core is as long as a thousand events of it.
+/// A check of a great core takes as long as a thousand events of it.
 const GREAT_CHECK_EVERY: u64 = 8 * CHECK_EVERY;
 
 /// The number of events from which on a great seed must have met its cases.
@@ -165,7 +165,7 @@ impl World {
         })
     }
 
-    /// In a crowd most is about locks, wins and waits.
+    /// In a crowd most requests are about locks, wins and waits.
     fn draw_op(&mut self) -> Op {
         if self.setting.kind == Kind::Plain {
             return draw(&mut self.random);
@@ -209,7 +209,7 @@ impl World {
         self.enter(Input::Event(event));
     }
 
-    /// Puts something into the core that comes from no client.
+    /// Puts an input into the core that comes from no client.
     fn enter(&mut self, input: Input<'_>) {
         self.server.machine_mut().enter(self.now_ms, input);
     }
@@ -329,7 +329,7 @@ impl World {
         self.act(Some(client))
     }
 
-    /// A client is sent this, and the server has nothing more to do for it now.
+    /// The server sends this to a client, and has no more to do for it now.
     fn send(&mut self, client: usize, sent: &[u8]) -> Result<(), Breach> {
         let caller = &mut self.callers[client];
         caller.output.extend_from_slice(sent);
@@ -434,7 +434,7 @@ impl World {
         });
     }
 
-    /// The server has seen the end of a connection, of which nothing is left.
+    /// The server has seen the end of a connection, and has nothing left of it.
     fn end(&mut self, client: usize) {
         let conn = self.callers[client].conn;
         let held = self.server.machine().core.locks().held_by(conn.into());

@@ -4,7 +4,7 @@ use latchd_harness::transcript::{Dialect, parse};
 use latchd_tests::abuse::ATTACKS;
 use latchd_tests::differential::allow;
 
-/// Something that checks a row, or the word that nothing does.
+/// A check of a row, or the word that there is none.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) enum Check {
     /// `transcripts/FILE.txt: TITLE`, a scenario that is played against latchd.

@@ -32,26 +32,26 @@ pub enum SmallRequest {
     Arithmetic(SmallArithmetic),
     /// Takes a lock, with an item or without.
     Acquire(SmallAcquire),
-    /// Gives such a lock back.
+    /// Releases such a lock.
     Release {
         /// Its key.
         key: SmallKey,
         /// Only if it is this grant.
         fence: Option<FenceChoice>,
     },
-    /// Takes a lock.
+    /// Acquires a lock.
     Lock {
         /// Its key.
         key: SmallKey,
     },
-    /// Gives a lock back.
+    /// Releases a lock.
     Unlock {
         /// Its key.
         key: SmallKey,
     },
-    /// Gives every lock of the client back.
+    /// Releases every lock of the client.
     UnlockAll,
-    /// Makes every item go.
+    /// Removes every item.
     FlushAll {
         /// When.
         at: Exptime,
@@ -116,7 +116,7 @@ small! {
         new_cas: Option<CasChoice> = None, given;
         /// Whether the read takes part in recaching.
         recaches: bool = false, itself;
-        /// Take the lock in the same step.
+        /// Acquire the lock in the same step.
         lock: bool = false, itself;
         /// A win ends with its connection.
         binds: bool = false, itself;
@@ -142,7 +142,7 @@ small! {
         guard: GuardChoice = GuardChoice::None, guard;
         /// The version it gets; `None` is the next.
         new_cas: Option<CasChoice> = None, given;
-        /// In the right of which grant; `None` is the client's own.
+        /// The grant that it names; `None` is the client's own.
         fence: Option<FenceChoice> = None, fence;
         /// The lock afterwards.
         lock: LockAfter = LockAfter::Keep, itself;
@@ -231,20 +231,20 @@ impl<'a, M: Meaning<'a>> Words<'_, M> {
     }
 }
 
-/// Takes a lock, as [`command::Acquire`](latchd_core::command::Acquire).
+/// Acquires a lock, as [`command::Acquire`](latchd_core::command::Acquire).
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct SmallAcquire {
     /// Its key.
     pub key: SmallKey,
     /// Whether others may hold it too.
     pub mode: LockMode,
-    /// How long it is to last.
+    /// The requested lease.
     pub lease: Option<Lease>,
     /// Only if there is an item.
     pub needs_item: bool,
     /// The reply shows the item.
     pub looks: bool,
-    /// How long it waits for its turn, in milliseconds; `None` is not at all.
+    /// How long it waits for the lock, in milliseconds; `None` is not at all.
     pub wait_ms: Option<u32>,
 }
 

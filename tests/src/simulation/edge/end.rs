@@ -6,12 +6,12 @@ use latchd_server::verify::simulated::Span;
 use super::world::{Cause, Farewell, World};
 use crate::simulation::Breach;
 
-/// More rounds than it takes until everything is answered, if everybody reads.
+/// More rounds than it takes to answer everything, if all clients read.
 const LAST_ROUNDS_MAX: usize = 10_000;
 
 impl World {
-    /// The server has closed a connection: if it was not reset, the client reads the rest, and there is an answer to
-    /// all that it has asked.
+    /// The server has closed a connection: if it was not reset, the client reads the rest, and
+    /// every request has its answer.
     pub(super) fn see_end(&mut self, client: usize) -> Result<(), Breach> {
         if let Some(it) = &mut self.clients[client] {
             it.is_stalled = false;
@@ -40,7 +40,7 @@ impl World {
         }
     }
 
-    /// Everybody reads until all is answered, and goes (E5).
+    /// All clients read until every request is answered, and go (E5).
     pub(super) fn leave(&mut self) -> Result<(), Breach> {
         for round in 0.. {
             let mut is_over = true;

@@ -43,7 +43,7 @@ const PIECES: [usize; 4] = [1, 1_000, 50_000, usize::MAX];
 /// How a client ends its connection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Farewell {
-    /// Not yet.
+    /// The connection is open.
     No,
     /// `quit`
     Quit,
@@ -51,7 +51,7 @@ pub(super) enum Farewell {
     HalfClosed,
 }
 
-/// One client's connection.
+/// The connection of a client.
 #[derive(Debug)]
 pub(super) struct Client {
     pub(super) conn: ConnId,
@@ -61,7 +61,7 @@ pub(super) struct Client {
     /// It does not read.
     pub(super) is_stalled: bool,
     pub(super) farewell: Farewell,
-    /// Something that it has written may wait.
+    /// A request that it has written may wait.
     may_wait: bool,
     /// The longest request that it has written, in bytes.
     longest: usize,
@@ -189,7 +189,7 @@ impl World {
                     let ask = self.draw_lock();
                     self.write(client, ask, 1);
                 } else if self.below(256) == 0 {
-                    // More than some sockets take at once, and behind it the client's last word.
+                    // More than some sockets take at once, and behind it the client's last request.
                     let key = SMALL_KEYS + self.below(LARGEST_KEY - SMALL_KEYS);
                     self.write(client, look(key), 1);
                     self.write(client, quit(), 1);
@@ -233,12 +233,12 @@ impl World {
         self.narrow(client);
     }
 
-    /// The socket has other room from now on.
+    /// The buffer of the socket changes its size.
     fn narrow(&mut self, client: usize) {
         let room = *self.random.choose(&ROOMS);
         let piece = *self.random.choose(&PIECES);
         if let Some(it) = &self.clients[client] {
-            // One byte at a time would take for ever where there is much.
+            // One byte at a time would take too long if there is much.
             let piece = piece.max(room / 100);
             it.pipe.set_room(room, piece);
         }

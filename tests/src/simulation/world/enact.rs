@@ -29,9 +29,9 @@ impl World {
                     self.connect(client, chance);
                 }
             }
-            // A connection is to live long enough for something to come of it.
+            // A connection must live long enough for requests.
             Op::Close { client } if chance & 3 == 0 => self.reset(client.among(self.callers.len())),
-            // The servers' limits are their own.
+            // The servers have limits of their own.
             Op::Close { .. } | Op::Limit { .. } => {}
             Op::Advance { ms } => self.pass_time(self.now_ms + u64::from(ms)),
             Op::Rewind { ms } => self.pass_time(self.now_ms.saturating_sub(ms.into())),
@@ -48,7 +48,7 @@ impl World {
                 self.tell(Event::Tick);
             }
             Op::Due => {
-                // At times at the very moment that the core has named.
+                // At times exactly at the deadline that the core has named.
                 let due = self
                     .server
                     .machine()
@@ -70,7 +70,7 @@ impl World {
             Op::Request { client, request } => {
                 let is_great = self.setting.kind == Kind::Great;
                 let is_plain = self.setting.kind == Kind::Plain;
-                // Or there would be little else, and little left.
+                // Otherwise there would be little else, and few items left.
                 let is_passed_over = match request {
                     SmallRequest::FlushAll { .. } | SmallRequest::Keys { .. } => {
                         is_great || chance & 15 != 0
@@ -86,7 +86,7 @@ impl World {
         }
     }
 
-    /// It is `now_ms`, which may be earlier than it was: the core is to go by the latest.
+    /// Sets the time to `now_ms`, which may be earlier than before: the core must go by the latest.
     fn pass_time(&mut self, now_ms: u64) {
         self.now_ms = now_ms;
         self.happens(now_ms, || format!("it is {now_ms} ms"));
