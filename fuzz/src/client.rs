@@ -70,7 +70,7 @@ fn same(cuts: u8, mut hear: impl FnMut(Cut) -> Vec<String>) {
     let cut = hear(Cut::new(cuts));
     assert_eq!(
         whole, cut,
-        "what is understood depends on how the bytes are cut"
+        "the result depends on how the bytes are cut"
     );
 }
 
@@ -119,7 +119,7 @@ impl Cut {
                 return;
             };
             done += taken;
-            assert!(done <= arrived, "nobody takes what has not arrived");
+            assert!(done <= arrived, "only arrived bytes are taken");
         }
     }
 }
@@ -290,7 +290,7 @@ impl<M: Machine<News: Debug>> Talk<M> {
             let believes = is_held(&self.machine, self.now);
             assert!(
                 self.session.is_some() || !believes,
-                "nobody believes in what no connection has told"
+                "a belief needs an open connection"
             );
         }
         self.heard

@@ -25,7 +25,7 @@ struct Seen {
 /// If the table cannot be written.
 pub fn events(input: &[u8]) {
     // A panic here has ended the process.
-    let mut seen = SEEN.lock().expect("nobody goes on after a panic");
+    let mut seen = SEEN.lock().expect("no panic poisons it");
     let seen = seen.get_or_insert_default();
     crate::play(input, &mut seen.pairs);
     seen.sequences += 1;
@@ -46,7 +46,7 @@ pub fn table(pairs: &Pairs) -> String {
     }
     for (request, reply) in missing {
         write!(table, " {}-{}", request.name(), reply.name())
-            .expect("a String takes what is written to it");
+            .expect("writing to a String cannot fail");
     }
     table.push('\n');
     table

@@ -49,29 +49,29 @@ macro_rules! invariants {
 invariants! {
     Structure = "M", "the parts of the core agree with each other (M1 to M3, L2, L3, S3), and nothing panics";
     OneBeliever = "L1", "no two clients believe that they hold one key";
-    HolderIsOpen = "L4", "whoever holds a lock is an open connection, and who has ended is forgotten";
-    BeliefIsTruth = "L5", "what clients believe from replies alone is what the core says";
-    LockAnswers = "L6", "a lock is granted if and only if nobody holds it and what it needs is there";
-    LockEnds = "L7", "what a lock has held off happens when it ends, and nothing else does";
-    Grants = "L12", "every grant has a fence of its own, greater than those before; a lock ends when it is given back, and otherwise stays";
-    Fenced = "G1", "what is to be done in the right of a grant is done if and only if that grant is in force";
-    Escape = "L8", "once everybody has gone, every key can be stored and locked";
-    RefusedIsNothing = "E1", "an answer that says no has changed nothing";
-    HeldIsSafe = "E2", "what is held is not changed, nor made, by another, by time or by want of room";
-    VersionsGrow = "E3", "a version is given once, and is greater than those given before";
-    OthersUntouched = "E4", "a command changes no item but its own, but for eviction";
-    Guards = "E5", "a guarded change happens if and only if the version is right";
-    DoneIsDone = "E6", "what an answer says was done is what has become of the item";
-    ReadsAreFree = "E7", "whoever reads finds what is there, whoever holds it";
-    Modes = "E8", "a change happens only if what is there is what its mode wants, and is refused for that only then";
+    HolderIsOpen = "L4", "the holder of a lock is an open connection, and a connection that has ended is forgotten";
+    BeliefIsTruth = "L5", "the core agrees with everything that clients believe from replies alone";
+    LockAnswers = "L6", "a lock is granted if and only if it is free and its item is there, if it needs one";
+    LockEnds = "L7", "the end of a lock causes the expiry and flushes that it has held off, and nothing else";
+    Grants = "L12", "every grant has a fence of its own, greater than those before; a lock ends when it is released, and otherwise stays";
+    Fenced = "G1", "a request with a fence is done if and only if its grant is in force";
+    Escape = "L8", "once all clients have gone, every key can be stored and locked";
+    RefusedIsNothing = "E1", "a refused request has changed nothing";
+    HeldIsSafe = "E2", "a held item is not changed or made by another client, by time or by want of memory";
+    VersionsGrow = "E3", "a version is assigned once, and is greater than all before";
+    OthersUntouched = "E4", "a command changes no item except its own, apart from eviction";
+    Guards = "E5", "a guarded change happens if and only if the version matches";
+    DoneIsDone = "E6", "the item has the change that the reply reports";
+    ReadsAreFree = "E7", "a read finds the present item, whichever client holds it";
+    Modes = "E8", "a change is refused for its mode if and only if the item, or its absence, does not fit the mode";
     Flush = "F1", "a flush takes every item that is not held, when it is due and not before";
     Expiry = "T1", "an item goes when its TTL has passed, and not before";
     TimeGoesOn = "T3", "the time of the core never goes back";
-    OneWin = "R1", "between two events that open the win, it goes to at most one";
-    WinIsFound = "R2", "whoever asks while the win is open gets it";
+    OneWin = "R1", "between two events that open the win, it goes to at most one client";
+    WinIsFound = "R2", "a get that asks for the win while it is open gets it";
     StaleStays = "R3", "a store of an older version leaves the item stale, with its TTL and its win";
     MarkOpens = "R4", "md I gives a new version, marks the item stale and opens the win";
-    EscapeWin = "R5", "once everybody has gone, md I opens the win again";
+    EscapeWin = "R5", "once all clients have gone, md I opens the win again";
 }
 
 impl Invariant {
@@ -112,8 +112,8 @@ fn wins(setup: &Setup) -> bool {
 
 witnesses! {
     Invariant, Setup;
-    CheckedWithLocks of Invariant::Structure, "the core is checked while somebody holds a lock", |s| s.asks(Kind::Lock);
-    CheckedWithWin of Invariant::Structure, "the core is checked while somebody has a win", |s| s.asks(Kind::Vivify);
+    CheckedWithLocks of Invariant::Structure, "the core is checked while a client holds a lock", |s| s.asks(Kind::Lock);
+    CheckedWithWin of Invariant::Structure, "the core is checked while a client has a win", |s| s.asks(Kind::Vivify);
     LockRefused of Invariant::OneBeliever, "a lock is refused because another client holds it", |s| s.asks(Kind::Lock) && s.clients >= 2;
     RelockRefused of Invariant::OneBeliever, "a lock is refused because the client holds it already", |s| s.asks(Kind::Lock);
     HandoverByUnlock of Invariant::OneBeliever, "a lock changes hands by unlock", |s| all(s, &[ask(Kind::Lock), ask(Kind::Unlock)]) && s.clients >= 2;
@@ -140,11 +140,11 @@ witnesses! {
     FenceOver of Invariant::Fenced, "a change in the right of a grant that is over is refused", |s| s.asks(Kind::SetFenced);
     MadeWhileHeld of Invariant::HeldIsSafe, "the holder of a key makes its item", |s| all(s, &[ask(Kind::Acquire), ask(Kind::Set)]);
     MakingRefused of Invariant::HeldIsSafe, "another may not make the item of a key that is held", |s| all(s, &[ask(Kind::Acquire), ask(Kind::Set)]) && s.clients >= 2;
-    EscapeOverLock of Invariant::Escape, "everybody goes, and somebody has held a lock", |s| s.asks(Kind::Lock);
+    EscapeOverLock of Invariant::Escape, "all clients go, and one has held a lock", |s| s.asks(Kind::Lock);
     OwnerOnly of Invariant::RefusedIsNothing, "a change is refused because another client holds the item", |s| s.asks(Kind::Lock) && s.clients >= 2;
     NotMine of Invariant::RefusedIsNothing, "replace-and-unlock is refused because another client holds the item", |s| all(s, &[ask(Kind::Lock), ask(Kind::ReplaceAndUnlock)]) && s.clients >= 2;
     NoRoom of Invariant::RefusedIsNothing, "there is no room, because all items are held", |s| s.asks(Kind::Lock) && s.room != Room::Ample;
-    OwnerChanges of Invariant::HeldIsSafe, "the holder changes what it holds", |s| s.asks(Kind::Lock) && s.asks(Kind::Set);
+    OwnerChanges of Invariant::HeldIsSafe, "the holder changes its item", |s| s.asks(Kind::Lock) && s.asks(Kind::Set);
     HeldPastTtl of Invariant::HeldIsSafe, "an item outlives its TTL, because it is held", |s| all(s, &[ask(Kind::Lock), Verb::Pass, Verb::Ask(Kind::Set, Manner::Expiring)]);
     HeldThroughFlush of Invariant::HeldIsSafe, "an item outlives a flush, because it is held", |s| s.asks(Kind::Lock) && any(s, &[ask(Kind::FlushAll), Verb::Ask(Kind::FlushAll, Manner::Later)]);
     EvictionPassesOver of Invariant::HeldIsSafe, "an eviction passes over a held item", |s| s.asks(Kind::Lock) && matches!(s.room, Room::Items(2..));
@@ -164,17 +164,17 @@ witnesses! {
     Counted of Invariant::DoneIsDone, "a number is counted", |s| s.asks(Kind::Increment);
     NumberMade of Invariant::DoneIsDone, "a count makes the number", |s| s.asks(Kind::IncrementElseCreate);
     Emptied of Invariant::DoneIsDone, "an item is emptied and keeps its version", |s| s.asks(Kind::Clear);
-    ReadHeld of Invariant::ReadsAreFree, "a client reads what another one holds", |s| s.asks(Kind::Lock) && any(s, &[ask(Kind::Get), ask(Kind::MetaGet)]) && s.clients >= 2;
-    TouchHeld of Invariant::ReadsAreFree, "a client touches what another one holds", |s| all(s, &[ask(Kind::Lock), ask(Kind::Touch)]) && s.clients >= 2;
-    ListHeld of Invariant::ReadsAreFree, "a client lists what is held", |s| s.asks(Kind::Keys) && s.asks(Kind::Lock);
+    ReadHeld of Invariant::ReadsAreFree, "a client reads an item that another one holds", |s| s.asks(Kind::Lock) && any(s, &[ask(Kind::Get), ask(Kind::MetaGet)]) && s.clients >= 2;
+    TouchHeld of Invariant::ReadsAreFree, "a client touches an item that another one holds", |s| all(s, &[ask(Kind::Lock), ask(Kind::Touch)]) && s.clients >= 2;
+    ListHeld of Invariant::ReadsAreFree, "a client lists a held item", |s| s.asks(Kind::Keys) && s.asks(Kind::Lock);
     NotAbsent of Invariant::Modes, "a change is refused because there is an item", |s| s.asks(Kind::Add);
     NotPresent of Invariant::Modes, "a change is refused because there is none", |s| any(s, &[ask(Kind::Append), ask(Kind::Delete), ask(Kind::Increment)]);
     Flushed of Invariant::Flush, "a flush takes an item", |s| s.asks(Kind::FlushAll);
     FlushedLater of Invariant::Flush, "a flush takes an item later, as it was to", |s| all(s, &[Verb::Ask(Kind::FlushAll, Manner::Later), Verb::Pass]);
     Expired of Invariant::Expiry, "an item expires", |s| all(s, &[Verb::Ask(Kind::Set, Manner::Expiring), Verb::Pass]);
-    StepBack of Invariant::TimeGoesOn, "a core is told a time before the last one", |s| s.has(Verb::StepBack);
+    StepBack of Invariant::TimeGoesOn, "a core gets a time before the last one", |s| s.has(Verb::StepBack);
     WonByMaking of Invariant::OneWin, "a get makes the item and wins it", |s| s.asks(Kind::Vivify);
-    WonShort of Invariant::WinIsFound, "a get wins an item whose TTL runs short", |s| s.asks(Kind::Recache);
+    WonShort of Invariant::WinIsFound, "a get wins an item with a TTL that runs short", |s| s.asks(Kind::Recache);
     WonStale of Invariant::OneWin, "a get wins a stale item", |s| all(s, &[ask(Kind::MarkStale), ask(Kind::MetaGet)]);
     AnotherHasWon of Invariant::OneWin, "a get learns that another has won", wins;
     WinnerDies of Invariant::OneWin, "the connection that has won ends", |s| wins(s) && s.has(Verb::Close);
@@ -182,7 +182,7 @@ witnesses! {
     StoredStale of Invariant::StaleStays, "a store of an older version is kept as stale", |s| s.asks(Kind::CasElseStale);
     MarkedWhileOut of Invariant::MarkOpens, "an item is marked while its win is out", |s| s.asks(Kind::MarkStale) && any(s, &[ask(Kind::Vivify), ask(Kind::MetaGet)]);
     EmptiedWhileOut of Invariant::MarkOpens, "an item is emptied while its win is out, and the win stays out", |s| s.asks(Kind::Clear) && any(s, &[ask(Kind::Vivify), ask(Kind::MetaGet)]);
-    EscapeOverWin of Invariant::EscapeWin, "everybody goes, and somebody has had the win", |s| all(s, &[ask(Kind::MarkStale), ask(Kind::Vivify)]);
+    EscapeOverWin of Invariant::EscapeWin, "all clients go, and one has had the win", |s| all(s, &[ask(Kind::MarkStale), ask(Kind::Vivify)]);
 }
 
 #[cfg(test)]

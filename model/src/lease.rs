@@ -136,7 +136,7 @@ witnesses! {
     LateHolder of "N3", "a holder that comes late has a lower number than its successor", |b| b.stops > 0;
     Resolved of "N2", "a lost answer turns out to be that the item is the client's own", |b| b.breaks > 0;
     LateInVain of "N2", "a request that is executed late changes nothing", |b| b.breaks > 0;
-    LateAfterRestart of "N2", "a client that gives back after a restart what was granted before is told that it is not its own", |b| b.restarts > 0;
+    LateAfterRestart of "N2", "a client that releases after a restart a lease granted before learns that it is not its own", |b| b.restarts > 0;
 }
 
 impl Named for Bounds {

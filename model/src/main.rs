@@ -266,12 +266,12 @@ fn view(models: &[&dyn Framed], threads: usize, steps_max: usize) -> bool {
         for _ in 0..threads.max(1) {
             let (next, told) = (&next, told.clone());
             scope.spawn(move || {
-                let next = || next.lock().expect("nobody panics with it").next();
+                let next = || next.lock().expect("no panic poisons it").next();
                 while let Some(model) = next() {
                     let began = Instant::now();
                     let found = model.twins(steps_max);
                     told.send((model.name(), found, began.elapsed().as_secs_f64()))
-                        .expect("somebody listens");
+                        .expect("the receiver exists");
                 }
             });
         }
@@ -295,7 +295,7 @@ fn view(models: &[&dyn Framed], threads: usize, steps_max: usize) -> bool {
         }
         if is_good {
             let models = models.len();
-            println!("\n{models} models, what is taken for the same leads to the same");
+            println!("\n{models} models: states with the same view lead to the same states");
         }
         is_good
     })

@@ -67,7 +67,7 @@ pub(crate) fn write(setup: &Setup, steps: &[Action], title: &str, end: &str) -> 
         drop(catch_unwind(AssertUnwindSafe(take)));
     }
     for line in end.lines() {
-        writeln!(text, "# {line}").expect("a String takes what is written to it");
+        writeln!(text, "# {line}").expect("writing to a String cannot fail");
     }
     text
 }
@@ -78,7 +78,7 @@ fn header(setup: &Setup, title: &str) -> String {
         setup.name
     );
     let mut note = |line: &str| {
-        writeln!(text, "# {line}").expect("a String takes what is written to it");
+        writeln!(text, "# {line}").expect("writing to a String cannot fail");
     };
     match setup.room {
         Room::Ample => {}

@@ -271,7 +271,7 @@ impl World {
 
     fn announce(&mut self, who: usize, shard: usize) -> Judged {
         let client = &mut self.clients[who];
-        let conn = client.conn.expect("whoever asks is connected");
+        let conn = client.conn.expect("a requesting client is connected");
         if std::mem::replace(&mut client.opened[shard], true) {
             return Ok(());
         }

@@ -141,7 +141,7 @@ fn peers_that_are_missing_are_said() {
     let said = format!(
         "\nnot on PATH, so nothing was compared with it: {missing} (Debian: memcached, yrmcds)\n"
     );
-    // Unlike `eprintln`, whose output the test runner shows only for failing tests.
+    // The test runner shows the output of `eprintln` only for failing tests.
     io::stderr()
         .write_all(said.as_bytes())
         .expect("standard error takes a line");

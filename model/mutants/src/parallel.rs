@@ -41,7 +41,7 @@ pub(crate) fn in_parallel<T: Sync>(
     thread::scope(|scope| {
         let work = || {
             loop {
-                let thing = next.lock().expect("nobody panics with it").next();
+                let thing = next.lock().expect("no panic poisons it").next();
                 let Some((place, thing)) = thing else {
                     return Ok(());
                 };
@@ -51,6 +51,6 @@ pub(crate) fn in_parallel<T: Sync>(
         let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
         workers
             .into_iter()
-            .try_for_each(|worker| worker.join().expect("nobody panics"))
+            .try_for_each(|worker| worker.join().expect("no panic poisons it"))
     })
 }

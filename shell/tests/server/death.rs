@@ -232,7 +232,7 @@ fn at_the_connection_limit() {
             drop(holder);
             let took = obtain(&mut waiter, died);
             if let Some(mut queued) = queued {
-                assert_eq!(queued.ask("mn"), "MN", "who waited is let in");
+                assert_eq!(queued.ask("mn"), "MN", "a waiting client is accepted");
             }
             took
         });

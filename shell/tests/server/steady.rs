@@ -131,7 +131,7 @@ fn requests_that_do_not_end_have_one_bound_for_all_clients() {
     }
     let deadline = Instant::now() + Duration::from_secs(10);
     while innocent.stat("read_buf_oom") == "0" {
-        assert!(Instant::now() < deadline, "nobody was closed");
+        assert!(Instant::now() < deadline, "no client was closed");
     }
     // The client that had most when there was too much is closed, and no client that had less than
     // another.
@@ -204,7 +204,7 @@ fn unread_replies_have_one_common_bound() {
         client.send(format!("get big{number}\r\n").repeat(3));
     }
     while innocent.stat("response_obj_oom") == "0" {
-        assert!(Instant::now() < deadline, "nobody was closed");
+        assert!(Instant::now() < deadline, "no client was closed");
     }
     assert_eq!(innocent.ask("mn"), "MN");
     // A client that was not closed is answered in full, however late it reads.

@@ -223,7 +223,7 @@ fn new_certificates_are_for_new_connections() {
     assert_eq!(old.stat("time_since_server_cert_refresh"), "0");
     assert!(!is_served(authority.connect(address(&server))));
     assert!(is_served(next.connect(address(&server))));
-    assert_eq!(old.ask("mn"), "MN", "who is in stays in");
+    assert_eq!(old.ask("mn"), "MN", "an accepted client stays");
 }
 
 /// Where the server's certificate and key are.
@@ -362,7 +362,7 @@ fn a_handshake_that_does_not_end_is_ended() {
         assert_eq!(socket.read(&mut [0; 16]).unwrap(), 0, "it is closed");
     }
     assert!(begun.elapsed() >= Duration::from_millis(500));
-    assert_eq!(beside.ask("mn"), "MN", "who is in may be silent");
+    assert_eq!(beside.ask("mn"), "MN", "an accepted client may be silent");
 }
 
 /// The first flight of a handshake.

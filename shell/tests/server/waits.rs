@@ -453,7 +453,7 @@ fn sharers_delay_only_exclusive_requests() {
         assert!(is_silent(&mut behind[3]) && is_silent(&mut behind[4]));
         assert_eq!(behind[1].ask("mu k"), "HD");
         assert_eq!(behind[3].line(), "HD");
-        assert!(is_silent(&mut behind[4]), "four share what is for three");
+        assert!(is_silent(&mut behind[4]), "four share a lock for three");
     }
 }
 

@@ -207,7 +207,7 @@ impl<S: Store> Lockstep<S> {
         let limit = self.core.limits().memory_bytes_max;
         if limit != limit_before && !matches!(input, Input::Memory { bytes } if bytes == limit) {
             return Err(format!(
-                "the limit is {limit} bytes, and nobody asked for that"
+                "the limit is {limit} bytes, which no input has set"
             ));
         }
         if let Input::Memory { bytes } = input

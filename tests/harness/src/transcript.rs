@@ -249,7 +249,7 @@ pub fn escaped(bytes: &[u8]) -> String {
             b'\t' => text.push_str("\\t"),
             b'\\' => text.push_str("\\\\"),
             b' '..=b'~' => text.push(char::from(byte)),
-            _ => write!(text, "\\x{byte:02x}").expect("a String takes what is written to it"),
+            _ => write!(text, "\\x{byte:02x}").expect("writing to a String cannot fail"),
         }
     }
     text

@@ -124,7 +124,7 @@ pub fn binary<'a>(
 /// # Panics
 /// Unreachable: writing to a vector cannot fail.
 pub fn put_number(out: &mut Vec<u8>, number: impl Into<i128>) {
-    write!(out, "{}", number.into()).expect("a vector takes what is written to it");
+    write!(out, "{}", number.into()).expect("writing to a vector cannot fail");
 }
 
 /// Appends the prefix of an exptime, and its number.

@@ -117,7 +117,7 @@ fn connect_on(address: SocketAddr, is_over: &AtomicBool) -> Seen {
         match Client::connect(address).and_then(|mut fresh| fresh.ask("mn")) {
             Ok(answer) if answer == "MN" => {}
             Ok(answer) if answer.starts_with("ERROR Too many open") => seen.refused += 1,
-            Ok(answer) => seen.wrongs.push(format!("somebody new read {answer:?}")),
+            Ok(answer) => seen.wrongs.push(format!("a new client read {answer:?}")),
             // The server said so, and our request behind its end has met a reset.
             Err(error)
                 if matches!(
@@ -130,7 +130,7 @@ fn connect_on(address: SocketAddr, is_over: &AtomicBool) -> Seen {
                 seen.refused += 1;
             }
             Err(error) => {
-                seen.wrongs.push(format!("somebody new: {error}"));
+                seen.wrongs.push(format!("a new client: {error}"));
                 return seen;
             }
         }

@@ -145,7 +145,7 @@ fn survive_all(arguments: &Arguments) -> ExitCode {
             } = &survived;
             print!("{tally}");
             println!("sure: {beliefs:?}, until the server was killed: {cut_short:?}");
-            println!("{again} times it was somebody's after a restart that was somebody's before");
+            println!("{again} times a lock or value had a believer before and after a restart");
             println!("took {:.1} s", began.elapsed().as_secs_f64());
             let unseen = survived.unseen();
             if unseen.is_empty() {

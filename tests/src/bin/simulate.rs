@@ -169,12 +169,12 @@ fn play_many(arguments: &Arguments, seeds: u64) -> Result<Report, Box<Failure>> 
                     match run(&Plan::new(arguments.from + number, each)) {
                         Ok(report) => {
                             events.fetch_add(report.events, Ordering::Relaxed);
-                            total.lock().expect("nobody panics here").add(&report);
+                            total.lock().expect("no panic poisons it").add(&report);
                         }
                         Err(broken) => {
                             failed.store(true, Ordering::Relaxed);
                             // The least of the seeds that fail, whichever thread is faster.
-                            let mut failure = failure.lock().expect("nobody panics here");
+                            let mut failure = failure.lock().expect("no panic poisons it");
                             if failure.as_ref().is_none_or(|old| broken.seed < old.seed) {
                                 *failure = Some(broken);
                             }
@@ -186,9 +186,9 @@ fn play_many(arguments: &Arguments, seeds: u64) -> Result<Report, Box<Failure>> 
         }
         scope.spawn(|| watch(&done, seeds, &events, &failed));
     });
-    match failure.into_inner().expect("nobody panics here") {
+    match failure.into_inner().expect("no panic poisons it") {
         Some(failure) => Err(failure),
-        None => Ok(total.into_inner().expect("nobody panics here")),
+        None => Ok(total.into_inner().expect("no panic poisons it")),
     }
 }
 

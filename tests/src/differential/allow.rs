@@ -62,7 +62,7 @@ pub const NOTES: [(&str, &str); 3] = [
 pub const LIST: &[Entry] = &[
     Entry {
         id: "delete-extra-words",
-        reason: "delete answers what lies behind the key as 1.6.18 does: 1.6.45 fails memccapable",
+        reason: "delete answers arguments behind the key as 1.6.18 does: 1.6.45 fails memccapable",
         explains: |d| {
             d.dialect == Dialect::Memcached1645
                 && d.verb() == b"delete"
@@ -248,7 +248,7 @@ pub const LIST: &[Entry] = &[
     },
     Entry {
         id: "yrmcds-error-words",
-        reason: "what is said beside a status is memcached's, the key of a missed GetK included",
+        reason: "the text beside a status is memcached's, the key of a missed GetK included",
         explains: |d| {
             d.dialect == Dialect::Yrmcds
                 && d.statuses()
@@ -264,12 +264,12 @@ pub const LIST: &[Entry] = &[
     },
     Entry {
         id: "yrmcds-quiet-delete",
-        reason: "DeleteQ says what it has not found, as memcached does",
+        reason: "DeleteQ reports a miss, as memcached does",
         explains: |d| d.only_we_say_not_found(O::DeleteQ),
     },
     Entry {
         id: "yrmcds-lagkq-miss",
-        reason: "LaGKQ says what it has not found, as the lock specification has it",
+        reason: "LaGKQ reports a miss, as the lock specification has it",
         explains: |d| d.only_we_say_not_found(O::LaGKQ),
     },
     Entry {

@@ -98,7 +98,7 @@ pub fn believe(address: &str, seed: u64) -> io::Result<()> {
     let client = Client::new(address, options).map_err(io::Error::other)?;
     let is_over = AtomicBool::new(false);
     let told = Mutex::new(Vec::new());
-    let tell = |belief: Belief| told.lock().expect("nobody panics").push(belief);
+    let tell = |belief: Belief| told.lock().expect("no panic poisons it").push(belief);
     thread::scope(|scope| {
         for (number, what) in [What::Leased, What::Bound, What::Computes]
             .into_iter()
@@ -134,7 +134,7 @@ pub fn believe(address: &str, seed: u64) -> io::Result<()> {
         ended
     })?;
     let mut out = io::stdout().lock();
-    for belief in told.into_inner().expect("nobody panics") {
+    for belief in told.into_inner().expect("no panic poisons it") {
         writeln!(out, "{belief}")?;
     }
     out.flush()

@@ -280,7 +280,7 @@ impl Director<'_> {
             }
         }
         drop((to_judge, self.jobs));
-        let judged = judge.join().expect("who judges does not panic");
+        let judged = judge.join().expect("the judge does not panic");
         // Recorded answers come first.
         let tally = judged?;
         trouble.map_or(Ok(tally), |error| Err(Failure::World(error)))

@@ -87,7 +87,7 @@ impl Survived {
         let mut unseen = Vec::new();
         for what in all {
             if !self.beliefs.contains_key(&what) {
-                unseen.push(format!("{what:?}: nobody was sure"));
+                unseen.push(format!("{what:?}: no client was sure"));
             }
         }
         // A computing client learns of the end afterwards.
@@ -97,7 +97,7 @@ impl Survived {
             }
         }
         if self.again == 0 {
-            unseen.push("what was held is held again after a restart".to_owned());
+            unseen.push("a lock is held again after a restart".to_owned());
         }
         if self.tally.open == 0 {
             unseen.push("an operation without an answer".to_owned());
@@ -166,7 +166,7 @@ fn run(
 ) -> Result<(u64, Vec<Vec<Record>>), Failure> {
     let boards: Mutex<Vec<Arc<Board>>> = Mutex::default();
     let board = |round: usize| {
-        let mut boards = boards.lock().expect("nobody panics");
+        let mut boards = boards.lock().expect("no panic poisons it");
         while boards.len() <= round {
             // The same names in each run: nothing of the last run may be there.
             let name = format!("round-{}", boards.len());

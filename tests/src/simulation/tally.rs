@@ -53,7 +53,7 @@ Tally {
     judged_scarce: "commands judged by the oracle where memory is scarce",
     judged_edge: "commands judged by the oracle at the edge of the server",
     followed: "evictions that the oracle has followed",
-    reclaimed: "expired items whose end it has followed",
+    reclaimed: "expired items that it has followed to their end",
     believed: "refusals for want of room that it has believed",
 }
 }

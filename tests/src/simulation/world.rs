@@ -459,7 +459,7 @@ impl World {
         let core = &self.server.machine().core;
         let (held, wins) = (core.locks_in_force().count(), core.bound_wins().len());
         if held > 0 || wins > 0 || core.has_waits() {
-            let what = format!("{held} locks and {wins} wins are left, or somebody waits");
+            let what = format!("{held} locks and {wins} wins are left, or a client waits");
             return Err(Breach { rule: "N4", what });
         }
         let is_seen = self.stored == self.setting.keys

@@ -185,10 +185,10 @@ impl Stage {
                 seconds,
                 reaches,
             };
-            measured.lock().expect("nobody panics with it").push(test);
+            measured.lock().expect("no panic poisons it").push(test);
             Ok(())
         })?;
-        stage.tests = measured.into_inner().expect("nobody panics with it");
+        stage.tests = measured.into_inner().expect("no panic poisons it");
         stage
             .tests
             .sort_by(|one, other| one.seconds.total_cmp(&other.seconds));
@@ -281,7 +281,7 @@ impl Stage {
         let outcomes = Mutex::new(BTreeMap::new());
         in_parallel(numbers, |_, number| {
             let outcome = self.ask(*number, pace)?;
-            let mut outcomes = outcomes.lock().expect("nobody panics with it");
+            let mut outcomes = outcomes.lock().expect("no panic poisons it");
             outcomes.insert(*number, outcome);
             if outcomes.len() % PROGRESS == 0 {
                 eprintln!(
@@ -293,7 +293,7 @@ impl Stage {
             }
             Ok(())
         })?;
-        Ok(outcomes.into_inner().expect("nobody panics with it"))
+        Ok(outcomes.into_inner().expect("no panic poisons it"))
     }
 }
 

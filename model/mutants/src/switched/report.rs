@@ -85,9 +85,9 @@ impl<'a> Report<'a> {
                 None if outcomes.iter().any(|(_, outcome)| outcome.is_found()) => "found",
                 None => MISSED,
             };
-            write!(text, "{verdict}\t{name}\t").expect("a String takes what is written to it");
+            write!(text, "{verdict}\t{name}\t").expect("writing to a String cannot fail");
             for (layer, outcome) in outcomes {
-                write!(text, "{layer} {outcome}; ").expect("a String takes what is written to it");
+                write!(text, "{layer} {outcome}; ").expect("writing to a String cannot fail");
             }
             text.push('\n');
         }

@@ -287,13 +287,13 @@ impl Response {
             ("key", &self.key),
             ("value", &self.value),
         ];
-        write!(text, " status={status}").expect("a String takes what is written to it");
+        write!(text, " status={status}").expect("writing to a String cannot fail");
         for (name, number) in numbers.into_iter().filter(|(_, number)| *number != 0) {
-            write!(text, " {name}={number}").expect("a String takes what is written to it");
+            write!(text, " {name}={number}").expect("writing to a String cannot fail");
         }
         for (name, bytes) in bytes.into_iter().filter(|(_, bytes)| !bytes.is_empty()) {
             let bytes = escaped(bytes);
-            write!(text, " {name}=\"{bytes}\"").expect("a String takes what is written to it");
+            write!(text, " {name}=\"{bytes}\"").expect("writing to a String cannot fail");
         }
         text
     }

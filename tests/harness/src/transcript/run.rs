@@ -423,7 +423,7 @@ impl Player<'_> {
 
     fn note(&mut self, conn: char, direction: char, text: &str) {
         writeln!(self.log, "    {conn}{direction} {}", shortened(text))
-            .expect("a String takes what is written to it");
+            .expect("writing to a String cannot fail");
     }
 }
 

@@ -47,7 +47,7 @@ pub fn packet(request: &RequestPacket<'_>) -> String {
     } = *request;
     let mut text = opcode_name(opcode.byte());
     let mut field = |name: &str, value: &dyn std::fmt::Display| {
-        write!(text, " {name}={value}").expect("a String takes what is written to it");
+        write!(text, " {name}={value}").expect("writing to a String cannot fail");
     };
     match extras {
         Extras::None => {}

@@ -104,7 +104,7 @@ fn play<S: Store>(
         had_idle = lockstep.had_idle();
         outcome
     }));
-    let mut seen = seen.lock().expect("nobody panics here");
+    let mut seen = seen.lock().expect("no panic poisons it");
     let (all_pairs, all_judged, all_had_idle) = seen.get_or_insert_default();
     all_pairs.add(&pairs);
     all_judged.add(&judged);
@@ -173,7 +173,7 @@ fn scarce_memory_breaks_no_promise() {
 
     check_on_all_cores(&(property as fn(Vec<DrawnOp>) -> TestResult));
     assert_gone(&SEEN, &["found_expired", "shown_expired", "shown_eviction"]);
-    let seen = SEEN.lock().expect("nobody panics here").clone();
+    let seen = SEEN.lock().expect("no panic poisons it").clone();
     let (seen, judged, _) = seen.expect("something was played");
     assert_judged(&judged, true);
     let of_log = |(request, reply): &(RequestKind, ReplyKind)| needs_log(*request, *reply);
@@ -213,7 +213,7 @@ fn without_eviction_everything_stays() {
 
     check_with_fewer(&(property as fn(Vec<DrawnOp>) -> TestResult), 4);
     assert_gone(&SEEN, &["crawled_all"]);
-    let seen = SEEN.lock().expect("nobody panics here").take();
+    let seen = SEEN.lock().expect("no panic poisons it").take();
     let (seen, judged, _) = seen.expect("something was played");
     assert_judged(&judged, false);
     let impossible: Vec<_> = seen.impossible().collect();
@@ -247,7 +247,7 @@ fn without_eviction_everything_stays_in_the_log() {
             "shown_expired",
         ],
     );
-    let seen = SEEN.lock().expect("nobody panics here").take();
+    let seen = SEEN.lock().expect("no panic poisons it").take();
     let (seen, judged, had_idle) = seen.expect("something was played");
     println!("{judged:?}, idle {had_idle}");
     assert_eq!(judged.evicted, 0);
@@ -313,7 +313,7 @@ fn scarce_memory_breaks_no_promise_on_the_log() {
             "shown_eviction",
         ],
     );
-    let seen = SEEN.lock().expect("nobody panics here").clone();
+    let seen = SEEN.lock().expect("no panic poisons it").clone();
     let (_, judged, had_idle) = seen.expect("something was played");
     println!("{judged:?}, idle {had_idle}");
     assert!(judged.evicted > 1_000, "{} were evicted", judged.evicted);
@@ -366,7 +366,7 @@ fn who_wins_and_who_waits_for_it_is_as_the_oracle_says() {
 
     check_on_all_cores(&(property as fn(Vec<DrawnRead>) -> TestResult));
     assert_gone(&SEEN, &["found_expired", "shown_expired", "shown_wins"]);
-    let judged = SEEN.lock().expect("nobody panics here").clone();
+    let judged = SEEN.lock().expect("no panic poisons it").clone();
     let refused = judged.expect("something was played").1.too_many_wins;
     println!("{refused} had as many wins as they may");
     assert!(refused > 20, "too many wins was judged {refused} times");
@@ -427,7 +427,7 @@ fn small_tables_refuse_and_break_no_promise() {
 
     check_with_fewer(&(of_wins as fn(Vec<DrawnRead>) -> TestResult), 4);
     check_with_fewer(&(of_locks as fn(Vec<DrawnTurn>) -> TestResult), 4);
-    let seen = SEEN.lock().expect("nobody panics here").take();
+    let seen = SEEN.lock().expect("no panic poisons it").take();
     let (seen, judged, had_idle) = seen.expect("something was played");
     println!("{judged:?}, idle {had_idle}\n{seen}");
     assert_eq!(judged.evicted, 0);
@@ -503,7 +503,7 @@ fn small_shares_refuse_and_break_no_promise() {
 
     check_with_fewer(&(of_all as fn(Vec<DrawnOp>) -> TestResult), 4);
     check_with_fewer(&(of_locks as fn(Vec<DrawnTurn>) -> TestResult), 4);
-    let seen = SEEN.lock().expect("nobody panics here").take();
+    let seen = SEEN.lock().expect("no panic poisons it").take();
     let (seen, judged, _) = seen.expect("something was played");
     println!("{judged:?}\n{seen}");
     for (what, count) in [
@@ -585,7 +585,7 @@ fn assert_gone(seen: &Seen, also: &[&str]) {
         "shown_locked",
         "shown_oldest",
     ];
-    let seen = seen.lock().expect("nobody panics here");
+    let seen = seen.lock().expect("no panic poisons it");
     let (_, judged, _) = seen.as_ref().expect("something was played");
     let gone = judged.gone.each();
     println!("{gone:?}");
@@ -597,7 +597,7 @@ fn assert_gone(seen: &Seen, also: &[&str]) {
 
 /// P1 and P2 of the table of pairs.
 fn assert_seen(seen: &Seen, left_out: impl Fn(RequestKind, ReplyKind) -> bool) {
-    let seen = seen.lock().expect("nobody panics here").take();
+    let seen = seen.lock().expect("no panic poisons it").take();
     let (seen, ..) = seen.expect("something was played");
     println!("{seen}");
     let impossible: Vec<_> = seen.impossible().collect();

@@ -16,7 +16,7 @@ const UNDER_WAY: usize = 100;
 /// No attack runs.
 pub const QUIET: Attack = Attack {
     name: "quiet",
-    about: "nobody attacks",
+    about: "no attack",
     has_peer: true,
     play: |stage| {
         let target = stage.start_large()?;

@@ -115,7 +115,7 @@ fn hog(stage: &Stage<'_>) -> io::Result<Outcome> {
 /// anything.
 pub(super) const FLUSHES_BETWEEN: Attack = Attack {
     name: "lock-flush",
-    about: "6 clients lock half of what they set, with flush_all after every 50 sets",
+    about: "6 clients lock half of the items that they set, with flush_all after every 50 sets",
     has_peer: false,
     play: flushes_between,
 };

@@ -32,7 +32,7 @@ pub(super) const NONE: Attack = Attack {
 /// The log is a pipe that no process reads.
 pub(super) const FULL_PIPE: Attack = Attack {
     name: "log-unread",
-    about: "nobody reads the log pipe (-vv), 200 connections",
+    about: "the log pipe (-vv) has no reader, 200 connections",
     has_peer: true,
     play: |stage| {
         let mut target = start(stage, Log::Piped)?;

@@ -102,7 +102,7 @@ pub(super) const SHARERS_ASKED: Attack = Attack {
 /// Each search for a deadlock has the most to look at.
 pub(super) const DEADLOCK_SEARCH: Attack = Attack {
     name: "deadlock-search",
-    about: "4 clients ask for a key whose 1,000 sharers wait for 64 keys of 1,000 others",
+    about: "4 clients request a key; its 1,000 sharers wait for 64 keys of 1,000 others",
     has_peer: false,
     play: deadlock_search,
 };

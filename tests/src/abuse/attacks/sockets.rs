@@ -62,7 +62,7 @@ fn second_server(stage: &Stage<'_>) -> io::Result<Outcome> {
 /// The path belongs to another server by now.
 pub(super) const SOCKET_FILE: Attack = Attack {
     name: "socket-file",
-    about: "a server ends whose path another one has taken",
+    about: "a server ends after another one has taken its path",
     has_peer: false,
     play: |stage| {
         let path = socket_path();

@@ -94,7 +94,7 @@ impl World {
         core.check();
         let held = core.locks_in_force().count();
         if held > 0 || core.has_waits() {
-            let what = format!("{held} locks are held by nobody");
+            let what = format!("{held} locks have no holder");
             return Err(Breach { rule: "E5", what });
         }
         Ok(())
