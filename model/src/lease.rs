@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_search_goes_as_many_steps_as_it_may() {
+    fn a_search_stops_at_its_step_limit() {
         let trap = Some(Trap::GuessesDone);
         let trapped = Bounds { trap, ..ALL[0] };
         let steps = |steps_max| trapped.search(steps_max).map_err(|offence| offence.steps);

@@ -428,7 +428,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_word_is_a_request_of_the_kind_that_it_names() {
+    fn verbs_make_requests_of_their_kind() {
         let manners = [Manner::Plain, Manner::Expiring, Manner::Long, Manner::Known];
         // Only the models of waiting ask for these; there is no sharing in the others.
         let elsewhere = [

@@ -71,7 +71,7 @@ fn a_file_is_one_servers_at_a_time() {
 }
 
 #[test]
-fn items_go_on_locks_and_wins_do_not_and_numbers_rise() {
+fn a_warm_restart_keeps_items_and_raises_numbers() {
     let path = folder("goes-on").join("items");
     let server = start(with(&path));
     let mut one = client(&server);

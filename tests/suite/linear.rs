@@ -137,7 +137,7 @@ fn a_lost_update_has_no_order() {
 }
 
 #[test]
-fn two_stores_guarded_by_one_version_do_not_both_succeed() {
+fn one_version_guards_only_one_store() {
     let begun = || {
         History::default()
             .with(1, (0, 10), set("1"), STORED)
@@ -226,7 +226,7 @@ fn dead_holder() -> History {
 }
 
 #[test]
-fn a_lock_ends_with_its_client_and_not_later() {
+fn a_lock_ends_with_its_client() {
     let granted = Answer::Granted { fence: 2 };
     let at_once = dead_holder().with(2, (30, 40), Operation::Acquire, granted.clone());
     assert!(at_once.is_linearizable());
@@ -364,7 +364,7 @@ fn a_step_is_seen_by_all_or_by_none() {
 }
 
 #[test]
-fn a_version_names_one_item_and_a_fence_one_grant() {
+fn versions_and_fences_are_unique() {
     let versions = |other: &str| {
         History::default()
             .with(1, (0, 10), Operation::Get, hit_of("1", Some(4)))

@@ -98,7 +98,7 @@ fn a_detached_lock_is_regained_without_executor() {
 }
 
 #[test]
-fn changes_in_the_right_of_a_lock_end_with_it() {
+fn fenced_changes_end_with_the_lock() {
     let server = Started::latchd();
     let client = Client::new(&server.address(), ClientOptions::new()).unwrap();
     client.set("k", "1", Exptime::Never).unwrap().expect_done();

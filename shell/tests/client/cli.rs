@@ -152,7 +152,7 @@ fn a_silent_server_times_out() {
 }
 
 #[test]
-fn lines_of_a_pipe_are_asked_one_after_the_other() {
+fn piped_lines_run_in_order() {
     for server in Started::all() {
         let input = b"set a 0 60 5\r\nhello\r\nset b 0 60 hello world\nset c 0 60 2\n\r\n\r\n\
                       get a b c\n\ndelete none noreply\nmg a v q\nms none 1 MR q\nx\nnonsense\nmn\nquit\nget a\n";
@@ -399,7 +399,7 @@ fn locks_end_with_the_prompt() {
 }
 
 #[test]
-fn a_wait_for_a_lock_may_take_longer_than_an_answer() {
+fn lock_waits_may_outlast_the_reply_timeout() {
     let server = Started::latchd();
     let holder = |holds: &str| {
         let mut terminal = prompt(&server.address(), "/dev/null");

@@ -242,7 +242,7 @@ fn fence_numbers_rise_over_a_restart() {
 }
 
 #[test]
-fn a_note_is_there_as_long_as_the_lock() {
+fn a_note_lives_as_long_as_the_lock() {
     let server = Started::latchd();
     block_on(async {
         let client = Client::connect(&server.address()).await.unwrap();
@@ -299,7 +299,7 @@ fn without_ml() -> (SocketAddr, Arc<AtomicUsize>) {
 }
 
 #[test]
-fn a_server_without_ml_is_found_out_once_a_connection() {
+fn a_server_without_ml_is_detected_once() {
     let (address, asked) = without_ml();
     let client = block_on(Client::connect(&address.to_string())).unwrap();
     // A release returns before the connection is back in the pool, which may be too late for the
@@ -399,7 +399,7 @@ fn without_server_waits_the_client_retries() {
 }
 
 #[test]
-fn where_there_are_no_such_locks_that_is_said() {
+fn servers_without_bound_locks_are_reported() {
     for server in Started::all() {
         block_on(async {
             let client = Client::connect(&server.address()).await.unwrap();

@@ -197,7 +197,7 @@ fn a_wait_has_its_deadline_on_each_server() {
 
 /// memcached knows neither word; the client finds that out once a connection.
 #[test]
-fn elsewhere_it_is_asked_again_and_nothing_is_lost() {
+fn reads_retry_on_servers_without_waits() {
     for server in Started::all() {
         println!("against {}", server.name());
         let executor = Executor::new();

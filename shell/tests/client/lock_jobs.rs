@@ -161,7 +161,7 @@ fn ctrl_c_ends_the_command_and_its_script() {
 }
 
 #[test]
-fn ctrl_z_stops_it_and_fg_goes_on_under_the_lock() {
+fn ctrl_z_stops_and_fg_continues() {
     for server in Started::all() {
         for way in ["", "--ttl 30"] {
             if way.is_empty() && server.name() == "memcached" {
@@ -467,7 +467,7 @@ fn commands_and_children_die_with_the_holder() {
 }
 
 #[test]
-fn an_inherited_lock_is_held_as_long_as_the_command_runs() {
+fn an_inherited_lock_lasts_with_its_command() {
     let server = Started::latchd();
     let (pulse, go_on) = (Pulse::new("inherits"), Pulse::new("inherits-go-on"));
     std::fs::write(&go_on.0, "").unwrap();

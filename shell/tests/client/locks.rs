@@ -46,7 +46,7 @@ fn patient() -> LockOptions {
 }
 
 #[test]
-fn a_lease_is_had_by_one_and_given_back() {
+fn a_lease_has_one_holder_until_release() {
     on_each(async |client, server| {
         let options = LockOptions::new().metadata("build 7");
         let lock = client.obtain("k", secs(10), &options).await.unwrap();
@@ -97,7 +97,7 @@ fn a_lost_lock_is_neither_renewed_nor_released() {
 }
 
 #[test]
-fn an_own_token_takes_over_and_a_prefix_does_not() {
+fn only_the_whole_token_takes_over() {
     on_each(async |client, _| {
         let own = |token: &str| {
             LockOptions::new()
@@ -367,7 +367,7 @@ fn nothing_is_held_while_another_key_is_waited_for() {
 }
 
 #[test]
-fn a_strategy_of_ones_own_says_when_it_is_tried_again() {
+fn a_custom_retry_strategy_is_used() {
     on_each(async |client, _| {
         let held = client.obtain("k", secs(30), &LockOptions::new()).await;
         let held = held.unwrap();
@@ -394,7 +394,7 @@ fn a_strategy_of_ones_own_says_when_it_is_tried_again() {
 }
 
 #[test]
-fn a_detached_lock_is_had_again_by_its_token() {
+fn a_detached_lock_is_regained_by_token() {
     on_each(async |client, _| {
         let token = random_token();
         let options = LockOptions::new().token(token.clone());
@@ -601,7 +601,7 @@ impl Inside {
 }
 
 #[test]
-fn a_hundred_contenders_have_a_lease_one_by_one() {
+fn a_lease_serves_a_hundred_contenders() {
     for server in Started::all() {
         println!("against {}", server.name());
         let client = block_on(Client::connect(&server.address())).unwrap();
@@ -625,7 +625,7 @@ fn bound_patient() -> BoundOptions {
 }
 
 #[test]
-fn a_hundred_contenders_have_a_bound_lock_one_by_one() {
+fn a_bound_lock_serves_a_hundred_contenders() {
     let server = Started::latchd();
     let client = block_on(Client::connect(&server.address())).unwrap();
     contend(|inside| {
@@ -729,7 +729,7 @@ fn a_bound_lock_ends_with_guard_or_server() {
 }
 
 #[test]
-fn a_bound_lock_of_memcached_is_refused_in_its_words() {
+fn memcached_refuses_a_bound_lock() {
     let Some(server) = Started::memcached() else {
         return;
     };

@@ -17,7 +17,7 @@ fn exclusive() -> BoundOptions {
 }
 
 #[test]
-fn readers_share_it_and_a_writer_waits_for_all_of_them() {
+fn a_writer_waits_for_all_readers() {
     let server = Started::latchd();
     let (one, other) = (client(&server), client(&server));
     block_on(async {

@@ -112,7 +112,7 @@ fn a_connection_that_breaks_is_a_loss() {
 }
 
 #[test]
-fn it_and_a_longer_lease_keep_each_other_out() {
+fn short_and_long_leases_exclude_each_other() {
     let server = Started::latchd();
     let (one, other) = (client(&server), client(&server));
     let long = Duration::from_secs(20);

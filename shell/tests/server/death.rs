@@ -267,7 +267,7 @@ fn the_last_request_of_a_dying_client_is_executed() {
 }
 
 #[test]
-fn every_lock_of_a_dead_client_is_free_when_one_is() {
+fn all_locks_of_a_dead_client_are_freed() {
     let server = start(|config| config.threads = NonZeroUsize::new(4).unwrap());
     let address = address(&server);
     let mut waiter = TestClient::connect(address);

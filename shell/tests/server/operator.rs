@@ -137,7 +137,7 @@ fn a_daemon_serves_and_writes_its_pid_file() {
 }
 
 #[test]
-fn a_pid_file_and_a_warning_to_root_need_no_daemon() {
+fn pid_file_and_root_warning_work_undaemonized() {
     let (pid_file, log) = (temporary("pid-here"), temporary("root.log"));
     let mut server = Running::start(&[
         "-P",
@@ -711,7 +711,7 @@ fn every_json_log_line_is_an_object() {
 
 /// As systemd does it: the sockets are descriptors from 3 on.
 #[test]
-fn a_socket_that_is_handed_over_is_served_and_no_other() {
+fn only_inherited_sockets_are_served() {
     let path = temporary("handed-over.sock");
     let tcp = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let address = tcp.local_addr().unwrap();

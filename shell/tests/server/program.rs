@@ -196,7 +196,7 @@ fn the_banners_commands_work_as_typed() {
 }
 
 #[test]
-fn a_port_in_use_is_one_line_and_code_71() {
+fn a_port_in_use_exits_with_71() {
     let first = Running::start(&["-l", "127.0.0.1:0"]);
     let taken = first.address().to_string();
     let second = run(&["-l", &taken]);
@@ -310,7 +310,7 @@ fn v_shows_connections_vv_requests_and_vvv_locks() {
 
 /// Every way to get and to lose a lock.
 #[test]
-fn vvv_follows_a_lock_from_its_grant_to_its_end() {
+fn vvv_logs_the_life_of_a_lock() {
     let latchd = Running::start(&["-l", "127.0.0.1:0", "-t", "2", "-vvv", "--log", "json"]);
     let connect = || TestClient::connect(latchd.address());
     let [mut holder, mut waiter, mut late] = [connect(), connect(), connect()];

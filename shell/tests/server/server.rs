@@ -118,7 +118,7 @@ fn a_get_of_many_keys_is_one_line() {
 }
 
 #[test]
-fn a_client_that_does_not_read_is_not_read() {
+fn pending_output_stops_reading() {
     const VALUE_BYTES: usize = 100_000;
     const ROUNDS: usize = 640;
     let server = start(|_| {});
@@ -160,7 +160,7 @@ fn a_client_that_does_not_read_is_not_read() {
 }
 
 #[test]
-fn small_answers_wait_for_a_client_that_does_not_read() {
+fn small_answers_wait_for_the_reader() {
     const VALUE_BYTES: usize = 7_000;
     const REQUESTS: usize = 2_000;
     let server = start(|config| config.threads = NonZeroUsize::MIN);
@@ -363,7 +363,7 @@ fn a_unix_socket_and_tcp_reach_the_same_items() {
 }
 
 #[test]
-fn an_item_is_gone_a_quarter_second_after_its_ttl() {
+fn items_expire_within_a_quarter_second() {
     let server = start(|_| {});
     let mut client = TestClient::connect(address(&server));
     let sent = Instant::now();
@@ -413,7 +413,7 @@ fn stats_can_be_set_back() {
 }
 
 #[test]
-fn one_connection_has_so_many_locks_over_all_shards() {
+fn the_lock_limit_spans_all_shards() {
     let server = start(|config| {
         config.threads = NonZeroUsize::new(4).unwrap();
         config.locks_per_connection_max = 20;
@@ -619,7 +619,7 @@ fn what_monitoring_reads_is_there() {
 
 /// Keys of one prefix are in all shards, and are counted together.
 #[test]
-fn prefixes_and_meta_commands_are_counted_over_all_threads() {
+fn prefixes_are_counted_over_all_threads() {
     let server = start(|config| {
         config.threads = 2.try_into().unwrap();
         config.prefix_delimiter = Some(b'/');

@@ -196,7 +196,7 @@ fn slow_status_clients_delay_no_other() {
 }
 
 #[test]
-fn many_locks_are_told_in_part_and_at_once() {
+fn long_lock_lists_are_cut() {
     let (server, address) = watched(|config| config.threads = 2.try_into().unwrap());
     let mut holder = TestClient::connect(client::address(&server));
     for number in 0..10_000 {

@@ -114,7 +114,7 @@ fn answers_are_in_order_however_many_turns_they_take() {
 const MIB: usize = 1 << 20;
 
 #[test]
-fn requests_that_do_not_end_have_one_bound_for_all_clients() {
+fn unfinished_requests_have_one_common_bound() {
     let server = start(|config| {
         config.threads = NonZeroUsize::new(2).unwrap();
         config.unfinished_bytes_max = Some(4 * MIB);

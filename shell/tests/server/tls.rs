@@ -564,7 +564,7 @@ fn keys_may_be_der_or_beside_the_chain() {
 }
 
 #[test]
-fn ciphers_of_older_clients_are_those_that_are_named() {
+fn tls12_uses_only_the_named_ciphers() {
     for (name, suite) in [
         (
             "ECDHE-ECDSA-AES128-GCM-SHA256",

@@ -65,7 +65,7 @@ fn is_silent(client: &mut Client) -> bool {
 }
 
 #[test]
-fn a_lock_is_handed_over_in_the_order_of_arrival() {
+fn locks_are_handed_over_in_order() {
     for server in servers() {
         let address = address(&server);
         let mut holder = holder(address, "k");

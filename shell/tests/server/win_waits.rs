@@ -188,7 +188,7 @@ fn a_dead_waiting_get_is_dropped() {
 
 /// A waiter that has ended by the time that it is given a win passes it on, on any threads.
 #[test]
-fn winners_that_die_in_a_row_leave_the_win_to_the_last() {
+fn the_win_survives_several_dead_winners() {
     for server in servers() {
         let address = address(&server);
         let mut winner = winner(address, "k");

@@ -72,7 +72,7 @@ fn first_cell(line: &str) -> String {
 }
 
 #[test]
-fn a_row_has_the_nearest_heading_and_its_first_cell() {
+fn rows_have_heading_and_first_cell() {
     let text = "# One\n\n| a | b |\n| --- | --- |\n| `x` | 1 |\n| y \\| z | 2 |\ntext | no row |\n\
                 ### Two\n```\n| in | a block |\n| --- | --- |\n| no | row |\n```\n\
                 | | |\n|:-|-:|\n| z | 3 |\n\n| no | table |\n| above | it |\n";

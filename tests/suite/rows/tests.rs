@@ -99,7 +99,7 @@ fn an_entry_without_a_row_is_a_fault() {
 }
 
 #[test]
-fn a_scenario_that_is_not_there_is_a_fault() {
+fn a_missing_scenario_is_a_fault() {
     let scenario = "transcripts/time.txt: never: 0";
     let asked = |to| faults(scenario, to);
     let is_fault = |to, words: &[&str]| is_one(&asked(to), "list.txt:4", words);
@@ -123,7 +123,7 @@ fn a_scenario_that_is_not_there_is_a_fault() {
 }
 
 #[test]
-fn a_test_that_is_not_there_is_a_fault() {
+fn a_missing_test_is_a_fault() {
     let asked = |to| faults("core/src/time.rs: later", to);
     let is_fault = |to, words: &[&str]| is_one(&asked(to), "list.txt:6", words);
     is_fault(

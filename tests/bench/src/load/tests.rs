@@ -121,7 +121,7 @@ fn requests(value_bytes: usize) -> Requests {
 }
 
 #[test]
-fn as_many_requests_are_answered_as_were_asked_for() {
+fn every_request_of_a_run_is_answered() {
     for piece_bytes in [3, 1_000] {
         let server = Scripted::start(20, piece_bytes, Flaw::None, 0);
         let mut load = Load::open(server.address, 5, 7).expect("it listens");
@@ -198,7 +198,7 @@ fn a_wrong_answer_ends_the_run() {
 }
 
 #[test]
-fn connections_that_come_and_go_are_counted_one_by_one() {
+fn short_connections_are_counted_one_by_one() {
     let server = Scripted::start(20, 9, Flaw::None, 0);
     let mut meter = Meter::new();
     let mut gets = GetsSets::gets(1, 100);
@@ -240,7 +240,7 @@ fn an_innocent_client_is_served_beside_the_load() {
 
 /// A server that serves one connection as long as it asks would keep the load for ever.
 #[test]
-fn an_innocent_client_asks_no_more_when_its_time_is_over() {
+fn an_innocent_client_stops_in_time() {
     let server = Scripted::start(innocent::VALUE_BYTES, 1_000, Flaw::None, 0);
     let mut innocent = Innocent::new(server.address).expect("it listens");
     let end = Instant::now() + Duration::from_millis(20);

@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_is_a_wrong_answer_unless_memory_is_full() {
+    fn refusals_are_wrong_unless_memory_is_full() {
         let requests = Requests::new(Dialect::Classic, 10, 0);
         let refusal = Reply::Other(b"SERVER_ERROR out of memory storing object");
         assert!(!Fill::new(0..1).judge(&requests, Ask::Set(0), &refusal));

@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_comes_in_pieces_is_whole_at_its_end() {
+    fn an_answer_in_pieces_is_assembled() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("bound");
         let mut control = Control::open(address).expect("connects");

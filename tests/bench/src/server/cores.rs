@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_server_has_cores_of_its_own_if_there_are_enough() {
+    fn a_server_gets_its_own_cores() {
         let cores = Cores::among(&[0, 1], 1);
         assert!(cores.are_apart());
         assert_eq!(cores.to_string(), "server on [0], load on [1]");

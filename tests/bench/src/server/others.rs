@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_of_stat_has_a_parent_and_four_times() {
+    fn stat_lines_have_parent_and_times() {
         let text = "42 (a) b (c) S 7 42 42 0 -1 4194304 9 0 0 0 100 20 3 4 20 0 1 0 5 6 7\n";
         let times = Times {
             parent: 7,

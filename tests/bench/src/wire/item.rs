@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_is_of_its_own_key_and_size_only() {
+    fn values_identify_key_and_size() {
         let values = Values::new(50);
         let mut value = digits(7).to_vec();
         value.extend_from_slice(values.rest());

@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_that_is_cut_anywhere_asks_for_more() {
+    fn a_partial_reply_asks_for_more() {
         for whole in [
             &b"STORED\r\n"[..],
             b"VA 4\r\nabcd\r\n",

@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_that_is_written_is_read_as_the_same() {
+    fn a_written_packet_is_read_unchanged() {
         let request = RequestPacket {
             cas: Cas::new(7),
             opaque: 9,

@@ -154,7 +154,7 @@ fn a_log_of_large_segments_keeps_the_rules() {
 }
 
 #[test]
-fn a_log_does_not_mind_that_whole_hashes_collide() {
+fn a_log_survives_colliding_hashes() {
     in_all_rooms(12 << 10, BY_TINY, TINY, |limits| {
         LogStore::with_segments(limits, Same, 512)
     });

@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_linear_scale_starts_at_nothing_and_has_round_lines() {
+    fn a_linear_scale_starts_at_zero() {
         let scale = Scale::linear(1.73);
         assert_eq!(scale.ticks, [0.0, 0.5, 1.0, 1.5, 2.0]);
         assert_eq!(scale.place(0.0).to_bits(), 0.0_f64.to_bits());

@@ -52,7 +52,7 @@ fn a_plot_has_a_bar_for_each_server() {
 }
 
 #[test]
-fn a_bar_beyond_the_top_is_cut_and_says_so() {
+fn a_bar_beyond_the_top_is_marked() {
     let chart = |value| Chart {
         top: Some(3.0),
         series: vec!["latchd".into(), "slow".into()],

@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_zipf_draw_is_as_likely_as_its_rank_says() {
+    fn zipf_draws_follow_their_rank() {
         let zipf = Zipf::new(1_000, 1.0);
         let mut rng = Rng::with_seed(3);
         let mut counts = vec![0_u32; 1_000];

@@ -53,7 +53,7 @@ fn the_aim_is_the_faster_memcached() {
 }
 
 #[test]
-fn without_a_memcached_another_latchd_is_to_be_beaten() {
+fn without_memcached_another_latchd_is_the_rival() {
     let mix = Mix::GetsSets;
     let row = standings(
         "b",
