@@ -68,10 +68,7 @@ pub fn client(input: &[u8]) {
 fn same(cuts: u8, mut hear: impl FnMut(Cut) -> Vec<String>) {
     let whole = hear(Cut::whole());
     let cut = hear(Cut::new(cuts));
-    assert_eq!(
-        whole, cut,
-        "the result depends on how the bytes are cut"
-    );
+    assert_eq!(whole, cut, "the result depends on how the bytes are cut");
 }
 
 /// How long the pieces are.

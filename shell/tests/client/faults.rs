@@ -31,7 +31,10 @@ fn assert_in_time(took: Duration) {
 }
 
 fn assert_unreachable(error: &Error, address: &str) {
-    assert!(!error.is_not_obtained(), "the server has not said so: {error}");
+    assert!(
+        !error.is_not_obtained(),
+        "the server has not said so: {error}"
+    );
     assert!(error.to_string().contains(address), "{error}");
 }
 

@@ -186,7 +186,11 @@ fn renewals_stop_at_the_cap() {
             ("b", options().hold_max(ms(1_500)).without_watchdog()),
         ] {
             let lock = client.obtain(key, secs(1), &options).await.unwrap();
-            assert_eq!(lock.lost().await, Loss::Expired, "its renewals have stopped");
+            assert_eq!(
+                lock.lost().await,
+                Loss::Expired,
+                "its renewals have stopped"
+            );
             let lock = client.obtain("capped", secs(30), &options).await.unwrap();
             lock.refresh(secs(30)).await.unwrap();
             assert!(lock.remaining() <= ms(1_500));
