@@ -1,10 +1,9 @@
 //! The command line: memcached's, so that a start script works unchanged.
 //!
-//! Three kinds of flags: those that mean something here; those that mean nothing here and are accepted
-//! with one warning ([`ignored`]); and those without which the server would be less guarded, or do
-//! less, than its caller believes ([`refused`]).
+//! A flag of memcached is implemented, accepted with one warning because it has no effect here ([`ignored`]),
+//! or refused because the server would be less protected, or do less, than its caller expects ([`refused`]).
 //!
-//! They also stand in the environment and in a file ([`sources`]).
+//! Flags are also read from the environment and from a file ([`sources`]).
 //!
 //! Source: memcached 1.6.45 `memcached.c`, `usage` and `main`.
 
@@ -34,22 +33,50 @@ use self::ignored::Ignored;
 use self::refused::Refused;
 pub(crate) use self::sources::{command, read};
 use self::tls::TlsOptions;
-use crate::flags::Process;
+use crate::flags::{LOGGING, NETWORK, PROCESS, Process, SECURITY, TLS};
 
-/// The most threads a server runs.
+/// The largest number of threads.
 const THREADS_MAX: usize = 64;
 
-/// What stands under the options.
+/// The text under the options.
 const HELP: &str = "\
-Each option can also stand in the environment, as LATCHD_ and its long name (LATCHD_MEMORY_LIMIT=64), or in
-a file (--config), one on a line. The command line comes before the environment, and that before the file.";
+Sources: the command line overrides the environment, which overrides the file of --config.
+  environment  LATCHD_ and the long name, such as LATCHD_MEMORY_LIMIT=64
+  file         one option per line, such as -m 64";
+
+/// The list of `--help` for `-o`. Each line begins with blanks, so a manual page keeps the lines apart.
+const EXTENDED: &str = "\
+Set extended options, separated by commas
+
+  idle_timeout=SECONDS     Close idle connections after SECONDS; 0 disables [default: 0]
+  no_maxconns_fast         Let connections beyond -c wait instead of refusing them
+  conns_per_peer=NUMBER    Limit the connections from one address; 0 is no limit [default: 0]
+  locks_per_conn=NUMBER    Limit the locks that one connection holds [default: 65536]
+  locked_reply=REPLY       Reply `locked` or `not_stored` to clients without locks [default: locked]
+  read_buf_mem_limit=MB    Limit memory for incomplete requests; 0 is no limit [default: from -m]
+  resp_obj_mem_limit=MB    Limit memory for unsent replies; 0 is no limit [default: from -m]
+  watcher_logbuf_size=KB   Limit the events buffered for one `watch` client [default: 256]
+
+With -Z, as in memcached:
+  ssl_chain_cert=PATH      Present the certificate chain in this file (PEM); required
+  ssl_key=PATH             Read the private key from this file [default: ssl_chain_cert]
+  ssl_keyformat=FORMAT     Read the key as PEM (1) or DER (2) [default: 1]
+  ssl_ca_cert=PATH         Trust client certificates signed by these authorities (PEM)
+  ssl_verify_mode=MODE     Request client certificates: 0 no, 1 optional, 2 or 3 required [default: 0]
+  ssl_min_version=VERSION  Require at least TLS 1.2 (2) or TLS 1.3 (3) [default: 2]
+  ssl_ciphers=NAMES        Allow only these TLS 1.2 ciphers: OpenSSL names, separated by colons
+  ssl_session_cache        Let clients resume their sessions";
+
+/// The headings of `--help` that only the server has.
+const MEMORY: &str = "Memory";
+const MONITORING: &str = "Monitoring";
+const MORE: &str = "Extended options";
 
 /// A cache server with locks that die with their client. It speaks memcached's protocols.
 #[derive(Debug, Parser)]
 #[command(
     name = "latchd",
     version,
-    max_term_width = 100,
     args_conflicts_with_subcommands = true,
     after_help = HELP
 )]
@@ -57,115 +84,120 @@ a file (--config), one on a line. The command line comes before the environment,
 pub(crate) struct Args {
     #[command(subcommand)]
     pub(crate) task: Option<Task>,
-    /// Read flags from this file, one a line, as in Debian's /etc/memcached.conf
+    /// Read options from this file, one per line, as in Debian's memcached.conf
     #[arg(long, value_name = "PATH")]
     config: Option<PathBuf>,
-    /// TCP port; 0 for none (with -s), -1 for any free one
+    /// Listen on this TCP port; 0 disables TCP, -1 picks a free port
     #[arg(short, long, value_name = "PORT", default_value_t = 11211, allow_negative_numbers = true,
-        value_parser = clap::value_parser!(i32).range(-1..=65535))]
+        value_parser = clap::value_parser!(i32).range(-1..=65535), help_heading = NETWORK)]
     port: i32,
-    /// Addresses to listen on, HOST or HOST:PORT, separated by commas; `*` for all of them. With -Z,
-    /// `notls:`, `btls:` or `mtls:` before one is TLS not at all there, without and with a certificate
-    /// of the client
+    /// Listen on these addresses, separated by commas
+    ///
+    /// Each is HOST or HOST:PORT; `*` is every address of the machine. With -Z, prefix an address with
+    /// `notls:` (no TLS), `btls:` (TLS, no client certificate) or `mtls:` (client certificate required).
     #[arg(
         short,
         long,
         value_name = "ADDRESS",
         value_delimiter = ',',
-        default_value = "127.0.0.1"
+        default_value = "127.0.0.1",
+        help_heading = NETWORK
     )]
     listen: Vec<String>,
-    /// Unix socket to listen on; turns TCP off, but for what -l names
-    #[arg(short = 's', long, value_name = "PATH")]
+    /// Listen on this Unix socket; disables TCP unless -l is given
+    #[arg(short = 's', long, value_name = "PATH", help_heading = NETWORK)]
     unix_socket: Option<PathBuf>,
-    /// Who may use the Unix socket, in octal
-    #[arg(short = 'a', long, value_name = "MODE", default_value = "700", value_parser = octal)]
+    /// Set the permissions of the Unix socket, in octal
+    #[arg(short = 'a', long, value_name = "MODE", default_value = "700", value_parser = octal,
+        help_heading = NETWORK)]
     unix_mask: u32,
-    /// Memory for items, in megabytes
-    #[arg(short, long, value_name = "MB", default_value_t = 64, value_parser = megabytes)]
-    memory_limit: u32,
-    /// Write items to this file at the end, and read them from it at the next start
-    #[arg(short = 'e', long, value_name = "PATH")]
-    memory_file: Option<PathBuf>,
-    /// Refuse to store when memory is full, instead of evicting
-    #[arg(short = 'M', long)]
-    disable_evictions: bool,
-    /// Zero values when they are deleted, replaced, evicted or swept
-    #[arg(long)]
-    secure_erase: bool,
-    /// Connections at a time
+    /// Serve at most this many connections at the same time
     #[arg(short, long, value_name = "NUMBER", default_value_t = 1024,
-        value_parser = clap::value_parser!(u32).range(1..))]
+        value_parser = clap::value_parser!(u32).range(1..), help_heading = NETWORK)]
     conn_limit: u32,
-    /// Threads, up to 64 [default: 4, or as many as there are cores if that is fewer]
-    #[arg(short, long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..))]
-    threads: Option<u16>,
-    /// The largest value, in bytes, or with k or m
-    #[arg(short = 'I', long, value_name = "SIZE", default_value = "1m", value_parser = value_bytes)]
-    max_item_size: usize,
-    /// Connections that may wait to be accepted
-    #[arg(short = 'b', long, value_name = "NUMBER", default_value_t = 1024)]
+    /// Let at most this many new connections wait to be accepted
+    #[arg(short = 'b', long, value_name = "NUMBER", default_value_t = 1024, help_heading = NETWORK)]
     listen_backlog: u16,
-    /// Say more: -v connections, -vv requests and answers, -vvv locks
-    #[arg(short, long, action = ArgAction::Count)]
-    verbose: u8,
-    /// Seconds until the locks of a peer are free that is gone without a word
-    #[arg(long, value_name = "SECONDS", default_value_t = 10,
-        value_parser = clap::value_parser!(u32).range(2..=7200))]
-    dead_peer: u32,
-    /// Tell what is counted and which locks are held over HTTP, at HOST or HOST:PORT (9150): /metrics
-    /// for Prometheus, /locks.json, /healthz, and a page
-    #[arg(long, value_name = "ADDRESS", value_parser = status_address)]
-    status: Option<ListenAddress>,
-    /// Names, separated by commas, by which a browser may ask for that page and /locks.json, besides addresses
-    /// and the machine's own name
-    #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = host_name)]
-    status_host: Vec<String>,
-    /// Which protocols are spoken: ascii, binary, or auto for all of them
+    /// Speak only this protocol; auto speaks all of them
     #[arg(short = 'B', long, value_name = "NAME", default_value = "auto",
-        value_parser = PossibleValuesParser::new(["auto", "ascii", "binary"]))]
+        value_parser = PossibleValuesParser::new(["auto", "ascii", "binary"]), help_heading = NETWORK)]
     protocol: String,
-    /// Let in only who is in this file, a line `name:password` each; in text only, but with -S
-    #[arg(short = 'Y', long, value_name = "PATH")]
+    /// Release the locks of an unreachable client after SECONDS
+    #[arg(long, value_name = "SECONDS", default_value_t = 10,
+        value_parser = clap::value_parser!(u32).range(2..=7200), help_heading = NETWORK)]
+    dead_peer: u32,
+    /// Use at most this much memory for items, in megabytes
+    #[arg(short, long, value_name = "MB", default_value_t = 64, value_parser = megabytes,
+        help_heading = MEMORY)]
+    memory_limit: u32,
+    /// Accept values up to this size: bytes, or with suffix k or m
+    #[arg(short = 'I', long, value_name = "SIZE", default_value = "1m", value_parser = value_bytes,
+        help_heading = MEMORY)]
+    max_item_size: usize,
+    /// Refuse to store when memory is full, instead of evicting items
+    #[arg(short = 'M', long, help_heading = MEMORY)]
+    disable_evictions: bool,
+    /// Save items to this file at shutdown, and load them at the next start
+    #[arg(short = 'e', long, value_name = "PATH", help_heading = MEMORY)]
+    memory_file: Option<PathBuf>,
+    /// Require clients to log in as a user of this file
+    ///
+    /// Each line is `name:password`. Without -S, clients can log in only by the text protocols.
+    #[arg(short = 'Y', long, value_name = "PATH", help_heading = SECURITY)]
     auth_file: Option<PathBuf>,
-    /// Count keys by what stands before this character, from the start: `stats detail dump`
-    #[arg(short = 'D', value_name = "CHARACTER", value_parser = delimiter)]
-    prefix_delimiter: Option<u8>,
-    /// Let clients of the binary protocol show by SASL (PLAIN) that they are in the file of -Y
-    #[arg(short = 'S', long)]
+    /// Let clients of the binary protocol log in by SASL (PLAIN); requires -Y
+    #[arg(short = 'S', long, help_heading = SECURITY)]
     enable_sasl: bool,
-    /// Speak TLS on TCP, with the certificate of `-o ssl_chain_cert`
-    #[arg(short = 'Z', long)]
-    enable_ssl: bool,
     #[command(flatten)]
     guards: Guards,
-    /// More options, separated by commas: `idle_timeout=SECONDS` closes silent connections (0, the
-    /// default, does not); `no_maxconns_fast` lets connections past -c wait instead of refusing;
-    /// `conns_per_peer=NUMBER` bounds the connections from one address (0, the default, does not);
-    /// `locks_per_conn=NUMBER` bounds the locks that one connection holds (65536);
-    /// `locked_reply=not_stored` tells clients that use no locks of a lock in memcached's words
-    /// instead of `LOCKED` (`locked`, the default);
-    /// `read_buf_mem_limit=MB` and `resp_obj_mem_limit=MB` bound what all connections have not
-    /// finished and not taken (0 does not); `watcher_logbuf_size=KB` bounds what waits for one who
-    /// watches (256). TLS: `ssl_chain_cert=PATH`, `ssl_key=PATH`, `ssl_ca_cert=PATH`,
-    /// `ssl_verify_mode=0..3`, `ssl_min_version=2..3`, `ssl_ciphers=NAMES`, `ssl_keyformat=1..2` and
-    /// `ssl_session_cache`, as in memcached
-    #[arg(short = 'o', long, value_name = "OPTIONS", value_delimiter = ',')]
-    extended: Vec<String>,
+    /// Overwrite values with zeros when their items are removed
+    ///
+    /// This covers items that are deleted, replaced, evicted or removed by the expiry sweep.
+    #[arg(long, help_heading = SECURITY)]
+    secure_erase: bool,
+    /// Speak TLS on TCP; requires `-o ssl_chain_cert=PATH`
+    #[arg(short = 'Z', long, help_heading = TLS)]
+    enable_ssl: bool,
+    /// Serve metrics, held locks and a status page over HTTP at this address
+    ///
+    /// ADDRESS is HOST or HOST:PORT; the port is 9150 if none is given. The paths are `/` (status page),
+    /// `/metrics` (Prometheus), `/locks.json` and `/healthz`.
+    #[arg(long, value_name = "ADDRESS", value_parser = status_address, help_heading = MONITORING)]
+    status: Option<ListenAddress>,
+    /// Accept these host names, separated by commas, in browser requests
+    ///
+    /// The status page and /locks.json always accept IP addresses and the machine's own name.
+    #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = host_name,
+        help_heading = MONITORING)]
+    status_host: Vec<String>,
+    /// Count keys by their prefix up to CHARACTER, for `stats detail dump`
+    #[arg(short = 'D', value_name = "CHARACTER", value_parser = delimiter, help_heading = MONITORING)]
+    prefix_delimiter: Option<u8>,
+    /// Log more: -v connections, -vv requests and replies, -vvv locks
+    #[arg(short, long, action = ArgAction::Count, help_heading = LOGGING)]
+    verbose: u8,
     #[command(flatten)]
     pub(crate) process: Process,
+    /// Run this many threads, at most 64 [default: 4, or fewer on fewer cores]
+    #[arg(short, long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..),
+        help_heading = PROCESS)]
+    threads: Option<u16>,
+    /// Set extended options, separated by commas; `--help` lists them
+    #[arg(short = 'o', long, value_name = "OPTIONS", value_delimiter = ',', long_help = EXTENDED,
+        help_heading = MORE)]
+    extended: Vec<String>,
     #[command(flatten)]
     ignored: Ignored,
     #[command(flatten)]
     refused: Refused,
 }
 
-/// What there is to do besides being a server.
+/// The subcommands: everything but being a server.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Task {
-    #[command(after_help = crate::lock::HELP)]
+    #[command(after_help = crate::lock::SHORT_HELP, after_long_help = crate::lock::HELP)]
     Lock(crate::lock::LockArgs),
-    #[command(after_help = crate::cli::HELP)]
+    #[command(after_help = crate::cli::SHORT_HELP, after_long_help = crate::cli::HELP)]
     Cli(crate::cli::CliArgs),
     #[command(after_help = crate::check::HELP)]
     Check(crate::check::CheckArgs),
@@ -173,30 +205,30 @@ pub(crate) enum Task {
     Completions(crate::manual::CompletionsArgs),
 }
 
-/// What clients may ask for.
+/// The commands that clients may send.
 #[derive(Debug, clap::Args)]
 #[allow(clippy::struct_excessive_bools)] // Each is a flag of its own.
 struct Guards {
     /// Refuse `flush_all`
-    #[arg(short = 'F', long)]
+    #[arg(short = 'F', long, help_heading = SECURITY)]
     disable_flush_all: bool,
-    /// Refuse what tells the names of keys: `keys`, dumps, `stats locks`, `watch`
-    #[arg(short = 'X', long)]
+    /// Refuse commands that list keys: `keys`, dumps, `stats locks`, `watch`
+    #[arg(short = 'X', long, help_heading = SECURITY)]
     disable_dumping: bool,
-    /// Let clients end the server by `shutdown`
-    #[arg(short = 'A', long)]
-    enable_shutdown: bool,
     /// Refuse `watch`
-    #[arg(short = 'W', long)]
+    #[arg(short = 'W', long, help_heading = SECURITY)]
     disable_watch: bool,
+    /// Let clients stop the server with `shutdown`
+    #[arg(short = 'A', long, help_heading = SECURITY)]
+    enable_shutdown: bool,
 }
 
 impl Args {
-    /// What the flags ask for, and those of them that ask for nothing. If there are `sockets` that listen
-    /// already, they are instead of the addresses.
+    /// The configuration, and the flags that have no effect. If another process has handed over `sockets`, they
+    /// replace the addresses.
     ///
     /// # Errors
-    /// A sentence for a person.
+    /// A message for the operator.
     pub(crate) fn into_config(
         self,
         sockets: Vec<Arc<OwnedFd>>,
@@ -215,14 +247,14 @@ impl Args {
             config.sockets = sockets;
         } else if config.listen.is_empty() && config.unix_socket.is_none() {
             return Err(
-                "-p 0 turns TCP off, and there is no Unix socket: nowhere to listen; add -s PATH, or \
-                 -l HOST:PORT, or leave -p out"
+                "-p 0 disables TCP: the server has no address to listen on; add -s PATH or \
+                 -l HOST:PORT, or remove -p 0"
                     .into(),
             );
         }
         config.backlog = self.listen_backlog;
         config.memory_bytes_max = usize::try_from(u64::from(self.memory_limit) << 20)
-            .map_err(|_| "-m is more than this machine can address")?;
+            .map_err(|_| "-m: more memory than this machine can address; lower -m")?;
         config.value_bytes_max = self.max_item_size;
         config.memory_file = self.memory_file;
         config.evict = !self.disable_evictions;
@@ -230,7 +262,9 @@ impl Args {
         config.connections_max = self.conn_limit as usize;
         config.dead_peer = Duration::from_secs(u64::from(self.dead_peer));
         if !self.status_host.is_empty() && self.status.is_none() {
-            return Err("--status-host is for a server with a status port: add --status".into());
+            return Err(
+                "--status-host: the server has no status port; add --status ADDRESS".into(),
+            );
         }
         config.status = self.status;
         config.status_hosts = self.status_host;
@@ -253,13 +287,14 @@ impl Args {
         match config.allowed.protocols {
             Protocols::Binary if self.auth_file.is_some() && !self.enable_sasl => {
                 return Err(
-                    "-Y authenticates clients in text, and -B binary does not speak it: add -S"
+                    "-Y with -B binary: clients of the binary protocol log in by SASL; add -S"
                         .into(),
                 );
             }
             Protocols::Text if self.enable_sasl => {
                 return Err(
-                    "-S: SASL is for the binary protocol, and -B ascii does not speak it".into(),
+                    "-S with -B ascii: SASL is part of the binary protocol; remove one of them"
+                        .into(),
                 );
             }
             Protocols::Any | Protocols::Text | Protocols::Binary => {}
@@ -278,10 +313,10 @@ impl Args {
         Ok((config, ignored))
     }
 
-    /// Looks at every flag by itself, whatever the others are.
+    /// Checks every flag by itself, independently of the others.
     ///
     /// # Errors
-    /// The first that is wrong; a sentence for a person.
+    /// A message for the operator, about the first wrong flag.
     fn check_each(&self) -> Result<(), String> {
         self.refused.refuse()?;
         for text in &self.listen {
@@ -300,7 +335,7 @@ impl Args {
     /// The TCP addresses.
     fn listen(&self) -> Result<Vec<ListenAddress>, String> {
         let is_default = self.listen == ["127.0.0.1"];
-        // memcached's -s turns the network off; here -l beside it turns it on again by name.
+        // As in memcached, -s disables TCP. Here an explicit -l enables it again.
         if self.unix_socket.is_some() && is_default {
             return Ok(Vec::new());
         }
@@ -311,7 +346,7 @@ impl Args {
         };
         let mut addresses = Vec::new();
         for text in &self.listen {
-            // Port 0 of -p means "none", but an address may name a port of its own.
+            // `-p 0` disables TCP, but an address may still name its own port.
             const UNNAMED: u16 = 0;
             let parsed = listen_address(text, port.unwrap_or(UNNAMED))?;
             if port.is_some() || text.trim().ends_with(&format!(":{}", parsed.port)) {
@@ -322,7 +357,7 @@ impl Args {
     }
 }
 
-/// Reads an address of `-l`, with what stands before it.
+/// Reads an address of `-l`, with its TLS prefix.
 fn listen_address(text: &str, port: u16) -> Result<ListenAddress, String> {
     let text = text.trim();
     let prefixes = [
@@ -336,7 +371,7 @@ fn listen_address(text: &str, port: u16) -> Result<ListenAddress, String> {
     let (text, tls) = found.unwrap_or((text, ListenTls::Usual));
     if text.starts_with("proto[") || text.starts_with("tag[") {
         return Err(format!(
-            "-l {text}: an address has no protocol or tag of its own; -B is for all of them"
+            "-l {text}: `proto[...]` and `tag[...]` are not supported; use -B for all addresses"
         ));
     }
     let mut address = ListenAddress::parse(text, port)?;
@@ -344,7 +379,7 @@ fn listen_address(text: &str, port: u16) -> Result<ListenAddress, String> {
     Ok(address)
 }
 
-/// Reads the address of the status port. Its own port is that of memcached's exporter.
+/// Reads the address of the status port. Its default port is that of memcached's exporter.
 fn status_address(text: &str) -> Result<ListenAddress, String> {
     ListenAddress::parse(text, 9150)
 }
@@ -354,35 +389,33 @@ fn host_name(text: &str) -> Result<String, String> {
     let text = text.trim();
     let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
     if text.is_empty() || !text.bytes().all(is_letter) {
-        return Err("a host name without a port, such as latchd.example".to_owned());
+        return Err("expected a host name without a port, such as latchd.example".to_owned());
     }
     Ok(text.to_owned())
 }
 
 fn octal(text: &str) -> Result<u32, String> {
-    u32::from_str_radix(text, 8).map_err(|_| "an octal number, such as 770".to_owned())
+    u32::from_str_radix(text, 8).map_err(|_| "expected an octal number, such as 770".to_owned())
 }
 
-/// Reads one byte that can stand in a key.
+/// Reads one byte that a key can contain.
 fn delimiter(text: &str) -> Result<u8, String> {
     match *text.as_bytes() {
         [byte] if byte.is_ascii_graphic() => Ok(byte),
-        _ => Err("one character that can stand in a key, such as :".to_owned()),
+        _ => Err("expected one character that a key can contain, such as :".to_owned()),
     }
 }
 
-/// Reads the number of megabytes of `-m`, with or without its unit: memcached reads `64MB` as 64. It reads
-/// `1g` as one megabyte, which nobody can want.
+/// Reads the megabytes of `-m`, with or without the unit: memcached reads `64MB` as 64. memcached also reads
+/// `1g` as one megabyte; that is refused here.
 fn megabytes(text: &str) -> Result<u32, String> {
     let unit = text.find(|letter: char| !letter.is_ascii_digit());
     let (digits, unit) = text.split_at(unit.unwrap_or(text.len()));
     if !matches!(unit.to_ascii_lowercase().as_str(), "" | "m" | "mb" | "mib") {
-        return Err(
-            "-m takes megabytes and no other unit: 64, 64m or 64MB; 1024 for 1g".to_owned(),
-        );
+        return Err("expected megabytes, such as 64, 64m or 64MB; write 1024 for 1g".to_owned());
     }
     match digits.parse() {
-        Ok(0) | Err(_) => Err("a number of megabytes from 1 to 4294967295".to_owned()),
+        Ok(0) | Err(_) => Err("expected a number of megabytes from 1 to 4294967295".to_owned()),
         Ok(number) => Ok(number),
     }
 }
@@ -399,7 +432,7 @@ fn value_bytes(text: &str) -> Result<usize, String> {
         .parse::<usize>()
         .ok()
         .and_then(|number| number.checked_mul(1 << shift))
-        .ok_or_else(|| "a size such as 512k or 2m".to_owned())
+        .ok_or_else(|| "expected a size such as 512k or 2m".to_owned())
 }
 
 #[cfg(test)]

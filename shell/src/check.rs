@@ -1,7 +1,7 @@
-//! `latchd check [FLAGS]`: what a server with these flags needs of the system, before it is started.
+//! `latchd check [FLAGS]`: checks the system before a server with these flags starts.
 //!
-//! Nothing is changed but that an address is listened on for a moment. Everything is looked at, also
-//! after a failure. Exit codes: 0 if a server would start, with or without warnings; 71 if not.
+//! It changes nothing, except that it listens on each address for a moment. All checks run, also after a failure.
+//! Exit codes: 0 if a server would start, with or without warnings; 71 if not.
 
 mod limits;
 mod places;
@@ -17,19 +17,24 @@ pub(crate) use self::limits::memory_needed;
 
 use crate::flags::Process;
 
-/// What stands under the options.
+/// The text under the options.
 pub(crate) const HELP: &str = "\
-The flags are the server's, from the command line, the environment and the file, as when it starts:
+Examples:
   latchd check --config /etc/latchd.conf
   latchd check -m 4096 -c 20000 -u nobody
+The environment and the file of --config are read as when a server starts.
 
-Each line is `ok`, `warning` or `failure`. Exit codes: 0 if a server would start; 2 if a flag is wrong; 71 if
-the system does not let it start.";
+Each line of the output begins with `ok`, `warning` or `failure`.
 
-/// See what a server needs of the system: limits, memory, addresses, files
+Exit codes:
+   0  a server would start
+   2  a flag is wrong
+  71  the system does not let a server start";
+
+/// Check limits, memory, addresses and files before starting a server
 #[derive(Debug, clap::Args)]
 pub(crate) struct CheckArgs {
-    /// The server's flags
+    /// Check a server with these flags
     #[arg(
         value_name = "FLAGS",
         trailing_var_arg = true,
@@ -38,42 +43,42 @@ pub(crate) struct CheckArgs {
     pub(crate) flags: Vec<OsString>,
 }
 
-/// What came of looking at one thing.
+/// The result of one check.
 #[derive(Debug)]
 pub(crate) struct Finding {
     verdict: Verdict,
-    what: String,
+    text: String,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Verdict {
-    /// As it should be.
+    /// The check passed.
     Good,
-    /// A server starts, and does less than it is told to.
+    /// A server starts, but does less than its flags say.
     Warning,
     /// A server does not start.
     Failure,
 }
 
 impl Finding {
-    fn good(what: impl Into<String>) -> Self {
+    fn good(text: impl Into<String>) -> Self {
         Self {
             verdict: Verdict::Good,
-            what: what.into(),
+            text: text.into(),
         }
     }
 
-    fn warning(what: impl Into<String>) -> Self {
+    fn warning(text: impl Into<String>) -> Self {
         Self {
             verdict: Verdict::Warning,
-            what: what.into(),
+            text: text.into(),
         }
     }
 
-    fn failure(what: impl Into<String>) -> Self {
+    fn failure(text: impl Into<String>) -> Self {
         Self {
             verdict: Verdict::Failure,
-            what: what.into(),
+            text: text.into(),
         }
     }
 }
@@ -85,24 +90,24 @@ impl fmt::Display for Finding {
             Verdict::Warning => "warning",
             Verdict::Failure => "failure",
         };
-        write!(formatter, "{verdict:<8} {}", self.what)
+        write!(formatter, "{verdict:<8} {}", self.text)
     }
 }
 
-/// Looks at everything and says what it found.
+/// Runs all checks and prints their results.
 pub(crate) fn run(config: &Config, ignored: &[String], process: &Process) -> ExitCode {
     let mut findings = Vec::new();
     if !ignored.is_empty() {
         let ignored = ignored.join(", ");
         findings.push(Finding::warning(format!(
-            "these mean nothing to latchd: {ignored}"
+            "options without effect: {ignored}"
         )));
     }
     findings.extend(limits::look(config, process));
     findings.extend(places::look(config, process));
     let mut out = io::stdout().lock();
     for finding in &findings {
-        // Nobody has to read it: the exit code says it as well.
+        // The output may be closed. The exit code tells the result too.
         let _ = writeln!(out, "{finding}");
     }
     let fails = findings

@@ -1,16 +1,16 @@
-//! `latchd cli`: what a person says to a server, and what it answers.
+//! `latchd cli`: sends commands to a server and shows the replies.
 //!
-//! A prompt where there is a terminal, one command where one stands behind the options, and otherwise the
-//! lines of standard input, one after the other.
+//! It runs the command behind the options if there is one, shows a prompt at a terminal, and otherwise reads
+//! commands from standard input line by line.
 //!
-//! - C1: the next request is sent only once the answer to this one is there as a whole, so that what is
-//!   shown below a request is its answer.
-//! - C2: what goes to a terminal is readable and cannot steer it; what goes anywhere else is what the
-//!   server has sent, byte for byte.
+//! - C1: The next request is sent after the reply to the previous one is complete, so each reply is shown below
+//!   its request.
+//! - C2: Output to a terminal is readable and contains no control sequences. Other output is the server's bytes,
+//!   unchanged.
 //!
-//! Exit codes: 0 done; 1 the server says no (not found, not stored, locked); 2 the request was refused,
-//! or could not be sent as it stands; 69 (`EX_UNAVAILABLE`) there is no server, it does not let us in, or it has
-//! stopped answering. Of several requests the highest one counts.
+//! Exit codes: 0 success; 1 the server replied not found, not stored or locked; 2 the request was refused or could
+//! not be sent; 69 (`EX_UNAVAILABLE`) the server is unreachable, refuses the login or stopped replying. Of several
+//! requests the highest code counts.
 
 mod answer;
 mod commands;
@@ -37,54 +37,62 @@ use connection::{Broken, Connection};
 use request::{Asked, Mistake, Request};
 use screen::Screen;
 
-use crate::flags::{AccessArgs, ServerArgs, seconds};
+use crate::flags::{AccessArgs, NETWORK, ServerArgs, seconds};
 use crate::os::descriptors;
 
-/// What stands under the options.
+/// The text under the options of `-h`.
+pub(crate) const SHORT_HELP: &str = "\
+Examples: latchd cli, latchd cli get k, latchd cli set k 0 60 hello
+`--help` also explains values, output and exit codes.";
+
+/// The text under the options of `--help`.
 pub(crate) const HELP: &str = "\
-Without a command there is a prompt, with a history (the arrows, Ctrl-R) and `help` for each command; what comes
-through a pipe is taken line by line. Both text protocols of memcached are spoken, and latchd's own commands.
+Without a command there is a prompt with a history (arrow keys, Ctrl-R); `help` lists the commands.
+Input from a pipe is read line by line. It speaks both text protocols of memcached and latchd's commands.
 
-Where the protocol wants the length of a value the value itself can stand, so nobody counts bytes:
-  set k 0 60 hello world      the rest of the line is the value
-  set k 0 60 \"5\"              in quotes if it is a number; \\n \\r \\t \\\" \\\\ and \\xNN are bytes
-  ms k \"hello world\" T60      in quotes if it has blanks, for a meta command
-  set k 0 60 5                a length, as in the protocol: the value is the next line
-Behind the options a value stands as the shell has it, a number too, and `-` is all of standard input.
+Values: write the value itself instead of its length:
+  set k 0 60 hello world      the value is the rest of the line
+  set k 0 60 \"5\"              quote a number; \\n \\r \\t \\\" \\\\ and \\xNN are bytes
+  ms k \"hello world\" T60      quote blanks in a meta command
+  set k 0 60 5                a bare number is a length: the value is the next line
+As arguments of the program, values need no such quotes, and `-` reads all of standard input.
 
-A terminal is shown values as text, with other bytes as \\xNN and long ones cut; anything else gets the bytes
-as they are, unless --readable or --raw says otherwise.
+Output: a terminal shows values as text, other bytes as \\xNN, and cuts long values. Files and pipes get the
+bytes unchanged. --readable and --raw override this.
 
 Exit codes:
-   0  done
-   1  the server says no: not found, not stored, another version, locked
-   2  the server refuses the request, or it cannot be sent as it stands
-  69  there is no server, it does not let us in, or it has stopped answering";
+   0  success
+   1  not found, not stored, changed since it was read (cas), or locked
+   2  the server refused the request, or it could not be sent
+  69  the server is unreachable, refuses the login, or stopped replying";
 
-/// What we exit with when there is no server: `EX_UNAVAILABLE` of sysexits(3).
+/// The exit code if the server is unavailable: `EX_UNAVAILABLE` of sysexits(3).
 const EXIT_UNAVAILABLE: u8 = 69;
 
-/// How many descriptors a conversation needs beside the standard ones: the event loop's three, a socket, those of a
-/// look-up, a history.
+/// The number of descriptors that a session needs besides the standard ones: three of the event loop, a socket,
+/// those of a name lookup, the history.
 const DESCRIPTORS: usize = 10;
 
-/// Talk to a server: a prompt, or one command
+/// The heading of the options about output.
+const OUTPUT: &str = "Output";
+
+/// Send commands to a server, at a prompt or as arguments
 #[derive(Debug, clap::Args)]
 pub(crate) struct CliArgs {
     #[command(flatten)]
     server: ServerArgs,
     #[command(flatten)]
     access: AccessArgs,
-    /// How long connecting, or an answer, may take
-    #[arg(long, value_name = "SECS", value_parser = seconds, default_value = "5")]
+    /// Fail if connecting or a reply takes longer than SECS
+    #[arg(long, value_name = "SECS", value_parser = seconds, default_value = "5", help_heading = NETWORK)]
     timeout: Duration,
-    /// Show values as text even where there is no terminal
-    #[arg(long, conflicts_with = "raw")]
+    /// Show values as text, even without a terminal
+    #[arg(long, conflicts_with = "raw", help_heading = OUTPUT)]
     readable: bool,
-    /// Show the bytes as they come even at a terminal
-    #[arg(long)]
+    /// Show bytes unchanged, even at a terminal
+    #[arg(long, help_heading = OUTPUT)]
     raw: bool,
-    /// The command and its arguments, as in `latchd cli get k`
+    /// Send this command instead of showing a prompt, as in `latchd cli get k`
     #[arg(
         trailing_var_arg = true,
         allow_hyphen_values = true,
@@ -93,16 +101,16 @@ pub(crate) struct CliArgs {
     command: Vec<OsString>,
 }
 
-/// How it went, the best first.
+/// The outcome of a request, the best first.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 enum Outcome {
-    /// It is done, or was nothing for a server.
+    /// It succeeded, or needed no server.
     Done,
-    /// The server says no.
+    /// The server replied not found, not stored or locked.
     No,
-    /// The server refuses, or nothing could be sent.
+    /// The server refused it, or it could not be sent.
     Refused,
-    /// There is no server any more.
+    /// The server is not available.
     Unavailable,
 }
 
@@ -127,7 +135,7 @@ impl From<Verdict> for Outcome {
     }
 }
 
-/// Does what the arguments ask for, and returns what to exit with.
+/// Runs the program. Returns the exit code.
 pub(crate) fn run(args: &CliArgs) -> ExitCode {
     let client = descriptors::check(DESCRIPTORS).and_then(|()| client(args));
     let client = match client {
@@ -155,12 +163,12 @@ pub(crate) fn run(args: &CliArgs) -> ExitCode {
     ExitCode::from(outcome.code())
 }
 
-/// The server, as the options say.
+/// The client that the options describe.
 ///
 /// # Errors
-/// The options make no sense; a sentence for a person.
+/// A message for the user, if the options contradict each other.
 fn client(args: &CliArgs) -> Result<Client, String> {
-    // A span of 0 would be over before anything could be tried.
+    // A timeout of 0 would expire before the first attempt.
     let timeout = args.timeout.max(Duration::from_millis(1));
     let options = ClientOptions::new()
         .connect_timeout(timeout)
@@ -169,7 +177,7 @@ fn client(args: &CliArgs) -> Result<Client, String> {
     Client::new(&args.server.address()?, options).map_err(|error| error.to_string())
 }
 
-/// A conversation with a server: a connection when there is one.
+/// A session with a server, with the current connection if there is one.
 struct Session {
     client: Client,
     timeout: Duration,
@@ -177,16 +185,16 @@ struct Session {
     screen: Screen,
 }
 
-/// What keeps a request from being answered.
+/// The reason why a request has no reply.
 enum Failure {
-    /// The connection is not, or no more. Its locks are free, and what is asked next goes over a new one.
+    /// The connection failed. The server releases its locks, and the next request opens a new connection.
     Broken(Broken),
-    /// Whoever should read what we show does not.
+    /// Standard output cannot be written.
     Unread,
 }
 
 impl Session {
-    /// Asks, and shows the answer (C1).
+    /// Sends a request and shows the reply (C1).
     fn ask(&mut self, request: &Request) -> Result<Verdict, Failure> {
         let connection = if let Some(connection) = &mut self.connection {
             connection
@@ -207,18 +215,18 @@ impl Session {
         flushed.map(|()| verdict).map_err(|_| Failure::Unread)
     }
 
-    /// Shows a text of ours.
+    /// Shows a text of this program.
     fn tell(&mut self, text: &str) -> Outcome {
         let told = self.screen.tell(text).and_then(|()| self.screen.flush());
         told.map_or(Outcome::Unavailable, |()| Outcome::Done)
     }
 }
 
-/// Does one command.
+/// Runs one command.
 fn one(mut session: Session, command: &[OsString]) -> Outcome {
     let words: Vec<_> = command.iter().map(|word| word.as_bytes()).collect();
     let asked = match words.as_slice() {
-        // One argument with blanks is a line, as at the prompt.
+        // A single argument with blanks is a line, as at the prompt.
         [line] if line.contains(&b' ') => request::of_line(line),
         words => request::of_words(words),
     };
@@ -227,7 +235,7 @@ fn one(mut session: Session, command: &[OsString]) -> Outcome {
         Ok(Asked::WithValue(head)) => {
             let mut value = Vec::new();
             if let Err(error) = io::stdin().read_to_end(&mut value) {
-                complain(&format!("standard input: {error}"));
+                complain(&format!("cannot read standard input: {error}"));
                 return Outcome::Refused;
             }
             match head.with_all(&value) {
@@ -253,12 +261,14 @@ fn one(mut session: Session, command: &[OsString]) -> Outcome {
     }
 }
 
-/// Tells about a command, or about all of them.
+/// Shows the help of one command, or of all.
 fn help(session: &mut Session, topic: &str) -> Outcome {
     if let Some(text) = commands::help(topic) {
         return session.tell(&text);
     }
-    complain(&format!("there is no command {topic}: `help` lists them"));
+    complain(&format!(
+        "unknown command {topic}; `help` lists the commands"
+    ));
     Outcome::Refused
 }
 
@@ -267,8 +277,8 @@ fn mistaken(mistake: &Mistake) -> Outcome {
     Outcome::Refused
 }
 
-/// Says on standard error what is wrong.
+/// Writes an error message to standard error.
 fn complain(problem: &(impl fmt::Display + ?Sized)) {
-    // A standard error that is closed hears nothing.
+    // Standard error may be closed.
     let _ = writeln!(io::stderr(), "latchd: {problem}");
 }

@@ -1,17 +1,15 @@
-//! `latchd lock KEY... -- COMMAND`: runs a command while locks are held.
+//! `latchd lock KEY... -- COMMAND`: runs a command while holding locks.
 //!
-//! - P1: the command starts only once all locks are held, and they are given back only once the
-//!   command has ended.
-//! - P2: when a lock is lost, the command's process group is told to stop (TERM), and 5 s later made to
-//!   (KILL).
-//! - P3: signals that we get are the command's, those for stopping and going on included. While the
-//!   command is stopped by its terminal, so are we; and it goes on only once the server has said that
-//!   the locks are still ours.
-//! - P4: when we die, the command dies as well, or has the locks (`--inherit`).
+//! - P1: The command starts after all locks are acquired. The locks are released after the command has ended.
+//! - P2: If a lock is lost, the command's process group receives TERM, and KILL 5 s later.
+//! - P3: Signals to this process are forwarded to the command, including those that stop and continue a process.
+//!   While the terminal has stopped the command, this process is stopped too. The command continues only after
+//!   the server has confirmed the locks.
+//! - P4: If this process dies, the command dies too, or keeps the locks (`--inherit`).
 //!
-//! Exit codes: the command's own, or 128 and the number of the signal that ended it; as timeout(1),
-//! 125 when we fail, lose the lock or are asked for nonsense, 126 when the command cannot be started,
-//! 127 when it is not found; as flock(1), the code of `-E` when the lock is not obtained.
+//! Exit codes: the command's own, or 128 plus the signal that ended it. As timeout(1): 125 if `latchd lock` fails
+//! or loses the lock, 126 if the command cannot be started, 127 if it is not found. As flock(1): the code of `-E`
+//! if the lock is not acquired.
 
 mod attend;
 mod held;
@@ -38,87 +36,108 @@ use inherited::Inherited;
 use keys::Job;
 use terminal::Terminal;
 
-use crate::flags::{AccessArgs, ServerArgs, seconds};
+use crate::flags::{AccessArgs, NETWORK, ServerArgs, seconds};
 use crate::os::descriptors;
 
-/// What we exit with when we fail, or lose the lock.
+/// The exit code if this program fails or loses the lock.
 pub(crate) const EXIT_FAILED: u8 = 125;
-/// What is added to the number of a signal that ended the command.
+/// Added to the number of the signal that ended the command.
 const EXIT_SIGNALLED: i32 = 128;
 
-/// How long to wait before a server that could not be reached is tried again.
+/// The pause before another attempt to reach an unreachable server.
 const TRY_AGAIN: Duration = Duration::from_millis(200);
 
-/// What stands under the options.
+/// The text under the options of `-h`.
+pub(crate) const SHORT_HELP: &str = "\
+Example: latchd lock -w 60 backup -- /usr/local/bin/backup
+`--help` also explains the kinds of locks, the variables of the command and the exit codes.";
+
+/// The text under the options of `--help`.
 pub(crate) const HELP: &str = "\
+Example: latchd lock -w 60 backup -- /usr/local/bin/backup
+
+Kinds of locks:
+  Without --ttl the lock is bound to the connection. The server releases it as soon as this process
+  ends, for whatever reason. Waiting clients get it in order of arrival. This requires latchd.
+  With --ttl the lock is a lease. It is renewed while the command runs. If this process dies, the
+  lease stays on the server until it expires. This works on memcached too. A lease with a ttl below
+  one second requires latchd, and also ends with this process.
+
+Variables of the command:
+  LATCHD_LOCK_KEY      the key; of several keys the first in byte order
+  LATCHD_LOCK_NUMBER   its fencing token, which rises with every holder: store it with each
+                       write of the command, and refuse writes with a lower one
+  LATCHD_LOCK_KEYS     all keys, one per line
+  LATCHD_LOCK_NUMBERS  all fencing tokens, one per line
+  The last two are left out if a key contains a line end, or if a list exceeds 127 KiB.
+
+Ctrl-Z stops the command and this process; a lease is not renewed then. When both continue, the lock
+is checked first. If it was lost, the command is killed.
+
 Exit codes:
-  the command's own, or 128 and the number of the signal that ended it;
-    1  the lock is somebody else's (-E chooses another code)
-  125  we have failed: no server, a lock that is lost, options that make no sense
+  the command's own, or 128 plus the signal that ended it
+    1  another client holds the lock (-E sets another code)
+  125  failure: server unreachable, lock lost, or wrong options
   126  the command cannot be started
-  127  there is no such command
+  127  the command is not found";
 
-Without --ttl the lock is bound to the connection: it is free the moment this process ends, however it
-ends; that needs latchd, which serves those who wait in the order in which they came. With --ttl it is a lease, which is renewed while the command runs and survives on
-the server for that long if this process dies; that works on memcached too. A ttl under a second is a
-latchd's: such a lease ends with this process as well.
-
-The command finds the key in LATCHD_LOCK_KEY, and in LATCHD_LOCK_NUMBER a number that is higher for every
-later holder: hand it along with what the command writes, and refuse lower ones there. Of several keys
-these are the first in the order of their bytes; all are in LATCHD_LOCK_KEYS and LATCHD_LOCK_NUMBERS, one a
-line, unless a key has a line end or they are longer than a variable can be.
-
-Ctrl-Z stops the command and us: a lease is not renewed then. When both go on, the lock is checked before
-the command is; a command whose lock was lost meanwhile is killed.";
+/// The heading of the options about locks.
+const LOCKS: &str = "Locks";
 
 /// Run a command while holding locks
 #[derive(Debug, clap::Args)]
 pub(crate) struct LockArgs {
-    /// What to lock; several are had all at once or not at all. Any that begin with `-` stand between two `--`
+    /// Lock these keys, all or none; put keys that begin with `-` between two `--`
     #[arg(value_name = "KEY")]
     keys: Vec<OsString>,
-    /// Lock also the keys in FILE, one a line; `-` is standard input
-    #[arg(long, value_name = "FILE")]
+    /// Also lock the keys in this file, one per line; `-` is standard input
+    #[arg(long, value_name = "FILE", help_heading = LOCKS)]
     keys_from: Option<PathBuf>,
     #[command(flatten)]
     server: ServerArgs,
     #[command(flatten)]
     access: AccessArgs,
-    /// Give up after SECS, and wait as long for a server that is down [default: wait for the lock without end]
-    #[arg(short, long, value_name = "SECS", value_parser = seconds, conflicts_with = "nonblock")]
+    /// Wait at most SECS for the lock and the server [default: no limit for the lock]
+    ///
+    /// Until then, an unreachable server is tried again every 200 ms. Without this option, the wait for the lock
+    /// has no limit, and an unreachable server is an error at once.
+    #[arg(short, long, value_name = "SECS", value_parser = seconds, conflicts_with = "nonblock",
+        help_heading = LOCKS)]
     wait: Option<Duration>,
-    /// Do not wait for the lock; for the server, a second at most
-    #[arg(short, long)]
+    /// Do not wait for the lock; wait at most 1 s for the server
+    #[arg(short, long, help_heading = LOCKS)]
     nonblock: bool,
-    /// How long connecting, or an answer of the server, may take
-    #[arg(long, value_name = "SECS", value_parser = seconds, default_value = "5")]
+    /// Fail if connecting or a reply takes longer than SECS
+    #[arg(long, value_name = "SECS", value_parser = seconds, default_value = "5", help_heading = NETWORK)]
     timeout: Duration,
-    /// What to exit with when the lock is not obtained
-    #[arg(short = 'E', long, value_name = "CODE", default_value_t = 1)]
+    /// Exit with this code if the lock is not acquired
+    #[arg(short = 'E', long, value_name = "CODE", default_value_t = 1, help_heading = LOCKS)]
     conflict_exit_code: u8,
-    /// Take a lease of this many seconds instead of a lock bound to the connection
-    #[arg(long, value_name = "SECS", value_parser = seconds)]
+    /// Acquire a lease of SECS instead of a lock bound to the connection
+    #[arg(long, value_name = "SECS", value_parser = seconds, help_heading = LOCKS)]
     ttl: Option<Duration>,
-    /// Share the lock with all others who ask for that, as readers do; it needs a latchd
-    #[arg(long, conflicts_with_all = ["ttl", "metadata", "permits"])]
+    /// Share the lock with other shared holders, as readers do; requires latchd
+    #[arg(long, conflicts_with_all = ["ttl", "metadata", "permits"], help_heading = LOCKS)]
     shared: bool,
-    /// Share the lock among at most NUMBER holders; it needs a latchd
+    /// Share the lock among at most NUMBER holders, 1 to 1024; requires latchd
     #[arg(long, value_name = "NUMBER", conflicts_with_all = ["ttl", "metadata"],
-        value_parser = clap::value_parser!(u32).range(1..=1024))]
+        value_parser = clap::value_parser!(u32).range(1..=1024), help_heading = LOCKS)]
     permits: Option<u32>,
-    /// Store this in the item, for others to read; refused if the item has a value of its own
-    #[arg(long, value_name = "TEXT")]
+    /// Store this text in the item; refused if the item already has a value
+    #[arg(long, value_name = "TEXT", help_heading = LOCKS)]
     metadata: Option<OsString>,
-    /// Let the command inherit the connection: if this process is killed, the lock stays until the
-    /// command and all it has started have ended. Otherwise they are killed with it
-    #[arg(long, conflicts_with = "ttl")]
+    /// Let the command keep the lock if this process is killed
+    ///
+    /// The command inherits the connection. If this process is killed, the lock stays until the command and all
+    /// its child processes have ended. Without this option they are killed with this process.
+    #[arg(long, conflicts_with = "ttl", help_heading = LOCKS)]
     inherit: bool,
-    /// The command and its arguments
+    /// Run this command with its arguments
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }
 
-/// Runs the command under the locks, and returns what to exit with.
+/// Runs the command under the locks. Returns the exit code.
 pub(crate) fn run(args: &LockArgs) -> ExitCode {
     // Before any other thread starts: threads inherit the mask.
     let inherited = match Inherited::record() {
@@ -135,7 +154,7 @@ pub(crate) fn run(args: &LockArgs) -> ExitCode {
         Err(problem) => return failed(&problem),
     };
     smol::block_on(async {
-        // Before the lock: a signal that comes during the wait ends it.
+        // Before the lock is requested: a signal during the wait ends the wait.
         match inherited.receive() {
             Ok(signals) => lock_and_run(args, &job, &inherited, signals).await,
             Err(error) => failed(&error),
@@ -171,14 +190,14 @@ async fn lock_and_run(
     let terminal = Terminal::open();
     let started =
         inherited.with_mask(|| helper::start(args, job, &held, inherited.hides_children()));
-    // The command has its copies. Another process must not keep ours beyond our end.
+    // The command has its own copies. Another process must not keep these after this process has ended.
     drop(copies);
     let child = match started {
         Ok(child) => child,
         Err(error) => {
             // The lock ends with this process in any case.
             let _ = held.release().await;
-            return failed(&format!("the command cannot be started: {error}"));
+            return failed(&format!("cannot start the command: {error}"));
         }
     };
     // From now on the command is stopped and continued together with this process.
@@ -189,7 +208,7 @@ async fn lock_and_run(
     let attendance = Attendance::new(&held, child, terminal, signals);
     let end = match attendance.attend().await {
         Ok((_, Some(loss))) => {
-            return failed(&format!("the lock of {} is lost: {loss}", job.names()));
+            return failed(&format!("lost the lock of {}: {loss}", job.names()));
         }
         Ok((end, None)) => end,
         Err(error) => return failed(&error),
@@ -205,10 +224,10 @@ async fn lock_and_run(
 }
 
 impl LockArgs {
-    /// The server, as the options say.
+    /// The client that the options describe.
     ///
     /// # Errors
-    /// The options make no sense; a sentence for a person.
+    /// A message for the user, if the options contradict each other.
     fn client(&self) -> Result<Client, String> {
         let options = ClientOptions::new()
             .connect_timeout(self.timeout)
@@ -217,9 +236,8 @@ impl LockArgs {
         Client::new(&self.server.address()?, options).map_err(|error| error.to_string())
     }
 
-    /// How many descriptors are needed beside the standard ones: a connection for each bound lock, and a copy of it to
-    /// be inherited, or four that leases share; the event loop's, the signals', the terminal, and those of processes
-    /// that are started.
+    /// The number of descriptors that are needed besides the standard ones: one connection per bound lock and a copy
+    /// to inherit, or four that leases share; and those of the event loop, signals, terminal and child processes.
     fn descriptors(&self, keys: usize) -> usize {
         let connections = match (self.ttl, self.inherit) {
             (Some(_), _) => 4,
@@ -229,15 +247,15 @@ impl LockArgs {
         connections + 14
     }
 
-    /// An error, and what a person can do about it where that is not plain.
+    /// An error, with advice where the cause is not obvious.
     fn explained(&self, job: &Job, error: &Error) -> String {
         let hint = if let ErrorKind::Refused(words) = error.kind()
             && self.ttl.is_none()
             && &**words == "ERROR"
         {
-            ": it knows no locks of connections; with --ttl it may have leases"
+            "; it has no locks bound to connections: add --ttl to use a lease"
         } else if let ErrorKind::NotObtained(NotObtained::HasValue) = error.kind() {
-            ": lock another key, or go without --metadata"
+            "; lock another key, or remove --metadata"
         } else {
             ""
         };
@@ -245,7 +263,7 @@ impl LockArgs {
     }
 }
 
-/// Obtains all locks, or none. A server that cannot be reached is tried again until the time of `-w` is over.
+/// Acquires all locks or none. Retries an unreachable server until the time of `-w` is over.
 async fn obtain(args: &LockArgs, job: &Job, client: &Client) -> Result<Held, Error> {
     let begun = Instant::now();
     loop {
@@ -259,7 +277,7 @@ async fn obtain(args: &LockArgs, job: &Job, client: &Client) -> Result<Held, Err
     }
 }
 
-/// Whether a server that starts later could be what is asked for.
+/// Whether the error can disappear when a server starts later.
 fn is_absent(error: &Error) -> bool {
     use std::io::ErrorKind as Kind;
     let ErrorKind::Unreachable(error) = error.kind() else {
@@ -274,14 +292,14 @@ fn is_absent(error: &Error) -> bool {
     !is_wrong.contains(&error.kind()) && !no_descriptors.contains(&error.raw_os_error())
 }
 
-/// Whether this program can start itself once more, as the command needs.
+/// Checks that this program can start itself once more, which starting the command needs.
 ///
 /// # Errors
-/// It cannot; a sentence for a person.
+/// A message for the user, if it cannot.
 fn check_program() -> Result<(), String> {
     let problem = |error| {
         format!(
-            "{}: {error}; `latchd lock` needs /proc to start the command",
+            "cannot open {}: {error}; `latchd lock` requires a mounted /proc",
             helper::PROGRAM
         )
     };

@@ -1,9 +1,8 @@
-//! The log: lines that a thread of its own writes, so that nobody who serves waits for a pipe or a
-//! disk.
+//! The log: a separate thread writes its lines, so a slow pipe or disk delays no client.
 //!
-//! - G1: handing over a line never waits. While [`LINES_MAX`] wait to be written, one more is dropped.
-//! - G2: what cannot be written is dropped. A log that is full, or closed, ends nothing.
-//! - G3: what is dropped is counted, and said as soon as something can be written again.
+//! - G1: Queueing a line never waits. If [`LINES_MAX`] lines are queued, a further line is dropped.
+//! - G2: A line that cannot be written is dropped. A full or closed log does not stop the server.
+//! - G3: Dropped lines are counted. The count is logged as soon as a line can be written again.
 
 mod form;
 
@@ -21,42 +20,42 @@ use rustix::process::geteuid;
 
 pub(crate) use self::form::{Form, JsonEvents};
 
-/// How many lines may wait to be written. A line is a few hundred bytes.
+/// The largest number of queued lines. A line has a few hundred bytes.
 const LINES_MAX: usize = 4096;
 
-/// How long the end of the server waits until its last lines are in a file: a busy disk may take seconds for one.
+/// The longest wait at shutdown for the last lines to reach a file. A busy disk may take seconds.
 const LAST_LINES_IN_FILE: Duration = Duration::from_secs(5);
 
-/// The same for standard error, which may be a pipe without a reader, and for the reason of a failed assertion: other
-/// threads go on meanwhile.
+/// The same for standard error, which may be a pipe without a reader, and for the reason of a failed assertion, while
+/// other threads still run.
 const LAST_LINES: Duration = Duration::from_millis(500);
 
-/// How long a daemon waits, at its start, for a reader of its first lines.
+/// The longest wait of a starting daemon for a reader of its first lines.
 const FIRST_LINES: Duration = Duration::from_secs(5);
 
-/// How often a message is tried again that must be heard.
+/// The pause before another attempt to queue a message that must not be dropped.
 const RETRY: Duration = Duration::from_millis(5);
 
-/// Where lines are handed over. Copies hand over to the same log.
+/// The queue of the log. Clones share one log.
 #[derive(Clone, Debug)]
 pub(crate) struct Log {
     messages: SyncSender<Message>,
     dropped: Arc<AtomicU64>,
     form: Form,
-    /// How long the end of the server waits for it.
+    /// The longest wait for the log at shutdown.
     patience: Duration,
 }
 
-/// What the thread is told.
+/// A message to the log's thread.
 #[derive(Debug)]
 enum Message {
     Line(Vec<u8>),
     Reopen,
-    /// Say so when everything before is written.
+    /// Confirm that everything before is written.
     Flush(SyncSender<()>),
 }
 
-/// Where lines go.
+/// The destination of the lines.
 #[derive(Debug)]
 pub(crate) enum Target {
     StandardError,
@@ -64,10 +63,10 @@ pub(crate) enum Target {
 }
 
 impl Log {
-    /// Logs to `target`, in this form what the log says itself.
+    /// Starts a log to `target`. `form` is the format of the log's own lines.
     ///
     /// # Errors
-    /// There is no thread to be had.
+    /// The system's, if no thread can be started.
     pub(crate) fn start(target: Target, form: Form) -> io::Result<Self> {
         let (messages, incoming) = sync_channel(LINES_MAX);
         let dropped = Arc::new(AtomicU64::new(0));
@@ -87,34 +86,34 @@ impl Log {
         })
     }
 
-    /// How many lines were dropped (G3).
+    /// The number of dropped lines (G3).
     pub(crate) fn dropped(&self) -> &Arc<AtomicU64> {
         &self.dropped
     }
 
-    /// Hands over a line, its end included (G1).
+    /// Queues a line that includes its line end (G1).
     pub(crate) fn say(&self, line: impl Into<Vec<u8>>) {
         if self.messages.try_send(Message::Line(line.into())).is_err() {
             self.dropped.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// Hands over what is said past `tracing` (G1), in the log's form.
+    /// Queues a message that bypasses `tracing`, in the log's format (G1).
     pub(crate) fn tell(&self, level: &str, message: &str) {
         self.say(self.form.line(level, message));
     }
 
-    /// Opens the file anew, for whoever has moved it away.
+    /// Reopens the file after a rotation.
     pub(crate) fn reopen(&self) {
         self.insist(Message::Reopen, Instant::now() + self.patience);
     }
 
-    /// Waits until what a start has said is written: a daemon closes standard error behind it.
+    /// Waits until the lines of the start are written, before a daemon closes standard error.
     pub(crate) fn flush_start(&self) {
         self.flush_within(FIRST_LINES);
     }
 
-    /// Waits until all lines that were handed over are written, but not for long: the server has ended.
+    /// Waits until all queued lines are written, at most for the log's patience.
     pub(crate) fn flush(&self) {
         self.flush_within(self.patience);
     }
@@ -128,12 +127,12 @@ impl Log {
         let deadline = Instant::now() + within;
         let (tell, told) = sync_channel(1);
         if self.insist(Message::Flush(tell), deadline) {
-            // Nothing depends on it: what is not written by now is lost.
+            // Lines that are not written by the deadline are lost.
             let _ = told.recv_timeout(deadline.saturating_duration_since(Instant::now()));
         }
     }
 
-    /// Waits for room, since the message must not be dropped. Returns whether there was any in time.
+    /// Waits for space in the queue, because the message must not be dropped. Returns whether there was any in time.
     fn insist(&self, mut message: Message, deadline: Instant) -> bool {
         loop {
             match self.messages.try_send(message) {
@@ -148,7 +147,7 @@ impl Log {
     }
 }
 
-/// Each call is one line: that is how `tracing_subscriber` writes.
+/// `tracing_subscriber` writes one line per call.
 impl Write for Log {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         self.say(line);
@@ -160,13 +159,12 @@ impl Write for Log {
     }
 }
 
-/// Whether SIGHUP will be able to open the log's file after a rotation, for the user that the process is now:
-/// root may have opened it before.
+/// Checks whether SIGHUP can reopen the log after a rotation, as the current user. Root may have opened it before.
 ///
 /// # Errors
-/// A sentence for a person.
+/// A message for the operator.
 pub(crate) fn may_reopen(path: &Path) -> Result<(), String> {
-    // What is no file, such as a terminal, is not rotated.
+    // Only regular files are rotated.
     let is_rotated = std::fs::metadata(path).map_or(true, |file| file.is_file());
     let Err(no_new_file) = may_replace(path) else {
         return Ok(());
@@ -176,12 +174,12 @@ pub(crate) fn may_reopen(path: &Path) -> Result<(), String> {
     }
     let (shown, user) = (path.display(), geteuid().as_raw());
     let advice = match OpenOptions::new().append(true).open(path) {
-        Ok(_) => "have the rotation make it (`create` of logrotate)",
-        Err(_) => "chown it to that user, and have the rotation do so too (`create` of logrotate)",
+        Ok(_) => "let logrotate create it (`create`)",
+        Err(_) => "chown it to that user, and let logrotate create it for that user (`create`)",
     };
     Err(format!(
-        "--log-file {shown}: user {user} cannot make a new file there ({no_new_file}), so that SIGHUP cannot \
-         open the log after a rotation: {advice}"
+        "--log-file {shown}: user {user} cannot create the file ({no_new_file}), so SIGHUP cannot reopen the \
+         log after a rotation; {advice}"
     ))
 }
 
@@ -189,7 +187,7 @@ fn open(path: &Path) -> io::Result<File> {
     OpenOptions::new().create(true).append(true).open(path)
 }
 
-/// Writes until nobody can hand anything over any more.
+/// Writes lines until all copies of the log are dropped.
 fn write_on(mut target: Target, form: Form, incoming: &Receiver<Message>, dropped: &AtomicU64) {
     let mut told = 0;
     for message in incoming {
@@ -200,21 +198,21 @@ fn write_on(mut target: Target, form: Form, incoming: &Receiver<Message>, droppe
                     continue;
                 }
                 let now = dropped.load(Ordering::Relaxed);
-                let news = format!("latchd: {} lines of this log were dropped", now - told);
+                let news = format!("latchd: {} log lines were dropped", now - told);
                 let news = form.line("WARN", &news);
                 if now > told && target.write(news.as_bytes()).is_ok() {
                     told = now;
                 }
             }
             Message::Reopen => target.reopen(form),
-            // Whoever asked may have given up.
+            // The requester may have given up.
             Message::Flush(tell) => drop(tell.try_send(())),
         }
     }
 }
 
 impl Target {
-    /// A file, or standard error. Root opens it before it is root no more, as a start script does.
+    /// Opens a file, or standard error. The process opens the file before it drops root, as a start script does.
     ///
     /// # Errors
     /// The file cannot be opened.
@@ -235,14 +233,17 @@ impl Target {
         }
     }
 
-    /// If the file cannot be opened anew, the one that is open goes on.
+    /// Reopens the file. If that fails, the old file stays in use.
     fn reopen(&mut self, form: Form) {
         if let Self::File { path, file } = self {
             match open(path) {
                 Ok(new) => *file = new,
                 Err(error) => {
-                    let line = format!("latchd: cannot open {} anew: {error}", path.display());
-                    // There is nowhere else to say it.
+                    let line = format!(
+                        "latchd: cannot reopen {}, keeping the old file: {error}",
+                        path.display()
+                    );
+                    // The old file is the only place for this message.
                     let _ = file.write_all(form.line("WARN", &line).as_bytes());
                 }
             }

@@ -1,11 +1,10 @@
 //! The program `latchd`: flags in, signals in, exit code out. The server is the library's.
 //!
-//! Exit codes: 0 after a signal that ends it; 2 for a bad flag; 67 for a user that is none; 70 (`EX_SOFTWARE`) when an assertion
-//! of ours fails; 71 (`EX_OSERR`, as memcached) when the system refuses what the server needs, at
-//! its start or later.
+//! Exit codes: 0 after a signal or a client stops it; 2 for a wrong flag; 67 if the user does not exist; 70
+//! (`EX_SOFTWARE`) if an assertion fails; 71 (`EX_OSERR`, as memcached) if the system refuses a resource that the
+//! server needs, at its start or later.
 //!
-//! Whatever the server has to say goes through the [`Log`], so that nobody waits for whoever should
-//! read it.
+//! All messages of the server go through the [`Log`], so a slow reader of the log delays no client.
 
 mod args;
 mod check;
@@ -49,9 +48,9 @@ const EXIT_NO_USER: u8 = 67;
 /// `EX_SOFTWARE` of sysexits(3).
 const EXIT_SOFTWARE: i32 = 70;
 
-/// What `-i` prints.
-const LICENCE: &str = "latchd may be used, copied and changed under the MIT licence or the Apache licence 2.0, \
-                       as you like.\n";
+/// The text of `-i`.
+const LICENCE: &str =
+    "latchd is licensed under the MIT licence or the Apache licence 2.0, at your option.\n";
 
 fn main() -> ExitCode {
     if let Some(code) = lock::helper::run() {
@@ -74,7 +73,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// What the flags come to; what is wrong with them ends the process.
+/// The configuration that the flags give. A wrong flag ends the process.
 fn settle(args: Args, sockets: Vec<Arc<OwnedFd>>) -> (Config, Vec<String>) {
     args.into_config(sockets).unwrap_or_else(|problem| {
         args::command()
@@ -87,7 +86,7 @@ fn settle(args: Args, sockets: Vec<Arc<OwnedFd>>) -> (Config, Vec<String>) {
 fn start(args: Args) -> ExitCode {
     let process = args.process.clone();
     if process.license {
-        // Nobody has to read it.
+        // The output may be closed.
         let _ = io::stdout().write_all(LICENCE.as_bytes());
         return ExitCode::SUCCESS;
     }
@@ -102,21 +101,21 @@ fn start(args: Args) -> ExitCode {
     serve(config, &ignored, &process)
 }
 
-/// Says why the program cannot begin.
+/// Reports why the program cannot start.
 fn fail(why: &str) -> ExitCode {
     eprintln!("latchd: {why}");
     ExitCode::from(EXIT_OS_ERROR)
 }
 
-/// Is the server, until it is told to end.
+/// Runs the server until it is told to stop.
 fn serve(mut config: Config, ignored: &[String], process: &Process) -> ExitCode {
-    // In this order: what only root may, then no root any more, and only then sockets and threads.
+    // The order matters: actions that require root, then dropping root, then sockets and threads.
     let log_file = process.log_file.as_deref();
     let target = match log::Target::open(log_file) {
         Ok(target) => target,
         Err(error) => {
-            let what = log_file.map_or("the log".into(), |path| path.display().to_string());
-            return fail(&format!("cannot log to {what}: {error}"));
+            let place = log_file.map_or("standard error".into(), |path| path.display().to_string());
+            return fail(&format!("cannot log to {place}: {error}"));
         }
     };
     let warnings = match prepare(&config, process) {
@@ -129,7 +128,7 @@ fn serve(mut config: Config, ignored: &[String], process: &Process) -> ExitCode 
     };
     let log = match Log::start(target, process.log) {
         Ok(log) => log,
-        Err(error) => return fail(&format!("cannot log: {error}")),
+        Err(error) => return fail(&format!("cannot start the log: {error}")),
     };
     config.log_dropped = Arc::clone(log.dropped());
     show_log(
@@ -139,10 +138,7 @@ fn serve(mut config: Config, ignored: &[String], process: &Process) -> ExitCode 
     );
     stop_at_panic(log.clone());
     if !ignored.is_empty() {
-        tracing::warn!(
-            "these mean nothing to latchd and are ignored: {}",
-            ignored.join(", ")
-        );
+        tracing::warn!("ignoring options without effect: {}", ignored.join(", "));
     }
     for warning in warnings {
         tracing::warn!("{warning}");
@@ -151,7 +147,7 @@ fn serve(mut config: Config, ignored: &[String], process: &Process) -> ExitCode 
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             let advice = if error.kind() == io::ErrorKind::AddrInUse {
-                ": stop what runs there, or choose another with -p, -l or -s"
+                "; stop the other server or choose another address with -p, -l or -s"
             } else {
                 ""
             };
@@ -163,7 +159,7 @@ fn serve(mut config: Config, ignored: &[String], process: &Process) -> ExitCode 
     code
 }
 
-/// Lets `tracing` write to the log. Somebody who sits at a terminal knows what time it is.
+/// Directs `tracing` to the log. Lines at a terminal have no time.
 fn show_log(log: &Log, form: Form, at_terminal: bool) {
     let writer = log.clone();
     let subscriber = tracing_subscriber::fmt()
@@ -177,21 +173,21 @@ fn show_log(log: &Log, form: Form, at_terminal: bool) {
     }
 }
 
-/// Says what is wrong with the command line, or what was asked of it, and ends the process. `lock` has
-/// timeout(1)'s exit code for that: 2 may be the command's.
+/// Prints the error, or the requested help, and ends the process. For `lock` the exit code is that of timeout(1),
+/// because 2 may be the command's.
 fn refuse(error: &clap::Error) -> ! {
     let is_of_lock = std::env::args_os()
         .nth(1)
         .is_some_and(|task| task == "lock");
     if error.use_stderr() && is_of_lock {
-        // A standard error that is closed hears nothing.
+        // Standard error may be closed.
         let _ = error.print();
         std::process::exit(i32::from(lock::EXIT_FAILED));
     }
     error.exit()
 }
 
-/// Does what only root may, and stops being root. Returns what is worth a warning.
+/// Performs the actions that require root, then drops root. Returns warnings.
 fn prepare(config: &Config, process: &Process) -> Result<Vec<String>, Refusal> {
     let denied = |error: io::Error| Refusal::Denied(error.to_string());
     let mut warnings = Vec::new();
@@ -218,7 +214,7 @@ fn prepare(config: &Config, process: &Process) -> Result<Vec<String>, Refusal> {
 }
 
 fn run(config: Config, process: &Process, log: &Log) -> io::Result<()> {
-    // Before the server: a signal that comes while it starts ends it as well.
+    // Before the server starts, so a signal during the start also stops it.
     let mut signals = Signals::new([Signal::Int, Signal::Term, Signal::Usr1, Signal::Hup])?;
     let verbosity = config.verbosity;
     let mut facts = format!(
@@ -232,19 +228,19 @@ fn run(config: Config, process: &Process, log: &Log) -> io::Result<()> {
         let _ = write!(facts, "; status at http://{address}/");
     }
     let written = process.pidfile.as_deref().map(PidFile::write).transpose();
-    // It goes when this function ends: after the server.
+    // Dropped at the end of this function, after the server.
     let _pid_file = written.unwrap_or_else(|error| {
-        tracing::warn!("-P: {error}");
+        tracing::warn!("-P: cannot write the process id: {error}");
         None
     });
     if let Err(error) = pid_file::write_ports(server.addresses()) {
-        tracing::warn!("MEMCACHED_PORT_FILENAME: {error}");
+        tracing::warn!("MEMCACHED_PORT_FILENAME: cannot write the ports: {error}");
     }
     if process.user.is_none() && privileges::is_root() {
-        tracing::warn!("this is root, which no server needs: -u NAME gives that up");
+        tracing::warn!("running as root, which is not needed; add -u NAME");
     }
     if process.daemon {
-        // What was said until now is read by whoever has started it.
+        // The process that started the daemon reads the log so far.
         log.flush_start();
         daemon::serve(verbosity == 0)?;
     }
@@ -271,12 +267,12 @@ fn run(config: Config, process: &Process, log: &Log) -> io::Result<()> {
                         match server.reload() {
                             Ok(()) => tracing::info!(
                                 event = "reload",
-                                "SIGHUP: log, passwords and certificates are read anew"
+                                "SIGHUP: log reopened, passwords and certificates reloaded"
                             ),
                             Err(error) => tracing::warn!(
                                 event = "reload_failed",
                                 reason = error.to_string(),
-                                "SIGHUP: reload failed, keeping what was there before"
+                                "SIGHUP: reload failed, keeping the old configuration"
                             ),
                         }
                         tell(State::Ready);
@@ -288,7 +284,7 @@ fn run(config: Config, process: &Process, log: &Log) -> io::Result<()> {
         let failure = async { Err(server.failed().await) };
         let shutdown = async {
             server.asked_to_end().await;
-            Ok("told to end by a client (shutdown)".into())
+            Ok("stopped by a client (shutdown)".into())
         };
         let watchdog = async {
             let Some(interval) = manager.as_ref().and_then(ServiceManager::interval) else {
@@ -296,7 +292,7 @@ fn run(config: Config, process: &Process, log: &Log) -> io::Result<()> {
             };
             loop {
                 Timer::after(interval).await;
-                // Whoever is not told in time starts the server anew.
+                // A service manager that is not notified in time restarts the server.
                 if server.is_well().await {
                     tell(State::Well);
                 }
@@ -310,30 +306,30 @@ fn run(config: Config, process: &Process, log: &Log) -> io::Result<()> {
     tracing::info!(
         event = "stopped",
         reason = end,
-        "goodbye: {end}, and every lock is free"
+        "stopped: {end}; all locks are released"
     );
     Ok(())
 }
 
-/// Why the server ends, in words.
+/// The reason why the server stops, for the log.
 fn reason(signal: Signal) -> String {
     let name = if signal == Signal::Int {
-        "interrupted (SIGINT)"
+        "interrupted by SIGINT"
     } else if signal == Signal::Usr1 {
-        "told to end (SIGUSR1)"
+        "stopped by SIGUSR1"
     } else {
-        "told to end (SIGTERM)"
+        "stopped by SIGTERM"
     };
     name.into()
 }
 
-/// What a person at a terminal sees.
+/// The greeting at a terminal.
 fn greeting(addresses: &[Address], facts: &str) -> String {
     let version = env!("CARGO_PKG_VERSION");
     let listening = list(addresses);
     let hint = addresses.first().map_or_else(String::new, |address| {
         let name = match address {
-            // Without a slash or a dot at its front it would be a host's name.
+            // Without `/` or `./` at its front it would be read as a host name.
             Address::Unix(path) if !path.starts_with("/") => format!("./{}", path.display()),
             Address::Tcp(_) | Address::Unix(_) => address.to_string(),
         };
@@ -342,11 +338,11 @@ fn greeting(addresses: &[Address], facts: &str) -> String {
         } else {
             format!(" -s {name}")
         };
-        format!("try `latchd cli{server}`, then line by line: set k 0 0 hello / get k / lock k\n")
+        format!("try `latchd cli{server}` with the lines: set k 0 0 hello / get k / lock k\n")
     });
     format!(
         "latchd {version}, a cache server with locks that die with their client\n\
-         listening on {listening}\n{facts}\n{hint}Ctrl-C stops it\n"
+         listening on {listening}\n{facts}\n{hint}press Ctrl-C to stop\n"
     )
 }
 
@@ -358,8 +354,8 @@ fn list(addresses: &[Address]) -> String {
         .join(", ")
 }
 
-/// A failed assertion ends the process: a server that has lost a thread, or half a change, must not
-/// go on answering. Its reason is the last line of the log, if that can be written.
+/// Makes a failed assertion end the process: a server without one of its threads, or with half a change, must not
+/// continue. The reason is the last line of the log, if that can be written.
 fn stop_at_panic(log: Log) {
     std::panic::set_hook(Box::new(move |panic| {
         let thread = std::thread::current();
@@ -383,7 +379,7 @@ mod tests {
 
     use super::*;
 
-    /// Not a test: what the processes of the tests below do.
+    /// Not a test: the tests below run this in a process of its own.
     #[test]
     #[ignore = "it ends the process"]
     fn panics_on_purpose() {
@@ -417,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reason_that_nobody_reads_does_not_keep_the_process_from_ending() {
+    fn an_unread_panic_reason_does_not_block_the_exit() {
         let (_unread, mut full) = pipe().unwrap();
         rustix::io::ioctl_fionbio(&full, true).unwrap();
         while full.write(&[b'x'; 4096]).is_ok() {}

@@ -1,4 +1,4 @@
-//! The manual page and the completions of shells, made of the flags themselves: they cannot disagree.
+//! Manual pages and shell completions, generated from the flags.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -11,28 +11,28 @@ use clap_mangen::roff::{Roff, bold, roman};
 /// Print a manual page: `latchd man | man -l -`
 #[derive(Debug, clap::Args)]
 pub(crate) struct ManArgs {
-    /// Which one
+    /// Print the page of this program
     #[arg(value_enum, default_value_t = Page::Latchd)]
     page: Page,
 }
 
-/// The pages there are.
+/// The manual pages.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Page {
     /// The server.
     Latchd,
-    /// A command under locks.
+    /// Running a command under locks.
     Lock,
-    /// Talking to a server.
+    /// Sending commands to a server.
     Cli,
-    /// What the server needs of the system.
+    /// Checking the system for a server.
     Check,
 }
 
-/// Print completions for a shell: `source <(latchd completions bash)`
+/// Print shell completions: `source <(latchd completions bash)`
 #[derive(Debug, clap::Args)]
 pub(crate) struct CompletionsArgs {
-    /// Which shell
+    /// Print the completions for this shell
     #[arg(value_enum)]
     shell: Shell,
 }
@@ -50,7 +50,7 @@ pub(crate) fn print_completions(args: &CompletionsArgs, mut program: Command) ->
     })
 }
 
-/// Writes to standard output at once. Nobody has to read it to its end.
+/// Writes to standard output in one piece. A reader that stops early is no error.
 fn print(write: impl FnOnce(&mut Vec<u8>) -> io::Result<()>) -> ExitCode {
     let mut text = Vec::new();
     match write(&mut text).and_then(|()| io::stdout().write_all(&text)) {
@@ -72,23 +72,23 @@ fn page(page: Page, mut program: Command, out: &mut Vec<u8>) -> io::Result<()> {
         Page::Check => "check",
     };
     let found = program.find_subcommand(task).cloned();
-    let task = found.ok_or_else(|| io::Error::other("there is no such page"))?;
+    let task = found.ok_or_else(|| io::Error::other("no such manual page"))?;
     let name = task.get_display_name().unwrap_or_default().to_owned();
     Man::new(task).title(name).render(out)
 }
 
-/// What no flag says.
+/// The sections that do not come from flags.
 fn sections() -> Roff {
     let mut roff = Roff::new();
     roff.control("SH", ["SIGNALS"]);
     for (signal, meaning) in [
         (
             "INT, TERM, USR1",
-            "The server stops listening, frees every lock and ends with exit code 0.",
+            "Stop: close all connections, release every lock and exit with code 0.",
         ),
         (
             "HUP",
-            "The log file is opened anew and the passwords are read anew.",
+            "Reload: reopen the log file and read the passwords and certificates again.",
         ),
     ] {
         roff.control("TP", []);
@@ -97,11 +97,14 @@ fn sections() -> Roff {
     }
     roff.control("SH", ["EXIT STATUS"]);
     for (code, meaning) in [
-        ("0", "A signal or a client has ended it."),
+        ("0", "A signal or a client stopped the server."),
         ("2", "A flag is wrong; the message says which."),
-        ("67", "-u names nobody."),
-        ("70", "An assertion of latchd has failed."),
-        ("71", "The system refuses what the server needs."),
+        ("67", "The user of -u does not exist."),
+        (
+            "70",
+            "An internal error; the last line of the log has its reason.",
+        ),
+        ("71", "The system refuses a resource that the server needs."),
     ] {
         roff.control("TP", []);
         roff.text([bold(code)]);

@@ -1,8 +1,8 @@
-//! Blanks before a value: a YAML list joins a flag and its value in one word, `"-m 64"`.
+//! Skips blanks before a value: a YAML list joins a flag and its value in one word, `"-m 64"`.
 //!
-//! - memcached reads numbers by atoi(3), which skips blanks, so a chart written for it has such words.
-//! - A path that is a word of its own keeps its blanks: they may be part of its name.
-//! - A value of nothing but blanks stays as it is, so that it is refused and does not take the next word.
+//! - memcached reads numbers by atoi(3), which skips blanks, so charts written for it contain such words.
+//! - A path in a separate word keeps its blanks, because they may be part of the name.
+//! - A value of blanks alone stays as it is. It is refused and does not consume the next word.
 //!
 //! Source: memcached 1.6.45 `memcached.c`, `main`.
 
@@ -13,8 +13,8 @@ use std::path::PathBuf;
 
 use clap::{Arg, Command};
 
-/// The words of a command line, without the blanks around values. The words of `latchd lock` and of the
-/// other tasks are left alone.
+/// The words of a command line, without the blanks around values. The words of a subcommand, such as
+/// `latchd lock`, stay as they are.
 pub(super) fn skip(
     flags: &Command,
     words: impl IntoIterator<Item = OsString>,
@@ -42,7 +42,7 @@ pub(super) fn skip(
     words.into_iter()
 }
 
-/// `--name=value`; the flag, if its value is the next word.
+/// Trims `--name=value`. Returns the flag if its value is the next word.
 fn skip_in_long<'a>(flags: &'a Command, word: &mut OsString) -> Option<&'a Arg> {
     let text = word.to_str()?;
     let (name, at) = match text.split_once('=') {
@@ -61,7 +61,7 @@ fn skip_in_long<'a>(flags: &'a Command, word: &mut OsString) -> Option<&'a Arg> 
     None
 }
 
-/// `-m 64` in one word, other letters before it or not; the flag, if its value is the next word.
+/// Trims `-m 64` in one word, also after other letters. Returns the flag if its value is the next word.
 fn skip_in_short<'a>(flags: &'a Command, word: &mut OsString) -> Option<&'a Arg> {
     for (index, letter) in word.as_bytes().iter().enumerate().skip(1) {
         let mut known = flags.get_arguments();
@@ -85,7 +85,7 @@ fn is_path(arg: &Arg) -> bool {
     arg.get_value_parser().type_id() == TypeId::of::<PathBuf>()
 }
 
-/// Takes the blanks around what stands from `at` on, unless there is nothing else.
+/// Removes the blanks around the value that begins at `at`, unless it consists of blanks.
 fn trim(word: &mut OsString, at: usize) {
     let bytes = word.as_bytes();
     let (front, value) = bytes.split_at(at.min(bytes.len()));

@@ -1,9 +1,9 @@
 //! Flags in the environment: `LATCHD_` and the flag's long name, `LATCHD_MEMORY_LIMIT=64`.
 //!
-//! - An empty variable says nothing: that is how a variable is taken back in a container.
-//! - What Kubernetes sets for a service whose name begins with `latchd` is about other servers, and nobody's
-//!   wish: `LATCHD_PORT=tcp://10.0.0.1:11211`, `LATCHD_METRICS_SERVICE_HOST`. It is told from flags by the
-//!   whole of its form, so that a misspelt flag is none of it.
+//! - An empty variable is ignored, so a container can unset an inherited one.
+//! - Kubernetes sets variables for each service whose name begins with `latchd`, such as
+//!   `LATCHD_PORT=tcp://10.0.0.1:11211` and `LATCHD_METRICS_SERVICE_HOST`. These are ignored. Only their
+//!   complete form is recognized, so a misspelt flag is still an error.
 //!
 //! Source: Kubernetes `pkg/kubelet/envvars/envvars.go`, `FromServices` and `makeLinkVariables`.
 
@@ -13,11 +13,11 @@ use clap::{Arg, Command};
 
 use super::setting::{Setting, is_setting};
 
-/// What such a variable begins with.
+/// The prefix of every variable.
 const PREFIX: &str = "LATCHD_";
 
-/// What begins so and is no flag: what latchd tells the processes that it starts, and what its tests are
-/// told.
+/// Variables with the prefix that are not flags: those that latchd sets for its child processes, and those of
+/// its tests.
 const OTHERS: &[&str] = &[
     "LATCHD_CLIENTS_DIR",
     "LATCHD_DETACHED",
@@ -37,13 +37,13 @@ const OTHERS: &[&str] = &[
     "LATCHD_STRESS_SECS",
 ];
 
-/// What begins so, is no flag and has a rest of its own.
+/// The prefix of further variables that are not flags.
 const OTHERS_PREFIX: &str = "LATCHD_TEST_";
 
 /// The flags of an environment, in the order of their names.
 ///
 /// # Errors
-/// There is no such flag, or it is not given what it takes; a sentence for a person.
+/// A message for the operator, if a flag does not exist or its value is wrong.
 pub(super) fn settings(
     flags: &Command,
     environment: impl IntoIterator<Item = (OsString, OsString)>,
@@ -63,8 +63,8 @@ pub(super) fn settings(
                 .find(|arg| is_setting(arg) && variable(arg).as_deref() == Some(name))
                 .ok_or_else(|| {
                     format!(
-                        "{name} in the environment: no flag has that name; unset it, or see \
-                         `latchd --help`: --memory-limit is LATCHD_MEMORY_LIMIT"
+                        "{name} in the environment: no option has this name; unset it, or see \
+                         `latchd --help` (--memory-limit is LATCHD_MEMORY_LIMIT)"
                     )
                 })?;
             Setting::new(arg, Some(value), format!("{name} in the environment"))
@@ -78,7 +78,7 @@ fn is_of_others(name: &str, value: &OsStr) -> bool {
         || OTHERS.contains(&name)
 }
 
-/// Whether a variable is one of those that Kubernetes sets for a service: where it is, and its ports.
+/// Whether Kubernetes sets this variable for a service: its address and its ports.
 fn is_of_service(name: &str, value: &str) -> bool {
     let is_port = |text: &str| text.parse::<u16>().is_ok();
     if name.ends_with("_SERVICE_HOST") {
@@ -90,7 +90,7 @@ fn is_of_service(name: &str, value: &str) -> bool {
     if name.ends_with("_PORT") && value.contains("://") {
         return true;
     }
-    // `_PORT_<number>_<protocol>`, and what that comes to.
+    // `_PORT_<number>_<protocol>`, with or without a field.
     name.match_indices("_PORT_").any(|(at, part)| {
         let rest = &name[at + part.len()..];
         let (number, protocol) = rest.split_once('_').unwrap_or((rest, ""));
@@ -101,7 +101,7 @@ fn is_of_service(name: &str, value: &str) -> bool {
     })
 }
 
-/// What the variable of a flag is called; a flag without a long name has none.
+/// The variable of a flag; a flag without a long name has none.
 fn variable(arg: &Arg) -> Option<String> {
     let long = arg.get_long()?;
     Some(format!("{PREFIX}{}", long.replace('-', "_").to_uppercase()))

@@ -1,7 +1,7 @@
-//! `-o`: what memcached has no letters for.
+//! `-o`: options without a letter of their own.
 //!
-//! Each option has a meaning here, or none and one warning ([`is_ignored`]), or
-//! is refused.
+//! Each option of memcached is implemented, accepted with one warning
+//! ([`is_ignored`](super::ignored::is_ignored)), or refused.
 
 use std::num::NonZeroUsize;
 use std::time::Duration;
@@ -11,10 +11,10 @@ use latchd_server::Config;
 
 use super::ignored::is_ignored;
 
-/// Takes one option.
+/// Applies one option.
 ///
 /// # Errors
-/// There is no such option, or it has a value that it cannot have; a sentence for a person.
+/// A message for the operator, if the option does not exist or its value is wrong.
 pub(super) fn extend(
     config: &mut Config,
     option: &str,
@@ -38,7 +38,7 @@ pub(super) fn extend(
                 Some("locked") => LockedReply::Locked,
                 Some("not_stored") => LockedReply::NotStored,
                 Some(_) | None => {
-                    return Err("-o locked_reply needs `locked` or `not_stored`".into());
+                    return Err("-o locked_reply: expected `locked` or `not_stored`".into());
                 }
             };
         }
@@ -63,11 +63,13 @@ pub(super) fn extend(
         _ => {
             if name.starts_with("ext_") {
                 return Err(format!(
-                    "-o {name}: items are kept in memory and nowhere else"
+                    "-o {name}: external storage is not supported; remove this option"
                 ));
             }
             if !is_ignored(name) {
-                return Err(format!("-o {name}: no such option"));
+                return Err(format!(
+                    "-o {name}: unknown option; see -o in `latchd --help`"
+                ));
             }
             ignored.push(format!("-o {name}"));
         }
@@ -79,10 +81,10 @@ pub(super) fn extend(
 fn number(name: &str, value: Option<&str>, unit: &str) -> Result<u32, String> {
     value
         .and_then(|value| value.trim().parse().ok())
-        .ok_or_else(|| format!("-o {name} needs a number of {unit}"))
+        .ok_or_else(|| format!("-o {name}: expected a number of {unit}, such as {name}=10"))
 }
 
-/// A bound in bytes; 0 is none.
+/// A limit in bytes; 0 is no limit.
 fn megabytes(number: u32) -> usize {
     match number {
         0 => usize::MAX,

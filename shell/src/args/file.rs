@@ -1,9 +1,9 @@
-//! Flags in a file: a flag and what it is given on each line, as in Debian's `/etc/memcached.conf`.
+//! Flags in a file, one per line, as in Debian's `/etc/memcached.conf`.
 //!
-//! - A line is a flag as on the command line, short or long, and the rest of the line its value, blanks
-//!   in it included: `-m 64`, `-vv`, `--log-file /var/log/a b`, `--memory-limit=64`.
+//! - A line is a short or long flag as on the command line. The rest of the line is its value, including
+//!   blanks: `-m 64`, `-vv`, `--log-file /var/log/a b`, `--memory-limit=64`.
 //! - `#` at the beginning of a word begins a comment.
-//! - `logfile PATH`, which is Debian's own, is `--log-file`.
+//! - Debian's `logfile PATH` is `--log-file`.
 //!
 //! Source: Debian `start-memcached` and `systemd-memcached-wrapper`.
 
@@ -14,14 +14,14 @@ use clap::{Arg, Command};
 
 use super::setting::{Setting, is_setting};
 
-/// The flags of a file, in its order.
+/// The flags of a file, in the order of its lines.
 ///
 /// # Errors
-/// It cannot be read, or a line of it; a sentence for a person, with the line.
+/// A message for the operator, with the line, if the file cannot be read or a line is wrong.
 pub(super) fn settings(flags: &Command, path: &Path) -> Result<Vec<Setting>, String> {
     let path_shown = path.display();
     let text = std::fs::read_to_string(path)
-        .map_err(|error| format!("--config: {path_shown} cannot be read: {error}"))?;
+        .map_err(|error| format!("--config: cannot read {path_shown}: {error}"))?;
     (1..)
         .zip(text.lines())
         .map(|(number, line)| (number, without_comment(line).trim()))
@@ -30,7 +30,7 @@ pub(super) fn settings(flags: &Command, path: &Path) -> Result<Vec<Setting>, Str
         .collect()
 }
 
-/// A line without its comment: `#` where a word could begin.
+/// A line without its comment, which begins with `#` at the beginning of a word.
 fn without_comment(line: &str) -> &str {
     let mut follows_blank = true;
     for (at, letter) in line.char_indices() {
@@ -42,7 +42,7 @@ fn without_comment(line: &str) -> &str {
     line
 }
 
-/// What a line says.
+/// Reads a line.
 fn setting(flags: &Command, line: &str, place: String) -> Result<Setting, String> {
     let (first, rest) = match line.split_once(char::is_whitespace) {
         Some((first, rest)) => (first, Some(rest.trim_start())),
@@ -50,7 +50,7 @@ fn setting(flags: &Command, line: &str, place: String) -> Result<Setting, String
     };
     let unknown = |place: &str| {
         format!(
-            "{place}: no flag is called '{first}'; `latchd --help` lists them, one stands on a line"
+            "{place}: unknown option '{first}'; see `latchd --help`, and write one option per line"
         )
     };
     if first == "logfile" {
@@ -82,7 +82,7 @@ fn setting(flags: &Command, line: &str, place: String) -> Result<Setting, String
     }
     if cluster.chars().any(|letter| letter != short) {
         return Err(format!(
-            "{place}: '{first}' is several flags; one stands on a line"
+            "{place}: '{first}' is more than one option; write one per line"
         ));
     }
     let times = 1 + cluster.len();

@@ -1,6 +1,6 @@
-//! Flags of memcached that mean nothing here: they are taken, with one warning.
+//! Flags of memcached that have no effect here. They are accepted with one warning.
 
-/// Flags that tune what latchd does not have: slab classes, LRU threads, CAS that can be done without.
+/// Flags that tune parts which latchd does not have: slab classes, LRU threads, an optional CAS.
 #[derive(Debug, clap::Args)]
 pub(super) struct Ignored {
     #[arg(short = 'L', long, hide = true)]
@@ -11,14 +11,14 @@ pub(super) struct Ignored {
     slab_growth_factor: Option<String>,
     #[arg(short = 'n', long, hide = true)]
     slab_min_size: Option<String>,
-    /// A turn is bounded by time here.
+    /// latchd bounds a turn by time instead.
     #[arg(short = 'R', long, hide = true)]
     max_reqs_per_event: Option<String>,
     #[arg(short = 'N', long, hide = true)]
     napi_ids: Option<String>,
 }
 
-/// Options of `-o` that memcached has and that mean nothing here, also with `no_` before them.
+/// memcached's options of `-o` that have no effect here, with and without the prefix `no_`.
 const OPTIONS: &[&str] = &[
     "chunked_items",
     "drop_privileges",
@@ -50,13 +50,13 @@ const OPTIONS: &[&str] = &[
     "worker_logbuf_size",
 ];
 
-/// Whether an option of `-o` is one of memcached's that means nothing here.
+/// Whether an option of `-o` is one of memcached's that has no effect here.
 pub(super) fn is_ignored(option: &str) -> bool {
     OPTIONS.contains(&option.strip_prefix("no_").unwrap_or(option))
 }
 
 impl Ignored {
-    /// The flags that were given.
+    /// The flags on the command line.
     pub(super) fn given(&self) -> Vec<String> {
         let Self {
             enable_largepages,

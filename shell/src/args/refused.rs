@@ -1,21 +1,21 @@
-//! Flags of memcached that are refused: without them the server would be less guarded than whoever
-//! starts it believes, or do less than the script around it relies on.
+//! Flags of memcached that are refused: without their function the server would be less protected than its
+//! operator expects, or do less than a start script relies on.
 
-/// Flags that ask for what latchd does not have.
+/// Flags for functions that latchd does not have.
 #[derive(Debug, clap::Args)]
 pub(super) struct Refused {
-    /// Port 0 is how a start script says "no UDP", and there is none.
+    /// Start scripts disable UDP with port 0, which is accepted.
     #[arg(short = 'U', long, hide = true)]
     udp_port: Option<u16>,
 }
 
 impl Refused {
     /// # Errors
-    /// What is asked for and not to be had, and what to do instead.
+    /// A message for the operator: the unsupported function, and the alternative.
     pub(super) fn refuse(&self) -> Result<(), String> {
         let Self { udp_port } = self;
         if udp_port.is_some_and(|port| port != 0) {
-            Err("-U: there is no UDP; leave it out, or say -U 0")
+            Err("-U: UDP is not supported; remove the option, or set -U 0")
         } else {
             Ok(())
         }

@@ -1,4 +1,4 @@
-//! One flag that does not stand on the command line.
+//! One flag from the environment or from a file.
 
 use std::ffi::{OsStr, OsString};
 
@@ -6,24 +6,24 @@ use clap::{Arg, ArgAction, ArgMatches, Command, FromArgMatches};
 
 use super::{Args, blanks};
 
-/// A flag, and where it stands.
+/// A flag and its place.
 #[derive(Debug)]
 pub(super) struct Setting {
-    /// What the parser calls it.
+    /// The parser's id of the flag.
     pub(super) id: String,
-    /// What it is given, if it takes something.
+    /// Its value, if it takes one.
     pub(super) value: Option<OsString>,
-    /// It as words of a command line.
+    /// The flag as words of a command line.
     pub(super) words: Vec<OsString>,
-    /// Where it stands, as a person finds it.
+    /// Its place, as a message names it.
     place: String,
 }
 
 impl Setting {
-    /// A flag with what it is given; one that takes nothing is given how often it is meant, 0 included.
+    /// A flag with its value. For a flag without a value, `value` says how often it applies, possibly 0 times.
     ///
     /// # Errors
-    /// It is not given what it takes; a sentence for a person.
+    /// A message for the operator, if the value is missing or wrong.
     pub(super) fn new(arg: &Arg, value: Option<&OsStr>, place: String) -> Result<Self, String> {
         let name = name(arg);
         let mut setting = Self {
@@ -59,7 +59,7 @@ impl Setting {
             }
             (false, Some(value), None) => {
                 return Err(format!(
-                    "{}: {name} takes no value such as '{}': 1 or 0, yes or no",
+                    "{}: {name} does not take the value '{}'; write 1 or 0, yes or no",
                     setting.place,
                     value.display()
                 ));
@@ -68,7 +68,7 @@ impl Setting {
         Ok(setting)
     }
 
-    /// The same flag so many times.
+    /// The same flag `times` times.
     pub(super) fn repeated(mut self, times: usize) -> Self {
         self.words = self
             .words
@@ -78,21 +78,21 @@ impl Setting {
         self
     }
 
-    /// Looks at it by itself (W2).
+    /// Checks the flag by itself (W2).
     ///
     /// # Errors
-    /// It has a value that it cannot have; a sentence for a person, with its place.
+    /// A message for the operator, with the flag's place, if its value is wrong.
     pub(super) fn check(&self, flags: &Command) -> Result<(), String> {
         let words = std::iter::once("latchd".into()).chain(self.words.iter().cloned());
         let checked = matches(flags, words)
             .and_then(|matches| Args::from_arg_matches(&matches))
             .map_err(|error| first_sentence(&error))
             .and_then(|args| args.check_each());
-        checked.map_err(|what| format!("{}: {what}", self.place))
+        checked.map_err(|why| format!("{}: {why}", self.place))
     }
 }
 
-/// What the words of a command line say.
+/// Parses the words of a command line.
 pub(super) fn matches(
     flags: &Command,
     words: impl IntoIterator<Item = OsString>,
@@ -102,8 +102,8 @@ pub(super) fn matches(
         .try_get_matches_from(blanks::skip(flags, words))
 }
 
-/// Whether a flag can stand in a source other than the command line: what ends the program at once,
-/// or belongs to `latchd lock`, cannot.
+/// Whether a flag is also read from the environment and from a file. Flags that end the program at once, and
+/// flags of subcommands, are not.
 pub(super) fn is_setting(arg: &Arg) -> bool {
     let is_wish = matches!(
         arg.get_action(),
@@ -112,7 +112,7 @@ pub(super) fn is_setting(arg: &Arg) -> bool {
     is_wish && arg.get_id() != "license"
 }
 
-/// What the parser says, without how to use the program.
+/// The parser's message, without its usage lines.
 fn first_sentence(error: &clap::Error) -> String {
     let said = error.to_string();
     let said = said.strip_prefix("error: ").unwrap_or(&said);
@@ -122,7 +122,7 @@ fn first_sentence(error: &clap::Error) -> String {
         .join("\n")
 }
 
-/// How a flag is written: by its long name if it has one.
+/// The flag as a person writes it, by its long name if it has one.
 pub(super) fn name(arg: &Arg) -> String {
     match (arg.get_long(), arg.get_short()) {
         (Some(long), _) => format!("--{long}"),
@@ -131,7 +131,7 @@ pub(super) fn name(arg: &Arg) -> String {
     }
 }
 
-/// How often a flag without a value is meant.
+/// How often a flag without a value applies.
 fn count(text: &str) -> Option<usize> {
     match text {
         "yes" | "true" | "on" => Some(1),

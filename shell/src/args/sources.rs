@@ -1,12 +1,12 @@
-//! Where flags come from: the command line, the environment, and a file.
+//! The sources of flags: the command line, the environment, and a file.
 //!
-//! - W1: the nearer source counts: the command line before the environment before the file. What may be
-//!   said several times (`-l`, `-v`) is the nearest source's alone; of `-o` each source adds its options,
-//!   and the nearest one's come last.
-//! - W2: every flag of a source is looked at by itself, so that a mistake is said with its place.
-//! - W3: a name that nobody knows is a mistake. A misspelt `auth_file` must not start an open server.
+//! - W1: The nearer source wins: the command line overrides the environment, which overrides the file. A
+//!   repeatable flag (`-l`, `-v`) comes from the nearest source alone. For `-o` each source adds its options,
+//!   and those of the nearest source come last.
+//! - W2: Every flag of a source is checked by itself, so an error names its place.
+//! - W3: An unknown name is an error. A misspelt `auth_file` must not start an open server.
 //!
-//! All sources become words of one command line, so that a value is read in one place. Blanks around it are
+//! All sources become words of one command line, so values are parsed in one place. Blanks around a value are
 //! skipped there ([`blanks`](super::blanks)).
 
 use std::ffi::OsString;
@@ -19,15 +19,15 @@ use clap::{ArgAction, ArgMatches, Command, CommandFactory, FromArgMatches};
 use super::setting::{Setting, matches};
 use super::{Args, environment, file};
 
-/// Reads the flags of this process, wherever they come from.
+/// Reads the flags of this process from all sources.
 ///
 /// # Errors
-/// What is wrong, and where; or a request for help, which is answered by printing it.
+/// A wrong flag and its place; or a request for help, which the caller prints.
 pub(crate) fn read(words: impl IntoIterator<Item = OsString>) -> Result<Args, clap::Error> {
     read_from(words, std::env::vars_os())
 }
 
-/// The program's flags. One that is said twice counts as it was said last, as in getopt(3).
+/// The program's flags. The last of two equal flags wins, as in getopt(3).
 pub(crate) fn command() -> Command {
     Args::command().mut_args(|arg| {
         if !matches!(arg.get_action(), ArgAction::Set | ArgAction::SetTrue) {
@@ -49,7 +49,7 @@ pub(super) fn read_from(
     if said.subcommand_name().is_some() {
         return Args::from_arg_matches(&said);
     }
-    let mistake = |what: String| command().error(ErrorKind::ValueValidation, what);
+    let mistake = |why: String| command().error(ErrorKind::ValueValidation, why);
     let environment = environment::settings(&flags, environment).map_err(mistake)?;
     let path = path(&said, &environment);
     let file = match path {
@@ -71,7 +71,7 @@ pub(super) fn read_from(
     Args::from_arg_matches(&matches(&flags, all)?)
 }
 
-/// Which file is to be read, if any.
+/// The file to read, if any.
 fn path(said: &ArgMatches, environment: &[Setting]) -> Option<PathBuf> {
     let by_environment = environment
         .iter()
@@ -87,7 +87,7 @@ fn is_said(said: &ArgMatches, id: &str) -> bool {
     said.value_source(id) == Some(ValueSource::CommandLine)
 }
 
-/// Whether what several sources say of it counts together (W1).
+/// Whether the values of several sources are combined (W1).
 fn is_added_to(id: &str) -> bool {
     id == "extended"
 }

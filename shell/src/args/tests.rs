@@ -1,4 +1,4 @@
-//! What flags come to.
+//! The configurations that flags produce.
 
 use std::ffi::OsString;
 
@@ -77,7 +77,7 @@ fn a_start_script_of_memcached_works() {
     assert_eq!(ignored, ["-o modern"]);
 }
 
-/// As charts have them: `args: ["-m 64"]`.
+/// As in Kubernetes charts: `args: ["-m 64"]`.
 #[test]
 fn blanks_around_a_value_are_skipped() {
     let words = [
@@ -100,11 +100,11 @@ fn blanks_around_a_value_are_skipped() {
     assert_eq!(config.idle_timeout, Some(Duration::from_secs(30)));
     assert_eq!(ignored, ["-o modern"]);
     assert_eq!(config.memory_file, Some("/tmp/a b".into()));
-    // A word of its own may be a path that begins with a blank; nothing but blanks is no value.
+    // A separate word may be a path that begins with a blank. A value of blanks alone is refused.
     let (config, _) = parse_words(&["-e", " a"], &[]).unwrap();
     assert_eq!(config.memory_file, Some(" a".into()));
     assert!(parse_words(&["-m ", "128"], &[]).is_err());
-    // The words of a task are not the server's.
+    // The words of a subcommand are left alone.
     let task = ["latchd", "lock", "k", "--", "sh", "-m 1"].map(OsString::from);
     let command = command();
     assert!(blanks::skip(&command, task.clone()).eq(task));
@@ -147,7 +147,7 @@ fn a_unix_socket_turns_tcp_off_unless_an_address_is_named() {
     );
     let refused = parse("-p 0").unwrap_err();
     assert!(
-        refused.contains("nowhere to listen; add -s PATH"),
+        refused.contains("no address to listen on; add -s PATH"),
         "{refused}"
     );
     let pair = std::os::unix::net::UnixStream::pair().unwrap().0;
@@ -191,7 +191,7 @@ fn the_limit_of_connections_can_refuse_or_wait() {
 }
 
 #[test]
-fn flags_that_mean_nothing_here_are_named_once_and_no_udp_is_no_news() {
+fn flags_without_effect_are_named_once() {
     let line = "-L -C -W -f 1.2 -n 9 -R 5 -N 1 -t 65";
     let ignored = ["-L", "-C", "-f", "-n", "-R", "-N", "-t beyond 64"];
     let (taken, said) = parse(line).unwrap();
@@ -207,7 +207,7 @@ fn flags_that_mean_nothing_here_are_named_once_and_no_udp_is_no_news() {
 }
 
 #[test]
-fn flags_that_ask_for_what_is_not_there_are_refused() {
+fn flags_without_an_implementation_are_refused() {
     for line in [
         "-S",
         "-S -Y file -B ascii",
@@ -248,7 +248,7 @@ fn names_of_the_status_port_are_told_in_lists() {
 }
 
 #[test]
-fn what_waits_for_one_who_watches_is_in_kilobytes() {
+fn the_watcher_buffer_is_in_kilobytes() {
     assert_eq!(config("").watcher_bytes_max, 256 << 10);
     let config = config("-o watcher_logbuf_size=8");
     assert_eq!(config.watcher_bytes_max, 8 << 10);
@@ -334,7 +334,7 @@ fn tls_is_as_memcached_has_it() {
 }
 
 #[test]
-fn what_clients_may_ask_for_is_the_operators_choice() {
+fn the_operator_chooses_the_allowed_commands() {
     assert_eq!(config("").allowed, Allowed::default());
     let Allowed {
         flush_all,
@@ -381,7 +381,7 @@ fn verbosity_adds_up() {
 }
 
 #[test]
-fn what_is_kept_for_clients_has_a_bound_or_none() {
+fn client_memory_limits_are_read() {
     let (config, ignored) = parse("-o read_buf_mem_limit=3,resp_obj_mem_limit=0").unwrap();
     assert_eq!(config.unfinished_bytes_max, Some(3 << 20));
     assert_eq!(config.unsent_bytes_max, Some(usize::MAX));
@@ -403,7 +403,7 @@ fn a_dead_peer_has_at_least_two_seconds() {
     assert!(parse("--dead-peer 1").is_err());
 }
 
-/// A file that goes with the value.
+/// A file that is removed when the value is dropped.
 struct File(PathBuf);
 
 impl File {
@@ -430,13 +430,13 @@ fn the_last_of_two_flags_counts() {
 }
 
 #[test]
-fn values_are_zeroed_for_whoever_asks_for_it() {
+fn secure_erase_is_off_by_default() {
     assert!(config("--secure-erase").secure_erase);
     assert!(!config("").secure_erase);
 }
 
 #[test]
-fn the_command_line_comes_before_the_environment_and_that_before_the_file() {
+fn nearer_sources_override_farther_ones() {
     let file = File::new(
         "order",
         "-m 100\n-c 200\n-t 3\n-l 10.0.0.1\n-vvv\n-M\n-o idle_timeout=9\n",
@@ -520,13 +520,13 @@ fn a_mistake_is_said_with_its_place_and_what_to_do() {
     for (text, said) in [
         (
             "-m 64\n-q 7\n",
-            ":2: no flag is called '-q'; `latchd --help` lists them",
+            ":2: unknown option '-q'; see `latchd --help`",
         ),
-        ("--memory 7", ":1: no flag is called '--memory'"),
-        ("memory-limit 7", ":1: no flag is called 'memory-limit'"),
-        ("-", ":1: no flag is called '-'"),
-        ("-h", ":1: no flag is called '-h'"),
-        ("--config /etc/other", ":1: no flag is called '--config'"),
+        ("--memory 7", ":1: unknown option '--memory'"),
+        ("memory-limit 7", ":1: unknown option 'memory-limit'"),
+        ("-", ":1: unknown option '-'"),
+        ("-h", ":1: unknown option '-h'"),
+        ("--config /etc/other", ":1: unknown option '--config'"),
         ("-p 65536", ":1: invalid value '65536' for '--port <PORT>'"),
         (
             "-p 1 -m 2",
@@ -535,11 +535,14 @@ fn a_mistake_is_said_with_its_place_and_what_to_do() {
         ("-m", ":1: --memory-limit needs a value"),
         (
             "-M -F",
-            ":1: --disable-evictions takes no value such as '-F'",
+            ":1: --disable-evictions does not take the value '-F'",
         ),
-        ("-MF", ":1: '-MF' is several flags; one stands on a line"),
-        ("\n-U 7", ":2: -U: there is no UDP"),
-        ("-o modern,nonsense", ":1: -o nonsense: no such option"),
+        (
+            "-MF",
+            ":1: '-MF' is more than one option; write one per line",
+        ),
+        ("\n-U 7", ":2: -U: UDP is not supported"),
+        ("-o modern,nonsense", ":1: -o nonsense: unknown option"),
         ("-l proto[ascii]:127.0.0.1", ":1: -l proto[ascii]"),
     ] {
         let file = File::new("mistakes", text);
@@ -551,10 +554,10 @@ fn a_mistake_is_said_with_its_place_and_what_to_do() {
         (
             "LATCHD_MEMORY",
             "9",
-            "LATCHD_MEMORY in the environment: no flag has that name",
+            "LATCHD_MEMORY in the environment: no option has this name",
         ),
-        ("LATCHD_HELP", "1", "no flag has that name"),
-        ("LATCHD_LICENSE", "1", "no flag has that name"),
+        ("LATCHD_HELP", "1", "no option has this name"),
+        ("LATCHD_LICENSE", "1", "no option has this name"),
         (
             "LATCHD_PORT",
             "x",
@@ -563,12 +566,12 @@ fn a_mistake_is_said_with_its_place_and_what_to_do() {
         (
             "LATCHD_LOCK_MEMORY",
             "perhaps",
-            "LATCHD_LOCK_MEMORY in the environment: --lock-memory takes no value",
+            "LATCHD_LOCK_MEMORY in the environment: --lock-memory does not take the value",
         ),
         (
             "LATCHD_CONFIG",
             "/nowhere/to/be",
-            "/nowhere/to/be cannot be read",
+            "cannot read /nowhere/to/be",
         ),
     ] {
         let refused = parse_with("", &[(name, value)]).unwrap_err();
@@ -577,7 +580,7 @@ fn a_mistake_is_said_with_its_place_and_what_to_do() {
 }
 
 #[test]
-fn what_is_in_the_environment_for_others_is_left_alone() {
+fn foreign_environment_variables_are_ignored() {
     let mut environment = vec![
         ("LATCHD_LOCK_KEY".to_owned(), "job"),
         ("MEMCACHED_PORT".to_owned(), "1"),
@@ -628,8 +631,8 @@ fn every_long_flag_is_found_in_a_file_and_in_the_environment() {
         };
         let variable = format!("LATCHD_{}", long.replace('-', "_").to_uppercase());
         let refused = parse_with("", &[(&variable, "\u{1}")]).err();
-        // A path or a list may be anything; what matters is that the name is known.
-        let is_known = refused.is_none_or(|said| !said.contains("no flag has that name"));
+        // A path or a list takes any value, so only the name is checked.
+        let is_known = refused.is_none_or(|said| !said.contains("no option has this name"));
         assert!(is_known, "{variable}");
     }
 }

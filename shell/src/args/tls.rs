@@ -1,8 +1,8 @@
-//! `-Z` and `-o ssl_…`: how TLS is spoken.
+//! `-Z` and `-o ssl_…`: the settings of TLS.
 //!
-//! What is asked for and cannot be had is refused; what says only how fast something is to be (`ssl_wbuf_size`,
-//! `ssl_kernel_tls`) is accepted with one warning. An option without `-Z` is refused: whoever gives it believes
-//! that nobody can listen.
+//! An option that cannot be fulfilled is refused. An option that only affects speed (`ssl_wbuf_size`,
+//! `ssl_kernel_tls`) is accepted with one warning. An option without `-Z` is refused, because its operator expects
+//! an encrypted port.
 //!
 //! Source: memcached 1.6.45 `tls.c`, `ssl_help`; `memcached.c`, `main`.
 
@@ -10,10 +10,10 @@ use std::path::PathBuf;
 
 use latchd_server::{ClientCertificate, KeyFormat, TlsSettings, TlsVersion};
 
-/// What the options of `-o` say about TLS.
+/// The options of `-o` about TLS.
 #[derive(Debug, Default)]
 pub(super) struct TlsOptions {
-    /// The first of them.
+    /// The first option that was given.
     given: Option<String>,
     chain_cert: Option<PathBuf>,
     key: Option<PathBuf>,
@@ -26,10 +26,10 @@ pub(super) struct TlsOptions {
 }
 
 impl TlsOptions {
-    /// Takes one option, if it is about TLS; whether it is.
+    /// Applies one option if it is about TLS. Returns whether it is.
     ///
     /// # Errors
-    /// There is no such option, or it has a value that it cannot have; a sentence for a person.
+    /// A message for the operator, if the option does not exist or its value is wrong.
     pub(super) fn take(&mut self, option: &str, ignored: &mut Vec<String>) -> Result<bool, String> {
         let (name, value) = option
             .split_once('=')
@@ -38,7 +38,7 @@ impl TlsOptions {
             return Ok(false);
         }
         let path = || match value {
-            None | Some("") => Err(format!("-o {name} needs a path")),
+            None | Some("") => Err(format!("-o {name}: expected a path, as in {name}=PATH")),
             Some(path) => Ok(Some(PathBuf::from(path))),
         };
         match name {
@@ -49,18 +49,20 @@ impl TlsOptions {
                 self.key_format = match value {
                     Some("1") => KeyFormat::Pem,
                     Some("2") => KeyFormat::Der,
-                    Some(_) | None => return Err(format!("-o {name}: 1 is PEM, 2 is DER")),
+                    Some(_) | None => {
+                        return Err(format!("-o {name}: expected 1 (PEM) or 2 (DER)"));
+                    }
                 }
             }
             "ssl_verify_mode" => {
                 self.client_certificate = match value {
                     Some("0") => ClientCertificate::Unasked,
                     Some("1") => ClientCertificate::Asked,
-                    // "Once" is about renegotiation, which there is not.
+                    // 3 differs from 2 only in renegotiation, which rustls does not have.
                     Some("2" | "3") => ClientCertificate::Required,
                     Some(_) | None => {
                         return Err(format!(
-                            "-o {name}: 0 asks clients for no certificate, 1 asks, 2 insists"
+                            "-o {name}: expected 0 (no client certificate), 1 (optional) or 2 (required)"
                         ));
                     }
                 }
@@ -69,20 +71,22 @@ impl TlsOptions {
                 self.min_version = match value {
                     Some("0" | "1") => {
                         ignored.push(format!(
-                            "-o {name} below 2 (TLS 1.2 is the oldest there is)"
+                            "-o {name} below 2 (TLS 1.2 is the oldest supported version)"
                         ));
                         TlsVersion::V1_2
                     }
                     Some("2") => TlsVersion::V1_2,
                     Some("3") => TlsVersion::V1_3,
                     Some(_) | None => {
-                        return Err(format!("-o {name}: 2 is TLS 1.2, 3 is TLS 1.3"));
+                        return Err(format!("-o {name}: expected 2 (TLS 1.2) or 3 (TLS 1.3)"));
                     }
                 }
             }
             "ssl_ciphers" => match value {
                 None | Some("") => {
-                    return Err(format!("-o {name} needs names, as OpenSSL has them"));
+                    return Err(format!(
+                        "-o {name}: expected OpenSSL names separated by colons"
+                    ));
                 }
                 Some(names) => {
                     self.ciphers = Some(names.split(':').map(ToOwned::to_owned).collect());
@@ -90,26 +94,30 @@ impl TlsOptions {
             },
             "ssl_session_cache" => self.session_cache = true,
             "ssl_wbuf_size" | "ssl_kernel_tls" => ignored.push(format!("-o {name}")),
-            _ => return Err(format!("-o {name}: no such option")),
+            _ => {
+                return Err(format!(
+                    "-o {name}: unknown option; see -o in `latchd --help`"
+                ));
+            }
         }
         self.given.get_or_insert_with(|| name.to_owned());
         Ok(true)
     }
 
-    /// What they come to, with `-Z` or without.
+    /// The settings that the options give, with or without `-Z`.
     ///
     /// # Errors
-    /// One is missing, or too much; a sentence for a person.
+    /// A message for the operator, if an option is missing, or given without `-Z`.
     pub(super) fn finish(self, is_enabled: bool) -> Result<Option<TlsSettings>, String> {
         if !is_enabled {
             return match self.given {
                 None => Ok(None),
-                Some(name) => Err(format!("-o {name} is for a server with TLS: add -Z")),
+                Some(name) => Err(format!("-o {name}: requires TLS; add -Z")),
             };
         }
         let chain_cert = self.chain_cert.ok_or(
-            "-Z: nobody says who the server is; add -o ssl_chain_cert=PATH and, if it is not in the \
-             same file, -o ssl_key=PATH",
+            "-Z: the server has no certificate; add -o ssl_chain_cert=PATH and, if the key is in another \
+             file, -o ssl_key=PATH",
         )?;
         let mut settings = TlsSettings::new(chain_cert);
         settings.key = self.key;

@@ -1,6 +1,6 @@
-//! Addresses, users and files.
+//! Checks addresses, users and files.
 //!
-//! As a server does it: root opens the log, and becomes the user of `-u`; the rest is looked at as that user.
+//! The order is the server's: root opens the log and becomes the user of `-u`. The other checks run as that user.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -19,7 +19,7 @@ use crate::log;
 use crate::os::pid_file;
 use crate::os::privileges::{self, Refusal};
 
-/// Looks at where a server listens, who it is, and what it reads and writes.
+/// Checks the user, the addresses, and the files that a server reads and writes.
 pub(super) fn look(config: &Config, process: &Process) -> Vec<Finding> {
     let mut findings = Vec::new();
     let log_file = process.log_file.as_deref();
@@ -27,7 +27,7 @@ pub(super) fn look(config: &Config, process: &Process) -> Vec<Finding> {
     findings.push(user(process));
     if let (Some(path), Some(Ok(()))) = (log_file, &opened) {
         findings.push(match log::may_reopen(path) {
-            Ok(()) => Finding::good(format!("--log-file {} can be written", path.display())),
+            Ok(()) => Finding::good(format!("--log-file {} is writable", path.display())),
             Err(why) => Finding::warning(why),
         });
     }
@@ -61,7 +61,7 @@ pub(super) fn look(config: &Config, process: &Process) -> Vec<Finding> {
     findings
 }
 
-/// Whether the log can be opened, by the user that starts the server. No file is made.
+/// Checks whether the user that starts the server can open the log. Creates no file.
 fn log_file_opened(path: &Path) -> Result<(), Finding> {
     let opened = match fs::symlink_metadata(path) {
         Ok(_) => OpenOptions::new().append(true).open(path).map(|_| ()),
@@ -70,7 +70,7 @@ fn log_file_opened(path: &Path) -> Result<(), Finding> {
     };
     opened.map_err(|error| {
         Finding::failure(format!(
-            "--log-file {} cannot be written: {error}",
+            "--log-file {} is not writable: {error}",
             path.display()
         ))
     })
@@ -79,12 +79,12 @@ fn log_file_opened(path: &Path) -> Result<(), Finding> {
 fn read_file(flag: &str, path: &Path) -> Finding {
     let shown = path.display();
     match File::open(path) {
-        Ok(_) => Finding::good(format!("{flag} {shown} can be read")),
-        Err(error) => Finding::failure(format!("{flag} {shown} cannot be read: {error}")),
+        Ok(_) => Finding::good(format!("{flag} {shown} is readable")),
+        Err(error) => Finding::failure(format!("{flag} {shown} is not readable: {error}")),
     }
 }
 
-/// Listens for a moment on each address that a name has.
+/// Listens for a moment on each address of a name.
 fn tcp(flag: &str, wanted: &ListenAddress) -> Vec<Finding> {
     match wanted.bind() {
         Ok(listeners) => listeners
@@ -93,12 +93,12 @@ fn tcp(flag: &str, wanted: &ListenAddress) -> Vec<Finding> {
             .map(|address| Finding::good(format!("{address} is free")))
             .collect(),
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => vec![Finding::failure(format!(
-            "{error}: stop what runs there, or choose another with -p, -l or --status"
+            "{error}; stop the other server or choose another address with -p, -l or --status"
         ))],
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
             vec![Finding::failure(format!(
-                "{flag}: {error}: only root can have this port, and -u gives root up before; choose \
-                 one from 1024 on, or have it handed over"
+                "{flag}: {error}: ports below 1024 require root, and -u drops it before listening; choose \
+                 a port from 1024 up, or use socket activation"
             ))]
         }
         Err(error) => vec![Finding::failure(format!("{flag}: {error}"))],
@@ -108,36 +108,36 @@ fn tcp(flag: &str, wanted: &ListenAddress) -> Vec<Finding> {
 fn unix(wanted: &UnixSocket) -> Finding {
     let path = wanted.path.display();
     match fs::symlink_metadata(&wanted.path) {
-        Ok(file) if !file.file_type().is_socket() => {
-            Finding::failure(format!("-s {path} exists and is not a socket"))
-        }
+        Ok(file) if !file.file_type().is_socket() => Finding::failure(format!(
+            "-s {path}: the file exists and is not a socket; choose another path"
+        )),
         Ok(_) if UnixStream::connect(&wanted.path).is_ok() => {
-            Finding::failure(format!("-s {path} is in use: stop what runs there"))
+            Finding::failure(format!("-s {path}: in use; stop the other server"))
         }
-        Ok(_) => Finding::good(format!("-s {path} is left from a server that has ended")),
+        Ok(_) => Finding::good(format!("-s {path} is left over from a stopped server")),
         Err(_) => match may_replace(&wanted.path) {
-            Ok(()) => Finding::good(format!("-s {path} can be made")),
-            Err(error) => Finding::failure(format!("-s {path} cannot be made: {error}")),
+            Ok(()) => Finding::good(format!("-s {path} can be created")),
+            Err(error) => Finding::failure(format!("-s {path}: cannot create the socket: {error}")),
         },
     }
 }
 
-/// Becomes the server's user, so that what comes then is looked at as that user.
+/// Becomes the server's user, so the following checks run as that user.
 fn user(process: &Process) -> Finding {
     match &process.user {
         None if privileges::is_root() => {
-            Finding::warning("this is root, which no server needs: -u NAME gives that up")
+            Finding::warning("running as root, which is not needed; add -u NAME")
         }
-        None => Finding::good("this is not root"),
+        None => Finding::good("not running as root"),
         Some(name) => match privileges::ignored_user(name) {
             Some(ignored) => Finding::warning(ignored),
             None => match User::from_name(name).ok().flatten() {
-                None => Finding::failure(format!("-u {name}: there is no such user")),
+                None => Finding::failure(format!("-u {name}: no such user")),
                 Some(user) if user.uid == Uid::effective() => {
-                    Finding::good(format!("-u {name}: it already is"))
+                    Finding::good(format!("-u {name}: already running as this user"))
                 }
                 Some(_) => match privileges::become_user(name) {
-                    Ok(None) => Finding::good(format!("-u {name} can be become")),
+                    Ok(None) => Finding::good(format!("-u {name}: can switch to this user")),
                     Ok(Some(warning)) => Finding::warning(warning),
                     Err(Refusal::NoUser(why) | Refusal::Denied(why)) => Finding::failure(why),
                 },
@@ -146,29 +146,29 @@ fn user(process: &Process) -> Finding {
     }
 }
 
-/// A password that others can read is none.
+/// Warns if other users can read the passwords.
 fn passwords(path: &Path) -> Finding {
     let shown = path.display();
     match fs::metadata(path) {
-        Err(error) => Finding::failure(format!("-Y {shown} cannot be read: {error}")),
-        Ok(_) if access(path, Access::READ_OK).is_err() => {
-            Finding::failure(format!("-Y {shown} cannot be read"))
-        }
-        Ok(file) if file.mode() & 0o044 != 0 => Finding::warning(format!(
-            "-Y {shown} can be read by others: chmod 600, and chown it to the server's user"
+        Err(error) => Finding::failure(format!("-Y {shown} is not readable: {error}")),
+        Ok(_) if access(path, Access::READ_OK).is_err() => Finding::failure(format!(
+            "-Y {shown} is not readable by the server's user; chown it"
         )),
-        Ok(_) => Finding::good(format!("-Y {shown} can be read, and not by others")),
+        Ok(file) if file.mode() & 0o044 != 0 => Finding::warning(format!(
+            "-Y {shown} is readable by other users; chmod 600 and chown it to the server's user"
+        )),
+        Ok(_) => Finding::good(format!("-Y {shown} is readable, and not by other users")),
     }
 }
 
 fn written_file(flag: &str, path: &Path) -> Finding {
     let shown = path.display();
     match may_replace(path) {
-        Ok(()) => Finding::good(format!("{flag} {shown} can be written")),
-        // A server that cannot write its number or its ports serves all the same.
+        Ok(()) => Finding::good(format!("{flag} {shown} is writable")),
+        // A server that cannot write its process id or its ports starts anyway.
         Err(error) if flag != "-e" => {
-            Finding::warning(format!("{flag} {shown} cannot be written: {error}"))
+            Finding::warning(format!("{flag} {shown} is not writable: {error}"))
         }
-        Err(error) => Finding::failure(format!("{flag} {shown} cannot be written: {error}")),
+        Err(error) => Finding::failure(format!("{flag} {shown} is not writable: {error}")),
     }
 }

@@ -1,8 +1,8 @@
-//! Where an answer ends: what a request is answered with, and when that is all of it.
+//! Reads replies and finds their end.
 //!
-//! Most answers say themselves how long they are. What the request must tell is in [`Answer`].
+//! Most replies show their own length. [`Answer`] holds the part that only the request tells.
 //!
-//! - R1: a value is taken by the length that stands before it, whatever its bytes are.
+//! - R1: A value is read by the length before it, independently of its bytes.
 //!
 //! Source: memcached 1.6.45 `doc/protocol.txt`; yrmcds 1.1 `docs/locking.md` (`keys`).
 
@@ -10,63 +10,63 @@ use super::Failure;
 use super::connection::{Broken, Connection};
 use super::screen::Screen;
 
-/// What ends the answer to a request.
+/// How the reply to a request ends.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Answer {
-    /// A line, or a line and a value; a line that begins a list (`VALUE`, `STAT`) is followed by all of it.
+    /// A line, or a line and a value. A line that begins a list (`VALUE`, `STAT`) is followed by the whole list.
     Line,
-    /// As [`Line`](Self::Line), of items: an `END` alone means that there is none.
+    /// As [`Line`](Self::Line), for items: `END` alone means that none was found.
     Items,
-    /// Lines without values up to `END`, though they begin with `VALUE`: names of keys.
+    /// Names of keys: lines up to `END` that begin with `VALUE` but have no value.
     Names,
     /// Lines up to `END` or `EN`: a dump.
     Dump,
-    /// Perhaps nothing: the request is a quiet one. So `version` is asked behind it, and its answer,
-    /// which is not shown, is the end.
+    /// Possibly none, because the request is quiet. A `version` request follows, and its reply, which is not shown,
+    /// marks the end.
     Quiet,
-    /// `OK`, and then lines until somebody has seen enough.
+    /// `OK`, then lines without end.
     Endless,
-    /// The server closes the connection, or says why it does not.
+    /// The server closes the connection, or replies why not.
     Close,
 }
 
-/// What was asked behind a [quiet](Answer::Quiet) request.
+/// The request behind a [quiet](Answer::Quiet) request.
 pub(super) const BARRIER: &[u8] = b"version\r\n";
 
-/// What an answer comes to.
+/// The result of a reply.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) enum Verdict {
-    /// It is done, or here it is.
+    /// Success.
     Done,
-    /// Not found, not stored, another version, locked.
+    /// Not found, not stored, other version, or locked.
     No,
-    /// `ERROR`, `CLIENT_ERROR` or `SERVER_ERROR`, with all that stands behind it.
+    /// `ERROR`, `CLIENT_ERROR` or `SERVER_ERROR`, with the rest of the line.
     Refused(String),
 }
 
-/// What a line is.
+/// The kind of a line.
 #[derive(Clone, Debug, Eq, PartialEq)]
 enum Line {
-    /// One of a list.
+    /// An entry of a list.
     Entry,
-    /// One of a list, with a value of so many bytes behind it.
+    /// An entry of a list, followed by a value of this many bytes.
     EntryWithValue(u64),
-    /// The whole answer, with a value of so many bytes behind it.
+    /// The whole reply, followed by a value of this many bytes.
     Value(u64),
     /// The end of a list.
     End,
-    /// The whole answer, or the error that ends a list.
+    /// The whole reply, or the error that ends a list.
     Whole(Verdict),
 }
 
-/// Takes an answer off the connection as a whole, and shows it.
+/// Reads a whole reply from the connection and shows it.
 pub(super) fn show(
     connection: &mut Connection,
     answer: Answer,
     screen: &mut Screen,
 ) -> Result<Verdict, Failure> {
     let mut entries = 0_u64;
-    // Of a quiet request: what it has been told in spite of that.
+    // The reply to a quiet request, if there is one.
     let mut told = Verdict::Done;
     let mut in_list = false;
     loop {
@@ -108,7 +108,7 @@ pub(super) fn show(
                 screen.flush().map_err(|_| Failure::Unread)?;
             }
             Line::Whole(verdict) if !in_list || verdict != Verdict::Done => return Ok(verdict),
-            // Something that a newer server puts into its lists.
+            // An unknown entry of a newer server's list.
             Line::Whole(_) => {}
         }
         if is_endless {
@@ -117,7 +117,7 @@ pub(super) fn show(
     }
 }
 
-/// What a line of this answer is.
+/// The kind of a line in this reply.
 fn kind(answer: Answer, line: &[u8]) -> Line {
     let line = line.trim_ascii_end();
     let mut words = line.split(|byte| *byte == b' ');
@@ -126,7 +126,7 @@ fn kind(answer: Answer, line: &[u8]) -> Line {
     match code {
         b"VALUE" if !is_list => {
             words.nth(2).and_then(number).map_or(Line::Entry, |bytes| {
-                // The line end behind the value is no part of it.
+                // Two bytes for the line end behind the value.
                 Line::EntryWithValue(bytes.saturating_add(2))
             })
         }
@@ -144,13 +144,13 @@ fn kind(answer: Answer, line: &[u8]) -> Line {
         code if is_error(code) => {
             Line::Whole(Verdict::Refused(String::from_utf8_lossy(line).into_owned()))
         }
-        // latchd says `OK` before a dump begins.
+        // latchd replies `OK` before a dump begins.
         _ if answer == Answer::Dump => Line::Entry,
         _ => Line::Whole(Verdict::Done),
     }
 }
 
-/// memcached has a `SERVER_ERROR:` as well, and answers of its crawler that begin with `BUSY`.
+/// memcached also has `SERVER_ERROR:`, and replies of its crawler that begin with `BUSY`.
 fn is_error(code: &[u8]) -> bool {
     let code = code.strip_suffix(b":").unwrap_or(code);
     matches!(
@@ -168,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_line_is_depends_on_what_was_asked() {
+    fn the_kind_of_a_line_depends_on_the_request() {
         let refused = |words: &str| Line::Whole(Verdict::Refused(words.into()));
         for (answer, line, expected) in [
             (Answer::Items, "VALUE k 0 5\r\n", Line::EntryWithValue(7)),

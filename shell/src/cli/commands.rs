@@ -1,23 +1,23 @@
-//! What there is to say about each command: its form, what it does, what it is answered.
+//! The help of each command: its form, its effect and its replies.
 //!
 //! Source: docs/PROTOCOL.md, which has every case.
 
 use std::fmt::Write as _;
 
-/// A command, for a person.
+/// The help of a command.
 pub(super) struct Command {
     /// Its first word.
     pub(super) word: &'static str,
     /// The words behind it.
     form: &'static str,
-    /// What it does, in one line.
+    /// Its effect, in one line.
     about: &'static str,
-    /// What it is answered, and what else is worth knowing.
+    /// Its replies and further notes.
     more: &'static str,
     group: Group,
 }
 
-/// What commands stand together for.
+/// The groups of commands.
 #[derive(Clone, Copy, Eq, PartialEq)]
 enum Group {
     Items,
@@ -39,10 +39,9 @@ impl Group {
     }
 }
 
-const EXPTIME: &str =
-    "EXPTIME: 0 never, up to 2592000 seconds from now, above that Unix time, negative at once.";
-const VALUE: &str = "VALUE is the rest of the line, or in quotes (\\n, \\r, \\t, \\\", \\\\, \\xNN) if it is a \
-                     number; a bare number is its length, as in the protocol, and the value is the next line.";
+const EXPTIME: &str = "EXPTIME: 0 is never; 1 to 2592000 are seconds from now; larger is a Unix time; negative is at once.";
+const VALUE: &str = "VALUE is the rest of the line. Quote a number; \\n, \\r, \\t, \\\", \\\\ and \\xNN in quotes are \
+                     bytes. A bare number is a length, as in the protocol: the value is the next line.";
 
 /// All commands, in the order in which they are listed.
 pub(super) const COMMANDS: &[Command] = &[
@@ -50,189 +49,189 @@ pub(super) const COMMANDS: &[Command] = &[
         "get",
         "KEY...",
         "read items",
-        "VALUE KEY FLAGS BYTES and the value for each that is there, then END.",
+        "VALUE KEY FLAGS BYTES and the value for each item found, then END.",
     ),
     item(
         "gets",
         "KEY...",
         "read items and their versions (cas)",
-        "As get, with the version behind BYTES.",
+        "As get, with the version after BYTES.",
     ),
     item(
         "gat",
         "EXPTIME KEY...",
-        "read items and give them an exptime",
+        "read items and set their exptime",
         "As get.",
     ),
     item(
         "gats",
         "EXPTIME KEY...",
-        "read items and versions, and give them an exptime",
+        "read items and versions, and set their exptime",
         "As gets.",
     ),
     item(
         "set",
         "KEY FLAGS EXPTIME VALUE",
-        "store",
-        "STORED; LOCKED if another connection holds it. FLAGS is any number up to 4294967295, kept beside the value.",
+        "store an item",
+        "STORED; LOCKED if another connection holds its lock. FLAGS is any number up to 4294967295, stored with the value.",
     ),
     item(
         "add",
         "KEY FLAGS EXPTIME VALUE",
-        "store if it is not there",
+        "store an item if the key is absent",
         "STORED, NOT_STORED.",
     ),
     item(
         "replace",
         "KEY FLAGS EXPTIME VALUE",
-        "store if it is there",
+        "store an item if the key is present",
         "STORED, NOT_STORED.",
     ),
     item(
         "append",
         "KEY FLAGS EXPTIME VALUE",
-        "put behind what is there",
+        "append to the stored value",
         "STORED, NOT_STORED. FLAGS and EXPTIME are not looked at.",
     ),
     item(
         "prepend",
         "KEY FLAGS EXPTIME VALUE",
-        "put before what is there",
+        "prepend to the stored value",
         "STORED, NOT_STORED. FLAGS and EXPTIME are not looked at.",
     ),
     item(
         "cas",
         "KEY FLAGS EXPTIME VALUE CAS",
-        "store if the version is still this one",
-        "STORED, EXISTS (it has another version), NOT_FOUND. CAS is the last number that gets shows.",
+        "store an item if its version is still CAS",
+        "STORED, EXISTS (the version differs), NOT_FOUND. CAS is the last number in the reply to gets.",
     ),
-    item("delete", "KEY", "remove", "DELETED, NOT_FOUND."),
+    item("delete", "KEY", "remove an item", "DELETED, NOT_FOUND."),
     item(
         "incr",
         "KEY NUMBER",
-        "add to a number",
+        "increase a number",
         "The new number, NOT_FOUND. It wraps at 2^64.",
     ),
     item(
         "decr",
         "KEY NUMBER",
-        "take from a number",
+        "decrease a number",
         "The new number, NOT_FOUND. It stops at 0.",
     ),
     item(
         "touch",
         "KEY EXPTIME",
-        "give an exptime",
+        "set the exptime of an item",
         "TOUCHED, NOT_FOUND.",
     ),
     meta(
         "mg",
         "KEY FLAG...",
-        "read",
-        "VA BYTES and the value with v, HD without, EN if it is missing. Shown: s size, t ttl, c version, f flags, l last access, h fetched before, k key, O<opaque>. T<exptime> touches; N<exptime> makes what is missing and R<seconds> what ends soon yours to compute: W you won, Z another has, X it is stale. b: the key is base64; q: no EN.",
+        "read an item",
+        "VA BYTES and the value with v, HD without, EN if the item is missing. Return flags: s size, t ttl, c version, f flags, l last access, h fetched before, k key, O<opaque>. T<exptime> sets the exptime. N<exptime> (item missing) and R<seconds> (less ttl left) let one client win and recache the item: W you won, Z another client has won, X the item is stale. b: the key is base64. q: no EN.",
     ),
     meta(
         "ms",
         "KEY VALUE FLAG...",
-        "store",
-        "HD, NS not stored, EX another version, NF missing, LK locked. T<exptime>, F<flags>, C<version> to compare, I stale if older, M and a mode: S set, E add, A append, P prepend, R replace. VALUE is one word, or in quotes; a number is its length, as in the protocol. G<fence> and U: in the right of a lock, and giving it back.",
+        "store an item",
+        "HD, NS not stored, EX other version, NF missing, LK locked. T<exptime>, F<flags>. C<version> compares; I stores a stale item if that version is older. M<mode>: S set, E add, A append, P prepend, R replace. VALUE is one word, or quoted; a bare number is a length, as in the protocol. G<fence> stores only while that lock is held; U also releases it.",
     ),
     meta(
         "md",
         "KEY FLAG...",
-        "remove, or mark stale",
-        "HD, NF, EX, LK. C<version> to compare; I marks it stale instead, with T<exptime>; x removes the value alone.",
+        "remove an item, or mark it stale",
+        "HD, NF, EX, LK. C<version> compares. I marks the item stale instead, T<exptime> sets its exptime. x removes only the value.",
     ),
     meta(
         "ma",
         "KEY FLAG...",
-        "count",
-        "HD, or VA and the number with v; NF. D<delta>, MD or M- down, N<exptime> makes it with J<initial>, C<version> to compare.",
+        "increase or decrease a number",
+        "HD, or VA and the number with v; NF. D<delta>. MD or M- decreases. N<exptime> creates a missing item with J<initial>. C<version> compares.",
     ),
     meta(
         "me",
         "KEY",
-        "what is known of an item",
+        "show the metadata of an item",
         "ME KEY and name=value pairs, or EN.",
     ),
     meta(
         "mn",
         "",
-        "nothing",
-        "MN: whatever was asked before is done.",
+        "do nothing",
+        "MN, after the replies to all earlier requests.",
     ),
     lock(
         "lock",
         "KEY",
         "lock an item until it is unlocked or this connection ends",
-        "OK, LOCKED, NOT_FOUND. It ends with this prompt.",
+        "OK, LOCKED, NOT_FOUND. Leaving this prompt releases the lock.",
     ),
     lock(
         "unlock",
         "KEY",
-        "give a lock back",
-        "OK, or CLIENT_ERROR if it is not yours.",
+        "release a lock",
+        "OK, or CLIENT_ERROR if this connection does not hold it.",
     ),
     lock(
         "unlock_all",
         "",
-        "give every lock of this connection back",
+        "release all locks of this connection",
         "OK.",
     ),
     lock(
         "ml",
         "KEY FLAG...",
-        "lock a key, whether there is an item or not",
-        "HD (with F its fence number: F<n>), LK h<connection> a<seconds> n<waiting> if somebody holds it, NF with x if nothing is there. w<ms> waits for it, an hour at most, in order of arrival; LK ... d would be a deadlock. T<seconds> makes it a lease, and asked again renews it; v and the others look at the item as mg does.",
+        "lock a key, with or without an item",
+        "HD, with F the fencing token F<n>. LK h<connection> a<seconds> n<waiters> if another connection holds it. NF with x if the item is missing. w<ms> waits for the lock in order of arrival, one hour at most; LK ... d: waiting would be a deadlock. T<seconds> makes the lock a lease; repeating the command renews it. v and the other flags read the item as mg does.",
     ),
     lock(
         "mu",
         "KEY FLAG...",
-        "give the lock of a key back",
-        "HD, NF. F<fence>: only if it is that grant.",
+        "release the lock of a key",
+        "HD, NF. F<fence>: only if the lock has this fencing token.",
     ),
     server(
         "keys",
         "[PREFIX]",
-        "names of keys",
-        "VALUE KEY for each, then END. No snapshot; latchd and yrmcds have it.",
+        "list keys",
+        "VALUE KEY for each, then END. The list is not a snapshot. latchd and yrmcds have this command.",
     ),
     server(
         "stats",
         "[TOPIC]",
-        "what is counted",
-        "STAT NAME VALUE for each, then END. Topics: settings, items, slabs, sizes, conns, locks (who holds what), detail on, detail dump, cachedump CLASS LIMIT; reset begins anew.",
+        "show statistics",
+        "STAT NAME VALUE for each, then END. Topics: settings, items, slabs, sizes, conns, locks (holders and waiters), detail on, detail dump, cachedump CLASS LIMIT. reset sets the counters to 0.",
     ),
     server(
         "flush_all",
         "[DELAY]",
-        "make all items go, now or in DELAY seconds",
+        "remove all items, now or in DELAY seconds",
         "OK.",
     ),
     server(
         "version",
         "",
-        "the server's version",
-        "VERSION and its words.",
+        "show the server's version",
+        "VERSION and the version.",
     ),
-    server("verbosity", "LEVEL", "how much the server logs", "OK."),
+    server("verbosity", "LEVEL", "set how much the server logs", "OK."),
     server(
         "watch",
         "TOPIC...",
-        "what the server logs, until Ctrl-C",
-        "OK and a line for each event, where the server has it.",
+        "show the server's events until Ctrl-C",
+        "OK and a line for each event. Not every server has this command.",
     ),
     server(
         "lru_crawler",
         "metadump all",
-        "a line for each item",
-        "key=... for each, then END; mgdump all: mg KEY for each, then EN. Other forms tune memcached.",
+        "dump the metadata of all items",
+        "key=... for each, then END. mgdump all: mg KEY for each, then EN. Other forms tune memcached.",
     ),
     server(
         "shutdown",
         "[graceful]",
-        "end the server",
-        "Nothing, or SERVER_ERROR where it is not allowed (-A).",
+        "stop the server",
+        "No reply, or SERVER_ERROR if the server does not allow it (-A).",
     ),
 ];
 
@@ -288,7 +287,7 @@ const fn server(
     command(Group::Server, word, form, about, more)
 }
 
-/// What is said about a command, or about all of them if `topic` is empty; `None` if there is none such.
+/// The help of a command, or of all commands if `topic` is empty. `None` if the command is unknown.
 pub(super) fn help(topic: &str) -> Option<String> {
     if topic.is_empty() {
         return Some(all());
@@ -311,7 +310,7 @@ pub(super) fn help(topic: &str) -> Option<String> {
 fn all() -> String {
     let mut text = String::new();
     for group in Group::ALL {
-        // A string has no end.
+        // Writing to a string cannot fail.
         let _ = writeln!(text, "{}:", group.title());
         for command in COMMANDS.iter().filter(|command| command.group == group) {
             let form = format!("{} {}", command.word, command.form);
@@ -319,8 +318,8 @@ fn all() -> String {
         }
     }
     text.push_str(
-        "`help COMMAND` says more. Ctrl-D or `quit` leaves, and frees every lock that was taken here.\n\
-         A line that begins with a blank is not kept in the history: a password, say.\n",
+        "`help COMMAND` shows more. Ctrl-D or `quit` leaves, and releases every lock acquired here.\n\
+         A line that begins with a blank, such as a password, is not kept in the history.\n",
     );
     text
 }

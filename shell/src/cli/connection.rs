@@ -1,6 +1,6 @@
-//! A connection to a server, for one who waits: bytes there, lines and values back.
+//! A blocking connection to a server: sends bytes, and reads lines and values.
 //!
-//! How it is opened, under TLS or not and as whom, is the client library's.
+//! The client library opens it, including TLS and login.
 
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -9,27 +9,26 @@ use std::time::{Duration, Instant};
 use latchd_client::Error;
 use latchd_client::blocking::{self, Client};
 
-/// The longest line of an answer, in bytes. Those of `stats` and of dumps are far below.
+/// The longest line of a reply, in bytes. Lines of `stats` and of dumps are far shorter.
 const LINE_BYTES_MAX: u64 = 1 << 20;
 
-/// What a server says that expects TLS and hears something else. Source: RFC 8446, section 5.1: a record of the type
-/// alert.
+/// The reply of a TLS server to a request without TLS: a record of type alert. Source: RFC 8446, section 5.1.
 const TLS_ALERT: &[u8] = &[0x15, 3];
 
-/// Why a server does not answer. It says what, and not where.
+/// Why there is no reply. The text does not name the server.
 #[derive(Debug)]
 pub(super) enum Broken {
-    /// It cannot be reached, or does not let us in.
+    /// The server cannot be reached, or refuses the login.
     Unreachable(Error),
-    /// It is silent for longer than it may be. What was asked may still be done.
+    /// No reply in time. The server may still execute the request.
     Silent(Duration),
-    /// It has closed the connection, or the network has. What was asked may have been done.
+    /// The server or the network closed the connection. The request may have been executed.
     Closed,
     /// The socket's own error.
     Socket(io::Error),
-    /// It does not speak memcached's protocols.
+    /// The reply is not of a memcached protocol.
     Foreign,
-    /// It expects TLS.
+    /// The server requires TLS.
     Tls,
 }
 
@@ -40,11 +39,16 @@ impl fmt::Display for Broken {
             Self::Socket(error) => error.fmt(formatter),
             Self::Silent(timeout) => {
                 let secs = timeout.as_secs_f64();
-                write!(formatter, "no answer for {secs} s; it may still be done")
+                write!(
+                    formatter,
+                    "no reply within {secs} s; the server may still execute the request"
+                )
             }
-            Self::Closed => formatter.write_str("the connection is closed"),
-            Self::Foreign => formatter.write_str("this is no answer of a cache server"),
-            Self::Tls => formatter.write_str("the server speaks TLS there: add --tls"),
+            Self::Closed => formatter.write_str("the server closed the connection"),
+            Self::Foreign => {
+                formatter.write_str("the reply is not of a memcached protocol; check the address")
+            }
+            Self::Tls => formatter.write_str("the server requires TLS; add --tls"),
         }
     }
 }
@@ -53,13 +57,13 @@ impl fmt::Display for Broken {
 pub(super) struct Connection {
     stream: BufReader<blocking::Connection>,
     timeout: Duration,
-    /// Until when the server may be silent because it was asked to wait: as long as that, and the timeout more.
+    /// The deadline of a reply to a request that asks the server to wait: that wait plus the timeout.
     waits_until: Option<Instant>,
     is_closed: bool,
 }
 
 impl Connection {
-    /// Connects, in the time that the client's options give it. `timeout` is theirs for an answer.
+    /// Connects, within the timeout of the client's options. `timeout` is their limit for a reply.
     ///
     /// # Errors
     /// [`Broken::Unreachable`].
@@ -73,16 +77,16 @@ impl Connection {
         })
     }
 
-    /// What is sent next asks the server to wait for so long before it answers, which adds to the timeout.
+    /// The next request asks the server to wait this long before it replies. The wait is added to the timeout.
     pub(super) fn waits(&mut self, wait: Duration) {
         let patience = wait.saturating_add(self.timeout);
         self.waits_until = Instant::now().checked_add(patience);
     }
 
-    /// Sends a request. A server that takes nothing more may have said why: that is still to be read.
+    /// Sends a request. If the server stops reading, its last reply may say why, so that is still read.
     ///
     /// # Errors
-    /// [`Broken::Silent`] if the server does not take it in time.
+    /// [`Broken::Silent`] if the server does not read it in time.
     pub(super) fn send(&mut self, request: &[u8]) -> Result<(), Broken> {
         let stream = self.stream.get_mut();
         match stream.write_all(request).and_then(|()| stream.flush()) {
@@ -91,10 +95,10 @@ impl Connection {
         }
     }
 
-    /// The next line, with its end. `patiently` waits for it as long as it takes.
+    /// The next line, with its line end. `patiently` waits without a limit.
     ///
     /// # Errors
-    /// [`Broken`]; a line without an end, or a longer one than any server sends, is [`Broken::Foreign`].
+    /// [`Broken`]. A line without an end, or longer than [`LINE_BYTES_MAX`], is [`Broken::Foreign`].
     pub(super) fn line(&mut self, patiently: bool) -> Result<Vec<u8>, Broken> {
         let mut line = Vec::new();
         loop {
@@ -110,7 +114,7 @@ impl Connection {
         }
     }
 
-    /// Hands `bytes` bytes of a value on, a piece at a time; the line end behind them is the last two.
+    /// Passes on `bytes` bytes of a value in pieces. The last two are the line end.
     ///
     /// # Errors
     /// [`Broken`].
@@ -135,7 +139,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Whether the server has closed it.
+    /// Whether the server has closed the connection.
     pub(super) const fn is_closed(&self) -> bool {
         self.is_closed
     }

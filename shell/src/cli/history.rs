@@ -1,8 +1,8 @@
-//! What was typed at the prompt, over its runs.
+//! The history of the prompt, kept across runs.
 //!
-//! - H1: nobody else can read it: the file has mode 0600, whoever made it.
-//! - H2: it does not grow for ever, and runs at the same time add to the same file.
-//! - H3: without a place for it there is none, and nothing else is different.
+//! - H1: The file has mode 0600, also if another program created it. No other user can read it.
+//! - H2: The file has a bounded size. Concurrent runs append to the same file.
+//! - H3: If the file cannot be written, the prompt works without a history.
 //!
 //! Source: XDG Base Directory Specification 0.8, `XDG_STATE_HOME`.
 
@@ -12,17 +12,17 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// How many lines are kept. A file of twice as many is cut.
+/// The number of lines kept. A file with twice as many is cut.
 pub(super) const LINES_MAX: usize = 1000;
 
-/// The longest line that is kept, in bytes: beyond that it is data that was pasted.
+/// The longest line kept, in bytes. A longer one is pasted data.
 const LINE_BYTES_MAX: usize = 4096;
 
-/// The file.
+/// The open history file.
 pub(super) struct History(File);
 
 impl History {
-    /// The file, and the lines that are in it, the oldest first; `None` if it cannot be written.
+    /// Opens the file. Returns it with its lines, oldest first; `None` if it cannot be written.
     pub(super) fn open() -> Option<(Self, Vec<String>)> {
         let variable = |name| std::env::var_os(name);
         let path = path(variable("XDG_STATE_HOME"), variable("HOME"))?;
@@ -68,16 +68,16 @@ impl History {
         ))
     }
 
-    /// Keeps a line. If it cannot be written it is lost.
+    /// Appends a line. A line that cannot be written is lost.
     pub(super) fn add(&mut self, line: &str) {
         if line.len() <= LINE_BYTES_MAX && !line.contains('\n') {
-            // In one write, so that lines of several runs do not mix.
+            // One write per line, so lines of concurrent runs do not mix.
             let _ = self.0.write_all(format!("{line}\n").as_bytes());
         }
     }
 }
 
-/// Where the file is. A relative path in the variable is invalid, and not looked at.
+/// The path of the file. A relative path in the variable is invalid and ignored.
 fn path(state: Option<OsString>, home: Option<OsString>) -> Option<PathBuf> {
     let absolute = |path: OsString| Some(PathBuf::from(path)).filter(|path| path.is_absolute());
     let state = state.and_then(absolute);

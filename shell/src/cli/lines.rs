@@ -1,14 +1,14 @@
-//! Requests that come through a pipe: a line each, and values in either form.
+//! Reads requests from a pipe: one per line, with values in either form.
 //!
-//! What is wrong with a line is said with its number, and the next one is gone on with; not so where nobody
-//! knows any more what is a line and what is a value.
+//! A wrong line is reported with its number, and the next line is read. If the end of a value cannot be found, reading
+//! stops, because values could be taken for commands.
 
 use std::io::{self, BufRead, Read};
 
 use super::request::{self, Asked, Head, Mistake, Request};
 use super::{Failure, Outcome, Session, complain, help};
 
-/// Asks for what each line says, until there are no more or the server is gone.
+/// Sends the request of each line, until the input ends or the server is unavailable.
 pub(super) fn run(mut session: Session, input: &mut impl BufRead) -> Outcome {
     let mut worst = Outcome::Done;
     let mut line = Vec::new();
@@ -18,7 +18,7 @@ pub(super) fn run(mut session: Session, input: &mut impl BufRead) -> Outcome {
             Ok(0) => break,
             Ok(_) => {}
             Err(error) => {
-                complain(&format!("standard input: {error}"));
+                complain(&format!("cannot read standard input: {error}"));
                 return Outcome::Refused;
             }
         }
@@ -47,7 +47,7 @@ pub(super) fn run(mut session: Session, input: &mut impl BufRead) -> Outcome {
     worst
 }
 
-/// A server's refusal stands among the answers, as it came.
+/// Sends a request. A refusal is shown among the replies.
 fn ask(session: &mut Session, request: &Request) -> Outcome {
     match session.ask(request) {
         Ok(verdict) => verdict.into(),
@@ -59,9 +59,9 @@ fn ask(session: &mut Session, request: &Request) -> Outcome {
     }
 }
 
-/// Takes a value of the protocol's own form: so many bytes, whatever they are, and a line end.
+/// Reads a value in the protocol's form: the given number of bytes and a line end.
 fn value(input: &mut impl BufRead, head: &Head) -> Result<Request, Mistake> {
-    let mistake = |error: io::Error| Mistake(format!("standard input: {error}"));
+    let mistake = |error: io::Error| Mistake(format!("cannot read standard input: {error}"));
     let length = head.value_bytes.unwrap_or_default();
     let mut value = Vec::new();
     let mut front = input.by_ref().take(length as u64);
@@ -71,7 +71,7 @@ fn value(input: &mut impl BufRead, head: &Head) -> Result<Request, Mistake> {
     let read = input.read_until(b'\n', &mut end).map_err(mistake)?;
     if read > 0 && !without_end(&end).is_empty() {
         return Err(Mistake(format!(
-            "its value is longer than {length} bytes: it was not sent, nor what comes behind it"
+            "the value is longer than {length} bytes: neither it nor later lines were sent; correct the length"
         )));
     }
     Ok(request)

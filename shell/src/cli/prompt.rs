@@ -1,7 +1,7 @@
-//! The prompt: lines that a person types and edits, with a history.
+//! The prompt: a line editor with a history.
 //!
-//! - Q1: a mistake, a refusal or a server that is gone ends nothing: the next line is asked for.
-//! - Q2: when a connection has ended, it is said that its locks are free.
+//! - Q1: After a wrong line, a refusal or a lost server, the prompt reads the next line.
+//! - Q2: If a connection has ended, a message says that its locks are released.
 
 use rustyline::completion::Completer;
 use rustyline::error::ReadlineError;
@@ -18,7 +18,7 @@ use super::history::{History, LINES_MAX};
 use super::request::{self, Asked, Head, Mistake, Request};
 use super::{Failure, Outcome, Session, complain, help};
 
-/// Tab, for the first word of a line.
+/// Completes the first word of a line.
 struct Words;
 
 impl Completer for Words {
@@ -60,19 +60,19 @@ impl Highlighter for Words {}
 impl Validator for Words {}
 impl Helper for Words {}
 
-/// A person's end of a session.
+/// A session at a terminal.
 struct Prompt {
     editor: Editor<Words, MemHistory>,
     history: Option<History>,
     session: Session,
 }
 
-/// Does what is typed until there is no more.
+/// Runs the typed commands until the input ends.
 pub(super) fn run(mut session: Session) -> Outcome {
     let config = Config::builder()
         .max_history_size(LINES_MAX)
         .and_then(|config| config.history_ignore_dups(true))
-        // Several lines that are pasted are several commands.
+        // Several pasted lines are several commands.
         .map(|config| {
             config
                 .history_ignore_space(true)
@@ -86,17 +86,17 @@ pub(super) fn run(mut session: Session) -> Outcome {
     let mut editor = match editor {
         Ok(editor) => editor,
         Err(error) => {
-            complain(&format!("this terminal is of no use: {error}"));
+            complain(&format!("cannot use this terminal: {error}"));
             return Outcome::Refused;
         }
     };
     editor.set_helper(Some(Words));
     let (history, lines) = History::open().unzip();
     for line in lines.unwrap_or_default() {
-        // One that it takes for a repetition it leaves out.
+        // The editor leaves out repetitions.
         let _ = editor.add_history_entry(line);
     }
-    // A server that is not there is worth knowing before something is typed.
+    // Reports an unreachable server before a command is typed.
     let greeted = session.ask(&Request::version());
     let mut prompt = Prompt {
         editor,
@@ -132,11 +132,11 @@ impl Prompt {
                         asked => self.answer(asked),
                     }
                 }
-                // Ctrl-C gives this line up, as in a shell.
+                // Ctrl-C discards the line, as in a shell.
                 Err(ReadlineError::Interrupted) => {}
                 Err(ReadlineError::Eof) => return Outcome::Done,
                 Err(error) => {
-                    complain(&format!("the terminal: {error}"));
+                    complain(&format!("cannot read from the terminal: {error}"));
                     return Outcome::Refused;
                 }
             }
@@ -155,14 +155,14 @@ impl Prompt {
             Err(mistake) => Err(mistake),
         };
         match request.map(|request| self.session.ask(&request)) {
-            // The answer has been shown, a refusal with what the server says about it.
+            // The reply has been shown, including a refusal.
             Ok(Ok(Verdict::Done | Verdict::No | Verdict::Refused(_))) => {}
             Ok(Err(failure)) => self.failed(failure),
             Err(mistake) => complain(&mistake),
         }
     }
 
-    /// Asks for a value of the protocol's own form: lines until there are bytes enough.
+    /// Reads a value in the protocol's form: lines until it has the given length.
     fn value(&mut self, head: &Head) -> Result<Request, Mistake> {
         let length = head.value_bytes.unwrap_or_default();
         let mut value = Vec::new();
@@ -175,7 +175,7 @@ impl Prompt {
             if value.len() >= length {
                 return head.with_all(&value);
             }
-            // A line of the value has ended; a value that ends with that has an empty line behind it.
+            // The line end belongs to the value. If the value ends with it, an empty line follows.
             value.extend_from_slice(b"\r\n");
             if value.len() > length {
                 return head.with_all(&value);
@@ -188,22 +188,19 @@ impl Prompt {
         match failure {
             Failure::Broken(broken) => {
                 let after = match &broken {
-                    Broken::Unreachable(_) => "the next command tries again",
+                    Broken::Unreachable(_) => "the next command connects again",
                     Broken::Silent(_)
                     | Broken::Closed
                     | Broken::Socket(_)
                     | Broken::Foreign
-                    | Broken::Tls => {
-                        "locks that were taken here are free, and the next command goes over a new connection"
-                    }
+                    | Broken::Tls => "its locks are released; the next command connects again",
                 };
                 complain(&format!(
                     "{}: {broken}; {after}",
                     self.session.client.address()
                 ));
             }
-            // What is read from a terminal is seen there, or nobody is there any more: it ends with the
-            // next line.
+            // The terminal is gone. Reading the next line ends the prompt.
             Failure::Unread => {}
         }
     }

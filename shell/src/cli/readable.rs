@@ -1,12 +1,12 @@
-//! Bytes as a person reads and types them.
+//! Converts bytes to readable text and back.
 //!
-//! - B1: what is shown cannot steer a terminal: control bytes, and characters that change the direction of
-//!   others or are not to be seen, are shown as escapes.
-//! - B2: what is shown can be typed again between quotes, and means the same bytes.
+//! - B1: Shown text contains no terminal control: control bytes, invisible characters, and characters that change the
+//!   text direction are shown as escapes.
+//! - B2: Shown text, typed again between quotes, gives the same bytes.
 
 use std::fmt::Write as _;
 
-/// `bytes` as text: what is printable as it is, `\n`, `\r`, `\t` and `\\`, other bytes as `\xNN`.
+/// `bytes` as text: printable characters as they are, `\n`, `\r`, `\t` and `\\`, other bytes as `\xNN`.
 pub(super) fn shown(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
@@ -29,12 +29,12 @@ pub(super) fn shown(bytes: &[u8]) -> String {
 
 fn escape(bytes: &[u8], text: &mut String) {
     for byte in bytes {
-        // A string has no end.
+        // Writing to a string cannot fail.
         let _ = write!(text, "\\x{byte:02x}");
     }
 }
 
-/// Control characters, and of Unicode's category Cf what changes the direction or is not to be seen.
+/// Control characters, and characters of Unicode's category Cf that are invisible or change the text direction.
 fn is_unseen(char: char) -> bool {
     char.is_control()
         || matches!(
@@ -45,7 +45,7 @@ fn is_unseen(char: char) -> bool {
         )
 }
 
-/// How much of the front of `bytes` can be shown without a character that is cut.
+/// The length of the front of `bytes` that ends with a whole character.
 pub(super) fn whole_characters(bytes: &[u8]) -> usize {
     match std::str::from_utf8(bytes) {
         Err(error) if error.error_len().is_none() => error.valid_up_to(),
@@ -53,11 +53,11 @@ pub(super) fn whole_characters(bytes: &[u8]) -> usize {
     }
 }
 
-/// Reads what stands in quotes at the front of `text`, the first of which is its first byte. Returns the
-/// bytes, and how much of `text` they took.
+/// Reads a quoted string at the front of `text`, which begins with the quote. Returns its bytes and its length in
+/// `text`.
 ///
 /// # Errors
-/// A sentence for a person.
+/// A message for the user.
 pub(super) fn quoted(text: &[u8]) -> Result<(Vec<u8>, usize), &'static str> {
     let mut bytes = Vec::new();
     let mut rest = text.iter().enumerate().skip(1);
@@ -75,15 +75,17 @@ pub(super) fn quoted(text: &[u8]) -> Result<(Vec<u8>, usize), &'static str> {
                         [Some((_, high)), Some((_, low))] => hex(*high).zip(hex(*low)),
                         _ => None,
                     };
-                    let (high, low) = byte.ok_or("two digits belong behind \\x, as in \\x0a")?;
+                    let (high, low) = byte.ok_or("\\x requires two hex digits, as in \\x0a")?;
                     bytes.push(high << 4 | low);
                 }
-                _ => return Err("behind a \\ in quotes stands n, r, t, x, \\ or \""),
+                _ => {
+                    return Err("unknown escape in quotes; use \\n, \\r, \\t, \\xNN, \\\\ or \\\"");
+                }
             },
             byte => bytes.push(*byte),
         }
     }
-    Err("the quotes have no end")
+    Err("the closing quote is missing")
 }
 
 fn hex(digit: u8) -> Option<u8> {
@@ -117,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shown_can_be_typed() {
+    fn shown_text_can_be_typed() {
         let all: Vec<u8> = (0..=255).collect();
         let text = format!("\"{}\" T60", shown(&all).replace('"', "\\\""));
         let (bytes, length) = quoted(text.as_bytes()).unwrap();
@@ -126,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn quotes_that_mean_nothing_are_told() {
+    fn malformed_quotes_are_refused() {
         for text in [r#""a"#, r#""\"#, r#""\q""#, r#""\x1""#, r#""\x"#] {
             assert!(quoted(text.as_bytes()).is_err(), "{text}");
         }

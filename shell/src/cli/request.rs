@@ -1,9 +1,9 @@
-//! What somebody has typed, as a request: the bytes to send, and what ends the answer.
+//! Parses typed text into a request: the bytes to send, and the end of the reply.
 //!
-//! - T1: a request goes out as it was typed, but for a value that stands where the protocol has its
-//!   length. So whatever a server understands can be typed, this program's own commands apart.
-//! - T2: one request is one request: no word but a value has a line end in it, and a value goes only behind
-//!   words that every server understands. Otherwise it would be read as commands.
+//! - T1: A request is sent as typed, except that a value in place of its length is converted. So every command of
+//!   every server can be typed, except this program's own commands.
+//! - T2: One line is one request: only a value can contain a line end, and a value is sent only behind words that every
+//!   server understands. Otherwise the server would read the value as commands.
 //!
 //! Source: memcached 1.6.45 `doc/protocol.txt`.
 
@@ -16,50 +16,50 @@ use super::readable::quoted;
 /// The longest key, in bytes.
 const KEY_BYTES_MAX: usize = 250;
 
-/// What was asked for.
+/// The meaning of a typed line.
 #[derive(Debug, Eq, PartialEq)]
 pub(super) enum Asked {
     /// A blank line.
     Nothing,
-    /// What there is to say about a command, or about all of them if it is empty.
+    /// A request for help about a command, or about all commands if it is empty.
     Help(String),
-    /// The end of the conversation.
+    /// The end of the session.
     Leave,
-    /// Something for the server.
+    /// A request to the server.
     Request(Request),
-    /// Something for the server whose value is still to come.
+    /// A request to the server whose value follows.
     WithValue(Head),
 }
 
-/// A request as a whole.
+/// A complete request.
 #[derive(Debug, Eq, PartialEq)]
 pub(super) struct Request {
-    /// What is sent.
+    /// The bytes to send.
     pub(super) bytes: Vec<u8>,
-    /// What ends the answer.
+    /// The end of the reply.
     pub(super) answer: Answer,
-    /// How long the server is asked to wait before it answers.
+    /// The wait that the request asks of the server before it replies.
     pub(super) wait: Duration,
 }
 
 impl Request {
-    /// Asks for the server's version: whether it is there.
+    /// Asks for the server's version, to check that it replies.
     pub(super) fn version() -> Self {
         finished(b"version".to_vec(), Answer::Line)
     }
 }
 
-/// A request whose value comes behind its line, as in the protocol.
+/// A request whose value follows its line, as in the protocol.
 #[derive(Debug, Eq, PartialEq)]
 pub(super) struct Head {
     before: Vec<u8>,
-    /// How long the value is to be; any length if it is all of standard input.
+    /// The length of the value; `None` if the value is all of standard input.
     pub(super) value_bytes: Option<usize>,
     after: Vec<u8>,
     answer: Answer,
 }
 
-/// Why nothing can be sent; a sentence for a person.
+/// A message for the user: why nothing was sent.
 #[derive(Debug, Eq, PartialEq)]
 pub(super) struct Mistake(pub(super) String);
 
@@ -73,14 +73,14 @@ impl Head {
     /// The request with this value.
     ///
     /// # Errors
-    /// It has another length than was said.
+    /// The value's length differs from the given length.
     pub(super) fn with_all(&self, value: &[u8]) -> Result<Request, Mistake> {
         if let Some(expected) = self.value_bytes
             && expected != value.len()
         {
             let length = value.len();
             return Err(Mistake(format!(
-                "that value has {length} bytes and not {expected}: nothing was sent"
+                "the value has {length} bytes instead of {expected}: nothing was sent; correct the length"
             )));
         }
         let mut bytes = self.before.clone();
@@ -92,7 +92,7 @@ impl Head {
     }
 }
 
-/// Reads a line, without its end.
+/// Parses a line without its line end.
 ///
 /// # Errors
 /// [`Mistake`]; nothing is to be sent then.
@@ -122,7 +122,7 @@ pub(super) fn of_line(line: &[u8]) -> Result<Asked, Mistake> {
         let rest = behind.get(length..).unwrap_or_default();
         if rest.first().is_some_and(|byte| !byte.is_ascii_whitespace()) {
             return Err(Mistake(
-                "behind the quotes stands a blank, or nothing".into(),
+                "expected a blank or the end of the line after the closing quote".into(),
             ));
         }
         let after: Vec<_> = rest
@@ -149,7 +149,7 @@ pub(super) fn of_line(line: &[u8]) -> Result<Asked, Mistake> {
     }
 }
 
-/// Reads the arguments of a program: each is a word, whatever its bytes are, and the value needs no quotes.
+/// Parses program arguments. Each is one word, and a value needs no quotes.
 ///
 /// # Errors
 /// [`Mistake`]; nothing is to be sent then.
@@ -220,7 +220,7 @@ fn words(line: &[u8]) -> Vec<Word> {
     words
 }
 
-/// What is this program's and not a server's. No server knows `exit`, `help` or `?`.
+/// The commands of this program. No server knows `exit`, `help` or `?`.
 fn own(words: &[&[u8]]) -> Option<Asked> {
     match words {
         [b"help" | b"?", topic @ ..] => {
@@ -232,7 +232,7 @@ fn own(words: &[&[u8]]) -> Option<Asked> {
     }
 }
 
-/// Which word of a request is the length of its value; `None` if it has none.
+/// The index of the word that is the value's length; `None` if the request has no value.
 fn value_place(verb: &[u8]) -> Option<usize> {
     match verb {
         b"set" | b"add" | b"replace" | b"append" | b"prepend" | b"cas" => Some(4),
@@ -256,21 +256,21 @@ fn is_number(word: &[u8]) -> bool {
 
 fn number(digits: &[u8]) -> Result<usize, Mistake> {
     let text = String::from_utf8_lossy(digits);
-    // A server refuses more anyway, and it would have to be read first.
+    // A server refuses larger values, and the program would have to read them first.
     match text.parse::<u32>() {
         Ok(number) => Ok(number as usize),
         Err(_) => Err(Mistake(format!(
-            "{text} is longer than any value: in quotes it is one"
+            "{text} exceeds the largest length; put it in quotes to store it as a value"
         ))),
     }
 }
 
 fn cas_form() -> Mistake {
-    Mistake("the form is: cas KEY FLAGS EXPTIME VALUE CAS, the last a number from gets".into())
+    Mistake("cas needs a version; write cas KEY FLAGS EXPTIME VALUE CAS, with CAS from gets".into())
 }
 
 fn line_end() -> Mistake {
-    Mistake("a line end can only be in a value, between quotes, as \\n".into())
+    Mistake("line ends are allowed only in values; write \\n in quotes".into())
 }
 
 /// T2.
@@ -284,7 +284,8 @@ fn check(words: &[&[u8]]) -> Result<(), Mistake> {
         .any(|word| word.contains(&b' ') || word.is_empty())
     {
         return Err(Mistake(
-            "only a value can be empty or have blanks; a key with blanks goes in base64, with the flag b".into(),
+            "only values can be empty or contain blanks; for such a key use base64 and the flag b"
+                .into(),
         ));
     }
     Ok(())
@@ -304,21 +305,23 @@ fn plain(words: &[&[u8]]) -> Asked {
     })
 }
 
-/// A request whose value is to come.
+/// A request whose value follows.
 ///
 /// # Errors
-/// A server that cannot read its line does not know where the value ends (T2). memcached 1.6.45
-/// `proto_text.c`, `process_update_command`, skips none then.
+/// The words are wrong: a server that cannot parse the line does not know where the value ends (T2). memcached 1.6.45
+/// `proto_text.c`, `process_update_command`, skips no value then.
 fn head(before: &[&[u8]], value_bytes: Option<usize>, after: &[&[u8]]) -> Result<Head, Mistake> {
     if before.get(1).is_some_and(|key| key.len() > KEY_BYTES_MAX) {
-        return Err(Mistake(format!("a key has at most {KEY_BYTES_MAX} bytes")));
+        return Err(Mistake(format!(
+            "the key is too long; at most {KEY_BYTES_MAX} bytes are allowed"
+        )));
     }
     if let [verb, _, flags, exptime] = before {
         let exptime = exptime.strip_prefix(b"-").unwrap_or(exptime);
         if number(flags).is_err() || !is_number(exptime) || !is_number(flags) {
             let verb = String::from_utf8_lossy(verb);
             return Err(Mistake(format!(
-                "FLAGS and EXPTIME are numbers: `help {verb}` shows the form"
+                "FLAGS and EXPTIME must be numbers; see `help {verb}`"
             )));
         }
     }
@@ -344,7 +347,7 @@ fn with_value(before: &[&[u8]], value: &[u8], after: &[&[u8]]) -> Result<Asked, 
     head.with_all(value).map(Asked::Request)
 }
 
-/// Ends a request with what may have to stand behind it.
+/// Ends a request, with a barrier if it is quiet.
 fn finished(mut bytes: Vec<u8>, answer: Answer) -> Request {
     bytes.extend_from_slice(b"\r\n");
     if answer == Answer::Quiet {
@@ -357,7 +360,7 @@ fn finished(mut bytes: Vec<u8>, answer: Answer) -> Request {
     }
 }
 
-/// How long the server may be silent because these words ask it to wait: `w<ms>` of `ml`.
+/// The wait that these words ask of the server: `w<ms>` of `ml`.
 fn wait(words: &[&[u8]]) -> Duration {
     let [b"ml", _, flags @ ..] = words else {
         return Duration::ZERO;
@@ -367,7 +370,7 @@ fn wait(words: &[&[u8]]) -> Duration {
     Duration::from_millis(ms.max().unwrap_or_default())
 }
 
-/// What ends the answer to a request of these words, values left out.
+/// The end of the reply to a request of these words, without its value.
 fn answer(words: &[&[u8]]) -> Answer {
     let is_meta = |verb: &[u8]| matches!(verb, b"mg" | b"ms" | b"md" | b"ma" | b"ml" | b"mu");
     let is_quiet = match words {
@@ -515,7 +518,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_incomplete_is_for_the_server_to_refuse() {
+    fn incomplete_requests_are_sent_unchanged() {
         assert_eq!(sent(line("set k 0")), "set k 0\r\n");
         assert_eq!(sent(line("ms k")), "ms k\r\n");
         assert_eq!(line("   "), Ok(Asked::Nothing));
@@ -545,7 +548,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_is_what_ml_is_told_to_wait() {
+    fn the_wait_of_ml_is_found() {
         for (line, ms) in [
             ("ml k w60000", 60_000),
             ("ml k F w5 q", 5),

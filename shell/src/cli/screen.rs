@@ -1,14 +1,14 @@
-//! What is shown of an answer: to a person as text, to a program as the bytes that came.
+//! Shows replies: as text to a person, as unchanged bytes to a program.
 
 use std::io::{self, StdoutLock, Write};
 
 use super::connection::Broken;
 use super::readable::{shown, whole_characters};
 
-/// How much of a value a person is shown, in bytes. More of it would push away what was asked.
+/// The longest value that is shown in full, in bytes. A longer one would scroll its request off the terminal.
 const VALUE_BYTES_SHOWN: usize = 2048;
 
-/// Where answers are shown.
+/// The output of replies.
 pub(super) struct Screen {
     out: io::BufWriter<StdoutLock<'static>>,
     is_readable: bool,
@@ -22,10 +22,10 @@ impl Screen {
         }
     }
 
-    /// Shows a line of an answer, which has its end.
+    /// Shows a line of a reply, which includes its line end.
     ///
     /// # Errors
-    /// Standard output's; as in all of these.
+    /// Those of standard output, as in all these functions.
     pub(super) fn line(&mut self, line: &[u8]) -> io::Result<()> {
         if self.is_readable {
             let line = line.strip_suffix(b"\n").unwrap_or(line);
@@ -36,7 +36,7 @@ impl Screen {
         }
     }
 
-    /// Shows a value and the line end behind it, `bytes` together, which `take` hands over in pieces.
+    /// Shows a value and its line end, together `bytes` long. `take` delivers them in pieces.
     pub(super) fn value(
         &mut self,
         bytes: u64,
@@ -64,19 +64,19 @@ impl Screen {
             let missing = value_bytes - front.len();
             write!(self.out, "{}", shown(&front))?;
             if missing > 0 {
-                write!(self.out, "… {missing} of {value_bytes} bytes are not shown")?;
+                write!(self.out, "… {missing} of {value_bytes} bytes not shown")?;
             }
             writeln!(self.out)?;
         }
         Ok(taken)
     }
 
-    /// Shows a text of ours.
+    /// Shows a text of this program.
     pub(super) fn tell(&mut self, text: &str) -> io::Result<()> {
         self.out.write_all(text.as_bytes())
     }
 
-    /// Lets what is shown be seen.
+    /// Flushes the output.
     pub(super) fn flush(&mut self) -> io::Result<()> {
         self.out.flush()
     }

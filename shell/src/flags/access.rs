@@ -1,7 +1,7 @@
-//! How `latchd lock` and `latchd cli` speak to a server: under TLS or not, and as whom.
+//! TLS and login of `latchd lock` and `latchd cli`.
 //!
-//! - A password is never on the command line, where every user of the machine can read it: it is in a file, or
-//!   in the environment.
+//! - A password is read from a file or from the environment, and never from the command line: every user of the
+//!   machine can read that.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -11,43 +11,45 @@ use std::path::{Path, PathBuf};
 
 use latchd_client::{CREDENTIALS_BYTES_MAX, ClientOptions, Credentials, TlsOptions};
 
-/// Where the password is, if in no file.
+use super::{SECURITY, TLS};
+
+/// The variable with the password, if no file is given.
 const PASSWORD: &str = "LATCHD_PASSWORD";
 
-/// How a server is spoken to.
+/// TLS and login.
 #[derive(Debug, clap::Args)]
 pub(crate) struct AccessArgs {
-    /// Speak TLS, with a server whose certificate an authority of the system, or of --tls-ca, has signed
-    #[arg(long)]
+    /// Use TLS; verify the server by the authorities of the system or of --tls-ca
+    #[arg(long, help_heading = TLS)]
     tls: bool,
-    /// Believe the authorities in this file (PEM) alone
-    #[arg(long, value_name = "FILE", requires = "tls")]
+    /// Trust only the certificate authorities in this file (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls", help_heading = TLS)]
     tls_ca: Option<PathBuf>,
-    /// Show the server this certificate (PEM)
-    #[arg(long, value_name = "FILE", requires = "tls")]
+    /// Present this client certificate (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls", help_heading = TLS)]
     tls_cert: Option<PathBuf>,
-    /// The key of --tls-cert (PEM), if it is not in the same file
-    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    /// Read the key of --tls-cert from this file (PEM) [default: --tls-cert]
+    #[arg(long, value_name = "FILE", requires = "tls_cert", help_heading = TLS)]
     tls_key: Option<PathBuf>,
-    /// The name in the server's certificate, if it is not the host of its address
-    #[arg(long, value_name = "NAME", requires = "tls")]
+    /// Expect this name in the server's certificate [default: the host of -s]
+    #[arg(long, value_name = "NAME", requires = "tls", help_heading = TLS)]
     tls_name: Option<String>,
-    /// Say who we are, if the server asks; the password is in --password-file or in `LATCHD_PASSWORD`
-    #[arg(long, value_name = "NAME")]
+    /// Log in as this user; set --password-file or `LATCHD_PASSWORD`
+    #[arg(long, value_name = "NAME", help_heading = SECURITY)]
     user: Option<OsString>,
-    /// The first line of this file is the password
-    #[arg(long, value_name = "FILE", requires = "user")]
+    /// Read the password from the first line of this file
+    #[arg(long, value_name = "FILE", requires = "user", help_heading = SECURITY)]
     password_file: Option<PathBuf>,
-    /// Send the password to another machine without TLS too, where everybody on the way can read it
-    #[arg(long, requires = "user", conflicts_with = "tls")]
+    /// Send the password to another machine without TLS, readable on the network
+    #[arg(long, requires = "user", conflicts_with = "tls", help_heading = SECURITY)]
     plain_password: bool,
 }
 
 impl AccessArgs {
-    /// The options of a client, and what these flags ask for beside them.
+    /// Adds these flags to the options of a client.
     ///
     /// # Errors
-    /// There is no password, or it is none; a sentence for a person.
+    /// A message for the user, if the password is missing or invalid.
     pub(crate) fn options(&self, mut options: ClientOptions) -> Result<ClientOptions, String> {
         if self.tls {
             options = options.tls(self.tls_options());
@@ -80,15 +82,17 @@ impl AccessArgs {
 
     fn password(&self) -> Result<Vec<u8>, String> {
         if let Some(path) = &self.password_file {
-            return first_line(path).map_err(|error| format!("{}: {error}", path.display()));
+            return first_line(path).map_err(|error| {
+                format!("--password-file: cannot read {}: {error}", path.display())
+            });
         }
         std::env::var_os(PASSWORD)
             .map(OsString::into_vec)
-            .ok_or_else(|| format!("--user: no password; add --password-file, or set {PASSWORD}"))
+            .ok_or_else(|| format!("--user: no password; add --password-file or set {PASSWORD}"))
     }
 }
 
-/// The first line of a file, without its end; no more of it is read than a password can be long.
+/// The first line of a file, without its line end. Reads at most the length of the longest password.
 fn first_line(path: &Path) -> std::io::Result<Vec<u8>> {
     let mut text = Vec::new();
     let bytes_max = CREDENTIALS_BYTES_MAX as u64 + 2;

@@ -1,6 +1,6 @@
-//! Groups of flags that several tasks of the program share.
+//! Groups of flags that several subcommands share.
 //!
-//! Uses `log`, whose form is such a flag, and nothing else of the program.
+//! Uses only `log` of this program, for the flag of its format.
 
 mod access;
 mod process;
@@ -12,11 +12,20 @@ pub(crate) use self::access::AccessArgs;
 pub(crate) use self::process::Process;
 pub(crate) use self::server::ServerArgs;
 
-/// Reads a span of seconds, which may have a fraction.
+/// The headings of `--help`.
+pub(crate) const NETWORK: &str = "Network";
+pub(crate) const SECURITY: &str = "Security";
+pub(crate) const TLS: &str = "TLS";
+pub(crate) const LOGGING: &str = "Logging";
+pub(crate) const PROCESS: &str = "Process";
+
+/// Reads a number of seconds, which may have a fraction.
 ///
 /// # Errors
-/// A sentence for a person.
+/// A message for the user.
 pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds: f64 = text.parse().map_err(|_| "not a number of seconds")?;
+    let seconds: f64 = text
+        .parse()
+        .map_err(|_| "expected a number of seconds, such as 2 or 0.5")?;
     Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
 }

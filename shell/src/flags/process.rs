@@ -1,35 +1,37 @@
-//! Flags about the process and not about what it serves.
+//! Flags about the process itself.
 
 use std::path::PathBuf;
 
+use super::{LOGGING, PROCESS};
 use crate::log::Form;
 
-/// What the program does around its server.
+/// Settings of the process around the server.
 #[derive(Clone, Debug, clap::Args)]
 #[allow(clippy::struct_excessive_bools)] // Each is a flag of its own.
 pub(crate) struct Process {
-    /// Run as a daemon: return as soon as clients are served
-    #[arg(short = 'd', long)]
+    /// Run as a daemon; return once the server accepts clients
+    #[arg(short = 'd', long, help_heading = PROCESS)]
     pub(crate) daemon: bool,
-    /// Become this user; ignored with a warning if this is not root
-    #[arg(short = 'u', long, value_name = "NAME")]
+    /// Run as this user; ignored with a warning unless started by root
+    #[arg(short = 'u', long, value_name = "NAME", help_heading = PROCESS)]
     pub(crate) user: Option<String>,
-    /// Write the number of the process to a file, and remove it at the end
-    #[arg(short = 'P', long, value_name = "PATH")]
+    /// Write the process id to this file; remove it on exit
+    #[arg(short = 'P', long, value_name = "PATH", help_heading = PROCESS)]
     pub(crate) pidfile: Option<PathBuf>,
-    /// Keep all memory from being swapped out
-    #[arg(short = 'k', long)]
+    /// Lock all memory, so it is never swapped out
+    #[arg(short = 'k', long, help_heading = PROCESS)]
     pub(crate) lock_memory: bool,
     /// Allow core files of any size
-    #[arg(short = 'r', long)]
+    #[arg(short = 'r', long, help_heading = PROCESS)]
     pub(crate) enable_coredumps: bool,
-    /// Log there instead of to standard error; SIGHUP opens it anew
-    #[arg(long, value_name = "PATH")]
+    /// Log to this file instead of standard error; SIGHUP reopens it
+    #[arg(long, value_name = "PATH", help_heading = LOGGING)]
     pub(crate) log_file: Option<PathBuf>,
-    /// What the log looks like: text, or json, an object with time, level and message on each line
-    #[arg(long, value_name = "FORM", value_enum, default_value_t = Form::Text, hide_possible_values = true)]
+    /// Write log lines as text, or as json: one object per line
+    #[arg(long, value_name = "FORM", value_enum, default_value_t = Form::Text, hide_possible_values = true,
+        help_heading = LOGGING)]
     pub(crate) log: Form,
-    /// Print the licence and end
-    #[arg(short = 'i', long)]
+    /// Print the licence and exit
+    #[arg(short = 'i', long, help_heading = PROCESS)]
     pub(crate) license: bool,
 }

@@ -1,18 +1,20 @@
-//! Which server `latchd lock` and `latchd cli` ask.
+//! The server of `latchd lock` and `latchd cli`.
 
 use std::env;
 
-/// The variable that names the server if no option does.
+use super::NETWORK;
+
+/// The variable that names the server, if no option does.
 const SERVER: &str = "LATCHD_SERVER";
 
-/// The server if nothing names one.
+/// The server, if neither an option nor the variable names one.
 const DEFAULT: &str = "127.0.0.1:11211";
 
-/// Which server is asked.
+/// The server to connect to.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ServerArgs {
-    /// HOST:PORT or the path of a Unix socket [default: `LATCHD_SERVER`, or 127.0.0.1:11211]
-    #[arg(short, long, value_name = "HOST:PORT")]
+    /// Connect to HOST:PORT or a Unix socket [default: `LATCHD_SERVER` or 127.0.0.1:11211]
+    #[arg(short, long, value_name = "ADDRESS", help_heading = NETWORK)]
     server: Option<String>,
 }
 
@@ -20,15 +22,18 @@ impl ServerArgs {
     /// Its address.
     ///
     /// # Errors
-    /// The variable is no text; a sentence for a person.
+    /// A message for the user, if the variable is not UTF-8.
     pub(crate) fn address(&self) -> Result<String, String> {
         if let Some(server) = &self.server {
             return Ok(server.clone());
         }
         match env::var_os(SERVER) {
-            Some(server) if !server.is_empty() => server
-                .into_string()
-                .map_err(|server| format!("{SERVER}: `{}` is no address", server.display())),
+            Some(server) if !server.is_empty() => server.into_string().map_err(|server| {
+                format!(
+                    "{SERVER}: `{}` is not an address; set HOST:PORT or a path",
+                    server.display()
+                )
+            }),
             Some(_) | None => Ok(DEFAULT.into()),
         }
     }

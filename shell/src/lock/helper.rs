@@ -1,12 +1,11 @@
-//! What this program does for `latchd lock` in processes of their own: between a fork and the command
-//! only a new program can do it, since nothing here is unsafe.
+//! Helper processes of `latchd lock`. Work between a fork and the command needs a new program, because this program
+//! has no `unsafe`.
 //!
-//! - `__command` takes the terminal if its parent has it, is told to die with its parent, and becomes
-//!   the command: which so never reads before it may.
-//! - `__guard` has a group of its own and waits until we say that all is well. If we end without that,
-//!   it kills the command's group: the command itself dies of its parent's death, but what it has
-//!   started does not.
-//! - `__die` ends by a signal, as what has started us expects of a command that was broken off.
+//! - `__command` takes the terminal if its parent has it, asks the kernel to kill it with its parent, and then
+//!   becomes the command. So the command never reads the terminal too early.
+//! - `__guard` has its own process group and waits for a line from the parent. If the parent ends without it, the
+//!   guard kills the command's group: the kernel kills only the command itself.
+//! - `__die` ends by a signal, as the parent of an interrupted command expects.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -26,46 +25,46 @@ use super::keys::Job;
 use super::terminal::Terminal;
 use super::{EXIT_FAILED, EXIT_SIGNALLED, LockArgs, failed, signalled};
 
-/// What we exit with when the command cannot be started.
+/// The exit code if the command cannot be started.
 const EXIT_NOT_STARTED: u8 = 126;
-/// What we exit with when there is no such command.
+/// The exit code if the command is not found.
 const EXIT_NOT_FOUND: u8 = 127;
 
-/// This very program, on Linux.
+/// This program, on Linux.
 pub(super) const PROGRAM: &str = "/proc/self/exe";
 
 const COMMAND: &str = "__command";
 const GUARD: &str = "__guard";
 const DIE: &str = "__die";
 
-/// In place of a parent's number: it may outlive us.
+/// In place of the parent's process id: the command may outlive the parent.
 const NOBODY: i32 = 0;
 
-/// All keys, and the numbers of their grants, one a line.
+/// All keys, and the fencing tokens of their locks, one per line.
 const KEYS: &str = "LATCHD_LOCK_KEYS";
 const NUMBERS: &str = "LATCHD_LOCK_NUMBERS";
 
-/// The longest list that is put into a variable, in bytes. Source: execve(2), 128 KiB with the name and a zero byte.
+/// The longest list in a variable, in bytes. Source: execve(2), 128 KiB with the name and a zero byte.
 const LIST_BYTES_MAX: usize = 127 << 10;
 
-/// The command waits, stopped, until this process can see its end.
+/// The command stays stopped until the parent can observe its end.
 const HOLD: &str = "hold";
-/// The command begins at once.
+/// The command starts at once.
 const GO: &str = "go";
 
-/// A command that runs, and whoever sees to it that it does not run without us.
+/// A running command, and the guard that kills its group if this process dies.
 pub(super) struct Started {
-    /// Of the process, and of its group.
+    /// The id of the process and of its group.
     pub(super) pid: Pid,
     guard: Option<ChildStdin>,
     is_on_hold: bool,
 }
 
 impl Started {
-    /// Lets a command begin that was started on hold.
+    /// Continues a command that was started on hold.
     ///
     /// # Errors
-    /// The system's; it has no such child if that has been killed.
+    /// The system's, for instance if the child has been killed.
     pub(super) fn release(&self) -> io::Result<()> {
         if self.is_on_hold {
             kill_process(self.pid, Signal::CONT)?;
@@ -73,21 +72,21 @@ impl Started {
         Ok(())
     }
 
-    /// The command has ended: the guard may go.
+    /// Ends the guard, after the command has ended.
     pub(super) fn dismiss_guard(&mut self) {
         if let Some(mut guard) = self.guard.take() {
-            // One that has gone needs no word.
+            // The guard may have ended already.
             let _ = guard.write_all(b"\n");
         }
     }
 }
 
-/// Starts the command, in a process group of its own. `on_hold`: it is stopped until
-/// [`release`](Started::release), because its end would be missed until then.
+/// Starts the command in its own process group. With `on_hold` it is stopped until
+/// [`release`](Started::release), because this process would miss its end until then.
 ///
 /// # Errors
-/// The system's, if there can be no more processes. That there is no such command, or that it cannot
-/// be started, is said by its process and its exit code.
+/// The system's, if no process can be started. If the command is missing or cannot be started, its process prints a
+/// message and the exit code tells it.
 pub(super) fn start(args: &LockArgs, job: &Job, held: &Held, on_hold: bool) -> io::Result<Started> {
     let guard = if args.inherit { None } else { Some(guard()?) };
     let parent = if args.inherit {
@@ -116,9 +115,9 @@ pub(super) fn start(args: &LockArgs, job: &Job, held: &Held, on_hold: bool) -> i
             .env(NUMBERS, numbers_list);
     } else {
         eprintln!(
-            "latchd: {KEYS} and {NUMBERS} are left out: a key has a line end, or they are too long"
+            "latchd: {KEYS} and {NUMBERS} are not set: a key contains a line end, or a list exceeds 127 KiB"
         );
-        // Those of a lock around this one.
+        // An outer `latchd lock` may have set them.
         command.env_remove(KEYS).env_remove(NUMBERS);
     }
     let child = command.spawn()?;
@@ -127,7 +126,7 @@ pub(super) fn start(args: &LockArgs, job: &Job, held: &Held, on_hold: bool) -> i
         waitpid(Some(pid), WaitOptions::UNTRACED)?;
     }
     let guard = guard.map(|mut guard| {
-        // A guard that has gone can do nothing for us any more; the command dies of our death still.
+        // If the guard is gone, the kernel still kills the command with this process.
         let _ = writeln!(guard, "{}", pid.as_raw_nonzero());
         guard
     });
@@ -140,13 +139,13 @@ pub(super) fn start(args: &LockArgs, job: &Job, held: &Held, on_hold: bool) -> i
 
 /// Ends this process by a signal.
 pub(super) fn die_of(signal: i32) -> ExitCode {
-    // A new program has the usual ways with signals again.
+    // A new program has the default signal handlers again.
     let error = this_program(DIE).arg(signal.to_string()).exec();
-    eprintln!("latchd: {error}");
+    eprintln!("latchd: cannot end by signal {signal}: {error}");
     signalled(signal)
 }
 
-/// Does what one of the processes above is for, if we are one; `None` if we are not.
+/// Runs a helper process. `None` if this process is not a helper.
 pub(crate) fn run() -> Option<ExitCode> {
     let mut args = env::args_os().skip(1);
     match args.next()?.to_str()? {
@@ -170,15 +169,15 @@ fn guard() -> io::Result<ChildStdin> {
         .ok_or_else(|| io::Error::other("no pipe"))
 }
 
-/// This very program, also if its file has been replaced since.
-fn this_program(what: &str) -> Command {
+/// This program, even if its file has been replaced since.
+fn this_program(role: &str) -> Command {
     let path = if cfg!(target_os = "linux") {
         Ok(PROGRAM.into())
     } else {
         env::current_exe()
     };
     let mut command = Command::new(path.unwrap_or_else(|_| "latchd".into()));
-    command.arg0("latchd").arg(what);
+    command.arg0("latchd").arg(role);
     command
 }
 
@@ -190,7 +189,7 @@ fn pid_of(id: u32) -> io::Result<Pid> {
 fn become_command(mut args: impl Iterator<Item = OsString>) -> ExitCode {
     let parent = number(args.next()).and_then(Pid::from_raw);
     if args.next().is_some_and(|word| word == HOLD) {
-        // The parent sees that, and continues us.
+        // The parent notices the stop and continues this process.
         let _ = kill_process(getpid(), Signal::STOP);
     }
     if let Err(error) = take_terminal() {
@@ -201,14 +200,17 @@ fn become_command(mut args: impl Iterator<Item = OsString>) -> ExitCode {
         return failed(&error);
     }
     if parent.is_some() && getppid() != parent {
-        // It has died before it could take us along.
+        // The parent died before the kernel was told to kill this process with it.
         return signalled(Signal::KILL.as_raw());
     }
     let Some(program) = args.next() else {
         return ExitCode::from(EXIT_FAILED);
     };
     let error = Command::new(&program).args(args).exec();
-    eprintln!("latchd: {}: {error}", program.to_string_lossy());
+    eprintln!(
+        "latchd: cannot start {}: {error}",
+        program.to_string_lossy()
+    );
     ExitCode::from(if error.kind() == io::ErrorKind::NotFound {
         EXIT_NOT_FOUND
     } else {
@@ -216,7 +218,7 @@ fn become_command(mut args: impl Iterator<Item = OsString>) -> ExitCode {
     })
 }
 
-/// Takes the terminal if our parent has it. The mask is afterwards as before: it is the command's.
+/// Takes the terminal if the parent has it. Restores the signal mask for the command.
 fn take_terminal() -> io::Result<()> {
     if let Some(terminal) = Terminal::open() {
         let mask = SigSet::thread_get_mask()?;
@@ -227,21 +229,21 @@ fn take_terminal() -> io::Result<()> {
     Ok(())
 }
 
-/// Source: prctl(2), `PR_SET_PDEATHSIG`; it outlives the change of program.
+/// Source: prctl(2), `PR_SET_PDEATHSIG`. The setting survives exec.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn die_with(parent: Option<Pid>) -> rustix::io::Result<()> {
     rustix::process::set_parent_process_death_signal(parent.map(|_| Signal::KILL))
 }
 
-/// Reads whom to guard, and then either a line end, or the end of who has started us.
+/// Reads the group to guard, then waits for a further line or for the end of the parent.
 fn be_guard() -> ExitCode {
     let mut said = String::new();
-    // What can be read no more has ended as well.
+    // A read error means that the parent has ended too.
     let _ = io::stdin().read_to_string(&mut said);
     let (group, rest) = said.split_once('\n').unwrap_or_default();
     let group = group.parse().ok().and_then(Pid::from_raw);
     if let Some(group) = group.filter(|_| rest.is_empty()) {
-        // Who has ended already needs no signal.
+        // The group may have ended already.
         let _ = kill_process_group(group, Signal::KILL);
     }
     ExitCode::SUCCESS
@@ -252,7 +254,7 @@ fn die(mut args: impl Iterator<Item = OsString>) -> ExitCode {
     if let Some(signal) = Signal::from_named_raw(signal) {
         let _ = kill_process(getpid(), signal);
     }
-    // It was ignored.
+    // The signal was ignored.
     ExitCode::from(u8::try_from(EXIT_SIGNALLED + signal).unwrap_or(EXIT_FAILED))
 }
 

@@ -11,29 +11,29 @@ use super::LockArgs;
 /// The longest list of keys that is read from a file, in bytes: 4,000 of the longest keys.
 const LIST_BYTES_MAX: u64 = 1 << 20;
 
-/// How many keys a message names.
+/// The largest number of keys in a message.
 const NAMES_MAX: usize = 8;
 
-/// In place of a file: standard input.
+/// The path that means standard input.
 const STANDARD_INPUT: &str = "-";
 
-/// What separates keys from the command.
+/// The separator between keys and the command.
 const SEPARATOR: &str = "--";
 
-/// What a command line comes to.
+/// The keys and the command of a command line.
 pub(super) struct Job {
-    /// Each once, in the order of their bytes.
+    /// The keys in byte order, without duplicates.
     pub(super) keys: Vec<Vec<u8>>,
     /// The program and its arguments.
     pub(super) command: Vec<OsString>,
 }
 
 impl Job {
-    /// Collects the keys, and reads the file of `--keys-from` if there is one. Keys that begin with `-` stand between
-    /// two separators: `latchd lock -- KEY... -- COMMAND`.
+    /// Collects the keys, and reads the file of `--keys-from`. Keys that begin with `-` are written between two
+    /// separators: `latchd lock -- KEY... -- COMMAND`.
     ///
     /// # Errors
-    /// A sentence for a person.
+    /// A message for the user.
     pub(super) fn of(args: &LockArgs) -> Result<Self, String> {
         let mut command = args.command.clone();
         let mut keys = args.keys.clone();
@@ -48,23 +48,23 @@ impl Job {
         let mut keys: Vec<_> = keys.into_iter().map(OsString::into_vec).collect();
         if let Some(path) = &args.keys_from {
             let listed = listed(path);
-            keys.extend(
-                listed.map_err(|error| format!("--keys-from {}: {error}", path.display()))?,
-            );
+            keys.extend(listed.map_err(|error| {
+                format!("--keys-from: cannot read {}: {error}", path.display())
+            })?);
         }
-        // In one order for all, so that two clients that want the same keys never wait for each other.
+        // All clients use this order, so two that want the same keys never wait for each other.
         keys.sort_unstable();
         keys.dedup();
         if keys.is_empty() {
-            return Err("there is no key: latchd lock KEY... -- COMMAND".into());
+            return Err("no key given; usage: latchd lock KEY... -- COMMAND".into());
         }
         if command.is_empty() {
-            return Err("there is no command: latchd lock KEY... -- COMMAND".into());
+            return Err("no command given; usage: latchd lock KEY... -- COMMAND".into());
         }
         Ok(Self { keys, command })
     }
 
-    /// The keys, for a person: some of them, if there are many.
+    /// The keys for a message, at most [`NAMES_MAX`] of them.
     pub(super) fn names(&self) -> String {
         let shown = self.keys.iter().take(NAMES_MAX);
         let mut names: Vec<_> = shown.map(|key| key.escape_ascii().to_string()).collect();
@@ -75,7 +75,7 @@ impl Job {
     }
 }
 
-/// The lines of a file. A line end is no part of a key; all other bytes are.
+/// The lines of a file. All bytes except the line end belong to a key.
 fn listed(path: &Path) -> io::Result<Vec<Vec<u8>>> {
     let mut text = Vec::new();
     let source: Box<dyn Read> = if path.as_os_str().as_bytes() == STANDARD_INPUT.as_bytes() {
@@ -85,7 +85,7 @@ fn listed(path: &Path) -> io::Result<Vec<Vec<u8>>> {
     };
     source.take(LIST_BYTES_MAX + 1).read_to_end(&mut text)?;
     if text.len() as u64 > LIST_BYTES_MAX {
-        return Err(io::Error::other("more than 1 MiB of keys"));
+        return Err(io::Error::other("the list of keys exceeds 1 MiB"));
     }
     let text = text.strip_suffix(b"\n").unwrap_or(&text);
     if text.is_empty() {
@@ -97,7 +97,7 @@ fn listed(path: &Path) -> io::Result<Vec<Vec<u8>>> {
         .map(|(line, number)| match line {
             b"" => Err(io::Error::other(format!("line {number} is empty"))),
             line if line.contains(&0) => Err(io::Error::other(format!(
-                "line {number} has a zero byte, which no command can be handed"
+                "line {number} contains a zero byte, which variables cannot hold"
             ))),
             line => Ok(line.to_vec()),
         })

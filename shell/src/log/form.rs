@@ -1,7 +1,7 @@
-//! The form of a line of the log: words for people, or JSON for programs that collect logs.
+//! The format of a log line: text for people, or JSON for programs that collect logs.
 //!
-//! - A line of JSON is an object with `time` (RFC 3339, UTC), `level` and `message`, and one line whatever the
-//!   message holds. The fields of an event are members of it: numbers as numbers, all else as strings.
+//! - A JSON line is one object with `time` (RFC 3339, UTC), `level` and `message`. It is a single line for every
+//!   message. The fields of an event are members: numbers as numbers, others as strings.
 
 use std::fmt::{self, Write};
 
@@ -12,18 +12,18 @@ use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
-/// What lines look like.
+/// The format of log lines.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, clap::ValueEnum)]
 pub(crate) enum Form {
-    /// Words.
+    /// Text.
     #[default]
     Text,
-    /// A JSON object each.
+    /// One JSON object per line.
     Json,
 }
 
 impl Form {
-    /// A line, its end included.
+    /// A line, including its line end.
     pub(super) fn line(self, level: &str, message: &str) -> String {
         match self {
             Self::Text => format!("{message}\n"),
@@ -32,7 +32,7 @@ impl Form {
     }
 }
 
-/// How `tracing` is to write events as JSON.
+/// Formats the events of `tracing` as JSON.
 #[derive(Debug)]
 pub(crate) struct JsonEvents;
 
@@ -54,7 +54,7 @@ where
     }
 }
 
-/// What an event says: its message, and its fields as members of an object, a comma before each.
+/// An event: its message, and its fields as members of an object, each after a comma.
 #[derive(Debug, Default)]
 struct Message {
     text: String,
@@ -105,7 +105,7 @@ impl Visit for Message {
 
 fn json(level: &str, message: &str, members: &str) -> String {
     let mut time = String::new();
-    // What cannot be told is left out.
+    // A time that cannot be formatted is left out.
     let _ = SystemTime.format_time(&mut Writer::new(&mut time));
     let mut line = format!("{{\"time\":\"{time}\",\"level\":\"{level}\",\"message\":\"");
     put_quoted(&mut line, message);
@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_message_is_one_line_whatever_it_holds() {
+    fn a_json_message_is_one_line() {
         let line = Form::Json.line("INFO", "a \"b\" \\ c\nd \u{1b}[1m é");
         let (time, rest) = line.split_once("\",\"level\":").unwrap();
         assert!(

@@ -1,29 +1,29 @@
-//! `-d`: the server goes on without whoever started it.
+//! `-d`: runs the server as a daemon.
 //!
-//! The program starts itself once more, in a session of its own, and waits until that one listens: when
-//! the prompt is back clients are served, and what goes wrong before is still told, with its exit code.
-//! memcached lets go before it listens.
+//! The program starts itself once more, in a new session, and waits until that process listens. So when the shell's
+//! prompt returns, clients are served. An earlier failure is still printed, with its exit code. memcached detaches
+//! before it listens.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode, Stdio};
 
-/// Set for the one that is to serve.
+/// The variable that marks the serving process.
 const DETACHED: &str = "LATCHD_DETACHED";
 
-/// What it says when it does.
+/// The message of the serving process once it listens.
 const READY: &[u8] = b"ready\n";
 
-/// Whether this is the one that is to serve.
+/// Whether this is the serving process.
 pub(crate) fn is_detached() -> bool {
     std::env::var_os(DETACHED).is_some()
 }
 
-/// Starts the one that is to serve, and waits until it does. Returns the exit code of this one.
+/// Starts the serving process and waits until it listens. Returns the exit code of this process.
 ///
 /// # Errors
-/// It cannot be started.
+/// The system's, if the process cannot be started.
 pub(crate) fn detach() -> io::Result<ExitCode> {
     let mut words = std::env::args_os();
     let mut command = Command::new(std::env::current_exe()?);
@@ -47,7 +47,7 @@ pub(crate) fn detach() -> io::Result<ExitCode> {
     Ok(ExitCode::from(u8::try_from(code).unwrap_or(1)))
 }
 
-/// Leaves the session of whoever has started it: no terminal ends it any more.
+/// Starts a new session, so closing the terminal does not stop the server.
 ///
 /// # Errors
 /// The kernel's.
@@ -56,12 +56,12 @@ pub(crate) fn begin() -> io::Result<()> {
     Ok(())
 }
 
-/// Says that it serves, and lets go of the standard streams; of standard error only if it `is_silent`.
+/// Reports that the server listens, and closes standard output; standard error too if it `is_silent`.
 ///
 /// # Errors
 /// The kernel's.
 pub(crate) fn serve(is_silent: bool) -> io::Result<()> {
-    // Whoever waits for it may have been killed.
+    // The waiting process may have been killed.
     let _ = io::stdout()
         .write_all(READY)
         .and_then(|()| io::stdout().flush());

@@ -1,4 +1,4 @@
-//! How many descriptors a server needs, and whether it may have them.
+//! The number of descriptors that a server needs, and their limit.
 
 use std::fs::File;
 use std::io;
@@ -6,18 +6,17 @@ use std::io;
 use latchd_server::Config;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// How many a server of this configuration needs.
+/// The number of descriptors that a server of this configuration needs.
 pub(crate) fn needed(config: &Config) -> u64 {
     config.connections_max as u64 + config.reserved_descriptors()
 }
 
-/// The most that the process may have; `None` is any number.
+/// The hard limit; `None` is no limit.
 pub(crate) fn most() -> Option<u64> {
     getrlimit(Resource::Nofile).maximum
 }
 
-/// Raises the limit as far as the connections need and the system allows. Returns what is to be said if
-/// that is not enough.
+/// Raises the limit as far as the connections need and the system allows. Returns a warning if that is not enough.
 pub(crate) fn raise(config: &Config) -> Option<String> {
     let needed = needed(config);
     let limit = getrlimit(Resource::Nofile);
@@ -35,22 +34,22 @@ pub(crate) fn raise(config: &Config) -> Option<String> {
     (got < needed).then(|| too_few(config, got))
 }
 
-/// Whether so many descriptors more can be opened.
+/// Checks that `count` more descriptors can be opened.
 ///
 /// # Errors
-/// They cannot; a sentence for a person.
+/// A message for the user, if they cannot.
 pub(crate) fn check(count: usize) -> Result<(), String> {
     let probes: io::Result<Vec<File>> = (0..count).map(|_| File::open("/dev/null")).collect();
     let too_few = |error| {
-        format!("{count} file descriptors are needed: {error}; raise the limit with `ulimit -n`")
+        format!("cannot open {count} file descriptors: {error}; raise the limit with `ulimit -n`")
     };
     probes.map(drop).map_err(too_few)
 }
 
-/// What is to be said of a limit that is too low.
+/// The warning about a limit that is too low.
 pub(crate) fn too_few(config: &Config, got: u64) -> String {
     format!(
-        "{} connections need {} descriptors, and the limit is {got}: raise it with `ulimit -n`, or \
+        "{} connections need {} descriptors, but the limit is {got}; raise it with `ulimit -n` or \
          lower -c",
         config.connections_max,
         needed(config)

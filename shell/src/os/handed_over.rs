@@ -1,7 +1,7 @@
-//! Sockets that listen already, handed over by whoever has started the program: `LISTEN_FDS`.
+//! Socket activation: listening sockets that the parent process hands over (`LISTEN_FDS`).
 //!
-//! A port below 1024 is to be had so without ever being root, and while the server is started anew clients
-//! wait instead of being refused.
+//! With it a server can use a port below 1024 without root. While the server restarts, clients wait instead of
+//! being refused.
 //!
 //! Source: `sd_listen_fds(3)`.
 
@@ -11,10 +11,10 @@ use std::sync::Arc;
 
 use listenfd::ListenFd;
 
-/// The sockets that were handed over, in order. They are taken once.
+/// The inherited sockets, in order. They can be taken once.
 ///
 /// # Errors
-/// One of them is no stream socket that listens.
+/// The system's, if a descriptor is not a listening stream socket.
 pub(crate) fn sockets() -> io::Result<Vec<Arc<OwnedFd>>> {
     let mut handed_over = ListenFd::from_env();
     (0..handed_over.len())
@@ -23,7 +23,7 @@ pub(crate) fn sockets() -> io::Result<Vec<Arc<OwnedFd>>> {
                 Ok(socket) => socket.map(OwnedFd::from),
                 Err(_) => handed_over.take_unix_listener(index)?.map(OwnedFd::from),
             };
-            let gone = || io::Error::other("it was taken before");
+            let gone = || io::Error::other("the socket was already taken");
             socket.map(Arc::new).ok_or_else(gone)
         })
         .collect()

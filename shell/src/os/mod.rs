@@ -1,6 +1,6 @@
-//! What the program asks of the system for its own process: user, limits, files, the service manager.
+//! Services of the system for this process: user, limits, files, the service manager.
 //!
-//! Uses the libraries and nothing of the program.
+//! Uses only libraries, and no other module of this program.
 
 pub(crate) mod daemon;
 pub(crate) mod descriptors;

@@ -1,9 +1,9 @@
-//! `-P`: a file with the number of the process, for whoever is to end it.
+//! `-P`: a file with the process id.
 //!
-//! It is written beside and renamed, so that nobody reads half of it, and removed at the end, unless it
-//! is another server's by then. A file that cannot be written is a warning: clients are served.
+//! The file is written under another name and renamed, so no reader sees half of it. It is removed at exit, unless
+//! it belongs to another server by then. If it cannot be written, the server warns and serves clients.
 //!
-//! `MEMCACHED_PORT_FILENAME` is written in the same way: memcached's own tests learn the port from it.
+//! `MEMCACHED_PORT_FILENAME` is written in the same way. memcached's own tests read the port from it.
 
 use std::fmt::Write;
 use std::io;
@@ -11,17 +11,17 @@ use std::path::{Path, PathBuf};
 
 use latchd_server::{Address, may_replace};
 
-/// A file with the number of this process; it goes with the value.
+/// A file with the process id; dropping the value removes it.
 #[derive(Debug)]
 pub(crate) struct PidFile(PathBuf);
 
 impl PidFile {
-    /// Writes it.
+    /// Writes the file.
     ///
     /// # Errors
     /// The kernel's, with the path.
     pub(crate) fn write(path: &Path) -> io::Result<Self> {
-        // A daemon may leave its directory some day.
+        // The path must stay valid if the process changes its directory.
         let path = std::path::absolute(path)?;
         replace(&path, "tmp", &format!("{}\n", std::process::id()))?;
         Ok(Self(path))
@@ -33,17 +33,17 @@ impl Drop for PidFile {
         let is_ours = std::fs::read_to_string(&self.0)
             .is_ok_and(|text| text.trim() == std::process::id().to_string());
         if is_ours && let Err(error) = std::fs::remove_file(&self.0) {
-            tracing::warn!("{} stays behind: {error}", self.0.display());
+            tracing::warn!("cannot remove {}: {error}", self.0.display());
         }
     }
 }
 
-/// Where the ports are to be written, if the environment asks for it.
+/// The file for the ports, if the environment names one.
 pub(crate) fn ports_path() -> Option<PathBuf> {
     std::env::var_os("MEMCACHED_PORT_FILENAME").map(PathBuf::from)
 }
 
-/// Writes the ports of `addresses`, if the environment asks for it.
+/// Writes the ports of `addresses`, if the environment names a file.
 ///
 /// # Errors
 /// The kernel's, with the path.
@@ -62,7 +62,7 @@ pub(crate) fn write_ports(addresses: &[Address]) -> io::Result<()> {
     replace(&path, "lck", &text)
 }
 
-/// Puts a file with this text where `path` says, by way of one beside it.
+/// Replaces the file at `path` by one with this text, by renaming.
 fn replace(path: &Path, suffix: &str, text: &str) -> io::Result<()> {
     let mut beside = path.as_os_str().to_owned();
     beside.push(".");

@@ -1,7 +1,7 @@
-//! What only root may do, and how the program stops being root: `-u`, `-k`, `-r`.
+//! Actions that require root, and dropping root: `-u`, `-k`, `-r`.
 //!
-//! All of it comes before the first thread and the first socket, so that nothing that a client reaches
-//! has ever been root. As in memcached, ports below 1024 are therefore not to be had together with `-u`.
+//! All of this happens before the first thread and the first socket, so no client ever reaches a process with root
+//! rights. As in memcached, ports below 1024 therefore cannot be combined with `-u`.
 
 use std::io;
 
@@ -11,16 +11,16 @@ use rustix::mm::{MlockAllFlags, mlockall};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{CapabilitySet, capabilities};
 
-/// Why the program may not be who it is to be.
+/// Why the program cannot change its user.
 #[derive(Debug)]
 pub(crate) enum Refusal {
-    /// There is no such user. memcached's exit code is 67, `EX_NOUSER`.
+    /// The user does not exist. memcached's exit code is 67, `EX_NOUSER`.
     NoUser(String),
-    /// The kernel does not let it.
+    /// The kernel refuses it.
     Denied(String),
 }
 
-/// What `-u NAME` comes to for a process that is not root; `None` if it does what it says.
+/// The warning about `-u NAME` in a process that is not root; `None` if `-u` takes effect.
 pub(crate) fn ignored_user(name: &str) -> Option<String> {
     let now = Uid::effective();
     let is_already = || {
@@ -28,15 +28,15 @@ pub(crate) fn ignored_user(name: &str) -> Option<String> {
         user.is_some_and(|user| user.uid == now)
     };
     (!now.is_root() && !is_already()).then(|| {
-        format!("-u {name} is ignored: only root can become another user, and this is user {now}")
+        format!("ignoring -u {name}: only root can change the user; still running as user {now}")
     })
 }
 
-/// Becomes a user, for good, with no group but its own. A process that is not root stays what it is: charts
-/// give `-u` to containers that run as another user. Returns what is worth a warning.
+/// Becomes a user permanently, with only the user's own group. A process that is not root keeps its user: charts
+/// give `-u` to containers that run as another user. Returns a warning.
 ///
 /// # Errors
-/// There is no such user, or the kernel does not let root become it.
+/// The user does not exist, or the kernel refuses the change.
 pub(crate) fn become_user(name: &str) -> Result<Option<String>, Refusal> {
     let now = Uid::effective();
     if !now.is_root() {
@@ -45,25 +45,25 @@ pub(crate) fn become_user(name: &str) -> Result<Option<String>, Refusal> {
     let user = User::from_name(name)
         .ok()
         .flatten()
-        .ok_or_else(|| Refusal::NoUser(format!("-u {name}: there is no such user")))?;
+        .ok_or_else(|| Refusal::NoUser(format!("-u {name}: no such user")))?;
     if now == user.uid {
         return Ok(None);
     }
     let denied = |why: &str| Refusal::Denied(format!("-u {name}: {why}"));
     let warning = match setgroups(&[]) {
         Ok(()) => None,
-        // As in memcached: a process without that capability has few rights already.
+        // As in memcached: a process without this capability has few rights anyway.
         Err(Errno::EPERM) => Some(format!(
-            "-u {name}: the groups of root stay: the process lacks CAP_SETGID"
+            "-u {name}: keeping the groups of root: the process lacks CAP_SETGID"
         )),
         Err(errno) => return Err(denied(errno.desc())),
     };
     setgid(user.gid)
         .and_then(|()| setuid(user.uid))
         .map_err(|errno| denied(errno.desc()))?;
-    // Who could take it back has not given it up.
+    // Root is dropped only if the process cannot become root again.
     if setuid(Uid::from_raw(0)).is_ok() {
-        return Err(denied("it could become root again"));
+        return Err(denied("the process can still become root again"));
     }
     Ok(warning)
 }
@@ -85,13 +85,13 @@ pub(crate) fn raise_locked_memory() {
             current: maximum,
             maximum,
         };
-        // What there is then is looked at before memory is locked.
+        // `lock_memory` checks the resulting limit.
         let _ = setrlimit(Resource::Memlock, most);
     }
 }
 
-/// What of the memory that a server needs may be locked, in bytes, if that is too little: past its limit a
-/// process that has locked its memory gets none, and ends. `-u` leaves no capability.
+/// The limit of locked memory in bytes, if it is below `needed`. A process that locks all memory gets no more beyond
+/// its limit, and ends. `-u` drops all capabilities.
 pub(crate) fn too_little_locked(needed: u64, leaves_root: bool) -> Option<u64> {
     let capabilities = capabilities(None).map_or(CapabilitySet::empty(), |sets| sets.effective);
     let may_raise = capabilities.contains(CapabilitySet::SYS_RESOURCE);
@@ -100,33 +100,33 @@ pub(crate) fn too_little_locked(needed: u64, leaves_root: bool) -> Option<u64> {
     (most < needed && !may_raise && !needs_no_limit).then_some(most)
 }
 
-/// Keeps all memory of the program, present and to come, from being swapped out. After `-u`: then the limit
-/// is that of the server's user.
+/// Locks all present and future memory of the process, so it is never swapped out. Runs after `-u`, under the limit
+/// of the server's user.
 ///
 /// # Errors
-/// A sentence for a person: the limit is too low, most of all. Nothing is locked then.
+/// A message for the operator, usually because the limit is too low. Nothing is locked then.
 pub(crate) fn lock_memory(needed: u64) -> Result<(), String> {
     if let Some(most) = too_little_locked(needed, false) {
         return Err(locks_too_little(needed, most));
     }
     mlockall(MlockAllFlags::CURRENT | MlockAllFlags::FUTURE)
-        .map_err(|errno| format!("-k: memory may be swapped out: {errno}"))
+        .map_err(|errno| format!("-k: cannot lock memory, it may be swapped out: {errno}"))
 }
 
-/// What is to be said of a limit of locked memory that is too low.
+/// The warning about a limit of locked memory that is too low.
 pub(crate) fn locks_too_little(needed: u64, most: u64) -> String {
     format!(
-        "-k: memory may be swapped out: {} MB may be locked, and {} are needed; raise it with `ulimit -l` \
-         or LimitMEMLOCK=, or leave -k out",
+        "-k: cannot lock memory, it may be swapped out: the limit is {} MB, {} MB are needed; raise it with \
+         `ulimit -l` or LimitMEMLOCK=, or remove -k",
         most >> 20,
         needed >> 20
     )
 }
 
-/// Lets the program leave a core file that is as large as may be.
+/// Raises the size limit of core files as far as allowed.
 ///
 /// # Errors
-/// It may leave none at all.
+/// The limit is 0 and cannot be raised.
 pub(crate) fn allow_core_files() -> io::Result<()> {
     let unlimited = Rlimit {
         current: None,
@@ -141,7 +141,9 @@ pub(crate) fn allow_core_files() -> io::Result<()> {
         setrlimit(Resource::Core, most)?;
     }
     match getrlimit(Resource::Core).current {
-        Some(0) => Err(io::Error::other("-r: no core files are allowed here")),
+        Some(0) => Err(io::Error::other(
+            "-r: core files are not allowed: the hard limit is 0; raise it with `ulimit -c` or remove -r",
+        )),
         Some(_) | None => Ok(()),
     }
 }

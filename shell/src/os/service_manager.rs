@@ -1,6 +1,6 @@
-//! What systemd is told: that clients are served, that the server ends, and that it is well.
+//! Notifies systemd that the server is ready, stops, and is healthy.
 //!
-//! - Nothing depends on it: where nobody listens nothing is said, and what cannot be said is not.
+//! - Notifications are optional: without a listener none are sent, and errors are ignored.
 //!
 //! Source: `sd_notify(3)`, `sd_watchdog_enabled(3)`. One datagram, so no library.
 
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Whoever has started the program and wants to know how it is.
+/// The service manager that started the program and asked for notifications.
 #[derive(Debug)]
 pub(crate) struct ServiceManager {
     socket: UnixDatagram,
@@ -20,21 +20,21 @@ pub(crate) struct ServiceManager {
     watchdog: Option<Duration>,
 }
 
-/// What there is to tell.
+/// A notification.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum State {
     /// Clients are served.
     Ready,
-    /// Files are read anew; [`State::Ready`] follows.
+    /// Files are being reloaded; [`State::Ready`] follows.
     Reloading,
-    /// The server ends.
+    /// The server is stopping.
     Stopping,
-    /// It is well.
+    /// The server is healthy.
     Well,
 }
 
 impl ServiceManager {
-    /// Whoever the environment names, if anybody.
+    /// The service manager that the environment names, if any.
     pub(crate) fn from_environment() -> Option<Self> {
         let address = std::env::var_os("NOTIFY_SOCKET")?;
         let watched = std::env::var("WATCHDOG_PID");
@@ -44,7 +44,7 @@ impl ServiceManager {
         Self::at(&address, watchdog.map(Duration::from_micros))
     }
 
-    /// Whoever listens at a path, or at an abstract name, which begins with `@`.
+    /// The service manager at a path, or at an abstract name, which begins with `@`.
     fn at(address: &OsStr, watchdog: Option<Duration>) -> Option<Self> {
         let address = match address.as_bytes().strip_prefix(b"@") {
             Some(name) => SocketAddr::from_abstract_name(name),
@@ -57,12 +57,12 @@ impl ServiceManager {
         })
     }
 
-    /// How often it wants to hear that the server is well: twice in the time that it waits.
+    /// The interval of watchdog notifications: half of the manager's timeout.
     pub(crate) fn interval(&self) -> Option<Duration> {
         self.watchdog.map(|interval| interval / 2)
     }
 
-    /// Tells it.
+    /// Sends a notification.
     pub(crate) fn tell(&self, state: State) {
         let text = match state {
             State::Ready => "READY=1\nSTATUS=serving\n".into(),
@@ -71,10 +71,10 @@ impl ServiceManager {
                 let usec = now.tv_sec * 1_000_000 + now.tv_nsec / 1000;
                 format!("RELOADING=1\nMONOTONIC_USEC={usec}\n")
             }
-            State::Stopping => "STOPPING=1\nSTATUS=ending\n".into(),
+            State::Stopping => "STOPPING=1\nSTATUS=stopping\n".into(),
             State::Well => String::from("WATCHDOG=1\n"),
         };
-        // It may have gone.
+        // The manager may have ended.
         let _ = self.socket.send_to_addr(text.as_bytes(), &self.address);
     }
 }
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_told_at_a_path_and_at_an_abstract_name() {
+    fn notifications_reach_paths_and_abstract_names() {
         let name = format!("latchd-manager-{}", std::process::id());
         let path = std::env::temp_dir().join(&name);
         let abstract_name = SocketAddr::from_abstract_name(&name).unwrap();
@@ -117,7 +117,7 @@ mod tests {
             assert!(heard(&socket).starts_with("STOPPING=1\n"));
         }
         std::fs::remove_file(&path).unwrap();
-        // Nobody is there any more: nothing comes of it.
+        // Without a listener the notification has no effect.
         let manager = ServiceManager::at(path.as_os_str(), None).unwrap();
         manager.tell(State::Ready);
         assert_eq!(manager.interval(), None);
