@@ -284,7 +284,7 @@ fn run(config: Config, process: &Process, log: &Log) -> io::Result<()> {
         let failure = async { Err(server.failed().await) };
         let shutdown = async {
             server.asked_to_end().await;
-            Ok("stopped by a client (shutdown)".into())
+            Ok("a client sent shutdown".into())
         };
         let watchdog = async {
             let Some(interval) = manager.as_ref().and_then(ServiceManager::interval) else {
@@ -306,7 +306,7 @@ fn run(config: Config, process: &Process, log: &Log) -> io::Result<()> {
     tracing::info!(
         event = "stopped",
         reason = end,
-        "stopped: {end}; all locks are released"
+        "server stopped: {end}; all locks are released"
     );
     Ok(())
 }
@@ -314,11 +314,11 @@ fn run(config: Config, process: &Process, log: &Log) -> io::Result<()> {
 /// The reason why the server stops, for the log.
 fn reason(signal: Signal) -> String {
     let name = if signal == Signal::Int {
-        "interrupted by SIGINT"
+        "SIGINT"
     } else if signal == Signal::Usr1 {
-        "stopped by SIGUSR1"
+        "SIGUSR1"
     } else {
-        "stopped by SIGTERM"
+        "SIGTERM"
     };
     name.into()
 }
@@ -362,7 +362,7 @@ fn stop_at_panic(log: Log) {
         let mut reason = format!("thread {} {panic}", thread.name().unwrap_or("?"));
         let backtrace = Backtrace::capture();
         if backtrace.status() == BacktraceStatus::Captured {
-            // A string has no end.
+            // Writing to a string cannot fail.
             let _ = write!(reason, "\n{backtrace}");
         }
         log.tell("ERROR", reason.trim_end());

@@ -70,7 +70,7 @@ impl Message {
 
     fn number(&mut self, field: &Field, value: impl fmt::Display) {
         self.name(field);
-        // A string has no end.
+        // Writing to a string cannot fail.
         let _ = write!(self.members, "{value}");
     }
 }

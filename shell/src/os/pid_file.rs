@@ -55,7 +55,7 @@ pub(crate) fn write_ports(addresses: &[Address]) -> io::Result<()> {
     for address in addresses {
         if let Address::Tcp(address) = address {
             let family = if address.is_ipv4() { "INET" } else { "INET6" };
-            // A string has no end.
+            // Writing to a string cannot fail.
             let _ = writeln!(text, "TCP {family}: {}", address.port());
         }
     }

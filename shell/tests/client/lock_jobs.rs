@@ -260,7 +260,7 @@ fn a_stopped_command_past_its_lease_never_resumes() {
         eventually(|| (!is_free(&server, &["--ttl", "1"])).then_some(()));
         let before = pulse.beats();
         enter(&mut terminal, "fg");
-        terminal.expect("is lost");
+        terminal.expect("lost the lock");
         assert_eq!(pulse.beats(), before, "two at a time");
         terminal.expect("ready> ");
         enter(&mut terminal, "echo code is $?");

@@ -173,7 +173,7 @@ fn the_banners_commands_work_as_typed() {
         let mut child = latchd(flags).stderr(terminal.unwrap()).spawn().unwrap();
         let mut screen = BufReader::new(File::from(master));
         let mut banner = String::new();
-        while !banner.contains("Ctrl-C stops it") {
+        while !banner.contains("Ctrl-C to stop") {
             assert_ne!(screen.read_line(&mut banner).unwrap(), 0, "{banner}");
         }
         let (_, hint) = banner.split_once("try `").unwrap();
@@ -188,9 +188,9 @@ fn the_banners_commands_work_as_typed() {
         let pid = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
         kill_process(pid, Signal::INT).unwrap();
         assert_eq!(child.wait().unwrap().code(), Some(0));
-        let mut goodbye = String::new();
-        while !goodbye.contains("goodbye") {
-            assert_ne!(screen.read_line(&mut goodbye).unwrap(), 0, "{goodbye}");
+        let mut last = String::new();
+        while !last.contains("server stopped") {
+            assert_ne!(screen.read_line(&mut last).unwrap(), 0, "{last}");
         }
     }
 }
