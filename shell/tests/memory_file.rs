@@ -58,7 +58,7 @@ fn a_file_is_one_servers_at_a_time() {
     let refused = second(&path).unwrap_err();
     assert_eq!(refused.kind(), std::io::ErrorKind::ResourceBusy);
     let said = format!(
-        "-e {}: another server has it; each needs a file of its own",
+        "-e {}: in use by another server; give each server its own file",
         path.display()
     );
     assert_eq!(refused.to_string(), said);

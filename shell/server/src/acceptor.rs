@@ -150,7 +150,9 @@ impl<'a> Acceptor<'a> {
             if stats.is_full() && !self.shared.config.reject_past_limit {
                 let most = self.shared.config.connections_max;
                 if self.shared.config.verbosity > 0 {
-                    self.notice(format_args!("{most} connections: the next one waits"));
+                    self.notice(format_args!(
+                        "{most} connections are open: new connections wait"
+                    ));
                 }
                 self.rest().await;
                 continue;
@@ -158,7 +160,7 @@ impl<'a> Acceptor<'a> {
             if !headroom::is_there() {
                 let address = listener.place();
                 self.notice(format_args!(
-                    "no memory for a client on {address}: the next one waits"
+                    "no memory for a client on {address}: new connections wait"
                 ));
                 self.rest().await;
                 continue;
@@ -232,7 +234,7 @@ impl<'a> Acceptor<'a> {
                 untold => tracing::warn!(
                     event = "accept_delayed",
                     untold,
-                    "{what} (and {untold} times more before)"
+                    "{what} (and {untold} more times)"
                 ),
             }
         }

@@ -67,7 +67,7 @@ impl Claim {
         match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Self { _lock: lock }),
             Err(Errno::WOULDBLOCK) => {
-                let busy = "another server has it; each needs a file of its own";
+                let busy = "in use by another server; give each server its own file";
                 Err(named(io::Error::new(io::ErrorKind::ResourceBusy, busy)))
             }
             Err(error) => Err(named(error.into())),
@@ -112,7 +112,7 @@ impl MemoryFile {
                 tracing::warn!(
                     event = "items_refused",
                     reason = damage.to_string(),
-                    "-e {}: {damage}; the server starts empty",
+                    "-e {}: ignoring the file, starting empty: {damage}",
                     path.display()
                 );
                 Ok(None)
@@ -141,7 +141,7 @@ impl MemoryFile {
         refused += too_large;
         tracing::info!(
             event = "items_read",
-            "-e {path}: {kept} items read; {expired} had expired, {refused} did not fit"
+            "-e {path}: {kept} items restored, {expired} expired, {refused} did not fit"
         );
         Ok(())
     }
@@ -155,13 +155,13 @@ pub(crate) fn save(path: &Path, shards: &Shards, clock: &Clock) {
             event = "items_written",
             items,
             bytes,
-            "-e {shown}: {items} items written, {bytes} bytes"
+            "-e {shown}: {items} items saved, {bytes} bytes"
         ),
         Err(error) => {
             tracing::error!(
                 event = "items_lost",
                 reason = error.to_string(),
-                "-e {shown}: {error}; the next start is empty"
+                "-e {shown}: cannot save the items, the next start is empty: {error}"
             );
             // An incomplete file is of no use; it may be absent.
             let _ = fs::remove_file(beside(path, NEW));
@@ -177,7 +177,7 @@ fn write(path: &Path, shards: &Shards, clock: &Clock, until: Instant) -> io::Res
             let limit = SAVING_MAX.as_secs();
             return Err(io::Error::new(
                 io::ErrorKind::TimedOut,
-                format!("writing has taken {limit} s and is given up"),
+                format!("not finished within {limit} s"),
             ));
         }
         writer.push(item)

@@ -164,16 +164,16 @@ pub(crate) enum Damage {
 impl fmt::Display for Damage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unreadable(error) => write!(f, "it cannot be read: {error}"),
-            Self::Foreign => f.write_str("it is not a file of latchd's"),
+            Self::Unreadable(error) => write!(f, "cannot read the file: {error}"),
+            Self::Foreign => f.write_str("not a memory file of latchd"),
             Self::Version(version) => {
                 write!(
                     f,
-                    "it has format {version}, and this latchd reads {VERSION}"
+                    "the file has format {version}, but this version reads {VERSION}"
                 )
             }
-            Self::Cut => f.write_str("it is cut off"),
-            Self::Changed => f.write_str("it is damaged"),
+            Self::Cut => f.write_str("the file is truncated"),
+            Self::Changed => f.write_str("the file is damaged"),
         }
     }
 }
@@ -491,7 +491,7 @@ mod tests {
         later[8] = 2;
         let said = |bytes: &[u8]| verify(bytes, 0).unwrap_err().to_string();
         assert_eq!(said(&later), "it has format 2, and this latchd reads 1");
-        assert_eq!(said(b"#!/bin/sh\n"), "it is not a file of latchd's");
-        assert_eq!(said(b""), "it is cut off");
+        assert_eq!(said(b"#!/bin/sh\n"), "not a memory file of latchd");
+        assert_eq!(said(b""), "the file is truncated");
     }
 }

@@ -129,7 +129,7 @@ impl Server {
         let shared = Arc::clone(&server.shared);
         let thread = spawn("latchd-accept".into(), move || {
             if let Err(error) = smol::block_on(acceptor::accept(listeners, &shared, stopped)) {
-                tracing::error!("accepting has ended: {error}");
+                tracing::error!("accepting connections failed: {error}");
                 let _ = fail.try_send(error);
             }
         })?;
@@ -209,7 +209,7 @@ fn spawn(name: String, body: impl FnOnce() + Send + 'static) -> io::Result<JoinH
 fn join(thread: JoinHandle<()>) {
     let name = thread.thread().name().unwrap_or_default().to_owned();
     if thread.join().is_err() {
-        tracing::error!("{name} had failed");
+        tracing::error!("thread {name} panicked");
     }
 }
 

@@ -264,7 +264,9 @@ fn debians_configuration_starts_it_as_it_is() {
     assert_eq!(written.trim(), number.to_string());
     kill_process(pid(number), Signal::TERM).unwrap();
     eventually("the stop is not in the log", || {
-        std::fs::read_to_string(&log).unwrap().contains("server stopped: SIGTERM")
+        std::fs::read_to_string(&log)
+            .unwrap()
+            .contains("server stopped: SIGTERM")
     });
     eventually("it does not end", || {
         test_kill_process(pid(number)).is_err() || is_zombie(number)
@@ -307,8 +309,11 @@ fn check_reports_problems_and_starts_no_server() {
     let said = String::from_utf8(output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(71), "{said}");
     for line in [
-        format!("failure  {address} is in use"),
-        format!("failure  -s {}: the file exists and is not a socket", file.display()),
+        format!("failure  cannot listen on {address}: address in use"),
+        format!(
+            "failure  -s {}: the file exists and is not a socket",
+            file.display()
+        ),
         "failure  -u no-such-user: no such user".into(),
         "failure  --log-file /nowhere/log is not writable".into(),
     ] {
@@ -360,7 +365,7 @@ fn paths_are_checked_as_the_servers_user() {
             .unwrap(),
     );
     assert_eq!(code, Some(71), "{said}");
-    assert!(said.contains("it is a directory; name a file"), "{said}");
+    assert!(said.contains("is a directory; name a file"), "{said}");
     let flags = [
         "-e",
         &path("items"),
@@ -700,7 +705,7 @@ fn every_json_log_line_is_an_object() {
     for (level, said) in [
         ("INFO", "\"event\":\"listening\""),
         ("INFO", "\"reason\":\"SIGTERM\""),
-        ("ERROR", "is in use: stop what runs there"),
+        ("ERROR", "address in use; stop the other server"),
         ("INFO", "server stopped: SIGTERM"),
     ] {
         let level = format!("\"level\":\"{level}\"");

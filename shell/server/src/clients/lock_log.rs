@@ -59,7 +59,7 @@ pub(crate) fn answered(conn: Owner, command: &Command<'_>, reply: &Reply<'_>) {
             return;
         }
         Reply::Waits => {
-            tracing::info!(event = "lock_wait", conn = number, key = %key, mode, "waits for a lock");
+            tracing::info!(event = "lock_wait", conn = number, key = %key, mode, "waiting for the lock");
             return;
         }
         Reply::Contended(_) | Reply::Refused(Refusal::Locked) => "held",
@@ -100,7 +100,7 @@ pub(crate) fn waited(conn: Owner, key: &[u8], waited_ms: u64, outcome: Outcome) 
         Outcome::NotFound => "no_item",
         Outcome::TooManyLocks => "too_many_locks",
     };
-    tracing::info!(event = "lock_wait_failed", conn, key = %key, waited_ms, reason, "waited in vain");
+    tracing::info!(event = "lock_wait_failed", conn, key = %key, waited_ms, reason, "wait for the lock failed");
 }
 
 /// Logs the end of a lock.
@@ -108,7 +108,7 @@ pub(crate) fn ended(end: &LockEnd) {
     let (event, what) = match end.cause {
         EndCause::Released => ("unlock", "lock released"),
         EndCause::Expired => ("lease_expired", "lease expired"),
-        EndCause::Closed => ("holder_closed", "lock released: its holder has closed"),
+        EndCause::Closed => ("holder_closed", "lock released: its holder disconnected"),
     };
     let (conn, key, held_ms) = (end.holder.number(), one_word(&end.key), end.held_ms);
     let fence = end.fence.number();
@@ -121,7 +121,7 @@ pub(crate) fn missed(ends: u64) {
         tracing::info!(
             event = "lock_ends_missed",
             ends,
-            "more locks have ended than are logged"
+            "some ended locks were not logged"
         );
     }
 }

@@ -93,7 +93,7 @@ fn read(path: &Path) -> io::Result<Vec<Entry>> {
         }
         let mut halves = line.splitn(2, |byte| *byte == b':');
         let (Some(name), Some(password)) = (halves.next(), halves.next()) else {
-            return Err(wrong(format!("line {number} is not `name:password`")));
+            return Err(wrong(format!("line {number}: expected `name:password`")));
         };
         entries.push(Entry {
             name: name.into(),
@@ -101,7 +101,9 @@ fn read(path: &Path) -> io::Result<Vec<Entry>> {
         });
     }
     if entries.is_empty() {
-        return Err(wrong("there is nobody in it".into()));
+        return Err(wrong(
+            "the file has no users; add lines `name:password`".into(),
+        ));
     }
     Ok(entries)
 }
@@ -139,7 +141,7 @@ mod tests {
     fn a_file_with_a_mistake_changes_nothing() {
         let path = file("reloaded", "fred:pass");
         let passwords = Passwords::load(&path).unwrap();
-        for (text, reason) in [("fred\n", "line 1"), ("", "nobody")] {
+        for (text, reason) in [("fred\n", "line 1"), ("", "no users")] {
             std::fs::write(&path, text).unwrap();
             let error = passwords.reload().unwrap_err();
             assert!(error.to_string().contains(reason), "{error}");

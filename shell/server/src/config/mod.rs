@@ -169,36 +169,36 @@ impl Config {
         if self.threads.get() > THREADS_MAX {
             let threads = self.threads;
             return Err(format!(
-                "-t {threads}: there are at most {THREADS_MAX} threads"
+                "-t {threads}: the server runs at most {THREADS_MAX} threads; lower -t"
             ));
         }
         if memory < MEMORY_BYTES_MIN {
             return Err(format!(
-                "-m: {memory} bytes are too few; the least is {MEMORY_BYTES_MIN}"
+                "-m: {memory} bytes are too little; set at least {MEMORY_BYTES_MIN} bytes"
             ));
         }
         if !VALUE_BYTES.contains(&value) {
             return Err(format!(
-                "-I: values of {value} bytes; they may be from 1k to 1024m"
+                "-I: {value} bytes are out of range; set a size from 1k to 1024m"
             ));
         }
         if !WATCHER_BYTES.contains(&self.watcher_bytes_max) {
             return Err(format!(
-                "-o watcher_logbuf_size: {} bytes; it may be from 1 to 65536 kilobytes",
+                "-o watcher_logbuf_size: {} bytes are out of range; set 1 to 65536 kilobytes",
                 self.watcher_bytes_max
             ));
         }
         if value > memory / 2 {
             return Err(format!(
-                "-I is more than half of -m: values of {value} bytes need {} bytes of memory, and \
-                 there are {memory}; give more with -m, or less with -I",
+                "-I is more than half of -m: values of {value} bytes need {} bytes of memory, but -m \
+                 is {memory} bytes; raise -m or lower -I",
                 value.saturating_mul(2)
             ));
         }
         if self.sasl && self.auth_file.is_none() {
             return Err(
-                "-S: nobody says who may enter; add -Y PATH, a file with a line `name:password` \
-                        for each, as in MEMCACHED_SASL_PWDB"
+                "-S: there is no password file; add -Y PATH, a file with a line `name:password` \
+                 per user, as in MEMCACHED_SASL_PWDB"
                     .into(),
             );
         }
@@ -213,12 +213,15 @@ impl Config {
                 .iter()
                 .any(|address| address.tls != ListenTls::Usual)
             {
-                return Err("-l: notls, btls and mtls are for a server with TLS (-Z)".into());
+                return Err("-l: the prefixes notls, btls and mtls require TLS; add -Z".into());
             }
             return Ok(());
         };
         if self.listen.is_empty() && self.sockets.is_empty() {
-            return Err("-Z: TLS needs a TCP port; a Unix socket (-s) never has it".into());
+            return Err(
+                "-Z: TLS requires a TCP port, and a Unix socket (-s) is none; add -l ADDRESS"
+                    .into(),
+            );
         }
         let asks = tls.client_certificate != ClientCertificate::Unasked;
         if tls.ca_cert.is_none() && (asks || is_asked(ListenTls::Mutual)) {
@@ -228,7 +231,7 @@ impl Config {
                 "-l mtls"
             };
             return Err(format!(
-                "{flag}: nobody says whose certificates are good; add -o ssl_ca_cert=PATH"
+                "{flag}: there is no authority to verify client certificates; add -o ssl_ca_cert=PATH"
             ));
         }
         Ok(())

@@ -98,7 +98,7 @@ impl Drop for Listener {
             && file_id(path) == self.file
             && let Err(error) = std::fs::remove_file(path)
         {
-            tracing::warn!("{} stays behind: {error}", path.display());
+            tracing::warn!("cannot remove {}: {error}", path.display());
         }
     }
 }
@@ -128,7 +128,7 @@ pub(crate) fn listen(config: &Config) -> io::Result<Vec<Listener>> {
     }
     for socket in &config.sockets {
         let explain = |error: io::Error| {
-            let what = format!("a socket that was handed over cannot be used: {error}");
+            let what = format!("cannot use an inherited socket: {error}");
             io::Error::new(error.kind(), what)
         };
         listeners.push(take_over(socket, config).map_err(explain)?);
@@ -136,7 +136,7 @@ pub(crate) fn listen(config: &Config) -> io::Result<Vec<Listener>> {
     if listeners.is_empty() {
         return Err(io::Error::new(
             io::ErrorKind::InvalidInput,
-            "there is nowhere to listen",
+            "there is no address to listen on",
         ));
     }
     Ok(listeners)
@@ -224,7 +224,7 @@ fn security(wanted: ListenTls, config: &Config) -> Security {
 
 fn explain(error: &io::Error, address: &dyn fmt::Display) -> io::Error {
     let what = if error.kind() == io::ErrorKind::AddrInUse {
-        format!("{address} is in use")
+        format!("cannot listen on {address}: address in use")
     } else {
         format!("cannot listen on {address}: {error}")
     };
@@ -316,7 +316,7 @@ fn remove_stale(path: &Path) -> io::Result<()> {
         Err(error) => Err(error),
         Ok(file) if !file.file_type().is_socket() => Err(io::Error::new(
             io::ErrorKind::AlreadyExists,
-            "it exists and is not a socket",
+            "the file exists and is not a socket",
         )),
         Ok(_) => {
             let socket = stream_socket(AddressFamily::UNIX)?;
@@ -411,7 +411,8 @@ mod tests {
         };
         let error = listen(&config(address.port())).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
-        assert_eq!(error.to_string(), format!("{address} is in use"));
+        let expected = format!("cannot listen on {address}: address in use");
+        assert_eq!(error.to_string(), expected);
     }
 
     #[test]

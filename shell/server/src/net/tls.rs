@@ -230,7 +230,7 @@ impl TlsSocket {
     /// Keeps an incomplete record (R1).
     fn keep(&mut self, rest: &[u8]) -> rustix::io::Result<()> {
         if rest.len() > KEPT_BYTES_MAX {
-            let error = rustls::Error::General("the handshake has no end".into());
+            let error = rustls::Error::General("the handshake is too long".into());
             return Err(fail(&mut self.failure, error));
         }
         self.kept.clear();

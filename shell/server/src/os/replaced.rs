@@ -20,11 +20,11 @@ const STICKY: u32 = 0o1000;
 pub fn may_replace(path: &Path) -> io::Result<()> {
     let other = |what: &str| Err(io::Error::other(what.to_owned()));
     if path.file_name().is_none() {
-        return other("it has no file name");
+        return other("the path has no file name");
     }
     match fs::metadata(path) {
-        Ok(file) if file.is_dir() => return other("it is a directory; name a file"),
-        Ok(file) if !file.is_file() => return other("it is no regular file"),
+        Ok(file) if file.is_dir() => return other("is a directory; name a file"),
+        Ok(file) if !file.is_file() => return other("not a regular file"),
         Ok(_) => {}
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(error),
@@ -39,7 +39,9 @@ pub fn may_replace(path: &Path) -> io::Result<()> {
     let folder = fs::metadata(folder)?;
     let is_protected = folder.mode() & STICKY != 0 && !is_mine(&folder) && !me.is_root();
     if is_protected && fs::symlink_metadata(path).is_ok_and(|file| !is_mine(&file)) {
-        return other("it is another user's, in a folder where its owner alone can replace it");
+        return other(
+            "the file belongs to another user, and only its owner can replace it in this directory",
+        );
     }
     Ok(())
 }

@@ -32,134 +32,129 @@ const OF_MEMCACHED: &[(&str, &str, Kind, &str)] = &[
         Counter,
         "Seconds since the server started.",
     ),
-    ("time", "time_seconds", Gauge, "The server's Unix time."),
+    ("time", "time_seconds", Gauge, "Unix time of the server."),
     (
         "rusage_user",
         "process_user_cpu_seconds_total",
         Counter,
-        "Processor time in its own code.",
+        "User processor time of the process, in seconds.",
     ),
     (
         "rusage_system",
         "process_system_cpu_seconds_total",
         Counter,
-        "Processor time in the kernel.",
+        "System processor time of the process, in seconds.",
     ),
     (
         "bytes_read",
         "read_bytes_total",
         Counter,
-        "Bytes that came in.",
+        "Bytes received from clients.",
     ),
     (
         "bytes_written",
         "written_bytes_total",
         Counter,
-        "Bytes that went out.",
+        "Bytes sent to clients.",
     ),
     (
         "curr_connections",
         "current_connections",
         Gauge,
-        "Connections that are open.",
+        "Open connections.",
     ),
     (
         "max_connections",
         "max_connections",
         Gauge,
-        "Connections that may be open.",
+        "Maximum number of open connections (-c).",
     ),
     (
         "total_connections",
         "connections_total",
         Counter,
-        "Connections that were opened.",
+        "Accepted connections.",
     ),
     (
         "rejected_connections",
         "connections_rejected_total",
         Counter,
-        "Connections past -c that were closed.",
+        "Connections closed because of the limit -c.",
     ),
     (
         "conn_yields",
         "connections_yielded_total",
         Counter,
-        "Times a connection gave way to the others.",
+        "Times a connection yielded to other connections.",
     ),
     (
         "listen_disabled_num",
         "connections_listener_disabled_total",
         Counter,
-        "Times new connections had to wait.",
+        "Times the server stopped accepting connections.",
     ),
     (
         "accepting_conns",
         "accepting_connections",
         Gauge,
-        "Whether new connections are accepted.",
+        "1 if the server accepts connections, else 0.",
     ),
-    ("bytes", "current_bytes", Gauge, "Bytes that items take."),
+    ("bytes", "current_bytes", Gauge, "Bytes used by items."),
     (
         "limit_maxbytes",
         "limit_bytes",
         Gauge,
-        "Bytes that items may take.",
+        "Maximum bytes of items (-m).",
     ),
-    (
-        "curr_items",
-        "current_items",
-        Gauge,
-        "Items that are stored.",
-    ),
+    ("curr_items", "current_items", Gauge, "Stored items."),
     (
         "total_items",
         "items_total",
         Counter,
-        "Items that were ever stored.",
+        "Items stored since the start.",
     ),
     (
         "evictions",
         "items_evicted_total",
         Counter,
-        "Items that were taken out for room.",
+        "Items evicted to free memory.",
     ),
     (
         "reclaimed",
         "items_reclaimed_total",
         Counter,
-        "Items that were taken out after their TTL.",
+        "Expired items removed.",
     ),
     (
         "store_too_large",
         "item_too_large_total",
         Counter,
-        "Values over -I.",
+        "Refused stores of values larger than -I.",
     ),
     (
         "store_no_memory",
         "item_no_memory_total",
         Counter,
-        "Stores for which there was no room.",
+        "Refused stores without free memory.",
     ),
     (
         // `total_malloced` of `stats slabs`.
         "bytes",
         "malloced_bytes",
         Gauge,
-        "Bytes that the store has allocated.",
+        "Bytes allocated for items.",
     ),
     (
         "crawler_items_checked",
         "lru_crawler_items_checked_total",
         Counter,
-        "Items that the crawler looked at.",
+        "Items checked by the expiry sweep.",
     ),
     (
         "crawler_reclaimed",
         "lru_crawler_reclaimed_total",
         Counter,
-        "Items that the crawler took out.",
+        "Expired items removed by the sweep.",
     ),
     (
         "direct_reclaims",
@@ -214,60 +209,55 @@ const COMMANDS: &[(&str, &str, &str)] = &[
 /// The one class of items, `slab="1"`: name in `stats items` or `stats slabs`, name in the exporter, type,
 /// and help.
 const OF_CLASS: &[(&str, &str, Kind, &str)] = &[
-    ("number", "current_items", Gauge, "Items that are stored."),
+    ("number", "current_items", Gauge, "Stored items."),
     (
         "age",
         "items_age_seconds",
         Gauge,
-        "Age of the item that is next to be evicted.",
+        "Age of the next item to evict, in seconds.",
     ),
     (
         "crawler_reclaimed",
         "items_crawler_reclaimed_total",
         Counter,
-        "Items that the crawler took out.",
+        "Expired items removed by the sweep.",
     ),
-    (
-        "evicted",
-        "items_evicted_total",
-        Counter,
-        "Items that were evicted.",
-    ),
+    ("evicted", "items_evicted_total", Counter, "Evicted items."),
     (
         "evicted_nonzero",
         "items_evicted_nonzero_total",
         Counter,
-        "Evicted items that had a TTL.",
+        "Evicted items with an exptime.",
     ),
     (
         "evicted_time",
         "items_evicted_time_seconds",
         Gauge,
-        "Seconds from the last access of the last evicted item to its eviction.",
+        "Seconds between last access and eviction of the last evicted item.",
     ),
     (
         "evicted_unfetched",
         "items_evicted_unfetched_total",
         Counter,
-        "Evicted items that were never fetched.",
+        "Evicted items that were never read.",
     ),
     (
         "expired_unfetched",
         "items_expired_unfetched_total",
         Counter,
-        "Expired items that were never fetched.",
+        "Expired items that were never read.",
     ),
     (
         "outofmemory",
         "items_outofmemory_total",
         Counter,
-        "Stores without memory.",
+        "Refused stores without free memory.",
     ),
     (
         "reclaimed",
         "items_reclaimed_total",
         Counter,
-        "Items that were removed after their TTL.",
+        "Expired items removed.",
     ),
     (
         "tailrepairs",
@@ -303,33 +293,23 @@ const OF_CLASS: &[(&str, &str, Kind, &str)] = &[
         "chunk_size",
         "chunk_size_bytes",
         Gauge,
-        "A chunk is one byte here.",
+        "Always 1 here: a chunk is one byte.",
     ),
     (
         "chunks_per_page",
         "chunks_per_page",
         Gauge,
-        "Bytes that items may take.",
+        "Maximum bytes of items (-m).",
     ),
     ("total_pages", "current_pages", Gauge, "Always 1 here."),
     (
         "total_chunks",
         "current_chunks",
         Gauge,
-        "Bytes that items may take.",
+        "Maximum bytes of items (-m).",
     ),
-    (
-        "used_chunks",
-        "chunks_used",
-        Gauge,
-        "Bytes that items take.",
-    ),
-    (
-        "free_chunks",
-        "chunks_free",
-        Gauge,
-        "Bytes that items could still take.",
-    ),
+    ("used_chunks", "chunks_used", Gauge, "Bytes used by items."),
+    ("free_chunks", "chunks_free", Gauge, "Bytes free for items."),
     (
         "free_chunks_end",
         "chunks_free_end",
@@ -340,7 +320,7 @@ const OF_CLASS: &[(&str, &str, Kind, &str)] = &[
         "mem_requested",
         "mem_requested_bytes",
         Gauge,
-        "Bytes that items take.",
+        "Bytes used by items.",
     ),
 ];
 
@@ -365,196 +345,187 @@ const CLASS_COMMANDS: &[(&str, &str, &str)] = &[
 
 /// Metrics of latchd only: name in `stats`, name here, type, and help.
 const OF_LATCHD: &[(&str, &str, Kind, &str)] = &[
-    (
-        "cmd_lock",
-        "lock_requests_total",
-        Counter,
-        "Locks that were asked for.",
-    ),
+    ("cmd_lock", "lock_requests_total", Counter, "Lock requests."),
     (
         "lock_granted",
         "lock_granted_total",
         Counter,
-        "Locks that were given.",
+        "Locks granted.",
     ),
     (
         "lock_contended",
         "lock_contended_total",
         Counter,
-        "Locks that somebody had already.",
+        "Lock requests for a lock held by another connection.",
     ),
     (
         "lock_misses",
         "lock_misses_total",
         Counter,
-        "Locks of items that are not there.",
+        "Lock requests for missing items.",
     ),
     (
         "lock_released",
         "lock_released_total",
         Counter,
-        "Locks that were given back.",
+        "Locks released by their holder.",
     ),
     (
         "lock_died",
         "lock_died_total",
         Counter,
-        "Locks that ended with their connection.",
+        "Locks released because their connection ended.",
     ),
     (
         "lock_refusals",
         "lock_refusals_total",
         Counter,
-        "Changes refused because another connection holds the item.",
+        "Changes refused because another connection holds the lock.",
     ),
     (
         "fence_refusals",
         "fence_refusals_total",
         Counter,
-        "Changes refused because the grant that they name is not in force.",
+        "Changes refused because their fencing token is not current.",
     ),
     (
         "lock_waits",
         "lock_waits_total",
         Counter,
-        "Requests that have waited for a lock.",
+        "Lock requests that waited.",
     ),
     (
         "lock_wait_timeouts",
         "lock_wait_timeouts_total",
         Counter,
-        "Requests that have waited for a lock in vain.",
+        "Lock requests that waited without getting the lock.",
     ),
     (
         "lock_deadlocks",
         "lock_deadlocks_total",
         Counter,
-        "Requests refused because they would have waited for themselves.",
+        "Lock requests refused because of a deadlock.",
     ),
     (
         "lock_waiting",
         "lock_waiting",
         Gauge,
-        "Connections that wait for a lock.",
+        "Connections waiting for a lock.",
     ),
-    ("locks_held", "locks_held", Gauge, "Locks that are held."),
+    ("locks_held", "locks_held", Gauge, "Held locks."),
     (
         "lock_holders",
         "lock_holders",
         Gauge,
-        "Connections that hold a lock.",
+        "Connections holding a lock.",
     ),
     (
         "locked_bytes",
         "locked_bytes",
         Gauge,
-        "Bytes that locked items take.",
+        "Bytes used by locked items.",
     ),
     (
         "win_sent",
         "win_sent_total",
         Counter,
-        "Times a client was told to compute a value (W).",
+        "Times a client won the recache of an item (W).",
     ),
     (
         "win_waits",
         "win_waits_total",
         Counter,
-        "Times a client was told that another one computes it (Z).",
+        "Times a client was told that another client has won (Z).",
     ),
     (
         "wins_bound",
         "wins_bound",
         Gauge,
-        "Wins that end with their connections.",
+        "Open wins bound to a connection.",
     ),
     (
         "win_reopened",
         "win_reopened_total",
         Counter,
-        "Wins that were open again since their connections had ended.",
+        "Wins reopened because their connection ended.",
     ),
     (
         "get_waits",
         "get_waits_total",
         Counter,
-        "Gets that have waited for a value.",
+        "Gets that waited for a value.",
     ),
     (
         "get_wait_timeouts",
         "get_wait_timeouts_total",
         Counter,
-        "Gets that have waited for a value in vain.",
+        "Gets that waited without getting a value.",
     ),
     (
         "get_waiting",
         "get_waiting",
         Gauge,
-        "Gets that wait for a value.",
+        "Gets waiting for a value.",
     ),
     (
         "stale_marks",
         "stale_marks_total",
         Counter,
-        "Items that were marked out of date.",
+        "Items marked stale.",
     ),
     (
         "get_expired",
         "get_expired_total",
         Counter,
-        "Gets that found an item after its TTL.",
+        "Gets that found an expired item.",
     ),
     (
         "read_buf_oom",
         "requests_no_memory_total",
         Counter,
-        "Connections closed for requests that are not whole.",
+        "Connections closed because memory for incomplete requests ran out.",
     ),
     (
         "response_obj_oom",
         "answers_no_memory_total",
         Counter,
-        "Connections closed for answers that are not taken.",
+        "Connections closed because memory for unread replies ran out.",
     ),
     (
         "auth_cmds",
         "authentications_total",
         Counter,
-        "Times a client said who it is.",
+        "Login attempts.",
     ),
     (
         "auth_errors",
         "authentication_failures_total",
         Counter,
-        "Times that was wrong.",
+        "Failed login attempts.",
     ),
-    ("threads", "threads", Gauge, "Threads that serve clients."),
+    ("threads", "threads", Gauge, "Threads serving clients."),
     (
         "log_dropped",
         "log_dropped_total",
         Counter,
-        "Lines of the log that were dropped.",
+        "Log lines dropped.",
     ),
 ];
 
 /// The whole text.
 pub(super) fn text(snapshot: &Snapshot) -> String {
     let mut out = Lines(String::new());
-    out.family("memcached_up", Gauge, "Whether the server answers.");
+    out.family("memcached_up", Gauge, "1 if the server responds.");
     out.sample("memcached_up", "", 1);
-    out.family(
-        "memcached_version",
-        Gauge,
-        "The version that it answers as.",
-    );
+    out.family("memcached_version", Gauge, "Version reported to clients.");
     let version = format!("{{version=\"{}\"}}", snapshot.line("version"));
     out.sample("memcached_version", &version, 1);
-    out.family("latchd_version", Gauge, "The version of latchd.");
+    out.family("latchd_version", Gauge, "Version of latchd.");
     let version = concat!("{version=\"", env!("CARGO_PKG_VERSION"), "\"}");
     out.sample("latchd_version", version, 1);
     out.lines(snapshot, "memcached_", OF_MEMCACHED);
     let name = "memcached_commands_total";
-    out.family(name, Counter, "Requests by command and what came of them.");
+    out.family(name, Counter, "Requests by command and result.");
     for (shown, command, status) in COMMANDS {
         out.sample(name, &labels(command, status), snapshot.line(shown));
     }
@@ -569,7 +540,7 @@ pub(super) fn text(snapshot: &Snapshot) -> String {
     let turns = &snapshot.turns;
     out.histogram(
         "latchd_turn_seconds",
-        "How long it takes to read, answer and send what a client has sent at a time; one in 64 is measured.",
+        "Time to read, execute and answer one batch of a client's requests; one in 64 is measured.",
         &BOUNDS_US.map(Duration::from_micros),
         &turns.buckets,
         turns.sum,
@@ -578,12 +549,12 @@ pub(super) fn text(snapshot: &Snapshot) -> String {
     for (name, help, times) in [
         (
             "latchd_lock_wait_seconds",
-            "How long requests waited for a lock until they had it, or until their time was over.",
+            "Time that lock requests waited until they got the lock or gave up.",
             &snapshot.wait_times,
         ),
         (
             "latchd_lock_hold_seconds",
-            "How long locks were held that have ended; each share of a shared one by itself.",
+            "Time that ended locks were held; each holder of a shared lock counts.",
             &snapshot.hold_times,
         ),
     ] {
@@ -616,7 +587,7 @@ fn class(out: &mut Lines, snapshot: &Snapshot) {
         }
     }
     let name = "memcached_slab_commands_total";
-    out.family(name, Counter, "Requests by command and what came of them.");
+    out.family(name, Counter, "Requests by command and result.");
     let labels = |command: &str, status: &str| {
         format!("{{slab=\"1\",command=\"{command}\",status=\"{status}\"}}")
     };
@@ -650,28 +621,28 @@ fn process(out: &mut Lines, usage: &ProcessUsage) {
         open_descriptors,
         descriptors_max,
     } = usage;
-    let cpu = "User and system processor time.";
+    let cpu = "User and system processor time in seconds.";
     show(
         "cpu_seconds_total",
         Counter,
         cpu,
         shown(cpu_seconds.as_ref()),
     );
-    let start = "Unix time at which the process started.";
+    let start = "Start time of the process as Unix time in seconds.";
     show(
         "start_time_seconds",
         Gauge,
         start,
         shown(started_unix_s.as_ref()),
     );
-    let resident = "Resident memory.";
+    let resident = "Resident memory in bytes.";
     show(
         "resident_memory_bytes",
         Gauge,
         resident,
         shown(resident_bytes.as_ref()),
     );
-    let addressed = "Virtual memory.";
+    let addressed = "Virtual memory in bytes.";
     show(
         "virtual_memory_bytes",
         Gauge,
@@ -686,7 +657,7 @@ fn process(out: &mut Lines, usage: &ProcessUsage) {
     );
     let open = "Open file descriptors.";
     show("open_fds", Gauge, open, shown(open_descriptors.as_ref()));
-    let most = "File descriptors that may be open.";
+    let most = "Maximum number of open file descriptors.";
     show("max_fds", Gauge, most, shown(descriptors_max.as_ref()));
 }
 

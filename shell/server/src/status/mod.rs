@@ -245,7 +245,7 @@ impl Desk<'_> {
                 (Kind::Refused(Refusal::WrongHost), String::new())
             }
             "/healthz" if self.is_well().await => (Kind::Text, "ok\n".into()),
-            "/healthz" => (Kind::Unwell, "a thread does not answer\n".into()),
+            "/healthz" => (Kind::Unwell, "a thread does not respond\n".into()),
             "/" | "/locks.json" | "/metrics" => {
                 let _turn = self.writing.lock().await;
                 Timer::after(PAUSE).await;

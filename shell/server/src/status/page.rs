@@ -54,9 +54,9 @@ fn tiles(page: &mut String, snapshot: &Snapshot, history: &History) {
     let hits = rates
         .hit_percent
         .map_or("–".into(), |percent| format!("{percent:.1} %"));
-    tile(page, "hits", &hits, "of gets in the last minutes", None);
-    let gets = format!("{} sets a second", rate(rates.sets));
-    tile(page, "gets a second", &rate(rates.gets), &gets, None);
+    tile(page, "hit rate", &hits, "of recent gets", None);
+    let gets = format!("{} sets per second", rate(rates.sets));
+    tile(page, "gets per second", &rate(rates.gets), &gets, None);
     tile(
         page,
         "memory",
@@ -83,7 +83,7 @@ fn tiles(page: &mut String, snapshot: &Snapshot, history: &History) {
         &holders,
         None,
     );
-    let most = format!("{} have waited", grouped(counters.lock_waits));
+    let most = format!("{} waited in total", grouped(counters.lock_waits));
     tile(
         page,
         "waiting for locks",
@@ -91,15 +91,15 @@ fn tiles(page: &mut String, snapshot: &Snapshot, history: &History) {
         &most,
         None,
     );
-    let asked = format!("of {} asked for", grouped(counters.cmd_lock));
+    let asked = format!("of {} requested", grouped(counters.cmd_lock));
     tile(
         page,
-        "locks refused",
+        "locks contended",
         &grouped(counters.lock_contended),
         &asked,
         None,
     );
-    let waits = format!("{} told to wait (Z)", grouped(counters.win_waits));
+    let waits = format!("{} already won (Z)", grouped(counters.win_waits));
     tile(page, "wins (W)", &grouped(counters.win_sent), &waits, None);
     page.push_str("</div>\n");
 }
@@ -135,7 +135,7 @@ fn charts(page: &mut String, history: &History) {
     page.push_str("<div class=\"charts\">\n");
     let _ = writeln!(
         page,
-        "<section><h2><span class=\"one-name\">gets</span> and <span class=\"two-name\">sets</span> a \
+        "<section><h2><span class=\"one-name\">gets</span> and <span class=\"two-name\">sets</span> per \
          second <span class=\"soft\">up to {}</span></h2><figure>{}\
          <figcaption><span>{ago} ago</span><span>now</span></figcaption></figure></section>",
         rate(top),
@@ -143,7 +143,7 @@ fn charts(page: &mut String, history: &History) {
     );
     let _ = writeln!(
         page,
-        "<section><h2><span class=\"one-name\">hits</span> of a hundred gets \
+        "<section><h2><span class=\"one-name\">hit rate</span> in percent of gets \
          <span class=\"soft\">0 to 100</span></h2><figure>{}\
          <figcaption><span>{ago} ago</span><span>now</span></figcaption></figure></section>",
         chart(&[("area", &hits), ("one", &hits)], 100.0)
@@ -189,7 +189,7 @@ fn locks(page: &mut String, snapshot: &Snapshot) {
     let held = snapshot.stats.gauges.locks_held;
     let shown = snapshot.locks.len().min(ROWS_MAX);
     let which = if !snapshot.tells_keys {
-        "keys are not told (-X)".into()
+        "keys are hidden (-X)".into()
     } else if (shown as u64) < held {
         format!("{shown} of {}", grouped(held))
     } else {
@@ -200,14 +200,14 @@ fn locks(page: &mut String, snapshot: &Snapshot) {
         "<section><h2>locks <span class=\"soft\">{which}</span></h2>"
     );
     if shown == 0 {
-        let said = if held == 0 { "nobody holds a lock" } else { "" };
+        let said = if held == 0 { "no locks are held" } else { "" };
         let _ = writeln!(page, "<span class=\"soft\">{said}</span></section>");
         return;
     }
     page.push_str(
-        "<div class=\"wide\"><table><tr><th>key</th><th>mode</th><th>connection</th><th>from</th>\
+        "<div class=\"wide\"><table><tr><th>key</th><th>mode</th><th>connection</th><th>client</th>\
          <th class=\"number\">last request</th><th class=\"number\">held for</th>\
-         <th class=\"number\">lease left</th><th class=\"number\">waiting</th></tr>\n",
+         <th class=\"number\">lease left</th><th class=\"number\">waiters</th></tr>\n",
     );
     for lock in snapshot.locks.iter().take(ROWS_MAX) {
         let mode = if lock.is_shared {
@@ -365,10 +365,10 @@ mod tests {
         assert_eq!(page.matches("<tr><td").count(), ROWS_MAX);
         assert!(page.contains("100 of 1\u{202f}000"), "{page}");
         let page = html(&snapshot(Vec::new()), &History::default());
-        assert!(page.contains("nobody holds a lock"));
+        assert!(page.contains("no locks are held"));
         let mut silent = snapshot(Vec::new());
         silent.tells_keys = false;
-        assert!(html(&silent, &History::default()).contains("keys are not told"));
+        assert!(html(&silent, &History::default()).contains("keys are hidden"));
     }
 
     #[test]

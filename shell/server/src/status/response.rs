@@ -61,19 +61,16 @@ pub(super) fn response(kind: Kind, wants_body: bool, text: &str) -> Vec<u8> {
 /// The status line and text of a refusal.
 fn refused(refusal: Refusal) -> (&'static str, &'static str) {
     match refusal {
-        Refusal::Malformed => ("400 Bad Request", "this is no request that I know\n"),
-        Refusal::TooLong => (
-            "431 Request Header Fields Too Large",
-            "this request is too long\n",
-        ),
-        Refusal::NotReading => ("405 Method Not Allowed", "here one can only look\n"),
+        Refusal::Malformed => ("400 Bad Request", "malformed request\n"),
+        Refusal::TooLong => ("431 Request Header Fields Too Large", "request too long\n"),
+        Refusal::NotReading => ("405 Method Not Allowed", "only GET and HEAD are allowed\n"),
         Refusal::WrongHost => (
             "421 Misdirected Request",
-            "ask by an address, or by a name that --status or --status-host has\n",
+            "unknown host name; use an IP address or a name from --status or --status-host\n",
         ),
         Refusal::NoSuchPath => (
             "404 Not Found",
-            "there are /, /metrics, /locks.json and /healthz\n",
+            "not found; try /, /metrics, /locks.json or /healthz\n",
         ),
     }
 }

@@ -146,12 +146,10 @@ impl fmt::Display for End {
             Self::Idle => formatter.write_str("idle for too long"),
             Self::NoHandshake => formatter.write_str("no TLS handshake in time"),
             Self::NoRoom(Kept::Input) => {
-                formatter.write_str("no memory for its unfinished request")
+                formatter.write_str("no memory for its incomplete request")
             }
-            Self::NoRoom(Kept::Output) => {
-                formatter.write_str("no memory for what it does not read")
-            }
-            Self::Shutdown => formatter.write_str("the server ends"),
+            Self::NoRoom(Kept::Output) => formatter.write_str("no memory for its unread replies"),
+            Self::Shutdown => formatter.write_str("the server stops"),
         }
     }
 }

@@ -201,20 +201,22 @@ impl Execute for Executor<'_> {
             Ok(()) => tracing::info!(
                 event = "memory_limit",
                 conn = conn.number(),
-                "{conn} has set the limit of memory to {mib} MiB"
+                "{conn} set the memory limit to {mib} MiB"
             ),
             Err(why) => {
                 let why = match why {
-                    MemoryRefused::Fixed => "it does not change",
-                    MemoryRefused::TooSmall => "the shards, or two values of -I in each, need more",
-                    MemoryRefused::TooLarge => "the items have no addresses for so much; use -m",
-                    MemoryRefused::Locked => "locks have more of it than they might then",
+                    MemoryRefused::Fixed => "the limit cannot change while the server runs",
+                    MemoryRefused::TooSmall => "each shard needs room for two values of size -I",
+                    MemoryRefused::TooLarge => "the limit exceeds the address space set by -m",
+                    MemoryRefused::Locked => {
+                        "held locks use more than their share of the new limit"
+                    }
                 };
                 tracing::warn!(
                     event = "memory_limit_refused",
                     conn = conn.number(),
                     reason = why,
-                    "cache_memlimit {mib} of {conn} is refused"
+                    "refused cache_memlimit {mib} of {conn}"
                 );
             }
         }
@@ -244,7 +246,7 @@ impl Executor<'_> {
             return;
         }
         let reason = if claim.is_some() {
-            "unknown name, or wrong credentials"
+            "unknown name or wrong password"
         } else {
             "malformed credentials"
         };

@@ -182,7 +182,10 @@ fn provider(settings: &TlsSettings) -> io::Result<CryptoProvider> {
             let known = CIPHERS.iter().find(|(known, _)| known == name);
             let (_, suite) = known.ok_or_else(|| {
                 let all = CIPHERS.map(|(name, _)| name).join(" ");
-                wrong("-o ssl_ciphers", format!("no `{name}`; there are {all}"))
+                wrong(
+                    "-o ssl_ciphers",
+                    format!("unknown cipher `{name}`; choose from {all}"),
+                )
             })?;
             wanted.push(*suite);
         }
@@ -199,7 +202,7 @@ fn certificates(path: &Path) -> io::Result<Vec<CertificateDer<'static>>> {
     let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
     let certificates = certificates.map_err(|error| wrong(path.display(), error))?;
     if certificates.is_empty() {
-        return Err(wrong(path.display(), "there is no certificate in it"));
+        return Err(wrong(path.display(), "the file contains no certificate"));
     }
     Ok(certificates)
 }
