@@ -1,10 +1,9 @@
-//! Waits for the command: passes signals on, stops and goes on with it, and ends it when a lock is lost.
+//! Waits for the command: forwards signals, stops and continues with it, and ends it when a lock is lost.
 //!
-//! - W1: a command that its terminal has stopped goes on only once the server has said that the locks
-//!   are still ours, and never again if they are not. Until then a lease is not renewed, so nobody is
-//!   kept out by a command that does nothing.
-//! - W2: a command that another process has stopped is that one's business: we go on, and keep the locks. If the
-//!   command, or a process below it, has the terminal, this is job control all the same: a shell waits for us.
+//! - W1: A command that its terminal has stopped continues only after the server has confirmed the locks. If they are
+//!   lost, it never continues. While it is stopped, a lease is not renewed, so an idle command blocks no other client.
+//! - W2: If another process stops the command, this process keeps running and holds the locks. If the command, or one
+//!   of its descendants, has the terminal, the stop is job control: then a shell waits for this process to stop.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -23,40 +22,40 @@ use super::helper::Started;
 use super::next;
 use super::terminal::{Terminal, is_orphaned};
 
-/// How long the command may take to stop once the lock is lost.
+/// The time between TERM and KILL after the lock is lost.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// How long to wait before a server that did not answer is asked again whether the locks are ours.
+/// The pause before the server is asked again to confirm the locks.
 const ASK_AGAIN: Duration = Duration::from_millis(200);
 
-/// How the command has ended.
+/// How the command ended.
 pub(super) enum End {
     Code(i32),
     Signal(i32),
-    /// By a signal of the terminal's keys, which is also meant for whoever has started us.
+    /// A signal of the terminal's keys, which also concerns the parent of this process.
     Key(i32),
 }
 
-/// What there is to attend to.
+/// An event to handle.
 enum Event {
     Lost(Loss),
     Signal(Signal),
     TimeOut,
 }
 
-/// A command that runs under locks.
+/// A command that runs while holding locks.
 pub(super) struct Attendance<'a> {
     held: &'a Held,
     losses: Losses,
-    /// Why the locks are not held any more.
+    /// The reason why the locks were lost, if they were.
     lost: Option<Loss>,
     kill_at: Option<Instant>,
     command: Started,
     terminal: Option<Terminal>,
     signals: Signals,
-    /// Whether the command is stopped, as far as we have been told.
+    /// Whether the last report of the command says that it is stopped.
     is_stopped: bool,
-    /// Signals that come of what we did ourselves, once each.
+    /// Expected signals that this process caused itself, once each.
     echoes: Vec<Signal>,
 }
 
@@ -80,7 +79,7 @@ impl<'a> Attendance<'a> {
         }
     }
 
-    /// Waits until the command has ended; says how, and why the locks were lost if they were.
+    /// Waits until the command has ended. Returns how, and why the locks were lost if they were.
     ///
     /// # Errors
     /// The system's, if it does not know the command.
@@ -112,7 +111,7 @@ impl<'a> Attendance<'a> {
         }
     }
 
-    /// What has become of the command since the last time; `None` is nothing.
+    /// The change in the command's state since the last call; `None` is no change.
     fn status(&self) -> io::Result<Option<WaitStatus>> {
         let options = WaitOptions::NOHANG | WaitOptions::UNTRACED | WaitOptions::CONTINUED;
         Ok(waitpid(Some(self.command.pid), options)?.map(|(_, status)| status))
@@ -145,7 +144,7 @@ impl<'a> Attendance<'a> {
             terminal.take_back(self.command.pid);
         }
         if self.lost.is_some() {
-            // What the command has left behind in its group is not protected either.
+            // Processes left in the command's group are not protected by the lock either.
             self.signal(RawSignal::KILL);
         }
         self.command.dismiss_guard();
@@ -156,7 +155,7 @@ impl<'a> Attendance<'a> {
                     .iter()
                     .any(|key| key.as_raw() == signal);
                 if is_key && was_lent && self.lost.is_none() {
-                    // The terminal has told the command alone, because we had lent it to it.
+                    // Only the command received the key's signal, because it had the terminal.
                     signal_own_group(signal);
                     return End::Key(signal);
                 }
@@ -166,7 +165,7 @@ impl<'a> Attendance<'a> {
         }
     }
 
-    /// The command was stopped.
+    /// Handles the stop of the command.
     async fn stopped(&mut self, status: WaitStatus) {
         let by = status.stopping_signal();
         let by_terminal = [RawSignal::TSTP, RawSignal::TTIN, RawSignal::TTOU]
@@ -179,21 +178,21 @@ impl<'a> Attendance<'a> {
             return; // W2
         }
         if is_orphaned() {
-            // Nobody could make us go on. The kernel stops nobody in our place either.
+            // No process could continue this one. The kernel does not stop an orphaned group either.
             return self.signal(RawSignal::CONT);
         }
-        // Whoever in the group has not heard of it must not run while we do not.
+        // Other processes of the group must not run while this process is stopped.
         self.signal(RawSignal::STOP);
         if has_terminal {
-            // It is meant for whoever was started with us, too.
+            // The stop also concerns the other processes of this process's group.
             signal_own_group(RawSignal::TSTP.as_raw());
             self.echoes.push(Signal::Tstp);
         }
         self.echoes.push(Signal::Cont);
         let _ = kill_process(getpid(), RawSignal::STOP);
-        // Here we go on.
+        // This process continues here.
         if let Some(loss) = self.check().await {
-            // W1: it does not run once more, not even to clear up.
+            // W1: the command must not run again, not even to clean up.
             self.lost = Some(loss);
             self.signal(RawSignal::KILL);
         } else {
@@ -202,7 +201,7 @@ impl<'a> Attendance<'a> {
         }
     }
 
-    /// We were made to go on, by somebody who had stopped us or not.
+    /// Handles CONT, also without a preceding stop.
     async fn go_on(&mut self) {
         if self.lost.is_none()
             && let Some(loss) = self.check().await
@@ -210,24 +209,24 @@ impl<'a> Attendance<'a> {
             return self.lose(loss);
         }
         self.lend_terminal();
-        // One that runs may have been stopped by its terminal just now, which is not to be undone.
+        // If it runs, its terminal may be stopping it right now, and that must not be undone.
         if self.is_stopped {
             self.signal(RawSignal::CONT);
         }
     }
 
-    /// Whether this signal comes of what we did ourselves, and is nothing to attend to.
+    /// Whether this process caused the signal itself, so it needs no handling.
     fn is_echo(&mut self, signal: Signal) -> bool {
         let place = self.echoes.iter().position(|echo| *echo == signal);
         place.map(|place| self.echoes.swap_remove(place)).is_some()
     }
 
-    /// Waits until the server has said that the locks are ours, or they are lost: why, then.
+    /// Waits until the server confirms the locks. Returns the reason if they are lost.
     async fn check(&mut self) -> Option<Loss> {
         let (held, losses) = (self.held, &mut self.losses);
         let lost = async { Some(losses.first().await) };
         let asked = async {
-            // A loss is told of by the other one, which knows why.
+            // `lost` reports a loss with its reason.
             while held.check().await.is_err() {
                 Timer::after(ASK_AGAIN).await;
             }
@@ -240,13 +239,13 @@ impl<'a> Attendance<'a> {
         self.lost = Some(loss);
         self.kill_at = Some(Instant::now() + GRACE);
         self.signal(RawSignal::TERM);
-        // A stopped process hears nothing but KILL.
+        // A stopped process handles no signal but KILL.
         self.signal(RawSignal::CONT);
     }
 
-    /// Tells the command and all that it has started, if they are in its group still.
+    /// Sends a signal to the command's process group.
     fn signal(&self, signal: RawSignal) {
-        // Who has ended already needs no signal.
+        // The group may have ended already.
         let _ = kill_process_group(self.command.pid, signal);
     }
 
@@ -264,7 +263,7 @@ impl<'a> Attendance<'a> {
     }
 }
 
-/// Tells whoever was started together with us, and us.
+/// Sends a signal to this process's own group.
 fn signal_own_group(signal: i32) {
     if let Some(signal) = RawSignal::from_named_raw(signal) {
         let _ = kill_current_process_group(signal);

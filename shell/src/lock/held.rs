@@ -1,4 +1,4 @@
-//! The locks that a command runs under: one lease of all keys, or a bound lock of each.
+//! The locks of a command: one lease of all keys, or one bound lock per key.
 
 use std::num::NonZeroU32;
 use std::os::fd::OwnedFd;
@@ -14,29 +14,28 @@ use smol::future;
 
 use super::LockArgs;
 
-/// How long a server may take to say that a lock is not to be had, when it is not waited for.
+/// The longest wait for a server's reply with `-n`.
 const NONBLOCK: Duration = Duration::from_secs(1);
 
-/// How long an item that is made for a lock outlives a holder that dies, in seconds. It need only
-/// be there until it is locked.
+/// The exptime of an item that is created for a lock, in seconds. The item need only exist until it is locked.
 const ITEM_TTL_S: u32 = 5;
 
-/// Locks that are held.
+/// Held locks.
 pub(super) enum Held {
-    /// One lease, and for how long it is renewed.
+    /// One lease, and the ttl of each renewal.
     Leased(Lock, Duration),
-    /// In the order of their keys.
+    /// Bound locks, in the order of their keys.
     Bound(Vec<BoundLock>),
 }
 
-/// Ends when a lock is lost, and says why.
+/// Waits for the loss of a lock, and tells its reason.
 pub(super) struct Losses(Vec<Pin<Box<dyn Future<Output = Option<Loss>>>>>);
 
 impl Held {
-    /// Obtains all locks, or none, within `wait`. The keys are in the order of their bytes.
+    /// Acquires all locks or none, within `wait`. The keys must be in byte order.
     ///
     /// # Errors
-    /// The client's, of the first key that is not to be had.
+    /// The client's, for the first key whose lock is not acquired.
     pub(super) async fn obtain(
         args: &LockArgs,
         keys: &[Vec<u8>],
@@ -68,8 +67,7 @@ impl Held {
         Self::obtain_bound(client, keys, note, options, deadline).await
     }
 
-    /// One after the other, in the order of their bytes, so that two who want the same ones do not
-    /// wait for each other in a ring.
+    /// Acquires the locks one after the other in byte order, so two commands with the same keys cannot deadlock.
     async fn obtain_bound(
         client: &Client,
         keys: &[Vec<u8>],
@@ -95,7 +93,7 @@ impl Held {
             match client.lock(key, &options).await {
                 Ok(lock) => locks.push(lock),
                 Err(error) => {
-                    // All or none: an item that was made for a lock goes with its release.
+                    // All or none. Releasing a lock also removes an item created for it.
                     let _ = Self::Bound(locks).release().await;
                     return Err(error);
                 }
@@ -104,7 +102,7 @@ impl Held {
         Ok(Self::Bound(locks))
     }
 
-    /// The keys, in the order of their bytes.
+    /// The keys, in byte order.
     pub(super) fn keys(&self) -> Vec<&[u8]> {
         match self {
             Self::Leased(lock, _) => lock.keys().collect(),
@@ -112,7 +110,7 @@ impl Held {
         }
     }
 
-    /// The numbers of the grants, in the same order.
+    /// The fencing tokens, in the same order.
     pub(super) fn numbers(&self) -> Vec<u64> {
         match self {
             Self::Leased(lock, _) => lock.numbers().to_vec(),
@@ -123,7 +121,7 @@ impl Held {
         }
     }
 
-    /// Copies of the connections, for the command to inherit, if it is to.
+    /// Copies of the connections for the command to inherit, if `is_wanted`.
     ///
     /// # Errors
     /// The client's.
@@ -140,10 +138,10 @@ impl Held {
         Ok(copies)
     }
 
-    /// Asks the server whether all are ours; a lease is renewed by that.
+    /// Asks the server whether all locks are still held. This renews a lease.
     ///
     /// # Errors
-    /// The client's. A lock that is lost is told of by [`losses`](Self::losses) as well.
+    /// The client's. [`losses`](Self::losses) reports a lost lock as well.
     pub(super) async fn check(&self) -> Result<(), Error> {
         match self {
             Self::Leased(lock, ttl) => lock.refresh(*ttl).await,
@@ -156,7 +154,7 @@ impl Held {
         }
     }
 
-    /// What tells of a loss.
+    /// Watches for the loss of a lock.
     pub(super) fn losses(&self) -> Losses {
         Losses(match self {
             Self::Leased(lock, _) => vec![Box::pin(lock.watch())],
@@ -167,10 +165,10 @@ impl Held {
         })
     }
 
-    /// Gives all of them back.
+    /// Releases all locks.
     ///
     /// # Errors
-    /// The client's, of the first that was not ours to the end.
+    /// The client's, for the first lock that was lost before its release.
     pub(super) async fn release(self) -> Result<(), Error> {
         match self {
             Self::Leased(lock, _) => lock.release().await,
@@ -187,7 +185,7 @@ impl Held {
 }
 
 impl Losses {
-    /// The first of them. Not to be asked again afterwards.
+    /// The first loss. Must not be called again afterwards.
     pub(super) async fn first(&mut self) -> Loss {
         future::poll_fn(|context| {
             for loss in &mut self.0 {

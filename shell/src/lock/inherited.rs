@@ -24,7 +24,7 @@ const FORWARDED: [Signal; 6] = [
 /// Signals that concern this process alone until there is a command.
 const OF_THE_COMMAND: [Signal; 3] = [Signal::Tstp, Signal::Cont, Signal::Child];
 
-/// What this process was started with.
+/// The inherited mask and ignored signals.
 pub(super) struct Inherited {
     mask: SigSet,
     /// A bit for each ignored signal, from bit 0 on.
@@ -59,8 +59,8 @@ impl Inherited {
         Ok(signals)
     }
 
-    /// Receives also what concerns the command. It must have started: a new program ignores only what its
-    /// parent ignores (I1).
+    /// Also receives the signals about the command. The command must have started, because a new program inherits
+    /// the ignored signals of its parent (I1).
     ///
     /// # Errors
     /// The system's.
@@ -105,7 +105,7 @@ pub(super) fn block_ttou() -> io::Result<()> {
     Ok(signals.thread_block()?)
 }
 
-/// Delivers `signals` to this thread, whatever mask it has inherited (I2).
+/// Delivers `signals` to this thread, independently of its inherited mask (I2).
 fn unblock(signals: impl IntoIterator<Item = Signal>) -> io::Result<()> {
     let numbers = signals.into_iter().map(|signal| signal as i32);
     let set: SigSet = numbers

@@ -1,8 +1,8 @@
-//! The terminal from which we were started, and whose it is.
+//! The controlling terminal, and the process group in its foreground.
 //!
-//! Keys that end or stop something reach the process group that has the terminal, and no other group
-//! may read from it. The command has a group of its own, so that a loss can end all that it has
-//! started; so it is lent the terminal whenever we have it, as a shell does with its jobs.
+//! Keys such as Ctrl-C send signals only to the foreground group, and only that group can read from the terminal. The
+//! command has its own group, so that the loss of a lock can end all its processes. So this process puts the command's
+//! group into the foreground whenever it has the terminal itself, as a shell does with its jobs.
 //!
 //! Source: POSIX.1-2017, 11.1 "General Terminal Interface"; credentials(7).
 
@@ -26,7 +26,7 @@ impl Terminal {
         Some(Self(tty))
     }
 
-    /// Takes it from our parent's group, if that has it.
+    /// Takes it from the parent's group, if that has it.
     pub(super) fn take_over(&self) {
         let parent = group_of(getppid());
         if parent.is_some() && tcgetpgrp(&self.0).ok() == parent {
@@ -34,7 +34,7 @@ impl Terminal {
         }
     }
 
-    /// Lets `group` have it, if it is ours to give.
+    /// Gives it to `group`, if this process's group has it.
     pub(super) fn lend(&self, group: Pid) {
         let own = own_group();
         if own.is_some() && tcgetpgrp(&self.0).ok() == own {
@@ -47,8 +47,8 @@ impl Terminal {
         tcgetpgrp(&self.0) == Ok(group)
     }
 
-    /// Whether the group of `command`, or of a process that it has started, has it. A program with job control of
-    /// its own, such as another `latchd lock`, lends it on.
+    /// Whether the group of `command`, or of one of its descendants, has it. A program with its own job control, such as
+    /// another `latchd lock`, passes it on.
     pub(super) fn is_lent_below(&self, command: Pid) -> bool {
         let Ok(owner) = tcgetpgrp(&self.0) else {
             return false;
@@ -65,14 +65,14 @@ impl Terminal {
 
     fn give(&self, group: Option<Pid>) {
         if let Some(group) = group {
-            // A terminal that has hung up is of no use to anybody.
+            // The terminal may have hung up.
             let _ = tcsetpgrp(&self.0, group);
         }
     }
 }
 
-/// The group of a process; `None` if it is not of this namespace (its number is 0 then), as that of
-/// a container's first process may be.
+/// The group of a process. `None` if the group is outside this namespace (its number is 0), as that of a container's
+/// first process may be.
 ///
 /// Source: `pid_namespaces(7)`.
 fn group_of(pid: unistd::Pid) -> Option<Pid> {
@@ -83,7 +83,7 @@ fn own_group() -> Option<Pid> {
     Pid::from_raw(unistd::getpgrp().as_raw())
 }
 
-/// Whether a process of `group` descends from `ancestor`. Where there is no `/proc`, no process does.
+/// Whether a process of `group` descends from `ancestor`. Without `/proc` the result is `false`.
 fn descends(group: Pid, ancestor: Pid) -> bool {
     let (group, ancestor) = (
         unistd::Pid::from_raw(group.as_raw_pid()),
@@ -98,7 +98,7 @@ fn descends(group: Pid, ancestor: Pid) -> bool {
         .any(|pid| iter::successors(Some(pid), |pid| parent_of(*pid)).any(|pid| pid == ancestor))
 }
 
-/// Whether nobody would let us go on if we were stopped: our process group is an orphaned one.
+/// Whether this process group is orphaned: no process would continue it after a stop.
 ///
 /// Source: POSIX.1-2017, 3.264 "Orphaned Process Group".
 pub(super) fn is_orphaned() -> bool {
@@ -116,8 +116,8 @@ pub(super) fn is_orphaned() -> bool {
     true
 }
 
-/// Field 4 of proc(5) `stat`, counted from behind the name, which may hold blanks. It is 0 where the
-/// parent is not of this namespace.
+/// Field 4 of proc(5) `stat`, counted from behind the name, which may contain blanks. It is 0 if the parent is outside
+/// this namespace.
 fn parent_of(pid: unistd::Pid) -> Option<unistd::Pid> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let field = stat.rsplit(") ").next()?.split(' ').nth(1)?;
