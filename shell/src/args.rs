@@ -1,4 +1,4 @@
-//! The command line: memcached's, so that a start script works unchanged.
+//! The command line. Its flags are memcached's, so start scripts work unchanged.
 //!
 //! A flag of memcached is implemented, accepted with one warning because it has no effect here ([`ignored`]),
 //! or refused because the server would be less protected, or do less, than its caller expects ([`refused`]).

@@ -139,7 +139,7 @@ pub(crate) struct LockArgs {
 
 /// Runs the command under the locks. Returns the exit code.
 pub(crate) fn run(args: &LockArgs) -> ExitCode {
-    // Before any other thread starts: threads inherit the mask.
+    // This must precede every other thread, because threads inherit the mask.
     let inherited = match Inherited::record() {
         Ok(inherited) => inherited,
         Err(error) => return failed(&error),
@@ -195,7 +195,7 @@ async fn lock_and_run(
     let child = match started {
         Ok(child) => child,
         Err(error) => {
-            // The lock ends with this process in any case.
+            // If this fails, the server releases the lock when this process ends.
             let _ = held.release().await;
             return failed(&format!("cannot start the command: {error}"));
         }

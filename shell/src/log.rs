@@ -215,7 +215,7 @@ impl Target {
     /// Opens a file, or standard error. The process opens the file before it drops root, as a start script does.
     ///
     /// # Errors
-    /// The file cannot be opened.
+    /// The system's, if the file cannot be opened.
     pub(crate) fn open(path: Option<&Path>) -> io::Result<Self> {
         Ok(match path {
             None => Self::StandardError,
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_said_is_written_before_the_end() {
+    fn queued_lines_are_written_before_the_end() {
         let path = temporary_path("end");
         let log = start(&path);
         log.say("one\n");
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_was_moved_away_is_opened_anew() {
+    fn a_rotated_file_is_reopened() {
         let (path, moved) = (temporary_path("moved"), temporary_path("moved.1"));
         let log = start(&path);
         log.say("old\n");
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_written_is_counted_and_waits_for_nothing() {
+    fn unwritable_lines_are_counted_without_waiting() {
         let log = start(Path::new("/dev/full"));
         for _ in 0..10 * LINES_MAX {
             log.say("a line for nobody\n");

@@ -1,4 +1,4 @@
-//! The program `latchd`: flags in, signals in, exit code out. The server is the library's.
+//! The program `latchd`: reads flags, handles signals and sets the exit code. The library runs the server.
 //!
 //! Exit codes: 0 after a signal or a client stops it; 2 for a wrong flag; 67 if the user does not exist; 70
 //! (`EX_SOFTWARE`) if an assertion fails; 71 (`EX_OSERR`, as memcached) if the system refuses a resource that the
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_panics_ends_the_process_with_its_reason() {
+    fn a_panic_ends_the_process_with_its_reason() {
         let mut child = panicking(Stdio::piped());
         let mut said = String::new();
         let mut log = child.stderr.take().unwrap();

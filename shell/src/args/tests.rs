@@ -133,7 +133,7 @@ fn addresses_come_in_lists_and_repeat() {
 }
 
 #[test]
-fn a_unix_socket_turns_tcp_off_unless_an_address_is_named() {
+fn a_unix_socket_disables_tcp() {
     let unix = config("-s /tmp/latchd.sock -a 770");
     assert!(unix.listen.is_empty());
     let socket = unix.unix_socket.unwrap();
@@ -259,7 +259,7 @@ fn the_watcher_buffer_is_in_kilobytes() {
 }
 
 #[test]
-fn items_outlive_the_server_in_a_file_that_is_named() {
+fn a_memory_file_is_optional() {
     assert_eq!(config("").memory_file, None);
     for line in ["-e /tmp/items", "--memory-file /tmp/items"] {
         assert_eq!(config(line).memory_file, Some(PathBuf::from("/tmp/items")));
@@ -267,7 +267,7 @@ fn items_outlive_the_server_in_a_file_that_is_named() {
 }
 
 #[test]
-fn a_lock_is_told_in_the_words_that_are_named() {
+fn the_locked_reply_can_be_chosen() {
     let told = |line| config(line).allowed.locked_reply;
     assert_eq!(told(""), LockedReply::Locked);
     assert_eq!(told("-o locked_reply=locked"), LockedReply::Locked);
@@ -277,7 +277,7 @@ fn a_lock_is_told_in_the_words_that_are_named() {
 }
 
 #[test]
-fn connections_from_one_address_have_a_bound_if_one_is_named() {
+fn connections_per_address_can_be_limited() {
     let most = |line| config(line).connections_per_peer_max.map(NonZeroUsize::get);
     assert_eq!((most(""), most("-o conns_per_peer=0")), (None, None));
     assert_eq!(most("-o conns_per_peer=7"), Some(7));
@@ -391,7 +391,7 @@ fn client_memory_limits_are_read() {
 }
 
 #[test]
-fn a_connection_has_so_many_locks_and_no_more() {
+fn locks_per_connection_are_limited() {
     assert_eq!(config("").locks_per_connection_max, 65_536);
     let config = config("-o locks_per_conn=9");
     assert_eq!(config.locks_per_connection_max, 9);
@@ -469,7 +469,7 @@ fn nearer_sources_override_farther_ones() {
 }
 
 #[test]
-fn the_environment_can_name_the_file_and_take_a_flag_of_it_back() {
+fn the_environment_can_override_the_file() {
     let file = File::new("named", "-M\n-F yes\n");
     let path = file.0.to_str().unwrap();
     let environment = [("LATCHD_CONFIG", path), ("LATCHD_DISABLE_EVICTIONS", "no")];
@@ -516,7 +516,7 @@ fn a_file_has_one_flag_on_a_line() {
 }
 
 #[test]
-fn a_mistake_is_said_with_its_place_and_what_to_do() {
+fn an_error_names_its_place_and_advice() {
     for (text, said) in [
         (
             "-m 64\n-q 7\n",

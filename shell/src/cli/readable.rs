@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_character_that_is_cut_is_left_out() {
+    fn a_cut_character_is_left_out() {
         let text = "aé".as_bytes();
         assert_eq!(whole_characters(text), 3);
         assert_eq!(whole_characters(text.get(..2).unwrap()), 1);

@@ -95,7 +95,7 @@ impl Head {
 /// Parses a line without its line end.
 ///
 /// # Errors
-/// [`Mistake`]; nothing is to be sent then.
+/// [`Mistake`]. The caller sends nothing then.
 pub(super) fn of_line(line: &[u8]) -> Result<Asked, Mistake> {
     let line = line.trim_ascii_start();
     if line.contains(&b'\n') || line.contains(&b'\r') {
@@ -152,7 +152,7 @@ pub(super) fn of_line(line: &[u8]) -> Result<Asked, Mistake> {
 /// Parses program arguments. Each is one word, and a value needs no quotes.
 ///
 /// # Errors
-/// [`Mistake`]; nothing is to be sent then.
+/// [`Mistake`]. The caller sends nothing then.
 pub(super) fn of_words(words: &[&[u8]]) -> Result<Asked, Mistake> {
     let Some(verb) = words.first().copied() else {
         return Ok(Asked::Nothing);
@@ -241,7 +241,7 @@ fn value_place(verb: &[u8]) -> Option<usize> {
     }
 }
 
-/// Whether what stands behind a number makes that the length of a value that is still to come.
+/// Whether the words `after` a number make it a length, as in the protocol, so that the value follows.
 fn is_protocols_own(verb: &[u8], after: &[&[u8]]) -> bool {
     match verb {
         b"ms" => true,
@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_stands_where_the_protocol_has_its_length() {
+    fn a_value_replaces_its_length() {
         for (typed, expected) in [
             ("set k 0 60 hello world", "set k 0 60 11\r\nhello world\r\n"),
             ("  set  k 0 60 a  b ", "set k 0 60 5\r\na  b \r\n"),
@@ -527,7 +527,7 @@ mod tests {
     }
 
     #[test]
-    fn the_request_says_what_ends_its_answer() {
+    fn the_request_determines_the_end_of_its_reply() {
         for (typed, expected) in [
             ("get k", Answer::Items),
             ("get noreply", Answer::Items),

@@ -32,8 +32,8 @@ pub(super) struct Inherited {
 }
 
 impl Inherited {
-    /// Records the mask of this thread, and blocks TTOU: a process without the terminal could not take it
-    /// back otherwise. To be called before another thread starts.
+    /// Records the mask of this thread, and blocks TTOU. Otherwise a process in the background could not take the
+    /// terminal back. Must be called before another thread starts.
     ///
     /// # Errors
     /// The system's.
@@ -72,7 +72,7 @@ impl Inherited {
         unblock(OF_THE_COMMAND)
     }
 
-    /// Whether the end of a child is not reported until [`receive_for_command`](Self::receive_for_command).
+    /// Whether the end of a child is unreported until [`receive_for_command`](Self::receive_for_command).
     pub(super) const fn hides_children(&self) -> bool {
         self.is_ignored(Signal::Child)
     }
@@ -94,8 +94,8 @@ impl Inherited {
     }
 }
 
-/// Lets this thread take the terminal back from the command: a process that does not have it would be
-/// stopped for that (TTOU).
+/// Lets this thread take the terminal back from the command. Otherwise the kernel stops a background process that
+/// tries to (TTOU).
 ///
 /// # Errors
 /// The system's.
