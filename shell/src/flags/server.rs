@@ -13,7 +13,9 @@ const DEFAULT: &str = "127.0.0.1:11211";
 /// The server to connect to.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ServerArgs {
-    /// Connect to HOST:PORT or a Unix socket [default: `LATCHD_SERVER` or 127.0.0.1:11211]
+    /// Connect to this server [default: `LATCHD_SERVER`, or 127.0.0.1:11211]
+    ///
+    /// ADDRESS is HOST:PORT or the path of a Unix socket.
     #[arg(short, long, value_name = "ADDRESS", help_heading = NETWORK)]
     server: Option<String>,
 }
