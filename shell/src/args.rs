@@ -93,15 +93,17 @@ pub(crate) struct Args {
     port: i32,
     /// Listen on these addresses, separated by commas
     ///
-    /// Each is HOST or HOST:PORT; `*` is every address of the machine. With -Z, prefix an address with
-    /// `notls:` (no TLS), `btls:` (TLS, no client certificate) or `mtls:` (client certificate required).
+    /// Each is HOST or HOST:PORT; `*` is every address of the machine.
+    /// With -Z, prefix an address with `notls:` (no TLS), `btls:` (TLS, no client certificate)
+    /// or `mtls:` (client certificate required).
     #[arg(
         short,
         long,
         value_name = "ADDRESS",
         value_delimiter = ',',
         default_value = "127.0.0.1",
-        help_heading = NETWORK
+        help_heading = NETWORK,
+        verbatim_doc_comment
     )]
     listen: Vec<String>,
     /// Listen on this Unix socket; disables TCP unless -l is given
@@ -160,9 +162,10 @@ pub(crate) struct Args {
     enable_ssl: bool,
     /// Serve metrics, held locks and a status page over HTTP at this address
     ///
-    /// ADDRESS is HOST or HOST:PORT; the port is 9150 if none is given. The paths are `/` (status page),
-    /// `/metrics` (Prometheus), `/locks.json` and `/healthz`.
-    #[arg(long, value_name = "ADDRESS", value_parser = status_address, help_heading = MONITORING)]
+    /// ADDRESS is HOST or HOST:PORT; the default port is 9150.
+    /// The paths are `/` (status page), `/metrics` (Prometheus), `/locks.json` and `/healthz`.
+    #[arg(long, value_name = "ADDRESS", value_parser = status_address, help_heading = MONITORING,
+        verbatim_doc_comment)]
     status: Option<ListenAddress>,
     /// Accept these host names, separated by commas, in browser requests
     ///

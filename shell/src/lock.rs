@@ -99,10 +99,10 @@ pub(crate) struct LockArgs {
     access: AccessArgs,
     /// Wait at most SECS for the lock and the server [default: no limit for the lock]
     ///
-    /// Until then, an unreachable server is tried again every 200 ms. Without this option, the wait for the lock
-    /// has no limit, and an unreachable server is an error at once.
+    /// Until then, an unreachable server is tried again every 200 ms.
+    /// Without this option, the wait for the lock has no limit, and an unreachable server is an error.
     #[arg(short, long, value_name = "SECS", value_parser = seconds, conflicts_with = "nonblock",
-        help_heading = LOCKS)]
+        help_heading = LOCKS, verbatim_doc_comment)]
     wait: Option<Duration>,
     /// Do not wait for the lock; wait at most 1 s for the server
     #[arg(short, long, help_heading = LOCKS)]
@@ -128,9 +128,9 @@ pub(crate) struct LockArgs {
     metadata: Option<OsString>,
     /// Let the command keep the lock if this process is killed
     ///
-    /// The command inherits the connection. If this process is killed, the lock stays until the command and all
-    /// its child processes have ended. Without this option they are killed with this process.
-    #[arg(long, conflicts_with = "ttl", help_heading = LOCKS)]
+    /// The command inherits the connection. If this process is killed, the lock stays until the
+    /// command and all its child processes have ended. Without this option they are killed too.
+    #[arg(long, conflicts_with = "ttl", help_heading = LOCKS, verbatim_doc_comment)]
     inherit: bool,
     /// Run this command with its arguments
     #[arg(last = true, required = true, value_name = "COMMAND")]

@@ -211,7 +211,7 @@ fn failures_of_u_and_k_are_warnings() {
         (
             as_nobody,
             "-u no-such-user",
-            "-u no-such-user is ignored: only root",
+            "ignoring -u no-such-user: only root",
         ),
         // Root raises the limit if possible, and is not warned then.
         ("", if is_root { "-u nobody -k" } else { "-k" }, ""),

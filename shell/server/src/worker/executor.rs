@@ -246,7 +246,7 @@ impl Executor<'_> {
             return;
         }
         let reason = if claim.is_some() {
-            "unknown name or wrong password"
+            "unknown name or wrong credentials"
         } else {
             "malformed credentials"
         };
