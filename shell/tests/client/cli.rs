@@ -378,7 +378,7 @@ fn a_prompt_outlives_its_server_and_says_so() {
     ask(&mut terminal, "set k 0 60 x", "STORED");
     ask(&mut terminal, "lock k", "OK");
     drop(server);
-    ask(&mut terminal, "get k", "free");
+    ask(&mut terminal, "get k", "locks are released");
     ask(&mut terminal, "get k", "refused");
     let server = successor();
     ask(&mut terminal, "get k", "END");
