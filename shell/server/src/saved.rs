@@ -490,7 +490,10 @@ mod tests {
         let mut later = bytes.clone();
         later[8] = 2;
         let said = |bytes: &[u8]| verify(bytes, 0).unwrap_err().to_string();
-        assert_eq!(said(&later), "it has format 2, and this latchd reads 1");
+        assert_eq!(
+            said(&later),
+            "the file has format 2, but this version reads 1"
+        );
         assert_eq!(said(b"#!/bin/sh\n"), "not a memory file of latchd");
         assert_eq!(said(b""), "the file is truncated");
     }
