@@ -102,7 +102,7 @@ impl Server {
             let fail = fail.clone();
             server.spawn(format!("latchd-{index}"), move || {
                 if let Err(error) = smol::block_on(worker.run()) {
-                    tracing::error!("worker {index} has ended: {error}");
+                    tracing::error!("worker {index} failed: {error}");
                     // Without a receiver, the error is dropped.
                     let _ = fail.try_send(error);
                 }
@@ -120,7 +120,7 @@ impl Server {
             server.spawn("latchd-status".into(), move || {
                 if let Err(error) = smol::block_on(port.serve(&shared, stop_status)) {
                     // The server still serves its clients.
-                    tracing::error!("the status port has ended: {error}");
+                    tracing::error!("status port failed: {error}");
                 }
             })?;
         }

@@ -45,7 +45,7 @@ pub(crate) struct Waiters {
 #[derive(Debug, Default)]
 struct Registry {
     /// At most one registration per connection (G1).
-    by_conn: BTreeMap<Owner, Seat>,
+    by_conn: BTreeMap<Owner, Registration>,
     /// The lengths of lock waits (G4).
     lock_times: Times,
 }
@@ -75,7 +75,7 @@ pub(crate) struct Places<'a>(MutexGuard<'a, Registry>);
 impl Places<'_> {
     /// The shard in which `conn` waits; `None` if it does not wait. Its wait may have ended meanwhile.
     pub(crate) fn shard_of(&self, conn: Owner) -> Option<usize> {
-        self.0.by_conn.get(&conn).map(|seat| seat.shard)
+        self.0.by_conn.get(&conn).map(|entry| entry.shard)
     }
 }
 
@@ -137,7 +137,7 @@ impl Waiters {
 
     /// Removes the registration of a connection that has closed.
     pub(crate) fn leave(&self, conn: Owner) {
-        self.seats().by_conn.remove(&conn);
+        self.registry().by_conn.remove(&conn);
     }
 
     /// Notifies all clients with waits that have ended by `now`. It wakes each worker once, because the
@@ -146,11 +146,11 @@ impl Waiters {
         let mut woken = Vec::new();
         let mut registry = None;
         while let Some(notice) = next() {
-            let seats = seats.get_or_insert_with(|| self.seats());
-            if let Some(seat) = seats.by_conn.remove(&notice.owner) {
-                if let Awaited::Lock(key) = seat.awaited {
-                    let waited_ms = now.as_millis().saturating_sub(seat.since.as_millis());
-                    seats.lock_times.note(waited_ms);
+            let registry = registry.get_or_insert_with(|| self.registry());
+            if let Some(entry) = registry.by_conn.remove(&notice.owner) {
+                if let Awaited::Lock(key) = entry.awaited {
+                    let waited_ms = now.as_millis().saturating_sub(entry.since.as_millis());
+                    registry.lock_times.note(waited_ms);
                     if let Some(key) = key {
                         lock_log::waited(notice.owner, &key, waited_ms, notice.outcome);
                     }

@@ -35,7 +35,7 @@ const VALUE_BYTES: RangeInclusive<usize> = 1 << 10..=1 << 30;
 /// The smallest and the largest queue of a watcher, in bytes. The longest line fits into the smallest.
 const WATCHER_BYTES: RangeInclusive<usize> = 1 << 10..=64 << 20;
 
-/// How many connections of the status port are open at a time (U1 there).
+/// The most connections of the status port at a time (`status`, U1).
 pub(crate) const STATUS_CONNECTIONS_MAX: usize = 128;
 
 /// The configuration of a server. Set the fields that differ from [`Config::default`].

@@ -77,7 +77,7 @@ pub(crate) struct Rounds {
     over: usize,
     /// The time of the next step, in microseconds.
     next_us: u64,
-    /// The same in whole milliseconds, rounded up: all that is looked at while it is not due.
+    /// The same in whole milliseconds, rounded up. Nothing else is read before it has come.
     next_ms: u64,
 }
 
@@ -93,7 +93,7 @@ impl Rounds {
         }
     }
 
-    /// How long it is until the next are asked, in milliseconds.
+    /// The time until the next probes, in milliseconds.
     #[inline]
     pub(crate) const fn until_next_ms(&self, now: Instant) -> u64 {
         self.next_ms.saturating_sub(now.as_millis())
@@ -182,7 +182,7 @@ mod tests {
             assert!(expected.contains(times), "{place}: {times}");
         }
         assert!(rounds.until_next_ms(at(29_000)) <= 13);
-        // A thread that comes too late does not ask all at once.
+        // After a long delay, a thread does not probe all peers at once.
         due(&mut rounds, 100_000, &mut asked);
         // With few peers, a round is one step.
         let mut few = Rounds::new(Duration::from_secs(10));

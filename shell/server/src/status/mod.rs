@@ -52,7 +52,7 @@ use crate::config::listen_address::ListenAddress;
 use crate::shared::Shared;
 use crate::sync::channel::{Receiver, Sender, bounded};
 
-/// How many of them are sent a text that is long (U1).
+/// The most long replies in progress at a time (U1).
 const ANSWERED_MAX: usize = 16;
 
 /// The most connections accepted in a row (U1).

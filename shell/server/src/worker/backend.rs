@@ -55,9 +55,9 @@ pub(crate) struct Visit<'a, S> {
     pub(crate) now: Instant,
     /// The backend's state of its connection.
     pub(crate) session: &'a mut S,
-    /// What its input is kept in, if a value in it may stay there ([`crate::pages::part_of`]).
+    /// The buffer of its input, if a value in it may stay there ([`part_of`](crate::os::pages::part_of)).
     pub(crate) request: Option<&'a Bytes>,
-    /// What it may still do in this turn.
+    /// The work allowed in the rest of this turn.
     pub(crate) work: &'a mut Work,
     /// Its queue of log lines, if it watches.
     pub(crate) watcher: &'a mut Option<Arc<Watcher>>,
