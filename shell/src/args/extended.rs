@@ -1,7 +1,7 @@
 //! `-o`: options without a letter of their own.
 //!
 //! Each option of memcached is implemented, accepted with one warning
-//! ([`is_ignored`](super::ignored::is_ignored)), or refused.
+//! ([`is_ignored`]), or refused.
 
 use std::num::NonZeroUsize;
 use std::time::Duration;
