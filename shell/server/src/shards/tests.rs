@@ -519,9 +519,10 @@ fn lock_memory_is_one_budget_over_all_shards() {
     );
     assert!(item_bytes() + lock_bytes < limits.memory_bytes_max);
     let elsewhere = |session: &mut ShardSession| {
-        let names = names();
-        let name = names.iter().find(|name| shards.shard_of(key(name)) == 5);
-        take(session, name.unwrap())
+        // Longer than the others: where none of those fits, it does not.
+        let mut names = (0..).map(|number| format!("longer_than_the_others{number}"));
+        let name = names.find(|name| shards.shard_of(key(name)) == 5);
+        take(session, &name.unwrap())
     };
     assert!(!elsewhere(&mut client));
     for holder in &mut holders {
