@@ -322,7 +322,6 @@ impl<S: Store> Core<S> {
                 self.tables_elsewhere = bytes;
                 return;
             }
-            Event::Unstored(why) => return self.note_unstored(why),
             Event::Limits(limits) => return self.set_limits(now, &limits),
             Event::FlushedElsewhere => {
                 self.advance(now);
@@ -340,6 +339,7 @@ impl<S: Store> Core<S> {
             | Event::HoldsElsewhere(..)
             | Event::Closed(_)
             | Event::Tick
+            | Event::Unstored(_)
             | Event::WallClock { .. } => {}
         }
         if self.advance(now) {
@@ -361,11 +361,11 @@ impl<S: Store> Core<S> {
                 self.store
                     .crawl(tick, self.limits.crawl_items_max, counters);
             }
+            Event::Unstored(why) => self.note_unstored(why),
             Event::WallClock { unix_s_at_start } => self.clock.unix_s_at_start = unix_s_at_start,
             Event::Due
             | Event::DueFew
             | Event::TablesElsewhere(_)
-            | Event::Unstored(_)
             | Event::Limits(_)
             | Event::FlushedElsewhere
             | Event::ReadEvictions { .. }

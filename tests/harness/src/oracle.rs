@@ -32,6 +32,7 @@ use latchd_core::fence::Fence;
 use latchd_core::item::Cas;
 use latchd_core::key::KeyForm;
 use latchd_core::reply::Refusal;
+use latchd_core::stats::Unstored;
 use latchd_core::time::Exptime;
 use latchd_core::wait::Notice;
 use latchd_core::{Limits, Owner};
@@ -195,7 +196,7 @@ impl Oracle {
                 self.open.remove(conn);
                 None
             }
-            // It knows of no other core, and counts nothing.
+            // It knows of no other core.
             Input::Event(
                 Event::Tick
                 | Event::Due
@@ -203,12 +204,18 @@ impl Oracle {
                 | Event::TablesElsewhere(_)
                 | Event::HoldsElsewhere(..)
                 | Event::FlushedElsewhere
-                | Event::Unstored(_)
                 | Event::ReadEvictions { .. }
                 | Event::ReportLockEnds(_),
             ) => None,
             Input::Memory { bytes } => {
                 self.limit_memory(*bytes);
+                None
+            }
+            Input::Event(Event::Unstored(why)) => {
+                match why {
+                    Unstored::BadChunk => self.asked.cmd_set += 1,
+                    Unstored::TooLarge => self.asked.store_too_large += 1,
+                }
                 None
             }
             Input::Event(Event::Limits(limits)) => {
