@@ -530,12 +530,10 @@ impl Oracle {
         let locks = self.locks.iter();
         let own = locks.filter(|(_, locks)| locks.iter().any(|lock| lock.owner == conn));
         let own = own.map(|(key, locks)| {
-            let share = locks
-                .iter()
-                .find(|lock| lock.mode.is_shared() && lock.owner == conn);
-            (share.map(|share| share.fence), key.clone())
+            let is_shared = locks.iter().any(|lock| lock.mode.is_shared());
+            (is_shared, key.clone())
         });
-        // Keys that it holds alone come first, then its shares in the order in which it has them (L14).
+        // Keys that it holds alone come first, then its shares; each in the order of the keys (L14).
         let mut keys: Vec<_> = own.collect();
         keys.sort();
         for (_, key) in &keys {
