@@ -11,7 +11,7 @@ use crate::wire::Claim;
 
 /// Executes commands for one connection at one moment.
 ///
-/// The core implements it ([`CoreAt`](crate::engine::CoreAt)); a transport that spreads items
+/// The core implements it ([`At`](crate::server::At)); a transport that spreads items
 /// over several cores implements it by choosing one.
 pub trait Execute {
     /// Executes `command` and hands its reply to `answer`, exactly once.

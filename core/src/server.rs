@@ -472,11 +472,7 @@ impl<M: StateMachine> Server<M> {
         if let Some(open) = self.connections.get_mut(&conn)
             && open.progress != Progress::Close
         {
-            let mut machine = At {
-                machine: &mut self.machine,
-                now: self.now,
-                owner: conn.into(),
-            };
+            let mut machine = At::new(&mut self.machine, self.now, conn.into());
             open.progress = open.advance(bytes, &mut machine);
             self.follow_up(conn);
         }
@@ -560,11 +556,23 @@ impl Open {
     }
 }
 
-/// A [`StateMachine`] as one connection sees it at one moment.
-struct At<'a, M> {
+/// A [`StateMachine`] as one owner sees it at one moment: the executor of a [`Connection`].
+#[derive(Debug)]
+pub struct At<'a, M> {
     machine: &'a mut M,
     now: Instant,
     owner: Owner,
+}
+
+impl<'a, M> At<'a, M> {
+    /// The machine as `owner` sees it at `now`.
+    pub const fn new(machine: &'a mut M, now: Instant, owner: Owner) -> Self {
+        Self {
+            machine,
+            now,
+            owner,
+        }
+    }
 }
 
 impl<M: StateMachine> Execute for At<'_, M> {

@@ -61,11 +61,10 @@ use alloc::vec::Vec;
 
 use self::detail::Detail;
 use crate::command::{Command, GlobalCommand, ItemCommand, Keys, NewCas};
-use crate::execute::Execute;
 use crate::fence::Fence;
 use crate::item::{Cas, ItemHeader};
 use crate::key::Key;
-use crate::limits::{Limits, MemoryRefused};
+use crate::limits::Limits;
 use crate::owner::Owner;
 use crate::reply::{KeysPage, Listed, Reply};
 use crate::stats::{Gauges, Report, Stats, StatsTopic, Unstored};
@@ -702,33 +701,3 @@ impl<S: Store> Core<S> {
 
 /// What a look-up says: the item, or where one can be put.
 type Found<S> = Result<(<S as Store>::Slot, ItemHeader), <S as Store>::Vacancy>;
-
-/// A [`Core`] as one connection sees it at one moment: an executor for
-/// [`Connection::drive`](crate::connection::Connection::drive).
-#[derive(Debug)]
-pub struct CoreAt<'a, S> {
-    core: &'a mut Core<S>,
-    now: Instant,
-    conn: Owner,
-}
-
-impl<'a, S: Store> CoreAt<'a, S> {
-    /// The core as `conn` sees it at `now`.
-    pub const fn new(core: &'a mut Core<S>, now: Instant, conn: Owner) -> Self {
-        Self { core, now, conn }
-    }
-}
-
-impl<S: Store> Execute for CoreAt<'_, S> {
-    fn execute(&mut self, command: &Command<'_>, answer: &mut dyn FnMut(&Reply<'_>)) {
-        self.core.answer(self.now, self.conn, command, answer);
-    }
-
-    fn note_unstored(&mut self, why: Unstored) {
-        self.core.handle(self.now, Event::Unstored(why));
-    }
-
-    fn limit_memory(&mut self, bytes: usize) -> Result<(), MemoryRefused> {
-        limit_memory(self.core, self.now, bytes)
-    }
-}

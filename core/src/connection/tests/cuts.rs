@@ -121,7 +121,7 @@ fn converse(bytes: &[u8], pieces: &[u8], out_bytes_max: usize, steps_max: usize)
         loop {
             let mut out = Output::new();
             let mut core = Impatient {
-                executor: CoreAt::new(&mut bench.core, Instant::default(), *conn),
+                executor: At::new(&mut bench.core, Instant::default(), *conn),
                 steps_left: steps_max,
             };
             let (consumed, progress) = connection.drive(input, &mut core, &mut out, out_bytes_max);
@@ -151,7 +151,7 @@ fn stopped_connection_yields_if_input_remains() {
     } = &mut bench.clients[0];
     let mut turn = |input: &[u8], steps_left| {
         let mut core = Impatient {
-            executor: CoreAt::new(&mut bench.core, Instant::default(), *conn),
+            executor: At::new(&mut bench.core, Instant::default(), *conn),
             steps_left,
         };
         connection.drive(input, &mut core, &mut Output::new(), usize::MAX)

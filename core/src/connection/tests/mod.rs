@@ -17,8 +17,9 @@ use std::{format, vec};
 
 use super::*;
 use crate::command::{Command, GlobalCommand};
-use crate::engine::{Config, Core, CoreAt, Event, Notification};
+use crate::engine::{Config, Core, Event, Notification};
 use crate::limits::MemoryRefused;
+use crate::server::At;
 use crate::stats::{Report, Stats, StatsLine};
 use crate::wire::{Allowed, Claim, VERSION};
 use crate::{Instant, Limits, Owner};
@@ -88,7 +89,7 @@ impl Bench {
                 break;
             }
             input.extend_from_slice(piece);
-            let mut core = CoreAt::new(&mut self.core, Instant::default(), *conn);
+            let mut core = At::new(&mut self.core, Instant::default(), *conn);
             let (consumed, progress) = connection.drive(input, &mut core, &mut out, usize::MAX);
             input.drain(..consumed);
             match progress {
@@ -263,7 +264,7 @@ fn output_is_bounded_between_the_keys_of_a_get() {
         (b"VALUE a 0 3\r\nabc\r\nEND\r\n", line.len()),
     ] {
         let mut out = Output::new();
-        let mut core = CoreAt::new(&mut bench.core, Instant::default(), *conn);
+        let mut core = At::new(&mut bench.core, Instant::default(), *conn);
         let (consumed, progress) = connection.drive(line, &mut core, &mut out, 1);
         assert_eq!((consumed, progress), (consumed_then, Progress::OutputFull));
         assert_eq!(Vec::from(out), answer);

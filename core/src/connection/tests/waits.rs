@@ -59,7 +59,7 @@ impl Waiting {
     fn drive(&mut self, bytes: &[u8], out_bytes_max: usize) -> (String, Progress) {
         self.input.extend_from_slice(bytes);
         let mut out = Output::new();
-        let mut core = CoreAt::new(&mut self.core, Instant::from_millis(self.now_ms), WAITER);
+        let mut core = At::new(&mut self.core, Instant::from_millis(self.now_ms), WAITER);
         let (consumed, progress) =
             self.connection
                 .drive(&self.input, &mut core, &mut out, out_bytes_max);
@@ -191,7 +191,7 @@ fn a_late_answer_waits_for_room() {
     waiting.gives_back();
     let mut full = Output::new();
     full.extend_from_slice(b"not sent");
-    let mut core = CoreAt::new(&mut waiting.core, Instant::default(), WAITER);
+    let mut core = At::new(&mut waiting.core, Instant::default(), WAITER);
     let (consumed, progress) = waiting
         .connection
         .drive(&waiting.input, &mut core, &mut full, 5);

@@ -9,8 +9,9 @@ use super::reply::{self, ResponsePacket};
 use super::testing::{AnyRequest, bytes_of};
 use super::{Extras, HEADER_BYTES, Opcode, RequestPacket, Status};
 use crate::connection::{Connection, Progress, WireLimits};
-use crate::engine::{Config, Core, CoreAt, Event};
+use crate::engine::{Config, Core, Event};
 use crate::output::Output;
+use crate::server::At;
 use crate::{Instant, Limits, Owner};
 
 const VALUE_BYTES_MAX: usize = 100;
@@ -64,7 +65,7 @@ impl Bench {
         } = &mut self.clients[client];
         input.extend_from_slice(bytes);
         let mut out = Output::new();
-        let mut at = CoreAt::new(&mut self.core, Instant::default(), conn);
+        let mut at = At::new(&mut self.core, Instant::default(), conn);
         let (consumed, progress) = connection.drive(input, &mut at, &mut out, usize::MAX);
         input.drain(..consumed);
         match progress {
