@@ -1,9 +1,10 @@
 //! The rules: what every command does to items, locks and wins, and what it answers.
 //!
-//! Two functions lead in, and nothing else changes a core once it is made and filled ([`Core::restore`]):
-//! [`Core::execute`] takes a command of a connection and gives the reply, [`Core::handle`] takes any other event.
-//! Both are told the moment. [`Core::poll`] hands out what comes later: waits that are over, and reports. No clock, socket, thread, randomness or log reaches an answer, so the same
-//! calls always give the same replies.
+//! Two functions lead in once a core is made and filled ([`Core::restore`]): [`Core::execute`] takes a command of an
+//! owner and gives the reply, [`Core::handle`] takes any other event. Both are told the moment. [`Core::poll`] hands out
+//! what comes later: waits that are over, and reports. A transport over several cores also asks a core before a command
+//! ([`Core::would_contend`], [`Core::spare_wins`], [`Core::make_room_for_tables`]); [`Core::take_work`] reads the meter. No clock,
+//! socket, thread, randomness or log reaches a reply, so the same calls always give the same replies.
 //!
 //! - E1: a refused command has changed nothing, but for
 //!   [`SetTooLarge`](crate::command::ItemCommand::SetTooLarge).
@@ -310,66 +311,70 @@ impl<S: Store> Core<S> {
     /// Takes in what happens at `now`; time as in [`execute`](Self::execute).
     pub fn handle(&mut self, now: Instant, event: Event) {
         match event {
-            Event::Due => return self.pass(now),
+            Event::Opened(owner) => {
+                self.come_to(now);
+                self.locks.open(owner);
+            }
+            Event::HoldsElsewhere(owner, held) => {
+                self.come_to(now);
+                self.locks.note_elsewhere(owner, held);
+            }
+            Event::Closed(owner) => {
+                self.come_to(now);
+                self.close(owner);
+            }
+            Event::Tick => {
+                self.come_to(now);
+                self.tick();
+            }
+            Event::Due => self.pass(now),
             Event::DueFew => {
                 if self.advance(now) {
                     self.catch_up(None);
                 }
-                return;
             }
-            Event::TablesElsewhere(bytes) => {
-                self.tables_elsewhere = bytes;
-                return;
-            }
-            Event::Limits(limits) => return self.set_limits(now, &limits),
+            Event::TablesElsewhere(bytes) => self.tables_elsewhere = bytes,
             Event::FlushedElsewhere => {
                 self.advance(now);
                 if self.flush_at.is_some() {
                     self.flush();
                 }
-                return;
+            }
+            Event::Limits(limits) => self.set_limits(now, &limits),
+            Event::Unstored(why) => {
+                self.come_to(now);
+                self.note_unstored(why);
             }
             Event::ReadEvictions { is_watched } => {
                 self.evicted = Some(self.store.take_evicted());
-                return self.store.watch_evictions(is_watched);
+                self.store.watch_evictions(is_watched);
             }
-            Event::ReportLockEnds(is_on) => return self.locks.keep_ends(is_on),
-            Event::Opened(_)
-            | Event::HoldsElsewhere(..)
-            | Event::Closed(_)
-            | Event::Tick
-            | Event::Unstored(_)
-            | Event::WallClock { .. } => {}
+            Event::ReportLockEnds(is_on) => self.locks.keep_ends(is_on),
+            Event::WallClock { unix_s_at_start } => {
+                self.come_to(now);
+                self.clock.unix_s_at_start = unix_s_at_start;
+            }
         }
+    }
+
+    /// It is `now`: some of what time has ended ends before an event is taken in.
+    fn come_to(&mut self, now: Instant) {
         if self.advance(now) {
             self.settle_waits(self.limits.locks_settled_max);
             self.settle_leases(self.limits.locks_settled_max);
             self.settle_wins(self.limits.locks_settled_max);
         }
-        match event {
-            Event::Opened(conn) => self.locks.open(conn),
-            Event::HoldsElsewhere(conn, held) => self.locks.note_elsewhere(conn, held),
-            Event::Closed(conn) => self.close(conn),
-            Event::Tick => {
-                self.tend_some();
-                self.settle_all(self.limits.crawl_items_max);
-                // The tables may have become smaller: then this gives room back, and needs none.
-                let _ = self.set_tables_aside(0, None);
-                let tick = self.clock.tick();
-                let counters = &mut self.stats.counters;
-                self.store
-                    .crawl(tick, self.limits.crawl_items_max, counters);
-            }
-            Event::Unstored(why) => self.note_unstored(why),
-            Event::WallClock { unix_s_at_start } => self.clock.unix_s_at_start = unix_s_at_start,
-            Event::Due
-            | Event::DueFew
-            | Event::TablesElsewhere(_)
-            | Event::Limits(_)
-            | Event::FlushedElsewhere
-            | Event::ReadEvictions { .. }
-            | Event::ReportLockEnds(_) => {}
-        }
+    }
+
+    fn tick(&mut self) {
+        self.tend_some();
+        self.settle_all(self.limits.crawl_items_max);
+        // The tables may have become smaller: then this gives memory back, and needs none.
+        let _ = self.set_tables_aside(0, None);
+        let tick = self.clock.tick();
+        let counters = &mut self.stats.counters;
+        self.store
+            .crawl(tick, self.limits.crawl_items_max, counters);
     }
 
     /// What the core has to say besides replies. To be asked after every call until there is nothing, unless
