@@ -316,7 +316,7 @@ impl StatsTopic {
 
     /// The same topic from another page on; `None` if it has no pages.
     #[must_use]
-    pub(crate) const fn on_page(self, at: ScanCursor) -> Option<Self> {
+    pub const fn on_page(self, at: ScanCursor) -> Option<Self> {
         match self {
             Self::Conns(_) => Some(Self::Conns(at)),
             Self::Locks(_) => Some(Self::Locks(at)),

@@ -239,19 +239,12 @@ impl Shards {
                     | StatsTopic::Extstore
                     | StatsTopic::Conns(_) => lines(topic),
                 };
-                let stats = match topic {
-                    // Of the counters these show nothing.
-                    StatsTopic::Conns(_) | StatsTopic::Locks(_) | StatsTopic::Detail(_) => {
-                        Stats::default()
-                    }
-                    StatsTopic::General
-                    | StatsTopic::Settings
-                    | StatsTopic::Items
-                    | StatsTopic::Slabs
-                    | StatsTopic::Sizes
-                    | StatsTopic::Extstore
-                    | StatsTopic::DetailOn
-                    | StatsTopic::DetailOff => self.stats(now, conn),
+                // A page of a list shows no counters.
+                let is_page = topic.on_page(ScanCursor::default()).is_some();
+                let stats = if is_page {
+                    Stats::default()
+                } else {
+                    self.stats(now, conn)
                 };
                 answer(&Reply::Stats(Report {
                     stats: &stats,
