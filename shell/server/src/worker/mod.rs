@@ -270,9 +270,6 @@ impl Worker {
 
     /// Probes the peers that are due.
     fn ask_peers(&mut self) {
-        if self.rounds.until_next_ms(self.now) > 0 {
-            return;
-        }
         for slot in self.rounds.due(self.now, self.clients.capacity()) {
             if let Some(client) = self.clients.get(slot) {
                 client.ask_peer(self.now, slot, &self.rounds);
