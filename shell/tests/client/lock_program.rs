@@ -457,7 +457,8 @@ fn hanging_or_full_servers_are_not_holders() {
         let said = String::from_utf8(full.stderr).unwrap();
         assert!(said.contains("Too many open connections"), "{said}");
         assert!(!said.contains("--ttl"), "{said}");
-        for (wait, bound_ms) in [(&["-w", "0.3"][..], 1_500), (&["-n"], 3_000)] {
+        // Each gives up by its own time, long before the five seconds that a connection may take.
+        for wait in [&["-w", "0.3"][..], &["-n"]] {
             let begun = Instant::now();
             let mut command = Command::new(env!("CARGO_BIN_EXE_latchd"));
             command.args(["lock", "--server", &silent]).args(way);
@@ -470,7 +471,7 @@ fn hanging_or_full_servers_are_not_holders() {
             assert_eq!(output.status.code(), Some(125), "{way:?} {wait:?}");
             let said = String::from_utf8(output.stderr).unwrap();
             assert!(said.contains(&silent), "{said}");
-            assert!(took < Duration::from_millis(bound_ms), "{took:?}");
+            assert!(took < Duration::from_secs(4), "{took:?}");
         }
     }
 }
