@@ -9,9 +9,9 @@
 //! [`Limits::lock_table_bytes_max`]: crate::Limits::lock_table_bytes_max
 
 use super::Core;
-use super::lock_table::LockTable;
-use super::wait_table::WaitTable;
-use super::win_waits::WinWaits;
+use super::locks::queue::WaitTable;
+use super::locks::table::LockTable;
+use super::wins::queue::WinWaits;
 use crate::key::{KEY_BYTES_MAX, Key};
 use crate::store::{Full, Store};
 

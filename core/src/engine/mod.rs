@@ -15,52 +15,38 @@
 //! Source: memcached 1.6.45 (`memcached.c:do_store_item`, `proto_parser.c`), and yrmcds
 //! `docs/locking.md`. Where we differ from them: docs/PROTOCOL.md.
 
-mod arithmetic;
-mod bound_wins;
 mod config;
-mod detail;
-mod fenced;
-mod guard;
+mod items;
 mod limit;
-mod lock_lines;
 mod lock_memory;
-mod lock_table;
 mod locks;
 mod queues;
-mod read;
-mod recache;
-mod remove;
-mod saved;
-mod shared;
+mod stats;
 #[cfg(feature = "verify")]
 mod view;
-mod wait_table;
-mod waits;
-mod win_waits;
 mod wins;
-mod write;
 
 #[cfg(test)]
 mod tests;
 
-pub use bound_wins::{BoundWin, BoundWins};
 pub use config::Config;
-pub use detail::{PREFIXES_MAX, Prefixes};
+pub use items::saved::{Numbers, Restored, SavedItem};
 pub(crate) use limit::limit_memory;
 pub use lock_memory::TABLES_GROWTH_MAX;
-pub use lock_table::{EndCause, Held, Holding, LOCK_ENDS_MAX, LockEnd, LockTable, Taken};
+pub use locks::queue::{WaitTable, Waiter};
+pub use locks::table::{EndCause, Held, Holding, LOCK_ENDS_MAX, LockEnd, LockTable, Taken};
 pub use queues::{Queues, Waits};
-pub use saved::{Numbers, Restored, SavedItem};
+pub use stats::detail::{PREFIXES_MAX, Prefixes};
 #[cfg(feature = "verify")]
 pub use view::View;
-pub use wait_table::{WaitTable, Waiter};
-pub use win_waits::{WinWaiter, WinWaits};
+pub use wins::bound::{BoundWin, BoundWins};
+pub use wins::queue::{WinWaiter, WinWaits};
 
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use self::detail::Detail;
+use self::stats::detail::Detail;
 use crate::command::{Command, GlobalCommand, ItemCommand, Keys, NewCas};
 use crate::fence::Fence;
 use crate::item::{Cas, ItemHeader};

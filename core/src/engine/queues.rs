@@ -20,7 +20,7 @@ use alloc::vec::Vec;
 use core::fmt::Debug;
 use core::ops::Bound;
 
-use super::lock_table::as_key;
+use super::locks::table::as_key;
 use crate::key::Key;
 use crate::owner::Owner;
 use crate::time::Instant;

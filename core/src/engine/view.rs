@@ -10,10 +10,10 @@
 use alloc::vec::Vec;
 
 use super::Core;
-use super::bound_wins::BoundWin;
-use super::lock_table::{Held, Holding};
-use super::wait_table::{Due, Waiter};
-use super::win_waits::WinWaiter;
+use super::locks::queue::{Due, Waiter};
+use super::locks::table::{Held, Holding};
+use super::wins::bound::BoundWin;
+use super::wins::queue::WinWaiter;
 use crate::item::Cas;
 use crate::key::Key;
 use crate::limits::Limits;

@@ -6,10 +6,10 @@
 //!
 //! Source: memcached 1.6.45 `memcached.c`, `do_store_item`; yrmcds `docs/locking.md`.
 
-use super::Core;
-use super::fenced::{Forbidden, Right};
-use super::guard::Guarded;
 use crate::command::{Guard, OnMissing, Set, SetMode};
+use crate::engine::Core;
+use crate::engine::items::fenced::{Forbidden, Right};
+use crate::engine::items::guard::Guarded;
 use crate::item::{ItemHeader, WinMark};
 use crate::key::Key;
 use crate::owner::Owner;
@@ -27,7 +27,7 @@ const fn right(conn: Owner, set: &Set<'_>) -> Right {
 }
 
 impl<S: Store> Core<S> {
-    pub(super) fn set(&mut self, conn: Owner, set: &Set<'_>) -> Reply<'static> {
+    pub(in crate::engine) fn set(&mut self, conn: Owner, set: &Set<'_>) -> Reply<'static> {
         if set.value.len() > self.limits.value_bytes_max {
             self.note_unstored(Unstored::TooLarge);
             return Reply::Refused(Refusal::TooLarge);
@@ -200,7 +200,7 @@ impl<S: Store> Core<S> {
     ///
     /// # Errors
     /// [`Full`]: nothing has changed.
-    pub(super) fn overwrite(
+    pub(in crate::engine) fn overwrite(
         &mut self,
         slot: S::Slot,
         header: ItemHeader,
@@ -234,7 +234,7 @@ impl<S: Store> Core<S> {
     }
 
     /// Counts a set whose value never reached the store.
-    pub(super) const fn note_unstored(&mut self, why: Unstored) {
+    pub(in crate::engine) const fn note_unstored(&mut self, why: Unstored) {
         let counters = &mut self.stats.counters;
         match why {
             Unstored::BadChunk => counters.cmd_set += 1,
@@ -242,14 +242,14 @@ impl<S: Store> Core<S> {
         }
     }
 
-    pub(super) const fn out_of_memory(&mut self) -> Reply<'static> {
+    pub(in crate::engine) const fn out_of_memory(&mut self) -> Reply<'static> {
         self.stats.counters.store_no_memory += 1;
         Reply::Refused(Refusal::OutOfMemory)
     }
 
     /// A value over the limit was not taken in. What it was to replace goes, so that nobody reads
     /// it as if it were still true; not if another connection holds the item.
-    pub(super) fn set_too_large(&mut self, conn: Owner, key: Key<'_>) -> Reply<'static> {
+    pub(in crate::engine) fn set_too_large(&mut self, conn: Owner, key: Key<'_>) -> Reply<'static> {
         self.note_unstored(Unstored::TooLarge);
         if let Ok((slot, header)) = self.find_live(key)
             && self.may_change(key, Right::own(conn), &header).is_ok()

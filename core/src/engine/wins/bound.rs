@@ -16,7 +16,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::Bound;
 
-use super::lock_table::as_key;
+use crate::engine::locks::table::as_key;
 use crate::key::Key;
 use crate::owner::Owner;
 
@@ -64,12 +64,12 @@ impl BoundWins {
     }
 
     /// The win of `key`, also if it has ended with its winner and is still to be reopened.
-    pub(super) fn noted(&self, key: Key<'_>) -> Option<BoundWin> {
+    pub(in crate::engine) fn noted(&self, key: Key<'_>) -> Option<BoundWin> {
         self.by_key.get(key.as_bytes()).copied()
     }
 
     /// Whether this win, which the table has, has ended with its winner (Z13).
-    pub(super) fn has_ended(&self, win: &BoundWin) -> bool {
+    pub(in crate::engine) fn has_ended(&self, win: &BoundWin) -> bool {
         !self.by_conn.contains_key(&win.winner)
     }
 
@@ -93,12 +93,12 @@ impl BoundWins {
 
     /// Whether keys stand in line, of wins that have ended with their winners.
     #[inline]
-    pub(super) fn has_line(&self) -> bool {
+    pub(in crate::engine) fn has_line(&self) -> bool {
         !self.ended.is_empty()
     }
 
     /// Whether wins have ended with their winners, and are still to be reopened.
-    pub(super) const fn has_some_ended(&self) -> bool {
+    pub(in crate::engine) const fn has_some_ended(&self) -> bool {
         self.ended_entries > 0
     }
 
@@ -121,7 +121,7 @@ impl BoundWins {
     }
 
     /// Binds the win of `key`, in the place of one that there may have been.
-    pub(super) fn bind(&mut self, key: Key<'_>, win: BoundWin) {
+    pub(in crate::engine) fn bind(&mut self, key: Key<'_>, win: BoundWin) {
         self.release(key);
         let owned: OwnedKey = Arc::from(key.as_bytes());
         let won = self.by_conn.entry(win.winner).or_default();
@@ -131,14 +131,14 @@ impl BoundWins {
     }
 
     /// Whoever was given the win of `key` knows it now.
-    pub(super) fn set_told(&mut self, key: Key<'_>) {
+    pub(in crate::engine) fn set_told(&mut self, key: Key<'_>) {
         if let Some(win) = self.by_key.get_mut(key.as_bytes()) {
             win.is_untold = false;
         }
     }
 
     /// The win of `key` is nobody's.
-    pub(super) fn release(&mut self, key: Key<'_>) {
+    pub(in crate::engine) fn release(&mut self, key: Key<'_>) {
         let Some(win) = self.by_key.remove(key.as_bytes()) else {
             return;
         };
@@ -156,7 +156,7 @@ impl BoundWins {
     }
 
     /// All wins of `conn` end with it (Z13), in one step.
-    pub(super) fn end(&mut self, conn: Owner) {
+    pub(in crate::engine) fn end(&mut self, conn: Owner) {
         if let Some(won) = self.by_conn.remove(&conn) {
             self.ended_entries += won.len();
             self.ended.push_back(won);
@@ -164,7 +164,7 @@ impl BoundWins {
     }
 
     /// The next key in line (Z13). Its win is to be reopened if it has ended: another may have won it since.
-    pub(super) fn next_ended(&mut self) -> Option<OwnedKey> {
+    pub(in crate::engine) fn next_ended(&mut self) -> Option<OwnedKey> {
         let won = self.ended.front_mut()?;
         let key = won
             .pop_first()
@@ -177,7 +177,12 @@ impl BoundWins {
     }
 
     /// Up to `keys_max` keys of wins of `conn`, those first that follow `key`.
-    pub(super) fn some_of(&self, conn: Owner, key: Key<'_>, keys_max: usize) -> Vec<OwnedKey> {
+    pub(in crate::engine) fn some_of(
+        &self,
+        conn: Owner,
+        key: Key<'_>,
+        keys_max: usize,
+    ) -> Vec<OwnedKey> {
         let Some(won) = self.by_conn.get(&conn) else {
             return Vec::new();
         };
@@ -187,7 +192,7 @@ impl BoundWins {
     }
 
     /// Up to `keys_max` keys that follow `key`, or the first.
-    pub(super) fn after(&self, key: Option<&[u8]>, keys_max: usize) -> Vec<OwnedKey> {
+    pub(in crate::engine) fn after(&self, key: Option<&[u8]>, keys_max: usize) -> Vec<OwnedKey> {
         let from = key.map_or(Bound::Unbounded, Bound::Excluded);
         let behind = self.by_key.range::<[u8], _>((from, Bound::Unbounded));
         behind
@@ -201,12 +206,12 @@ impl BoundWins {
 #[cfg(feature = "verify")]
 impl BoundWins {
     /// Every win, those included that have ended, by key.
-    pub(super) fn all_noted(&self) -> impl Iterator<Item = (Key<'_>, BoundWin)> {
+    pub(in crate::engine) fn all_noted(&self) -> impl Iterator<Item = (Key<'_>, BoundWin)> {
         self.by_key.iter().map(|(key, win)| (as_key(key), *win))
     }
 
     /// The keys of wins that have ended, in the order in which they are reopened.
-    pub(super) fn in_line(&self) -> impl Iterator<Item = Key<'_>> {
+    pub(in crate::engine) fn in_line(&self) -> impl Iterator<Item = Key<'_>> {
         self.ended.iter().flatten().map(|key| as_key(key))
     }
 }
@@ -214,7 +219,7 @@ impl BoundWins {
 #[cfg(any(test, feature = "verify"))]
 impl BoundWins {
     /// Z1, Z2 and Z13.
-    pub(super) fn check(&self) {
+    pub(in crate::engine) fn check(&self) {
         let (mut table_bytes, mut ended) = (0, 0);
         for (key, win) in &self.by_key {
             let is_listed = if let Some(won) = self.by_conn.get(&win.winner) {

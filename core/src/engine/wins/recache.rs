@@ -16,7 +16,7 @@ use crate::time::{Clock, Deadline, Exptime};
 
 /// How an item came to be in front of a get.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Origin {
+pub(in crate::engine) enum Origin {
     /// It was there.
     Found,
     /// The command has just made it.
@@ -25,18 +25,18 @@ pub(super) enum Origin {
 
 /// What the steps of a command made of an item's TTL and its win.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) struct Outcome {
+pub(in crate::engine) struct Outcome {
     /// Its deadline after the last step.
-    pub(super) deadline: Option<Deadline>,
+    pub(in crate::engine) deadline: Option<Deadline>,
     /// Its remaining TTL before, between and after the steps.
-    pub(super) ttl: TtlTrace,
+    pub(in crate::engine) ttl: TtlTrace,
     /// What the get learns. [`Win::Won`] must be followed by marking the win as sent (R1).
-    pub(super) win: Win,
+    pub(in crate::engine) win: Win,
 }
 
 /// Takes the steps of a get on an item, in their order.
 #[inline]
-pub(super) fn decide(
+pub(in crate::engine) fn decide(
     clock: &Clock,
     header: &ItemHeader,
     steps: &TtlSteps,
@@ -68,7 +68,7 @@ pub(super) fn decide(
 }
 
 /// What an item knows of its win when a get has been told this.
-pub(super) const fn mark_after(mark: WinMark, told: Win) -> WinMark {
+pub(in crate::engine) const fn mark_after(mark: WinMark, told: Win) -> WinMark {
     match told {
         Win::Won => WinMark::Sent,
         Win::Sent | Win::None => mark,
@@ -83,7 +83,7 @@ fn shown(clock: &Clock, deadline: Option<Deadline>) -> TtlSeconds {
 
 /// Takes the touching and vivifying steps of a command, and shows each `R` to `recache` with the
 /// deadline at its place. Returns the deadline after the last step, and the TTL around each.
-pub(super) fn walk(
+pub(in crate::engine) fn walk(
     clock: &Clock,
     deadline: Option<Deadline>,
     steps: &TtlSteps,

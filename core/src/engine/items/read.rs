@@ -5,10 +5,10 @@
 //!
 //! Source: memcached 1.6.45 `proto_parser.c`, `process_get_cmd` and `process_mget_cmd`.
 
-use super::Core;
-use super::lock_table::{LockTable, Taken};
-use super::recache::{self, Origin, Outcome};
 use crate::command::{Get, Mode, TtlStep};
+use crate::engine::Core;
+use crate::engine::locks::table::{LockTable, Taken};
+use crate::engine::wins::recache::{self, Origin, Outcome};
 use crate::item::{ItemHeader, WinMark};
 use crate::key::Key;
 use crate::owner::Owner;
@@ -44,17 +44,17 @@ fn hit<'a>(now: Tick, shown: Shown<'a>, header: &ItemHeader) -> Hit<'a> {
 }
 
 /// An item that a get has made.
-pub(super) struct Made<Slot> {
+pub(in crate::engine) struct Made<Slot> {
     /// Where it is; `None` if it was gone at once.
-    pub(super) slot: Option<Slot>,
+    pub(in crate::engine) slot: Option<Slot>,
     /// What it is, but for its lock.
-    pub(super) header: ItemHeader,
+    pub(in crate::engine) header: ItemHeader,
     /// What the get learns.
-    pub(super) outcome: Outcome,
+    pub(in crate::engine) outcome: Outcome,
 }
 
 impl<S: Store> Core<S> {
-    pub(super) fn get<'a>(&'a mut self, conn: Owner, get: &Get<'a>) -> Reply<'a> {
+    pub(in crate::engine) fn get<'a>(&'a mut self, conn: Owner, get: &Get<'a>) -> Reply<'a> {
         let found = self.find_live(get.key);
         if get.wait_ms > 0 {
             if let Ok((slot, header)) = found
@@ -143,7 +143,7 @@ impl<S: Store> Core<S> {
     }
 
     /// An item that was found with this header, as a read shows it that asks for nothing else.
-    pub(super) fn shown(&self, slot: S::Slot, header: &ItemHeader) -> Hit<'_> {
+    pub(in crate::engine) fn shown(&self, slot: S::Slot, header: &ItemHeader) -> Hit<'_> {
         hit(self.clock.tick(), self.store.show(slot), header)
     }
 
@@ -205,7 +205,7 @@ impl<S: Store> Core<S> {
     ///
     /// # Errors
     /// [`Refusal::OutOfMemory`]: nothing has changed.
-    pub(super) fn make(
+    pub(in crate::engine) fn make(
         &mut self,
         get: &Get<'_>,
         vacancy: S::Vacancy,
@@ -252,7 +252,7 @@ impl<S: Store> Core<S> {
     }
 
     /// Counts the look-up of an item that a flush has taken.
-    pub(super) fn count_flushed(&mut self, key: Key<'_>, vacancy: S::Vacancy) {
+    pub(in crate::engine) fn count_flushed(&mut self, key: Key<'_>, vacancy: S::Vacancy) {
         if self.store.was_flushed(key, vacancy) {
             self.stats.counters.get_flushed += 1;
         }
@@ -262,7 +262,7 @@ impl<S: Store> Core<S> {
     ///
     /// Source: memcached 1.6.45 `proto_parser.c`: `process_mget_cmd` counts a touch only where there is an item, and one
     /// that it made like one that it found; `process_touch_cmd` and `process_get_cmd` count every touch as one.
-    pub(super) fn count_get(&mut self, get: &Get<'_>, has_item: bool) {
+    pub(in crate::engine) fn count_get(&mut self, get: &Get<'_>, has_item: bool) {
         if get.is_look() {
             return;
         }

@@ -6,8 +6,8 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt::Write as _;
 
-use super::{Core, Holding};
 use crate::command::{Command, GlobalCommand};
+use crate::engine::{Core, Holding};
 use crate::key::Key;
 use crate::owner::Owner;
 use crate::reply::Reply;
@@ -100,7 +100,7 @@ impl<S: Store> Core<S> {
 }
 
 /// A key, or a part of one, as one word of printable bytes.
-pub(super) fn printable(key: &[u8]) -> String {
+pub(in crate::engine) fn printable(key: &[u8]) -> String {
     let mut name = String::with_capacity(key.len());
     for &byte in key {
         if byte.is_ascii_graphic() && byte != b'%' {

@@ -20,13 +20,17 @@
 //!
 //! Where nobody waits and nothing is bound, a command looks at two numbers for this.
 
-use super::Core;
-use super::bound_wins::{BoundWin, BoundWins};
-use super::lock_table::{Held, as_key};
-use super::recache::{self, Origin};
-use super::wait_table::Due;
-use super::win_waits::{WinWaiter, WinWaits};
+pub(in crate::engine) mod bound;
+pub(in crate::engine) mod queue;
+pub(in crate::engine) mod recache;
+
+use self::recache::Origin;
 use crate::command::Get;
+use crate::engine::Core;
+use crate::engine::locks::queue::Due;
+use crate::engine::locks::table::{Held, as_key};
+use crate::engine::wins::bound::{BoundWin, BoundWins};
+use crate::engine::wins::queue::{WinWaiter, WinWaits};
 use crate::item::{ItemHeader, WinMark};
 use crate::key::Key;
 use crate::owner::Owner;
@@ -57,13 +61,13 @@ impl<S: Store> Core<S> {
 
     /// Whether there is anything that [`Self::tend`] would look after.
     #[inline]
-    pub(super) fn has_wins(&self) -> bool {
+    pub(in crate::engine) fn has_wins(&self) -> bool {
         !self.bound_wins.is_empty() || !self.win_waits.is_empty()
     }
 
     /// Sees to it that what is noted of a key agrees with its item, as it is now (Z7, Z8).
     #[cold]
-    pub(super) fn tend(&mut self, key: Key<'_>) {
+    pub(in crate::engine) fn tend(&mut self, key: Key<'_>) {
         let is_waited = self.win_waits.waiting(key) > 0;
         if !is_waited && self.bound_wins.noted(key).is_none() {
             return;
@@ -88,7 +92,7 @@ impl<S: Store> Core<S> {
 
     /// What an item with this header knows of its win, also if that has ended with its winner and is still to be
     /// reopened (Z7).
-    pub(super) fn win_of(&self, key: Key<'_>, header: &ItemHeader) -> WinMark {
+    pub(in crate::engine) fn win_of(&self, key: Key<'_>, header: &ItemHeader) -> WinMark {
         if header.win != WinMark::Sent || !self.bound_wins.has_some_ended() {
             return header.win;
         }
@@ -103,7 +107,7 @@ impl<S: Store> Core<S> {
     /// A request asks for `key`. If its item has expired and had a bound win, the request has found it so, though
     /// whoever looks after the win takes it out first.
     #[cold]
-    pub(super) fn note_expired(&mut self, key: Key<'_>) {
+    pub(in crate::engine) fn note_expired(&mut self, key: Key<'_>) {
         if self.bound_wins.noted(key).is_some()
             && self.win_waits.waiting(key) == 0
             && let Ok((_, header)) = self.store.find_item(key)
@@ -249,7 +253,7 @@ impl<S: Store> Core<S> {
 
     /// What a get is told of a win that it has waited for: that it is its, if it has not ended since.
     #[cold]
-    pub(super) fn tell_given(&mut self, conn: Owner, key: Key<'_>, win: Win) -> Win {
+    pub(in crate::engine) fn tell_given(&mut self, conn: Owner, key: Key<'_>, win: Win) -> Win {
         let given = self.bound_wins.get(key);
         let given = given.filter(|given| given.winner == conn && given.is_untold);
         let Some(given) = given.filter(|_| win == Win::Sent) else {
@@ -265,7 +269,7 @@ impl<S: Store> Core<S> {
 
     /// A get finds that another has the win, and waits.
     #[cold]
-    pub(super) fn wait_for_value(
+    pub(in crate::engine) fn wait_for_value(
         &mut self,
         conn: Owner,
         get: &Get<'_>,
@@ -286,7 +290,7 @@ impl<S: Store> Core<S> {
 
     /// A get has changed when the item of `key` is gone.
     #[cold]
-    pub(super) fn note_end(&mut self, key: Key<'_>, header: &ItemHeader) {
+    pub(in crate::engine) fn note_end(&mut self, key: Key<'_>, header: &ItemHeader) {
         self.win_waits.set_end(key, end_of(header));
     }
 
@@ -312,12 +316,12 @@ impl<S: Store> Core<S> {
     }
 
     /// Whether `conn` waits for anything.
-    pub(super) fn is_waiting(&self, conn: Owner) -> bool {
+    pub(in crate::engine) fn is_waiting(&self, conn: Owner) -> bool {
         self.waits.waits_for(conn).is_some() || self.win_waits.is_waiting(conn)
     }
 
     /// How many connections wait, or are to be told of a wait.
-    pub(super) fn waiting_in_all(&self) -> usize {
+    pub(in crate::engine) fn waiting_in_all(&self) -> usize {
         self.waits.untold() + self.win_waits.places()
     }
 
@@ -326,7 +330,7 @@ impl<S: Store> Core<S> {
     /// # Errors
     /// [`Refusal::TooManyLocks`] and [`Refusal::ConnectionClosed`] as they say.
     #[cold]
-    pub(super) fn bind(
+    pub(in crate::engine) fn bind(
         &mut self,
         conn: Owner,
         key: Key<'_>,
@@ -378,7 +382,7 @@ impl<S: Store> Core<S> {
     /// Before a get that may bind a win or wait for one: if `conn` has as many as it may, looks after a few of them, since their
     /// items may be gone unseen. Items are made anew then for those who wait, which may move any other or take its room: so
     /// this comes before the item of the get is looked for.
-    pub(super) fn spare_win(&mut self, conn: Owner, get: &Get<'_>) {
+    pub(in crate::engine) fn spare_win(&mut self, conn: Owner, get: &Get<'_>) {
         let may_win = get.recaches && (get.binds || get.wait_ms > 0);
         if !may_win || !self.has_won_enough(conn) {
             return;
@@ -400,7 +404,7 @@ impl<S: Store> Core<S> {
     }
 
     /// Reopens up to `wins_max` of the wins that have ended with their winners (Z7).
-    pub(super) fn reopen_wins(&mut self, wins_max: usize) {
+    pub(in crate::engine) fn reopen_wins(&mut self, wins_max: usize) {
         for _ in 0..wins_max {
             let Some(key) = self.bound_wins.next_ended() else {
                 return;
@@ -427,7 +431,7 @@ impl<S: Store> Core<S> {
     }
 
     /// Ends up to `each_max` of the waits whose time is over, and looks at up to as many items that may be gone.
-    pub(super) fn settle_wins(&mut self, each_max: usize) {
+    pub(in crate::engine) fn settle_wins(&mut self, each_max: usize) {
         for _ in 0..each_max {
             let Some(conn) = self.win_waits.overdue(self.clock.now) else {
                 break;
@@ -452,7 +456,7 @@ impl<S: Store> Core<S> {
 
     /// A tick: all items that are waited for are to be looked at, and some of those that were won.
     #[cold]
-    pub(super) fn tend_some(&mut self) {
+    pub(in crate::engine) fn tend_some(&mut self) {
         self.win_waits.go_on_round();
         let keys_max = self.limits.crawl_items_max;
         let keys = self.bound_wins.after(self.wins_tended.as_deref(), keys_max);
@@ -464,7 +468,7 @@ impl<S: Store> Core<S> {
 
     /// Z7 to Z9, and that the tables say the same as the items.
     #[cfg(any(test, feature = "verify"))]
-    pub(super) fn check_wins(&self) {
+    pub(in crate::engine) fn check_wins(&self) {
         self.bound_wins.check();
         self.win_waits.check();
         assert!(

@@ -11,11 +11,11 @@
 //! When many locks end in one step, those that somebody waits for are handed over first, a few with every
 //! command and more with every tick; one that a command is about, before it.
 
-use super::Core;
-use super::lock_table::Taken;
-use super::queues::Waits;
-use super::wait_table::{Due, WaitTable, Waiter};
 use crate::command::{Acquire, Lease, Wait};
+use crate::engine::Core;
+use crate::engine::locks::queue::{Due, WaitTable, Waiter};
+use crate::engine::locks::table::Taken;
+use crate::engine::queues::Waits;
 use crate::item::ItemHeader;
 use crate::key::Key;
 use crate::owner::Owner;
@@ -28,7 +28,7 @@ impl<S: Store> Core<S> {
     /// The next wait that has ended, of those that were not told yet. To be asked, until there is none, after every call that can
     /// change something. One call may end thousands of waits; a transport that serves others meanwhile may take some notices
     /// now and the rest a little later.
-    pub(super) fn next_notice(&mut self) -> Option<Notice> {
+    pub(in crate::engine) fn next_notice(&mut self) -> Option<Notice> {
         loop {
             let notice = match self.waits.next_due()? {
                 Due::One(notice) => {
@@ -61,7 +61,7 @@ impl<S: Store> Core<S> {
 
     /// When something is to happen of which somebody is to be told: a wait ends by itself, or the lease of a
     /// lock that is waited for. In the past if there is more of it than one call does. To be on time, a
-    /// transport hands over [`Event::Due`](super::Event::Due) then.
+    /// transport hands over [`Event::Due`](crate::engine::Event::Due) then.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
         if self.locks.has_handovers() || self.win_waits.is_on_round() {
@@ -82,7 +82,7 @@ impl<S: Store> Core<S> {
     }
 
     /// What becomes of a request for a lock that somebody holds.
-    pub(super) fn contended(
+    pub(in crate::engine) fn contended(
         &mut self,
         conn: Owner,
         acquire: &Acquire<'_>,
@@ -187,7 +187,7 @@ impl<S: Store> Core<S> {
     /// The lock of `key` has ended, and is out of the table; its item, if there is one, is in `slot`. Who waits for
     /// it is given it (Q6).
     #[inline]
-    pub(super) fn hand_over(&mut self, key: Key<'_>, slot: Option<S::Slot>) {
+    pub(in crate::engine) fn hand_over(&mut self, key: Key<'_>, slot: Option<S::Slot>) {
         if !self.waits.is_empty() {
             self.hand_to_first(key, slot);
         }
@@ -268,7 +268,7 @@ impl<S: Store> Core<S> {
     }
 
     /// Ends up to `waits_max` of the waits whose time is over.
-    pub(super) fn settle_waits(&mut self, waits_max: usize) {
+    pub(in crate::engine) fn settle_waits(&mut self, waits_max: usize) {
         for _ in 0..waits_max {
             let Some(conn) = self.waits.overdue(self.clock.now) else {
                 return;
@@ -280,11 +280,11 @@ impl<S: Store> Core<S> {
     }
 
     /// `conn` waits no more, if it did.
-    pub(super) fn leave(&mut self, conn: Owner) {
+    pub(in crate::engine) fn leave(&mut self, conn: Owner) {
         let Some((key, _)) = self.waits.leave(conn) else {
             return;
         };
-        let key = super::lock_table::as_key(&key);
+        let key = crate::engine::locks::table::as_key(&key);
         if self.waits.waiting(key) == 0 {
             self.locks.set_waited(key, false);
         } else {
@@ -295,7 +295,7 @@ impl<S: Store> Core<S> {
     /// Something has ended by time, or many locks have ended at once: does some of what there is to do, and all that
     /// concerns `key`, which somebody is about to look at.
     #[cold]
-    pub(super) fn catch_up(&mut self, key: Option<Key<'_>>) {
+    pub(in crate::engine) fn catch_up(&mut self, key: Option<Key<'_>>) {
         self.settle_all(self.limits.locks_settled_max);
         if let Some(key) = key
             && let Some(holding) = self.locks.get(key)
@@ -306,7 +306,7 @@ impl<S: Store> Core<S> {
     }
 
     /// Does up to `each_max` of each kind of what is left to be done.
-    pub(super) fn settle_all(&mut self, each_max: usize) {
+    pub(in crate::engine) fn settle_all(&mut self, each_max: usize) {
         self.settle_waits(each_max);
         self.settle_leases(each_max);
         self.settle(each_max);
@@ -317,7 +317,7 @@ impl<S: Store> Core<S> {
     }
 
     /// When a lock that is to last from now on ends.
-    pub(super) fn end_of(&self, lease: Lease) -> Option<Instant> {
+    pub(in crate::engine) fn end_of(&self, lease: Lease) -> Option<Instant> {
         match lease {
             Lease::For { ms } => {
                 let now_ms = self.clock.now.as_millis();
@@ -329,7 +329,7 @@ impl<S: Store> Core<S> {
 
     /// Q6, Q8 and Q9, and that both tables say the same.
     #[cfg(any(test, feature = "verify"))]
-    pub(super) fn check_waits(&self) {
+    pub(in crate::engine) fn check_waits(&self) {
         self.waits.check();
         assert!(
             self.waits.untold() <= self.limits.waits_max,

@@ -14,9 +14,9 @@ use alloc::format;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use super::Core;
-use super::lock_lines::printable;
 use crate::command::ItemCommand;
+use crate::engine::Core;
+use crate::engine::stats::lock_lines::printable;
 use crate::stats::StatsLine;
 use crate::store::Store;
 
@@ -28,7 +28,7 @@ const DELIMITER: u8 = b':';
 
 /// What is counted, by prefix.
 #[derive(Clone, Debug)]
-pub(super) struct Detail {
+pub(in crate::engine) struct Detail {
     is_on: bool,
     delimiter: u8,
     prefixes: Prefixes,
@@ -52,7 +52,7 @@ struct PrefixCounts {
 
 impl Detail {
     /// With a delimiter of the operator's it is on from the start.
-    pub(super) fn new(delimiter: Option<u8>) -> Self {
+    pub(in crate::engine) fn new(delimiter: Option<u8>) -> Self {
         Self {
             is_on: delimiter.is_some(),
             delimiter: delimiter.unwrap_or(DELIMITER),
@@ -60,20 +60,20 @@ impl Detail {
         }
     }
 
-    pub(super) fn turn(&mut self, is_on: bool) {
+    pub(in crate::engine) fn turn(&mut self, is_on: bool) {
         self.is_on = is_on;
     }
 
-    pub(super) fn forget(&mut self) {
+    pub(in crate::engine) fn forget(&mut self) {
         self.prefixes = Prefixes::default();
     }
 
-    pub(super) const fn is_on(&self) -> bool {
+    pub(in crate::engine) const fn is_on(&self) -> bool {
         self.is_on
     }
 
     /// A command has come.
-    pub(super) fn note(&mut self, command: &ItemCommand<'_>) {
+    pub(in crate::engine) fn note(&mut self, command: &ItemCommand<'_>) {
         let counts = |this: &mut Self, change: fn(&mut PrefixCounts)| {
             this.count(command.key().as_bytes(), change);
         };
@@ -94,12 +94,12 @@ impl Detail {
     }
 
     /// A get of this key that might have waited does not.
-    pub(super) fn note_get(&mut self, key: &[u8]) {
+    pub(in crate::engine) fn note_get(&mut self, key: &[u8]) {
         self.count(key, |counts| counts.gets += 1);
     }
 
     /// A get of this key has found an item.
-    pub(super) fn note_hit(&mut self, key: &[u8]) {
+    pub(in crate::engine) fn note_hit(&mut self, key: &[u8]) {
         self.count(key, |counts| counts.hits += 1);
     }
 

@@ -9,11 +9,11 @@
 
 use alloc::vec::Vec;
 
-use super::Core;
-use super::fenced::{Forbidden, Right};
-use super::guard::Guarded;
-use super::recache::{self, Origin};
 use crate::command::{Arithmetic, Direction};
+use crate::engine::Core;
+use crate::engine::items::fenced::{Forbidden, Right};
+use crate::engine::items::guard::Guarded;
+use crate::engine::wins::recache::{self, Origin};
 use crate::item::ItemHeader;
 use crate::owner::Owner;
 use crate::reply::{Number, Refusal, Reply};
@@ -23,7 +23,11 @@ use crate::store::Store;
 const DIGITS_MAX: usize = 20;
 
 impl<S: Store> Core<S> {
-    pub(super) fn arithmetic(&mut self, conn: Owner, request: &Arithmetic<'_>) -> Reply<'static> {
+    pub(in crate::engine) fn arithmetic(
+        &mut self,
+        conn: Owner,
+        request: &Arithmetic<'_>,
+    ) -> Reply<'static> {
         let right = Right {
             conn,
             fence: request.fence,

@@ -7,7 +7,7 @@ use crate::item::Cas;
 
 /// What a guard says about an item's version.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Guarded {
+pub(in crate::engine) enum Guarded {
     /// It may be changed.
     Pass,
     /// It may be overwritten, and stays stale.
@@ -17,7 +17,7 @@ pub(super) enum Guarded {
 }
 
 impl Guard {
-    pub(super) fn judge(self, cas: Cas) -> Guarded {
+    pub(in crate::engine) fn judge(self, cas: Cas) -> Guarded {
         match self {
             Self::None => Guarded::Pass,
             Self::Match(wanted) | Self::MatchElseStale(wanted) if wanted == cas => Guarded::Pass,

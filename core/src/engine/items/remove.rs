@@ -3,11 +3,11 @@
 //! Source: memcached 1.6.45 `proto_parser.c`, `process_delete_cmd` and `process_mdelete_cmd`.
 //! Where we differ: emptying an item keeps its win (docs/PROTOCOL.md, "md").
 
-use super::Core;
-use super::fenced::{Forbidden, Right};
-use super::guard::Guarded;
-use super::lock_table::Taken;
 use crate::command::{Delete, LockAfter, NewCas, Removal};
+use crate::engine::Core;
+use crate::engine::items::fenced::{Forbidden, Right};
+use crate::engine::items::guard::Guarded;
+use crate::engine::locks::table::Taken;
 use crate::fence::Fence;
 use crate::item::{ItemHeader, WinMark};
 use crate::key::Key;
@@ -18,7 +18,7 @@ use crate::time::Exptime;
 use crate::value::Value;
 
 impl<S: Store> Core<S> {
-    pub(super) fn delete(&mut self, conn: Owner, delete: &Delete<'_>) -> Reply<'static> {
+    pub(in crate::engine) fn delete(&mut self, conn: Owner, delete: &Delete<'_>) -> Reply<'static> {
         let right = Right {
             conn,
             fence: delete.fence,
@@ -150,7 +150,7 @@ impl<S: Store> Core<S> {
 
     /// Takes an item out, and with it its lock, if it was taken as that of an item: then who waits for
     /// this is given it.
-    pub(super) fn remove(&mut self, key: Key<'_>, slot: S::Slot) {
+    pub(in crate::engine) fn remove(&mut self, key: Key<'_>, slot: S::Slot) {
         if !self.store.header(slot).locked {
             self.store.remove(slot);
             return;

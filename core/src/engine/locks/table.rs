@@ -29,7 +29,7 @@ mod shares;
 
 use self::ends::Ends;
 pub use self::ends::{EndCause, LOCK_ENDS_MAX, LockEnd};
-pub(super) use self::holding::Grant;
+pub(in crate::engine) use self::holding::Grant;
 pub use self::holding::{Held, Holding, Taken};
 use self::shares::{Group, Shares};
 
@@ -184,12 +184,12 @@ impl LockTable {
     }
 
     /// As after a start.
-    pub(super) fn forget_times(&mut self) {
+    pub(in crate::engine) fn forget_times(&mut self) {
         self.ends.times = Times::default();
     }
 
     /// From now on each end of a lock is kept, up to [`LOCK_ENDS_MAX`], or not.
-    pub(super) fn keep_ends(&mut self, is_taken: bool) {
+    pub(in crate::engine) fn keep_ends(&mut self, is_taken: bool) {
         self.ends.keep(is_taken);
     }
 
@@ -201,14 +201,14 @@ impl LockTable {
     }
 
     /// The ends since the last call, and how many more there were.
-    pub(super) fn take_ends(&mut self) -> (VecDeque<LockEnd>, u64) {
+    pub(in crate::engine) fn take_ends(&mut self) -> (VecDeque<LockEnd>, u64) {
         self.ends.take()
     }
 
     /// Whether the lock of a key without an item may be in the table: if not, a key that has none
     /// need not be looked for.
     #[must_use]
-    pub(super) const fn has_bare(&self) -> bool {
+    pub(in crate::engine) const fn has_bare(&self) -> bool {
         self.bare_entries > 0
     }
 
@@ -221,7 +221,7 @@ impl LockTable {
     }
 
     /// Every key whose lock is in the table, and how many grants it may take to look at it: one, unless shares may be over.
-    pub(super) fn keys(&self) -> impl Iterator<Item = (Key<'_>, usize)> {
+    pub(in crate::engine) fn keys(&self) -> impl Iterator<Item = (Key<'_>, usize)> {
         self.by_key.iter().map(|(key, entry)| {
             let looks = match &entry.hold {
                 Hold::Shared(group) if self.may_be_over(group) => group.count as usize,
@@ -300,10 +300,10 @@ impl LockTable {
     }
 
     /// The most that [`Self::bytes_for_waited`] says.
-    pub(super) const BYTES_FOR_WAITED_MAX: usize = WAITED_BYTES + KEY_BYTES_MAX;
+    pub(in crate::engine) const BYTES_FOR_WAITED_MAX: usize = WAITED_BYTES + KEY_BYTES_MAX;
 
     /// What it adds besides if somebody begins to wait for the lock of this key.
-    pub(super) fn bytes_for_waited(&self, key: Key<'_>) -> usize {
+    pub(in crate::engine) fn bytes_for_waited(&self, key: Key<'_>) -> usize {
         match self.by_key.get(key.as_bytes()) {
             Some(entry) if entry.is_waited || matches!(entry.hold, Hold::Shared(_)) => 0,
             Some(_) | None => WAITED_BYTES + key.as_bytes().len(),
@@ -313,7 +313,7 @@ impl LockTable {
     /// What items that nobody holds any more take of the memory limit while they still look held,
     /// in bytes.
     #[must_use]
-    pub(super) const fn ended_pinned_bytes(&self) -> usize {
+    pub(in crate::engine) const fn ended_pinned_bytes(&self) -> usize {
         self.ended_pinned_bytes
     }
 
@@ -337,7 +337,7 @@ impl LockTable {
     }
 
     /// The lock of `key`, in force or not.
-    pub(super) fn get(&self, key: Key<'_>) -> Option<Holding> {
+    pub(in crate::engine) fn get(&self, key: Key<'_>) -> Option<Holding> {
         let entry = self.by_key.get(key.as_bytes())?;
         Some(self.holding(entry))
     }
@@ -347,23 +347,23 @@ impl LockTable {
     }
 
     /// Whether `key`, whose lock is in the table, has an item.
-    pub(super) fn has_item(&self, key: Key<'_>) -> bool {
+    pub(in crate::engine) fn has_item(&self, key: Key<'_>) -> bool {
         self.entry(key).is_some_and(|entry| entry.has_item)
     }
 
     /// Whether somebody waits for `key`, whose lock is in the table.
-    pub(super) fn is_waited(&self, key: Key<'_>) -> bool {
+    pub(in crate::engine) fn is_waited(&self, key: Key<'_>) -> bool {
         self.entry(key).is_some_and(|entry| entry.is_waited)
     }
 
     /// Whether a flush takes effect when the lock of `key` ends, which is in the table.
-    pub(super) fn is_flush_pending(&self, key: Key<'_>) -> bool {
+    pub(in crate::engine) fn is_flush_pending(&self, key: Key<'_>) -> bool {
         let entry = self.entry(key);
         entry.is_some_and(|entry| entry.flushes < self.flushes)
     }
 
     /// The same as [`Self::get`], unless it is shared.
-    pub(super) fn get_alone(&self, key: Key<'_>) -> Option<Holding> {
+    pub(in crate::engine) fn get_alone(&self, key: Key<'_>) -> Option<Holding> {
         let entry = self.by_key.get(key.as_bytes())?;
         matches!(entry.hold, Hold::Alone(_)).then(|| self.holding(entry))
     }
@@ -380,12 +380,12 @@ impl LockTable {
         Some(holding).filter(|holding| !holding.is_over)
     }
 
-    pub(super) fn open(&mut self, conn: Owner) {
+    pub(in crate::engine) fn open(&mut self, conn: Owner) {
         self.by_conn.entry(conn).or_default();
     }
 
     /// Notes what an open connection holds in other cores.
-    pub(super) fn note_elsewhere(&mut self, conn: Owner, elsewhere: Held) {
+    pub(in crate::engine) fn note_elsewhere(&mut self, conn: Owner, elsewhere: Held) {
         if let Some(holder) = self.by_conn.get_mut(&conn) {
             holder.elsewhere = elsewhere;
         }
@@ -393,7 +393,12 @@ impl LockTable {
 
     /// Grants `key`, whose lock is not in the table, to a connection that is open. Its item, if
     /// there is one, takes `pinned_bytes` of the memory limit.
-    pub(super) fn acquire(&mut self, key: Key<'_>, grant: Grant, pinned_bytes: Option<usize>) {
+    pub(in crate::engine) fn acquire(
+        &mut self,
+        key: Key<'_>,
+        grant: Grant,
+        pinned_bytes: Option<usize>,
+    ) {
         let Grant {
             owner,
             fence,
@@ -441,7 +446,11 @@ impl LockTable {
 
     /// Takes the lock of `key` out, whose item takes `pinned_bytes` of the memory limit; of one that is
     /// shared, one share. Says what it was; `None` if there was none.
-    pub(super) fn release(&mut self, key: Key<'_>, pinned_bytes: usize) -> Option<Holding> {
+    pub(in crate::engine) fn release(
+        &mut self,
+        key: Key<'_>,
+        pinned_bytes: usize,
+    ) -> Option<Holding> {
         let entry = self.by_key.get(key.as_bytes())?;
         match entry.hold {
             Hold::Alone(tenure) => {
@@ -500,7 +509,7 @@ impl LockTable {
 
     /// The item of `key`, which its owner holds, takes `after` bytes of the memory limit in the
     /// place of `before`.
-    pub(super) fn resize(&mut self, key: Key<'_>, before: usize, after: usize) {
+    pub(in crate::engine) fn resize(&mut self, key: Key<'_>, before: usize, after: usize) {
         // What is shared is not changed.
         if let Some(Entry {
             hold: Hold::Alone(tenure),
@@ -513,7 +522,7 @@ impl LockTable {
     }
 
     /// Somebody waits for `key`, whose lock is in the table; or nobody does any more.
-    pub(super) fn set_waited(&mut self, key: Key<'_>, is_waited: bool) {
+    pub(in crate::engine) fn set_waited(&mut self, key: Key<'_>, is_waited: bool) {
         let Some((owned, entry)) = self.by_key.get_key_value(key.as_bytes()) else {
             return;
         };
@@ -554,7 +563,7 @@ impl LockTable {
     }
 
     /// `owner`, which has `key`, has waited for it, and does not know yet that it holds it; or it does now.
-    pub(super) fn set_untold(&mut self, key: Key<'_>, owner: Owner, is_untold: bool) {
+    pub(in crate::engine) fn set_untold(&mut self, key: Key<'_>, owner: Owner, is_untold: bool) {
         let Some(entry) = self.by_key.get_mut(key.as_bytes()) else {
             return;
         };
@@ -566,7 +575,7 @@ impl LockTable {
     }
 
     /// The lock of `key` stays from now on when its owner deletes the item.
-    pub(super) fn keep_without_item(&mut self, key: Key<'_>) {
+    pub(in crate::engine) fn keep_without_item(&mut self, key: Key<'_>) {
         if let Some(entry) = self.by_key.get_mut(key.as_bytes()) {
             entry.taken = Taken::ForKey;
         }
@@ -574,23 +583,23 @@ impl LockTable {
 
     /// Whether locks that have ended many at once are still to be taken out.
     #[inline]
-    pub(super) fn has_ended(&self) -> bool {
+    pub(in crate::engine) fn has_ended(&self) -> bool {
         !self.ended.is_empty() || !self.shares.ended.is_empty()
     }
 
     /// The same, or some whose leases have passed.
-    pub(super) fn has_over(&self) -> bool {
+    pub(in crate::engine) fn has_over(&self) -> bool {
         self.has_ended() || self.lease_next.is_some_and(|at| at <= self.leases_passed)
     }
 
     /// Whether some of them may be waited for.
-    pub(super) fn has_handovers(&self) -> bool {
+    pub(in crate::engine) fn has_handovers(&self) -> bool {
         !self.handovers.is_empty() || self.shares.waited_keys > 0 && !self.shares.ended.is_empty()
     }
 
     /// The next of the keys that were waited for when their term was over (L14); as
     /// [`Self::next_ended`].
-    pub(super) fn next_handover(&mut self) -> Option<OwnedKey> {
+    pub(in crate::engine) fn next_handover(&mut self) -> Option<OwnedKey> {
         let keys = self.handovers.front_mut()?;
         let key = keys
             .pop_first()
@@ -603,7 +612,7 @@ impl LockTable {
     }
 
     /// `key`, which is held, has an item again, of `pinned_bytes`.
-    pub(super) fn gain_item(&mut self, key: Key<'_>, pinned_bytes: usize) {
+    pub(in crate::engine) fn gain_item(&mut self, key: Key<'_>, pinned_bytes: usize) {
         if let Some(entry) = self.by_key.get_mut(key.as_bytes()) {
             entry.has_item = true;
             // It was stored after every flush there was.
@@ -614,7 +623,7 @@ impl LockTable {
     }
 
     /// `key`, which is held, has no item any more: it was of `pinned_bytes`.
-    pub(super) fn lose_item(&mut self, key: Key<'_>, pinned_bytes: usize) {
+    pub(in crate::engine) fn lose_item(&mut self, key: Key<'_>, pinned_bytes: usize) {
         if let Some(entry) = self.by_key.get_mut(key.as_bytes()) {
             entry.has_item = false;
             self.bare_entries += 1;
@@ -623,7 +632,7 @@ impl LockTable {
     }
 
     /// Every lock of `conn` is over (L9), in one step. Returns how many there were.
-    pub(super) fn end_term(&mut self, conn: Owner) -> usize {
+    pub(in crate::engine) fn end_term(&mut self, conn: Owner) -> usize {
         let Some(holder) = self.by_conn.get_mut(&conn) else {
             return 0;
         };
@@ -657,7 +666,7 @@ impl LockTable {
     }
 
     /// `conn` is not open any more, and nothing of it is in force. Returns how many locks it had.
-    pub(super) fn close(&mut self, conn: Owner) -> usize {
+    pub(in crate::engine) fn close(&mut self, conn: Owner) -> usize {
         let ended = self.end_term(conn);
         self.by_conn.remove(&conn);
         if ended > 0 {
@@ -668,7 +677,7 @@ impl LockTable {
 
     /// The next key in line that was held alone (L9). Its lock is to be released if it is over: somebody may have
     /// looked it up, and taken it again, in the meantime.
-    pub(super) fn next_ended(&mut self) -> Option<OwnedKey> {
+    pub(in crate::engine) fn next_ended(&mut self) -> Option<OwnedKey> {
         let keys = self.ended.front_mut()?;
         let key = keys
             .pop_first()
@@ -681,13 +690,13 @@ impl LockTable {
     }
 
     /// A `flush_all` has happened: it reaches what is held when it is unlocked.
-    pub(super) fn postpone_flush(&mut self) {
+    pub(in crate::engine) fn postpone_flush(&mut self) {
         // As many as a server can be asked for in any life: one a nanosecond for 500 years.
         self.flushes += 1;
     }
 
     /// The owner of `key` has stored a new value: the flush before it has no claim on it.
-    pub(super) fn clear_flush(&mut self, key: Key<'_>) {
+    pub(in crate::engine) fn clear_flush(&mut self, key: Key<'_>) {
         if let Some(entry) = self.by_key.get_mut(key.as_bytes()) {
             entry.flushes = self.flushes;
         }
@@ -731,7 +740,7 @@ impl LockTable {
     }
 }
 
-pub(super) fn as_key(key: &[u8]) -> Key<'_> {
+pub(in crate::engine) fn as_key(key: &[u8]) -> Key<'_> {
     Key::new(key).expect("it was made from a key")
 }
 

@@ -6,8 +6,8 @@
 //!   was taken, and then as its holder's.
 //! - G2: a change that gives a lock back happens only for its holder.
 
-use super::Core;
 use crate::command::LockAfter;
+use crate::engine::Core;
 use crate::fence::Fence;
 use crate::item::ItemHeader;
 use crate::key::Key;
@@ -17,15 +17,15 @@ use crate::store::{Full, Store};
 
 /// In whose right a change is to be made, and what becomes of the lock.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Right {
-    pub(super) conn: Owner,
-    pub(super) fence: Option<Fence>,
-    pub(super) lock: LockAfter,
+pub(in crate::engine) struct Right {
+    pub(in crate::engine) conn: Owner,
+    pub(in crate::engine) fence: Option<Fence>,
+    pub(in crate::engine) lock: LockAfter,
 }
 
 /// Why a change may not be made.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Forbidden {
+pub(in crate::engine) enum Forbidden {
     /// The grant in whose right it was to be is not in force (G1).
     GrantIsOver,
     /// It was to give a lock back that the connection does not hold (G2).
@@ -46,7 +46,7 @@ impl From<Forbidden> for Reply<'static> {
 
 impl Right {
     /// A change by `conn` that leaves every lock as it is.
-    pub(super) const fn own(conn: Owner) -> Self {
+    pub(in crate::engine) const fn own(conn: Owner) -> Self {
         Self {
             conn,
             fence: None,
@@ -60,7 +60,7 @@ impl<S: Store> Core<S> {
     ///
     /// # Errors
     /// What is to be answered if not.
-    pub(super) fn may_change(
+    pub(in crate::engine) fn may_change(
         &mut self,
         key: Key<'_>,
         right: Right,
@@ -73,7 +73,11 @@ impl<S: Store> Core<S> {
     ///
     /// # Errors
     /// What is to be answered if not.
-    pub(super) fn may_make(&mut self, key: Key<'_>, right: Right) -> Result<(), Forbidden> {
+    pub(in crate::engine) fn may_make(
+        &mut self,
+        key: Key<'_>,
+        right: Right,
+    ) -> Result<(), Forbidden> {
         let may_be_held = self.locks.has_bare();
         self.may(key, right, may_be_held)
     }
@@ -132,7 +136,11 @@ impl<S: Store> Core<S> {
     ///
     /// # Errors
     /// [`Full`]: it may not.
-    pub(super) fn may_pin_new(&self, key: Key<'_>, value_bytes: usize) -> Result<(), Full> {
+    pub(in crate::engine) fn may_pin_new(
+        &self,
+        key: Key<'_>,
+        value_bytes: usize,
+    ) -> Result<(), Full> {
         let Some(holding) = self.bare(key) else {
             return Ok(());
         };
@@ -147,7 +155,7 @@ impl<S: Store> Core<S> {
     }
 
     /// An item was made: if its key is held, it is held from now on (L3).
-    pub(super) fn join_lock(&mut self, key: Key<'_>, slot: S::Slot) {
+    pub(in crate::engine) fn join_lock(&mut self, key: Key<'_>, slot: S::Slot) {
         if !self.locks.has_bare() {
             return;
         }
@@ -173,7 +181,12 @@ impl<S: Store> Core<S> {
 
     /// Gives the lock of a key that was changed back, if that was asked for. There need not be an
     /// item any more.
-    pub(super) fn end_lock(&mut self, key: Key<'_>, slot: Option<S::Slot>, lock: LockAfter) {
+    pub(in crate::engine) fn end_lock(
+        &mut self,
+        key: Key<'_>,
+        slot: Option<S::Slot>,
+        lock: LockAfter,
+    ) {
         match lock {
             LockAfter::Keep => {}
             LockAfter::Release => {

@@ -7,9 +7,9 @@
 use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
-use super::lock_table::{LockTable, as_key};
-use super::queues::{OwnedKey, Place, Queues, Waits};
 use crate::command::{Lease, Mode};
+use crate::engine::locks::table::{LockTable, as_key};
+use crate::engine::queues::{OwnedKey, Place, Queues, Waits};
 use crate::key::Key;
 use crate::owner::Owner;
 use crate::time::Instant;
@@ -75,7 +75,7 @@ pub struct Notices {
 
 /// A notice that is due, or many.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Due {
+pub(in crate::engine) enum Due {
     One(Notice),
     /// Those of the next who were let go together by the table of waits for a lock.
     LetGoByLocks,
@@ -111,7 +111,7 @@ impl WaitTable {
     }
 
     /// What `conn` waits for, unless its time is over by `now`.
-    pub(super) fn sought_by(&self, conn: Owner, now: Instant) -> Option<Sought<'_>> {
+    pub(in crate::engine) fn sought_by(&self, conn: Owner, now: Instant) -> Option<Sought<'_>> {
         let place = self.place(conn)?;
         if place.waiter.until <= now {
             return None;
@@ -123,7 +123,7 @@ impl WaitTable {
 
     /// Among how many one who came now could have the lock of `key`, once those who wait have had it: it would be
     /// among `among`.
-    pub(super) fn among_behind(&self, key: Key<'_>, among: u32) -> u32 {
+    pub(in crate::engine) fn among_behind(&self, key: Key<'_>, among: u32) -> u32 {
         self.among_before(key, self.next_number(), among)
     }
 
@@ -141,29 +141,29 @@ impl WaitTable {
 
     /// What is still to be told.
     #[cfg(feature = "verify")]
-    pub(super) fn due(&self) -> impl Iterator<Item = Due> {
+    pub(in crate::engine) fn due(&self) -> impl Iterator<Item = Due> {
         self.table.due.iter().copied()
     }
 
     /// How many notices there are or may come to be, but for those of gets that wait.
-    pub(super) fn untold(&self) -> usize {
+    pub(in crate::engine) fn untold(&self) -> usize {
         self.places() + self.table.single
     }
 
     /// Whether there is something to be told.
     #[inline]
-    pub(super) fn has_due(&self) -> bool {
+    pub(in crate::engine) fn has_due(&self) -> bool {
         !self.table.due.is_empty()
     }
 
     /// `conn`, which waits for nothing, waits for `key` behind all others.
-    pub(super) fn join(&mut self, key: Key<'_>, conn: Owner, waiter: Waiter) {
+    pub(in crate::engine) fn join(&mut self, key: Key<'_>, conn: Owner, waiter: Waiter) {
         let (queue, number) = self.put(key, conn, waiter);
         queue.beside.0.insert((waiter.among, number));
     }
 
     /// `conn` waits no more. Says for which key it did, and with what; `None` if for nothing.
-    pub(super) fn leave(&mut self, conn: Owner) -> Option<(OwnedKey, Waiter)> {
+    pub(in crate::engine) fn leave(&mut self, conn: Owner) -> Option<(OwnedKey, Waiter)> {
         let (place, _) = self.take_out(conn)?;
         let Place {
             key,
@@ -177,7 +177,7 @@ impl WaitTable {
     }
 
     /// The first `count` of those who wait for `key` wait no more ([`Queues::let_go`]).
-    pub(super) fn leave_together(
+    pub(in crate::engine) fn leave_together(
         &mut self,
         key: Key<'_>,
         count: usize,
@@ -199,7 +199,7 @@ impl WaitTable {
     }
 
     /// Notes how the wait of `conn`, which has left, has ended.
-    pub(super) fn notify(&mut self, conn: Owner, outcome: Outcome) {
+    pub(in crate::engine) fn notify(&mut self, conn: Owner, outcome: Outcome) {
         self.table.due.push_back(Due::One(Notice {
             owner: conn,
             outcome,
@@ -208,17 +208,17 @@ impl WaitTable {
     }
 
     /// Notes that those who were let go last are to be told.
-    pub(super) fn notify_together(&mut self, due: Due) {
+    pub(in crate::engine) fn notify_together(&mut self, due: Due) {
         self.table.due.push_back(due);
     }
 
     /// What is to be told first.
-    pub(super) fn next_due(&self) -> Option<Due> {
+    pub(in crate::engine) fn next_due(&self) -> Option<Due> {
         self.table.due.front().copied()
     }
 
     /// That has been told.
-    pub(super) fn leave_due(&mut self) {
+    pub(in crate::engine) fn leave_due(&mut self) {
         if let Some(Due::One(_)) = self.table.due.pop_front() {
             self.table.single -= 1;
         }
@@ -230,7 +230,7 @@ impl WaitTable {
 
     /// Q1 to Q4, and what queues know beside that.
     #[cfg(any(test, feature = "verify"))]
-    pub(super) fn check(&self) {
+    pub(in crate::engine) fn check(&self) {
         self.check_queues();
         for key in self.keys() {
             let places = self.queue(key).filter_map(|(conn, _)| self.place(conn));

@@ -3,15 +3,15 @@
 //! - L6: a key is shared if and only if it is free, or held by sharers who are fewer than the request, and each of
 //!   them, has asked for; and, in both cases, nobody waits for it.
 //! - L15: while a key is shared nobody changes its item, nor makes one, those who share it included, and not in the right
-//!   of a share, either ([`super::fenced`]).
+//!   of a share, either ([`crate::engine::items::fenced`]).
 //! - Q6: when a share ends, however it does, the first who waits is given the lock in the same step, if this makes
 //!   room for it; and those behind who can be among the sharers, together with it.
 //!
 //! One connection holds a key once: who shares it gets nothing more by asking for all of it, nor the other way round.
 
-use super::Core;
-use super::lock_table::{Held, LockTable};
 use crate::command::{Acquire, Mode};
+use crate::engine::Core;
+use crate::engine::locks::table::{Held, LockTable};
 use crate::fence::Fence;
 use crate::key::Key;
 use crate::owner::Owner;
@@ -23,7 +23,7 @@ use crate::wait::Sought;
 impl<S: Store> Core<S> {
     /// Whether a request for a lock that somebody holds is one for a share of it that can be had at once. `conn` is the one
     /// who asks.
-    pub(super) fn may_join(&self, conn: Owner, acquire: &Acquire<'_>) -> bool {
+    pub(in crate::engine) fn may_join(&self, conn: Owner, acquire: &Acquire<'_>) -> bool {
         let Acquire { key, mode, .. } = *acquire;
         mode.is_shared()
             && self.locks.held_as(key, conn).is_none()
@@ -54,7 +54,7 @@ impl<S: Store> Core<S> {
     }
 
     /// Among how many a lock is held in this mode, within the bound.
-    pub(super) fn among(&self, mode: Mode) -> u32 {
+    pub(in crate::engine) fn among(&self, mode: Mode) -> u32 {
         mode.among().min(self.limits.sharers_per_key_max)
     }
 
@@ -63,7 +63,7 @@ impl<S: Store> Core<S> {
     ///
     /// # Errors
     /// [`Refusal::TooManyLocks`] and [`Refusal::ConnectionClosed`] as they say.
-    pub(super) fn may_acquire(
+    pub(in crate::engine) fn may_acquire(
         &self,
         conn: Owner,
         acquire: &Acquire<'_>,
@@ -84,7 +84,7 @@ impl<S: Store> Core<S> {
 
     /// Whether a connection that has what `held` says may have one more lock, of this key and in this mode: what all
     /// may pin, and its share, have room for it.
-    pub(super) fn is_within_bounds(
+    pub(in crate::engine) fn is_within_bounds(
         &self,
         held: Held,
         key: Key<'_>,
@@ -104,7 +104,7 @@ impl<S: Store> Core<S> {
     }
 
     /// Ends what `conn` holds of `key`, whose item, if there is one, is in `slot`: it gives it back.
-    pub(super) fn end_hold(
+    pub(in crate::engine) fn end_hold(
         &mut self,
         conn: Owner,
         key: Key<'_>,
@@ -122,7 +122,7 @@ impl<S: Store> Core<S> {
     }
 
     /// Takes out the shares of `key` that are over. Says where the item is, if there is one and it stays.
-    pub(super) fn end_shares_that_are_over(
+    pub(in crate::engine) fn end_shares_that_are_over(
         &mut self,
         key: Key<'_>,
         slot: Option<S::Slot>,
@@ -135,7 +135,7 @@ impl<S: Store> Core<S> {
 
     /// Takes out the share of `key` with this fence, if it is over; the item is in `slot`, if there is one. Says where that is,
     /// if it stays.
-    pub(super) fn end_share(
+    pub(in crate::engine) fn end_share(
         &mut self,
         key: Key<'_>,
         fence: Fence,
@@ -159,7 +159,7 @@ impl<S: Store> Core<S> {
     }
 
     /// Somebody who waited for `key` does no more: if that was the first, there may be room for the next.
-    pub(super) fn hand_over_behind(&mut self, key: Key<'_>) {
+    pub(in crate::engine) fn hand_over_behind(&mut self, key: Key<'_>) {
         let Some((_, first)) = self.waits.first(key) else {
             return;
         };
@@ -172,7 +172,7 @@ impl<S: Store> Core<S> {
     }
 
     /// Whether the lock of `key` can be had in this mode by one who has no part in it.
-    pub(super) fn has_room(&self, key: Key<'_>, mode: Mode) -> bool {
+    pub(in crate::engine) fn has_room(&self, key: Key<'_>, mode: Mode) -> bool {
         self.locks.has_room(key, mode)
             && self.locks.share_count(key) < self.limits.sharers_per_key_max
     }

@@ -7,8 +7,8 @@
 //!   that a client has chosen is restored as it is, and moves no counter, neither then nor when it was chosen (E3).
 //! - N4: a TTL goes on by the wall clock, also while nobody runs.
 
-use super::Core;
 use crate::command::ScanCursor;
+use crate::engine::Core;
 use crate::fence::Fence;
 use crate::item::{Cas, ItemHeader, WinMark};
 use crate::key::{Key, KeyForm};

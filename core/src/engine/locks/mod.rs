@@ -5,7 +5,7 @@
 //! never by eviction. What `lock` takes and what `ml` takes is the same lock.
 //!
 //! - L3: an item is marked as locked in the store if and only if its key is in the lock table.
-//! - L6: a lock is granted if and only if nobody holds it, or it can be shared ([`super::shared`]), nobody waits for
+//! - L6: a lock is granted if and only if nobody holds it, or it can be shared ([`crate::engine::locks::shared`]), nobody waits for
 //!   it, within the bounds, and, where that is asked for, there is an item.
 //! - L12: every grant has a fence of its own, which is greater than that of every grant before.
 //! - L13: a lock whose lease has passed is held by nobody, whatever happens next.
@@ -20,11 +20,16 @@
 //!
 //! Source: yrmcds `docs/locking.md`. Where we differ: docs/PROTOCOL.md, "Locks".
 
+pub(in crate::engine) mod queue;
+mod shared;
+pub(in crate::engine) mod table;
+mod waits;
+
 use alloc::vec::Vec;
 
-use super::Core;
-use super::lock_table::{Grant, Held, Holding, LockTable, Taken, as_key};
 use crate::command::{Acquire, Lease, Mode, Release};
+use crate::engine::Core;
+use crate::engine::locks::table::{Grant, Held, Holding, LockTable, Taken, as_key};
 use crate::fence::Fence;
 use crate::item::ItemHeader;
 use crate::key::Key;
@@ -33,7 +38,7 @@ use crate::reply::{Granted, LockSeen, Refusal, Reply};
 use crate::store::{Full, Store};
 
 impl<S: Store> Core<S> {
-    pub(super) fn lock(&mut self, conn: Owner, key: Key<'_>) -> Reply<'static> {
+    pub(in crate::engine) fn lock(&mut self, conn: Owner, key: Key<'_>) -> Reply<'static> {
         self.stats.counters.cmd_lock += 1;
         let Ok((slot, header)) = self.find_live(key) else {
             return self.lock_of_nothing(conn, key, Reply::NotFound);
@@ -58,7 +63,7 @@ impl<S: Store> Core<S> {
 
     /// The answer to one who wants to lock an item that is not there: `missing`, unless somebody
     /// holds its key.
-    pub(super) fn lock_of_nothing(
+    pub(in crate::engine) fn lock_of_nothing(
         &mut self,
         conn: Owner,
         key: Key<'_>,
@@ -76,7 +81,11 @@ impl<S: Store> Core<S> {
     }
 
     /// `ml`.
-    pub(super) fn acquire<'a>(&'a mut self, conn: Owner, acquire: Acquire<'a>) -> Reply<'a> {
+    pub(in crate::engine) fn acquire<'a>(
+        &'a mut self,
+        conn: Owner,
+        acquire: Acquire<'a>,
+    ) -> Reply<'a> {
         let key = acquire.key;
         let found = self.find_live(key).ok();
         let is_held = match found {
@@ -183,7 +192,7 @@ impl<S: Store> Core<S> {
     /// Takes up to `locks_max` locks whose leases have passed out of the table, and lets go of their
     /// items. Only then are those given away that are waited for: what somebody has lost is not in the way of what he is
     /// given (L13).
-    pub(super) fn settle_leases(&mut self, locks_max: usize) {
+    pub(in crate::engine) fn settle_leases(&mut self, locks_max: usize) {
         let mut waited = Vec::new();
         for _ in 0..locks_max {
             let Some((key, share)) = self.locks.next_expired() else {
@@ -210,7 +219,11 @@ impl<S: Store> Core<S> {
     }
 
     /// `mu`.
-    pub(super) fn give_back(&mut self, conn: Owner, release: &Release<'_>) -> Reply<'static> {
+    pub(in crate::engine) fn give_back(
+        &mut self,
+        conn: Owner,
+        release: &Release<'_>,
+    ) -> Reply<'static> {
         let Release { key, fence } = *release;
         let found = self.find_live(key).ok();
         let may_be_held = found.map_or(self.locks.has_bare(), |(_, header)| header.locked);
@@ -230,7 +243,7 @@ impl<S: Store> Core<S> {
     }
 
     /// The lock of a key, as others see it.
-    pub(super) fn lock_seen(&self, key: Key<'_>) -> Option<LockSeen> {
+    pub(in crate::engine) fn lock_seen(&self, key: Key<'_>) -> Option<LockSeen> {
         let held = self.locks.in_force(key)?;
         let held_ms = self.clock.now.as_millis() - held.since.as_millis();
         Some(LockSeen {
@@ -243,7 +256,7 @@ impl<S: Store> Core<S> {
     }
 
     /// The lock in force of a key of which no item was found.
-    pub(super) fn bare(&self, key: Key<'_>) -> Option<Holding> {
+    pub(in crate::engine) fn bare(&self, key: Key<'_>) -> Option<Holding> {
         if !self.locks.has_bare() {
             return None;
         }
@@ -257,7 +270,7 @@ impl<S: Store> Core<S> {
     /// [`Refusal::Locked`] if anyone holds it, `conn` included: the reference server refuses a
     /// second lock by the same client, and a counting lock would leave `unlock` with two meanings.
     /// [`Refusal::TooManyLocks`] and [`Refusal::ConnectionClosed`] as they say.
-    pub(super) fn may_lock(
+    pub(in crate::engine) fn may_lock(
         &mut self,
         conn: Owner,
         key: Key<'_>,
@@ -283,7 +296,7 @@ impl<S: Store> Core<S> {
     ///
     /// # Errors
     /// [`Refusal::TooManyLocks`] if nothing else may be evicted.
-    pub(super) fn make_room_for_lock(
+    pub(in crate::engine) fn make_room_for_lock(
         &mut self,
         of_table: usize,
         slot: Option<S::Slot>,
@@ -294,24 +307,24 @@ impl<S: Store> Core<S> {
 
     /// Whether items may take `pinned` more bytes, and the table `of_table` more, for a connection
     /// that has what `held` says: within what all may pin, and within its share.
-    pub(super) fn may_pin(&self, held: Held, pinned: usize, of_table: usize) -> bool {
+    pub(in crate::engine) fn may_pin(&self, held: Held, pinned: usize, of_table: usize) -> bool {
         self.pinned_bytes() + pinned <= self.limits.locked_bytes_max
             && self.is_within_share(held, pinned + of_table)
     }
 
     /// Whether a connection that has what `held` says may have so many bytes more.
-    pub(super) const fn is_within_share(&self, held: Held, bytes: usize) -> bool {
+    pub(in crate::engine) const fn is_within_share(&self, held: Held, bytes: usize) -> bool {
         held.bytes + bytes <= self.limits.lock_bytes_per_connection_max
     }
 
     /// What the items of locks in force take of the memory limit.
-    pub(super) fn pinned_bytes(&self) -> usize {
+    pub(in crate::engine) fn pinned_bytes(&self) -> usize {
         self.store.usage().locked_bytes - self.locks.ended_pinned_bytes()
     }
 
     /// Whether the item in `slot`, if it is held, may take a value of this size. One that does not
     /// grow always may.
-    pub(super) fn may_grow(&self, slot: S::Slot, value_bytes: usize) -> bool {
+    pub(in crate::engine) fn may_grow(&self, slot: S::Slot, value_bytes: usize) -> bool {
         let key = self.store.key(slot);
         let before = self.store.item_bytes(slot);
         let after = self.store.bytes_for(key.as_bytes().len(), value_bytes);
@@ -324,7 +337,7 @@ impl<S: Store> Core<S> {
 
     /// Enters a lock, or a share, that [`Self::may_lock`] or [`Self::may_acquire`] has allowed; the caller marks
     /// the item.
-    pub(super) fn grant(
+    pub(in crate::engine) fn grant(
         &mut self,
         owner: Owner,
         key: Key<'_>,
@@ -361,7 +374,7 @@ impl<S: Store> Core<S> {
         fence
     }
 
-    pub(super) fn unlock(&mut self, conn: Owner, key: Key<'_>) -> Reply<'static> {
+    pub(in crate::engine) fn unlock(&mut self, conn: Owner, key: Key<'_>) -> Reply<'static> {
         let Ok((slot, header)) = self.find_live(key) else {
             return match self.bare(key).and_then(|_| self.locks.held_as(key, conn)) {
                 Some(held) => {
@@ -383,14 +396,14 @@ impl<S: Store> Core<S> {
         Reply::Unlocked
     }
 
-    pub(super) fn unlock_all(&mut self, conn: Owner) -> Reply<'static> {
+    pub(in crate::engine) fn unlock_all(&mut self, conn: Owner) -> Reply<'static> {
         self.stats.counters.lock_released += self.locks.end_term(conn) as u64;
         self.settle_what_is_waited_for();
         Reply::Unlocked
     }
 
     /// Everything `conn` held is free, and nothing can be given to it any more (L4).
-    pub(super) fn close(&mut self, conn: Owner) {
+    pub(in crate::engine) fn close(&mut self, conn: Owner) {
         self.leave(conn);
         self.win_waits.leave(conn);
         self.stats.counters.lock_died += self.locks.close(conn) as u64;
@@ -419,7 +432,7 @@ impl<S: Store> Core<S> {
     /// Ends the lock of the item in `slot`, whose key is `key`. What the lock has held off happens
     /// now: the item goes if its TTL has passed or a `flush_all` came over it (L7). If it stays, it
     /// is in the same slot.
-    pub(super) fn release(
+    pub(in crate::engine) fn release(
         &mut self,
         key: Key<'_>,
         slot: S::Slot,
@@ -449,7 +462,7 @@ impl<S: Store> Core<S> {
 
     /// Whether an item that looks held is there for a client: it is if somebody holds it, or if
     /// nobody does any more and it stays.
-    pub(super) fn is_there(&self, key: Key<'_>, header: &ItemHeader) -> bool {
+    pub(in crate::engine) fn is_there(&self, key: Key<'_>, header: &ItemHeader) -> bool {
         // In this order: to know whether somebody holds what has ended may take a look at all its shares.
         !self.locks.is_flush_pending(key) && !self.is_past(header)
             || self.locks.owner(key).is_some()
@@ -457,7 +470,7 @@ impl<S: Store> Core<S> {
 
     /// Takes up to `locks_max` locks that are over out of the table, those that somebody waits for first, and lets
     /// go of their items.
-    pub(super) fn settle(&mut self, locks_max: usize) {
+    pub(in crate::engine) fn settle(&mut self, locks_max: usize) {
         for _ in 0..locks_max {
             self.work.charge(1);
             let next = self.locks.next_handover();
@@ -490,7 +503,7 @@ impl<S: Store> Core<S> {
 
     /// Takes a lock that is over out of the table, and lets go of its item; of one that is shared what is over. Who waits for
     /// it is given it.
-    pub(super) fn let_go(&mut self, key: Key<'_>, holding: Holding) {
+    pub(in crate::engine) fn let_go(&mut self, key: Key<'_>, holding: Holding) {
         let slot = self.end_what_is_over(key, holding);
         self.pass_on(key, slot);
     }
@@ -510,19 +523,23 @@ impl<S: Store> Core<S> {
     }
 
     /// Where the item is of a key that is held.
-    pub(super) fn slot_of_held(&self, key: Key<'_>) -> S::Slot {
+    pub(in crate::engine) fn slot_of_held(&self, key: Key<'_>) -> S::Slot {
         self.store.find(key).ok().expect("L3: it has an item")
     }
 
     /// Ends the lock of `key`, whose item, if there is one, is in `slot`; whether this stays is told to nobody.
     /// Who waits for the lock is given it (Q6).
-    pub(super) fn free(&mut self, key: Key<'_>, slot: Option<S::Slot>) {
+    pub(in crate::engine) fn free(&mut self, key: Key<'_>, slot: Option<S::Slot>) {
         let stays = self.end(key, slot);
         self.pass_on(key, stays);
     }
 
     /// The same, but that it is given to nobody yet. Says where the item is, if it stays.
-    pub(super) fn end(&mut self, key: Key<'_>, slot: Option<S::Slot>) -> Option<S::Slot> {
+    pub(in crate::engine) fn end(
+        &mut self,
+        key: Key<'_>,
+        slot: Option<S::Slot>,
+    ) -> Option<S::Slot> {
         if slot.is_none() {
             self.take_out(key, 0);
         }
@@ -540,7 +557,11 @@ impl<S: Store> Core<S> {
 
     /// Takes a lock out of the table, with all its shares, whose item takes `pinned_bytes`. Says what it was; `None`
     /// if there was none.
-    pub(super) fn take_out(&mut self, key: Key<'_>, pinned_bytes: usize) -> Option<Holding> {
+    pub(in crate::engine) fn take_out(
+        &mut self,
+        key: Key<'_>,
+        pinned_bytes: usize,
+    ) -> Option<Holding> {
         let mut holding = self.locks.release(key, pinned_bytes)?;
         self.stats.counters.lock_expired += u64::from(holding.is_expired);
         while holding.mode.is_shared()

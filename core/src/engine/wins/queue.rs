@@ -12,10 +12,10 @@ use alloc::sync::Arc;
 use core::mem;
 use core::ops::Bound;
 
-use super::bound_wins::BoundWins;
-use super::lock_table::as_key;
-use super::queues::{OwnedKey, Queues, Waits};
 use crate::command::{Get, NewCas, TtlSteps};
+use crate::engine::locks::table::as_key;
+use crate::engine::queues::{OwnedKey, Queues, Waits};
+use crate::engine::wins::bound::BoundWins;
 use crate::key::{Key, KeyForm};
 use crate::owner::Owner;
 use crate::time::Instant;
@@ -47,7 +47,7 @@ pub struct WinWaiter {
 }
 
 impl WinWaiter {
-    pub(super) const fn new(get: &Get<'_>, until: Instant) -> Self {
+    pub(in crate::engine) const fn new(get: &Get<'_>, until: Instant) -> Self {
         Self {
             until,
             steps: get.steps,
@@ -59,7 +59,7 @@ impl WinWaiter {
     }
 
     /// The get as far as it makes an item.
-    pub(super) const fn get(self, key: Key<'_>) -> Get<'_> {
+    pub(in crate::engine) const fn get(self, key: Key<'_>) -> Get<'_> {
         Get {
             key_form: self.key_form,
             steps: self.steps,
@@ -126,7 +126,7 @@ impl WinWaits {
     }
 
     /// Whether there is something to do by `now` of which somebody is to be told.
-    pub(super) fn is_due(&self, now: Instant) -> bool {
+    pub(in crate::engine) fn is_due(&self, now: Instant) -> bool {
         self.table.round.is_some() || self.next().is_some_and(|at| at <= now)
     }
 
@@ -137,21 +137,21 @@ impl WinWaits {
     }
 
     /// All items that are waited for are to be looked at: any of them may be gone.
-    pub(super) fn begin_round(&mut self) {
+    pub(in crate::engine) fn begin_round(&mut self) {
         if self.has_queues() {
             self.table.round = Some(Round::Begins);
         }
     }
 
     /// As [`Self::begin_round`], unless that is under way.
-    pub(super) fn go_on_round(&mut self) {
+    pub(in crate::engine) fn go_on_round(&mut self) {
         if self.table.round.is_none() {
             self.begin_round();
         }
     }
 
     /// The next item that is to be looked at.
-    pub(super) fn next_of_round(&mut self) -> Option<OwnedKey> {
+    pub(in crate::engine) fn next_of_round(&mut self) -> Option<OwnedKey> {
         let from = match self.table.round.as_ref()? {
             Round::Begins => Bound::Unbounded,
             Round::Behind(key) => Bound::Excluded(&**key),
@@ -165,19 +165,19 @@ impl WinWaits {
     }
 
     /// `conn`, which waits for nothing, waits for `key` behind all others.
-    pub(super) fn join(&mut self, key: Key<'_>, conn: Owner, waiter: WinWaiter) {
+    pub(in crate::engine) fn join(&mut self, key: Key<'_>, conn: Owner, waiter: WinWaiter) {
         self.put(key, conn, waiter);
     }
 
     /// `conn` waits no more, if it did.
-    pub(super) fn leave(&mut self, conn: Owner) -> Option<WinWaiter> {
+    pub(in crate::engine) fn leave(&mut self, conn: Owner) -> Option<WinWaiter> {
         let (place, end) = self.take_out(conn)?;
         self.note_left(place.key, end.flatten());
         Some(place.waiter)
     }
 
     /// The first `count` of those who wait for `key` wait no more ([`Queues::let_go`]).
-    pub(super) fn leave_together(
+    pub(in crate::engine) fn leave_together(
         &mut self,
         key: Key<'_>,
         count: usize,
@@ -203,7 +203,7 @@ impl WinWaits {
     }
 
     /// The item of `key` is gone at this moment, as it is now.
-    pub(super) fn set_end(&mut self, key: Key<'_>, end: Option<Instant>) {
+    pub(in crate::engine) fn set_end(&mut self, key: Key<'_>, end: Option<Instant>) {
         let known = self.queue_mut(key).map(|queue| &mut queue.beside);
         let Some(known) = known.filter(|known| **known != end) else {
             return;
@@ -220,7 +220,7 @@ impl WinWaits {
     }
 
     /// A key whose item may be gone by `now`. It is not named again before [`Self::set_end`].
-    pub(super) fn next_end(&mut self, now: Instant) -> Option<OwnedKey> {
+    pub(in crate::engine) fn next_end(&mut self, now: Instant) -> Option<OwnedKey> {
         let (at, key) = self.table.by_moment.first()?;
         if *at > now {
             return None;
@@ -232,7 +232,7 @@ impl WinWaits {
 
     /// Z3 to Z6.
     #[cfg(any(test, feature = "verify"))]
-    pub(super) fn check(&self) {
+    pub(in crate::engine) fn check(&self) {
         self.check_queues();
         let ends = self.keys_from(Bound::Unbounded).filter_map(|key| {
             let queue = self.queue_of(as_key(key))?;
