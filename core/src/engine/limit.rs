@@ -21,10 +21,10 @@ impl<S: Store> Core<S> {
         }
         self.store.judge_memory(limits.memory_bytes_max)?;
         let share = limits.lock_bytes_per_connection_max;
-        let is_past_share = |conn| self.locks.held_here(conn).bytes > share;
-        if self.pinned_bytes() > limits.locked_bytes_max
+        let is_past_share = |conn| self.locks.table.held_here(conn).bytes > share;
+        if self.locks.pinned_bytes() > limits.locked_bytes_max
             || self.lock_memory_bytes() + self.tables_elsewhere > limits.lock_table_bytes_max
-            || self.locks.open_connections().any(is_past_share)
+            || self.locks.table.open_connections().any(is_past_share)
         {
             return Err(MemoryRefused::Locked);
         }

@@ -13,6 +13,7 @@ use super::locks::queue::WaitTable;
 use super::locks::table::LockTable;
 use super::wins::queue::WinWaits;
 use crate::key::{KEY_BYTES_MAX, Key};
+use crate::reply::Refusal;
 use crate::store::{Full, Store};
 
 /// The most that one command adds to the tables: a wait for a lock with the longest key, or a get that waits, whichever it is.
@@ -27,8 +28,8 @@ impl<S: Store> Core<S> {
     /// What the tables of locks, waits and wins take of the memory limit in this core, in bytes.
     #[must_use]
     pub const fn lock_memory_bytes(&self) -> usize {
-        self.locks.table_bytes()
-            + self.waits.table_bytes()
+        self.locks.table.table_bytes()
+            + self.locks.queue.table_bytes()
             + self.bound_wins.table_bytes()
             + self.win_waits.table_bytes()
     }
@@ -42,7 +43,7 @@ impl<S: Store> Core<S> {
     /// Whether locks that are over are still in the table, and the tables take more than half of what they may: then others
     /// may be refused a lock, in whichever core, until these are let go of.
     pub(super) fn wants_lock_memory(&self) -> bool {
-        self.locks.has_over() && !self.has_room_in_table(self.limits.lock_table_bytes_max / 2)
+        self.locks.table.has_over() && !self.has_room_in_table(self.limits.lock_table_bytes_max / 2)
     }
 
     /// Sets this core's part of what all tables take aside, with `more` bytes in this one's, if need be at the cost of other
@@ -60,6 +61,23 @@ impl<S: Store> Core<S> {
         let now = self.clock.tick();
         self.store
             .set_aside(now, slot, part, &mut self.stats.counters)
+    }
+
+    /// Checks that the tables of locks, waits and wins may take `more` bytes, and makes free memory for them, if need be by
+    /// evicting other items than the one in `slot`. Returns the slot of that item then.
+    ///
+    /// # Errors
+    /// [`Refusal::TooManyLocks`], as it says.
+    pub(super) fn admit_to_tables(
+        &mut self,
+        more: usize,
+        slot: Option<S::Slot>,
+    ) -> Result<Option<S::Slot>, Refusal> {
+        if !self.has_room_in_table(more) {
+            return Err(Refusal::TooManyLocks);
+        }
+        self.set_tables_aside(more, slot)
+            .map_err(|Full| Refusal::TooManyLocks)
     }
 
     /// Makes room for this core's part of what all tables take.

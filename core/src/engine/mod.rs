@@ -16,10 +16,13 @@
 //! `docs/locking.md`. Where we differ from them: docs/PROTOCOL.md.
 
 mod config;
+mod context;
 mod items;
 mod limit;
 mod lock_memory;
 mod locks;
+mod notices;
+mod owned_key;
 mod queues;
 mod stats;
 #[cfg(feature = "verify")]
@@ -46,9 +49,11 @@ use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use self::context::Context;
+use self::locks::Locks;
+use self::notices::Notices;
 use self::stats::detail::Detail;
 use crate::command::{Command, GlobalCommand, ItemCommand, Keys, NewCas};
-use crate::fence::Fence;
 use crate::item::{Cas, ItemHeader};
 use crate::key::Key;
 use crate::limits::Limits;
@@ -142,8 +147,7 @@ impl Notification {
 #[derive(Clone, Debug)]
 pub struct Core<S = LogStore> {
     store: S,
-    locks: LockTable,
-    waits: WaitTable,
+    locks: Locks,
     bound_wins: BoundWins,
     win_waits: WinWaits,
     /// The last of the wins that a tick has looked after.
@@ -156,8 +160,9 @@ pub struct Core<S = LogStore> {
     clock: Clock,
     next_cas: Cas,
     cas_stride: u32,
-    next_fence: Fence,
     flush_at: Option<Instant>,
+    /// The notices of waits that are over.
+    notices: Notices,
     /// Evictions to be handed out.
     evicted: Option<(Vec<Evicted>, u64)>,
     stats: Stats,
@@ -202,8 +207,7 @@ impl<S: Store> Core<S> {
         } = config;
         Self {
             store,
-            locks: LockTable::default(),
-            waits: WaitTable::default(),
+            locks: Locks::new(fence_first, cas_stride),
             bound_wins: BoundWins::default(),
             win_waits: WinWaits::default(),
             wins_tended: None,
@@ -216,8 +220,8 @@ impl<S: Store> Core<S> {
             },
             next_cas: cas_first,
             cas_stride,
-            next_fence: fence_first,
             flush_at: None,
+            notices: Notices::default(),
             evicted: None,
             stats: Stats::default(),
             detail: Detail::new(prefix_delimiter),
@@ -261,7 +265,7 @@ impl<S: Store> Core<S> {
             ItemCommand::SetTooLarge { key } => self.set_too_large(conn, *key),
             ItemCommand::Delete(delete) => self.delete(conn, delete),
             ItemCommand::Arithmetic(arithmetic) => self.arithmetic(conn, arithmetic),
-            ItemCommand::Release(release) => self.give_back(conn, release),
+            ItemCommand::Release(release) => self.release_key(conn, release),
             ItemCommand::Lock { key } => self.lock(conn, *key),
             ItemCommand::Unlock { key } => self.unlock(conn, *key),
         };
@@ -274,7 +278,7 @@ impl<S: Store> Core<S> {
     /// What comes before every command, about this item or none.
     #[inline]
     fn take_in(&mut self, now: Instant, conn: Owner, command: Option<&ItemCommand<'_>>) {
-        if self.advance(now) || self.locks.has_ended() {
+        if self.advance(now) || self.locks.table.has_ended() {
             self.catch_up(command.map(ItemCommand::key));
         }
         if self.has_wins() {
@@ -299,11 +303,11 @@ impl<S: Store> Core<S> {
         match event {
             Event::Opened(owner) => {
                 self.come_to(now);
-                self.locks.open(owner);
+                self.locks.table.open(owner);
             }
             Event::HoldsElsewhere(owner, held) => {
                 self.come_to(now);
-                self.locks.note_elsewhere(owner, held);
+                self.locks.table.note_elsewhere(owner, held);
             }
             Event::Closed(owner) => {
                 self.come_to(now);
@@ -335,7 +339,7 @@ impl<S: Store> Core<S> {
                 self.evicted = Some(self.store.take_evicted());
                 self.store.watch_evictions(is_watched);
             }
-            Event::ReportLockEnds(is_on) => self.locks.keep_ends(is_on),
+            Event::ReportLockEnds(is_on) => self.locks.table.keep_ends(is_on),
             Event::WallClock { unix_s_at_start } => {
                 self.come_to(now);
                 self.clock.unix_s_at_start = unix_s_at_start;
@@ -346,15 +350,15 @@ impl<S: Store> Core<S> {
     /// It is `now`: some of what time has ended ends before an event is taken in.
     fn come_to(&mut self, now: Instant) {
         if self.advance(now) {
-            self.settle_waits(self.limits.locks_settled_max);
-            self.settle_leases(self.limits.locks_settled_max);
+            self.expire_waits(self.limits.locks_settled_max);
+            self.expire_locks(self.limits.locks_settled_max);
             self.settle_wins(self.limits.locks_settled_max);
         }
     }
 
     fn tick(&mut self) {
         self.tend_some();
-        self.settle_all(self.limits.crawl_items_max);
+        self.sweep(self.limits.crawl_items_max);
         // The tables may have become smaller: then this gives memory back, and needs none.
         let _ = self.set_tables_aside(0, None);
         let tick = self.clock.tick();
@@ -369,8 +373,8 @@ impl<S: Store> Core<S> {
         if let Some((items, missed)) = self.evicted.take() {
             return Some(Notification::Evicted { items, missed });
         }
-        if self.locks.has_ends() {
-            let (ends, missed) = self.locks.take_ends();
+        if self.locks.table.has_ends() {
+            let (ends, missed) = self.locks.table.take_ends();
             return Some(Notification::LocksEnded { ends, missed });
         }
         self.next_notice().map(Notification::WaitOver)
@@ -380,13 +384,13 @@ impl<S: Store> Core<S> {
     #[inline]
     #[must_use]
     pub fn has_news(&self) -> bool {
-        self.has_waits() || self.locks.has_ends() || self.evicted.is_some()
+        self.has_waits() || self.locks.table.has_ends() || self.evicted.is_some()
     }
 
     /// Whether there is more to do than one [`Event::Tick`] does: then the next may come soon.
     #[must_use]
     pub fn wants_tick(&self) -> bool {
-        self.locks.has_handovers()
+        self.locks.table.has_handovers()
             || self.wants_lock_memory()
             || self.bound_wins.has_line()
             || self.store.wants_crawl(self.clock.tick())
@@ -408,7 +412,7 @@ impl<S: Store> Core<S> {
     /// Who holds what.
     #[must_use]
     pub const fn locks(&self) -> &LockTable {
-        &self.locks
+        &self.locks.table
     }
 
     /// Where the items are.
@@ -431,8 +435,8 @@ impl<S: Store> Core<S> {
 
     /// It is `now`, and nothing else happens ([`Event::Due`]).
     fn pass(&mut self, now: Instant) {
-        if self.advance(now) || self.locks.has_handovers() {
-            self.settle_all(self.limits.crawl_items_max);
+        if self.advance(now) || self.locks.table.has_handovers() {
+            self.sweep(self.limits.crawl_items_max);
         }
     }
 
@@ -441,12 +445,8 @@ impl<S: Store> Core<S> {
     pub fn peek(&self, key: Key<'_>) -> Option<(ItemHeader, &[u8])> {
         let slot = self.store.find(key).ok()?;
         let header = self.store.header(slot);
-        let is_there = if header.locked {
-            self.is_there(key, &header)
-        } else {
-            !self.is_past(&header)
-        };
-        let locked = self.locks.owner(key).is_some();
+        let is_there = self.is_there(key, &header);
+        let locked = self.locks.table.owner(key).is_some();
         let win = self.win_of(key, &header);
         let header = ItemHeader {
             win,
@@ -461,13 +461,13 @@ impl<S: Store> Core<S> {
     #[cfg(any(test, feature = "verify"))]
     pub fn check(&self) {
         self.store.check();
-        self.locks.check(|key| {
+        self.locks.table.check(|key| {
             self.store
                 .find(key)
                 .map_or(0, |slot| self.store.item_bytes(slot))
         });
         let mut locked_bytes = 0;
-        for (key, holding) in self.locks.iter() {
+        for (key, holding) in self.locks.table.iter() {
             let found = self.store.find(key).ok();
             assert_eq!(
                 holding.has_item,
@@ -490,33 +490,54 @@ impl<S: Store> Core<S> {
             "L3: an item locked by nobody"
         );
         assert!(
-            self.pinned_bytes() <= self.limits.locked_bytes_max,
+            self.locks.pinned_bytes() <= self.limits.locked_bytes_max,
             "L11: locks pin too much"
         );
         assert!(
             self.lock_memory_bytes() + self.tables_elsewhere <= self.limits.lock_table_bytes_max,
             "L11: the table of locks is too large"
         );
-        for conn in self.locks.open_connections() {
+        for conn in self.locks.table.open_connections() {
             assert!(
-                self.locks.held_here(conn).bytes <= self.limits.lock_bytes_per_connection_max,
+                self.locks.table.held_here(conn).bytes <= self.limits.lock_bytes_per_connection_max,
                 "L11: {conn} has more than its share"
             );
         }
-        self.check_waits();
+        self.locks.check_waits(self.clock.now, &self.limits);
+        assert!(
+            self.locks.queue.places() + self.notices.singles() <= self.limits.waits_max,
+            "Q10: too many notices"
+        );
         self.check_wins();
-        let shares = self.locks.shared().flat_map(|(_, shares)| shares);
-        for holding in self.locks.iter().map(|(_, holding)| holding).chain(shares) {
+        let shares = self.locks.table.shared().flat_map(|(_, shares)| shares);
+        for holding in self
+            .locks
+            .table
+            .iter()
+            .map(|(_, holding)| holding)
+            .chain(shares)
+        {
             let has_passed = holding.lease_until.is_some_and(|at| at <= self.clock.now);
             assert!(
                 holding.is_over || !has_passed,
                 "L13: a lock whose lease has passed"
             );
             assert!(
-                holding.fence < self.next_fence,
+                holding.fence < self.locks.next_fence,
                 "L12: a fence that is still to be given"
             );
         }
+    }
+
+    /// The machine of locks, and the surroundings of a step of it.
+    fn locks_in_context(&mut self) -> (&mut Locks, Context<'_>) {
+        let context = Context {
+            now: self.clock.now,
+            limits: &self.limits,
+            counters: &mut self.stats.counters,
+            notices: &mut self.notices,
+        };
+        (&mut self.locks, context)
     }
 
     /// It is `now`. Says whether a lease, a wait or an item that is waited for is over, and still to be seen to.
@@ -525,9 +546,13 @@ impl<S: Store> Core<S> {
         if self.flush_at.is_some_and(|at| at <= self.clock.now) {
             self.flush();
         }
-        let leases_passed = self.locks.pass_leases(self.clock.now);
+        let leases_passed = self.locks.table.pass_leases(self.clock.now);
         leases_passed
-            || self.waits.next().is_some_and(|at| at <= self.clock.now)
+            || self
+                .locks
+                .queue
+                .next()
+                .is_some_and(|at| at <= self.clock.now)
             || self.win_waits.is_due(self.clock.now)
     }
 
@@ -539,7 +564,7 @@ impl<S: Store> Core<S> {
             GlobalCommand::Stats(topic) => self.stats(topic),
             GlobalCommand::StatsReset => {
                 self.stats = Stats::default();
-                self.locks.forget_times();
+                self.locks.table.forget_times();
                 self.detail.forget();
                 Reply::Ok
             }
@@ -552,9 +577,9 @@ impl<S: Store> Core<S> {
         let (slot, header) = self.store.find_item(key)?;
         if header.locked {
             // Who held it may have gone (L9); what the lock held off happens before anybody looks.
-            return match self.locks.owner(key) {
+            return match self.locks.table.owner(key) {
                 Some(_) => Ok((slot, header)),
-                None => self.release(key, slot).map(|header| (slot, header)),
+                None => self.unlock_item(key, slot).map(|header| (slot, header)),
             };
         }
         if self.is_past(&header) {
@@ -570,6 +595,16 @@ impl<S: Store> Core<S> {
         counters.reclaimed += 1;
         counters.expired_unfetched += u64::from(!header.fetched);
         self.store.remove(slot)
+    }
+
+    /// Whether an item with this header exists for clients: its lock is over and it stays, or it is locked, or it has not expired.
+    fn is_there(&self, key: Key<'_>, header: &ItemHeader) -> bool {
+        let is_past = self.is_past(header);
+        if !header.locked {
+            return !is_past;
+        }
+        // In this order: the holder of an ended lock is found by a search of all its shares.
+        !self.locks.table.is_flush_pending(key) && !is_past || self.locks.table.owner(key).is_some()
     }
 
     /// Whether the TTL of an item has passed.
@@ -615,7 +650,7 @@ impl<S: Store> Core<S> {
         // Also if this one was asked for at once: the one that was still to come is overtaken.
         self.flush_at = None;
         self.store.clear();
-        self.locks.postpone_flush();
+        self.locks.table.postpone_flush();
         self.win_waits.begin_round();
     }
 
@@ -624,12 +659,9 @@ impl<S: Store> Core<S> {
         let next = self
             .store
             .scan(keys.cursor, self.limits.scan_items_max, &mut |item| {
-                let is_there = if item.header.locked {
-                    self.is_there(item.key, &item.header)
-                } else {
-                    !self.is_past(&item.header)
-                };
-                if is_there && item.key.as_bytes().starts_with(keys.prefix) {
+                if self.is_there(item.key, &item.header)
+                    && item.key.as_bytes().starts_with(keys.prefix)
+                {
                     page.push(self.listed(&item));
                 }
             });
@@ -675,9 +707,9 @@ impl<S: Store> Core<S> {
             curr_items: usage.items as u64,
             bytes: usage.bytes as u64,
             limit_maxbytes: self.limits.memory_bytes_max as u64,
-            locks_held: self.locks.len() as u64,
-            lock_holders: self.locks.holders() as u64,
-            lock_waiting: self.waits.len() as u64,
+            locks_held: self.locks.table.len() as u64,
+            lock_holders: self.locks.table.holders() as u64,
+            lock_waiting: self.locks.queue.len() as u64,
             wins_bound: self.bound_wins.len() as u64,
             get_waiting: self.win_waits.len() as u64,
             locked_bytes: usage.locked_bytes as u64,

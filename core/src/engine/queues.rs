@@ -20,14 +20,11 @@ use alloc::vec::Vec;
 use core::fmt::Debug;
 use core::ops::Bound;
 
-use super::locks::table::as_key;
+use crate::engine::owned_key::{OwnedKey, as_key};
 use crate::key::Key;
 use crate::owner::Owner;
 use crate::time::Instant;
 use crate::wait::{Notice, Outcome};
-
-/// A key, shared by its queue and those who wait in it.
-pub(super) type OwnedKey = Arc<[u8]>;
 
 /// What a connection waits with: for a lock ([`Waiter`](super::Waiter)) or for a value
 /// ([`WinWaiter`](super::WinWaiter)).

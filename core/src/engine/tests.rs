@@ -208,7 +208,7 @@ fn locks_are_bounded() {
         bench.ask(A, lock("b")),
         Reply::Refused(Refusal::TooManyLocks)
     );
-    bench.core.limits.locked_bytes_max = bench.core.pinned_bytes() + 100;
+    bench.core.limits.locked_bytes_max = bench.core.locks.pinned_bytes() + 100;
     assert_eq!(
         bench.ask(B, lock("b")),
         Reply::Refused(Refusal::TooManyLocks)

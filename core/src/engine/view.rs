@@ -10,8 +10,10 @@
 use alloc::vec::Vec;
 
 use super::Core;
-use super::locks::queue::{Due, Waiter};
+use super::locks::Locks;
+use super::locks::queue::Waiter;
 use super::locks::table::{Held, Holding};
+use super::notices::Due;
 use super::wins::bound::BoundWin;
 use super::wins::queue::WinWaiter;
 use crate::item::Cas;
@@ -72,7 +74,6 @@ impl Core<MapStore> {
         let Self {
             store,
             locks,
-            waits,
             bound_wins,
             win_waits,
             // A place in a round that comes to every win.
@@ -84,9 +85,9 @@ impl Core<MapStore> {
             clock,
             next_cas,
             cas_stride,
-            // Above every fence that was given (L12), and its exact number is told to nobody as such.
-            next_fence: _,
             flush_at,
+            // Shown below, with the batches that the queues know.
+            notices: _,
             // Reported, and read by no rule.
             evicted: _,
             stats: _,
@@ -94,6 +95,14 @@ impl Core<MapStore> {
             // What a transport is told, and nobody is answered.
             work: _,
         } = self;
+        let Locks {
+            table: locks,
+            queue: waits,
+            // Above every fence that was given (L12). No reply shows the number itself.
+            next_fence: _,
+            // The same from beginning to end.
+            fence_stride: _,
+        } = locks;
         let (handovers, ended_shares, ended) = locks.in_line();
         View {
             store: store.view(),
@@ -123,12 +132,12 @@ impl Core<MapStore> {
 impl<S: Store> Core<S> {
     /// What is still to be told, the oldest first.
     fn notices(&self) -> Vec<Notice> {
-        let mut of_locks = self.waits.let_go_notices();
+        let mut of_locks = self.locks.queue.let_go_notices();
         let mut of_gets = self.win_waits.let_go_notices();
-        let due = self.waits.due().flat_map(|due| match due {
+        let due = self.notices.iter().flat_map(|due| match due {
             Due::One(notice) => alloc::vec![notice],
-            Due::LetGoByLocks => of_locks.next().unwrap_or_default(),
-            Due::LetGoByGets => of_gets.next().unwrap_or_default(),
+            Due::OfLocks => of_locks.next().unwrap_or_default(),
+            Due::OfGets => of_gets.next().unwrap_or_default(),
         });
         due.collect()
     }

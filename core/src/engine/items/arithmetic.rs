@@ -84,7 +84,7 @@ impl<S: Store> Core<S> {
             Direction::Decrement => counters.decr_hits += 1,
         }
         self.commit_cas(request.new_cas);
-        self.end_lock(request.key, Some(slot), request.lock);
+        self.end_lock(request.key, conn, Some(slot), request.lock);
         Reply::Number(Number {
             value: number,
             cas,
@@ -131,8 +131,8 @@ impl<S: Store> Core<S> {
             return self.out_of_memory();
         };
         self.commit_cas(request.new_cas);
-        self.join_lock(request.key, slot);
-        self.end_lock(request.key, Some(slot), request.lock);
+        self.lock_made_item(request.key, slot);
+        self.end_lock(request.key, right.conn, Some(slot), request.lock);
         Reply::Number(Number {
             value: request.initial,
             cas: header.cas,

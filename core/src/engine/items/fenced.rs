@@ -78,14 +78,14 @@ impl<S: Store> Core<S> {
         key: Key<'_>,
         right: Right,
     ) -> Result<(), Forbidden> {
-        let may_be_held = self.locks.has_bare();
+        let may_be_held = self.locks.table.has_bare();
         self.may(key, right, may_be_held)
     }
 
     fn may(&mut self, key: Key<'_>, right: Right, may_be_held: bool) -> Result<(), Forbidden> {
         let Right { conn, fence, lock } = right;
         let held = if may_be_held {
-            self.locks.in_force(key)
+            self.locks.table.in_force(key)
         } else {
             None
         };
@@ -117,11 +117,11 @@ impl<S: Store> Core<S> {
     #[cold]
     fn why_not_shared(&mut self, key: Key<'_>, right: Right) -> Forbidden {
         let Right { conn, fence, lock } = right;
-        if fence.is_some_and(|fence| !self.locks.is_share(key, fence)) {
+        if fence.is_some_and(|fence| !self.locks.table.is_share(key, fence)) {
             self.stats.counters.fence_refusals += 1;
             return Forbidden::GrantIsOver;
         }
-        let is_own = fence.is_some() || self.locks.held_as(key, conn).is_some();
+        let is_own = fence.is_some() || self.locks.table.held_as(key, conn).is_some();
         match lock {
             LockAfter::Release if !is_own => Forbidden::NotHolder,
             LockAfter::Keep | LockAfter::Release => {
@@ -141,58 +141,30 @@ impl<S: Store> Core<S> {
         key: Key<'_>,
         value_bytes: usize,
     ) -> Result<(), Full> {
-        let Some(holding) = self.bare(key) else {
+        let Some(holding) = self.locks.bare(key) else {
             return Ok(());
         };
-        let held = self.locks.held_by(holding.owner);
+        let held = self.locks.table.held_by(holding.owner);
         let held = held.expect("L4: an owner is open");
         let bytes = self.store.bytes_for(key.as_bytes().len(), value_bytes);
-        if self.may_pin(held, bytes, 0) {
+        if self.locks.may_pin(held, bytes, 0, &self.limits) {
             Ok(())
         } else {
             Err(Full)
         }
     }
 
-    /// An item was made: if its key is held, it is held from now on (L3).
-    pub(in crate::engine) fn join_lock(&mut self, key: Key<'_>, slot: S::Slot) {
-        if !self.locks.has_bare() {
-            return;
-        }
-        match self.locks.get(key).filter(|holding| !holding.has_item) {
-            None => return,
-            // Who held it has gone (L9).
-            Some(over) if over.is_over => {
-                self.take_out(key, 0);
-                return;
-            }
-            Some(_) => {}
-        }
-        let header = self.store.header(slot);
-        self.store.set_header(
-            slot,
-            ItemHeader {
-                locked: true,
-                ..header
-            },
-        );
-        self.locks.gain_item(key, self.store.item_bytes(slot));
-    }
-
-    /// Gives the lock of a key that was changed back, if that was asked for. There need not be an
-    /// item any more.
+    /// Releases the lock of a key that was changed, if the request asks for that. There need not be an item any more.
     pub(in crate::engine) fn end_lock(
         &mut self,
         key: Key<'_>,
+        owner: Owner,
         slot: Option<S::Slot>,
         lock: LockAfter,
     ) {
         match lock {
             LockAfter::Keep => {}
-            LockAfter::Release => {
-                self.stats.counters.lock_released += 1;
-                self.free(key, slot);
-            }
+            LockAfter::Release => self.release(owner, key, slot),
         }
     }
 }

@@ -5,9 +5,8 @@
 //!
 //! Source: memcached 1.6.45 `proto_parser.c`, `process_get_cmd` and `process_mget_cmd`.
 
-use crate::command::{Get, Mode, TtlStep};
+use crate::command::{Get, TtlStep};
 use crate::engine::Core;
-use crate::engine::locks::table::{LockTable, Taken};
 use crate::engine::wins::recache::{self, Origin, Outcome};
 use crate::item::{ItemHeader, WinMark};
 use crate::key::Key;
@@ -78,7 +77,7 @@ impl<S: Store> Core<S> {
                 self.count_get(get, false);
                 if get.lock {
                     self.stats.counters.cmd_lock += 1;
-                    return self.lock_of_nothing(conn, get.key, Reply::Miss);
+                    return self.lock_without_item(conn, get.key, Reply::Miss);
                 }
                 return Reply::Miss;
             }
@@ -90,14 +89,10 @@ impl<S: Store> Core<S> {
         if get.lock {
             // The one thing that can be refused, so it comes before anything has changed (E1).
             self.stats.counters.cmd_lock += 1;
-            slot = match self
-                .may_lock(conn, get.key, Some(slot), header.locked)
-                .and_then(|()| self.make_room_for_lock(LockTable::bytes_for(get.key), Some(slot)))
-            {
-                Ok(kept) => kept.expect("what is kept stays"),
+            slot = match self.lock_item(conn, get.key, slot, &header) {
+                Ok(kept) => kept,
                 Err(refusal) => return Reply::Refused(refusal),
             };
-            self.grant(conn, get.key, Some(slot), Taken::WithItem, Mode::Exclusive);
         }
         let mut outcome = recache::decide(&self.clock, &header, &get.steps, Origin::Found);
         if !get.recaches {
@@ -127,7 +122,7 @@ impl<S: Store> Core<S> {
             self.note_end(get.key, &after);
         }
         let lock = if after.locked {
-            self.lock_seen(get.key)
+            self.locks.seen(get.key, self.clock.now)
         } else {
             None
         };
@@ -152,7 +147,7 @@ impl<S: Store> Core<S> {
     /// Not where another connection holds the key: it is the holder's to fill, so this get is told
     /// that there is nothing; nor where it is shared (L15).
     fn vivify<'a>(&'a mut self, conn: Owner, get: &Get<'a>, vacancy: S::Vacancy) -> Reply<'a> {
-        let held = self.bare(get.key);
+        let held = self.locks.bare(get.key);
         if held.is_some_and(|held| held.owner != conn || held.mode.is_shared()) {
             self.count_get(get, false);
             return Reply::Miss;
@@ -196,7 +191,7 @@ impl<S: Store> Core<S> {
             win: outcome.win,
             unchanged: get.known_cas == Some(header.cas),
             // Its own, if anybody's.
-            lock: held.and_then(|_| self.lock_seen(get.key)),
+            lock: held.and_then(|_| self.locks.seen(get.key, self.clock.now)),
             memory_bytes: self.store.bytes_for(get.key.as_bytes().len(), 0),
         })
     }
@@ -241,7 +236,7 @@ impl<S: Store> Core<S> {
                 self.stats.counters.store_no_memory += 1;
                 return Err(Refusal::OutOfMemory);
             };
-            self.join_lock(get.key, inserted);
+            self.lock_made_item(get.key, inserted);
             slot = Some(inserted);
         }
         Ok(Made {

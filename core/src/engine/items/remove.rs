@@ -7,7 +7,6 @@ use crate::command::{Delete, LockAfter, NewCas, Removal};
 use crate::engine::Core;
 use crate::engine::items::fenced::{Forbidden, Right};
 use crate::engine::items::guard::Guarded;
-use crate::engine::locks::table::Taken;
 use crate::fence::Fence;
 use crate::item::{ItemHeader, WinMark};
 use crate::key::Key;
@@ -105,7 +104,7 @@ impl<S: Store> Core<S> {
                 }
                 // One of an item has gone with it, and may be another's by now.
                 if of_grant.is_some() && self.grant_in_force(delete.key) == of_grant {
-                    self.end_lock(delete.key, stays, delete.lock);
+                    self.end_lock(delete.key, conn, stays, delete.lock);
                 }
                 Reply::Deleted
             }
@@ -114,7 +113,7 @@ impl<S: Store> Core<S> {
     }
 
     fn grant_in_force(&self, key: Key<'_>) -> Option<Fence> {
-        self.locks.in_force(key).map(|holding| holding.fence)
+        self.locks.table.in_force(key).map(|holding| holding.fence)
     }
 
     /// Out of date, with its win open again.
@@ -156,16 +155,11 @@ impl<S: Store> Core<S> {
             return;
         }
         let pinned_bytes = self.store.item_bytes(slot);
-        match self.locks.in_force(key).map(|holding| holding.taken) {
-            Some(Taken::ForKey) => {
-                self.locks.lose_item(key, pinned_bytes);
-                self.store.remove(slot);
-            }
-            Some(Taken::WithItem) | None => {
-                self.take_out(key, pinned_bytes);
-                self.store.remove(slot);
-                self.hand_over(key, None);
-            }
+        let counters = &mut self.stats.counters;
+        let ends = self.locks.lose_item(key, pinned_bytes, counters);
+        self.store.remove(slot);
+        if ends {
+            self.hand_over(key, None);
         }
     }
 }

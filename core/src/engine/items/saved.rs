@@ -75,7 +75,7 @@ impl<S: Store> Core<S> {
     pub const fn numbers(&self) -> Numbers {
         Numbers {
             cas: self.next_cas,
-            fence: self.next_fence,
+            fence: self.locks.next_fence,
         }
     }
 
@@ -89,12 +89,7 @@ impl<S: Store> Core<S> {
     ) -> Option<ScanCursor> {
         self.store.scan(cursor, items_max, &mut |item| {
             let header = &item.header;
-            let is_there = if header.locked {
-                self.is_there(item.key, header)
-            } else {
-                !self.is_past(header)
-            };
-            if is_there {
+            if self.is_there(item.key, header) {
                 visit(&SavedItem {
                     key: item.key,
                     key_form: header.key_form,

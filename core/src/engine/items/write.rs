@@ -47,7 +47,7 @@ impl<S: Store> Core<S> {
             Err(forbidden) => return forbidden.into(),
         }
         match (set.mode, set.guard) {
-            (SetMode::Set, Guard::None) | (SetMode::Add, _) => self.insert(set, vacancy),
+            (SetMode::Set, Guard::None) | (SetMode::Add, _) => self.insert(conn, set, vacancy),
             (SetMode::Replace, Guard::None) => Reply::NotStored,
             // A guard makes a replace a compare-and-swap, too.
             (
@@ -59,7 +59,7 @@ impl<S: Store> Core<S> {
             }
             (SetMode::Append { missing } | SetMode::Prepend { missing }, _) => match missing {
                 OnMissing::Refuse => Reply::NotStored,
-                OnMissing::Create => self.insert(set, vacancy),
+                OnMissing::Create => self.insert(conn, set, vacancy),
             },
         }
     }
@@ -99,8 +99,8 @@ impl<S: Store> Core<S> {
         };
         match (guarded, end) {
             (Guarded::Fail, _) | (Guarded::PassStale, Some(_)) => Reply::Exists,
-            (Guarded::Pass, Some(end)) => self.extend(set, slot, old, end),
-            (Guarded::Pass, None) => self.replace(set, slot, fresh),
+            (Guarded::Pass, Some(end)) => self.extend(conn, set, slot, old, end),
+            (Guarded::Pass, None) => self.replace(conn, set, slot, fresh),
             (Guarded::PassStale, None) => {
                 // Computed before the item was marked: better than what is there, and out of date
                 // all the same. Whoever has the win goes on.
@@ -110,7 +110,7 @@ impl<S: Store> Core<S> {
                     win: old.win,
                     ..fresh
                 };
-                self.replace(set, slot, stale)
+                self.replace(conn, set, slot, stale)
             }
         }
     }
@@ -125,7 +125,7 @@ impl<S: Store> Core<S> {
         }
     }
 
-    fn insert(&mut self, set: &Set<'_>, vacancy: S::Vacancy) -> Reply<'static> {
+    fn insert(&mut self, conn: Owner, set: &Set<'_>, vacancy: S::Vacancy) -> Reply<'static> {
         let now = self.clock.tick();
         let header = self.new_header(set);
         let inserted = self.may_pin_new(set.key, set.value.len()).and_then(|()| {
@@ -137,23 +137,29 @@ impl<S: Store> Core<S> {
             return self.out_of_memory();
         };
         self.commit_cas(set.new_cas);
-        self.join_lock(set.key, slot);
-        self.end_lock(set.key, Some(slot), set.lock);
+        self.lock_made_item(set.key, slot);
+        self.end_lock(set.key, conn, Some(slot), set.lock);
         Reply::Stored(Stored {
             cas: header.cas,
             size: set.value.len(),
         })
     }
 
-    fn replace(&mut self, set: &Set<'_>, slot: S::Slot, header: ItemHeader) -> Reply<'static> {
+    fn replace(
+        &mut self,
+        conn: Owner,
+        set: &Set<'_>,
+        slot: S::Slot,
+        header: ItemHeader,
+    ) -> Reply<'static> {
         let Ok(slot) = self.overwrite(slot, header, set.value) else {
             return self.out_of_memory();
         };
         self.commit_cas(set.new_cas);
         if header.locked {
             // A flush takes what was stored before it, and this was not.
-            self.locks.clear_flush(set.key);
-            self.end_lock(set.key, Some(slot), set.lock);
+            self.locks.table.clear_flush(set.key);
+            self.end_lock(set.key, conn, Some(slot), set.lock);
         }
         Reply::Stored(Stored {
             cas: header.cas,
@@ -163,6 +169,7 @@ impl<S: Store> Core<S> {
 
     fn extend(
         &mut self,
+        conn: Owner,
         set: &Set<'_>,
         slot: S::Slot,
         old: ItemHeader,
@@ -188,7 +195,7 @@ impl<S: Store> Core<S> {
             return self.out_of_memory();
         };
         self.commit_cas(set.new_cas);
-        self.end_lock(set.key, Some(slot), set.lock);
+        self.end_lock(set.key, conn, Some(slot), set.lock);
         Reply::Stored(Stored {
             cas: header.cas,
             size,
@@ -221,14 +228,18 @@ impl<S: Store> Core<S> {
         change: impl FnOnce(&mut S, &mut Counters) -> Result<S::Slot, Full>,
     ) -> Result<S::Slot, Full> {
         let is_held = self.store.header(slot).locked;
-        if is_held && !self.may_grow(slot, value_bytes) {
-            return Err(Full);
-        }
         let before = self.store.item_bytes(slot);
+        if is_held {
+            let key = self.store.key(slot);
+            let after = self.store.bytes_for(key.as_bytes().len(), value_bytes);
+            if !self.locks.may_resize(key, before, after, &self.limits) {
+                return Err(Full);
+            }
+        }
         let slot = change(&mut self.store, &mut self.stats.counters)?;
         if is_held {
             let after = self.store.item_bytes(slot);
-            self.locks.resize(self.store.key(slot), before, after);
+            self.locks.table.resize(self.store.key(slot), before, after);
         }
         Ok(slot)
     }

@@ -1,575 +1,406 @@
-//! The rules of locks: who is given one, and how it ends.
+//! The machine of locks: who holds which key, who waits for it, and how a lock ends. It knows no store.
 //!
-//! A lock ties one key to one open connection. It ends by `unlock` or `mu`, by the connection closing,
-//! with its lease, if it has one, and, if it was taken as that of an item, by its owner deleting this:
-//! never by eviction. What `lock` takes and what `ml` takes is the same lock.
+//! A lock ties one key to one owner; a shared lock ties it to several. `lock` and `ml` acquire the same lock. A lock
+//! changes in five ways: an owner *acquires*, *releases* or *renews* it; it *expires* with its lease; and an ended lock is
+//! *handed over* to the next waiter. The end of an owner ends all of its locks. An eviction ends none.
 //!
-//! - L3: an item is marked as locked in the store if and only if its key is in the lock table.
-//! - L6: a lock is granted if and only if nobody holds it, or it can be shared ([`crate::engine::locks::shared`]), nobody waits for
-//!   it, within the bounds, and, where that is asked for, there is an item.
-//! - L12: every grant has a fence of its own, which is greater than that of every grant before.
-//! - L13: a lock whose lease has passed is held by nobody, whatever happens next.
-//! - L11: what locks pin, and what the table of them takes, stays within its bound, and what a
-//!   connection has of both within its share.
-//! - L7: what a lock has held off (expiry, a flush) happens when it ends, and nothing else does.
+//! Each change is a call of [`Locks`], which returns its [`Effect`] on the item of the key. The engine applies effects in one
+//! place (`effects.rs`). The engine tells the machine the size of the item beforehand, and whether it has expired.
 //!
-//! When many locks end at once, with their connection or with their leases, that is one step whatever
-//! their number: nobody holds them from then on (L9, [`LockTable`]). Their items are let go of one after the other: when somebody looks one up,
-//! a few with every command and more with every tick. Until then such an item is pinned and, to
-//! everybody who asks, free.
+//! If many locks end in one step, all of them are free at once (L9, `table.rs`). Their items are unlocked later: if a command
+//! looks one up, some with each command, and more with each tick. Until then such an item is pinned, and looks unlocked.
+//!
+//! - L6: A lock is acquired if and only if it is free or can be shared (`shared.rs`), no client waits for it, the bounds
+//!   allow it and, if the request requires an item, the item exists.
+//! - L7: An expiry or a flush that a lock has delayed takes effect when the lock ends, and nothing else does.
+//! - L11: The bytes that locks pin stay within their bound, and the bytes of one owner within its share.
+//! - L12: Each grant has a fence of its own, which is greater than the fences of all grants before it.
 //!
 //! Source: yrmcds `docs/locking.md`. Where we differ: docs/PROTOCOL.md, "Locks".
 
+mod effects;
 pub(in crate::engine) mod queue;
+mod requests;
 mod shared;
 pub(in crate::engine) mod table;
 mod waits;
 
-use alloc::vec::Vec;
-
-use crate::command::{Acquire, Lease, Mode, Release};
-use crate::engine::Core;
-use crate::engine::locks::table::{Grant, Held, Holding, LockTable, Taken, as_key};
+use self::queue::WaitTable;
+use self::table::{Grant, Held, Holding, LockTable, Taken};
+use crate::command::Mode;
+use crate::engine::context::Context;
+use crate::engine::owned_key::OwnedKey;
 use crate::fence::Fence;
-use crate::item::ItemHeader;
 use crate::key::Key;
+use crate::limits::Limits;
 use crate::owner::Owner;
-use crate::reply::{Granted, LockSeen, Refusal, Reply};
-use crate::store::{Full, Store};
+use crate::reply::{LockSeen, Refusal};
+use crate::stats::Counters;
+use crate::time::Instant;
 
-impl<S: Store> Core<S> {
-    pub(in crate::engine) fn lock(&mut self, conn: Owner, key: Key<'_>) -> Reply<'static> {
-        self.stats.counters.cmd_lock += 1;
-        let Ok((slot, header)) = self.find_live(key) else {
-            return self.lock_of_nothing(conn, key, Reply::NotFound);
-        };
-        let slot = match self
-            .may_lock(conn, key, Some(slot), header.locked)
-            .and_then(|()| self.make_room_for_lock(LockTable::bytes_for(key), Some(slot)))
-        {
-            Ok(kept) => kept.expect("what is kept stays"),
-            Err(refusal) => return Reply::Refused(refusal),
-        };
-        self.grant(conn, key, Some(slot), Taken::WithItem, Mode::Exclusive);
-        self.store.set_header(
-            slot,
-            ItemHeader {
-                locked: true,
-                ..header
-            },
-        );
-        Reply::Locked
-    }
+/// The locks of a core, and the queues of their waiters.
+#[derive(Clone, Debug)]
+pub(in crate::engine) struct Locks {
+    pub(in crate::engine) table: LockTable,
+    pub(in crate::engine) queue: WaitTable,
+    /// The fence of the next grant (L12).
+    pub(in crate::engine) next_fence: Fence,
+    pub(in crate::engine) fence_stride: u64,
+}
 
-    /// The answer to one who wants to lock an item that is not there: `missing`, unless somebody
-    /// holds its key.
-    pub(in crate::engine) fn lock_of_nothing(
-        &mut self,
-        conn: Owner,
-        key: Key<'_>,
-        missing: Reply<'static>,
-    ) -> Reply<'static> {
-        if self.bare(key).is_none() {
-            self.stats.counters.lock_misses += 1;
-            return missing;
-        }
-        if self.locks.held_by(conn).is_none() {
-            return Reply::Refused(Refusal::ConnectionClosed);
-        }
-        self.stats.counters.lock_contended += 1;
-        Reply::Refused(Refusal::Locked)
-    }
+/// The terms on which a lock is acquired.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::engine) struct Terms {
+    pub(in crate::engine) mode: Mode,
+    pub(in crate::engine) taken: Taken,
+    /// When it expires; `None` is never.
+    pub(in crate::engine) lease_until: Option<Instant>,
+}
 
-    /// `ml`.
-    pub(in crate::engine) fn acquire<'a>(
-        &'a mut self,
-        conn: Owner,
-        acquire: Acquire<'a>,
-    ) -> Reply<'a> {
-        let key = acquire.key;
-        let found = self.find_live(key).ok();
-        let is_held = match found {
-            Some((_, header)) => header.locked,
-            None => self.bare(key).is_some(),
-        };
-        let own = if is_held {
-            self.locks.held_as(key, conn)
-        } else {
-            None
-        };
-        // In the other mode it is refused like anybody: there is no way from one to the other.
-        if let Some(held) = own.filter(|held| held.mode.is_shared() == acquire.mode.is_shared()) {
-            if held.is_untold {
-                // What it has waited for: its lease lasts from when it was granted.
-                self.stats.counters.cmd_lock += 1;
-                self.locks.set_untold(key, conn, false);
-                return self.granted(&acquire, found, held.fence);
-            }
-            if let Some(lease) = acquire.lease {
-                self.stats.counters.cmd_lock += 1;
-                return self.renew(conn, &acquire, found, held.fence, lease);
-            }
-        }
-        // Only a holder has a lease to take off.
-        let is_of_holder = acquire.lease == Some(Lease::Off) && own.is_none();
-        if is_of_holder || found.is_none() && !is_held && acquire.needs_item {
-            self.stats.counters.cmd_lock += 1;
-            self.stats.counters.lock_misses += 1;
-            return Reply::NotFound;
-        }
-        let slot = found.map(|(slot, _)| slot);
-        if is_held && self.locks.held_by(conn).is_some() && !self.may_join(conn, &acquire) {
-            // A request that waits is counted when it is answered.
-            return self.contended(conn, &acquire, slot);
-        }
-        self.stats.counters.cmd_lock += 1;
-        if found.is_none() && acquire.needs_item && self.locks.held_by(conn).is_some() {
-            self.stats.counters.lock_misses += 1;
-            return Reply::NotFound;
-        }
-        let of_table = LockTable::bytes_in(acquire.mode, key);
-        let slot = match self
-            .may_acquire(conn, &acquire, slot)
-            .and_then(|()| self.make_room_for_lock(of_table, slot))
-        {
-            Ok(slot) => slot,
-            Err(refusal) => return Reply::Refused(refusal),
-        };
-        let fence = self.grant(conn, key, slot, Taken::ForKey, acquire.mode);
-        if let Some(lease) = acquire.lease {
-            self.locks.set_lease(key, conn, self.end_of(lease));
-        }
-        let found = slot.zip(found).map(|(slot, (_, before))| (slot, before));
-        self.granted(&acquire, found, fence)
-    }
+/// The item of a key whose lock ends.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::engine) struct Item {
+    /// The bytes that it takes of the memory limit.
+    pub(in crate::engine) bytes: usize,
+    /// Its TTL has passed.
+    pub(in crate::engine) has_expired: bool,
+}
 
-    /// The holder asks again: the lock lasts so long from now on, under the same number, and it is one of
-    /// the key if it was not.
-    fn renew(
-        &mut self,
-        conn: Owner,
-        acquire: &Acquire<'_>,
-        found: Option<(S::Slot, ItemHeader)>,
-        fence: Fence,
-        lease: Lease,
-    ) -> Reply<'_> {
-        if found.is_none() && acquire.needs_item {
-            self.stats.counters.lock_misses += 1;
-            return Reply::NotFound;
-        }
-        self.stats.counters.lock_renewed += 1;
-        self.locks.set_lease(acquire.key, conn, self.end_of(lease));
-        self.locks.keep_without_item(acquire.key);
-        self.granted(acquire, found, fence)
-    }
+/// The effect of a change of a lock on the item of its key.
+#[must_use]
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(in crate::engine) enum Effect {
+    /// The item stays as it is, or there is none.
+    None,
+    /// The item is locked.
+    Lock,
+    /// The item is unlocked.
+    Unlock,
+    /// The item is unlocked and removed: a `flush_all` has come while it was locked (L7).
+    Flush,
+    /// The item is unlocked and removed: its TTL has passed while it was locked (L7).
+    Expire,
+}
 
-    /// The answer to an acquire that was granted: with the item, which is held now.
-    fn granted(
-        &mut self,
-        acquire: &Acquire<'_>,
-        found: Option<(S::Slot, ItemHeader)>,
-        fence: Fence,
-    ) -> Reply<'_> {
-        let item = found.map(|(slot, before)| {
-            let mut after = ItemHeader {
-                locked: true,
-                ..before
-            };
-            if acquire.looks {
-                after.fetched = true;
-                after.last_access = self.clock.tick();
-                self.store.record_hit(slot);
-            }
-            if after != before {
-                self.store.set_header(slot, after);
-            }
-            (slot, before)
-        });
-        let item = item.map(|(slot, before)| self.shown(slot, &before));
-        Reply::Granted(Granted { fence, item })
-    }
+/// A lock that has ended and is still in the table.
+#[derive(Debug)]
+pub(in crate::engine) struct Ended {
+    pub(in crate::engine) key: OwnedKey,
+    /// Of a shared lock, the share that has ended.
+    pub(in crate::engine) share: Option<Fence>,
+}
 
-    /// Takes up to `locks_max` locks whose leases have passed out of the table, and lets go of their
-    /// items. Only then are those given away that are waited for: what somebody has lost is not in the way of what he is
-    /// given (L13).
-    pub(in crate::engine) fn settle_leases(&mut self, locks_max: usize) {
-        let mut waited = Vec::new();
-        for _ in 0..locks_max {
-            let Some((key, share)) = self.locks.next_expired() else {
-                break;
-            };
-            self.work.charge(1);
-            let is_waited = self.locks.is_waited(as_key(&key));
-            let slot = self.slot_of(as_key(&key));
-            let slot = match share {
-                Some(fence) => self.end_share(as_key(&key), fence, slot),
-                None => self.end(as_key(&key), slot),
-            };
-            if is_waited {
-                waited.push((key, slot.is_some()));
-            } else {
-                self.pass_on(as_key(&key), slot);
-            }
-        }
-        for (key, has_item) in waited {
-            // It may have moved since, or gone.
-            let found = self.store.find(as_key(&key)).ok();
-            self.pass_on(as_key(&key), found.filter(|_| has_item));
+impl Locks {
+    pub(in crate::engine) fn new(first_fence: Fence, fence_stride: u32) -> Self {
+        Self {
+            table: LockTable::default(),
+            queue: WaitTable::default(),
+            next_fence: first_fence,
+            fence_stride: fence_stride.into(),
         }
     }
 
-    /// `mu`.
-    pub(in crate::engine) fn give_back(
-        &mut self,
-        conn: Owner,
-        release: &Release<'_>,
-    ) -> Reply<'static> {
-        let Release { key, fence } = *release;
-        let found = self.find_live(key).ok();
-        let may_be_held = found.map_or(self.locks.has_bare(), |(_, header)| header.locked);
-        let held = if may_be_held {
-            self.locks.held_as(key, conn)
-        } else {
-            None
-        };
-        match held {
-            Some(held) if fence.is_none_or(|fence| fence == held.fence) => {
-                let slot = found.map(|(slot, _)| slot);
-                self.end_hold(conn, key, slot, held.mode);
-                Reply::Unlocked
-            }
-            Some(_) | None => Reply::NotFound,
-        }
-    }
-
-    /// The lock of a key, as others see it.
-    pub(in crate::engine) fn lock_seen(&self, key: Key<'_>) -> Option<LockSeen> {
-        let held = self.locks.in_force(key)?;
-        let held_ms = self.clock.now.as_millis() - held.since.as_millis();
+    /// The lock of a key, as other connections see it.
+    pub(in crate::engine) fn seen(&self, key: Key<'_>, now: Instant) -> Option<LockSeen> {
+        let held = self.table.in_force(key)?;
+        let held_ms = now.as_millis() - held.since.as_millis();
         Some(LockSeen {
             holder: held.owner,
             fence: held.fence,
             held_s: held_ms / 1000,
             is_shared: held.mode.is_shared(),
-            waiting: self.waits.waiting(key),
+            waiting: self.queue.waiting(key),
         })
     }
 
-    /// The lock in force of a key of which no item was found.
+    /// The lock in force of a key without an item.
     pub(in crate::engine) fn bare(&self, key: Key<'_>) -> Option<Holding> {
-        if !self.locks.has_bare() {
+        if !self.table.has_bare() {
             return None;
         }
-        self.locks.in_force(key).filter(|holding| !holding.has_item)
+        self.table.in_force(key).filter(|holding| !holding.has_item)
     }
 
-    /// Whether `conn` may take the lock of a key, whose item, if there is one, is in `slot`, and which
-    /// somebody holds or not.
+    /// The bytes that the items of locks in force take of the memory limit.
+    pub(in crate::engine) const fn pinned_bytes(&self) -> usize {
+        self.table.pinned_bytes() - self.table.ended_pinned_bytes()
+    }
+
+    /// Whether `owner` may acquire the lock of `key`, which is free or can be shared, and whose item takes `pinned_bytes`.
     ///
     /// # Errors
-    /// [`Refusal::Locked`] if anyone holds it, `conn` included: the reference server refuses a
-    /// second lock by the same client, and a counting lock would leave `unlock` with two meanings.
-    /// [`Refusal::TooManyLocks`] and [`Refusal::ConnectionClosed`] as they say.
-    pub(in crate::engine) fn may_lock(
-        &mut self,
-        conn: Owner,
+    /// [`Refusal::TooManyLocks`] and [`Refusal::ConnectionClosed`], as they say.
+    pub(in crate::engine) fn may_acquire(
+        &self,
+        owner: Owner,
         key: Key<'_>,
-        slot: Option<S::Slot>,
-        is_held: bool,
+        mode: Mode,
+        pinned_bytes: Option<usize>,
+        limits: &Limits,
     ) -> Result<(), Refusal> {
-        let held = self.locks.held_by(conn).ok_or(Refusal::ConnectionClosed)?;
-        if is_held {
-            self.stats.counters.lock_contended += 1;
-            return Err(Refusal::Locked);
-        }
-        let has_room = self.has_room_in_table(LockTable::bytes_for(key));
-        if has_room && self.is_within_bounds(held, key, Mode::Exclusive, slot) {
+        let held = self.table.held_by(owner).ok_or(Refusal::ConnectionClosed)?;
+        let is_full = self.table.share_count(key) >= limits.sharers_per_key_max;
+        if !is_full && self.is_within_bounds(held, key, mode, pinned_bytes, limits) {
             Ok(())
         } else {
             Err(Refusal::TooManyLocks)
         }
     }
 
-    /// Sees to it that the table of locks has room for `of_table` bytes more within the memory limit, if need be at
-    /// the cost of other items than the one in `slot`, if there is one, which may be in another slot
-    /// then.
-    ///
-    /// # Errors
-    /// [`Refusal::TooManyLocks`] if nothing else may be evicted.
-    pub(in crate::engine) fn make_room_for_lock(
-        &mut self,
+    /// Whether an owner that holds this much may hold the lock of `key` as well: within the bound of all locks, and
+    /// within its share (L11).
+    fn is_within_bounds(
+        &self,
+        held: Held,
+        key: Key<'_>,
+        mode: Mode,
+        pinned_bytes: Option<usize>,
+        limits: &Limits,
+    ) -> bool {
+        let of_table = LockTable::bytes_in(mode, key);
+        let pinned = pinned_bytes.unwrap_or(0);
+        // A sharer has pinned it already.
+        let is_pinned = self.table.share_count(key) > 0;
+        held.locks < limits.locks_per_connection_max
+            && if is_pinned {
+                is_within_share(held, pinned + of_table, limits)
+            } else {
+                self.may_pin(held, pinned, of_table, limits)
+            }
+    }
+
+    /// Whether items may pin `pinned` more bytes, and the table take `of_table` more, for an owner that holds this much.
+    pub(in crate::engine) const fn may_pin(
+        &self,
+        held: Held,
+        pinned: usize,
         of_table: usize,
-        slot: Option<S::Slot>,
-    ) -> Result<Option<S::Slot>, Refusal> {
-        self.set_tables_aside(of_table, slot)
-            .map_err(|Full| Refusal::TooManyLocks)
+        limits: &Limits,
+    ) -> bool {
+        self.pinned_bytes() + pinned <= limits.locked_bytes_max
+            && is_within_share(held, pinned + of_table, limits)
     }
 
-    /// Whether items may take `pinned` more bytes, and the table `of_table` more, for a connection
-    /// that has what `held` says: within what all may pin, and within its share.
-    pub(in crate::engine) fn may_pin(&self, held: Held, pinned: usize, of_table: usize) -> bool {
-        self.pinned_bytes() + pinned <= self.limits.locked_bytes_max
-            && self.is_within_share(held, pinned + of_table)
-    }
-
-    /// Whether a connection that has what `held` says may have so many bytes more.
-    pub(in crate::engine) const fn is_within_share(&self, held: Held, bytes: usize) -> bool {
-        held.bytes + bytes <= self.limits.lock_bytes_per_connection_max
-    }
-
-    /// What the items of locks in force take of the memory limit.
-    pub(in crate::engine) fn pinned_bytes(&self) -> usize {
-        self.store.usage().locked_bytes - self.locks.ended_pinned_bytes()
-    }
-
-    /// Whether the item in `slot`, if it is held, may take a value of this size. One that does not
-    /// grow always may.
-    pub(in crate::engine) fn may_grow(&self, slot: S::Slot, value_bytes: usize) -> bool {
-        let key = self.store.key(slot);
-        let before = self.store.item_bytes(slot);
-        let after = self.store.bytes_for(key.as_bytes().len(), value_bytes);
-        let Some(owner) = self.locks.owner(key) else {
+    /// Whether the item of `key` may take `after` bytes instead of `before`. An item that does not grow always may.
+    pub(in crate::engine) fn may_resize(
+        &self,
+        key: Key<'_>,
+        before: usize,
+        after: usize,
+        limits: &Limits,
+    ) -> bool {
+        let Some(owner) = self.table.owner(key) else {
             return true;
         };
-        let held = self.locks.held_by(owner).expect("L4: an owner is open");
-        after <= before || self.may_pin(held, after - before, 0)
+        let held = self.table.held_by(owner);
+        let held = held.expect("L4: an owner is open");
+        after <= before || self.may_pin(held, after - before, 0, limits)
     }
 
-    /// Enters a lock, or a share, that [`Self::may_lock`] or [`Self::may_acquire`] has allowed; the caller marks
-    /// the item.
-    pub(in crate::engine) fn grant(
+    /// Acquires a lock, or a share of it, for `owner`, which may have it. The item of the key is locked from now on.
+    pub(in crate::engine) fn acquire(
         &mut self,
-        owner: Owner,
         key: Key<'_>,
-        slot: Option<S::Slot>,
-        taken: Taken,
-        mode: Mode,
+        owner: Owner,
+        terms: Terms,
+        pinned_bytes: Option<usize>,
+        context: &mut Context<'_>,
     ) -> Fence {
-        self.stats.counters.lock_granted += 1;
-        if self.locks.has_bare() {
-            // One that is over and waits to be taken out makes room (L9).
-            let over = self.locks.get(key).filter(|holding| holding.is_over);
-            if over.is_some_and(|holding| !holding.has_item) {
-                self.take_out(key, 0);
+        context.counters.lock_granted += 1;
+        if self.table.has_bare() {
+            // An ended lock makes room for the new one (L9).
+            let ended = self.table.get(key).filter(|holding| holding.is_over);
+            if ended.is_some_and(|holding| !holding.has_item) {
+                self.remove_grants(key, 0, context.counters);
             }
         }
         let fence = self.next_fence;
-        self.next_fence = fence.step(self.cas_stride.into());
+        self.next_fence = fence.step(self.fence_stride);
+        let Terms {
+            mode,
+            taken,
+            lease_until,
+        } = terms;
         let grant = Grant {
             owner,
             fence,
-            now: self.clock.now,
-            lease_until: None,
+            now: context.now,
+            lease_until,
             taken,
         };
-        let pinned_bytes = slot.map(|slot| self.store.item_bytes(slot));
         match mode {
-            Mode::Exclusive => self.locks.acquire(key, grant, pinned_bytes),
-            Mode::Shared { among } => self.locks.acquire_share(key, grant, among, pinned_bytes),
-        }
-        if !self.win_waits.is_empty() {
-            // Held, it does not go by itself.
-            self.win_waits.set_end(key, None);
+            Mode::Exclusive => self.table.acquire(key, grant, pinned_bytes),
+            Mode::Shared { among } => self.table.acquire_share(key, grant, among, pinned_bytes),
         }
         fence
     }
 
-    pub(in crate::engine) fn unlock(&mut self, conn: Owner, key: Key<'_>) -> Reply<'static> {
-        let Ok((slot, header)) = self.find_live(key) else {
-            return match self.bare(key).and_then(|_| self.locks.held_as(key, conn)) {
-                Some(held) => {
-                    self.end_hold(conn, key, None, held.mode);
-                    Reply::Unlocked
-                }
-                None => Reply::Refused(Refusal::NotLockedNotFound),
-            };
-        };
-        let held = if header.locked {
-            self.locks.held_as(key, conn)
-        } else {
-            None
-        };
-        let Some(held) = held else {
-            return Reply::Refused(Refusal::NotLocked);
-        };
-        self.end_hold(conn, key, Some(slot), held.mode);
-        Reply::Unlocked
-    }
-
-    pub(in crate::engine) fn unlock_all(&mut self, conn: Owner) -> Reply<'static> {
-        self.stats.counters.lock_released += self.locks.end_term(conn) as u64;
-        self.settle_what_is_waited_for();
-        Reply::Unlocked
-    }
-
-    /// Everything `conn` held is free, and nothing can be given to it any more (L4).
-    pub(in crate::engine) fn close(&mut self, conn: Owner) {
-        self.leave(conn);
-        self.win_waits.leave(conn);
-        self.stats.counters.lock_died += self.locks.close(conn) as u64;
-        if !self.bound_wins.is_empty() {
-            self.bound_wins.end(conn);
-            self.reopen_wins(self.limits.locks_settled_max);
-        }
-        self.settle_what_is_waited_for();
-    }
-
-    /// Many locks have ended at once, and wins: does some of what there is to do for those who wait for them or for their
-    /// items, and sees to it that the rest is done soon. Which of the items are waited for is not known here, so where more
-    /// have ended than are let go of now, all items that are waited for are looked at.
-    fn settle_what_is_waited_for(&mut self) {
-        let each_max = self.limits.locks_settled_max;
-        if self.locks.has_handovers() || !self.win_waits.is_empty() {
-            self.settle(each_max);
-        }
-        let has_ended = self.locks.has_ended() || self.bound_wins.has_line();
-        if has_ended && !self.win_waits.is_empty() {
-            self.win_waits.begin_round();
-            self.settle_wins(each_max);
-        }
-    }
-
-    /// Ends the lock of the item in `slot`, whose key is `key`. What the lock has held off happens
-    /// now: the item goes if its TTL has passed or a `flush_all` came over it (L7). If it stays, it
-    /// is in the same slot.
+    /// Releases the lock of `key`, or the share of `owner`. Of an exclusive lock, `owner` need not be the holder: a request
+    /// with the fence of the grant acts for the holder.
     pub(in crate::engine) fn release(
         &mut self,
         key: Key<'_>,
-        slot: S::Slot,
-    ) -> Result<ItemHeader, S::Vacancy> {
-        let pinned_bytes = self.store.item_bytes(slot);
-        let holding = self
-            .take_out(key, pinned_bytes)
-            .expect("L3: the item says that it is locked");
-        let header = ItemHeader {
-            locked: false,
-            ..self.store.header(slot)
-        };
-        self.store.set_header(slot, header);
-        if self.outlives(holding, &header) {
-            Ok(header)
-        } else if holding.flush_pending {
-            Err(self.store.remove(slot))
-        } else {
-            Err(self.reclaim(slot, &header))
-        }
-    }
-
-    /// Whether an item stays when its lock ends.
-    fn outlives(&self, holding: Holding, header: &ItemHeader) -> bool {
-        !holding.flush_pending && !self.is_past(header)
-    }
-
-    /// Whether an item that looks held is there for a client: it is if somebody holds it, or if
-    /// nobody does any more and it stays.
-    pub(in crate::engine) fn is_there(&self, key: Key<'_>, header: &ItemHeader) -> bool {
-        // In this order: to know whether somebody holds what has ended may take a look at all its shares.
-        !self.locks.is_flush_pending(key) && !self.is_past(header)
-            || self.locks.owner(key).is_some()
-    }
-
-    /// Takes up to `locks_max` locks that are over out of the table, those that somebody waits for first, and lets
-    /// go of their items.
-    pub(in crate::engine) fn settle(&mut self, locks_max: usize) {
-        for _ in 0..locks_max {
-            self.work.charge(1);
-            let next = self.locks.next_handover();
-            if next.is_none()
-                && let Some((key, fence)) = self.locks.next_ended_share()
-            {
-                self.let_share_go(as_key(&key), fence);
-                continue;
+        owner: Owner,
+        item: Option<Item>,
+        counters: &mut Counters,
+    ) -> Effect {
+        counters.lock_released += 1;
+        if self.table.share_count(key) > 1 {
+            if let Some(share) = self.table.held_as(key, owner) {
+                self.remove_share(key, share.fence, item, counters);
             }
-            let Some(key) = next.or_else(|| self.locks.next_ended()) else {
-                return;
-            };
-            let key = Key::new(&key).expect("it was made from a key");
-            if let Some(holding) = self.locks.get_alone(key)
-                && holding.is_over
-            {
-                self.let_go(key, holding);
-            }
+            return Effect::None;
         }
+        self.end(key, item, counters)
     }
 
-    /// Takes a share out of the table, if it is still there, whose turn has come. Who waits for the lock is given it.
-    fn let_share_go(&mut self, key: Key<'_>, fence: Fence) {
-        if self.locks.is_share_that_is_over(key, fence) {
-            let slot = self.slot_of(key);
-            let slot = self.end_share(key, fence, slot);
-            self.pass_on(key, slot);
-        }
+    /// Renews the lock that `owner` holds: it expires then. From now on it is the lock of the key, and stays if the item goes.
+    pub(in crate::engine) fn renew(&mut self, key: Key<'_>, owner: Owner, until: Option<Instant>) {
+        self.table.set_lease(key, owner, until);
+        self.table.keep_without_item(key);
     }
 
-    /// Takes a lock that is over out of the table, and lets go of its item; of one that is shared what is over. Who waits for
-    /// it is given it.
-    pub(in crate::engine) fn let_go(&mut self, key: Key<'_>, holding: Holding) {
-        let slot = self.end_what_is_over(key, holding);
-        self.pass_on(key, slot);
-    }
-
-    /// The same, but that it is given to nobody yet. Says where the item is, if it stays.
-    fn end_what_is_over(&mut self, key: Key<'_>, holding: Holding) -> Option<S::Slot> {
-        let slot = self.slot_of(key);
-        match holding.mode {
-            Mode::Exclusive => self.end(key, slot),
-            Mode::Shared { .. } => self.end_shares_that_are_over(key, slot),
-        }
-    }
-
-    /// Where the item is of a key whose lock is in the table, if there is one.
-    fn slot_of(&self, key: Key<'_>) -> Option<S::Slot> {
-        self.locks.has_item(key).then(|| self.slot_of_held(key))
-    }
-
-    /// Where the item is of a key that is held.
-    pub(in crate::engine) fn slot_of_held(&self, key: Key<'_>) -> S::Slot {
-        self.store.find(key).ok().expect("L3: it has an item")
-    }
-
-    /// Ends the lock of `key`, whose item, if there is one, is in `slot`; whether this stays is told to nobody.
-    /// Who waits for the lock is given it (Q6).
-    pub(in crate::engine) fn free(&mut self, key: Key<'_>, slot: Option<S::Slot>) {
-        let stays = self.end(key, slot);
-        self.pass_on(key, stays);
-    }
-
-    /// The same, but that it is given to nobody yet. Says where the item is, if it stays.
+    /// Ends the lock of `key` with all its shares.
     pub(in crate::engine) fn end(
         &mut self,
         key: Key<'_>,
-        slot: Option<S::Slot>,
-    ) -> Option<S::Slot> {
-        if slot.is_none() {
-            self.take_out(key, 0);
-        }
-        slot.filter(|slot| self.release(key, *slot).is_ok())
-    }
-
-    /// The lock of `key` has ended, or a share of it has, and its item, if there is one, is in `slot`: whoever waits for one or the
-    /// other is seen to.
-    fn pass_on(&mut self, key: Key<'_>, slot: Option<S::Slot>) {
-        self.hand_over(key, slot);
-        if self.has_wins() {
-            self.tend(key);
+        item: Option<Item>,
+        counters: &mut Counters,
+    ) -> Effect {
+        let pinned_bytes = item.map_or(0, |item| item.bytes);
+        let ended = self.remove_grants(key, pinned_bytes, counters);
+        match (ended, item) {
+            (None, _) | (_, None) => Effect::None,
+            (Some(ended), Some(_)) if ended.flush_pending => Effect::Flush,
+            (Some(_), Some(item)) if item.has_expired => Effect::Expire,
+            (Some(_), Some(_)) => Effect::Unlock,
         }
     }
 
-    /// Takes a lock out of the table, with all its shares, whose item takes `pinned_bytes`. Says what it was; `None`
-    /// if there was none.
-    pub(in crate::engine) fn take_out(
+    /// Ends the share of `key` with this fence, if it is over; with the last share, the lock.
+    pub(in crate::engine) fn end_share(
+        &mut self,
+        key: Key<'_>,
+        fence: Fence,
+        item: Option<Item>,
+        counters: &mut Counters,
+    ) -> Effect {
+        if !self.table.is_share_that_is_over(key, fence) {
+            return Effect::None;
+        }
+        if self.table.share_count(key) == 1 {
+            return self.end(key, item, counters);
+        }
+        self.remove_share(key, fence, item, counters);
+        Effect::None
+    }
+
+    /// Removes one share of several from the table.
+    fn remove_share(
+        &mut self,
+        key: Key<'_>,
+        fence: Fence,
+        item: Option<Item>,
+        counters: &mut Counters,
+    ) {
+        let pinned_bytes = item.map_or(0, |item| item.bytes);
+        if let Some(share) = self.table.release_share(key, fence, pinned_bytes) {
+            counters.lock_expired += u64::from(share.is_expired);
+        }
+    }
+
+    /// Removes all grants of `key` from the table. Returns the last of them; `None` if there was none.
+    fn remove_grants(
         &mut self,
         key: Key<'_>,
         pinned_bytes: usize,
+        counters: &mut Counters,
     ) -> Option<Holding> {
-        let mut holding = self.locks.release(key, pinned_bytes)?;
-        self.stats.counters.lock_expired += u64::from(holding.is_expired);
+        let mut holding = self.table.release(key, pinned_bytes)?;
+        counters.lock_expired += u64::from(holding.is_expired);
         while holding.mode.is_shared()
-            && let Some(next) = self.locks.release(key, pinned_bytes)
+            && let Some(next) = self.table.release(key, pinned_bytes)
         {
-            self.stats.counters.lock_expired += u64::from(next.is_expired);
+            counters.lock_expired += u64::from(next.is_expired);
             holding = next;
         }
         Some(holding)
     }
+
+    /// The next lock that is over because its owner has ended or has released all of its locks; a lock with waiters first
+    /// (L14). A command may have removed it from the table in the meantime ([`Self::is_over`]).
+    pub(in crate::engine) fn next_ended(&mut self) -> Option<Ended> {
+        if let Some(key) = self.table.next_handover() {
+            return Some(Ended { key, share: None });
+        }
+        if let Some((key, fence)) = self.table.next_ended_share() {
+            let share = Some(fence);
+            return Some(Ended { key, share });
+        }
+        let key = self.table.next_ended()?;
+        Some(Ended { key, share: None })
+    }
+
+    /// A lock whose lease has expired; a lock with waiters first (L14).
+    pub(in crate::engine) fn next_expired(&self) -> Option<Ended> {
+        let (key, share) = self.table.next_expired()?;
+        Some(Ended { key, share })
+    }
+
+    /// Whether the exclusive lock of `key`, or this share of it, is over and still in the table.
+    pub(in crate::engine) fn is_over(&self, key: Key<'_>, share: Option<Fence>) -> bool {
+        match share {
+            Some(fence) => self.table.is_share_that_is_over(key, fence),
+            None => self
+                .table
+                .get_alone(key)
+                .is_some_and(|holding| holding.is_over),
+        }
+    }
+
+    /// The item of `key` was made, and takes `bytes`. If the key is locked, the item is locked with it.
+    pub(in crate::engine) fn gain_item(
+        &mut self,
+        key: Key<'_>,
+        bytes: usize,
+        counters: &mut Counters,
+    ) -> Effect {
+        match self.table.get(key).filter(|holding| !holding.has_item) {
+            None => Effect::None,
+            // Its owner has gone (L9).
+            Some(ended) if ended.is_over => {
+                self.remove_grants(key, 0, counters);
+                Effect::None
+            }
+            Some(_) => {
+                self.table.gain_item(key, bytes);
+                Effect::Lock
+            }
+        }
+    }
+
+    /// The locked item of `key`, which takes `bytes`, is about to be removed by a command. Returns whether its lock ends with
+    /// it: the lock of an item does, the lock of a key does not.
+    pub(in crate::engine) fn lose_item(
+        &mut self,
+        key: Key<'_>,
+        bytes: usize,
+        counters: &mut Counters,
+    ) -> bool {
+        match self.table.in_force(key).map(|holding| holding.taken) {
+            Some(Taken::ForKey) => {
+                self.table.lose_item(key, bytes);
+                false
+            }
+            Some(Taken::WithItem) | None => {
+                self.remove_grants(key, bytes, counters);
+                true
+            }
+        }
+    }
+}
+
+/// Whether an owner that holds this much may take so many bytes more.
+const fn is_within_share(held: Held, bytes: usize, limits: &Limits) -> bool {
+    held.bytes + bytes <= limits.lock_bytes_per_connection_max
 }

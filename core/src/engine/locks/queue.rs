@@ -1,19 +1,18 @@
 //! Which connection waits for which lock, and in which order: the queues, without the locks.
 //!
 //! Q1 to Q4 are those of all queues (`queues.rs`).
-//!
-//! - Q5: a wait that is over has one notice, which is told once: of a lock or of a value.
 
-use alloc::collections::{BTreeSet, VecDeque};
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 use crate::command::{Lease, Mode};
-use crate::engine::locks::table::{LockTable, as_key};
-use crate::engine::queues::{OwnedKey, Place, Queues, Waits};
+use crate::engine::locks::table::LockTable;
+use crate::engine::owned_key::{OwnedKey, as_key};
+use crate::engine::queues::{Place, Queues, Waits};
 use crate::key::Key;
 use crate::owner::Owner;
 use crate::time::Instant;
-use crate::wait::{Notice, Outcome, Sought};
+use crate::wait::{Outcome, Sought};
 
 /// What a wait takes beyond its key and the lock that it may become, in bytes: its places in the queue,
 /// among the connections and among the deadlines, in trees that are seldom full, and in the list of notices;
@@ -40,7 +39,7 @@ pub struct Waiter {
 
 impl Waits for Waiter {
     type Queue = Among;
-    type Table = Notices;
+    type Table = ();
 
     fn until(&self) -> Instant {
         self.until
@@ -60,27 +59,9 @@ impl Waits for Waiter {
         WaitTable::bytes_for(key)
     }
 
-    fn next_of(_: &Self::Table) -> Option<Instant> {
+    fn next_of((): &Self::Table) -> Option<Instant> {
         None
     }
-}
-
-/// What is still to be told to those who waited, for a lock or a value, the oldest first (Q5).
-#[derive(Clone, Debug, Default)]
-pub struct Notices {
-    due: VecDeque<Due>,
-    /// How many notices of one stand in it.
-    single: usize,
-}
-
-/// A notice that is due, or many.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::engine) enum Due {
-    One(Notice),
-    /// Those of the next who were let go together by the table of waits for a lock.
-    LetGoByLocks,
-    /// The same by that of gets that wait.
-    LetGoByGets,
 }
 
 /// Among how many each in a queue would hold the lock, with its number: so that the least that is asked for by those
@@ -139,23 +120,6 @@ impl WaitTable {
         WAIT_BYTES + 2 * key.as_bytes().len() + LockTable::bytes_for_share(key)
     }
 
-    /// What is still to be told.
-    #[cfg(feature = "verify")]
-    pub(in crate::engine) fn due(&self) -> impl Iterator<Item = Due> {
-        self.table.due.iter().copied()
-    }
-
-    /// How many notices there are or may come to be, but for those of gets that wait.
-    pub(in crate::engine) fn untold(&self) -> usize {
-        self.places() + self.table.single
-    }
-
-    /// Whether there is something to be told.
-    #[inline]
-    pub(in crate::engine) fn has_due(&self) -> bool {
-        !self.table.due.is_empty()
-    }
-
     /// `conn`, which waits for nothing, waits for `key` behind all others.
     pub(in crate::engine) fn join(&mut self, key: Key<'_>, conn: Owner, waiter: Waiter) {
         let (queue, number) = self.put(key, conn, waiter);
@@ -195,37 +159,6 @@ impl WaitTable {
             }
         }
         self.let_go(key, count, at, has_item);
-        self.notify_together(Due::LetGoByLocks);
-    }
-
-    /// Notes how the wait of `conn`, which has left, has ended.
-    pub(in crate::engine) fn notify(&mut self, conn: Owner, outcome: Outcome) {
-        self.table.due.push_back(Due::One(Notice {
-            owner: conn,
-            outcome,
-        }));
-        self.table.single += 1;
-    }
-
-    /// Notes that those who were let go last are to be told.
-    pub(in crate::engine) fn notify_together(&mut self, due: Due) {
-        self.table.due.push_back(due);
-    }
-
-    /// What is to be told first.
-    pub(in crate::engine) fn next_due(&self) -> Option<Due> {
-        self.table.due.front().copied()
-    }
-
-    /// That has been told.
-    pub(in crate::engine) fn leave_due(&mut self) {
-        if let Some(Due::One(_)) = self.table.due.pop_front() {
-            self.table.single -= 1;
-        }
-        if self.table.due.is_empty() {
-            // Many may have waited; what their notices took is given back.
-            self.table.due = VecDeque::new();
-        }
     }
 
     /// Q1 to Q4, and what queues know beside that.

@@ -38,6 +38,7 @@ use alloc::sync::Arc;
 use core::ops::Bound;
 
 use crate::command::Mode;
+use crate::engine::owned_key::{OwnedKey, as_key};
 use crate::fence::Fence;
 use crate::key::{KEY_BYTES_MAX, Key};
 use crate::owner::Owner;
@@ -56,9 +57,6 @@ const LISTED_BYTES: usize = 64;
 /// What the place of a key takes that somebody waits for, beyond the key, in bytes: in its owner's list of
 /// those, which becomes the line of those, and a key pointer in a tree that is seldom full.
 const WAITED_BYTES: usize = 64;
-
-/// A key as the table keeps it, shared by its entry and its owner's list.
-type OwnedKey = Arc<[u8]>;
 
 /// Who holds what. Owned by key and never by place, since items move.
 #[derive(Clone, Debug, Default, Eq, Hash, PartialEq)]
@@ -80,6 +78,8 @@ pub struct LockTable {
     /// What the items take of the memory limit of entries whose term is over. What is shared counts as pinned
     /// until the last share is taken out.
     ended_pinned_bytes: usize,
+    /// The bytes of all items whose keys are in the table.
+    pinned_bytes: usize,
     /// The keys whose locks have a lease, by the moments at which these end (L13), if nobody waits for them; of one that is
     /// shared, by the first.
     leases: BTreeSet<(Instant, OwnedKey)>,
@@ -317,6 +317,12 @@ impl LockTable {
         self.ended_pinned_bytes
     }
 
+    /// The bytes that the items of all keys in the table take of the memory limit.
+    #[must_use]
+    pub(in crate::engine) const fn pinned_bytes(&self) -> usize {
+        self.pinned_bytes
+    }
+
     /// What `conn` holds, in other cores too; `None` if it is not open.
     #[must_use]
     pub fn held_by(&self, conn: Owner) -> Option<Held> {
@@ -429,6 +435,7 @@ impl LockTable {
         };
         self.by_key.insert(owned, entry);
         self.bare_entries += usize::from(!has_item);
+        self.pinned_bytes += pinned_bytes.unwrap_or(0);
         self.table_bytes += bytes;
         self.set_lease(key, owner, lease_until);
     }
@@ -483,6 +490,7 @@ impl LockTable {
         }
         self.table_bytes -= ENTRY_BYTES;
         self.bare_entries -= usize::from(!holding.has_item);
+        self.pinned_bytes -= pinned_bytes;
         if let Some(holder) = self.leave(key, tenure) {
             holder.pinned_bytes -= pinned_bytes;
             holder.table_bytes -= Self::bytes_for(key);
@@ -518,6 +526,7 @@ impl LockTable {
             && let Some(holder) = self.by_conn.get_mut(&tenure.owner)
         {
             holder.pinned_bytes = holder.pinned_bytes - before + after;
+            self.pinned_bytes = self.pinned_bytes - before + after;
         }
     }
 
@@ -738,10 +747,6 @@ impl LockTable {
             is_untold,
         }
     }
-}
-
-pub(in crate::engine) fn as_key(key: &[u8]) -> Key<'_> {
-    Key::new(key).expect("it was made from a key")
 }
 
 #[cfg(test)]

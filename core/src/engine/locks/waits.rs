@@ -1,370 +1,211 @@
-//! The rules of waiting: who stands in line for a lock, and what becomes of it.
+//! The queues for locks: which request may wait, which waiter is next, and how a wait ends.
 //!
-//! - Q6: never is a lock free, nor has it room for one more sharer, while the first who waits could have it: whatever ends
-//!   it, he is given it in the same step, and so are those behind him who can share it with him; or, where very
-//!   many end at once, before anybody else sees the key.
-//! - Q7: nobody is given a lock before those who waited for it.
-//! - Q8: a lock is never given to one whose time is over, nor to one who has gone.
-//! - Q9: no connections wait for each other in a circle.
-//! - Q10: every wait ends with one notice: granted, refused, or too late.
-//!
-//! When many locks end in one step, those that somebody waits for are handed over first, a few with every
-//! command and more with every tick; one that a command is about, before it.
+//! - Q6: No lock is free, or has room for one more sharer, while the first waiter could have it. It is handed over in the
+//!   step that ends it, also to the waiters behind the first that can share it. If very many locks end at once, this happens
+//!   before any request sees the key.
+//! - Q7: No client gets a lock before the clients that waited for it.
+//! - Q8: No lock goes to a client that has gone or has reached its deadline.
+//! - Q9: No clients wait for each other in a cycle.
+//! - Q10: Each wait ends with one notice: granted, refused, or too late.
 
-use crate::command::{Acquire, Lease, Wait};
-use crate::engine::Core;
-use crate::engine::locks::queue::{Due, WaitTable, Waiter};
-use crate::engine::locks::table::Taken;
+use super::queue::Waiter;
+use super::table::Taken;
+use super::{Effect, Locks, Terms};
+use crate::command::{Acquire, Lease};
+use crate::engine::context::Context;
+use crate::engine::owned_key::{OwnedKey, as_key};
 use crate::engine::queues::Waits;
-use crate::item::ItemHeader;
 use crate::key::Key;
+use crate::limits::Limits;
 use crate::owner::Owner;
-use crate::reply::{LockSeen, Refusal, Reply};
-use crate::store::{Full, Store};
 use crate::time::Instant;
-use crate::wait::{Chain, Notice, Outcome, Sought, would_deadlock};
+use crate::wait::{Chain, Outcome, would_deadlock};
 
-impl<S: Store> Core<S> {
-    /// The next wait that has ended, of those that were not told yet. To be asked, until there is none, after every call that can
-    /// change something. One call may end thousands of waits; a transport that serves others meanwhile may take some notices
-    /// now and the rest a little later.
-    pub(in crate::engine) fn next_notice(&mut self) -> Option<Notice> {
-        loop {
-            let notice = match self.waits.next_due()? {
-                Due::One(notice) => {
-                    self.waits.leave_due();
-                    return Some(notice);
-                }
-                Due::LetGoByLocks => self.waits.tell_next(),
-                Due::LetGoByGets => self.win_waits.tell_next(),
-            };
-            if notice.is_some() {
-                return notice;
-            }
-            self.waits.leave_due();
-        }
-    }
-
-    /// Whether there may be a notice that was not told yet.
-    #[inline]
-    #[must_use]
-    pub fn has_notices(&self) -> bool {
-        self.waits.has_due()
-    }
-
-    /// Whether anybody waits, or is to be told of a wait: if not, there is no notice and no deadline.
-    #[inline]
-    #[must_use]
-    pub fn has_waits(&self) -> bool {
-        !self.waits.is_empty() || self.waits.has_due() || !self.win_waits.is_empty()
-    }
-
-    /// When something is to happen of which somebody is to be told: a wait ends by itself, or the lease of a
-    /// lock that is waited for. In the past if there is more of it than one call does. To be on time, a
-    /// transport hands over [`Event::Due`](crate::engine::Event::Due) then.
-    #[must_use]
-    pub fn next_deadline(&self) -> Option<Instant> {
-        if self.locks.has_handovers() || self.win_waits.is_on_round() {
-            return Some(self.clock.now);
-        }
-        let deadlines = [
-            self.waits.next(),
-            self.locks.next_waited_lease(),
-            self.win_waits.next(),
-        ];
-        deadlines.into_iter().flatten().min()
-    }
-
-    /// Who waits for what.
-    #[must_use]
-    pub const fn waits(&self) -> &WaitTable {
-        &self.waits
-    }
-
-    /// What becomes of a request for a lock that somebody holds.
-    pub(in crate::engine) fn contended(
-        &mut self,
-        conn: Owner,
+impl Locks {
+    /// Whether a wait of `owner` would close a cycle, as far as this core knows; and the number of grants it has read.
+    pub(in crate::engine) fn chain(
+        &self,
+        owner: Owner,
         acquire: &Acquire<'_>,
-        slot: Option<S::Slot>,
-    ) -> Reply<'static> {
-        let key = acquire.key;
-        let seen = self.lock_seen(key).expect("it is held");
-        let wait = match acquire.wait {
-            Wait::UpTo { ms: 1.. } => {
-                let (chain, looks) = self.chain(conn, acquire);
-                self.work.charge(looks);
-                chain.judge(acquire.wait)
-            }
-            other @ (Wait::No | Wait::UpTo { ms: 0 } | Wait::WouldDeadlock | Wait::TooLong) => {
-                other
-            }
-        };
-        let ms = match wait {
-            Wait::No | Wait::UpTo { ms: 0 } => {
-                self.count_refused();
-                return Reply::Contended(seen);
-            }
-            Wait::WouldDeadlock => return self.refuse_deadlock(seen),
-            Wait::TooLong => return self.refuse_wait(Refusal::TooManyLocks),
-            Wait::UpTo { ms } => ms.min(self.limits.wait_ms_max),
-        };
-        if let Err(refusal) = self.may_wait(conn, key, slot) {
-            return self.refuse_wait(refusal);
-        }
-        self.stats.counters.lock_waits += 1;
-        let now_ms = self.clock.now.as_millis();
-        let waiter = Waiter {
-            until: Instant::from_millis(now_ms.saturating_add(ms)),
-            mode: acquire.mode,
-            among: self.among(acquire.mode),
-            lease: acquire.lease,
-            needs_item: acquire.needs_item,
-        };
-        self.waits.join(key, conn, waiter);
-        self.locks.set_waited(key, true);
-        Reply::Waits
-    }
-
-    /// Whether it would wait for itself, as far as this core knows; and how many grants it looked at.
-    fn chain(&self, conn: Owner, acquire: &Acquire<'_>) -> (Chain, usize) {
+        context: &Context<'_>,
+    ) -> (Chain, usize) {
         would_deadlock(
-            conn,
-            self.sought(acquire),
-            self.limits.wait_chain_max,
-            |key| self.locks.grants_of(key),
-            |conn| self.sought_by(conn),
+            owner,
+            self.sought(acquire, context.limits),
+            context.limits.wait_chain_max,
+            |key| self.table.grants_of(key),
+            |owner| self.queue.sought_by(owner, context.now),
         )
     }
 
-    /// What `conn` waits for, unless its time is over.
-    #[must_use]
-    pub fn sought_by(&self, conn: Owner) -> Option<Sought<'_>> {
-        self.waits.sought_by(conn, self.clock.now)
-    }
-
-    fn count_refused(&mut self) {
-        self.stats.counters.cmd_lock += 1;
-        self.stats.counters.lock_contended += 1;
-    }
-
-    fn refuse_deadlock(&mut self, seen: LockSeen) -> Reply<'static> {
-        self.count_refused();
-        self.stats.counters.lock_deadlocks += 1;
-        Reply::WouldDeadlock(seen)
-    }
-
-    fn refuse_wait(&mut self, refusal: Refusal) -> Reply<'static> {
-        self.stats.counters.cmd_lock += 1;
-        Reply::Refused(refusal)
-    }
-
-    /// Whether `conn` may wait for a lock that another holds, and sees to it that there is room for it.
-    ///
-    /// # Errors
-    /// [`Refusal::TooManyLocks`] and [`Refusal::ConnectionClosed`] as they say.
-    fn may_wait(
+    /// Puts `owner`, which may wait, into the queue of `key`.
+    pub(in crate::engine) fn wait(
         &mut self,
-        conn: Owner,
+        owner: Owner,
+        acquire: &Acquire<'_>,
+        ms: u64,
+        context: &mut Context<'_>,
+    ) {
+        context.counters.lock_waits += 1;
+        let waiter = Waiter {
+            until: after(context.now, ms),
+            mode: acquire.mode,
+            among: among(acquire.mode, context.limits),
+            lease: acquire.lease,
+            needs_item: acquire.needs_item,
+        };
+        self.queue.join(acquire.key, owner, waiter);
+        self.table.set_waited(acquire.key, true);
+    }
+
+    /// Gives the lock of `key`, which is free or has room for sharers, to the waiters that can have it, in their order (Q6, Q7).
+    /// The item of the key, if any, takes `pinned_bytes`. The tables have room: each wait has taken it
+    /// ([`WaitTable::bytes_for`](super::queue::WaitTable::bytes_for)).
+    pub(in crate::engine) fn hand_over(
+        &mut self,
         key: Key<'_>,
-        slot: Option<S::Slot>,
-    ) -> Result<(), Refusal> {
-        let held = self.locks.held_by(conn).ok_or(Refusal::ConnectionClosed)?;
-        let of_tables = WaitTable::bytes_for(key) + self.locks.bytes_for_waited(key);
-        if self.is_waiting(conn)
-            || held.locks >= self.limits.locks_per_connection_max
-            || self.waits.waiting(key) >= self.limits.waits_per_key_max
-            || self.waiting_in_all() >= self.limits.waits_max
-            || !self.has_room_in_table(of_tables)
-        {
-            return Err(Refusal::TooManyLocks);
+        pinned_bytes: Option<usize>,
+        context: &mut Context<'_>,
+    ) -> Effect {
+        let mut effect = Effect::None;
+        while let Some((owner, waiter)) = self.wake_to_next(key, pinned_bytes, context) {
+            self.queue.leave(owner);
+            let terms = Terms {
+                mode: waiter.mode,
+                taken: Taken::ForKey,
+                lease_until: waiter.lease.and_then(|lease| end_of(lease, context.now)),
+            };
+            self.acquire(key, owner, terms, pinned_bytes, context);
+            self.table.set_untold(key, owner, true);
+            context.notices.push(owner, Outcome::Granted);
+            effect = Effect::Lock;
         }
-        self.set_tables_aside(of_tables, slot)
-            .map(|_| ())
-            .map_err(|Full| Refusal::TooManyLocks)
+        let is_waited = self.queue.waiting(key) > 0;
+        self.table.set_waited(key, is_waited);
+        effect
     }
 
-    /// The lock of `key` has ended, and is out of the table; its item, if there is one, is in `slot`. Who waits for
-    /// it is given it (Q6).
-    #[inline]
-    pub(in crate::engine) fn hand_over(&mut self, key: Key<'_>, slot: Option<S::Slot>) {
-        if !self.waits.is_empty() {
-            self.hand_to_first(key, slot);
-        }
-    }
-
-    fn hand_to_first(&mut self, key: Key<'_>, slot: Option<S::Slot>) {
-        while let Some((conn, waiter)) = self.let_go_of_first(key, slot) {
-            self.waits.leave(conn);
-            self.grant_to_waiter(conn, &waiter, key, slot);
-            self.waits.notify(conn, Outcome::Granted);
-        }
-        self.locks.set_waited(key, self.waits.waiting(key) > 0);
-    }
-
-    /// Those who wait for `key` and cannot have it, though there is room for them, wait no more: up to the first who can,
-    /// who is returned, or for whom there is no room.
-    fn let_go_of_first(&mut self, key: Key<'_>, slot: Option<S::Slot>) -> Option<(Owner, Waiter)> {
+    /// Ends the waits of the first waiters of `key` that cannot have it, though there is room for them: up to the first that
+    /// can, which is returned, or for which there is no room.
+    fn wake_to_next(
+        &mut self,
+        key: Key<'_>,
+        pinned_bytes: Option<usize>,
+        context: &mut Context<'_>,
+    ) -> Option<(Owner, Waiter)> {
+        let has_item = pinned_bytes.is_some();
         let mut ended = [0; 3];
-        let mut given = None;
-        for (_, conn, waiter) in self.waits.in_turn(key) {
-            if !self.has_room(key, waiter.mode) {
+        let mut next = None;
+        for (_, owner, waiter) in self.queue.in_turn(key) {
+            if !self.has_room(key, waiter.mode, context.limits) {
                 break;
             }
-            if self.may_have(conn, &waiter, key, slot) {
-                given = Some((conn, waiter));
+            if self.may_have(owner, &waiter, key, pinned_bytes, context) {
+                next = Some((owner, waiter));
                 break;
             }
-            match waiter.outcome(self.clock.now, slot.is_some()) {
+            match waiter.outcome(context.now, has_item) {
                 Outcome::TimedOut => ended[0] += 1,
                 Outcome::NotFound => ended[1] += 1,
                 Outcome::TooManyLocks | Outcome::Granted => ended[2] += 1,
             }
         }
         let [too_late, not_found, too_many] = ended;
-        // What asks again is counted when it does.
-        self.stats.counters.lock_wait_timeouts += too_late;
-        self.stats.counters.cmd_lock += not_found + too_many;
-        self.stats.counters.lock_misses += not_found;
+        // A request that is executed again is counted then.
+        context.counters.lock_wait_timeouts += too_late;
+        context.counters.cmd_lock += not_found + too_many;
+        context.counters.lock_misses += not_found;
         let count = too_late + not_found + too_many;
         if count > 0 {
             let count = usize::try_from(count).expect("as many as wait");
-            let now = self.clock.now;
-            self.waits.leave_together(key, count, now, slot.is_some());
+            self.queue.leave_together(key, count, context.now, has_item);
+            context.notices.push_locks();
         }
-        given
+        next
     }
 
-    /// Whether one who waits for a lock that is free, or has room for it, can have it.
-    fn may_have(&self, conn: Owner, waiter: &Waiter, key: Key<'_>, slot: Option<S::Slot>) -> bool {
-        if waiter.until <= self.clock.now || waiter.needs_item && slot.is_none() {
-            return false;
-        }
-        let held = self.locks.held_by(conn);
-        let held = held.expect("Q8: who has gone does not wait");
-        self.is_within_bounds(held, key, waiter.mode, slot)
-    }
-
-    /// There is room in the table: what the wait has taken ([`WaitTable::bytes_for`]).
-    fn grant_to_waiter(
-        &mut self,
-        conn: Owner,
+    /// Whether a waiter can have a lock that is free or has room for it (Q8).
+    fn may_have(
+        &self,
+        owner: Owner,
         waiter: &Waiter,
         key: Key<'_>,
-        slot: Option<S::Slot>,
-    ) {
-        self.grant(conn, key, slot, Taken::ForKey, waiter.mode);
-        self.locks.set_untold(key, conn, true);
-        if let Some(lease) = waiter.lease {
-            self.locks.set_lease(key, conn, self.end_of(lease));
+        pinned_bytes: Option<usize>,
+        context: &Context<'_>,
+    ) -> bool {
+        if waiter.until <= context.now || waiter.needs_item && pinned_bytes.is_none() {
+            return false;
         }
-        if let Some(slot) = slot {
-            let header = ItemHeader {
-                locked: true,
-                ..self.store.header(slot)
-            };
-            self.store.set_header(slot, header);
-        }
+        let held = self.table.held_by(owner);
+        let held = held.expect("Q8: an owner that has gone does not wait");
+        self.is_within_bounds(held, key, waiter.mode, pinned_bytes, context.limits)
     }
 
-    /// Ends up to `waits_max` of the waits whose time is over.
-    pub(in crate::engine) fn settle_waits(&mut self, waits_max: usize) {
-        for _ in 0..waits_max {
-            let Some(conn) = self.waits.overdue(self.clock.now) else {
-                return;
-            };
-            self.leave(conn);
-            self.waits.notify(conn, Outcome::TimedOut);
-            self.stats.counters.lock_wait_timeouts += 1;
-        }
-    }
-
-    /// `conn` waits no more, if it did.
-    pub(in crate::engine) fn leave(&mut self, conn: Owner) {
-        let Some((key, _)) = self.waits.leave(conn) else {
-            return;
+    /// Removes `owner` from its queue, if it waits. Returns the key if its lock can be handed over now: the owner was the first
+    /// waiter, and there is room for the next.
+    pub(in crate::engine) fn leave(&mut self, owner: Owner, limits: &Limits) -> Option<OwnedKey> {
+        let (owned, _) = self.queue.leave(owner)?;
+        let key = as_key(&owned);
+        let Some((_, first)) = self.queue.first(key) else {
+            self.table.set_waited(key, false);
+            return None;
         };
-        let key = crate::engine::locks::table::as_key(&key);
-        if self.waits.waiting(key) == 0 {
-            self.locks.set_waited(key, false);
-        } else {
-            self.hand_over_behind(key);
-        }
+        let can_be_had = self.has_room(key, first.mode, limits) && self.table.get(key).is_some();
+        can_be_had.then_some(owned)
     }
 
-    /// Something has ended by time, or many locks have ended at once: does some of what there is to do, and all that
-    /// concerns `key`, which somebody is about to look at.
-    #[cold]
-    pub(in crate::engine) fn catch_up(&mut self, key: Option<Key<'_>>) {
-        self.settle_all(self.limits.locks_settled_max);
-        if let Some(key) = key
-            && let Some(holding) = self.locks.get(key)
-            && (holding.is_over && holding.is_waited || holding.mode.is_shared())
-        {
-            self.let_go(key, holding);
-        }
-    }
-
-    /// Does up to `each_max` of each kind of what is left to be done.
-    pub(in crate::engine) fn settle_all(&mut self, each_max: usize) {
-        self.settle_waits(each_max);
-        self.settle_leases(each_max);
-        self.settle(each_max);
-        self.reopen_wins(each_max);
-        if !self.win_waits.is_empty() {
-            self.settle_wins(each_max);
-        }
-    }
-
-    /// When a lock that is to last from now on ends.
-    pub(in crate::engine) fn end_of(&self, lease: Lease) -> Option<Instant> {
-        match lease {
-            Lease::For { ms } => {
-                let now_ms = self.clock.now.as_millis();
-                Some(Instant::from_millis(now_ms.saturating_add(ms)))
-            }
-            Lease::Off => None,
-        }
-    }
-
-    /// Q6, Q8 and Q9, and that both tables say the same.
+    /// Q6, Q8 and Q9, and that both tables agree.
     #[cfg(any(test, feature = "verify"))]
-    pub(in crate::engine) fn check_waits(&self) {
-        self.waits.check();
-        assert!(
-            self.waits.untold() <= self.limits.waits_max,
-            "Q10: too many notices"
-        );
-        for (key, holding) in self.locks.iter() {
-            let waiting = self.waits.waiting(key);
-            assert_eq!(holding.is_waited, waiting > 0, "Q6: who waits for {key:?}");
+    pub(in crate::engine) fn check_waits(&self, now: Instant, limits: &Limits) {
+        self.queue.check();
+        for (key, holding) in self.table.iter() {
+            let waiting = self.queue.waiting(key);
+            assert_eq!(holding.is_waited, waiting > 0, "Q6: waiters of {key:?}");
             assert!(
-                waiting <= self.limits.waits_per_key_max,
+                waiting <= limits.waits_per_key_max,
                 "Q6: too many wait for {key:?}"
             );
         }
-        for key in self.waits.keys() {
-            // The table of locks sees to it that what is over comes next (L14).
-            assert!(self.locks.get(key).is_some(), "Q6: {key:?} is free");
-            let (_, first) = self.waits.first(key).expect("Q1: a queue of nobody");
+        for key in self.queue.keys() {
+            // The table sees to it that a lock that is over comes next (L14).
+            assert!(self.table.get(key).is_some(), "Q6: {key:?} is free");
+            let (_, first) = self.queue.first(key).expect("Q1: a queue has a waiter");
             assert!(
-                !self.has_room(key, first.mode),
-                "Q6: there is room for the first who waits for {key:?}"
+                !self.has_room(key, first.mode, limits),
+                "Q6: there is room for the first waiter of {key:?}"
             );
-            for (conn, _) in self.waits.queue(key) {
-                assert!(self.locks.held_by(conn).is_some(), "Q8: {conn} has gone");
-                let Some(sought) = self.sought_by(conn) else {
+            for (owner, _) in self.queue.queue(key) {
+                assert!(self.table.held_by(owner).is_some(), "Q8: {owner} has gone");
+                let Some(sought) = self.queue.sought_by(owner, now) else {
                     continue;
                 };
                 let (chain, _) = would_deadlock(
-                    conn,
+                    owner,
                     sought,
                     usize::MAX,
-                    |key| self.locks.grants_of(key),
-                    |conn| self.sought_by(conn),
+                    |key| self.table.grants_of(key),
+                    |owner| self.queue.sought_by(owner, now),
                 );
-                assert_eq!(chain, Chain::Ends, "Q9: {conn} waits for itself");
+                assert_eq!(chain, Chain::Ends, "Q9: {owner} waits for itself");
             }
         }
     }
+}
+
+/// The number of owners among which a lock is held in this mode, within the bound.
+pub(super) fn among(mode: crate::command::Mode, limits: &Limits) -> u32 {
+    mode.among().min(limits.sharers_per_key_max)
+}
+
+/// When a lock that lasts from now on expires.
+pub(super) fn end_of(lease: Lease, now: Instant) -> Option<Instant> {
+    match lease {
+        Lease::For { ms } => Some(after(now, ms)),
+        Lease::Off => None,
+    }
+}
+
+/// So many milliseconds after `now`.
+pub(in crate::engine) fn after(now: Instant, ms: u64) -> Instant {
+    Instant::from_millis(now.as_millis().saturating_add(ms))
 }

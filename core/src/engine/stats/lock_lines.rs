@@ -20,12 +20,12 @@ impl<S: Store> Core<S> {
     /// shares may be over counts as many times as it has shares.
     pub fn locks_in_force(&self) -> impl Iterator<Item = (Key<'_>, Holding)> {
         let mut looks_left = LOCKS_LOOKED_AT_MAX;
-        let looked_at = self.locks.keys().take_while(move |(_, looks)| {
+        let looked_at = self.locks.table.keys().take_while(move |(_, looks)| {
             let is_left = looks_left > 0;
             looks_left = looks_left.saturating_sub(*looks);
             is_left
         });
-        looked_at.filter_map(|(key, _)| Some((key, self.locks.in_force(key)?)))
+        looked_at.filter_map(|(key, _)| Some((key, self.locks.table.in_force(key)?)))
     }
 
     /// A line for each of [`Self::locks_in_force`], up to [`LOCK_LINES_MAX`]: a page of `stats locks`.
@@ -53,9 +53,9 @@ impl<S: Store> Core<S> {
                 "mode={},conn={},held={held_s},waiting={},fence={},lease={lease},holders={}",
                 if holding.mode.is_shared() { 's' } else { 'x' },
                 holding.owner.number(),
-                self.waits.waiting(key),
+                self.locks.queue.waiting(key),
                 holding.fence.number(),
-                self.locks.holder_count(key),
+                self.locks.table.holder_count(key),
             ),
         }
     }

@@ -124,7 +124,7 @@ fn who_stores_comes_down_too() {
 fn what_is_refused_changes_nothing() {
     let mut bench = Bench::of(Core::new(config(16 * MIB)));
     let mut number = 0;
-    while bench.core.pinned_bytes() < 3 * MIB / 2 {
+    while bench.core.locks.pinned_bytes() < 3 * MIB / 2 {
         let name = format!("key{number}");
         store(&mut bench, &name);
         let lock = lock(&name);
@@ -179,9 +179,9 @@ fn bounds_may_be_as_small_as_what_is_held() {
     bench.core.execute(Instant::default(), A, &lock.into());
     let core = &bench.core;
     let held = Limits {
-        locked_bytes_max: core.pinned_bytes(),
+        locked_bytes_max: core.locks.pinned_bytes(),
         lock_table_bytes_max: core.lock_memory_bytes(),
-        lock_bytes_per_connection_max: core.locks.held_here(A).bytes,
+        lock_bytes_per_connection_max: core.locks.table.held_here(A).bytes,
         value_bytes_max: MIB / 2,
         ..*core.limits()
     };

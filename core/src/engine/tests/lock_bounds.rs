@@ -155,7 +155,7 @@ fn what_is_held_grows_to_the_bound<S: Store>(mut bench: Bench<S>) {
             length += 4;
         }
         assert_eq!(bench.value("text").unwrap().len(), length, "S2");
-        assert!(bench.core.pinned_bytes() <= bound, "L11");
+        assert!(bench.core.locks.pinned_bytes() <= bound, "L11");
     }
     // From 4 digits to 20.
     let grow = Arithmetic::new(key("number"), Direction::Increment, u64::MAX - 9_999);

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::command::{NewCas, ScanCursor};
+use crate::fence::Fence;
 use crate::key::KeyForm;
 
 /// Key, value, CAS, when it expires, and whether it is stale.

@@ -294,7 +294,7 @@ fn a_share_is_charged_like_a_lock() {
     assert_eq!(bench.take(C, acquire("k", shared(0))), too_many);
     bench.gives_back(C, "m");
     // What is pinned already is not pinned again.
-    bench.core.limits.locked_bytes_max = bench.core.pinned_bytes();
+    bench.core.limits.locked_bytes_max = bench.core.locks.pinned_bytes();
     bench.shares(C, "k", 0);
     for conn in [A, B] {
         bench.close(conn);
@@ -303,7 +303,7 @@ fn a_share_is_charged_like_a_lock() {
     bench.event(Event::Tick);
     assert_eq!(bench.core.locks().table_bytes(), 0);
     assert!(table_bytes > 0);
-    assert_eq!(bench.core.pinned_bytes(), 0);
+    assert_eq!(bench.core.locks.pinned_bytes(), 0);
 }
 
 /// A connection that has thousands of shares ends in one step; what it leaves is seen by nobody.
@@ -367,10 +367,10 @@ fn a_wait_adds_what_was_reckoned() {
     let mut added = Vec::new();
     for (conn, name) in [(D, "shared"), (B, &*long)] {
         let before = bench.core.locks().table_bytes();
-        let reckoned = bench.core.locks.bytes_for_waited(key(name));
+        let reckoned = bench.core.locks.table.bytes_for_waited(key(name));
         bench.waits_for(conn, name, Mode::Exclusive);
         assert_eq!(bench.core.locks().table_bytes() - before, reckoned);
-        assert_eq!(bench.core.locks.bytes_for_waited(key(name)), 0);
+        assert_eq!(bench.core.locks.table.bytes_for_waited(key(name)), 0);
         added.push(reckoned);
     }
     assert_eq!(added[0], 0);
@@ -462,7 +462,7 @@ fn shares_that_end_together_are_released_in_pieces() {
         }
         bench.shares(A, "k7", 0);
         bench.waits_for(C, "k7", Mode::Exclusive);
-        let left = |bench: &Bench<LogStore>| bench.core.locks.share_entries();
+        let left = |bench: &Bench<LogStore>| bench.core.locks.table.share_entries();
         let all = left(&bench);
         if is_lease {
             bench.now_ms = 1_000;

@@ -16,7 +16,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::Bound;
 
-use crate::engine::locks::table::as_key;
+use crate::engine::owned_key::{OwnedKey, as_key};
 use crate::key::Key;
 use crate::owner::Owner;
 
@@ -26,9 +26,6 @@ const ENTRY_BYTES: usize = 128;
 /// What it takes in its winner's list beyond its key, in bytes: the key's two counters and the allocator's header, and its
 /// place in a tree that is seldom full.
 const LISTED_BYTES: usize = 64;
-
-/// A key, shared by its win and its winner's list.
-type OwnedKey = Arc<[u8]>;
 
 /// Who has which win.
 #[derive(Clone, Debug, Default, Eq, Hash, PartialEq)]

@@ -27,15 +27,15 @@ pub(in crate::engine) mod recache;
 use self::recache::Origin;
 use crate::command::Get;
 use crate::engine::Core;
-use crate::engine::locks::queue::Due;
-use crate::engine::locks::table::{Held, as_key};
+use crate::engine::locks::table::Held;
+use crate::engine::owned_key::as_key;
 use crate::engine::wins::bound::{BoundWin, BoundWins};
 use crate::engine::wins::queue::{WinWaiter, WinWaits};
 use crate::item::{ItemHeader, WinMark};
 use crate::key::Key;
 use crate::owner::Owner;
 use crate::reply::{Refusal, Reply, Win};
-use crate::store::{Full, Store};
+use crate::store::Store;
 use crate::time::{Deadline, Instant};
 use crate::wait::Outcome;
 
@@ -133,7 +133,7 @@ impl<S: Store> Core<S> {
                 let count = self.win_waits.waiting(key);
                 let now = self.clock.now;
                 self.win_waits.leave_together(key, count, now, true);
-                return self.waits.notify_together(Due::LetGoByGets);
+                return self.notices.push_gets();
             }
             let Some((conn, waiter)) = self.let_go_of_gets(key, item) else {
                 return;
@@ -143,7 +143,7 @@ impl<S: Store> Core<S> {
                 Some((slot, header)) => Some((slot, self.offer(key, conn, &waiter, slot, header))),
                 None => self.make_for(key, conn, waiter),
             };
-            self.waits.notify(conn, Outcome::Granted);
+            self.notices.push(conn, Outcome::Granted);
         }
     }
 
@@ -155,7 +155,11 @@ impl<S: Store> Core<S> {
         item: Option<Item<S>>,
     ) -> Option<(Owner, WinWaiter)> {
         let now = self.clock.now;
-        let holder = if item.is_none() { self.bare(key) } else { None };
+        let holder = if item.is_none() {
+            self.locks.bare(key)
+        } else {
+            None
+        };
         let (mut too_late, mut missed, mut count) = (0, 0, 0);
         let mut given = None;
         for (_, conn, waiter) in self.win_waits.in_turn(key) {
@@ -178,7 +182,7 @@ impl<S: Store> Core<S> {
             self.count_missed(key, missed);
             self.win_waits
                 .leave_together(key, count, now, item.is_some());
-            self.waits.notify_together(Due::LetGoByGets);
+            self.notices.push_gets();
         }
         given
     }
@@ -304,7 +308,10 @@ impl<S: Store> Core<S> {
         key: Key<'_>,
         slot: S::Slot,
     ) -> Result<(), Refusal> {
-        self.locks.held_by(conn).ok_or(Refusal::ConnectionClosed)?;
+        self.locks
+            .table
+            .held_by(conn)
+            .ok_or(Refusal::ConnectionClosed)?;
         if self.is_waiting(conn)
             || self.has_won_enough(conn)
             || self.win_waits.waiting(key) >= self.limits.waits_per_key_max
@@ -317,12 +324,12 @@ impl<S: Store> Core<S> {
 
     /// Whether `conn` waits for anything.
     pub(in crate::engine) fn is_waiting(&self, conn: Owner) -> bool {
-        self.waits.waits_for(conn).is_some() || self.win_waits.is_waiting(conn)
+        self.locks.queue.waits_for(conn).is_some() || self.win_waits.is_waiting(conn)
     }
 
     /// How many connections wait, or are to be told of a wait.
     pub(in crate::engine) fn waiting_in_all(&self) -> usize {
-        self.waits.untold() + self.win_waits.places()
+        self.locks.queue.places() + self.notices.singles() + self.win_waits.places()
     }
 
     /// Binds the win that `conn` is about to be told of to it. The item may be in another slot then.
@@ -337,7 +344,10 @@ impl<S: Store> Core<S> {
         slot: S::Slot,
         is_made: bool,
     ) -> Result<S::Slot, Refusal> {
-        self.locks.held_by(conn).ok_or(Refusal::ConnectionClosed)?;
+        self.locks
+            .table
+            .held_by(conn)
+            .ok_or(Refusal::ConnectionClosed)?;
         if self.has_won_enough(conn) {
             return Err(Refusal::TooManyLocks);
         }
@@ -352,21 +362,18 @@ impl<S: Store> Core<S> {
         Ok(slot)
     }
 
-    /// Sees to it that there is room for `more` bytes of the tables beside locks, if need be at the cost of other items than the
-    /// one in `slot`, which may be in another slot then.
+    /// Admits `more` bytes to the tables beside the item in `slot`, which may be in another slot then.
+    ///
+    /// # Errors
+    /// [`Refusal::TooManyLocks`], as it says.
     fn make_room(&mut self, more: usize, slot: S::Slot) -> Result<S::Slot, Refusal> {
-        if !self.has_room_in_table(more) {
-            return Err(Refusal::TooManyLocks);
-        }
-        match self.set_tables_aside(more, Some(slot)) {
-            Ok(kept) => Ok(kept.expect("what is kept stays")),
-            Err(Full) => Err(Refusal::TooManyLocks),
-        }
+        let kept = self.admit_to_tables(more, Some(slot))?;
+        Ok(kept.expect("the item that is kept stays"))
     }
 
     /// Whether as many wins are bound to `conn` as may be, over all cores.
     fn has_won_enough(&self, conn: Owner) -> bool {
-        let elsewhere = self.locks.held_by(conn).map_or(0, |held| held.wins);
+        let elsewhere = self.locks.table.held_by(conn).map_or(0, |held| held.wins);
         elsewhere + self.bound_wins.won_by(conn) >= self.limits.bound_wins_per_connection_max
     }
 
@@ -375,7 +382,7 @@ impl<S: Store> Core<S> {
     pub fn held_here(&self, conn: Owner) -> Held {
         Held {
             wins: self.bound_wins.won_by(conn),
-            ..self.locks.held_here(conn)
+            ..self.locks.table.held_here(conn)
         }
     }
 
@@ -417,10 +424,10 @@ impl<S: Store> Core<S> {
     fn look_up(&mut self, key: Key<'_>) -> Option<Item<S>> {
         let slot = self.store.find(key).ok()?;
         let header = self.store.header(slot);
-        if header.locked && self.locks.owner(key).is_none() {
+        if header.locked && self.locks.table.owner(key).is_none() {
             // Who held it has gone (L9). It cannot come here again: the lock is out of the table then.
-            let holding = self.locks.get(key);
-            self.let_go(key, holding.expect("L3: the item says that it is locked"));
+            let holding = self.locks.table.get(key);
+            self.end_if_over(key, holding.expect("L3: the item says that it is locked"));
             return self.look_up(key);
         }
         if !header.locked && self.is_past(&header) {
@@ -438,7 +445,7 @@ impl<S: Store> Core<S> {
             };
             self.win_waits.leave(conn);
             self.stats.counters.get_wait_timeouts += 1;
-            self.waits.notify(conn, Outcome::TimedOut);
+            self.notices.push(conn, Outcome::TimedOut);
         }
         for _ in 0..each_max {
             let Some(key) = self.win_waits.next_end(self.clock.now) else {
@@ -478,7 +485,7 @@ impl<S: Store> Core<S> {
         for (key, win) in self.bound_wins.iter() {
             let winner = win.winner;
             assert!(
-                self.locks.held_by(winner).is_some(),
+                self.locks.table.held_by(winner).is_some(),
                 "Z7: {winner} has gone"
             );
             assert!(
@@ -507,9 +514,12 @@ impl<S: Store> Core<S> {
                 );
             }
             for (conn, _) in self.win_waits.queue(key) {
-                assert!(self.locks.held_by(conn).is_some(), "Z10: {conn} has gone");
                 assert!(
-                    self.waits.waits_for(conn).is_none(),
+                    self.locks.table.held_by(conn).is_some(),
+                    "Z10: {conn} has gone"
+                );
+                assert!(
+                    self.locks.queue.waits_for(conn).is_none(),
                     "Z11: {conn} waits twice"
                 );
             }

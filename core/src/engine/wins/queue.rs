@@ -13,8 +13,8 @@ use core::mem;
 use core::ops::Bound;
 
 use crate::command::{Get, NewCas, TtlSteps};
-use crate::engine::locks::table::as_key;
-use crate::engine::queues::{OwnedKey, Queues, Waits};
+use crate::engine::owned_key::{OwnedKey, as_key};
+use crate::engine::queues::{Queues, Waits};
 use crate::engine::wins::bound::BoundWins;
 use crate::key::{Key, KeyForm};
 use crate::owner::Owner;

@@ -5,9 +5,8 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::shares::SHARE_BYTES;
-use super::{
-    ENTRY_BYTES, Entry, Hold, LISTED_BYTES, LockTable, OwnedKey, Tenure, WAITED_BYTES, as_key,
-};
+use super::{ENTRY_BYTES, Entry, Hold, LISTED_BYTES, LockTable, Tenure, WAITED_BYTES};
+use crate::engine::owned_key::{OwnedKey, as_key};
 use crate::fence::Fence;
 use crate::key::Key;
 use crate::owner::Owner;
@@ -138,6 +137,8 @@ impl LockTable {
             "L14: a line that is longer than that of all"
         );
         assert_eq!(self.table_bytes, table_bytes, "L10: the table's own bytes");
+        let all = self.by_key.keys().map(|key| pinned(as_key(key)));
+        assert_eq!(self.pinned_bytes, all.sum::<usize>(), "L10: bytes of items");
     }
 
     /// How many shares are in the table.

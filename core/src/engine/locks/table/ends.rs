@@ -8,7 +8,8 @@
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;
 
-use super::{Holding, OwnedKey, Tenure};
+use super::{Holding, Tenure};
+use crate::engine::owned_key::OwnedKey;
 use crate::fence::Fence;
 use crate::owner::Owner;
 use crate::time::Instant;

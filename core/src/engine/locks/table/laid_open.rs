@@ -1,6 +1,7 @@
 //! The table as a view shows it.
 
-use super::{Held, Holder, Key, LockTable, Owner, as_key};
+use super::{Held, Holder, Key, LockTable, Owner};
+use crate::engine::owned_key::as_key;
 
 impl LockTable {
     /// Whether everything in it is in force: nothing that is over waits to be taken out, and nothing that was taken out has left
@@ -60,6 +61,7 @@ impl LockTable {
             lease_next: _,
             leases_passed: _,
             ended_pinned_bytes: _,
+            pinned_bytes: _,
             holders: _,
             table_bytes: _,
             // Counted and told, and no answer's.

@@ -4,7 +4,8 @@
 
 use alloc::sync::Arc;
 
-use super::{Hold, LockTable, OwnedKey, Tenure};
+use super::{Hold, LockTable, Tenure};
+use crate::engine::owned_key::OwnedKey;
 use crate::fence::Fence;
 use crate::key::Key;
 use crate::owner::Owner;

@@ -18,10 +18,9 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::num::NonZeroU32;
 
-use super::{
-    ENTRY_BYTES, Entry, Grant, Hold, Holding, LISTED_BYTES, LockTable, OwnedKey, Tenure, as_key,
-};
+use super::{ENTRY_BYTES, Entry, Grant, Hold, Holding, LISTED_BYTES, LockTable, Tenure};
 use crate::command::Mode;
+use crate::engine::owned_key::{OwnedKey, as_key};
 use crate::fence::Fence;
 use crate::key::Key;
 use crate::owner::Owner;
@@ -256,7 +255,7 @@ impl LockTable {
         among: Option<NonZeroU32>,
         pinned_bytes: Option<usize>,
     ) {
-        let (owned, group) = self.shared_entry(key, &grant, pinned_bytes.is_some());
+        let (owned, group) = self.shared_entry(key, &grant, pinned_bytes);
         let holder = self.by_conn.get_mut(&grant.owner);
         let holder = holder.expect("L4: asked for before a lock is granted");
         self.holders += usize::from(holder.holds_nothing());
@@ -282,7 +281,13 @@ impl LockTable {
     }
 
     /// The key of a lock that is shared, with one share more, and its group; the lock is entered if it is not there.
-    fn shared_entry(&mut self, key: Key<'_>, grant: &Grant, has_item: bool) -> (OwnedKey, Fence) {
+    fn shared_entry(
+        &mut self,
+        key: Key<'_>,
+        grant: &Grant,
+        pinned_bytes: Option<usize>,
+    ) -> (OwnedKey, Fence) {
+        let has_item = pinned_bytes.is_some();
         if let Some(Hold::Shared(group)) = self.hold_mut(key) {
             group.count += 1;
             let id = group.id;
@@ -307,6 +312,7 @@ impl LockTable {
         self.by_key.insert(Arc::clone(&owned), entry);
         self.shares.keys += 1;
         self.bare_entries += usize::from(!has_item);
+        self.pinned_bytes += pinned_bytes.unwrap_or(0);
         self.table_bytes += ENTRY_BYTES;
         (owned, grant.fence)
     }
@@ -345,6 +351,7 @@ impl LockTable {
             self.shares.waited_keys -= usize::from(entry.is_waited);
             self.table_bytes -= ENTRY_BYTES;
             self.bare_entries -= usize::from(!entry.has_item);
+            self.pinned_bytes -= pinned_bytes;
         }
         Some(holding)
     }

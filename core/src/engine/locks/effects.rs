@@ -1,0 +1,277 @@
+//! The effects of locks on items, and the steps that end locks: the one place where both meet.
+//!
+//! - L3: An item is marked locked in the store if and only if its key is in the lock table.
+//! - L13: A lock whose lease has expired has no holder, whatever happens next. The locks that expire in one step end first,
+//!   and are handed over then: an owner is given a lock by the bounds that its other locks leave.
+
+use alloc::vec::Vec;
+
+use super::table::Holding;
+use super::{Effect, Ended, Item};
+use crate::command::Mode;
+use crate::engine::Core;
+use crate::engine::owned_key::as_key;
+use crate::fence::Fence;
+use crate::item::ItemHeader;
+use crate::key::Key;
+use crate::owner::Owner;
+use crate::reply::Reply;
+use crate::store::Store;
+use crate::wait::Outcome;
+
+impl<S: Store> Core<S> {
+    /// Applies an effect to the item in `slot`, with this header: returns its header then, or its place if it is gone.
+    fn apply(
+        &mut self,
+        slot: S::Slot,
+        header: ItemHeader,
+        effect: Effect,
+    ) -> Result<ItemHeader, S::Vacancy> {
+        let locked = match effect {
+            Effect::None => return Ok(header),
+            Effect::Lock => true,
+            Effect::Unlock | Effect::Flush | Effect::Expire => false,
+        };
+        let header = ItemHeader { locked, ..header };
+        self.store.set_header(slot, header);
+        match effect {
+            Effect::Flush => Err(self.store.remove(slot)),
+            Effect::Expire => Err(self.reclaim(slot, &header)),
+            Effect::None | Effect::Lock | Effect::Unlock => Ok(header),
+        }
+    }
+
+    /// The same if there may be no item. Returns where it is, if it stays.
+    fn apply_if_any(&mut self, slot: Option<S::Slot>, effect: Effect) -> Option<S::Slot> {
+        let slot = slot?;
+        if effect == Effect::None {
+            return Some(slot);
+        }
+        let header = self.store.header(slot);
+        self.apply(slot, header, effect).ok().map(|_| slot)
+    }
+
+    /// The item in `slot`, as the machine of locks sees it.
+    fn item(&self, slot: S::Slot) -> Item {
+        Item {
+            bytes: self.store.item_bytes(slot),
+            has_expired: self.is_past(&self.store.header(slot)),
+        }
+    }
+
+    /// Ends the lock of the item in `slot`, and hands it over to no waiter yet. If the item stays, it is in the same slot.
+    pub(in crate::engine) fn unlock_item(
+        &mut self,
+        key: Key<'_>,
+        slot: S::Slot,
+    ) -> Result<ItemHeader, S::Vacancy> {
+        let item = self.item(slot);
+        let effect = self.locks.end(key, Some(item), &mut self.stats.counters);
+        self.apply(slot, self.store.header(slot), effect)
+    }
+
+    /// Releases the lock or the share that `owner` holds of `key`, whose item, if any, is in `slot`, and hands it over.
+    pub(in crate::engine) fn release(&mut self, owner: Owner, key: Key<'_>, slot: Option<S::Slot>) {
+        let item = slot.map(|slot| self.item(slot));
+        let effect = self
+            .locks
+            .release(key, owner, item, &mut self.stats.counters);
+        let slot = self.apply_if_any(slot, effect);
+        self.pass_on(key, slot);
+    }
+
+    /// Ends a lock or a share that is over, and hands it over to no waiter yet. Returns where the item is, if it stays.
+    fn end(
+        &mut self,
+        key: Key<'_>,
+        share: Option<Fence>,
+        slot: Option<S::Slot>,
+    ) -> Option<S::Slot> {
+        let item = slot.map(|slot| self.item(slot));
+        let counters = &mut self.stats.counters;
+        let effect = match share {
+            Some(fence) => self.locks.end_share(key, fence, item, counters),
+            None => self.locks.end(key, item, counters),
+        };
+        self.apply_if_any(slot, effect)
+    }
+
+    /// Ends all of the lock of `key` that is over, and hands it over.
+    pub(in crate::engine) fn end_if_over(&mut self, key: Key<'_>, holding: Holding) {
+        let slot = self.slot_of(key);
+        let slot = match holding.mode {
+            Mode::Exclusive => self.end(key, None, slot),
+            Mode::Shared { .. } => {
+                let (over, looks) = self.locks.table.over_shares(key);
+                self.work.charge(looks + over.len());
+                let end = |slot, fence| self.end(key, Some(fence), slot);
+                over.into_iter().fold(slot, end)
+            }
+        };
+        self.pass_on(key, slot);
+    }
+
+    /// Where the item is of a key whose lock is in the table, if there is one.
+    fn slot_of(&self, key: Key<'_>) -> Option<S::Slot> {
+        let has_item = self.locks.table.has_item(key);
+        has_item.then(|| self.store.find(key).ok().expect("L3: it has an item"))
+    }
+
+    /// Hands the lock of `key`, which has ended or has one sharer less, to the waiters that can have it now (Q6). The item, if
+    /// any, is in `slot`.
+    #[inline]
+    pub(in crate::engine) fn hand_over(&mut self, key: Key<'_>, slot: Option<S::Slot>) {
+        if self.locks.queue.is_empty() {
+            return;
+        }
+        let pinned_bytes = slot.map(|slot| self.store.item_bytes(slot));
+        let (locks, mut context) = self.locks_in_context();
+        let effect = locks.hand_over(key, pinned_bytes, &mut context);
+        if effect == Effect::Lock {
+            self.note_locked(key);
+        }
+        self.apply_if_any(slot, effect);
+    }
+
+    /// Hands the lock of `key` over, and then its win.
+    fn pass_on(&mut self, key: Key<'_>, slot: Option<S::Slot>) {
+        self.hand_over(key, slot);
+        if self.has_wins() {
+            self.tend(key);
+        }
+    }
+
+    /// `key` is locked: its item does not end by itself.
+    pub(in crate::engine) fn note_locked(&mut self, key: Key<'_>) {
+        if !self.win_waits.is_empty() {
+            self.win_waits.set_end(key, None);
+        }
+    }
+
+    /// An item was made: if its key is locked, it is locked (L3).
+    pub(in crate::engine) fn lock_made_item(&mut self, key: Key<'_>, slot: S::Slot) {
+        if self.locks.table.has_bare() {
+            let bytes = self.store.item_bytes(slot);
+            let effect = self.locks.gain_item(key, bytes, &mut self.stats.counters);
+            self.apply_if_any(Some(slot), effect);
+        }
+    }
+
+    /// `mu` of all keys: `owner` releases all of its locks in one step.
+    pub(in crate::engine) fn unlock_all(&mut self, owner: Owner) -> Reply<'static> {
+        self.stats.counters.lock_released += self.locks.table.end_term(owner) as u64;
+        self.sweep_for_waiters();
+        Reply::Unlocked
+    }
+
+    /// Ends all locks and wins of `owner`, which can acquire nothing from now on (L4).
+    pub(in crate::engine) fn close(&mut self, owner: Owner) {
+        self.leave(owner);
+        self.win_waits.leave(owner);
+        self.stats.counters.lock_died += self.locks.table.close(owner) as u64;
+        if !self.bound_wins.is_empty() {
+            self.bound_wins.end(owner);
+            self.reopen_wins(self.limits.locks_settled_max);
+        }
+        self.sweep_for_waiters();
+    }
+
+    /// Many locks or wins have ended at once: hands over some of them now, and sees to it that the rest follows soon. A get may
+    /// wait for the item of any of them. If more have ended than are removed now, the gets that wait are all checked.
+    fn sweep_for_waiters(&mut self) {
+        let each_max = self.limits.locks_settled_max;
+        if self.locks.table.has_handovers() || !self.win_waits.is_empty() {
+            self.sweep_ended_locks(each_max);
+        }
+        let has_ended = self.locks.table.has_ended() || self.bound_wins.has_line();
+        if has_ended && !self.win_waits.is_empty() {
+            self.win_waits.begin_round();
+            self.settle_wins(each_max);
+        }
+    }
+
+    /// Removes up to `locks_max` ended locks from the table, those with waiters first, and hands each over.
+    pub(in crate::engine) fn sweep_ended_locks(&mut self, locks_max: usize) {
+        for _ in 0..locks_max {
+            self.work.charge(1);
+            let Some(Ended { key, share }) = self.locks.next_ended() else {
+                return;
+            };
+            let key = as_key(&key);
+            if self.locks.is_over(key, share) {
+                let slot = self.slot_of(key);
+                let slot = self.end(key, share, slot);
+                self.pass_on(key, slot);
+            }
+        }
+    }
+
+    /// Ends up to `locks_max` locks whose leases have expired, and then hands them over (L13).
+    pub(in crate::engine) fn expire_locks(&mut self, locks_max: usize) {
+        let mut waited = Vec::new();
+        for _ in 0..locks_max {
+            let Some(Ended { key, share }) = self.locks.next_expired() else {
+                break;
+            };
+            self.work.charge(1);
+            let is_waited = self.locks.table.is_waited(as_key(&key));
+            let slot = self.slot_of(as_key(&key));
+            let slot = self.end(as_key(&key), share, slot);
+            if is_waited {
+                waited.push((key, slot.is_some()));
+            } else {
+                self.pass_on(as_key(&key), slot);
+            }
+        }
+        for (key, has_item) in waited {
+            // It may have moved since, or be gone.
+            let found = self.store.find(as_key(&key)).ok();
+            self.pass_on(as_key(&key), found.filter(|_| has_item));
+        }
+    }
+
+    /// Ends up to `waits_max` waits for locks whose time is over.
+    pub(in crate::engine) fn expire_waits(&mut self, waits_max: usize) {
+        for _ in 0..waits_max {
+            let Some(owner) = self.locks.queue.overdue(self.clock.now) else {
+                return;
+            };
+            self.leave(owner);
+            self.notices.push(owner, Outcome::TimedOut);
+            self.stats.counters.lock_wait_timeouts += 1;
+        }
+    }
+
+    /// `owner` waits for no lock any more, if it did. If it was the first of its queue, the next may have the lock now.
+    fn leave(&mut self, owner: Owner) {
+        let key = self.locks.leave(owner, &self.limits);
+        if let Some(key) = key {
+            let slot = self.slot_of(as_key(&key));
+            self.hand_over(as_key(&key), slot);
+        }
+    }
+
+    /// Some waits or leases have expired, or many locks have ended at once: does a part of the work that this leaves, and all of
+    /// it for `key`, which a command is about to read.
+    #[cold]
+    pub(in crate::engine) fn catch_up(&mut self, key: Option<Key<'_>>) {
+        self.sweep(self.limits.locks_settled_max);
+        if let Some(key) = key
+            && let Some(holding) = self.locks.table.get(key)
+            && (holding.is_over && holding.is_waited || holding.mode.is_shared())
+        {
+            self.end_if_over(key, holding);
+        }
+    }
+
+    /// Does up to `each_max` of each kind of the work that ended waits, locks and wins have left.
+    pub(in crate::engine) fn sweep(&mut self, each_max: usize) {
+        self.expire_waits(each_max);
+        self.expire_locks(each_max);
+        self.sweep_ended_locks(each_max);
+        self.reopen_wins(each_max);
+        if !self.win_waits.is_empty() {
+            self.settle_wins(each_max);
+        }
+    }
+}

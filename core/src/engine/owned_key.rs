@@ -1,0 +1,13 @@
+//! A key as the tables of the engine keep it.
+
+use alloc::sync::Arc;
+
+use crate::key::Key;
+
+/// A key that several tables share.
+pub(super) type OwnedKey = Arc<[u8]>;
+
+/// The key whose bytes a table keeps.
+pub(super) fn as_key(key: &[u8]) -> Key<'_> {
+    Key::new(key).expect("it was made from a key")
+}
