@@ -30,8 +30,8 @@ impl<S: Store> Core<S> {
     pub const fn lock_memory_bytes(&self) -> usize {
         self.locks.table.table_bytes()
             + self.locks.queue.table_bytes()
-            + self.bound_wins.table_bytes()
-            + self.win_waits.table_bytes()
+            + self.wins.bound.table_bytes()
+            + self.wins.queue.table_bytes()
     }
 
     /// Whether the tables may take so many bytes more.

@@ -46,13 +46,13 @@ pub use wins::bound::{BoundWin, BoundWins};
 pub use wins::queue::{WinWaiter, WinWaits};
 
 use alloc::collections::VecDeque;
-use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use self::context::Context;
 use self::locks::Locks;
 use self::notices::Notices;
 use self::stats::detail::Detail;
+use self::wins::Wins;
 use crate::command::{Command, GlobalCommand, ItemCommand, Keys, NewCas};
 use crate::item::{Cas, ItemHeader};
 use crate::key::Key;
@@ -148,10 +148,7 @@ impl Notification {
 pub struct Core<S = LogStore> {
     store: S,
     locks: Locks,
-    bound_wins: BoundWins,
-    win_waits: WinWaits,
-    /// The last of the wins that a tick has looked after.
-    wins_tended: Option<Arc<[u8]>>,
+    wins: Wins,
     limits: Limits,
     /// Of how many cores the tables share what they may take.
     table_cores: usize,
@@ -208,9 +205,7 @@ impl<S: Store> Core<S> {
         Self {
             store,
             locks: Locks::new(fence_first, cas_stride),
-            bound_wins: BoundWins::default(),
-            win_waits: WinWaits::default(),
-            wins_tended: None,
+            wins: Wins::default(),
             limits,
             table_cores: table_cores.max(1) as usize,
             tables_elsewhere: 0,
@@ -269,8 +264,8 @@ impl<S: Store> Core<S> {
             ItemCommand::Lock { key } => self.lock(conn, *key),
             ItemCommand::Unlock { key } => self.unlock(conn, *key),
         };
-        if self.has_wins() {
-            self.tend(command.key());
+        if !self.wins.is_empty() {
+            self.update_win(command.key());
         }
         reply
     }
@@ -281,14 +276,14 @@ impl<S: Store> Core<S> {
         if self.advance(now) || self.locks.table.has_ended() {
             self.catch_up(command.map(ItemCommand::key));
         }
-        if self.has_wins() {
+        if !self.wins.is_empty() {
             self.reopen_wins(self.limits.locks_settled_max);
             if let Some(command) = command {
                 self.note_expired(command.key());
                 if let ItemCommand::Get(get) = command {
-                    self.spare_win(conn, get);
+                    self.free_win(conn, get);
                 }
-                self.tend(command.key());
+                self.update_win(command.key());
             }
         }
         if self.detail.is_on()
@@ -352,12 +347,12 @@ impl<S: Store> Core<S> {
         if self.advance(now) {
             self.expire_waits(self.limits.locks_settled_max);
             self.expire_locks(self.limits.locks_settled_max);
-            self.settle_wins(self.limits.locks_settled_max);
+            self.sweep_gets(self.limits.locks_settled_max);
         }
     }
 
     fn tick(&mut self) {
-        self.tend_some();
+        self.update_some_wins();
         self.sweep(self.limits.crawl_items_max);
         // The tables may have become smaller: then this gives memory back, and needs none.
         let _ = self.set_tables_aside(0, None);
@@ -392,7 +387,7 @@ impl<S: Store> Core<S> {
     pub fn wants_tick(&self) -> bool {
         self.locks.table.has_handovers()
             || self.wants_lock_memory()
-            || self.bound_wins.has_line()
+            || self.wins.bound.has_line()
             || self.store.wants_crawl(self.clock.tick())
     }
 
@@ -447,7 +442,7 @@ impl<S: Store> Core<S> {
         let header = self.store.header(slot);
         let is_there = self.is_there(key, &header);
         let locked = self.locks.table.owner(key).is_some();
-        let win = self.win_of(key, &header);
+        let win = self.wins.mark(key, &header);
         let header = ItemHeader {
             win,
             locked,
@@ -553,7 +548,7 @@ impl<S: Store> Core<S> {
                 .queue
                 .next()
                 .is_some_and(|at| at <= self.clock.now)
-            || self.win_waits.is_due(self.clock.now)
+            || self.wins.queue.is_due(self.clock.now)
     }
 
     fn execute_global<'a>(&'a mut self, conn: Owner, command: GlobalCommand<'a>) -> Reply<'a> {
@@ -635,7 +630,7 @@ impl<S: Store> Core<S> {
         match self.clock.delay_ms(at) {
             0 => {
                 self.flush();
-                self.settle_wins(self.limits.locks_settled_max);
+                self.sweep_gets(self.limits.locks_settled_max);
             }
             ms => {
                 let now_ms = self.clock.now.as_millis();
@@ -651,7 +646,7 @@ impl<S: Store> Core<S> {
         self.flush_at = None;
         self.store.clear();
         self.locks.table.postpone_flush();
-        self.win_waits.begin_round();
+        self.wins.queue.begin_round();
     }
 
     fn keys(&mut self, keys: Keys<'_>) -> Reply<'_> {
@@ -710,8 +705,8 @@ impl<S: Store> Core<S> {
             locks_held: self.locks.table.len() as u64,
             lock_holders: self.locks.table.holders() as u64,
             lock_waiting: self.locks.queue.len() as u64,
-            wins_bound: self.bound_wins.len() as u64,
-            get_waiting: self.win_waits.len() as u64,
+            wins_bound: self.wins.bound.len() as u64,
+            get_waiting: self.wins.queue.len() as u64,
             locked_bytes: usage.locked_bytes as u64,
             hash_bytes: queue.index_bytes as u64,
             oldest_s: queue.oldest.map_or(0, age_s),

@@ -14,6 +14,7 @@ use super::locks::Locks;
 use super::locks::queue::Waiter;
 use super::locks::table::{Held, Holding};
 use super::notices::Due;
+use super::wins::Wins;
 use super::wins::bound::BoundWin;
 use super::wins::queue::WinWaiter;
 use crate::item::Cas;
@@ -74,10 +75,7 @@ impl Core<MapStore> {
         let Self {
             store,
             locks,
-            bound_wins,
-            win_waits,
-            // A place in a round that comes to every win.
-            wins_tended: _,
+            wins,
             limits,
             // The same from beginning to end, and what the transport tells.
             table_cores: _,
@@ -95,6 +93,12 @@ impl Core<MapStore> {
             // What a transport is told, and nobody is answered.
             work: _,
         } = self;
+        let Wins {
+            bound: bound_wins,
+            queue: win_waits,
+            // The place of a round that checks every win.
+            checked: _,
+        } = wins;
         let Locks {
             table: locks,
             queue: waits,
@@ -133,7 +137,7 @@ impl<S: Store> Core<S> {
     /// What is still to be told, the oldest first.
     fn notices(&self) -> Vec<Notice> {
         let mut of_locks = self.locks.queue.let_go_notices();
-        let mut of_gets = self.win_waits.let_go_notices();
+        let mut of_gets = self.wins.queue.let_go_notices();
         let due = self.notices.iter().flat_map(|due| match due {
             Due::One(notice) => alloc::vec![notice],
             Due::OfLocks => of_locks.next().unwrap_or_default(),

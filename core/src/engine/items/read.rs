@@ -97,8 +97,8 @@ impl<S: Store> Core<S> {
         let mut outcome = recache::decide(&self.clock, &header, &get.steps, Origin::Found);
         if !get.recaches {
             outcome.win = Win::None;
-        } else if !self.bound_wins.is_empty() {
-            outcome.win = self.tell_given(conn, get.key, outcome.win);
+        } else if !self.wins.bound.is_empty() {
+            outcome.win = self.wins.claim(conn, get.key, outcome.win);
         }
         if get.binds && outcome.win == Win::Won && header.win != WinMark::Sent {
             // That can be refused as well.
@@ -118,8 +118,8 @@ impl<S: Store> Core<S> {
             last_access: if get.bump { now } else { header.last_access },
             ..header
         };
-        if after != header && !self.win_waits.is_empty() {
-            self.note_end(get.key, &after);
+        if after != header && !self.wins.queue.is_empty() {
+            self.wins.note_end(get.key, &after);
         }
         let lock = if after.locked {
             self.locks.seen(get.key, self.clock.now)

@@ -100,7 +100,7 @@ impl<S: Store> Core<S> {
                         .deadline
                         .map(|deadline| self.clock.unix_ms(deadline.tick())),
                     fetched: header.fetched,
-                    stale: header.stale || self.win_of(item.key, header) != WinMark::None,
+                    stale: header.stale || self.wins.mark(item.key, header) != WinMark::None,
                 });
             }
         })
@@ -109,8 +109,8 @@ impl<S: Store> Core<S> {
     /// Takes an item of an earlier run in at `now`. Others are evicted for room, if they may be.
     pub fn restore(&mut self, now: Instant, item: &SavedItem<'_>) -> Restored {
         self.advance(now);
-        if self.has_wins() {
-            self.tend(item.key);
+        if !self.wins.is_empty() {
+            self.update_win(item.key);
         }
         let deadline = item
             .expires_unix_ms

@@ -136,15 +136,15 @@ impl<S: Store> Core<S> {
     /// Hands the lock of `key` over, and then its win.
     fn pass_on(&mut self, key: Key<'_>, slot: Option<S::Slot>) {
         self.hand_over(key, slot);
-        if self.has_wins() {
-            self.tend(key);
+        if !self.wins.is_empty() {
+            self.update_win(key);
         }
     }
 
     /// `key` is locked: its item does not end by itself.
     pub(in crate::engine) fn note_locked(&mut self, key: Key<'_>) {
-        if !self.win_waits.is_empty() {
-            self.win_waits.set_end(key, None);
+        if !self.wins.queue.is_empty() {
+            self.wins.queue.set_end(key, None);
         }
     }
 
@@ -167,10 +167,10 @@ impl<S: Store> Core<S> {
     /// Ends all locks and wins of `owner`, which can acquire nothing from now on (L4).
     pub(in crate::engine) fn close(&mut self, owner: Owner) {
         self.leave(owner);
-        self.win_waits.leave(owner);
+        self.wins.queue.leave(owner);
         self.stats.counters.lock_died += self.locks.table.close(owner) as u64;
-        if !self.bound_wins.is_empty() {
-            self.bound_wins.end(owner);
+        if !self.wins.bound.is_empty() {
+            self.wins.bound.end(owner);
             self.reopen_wins(self.limits.locks_settled_max);
         }
         self.sweep_for_waiters();
@@ -180,13 +180,13 @@ impl<S: Store> Core<S> {
     /// wait for the item of any of them. If more have ended than are removed now, the gets that wait are all checked.
     fn sweep_for_waiters(&mut self) {
         let each_max = self.limits.locks_settled_max;
-        if self.locks.table.has_handovers() || !self.win_waits.is_empty() {
+        if self.locks.table.has_handovers() || !self.wins.queue.is_empty() {
             self.sweep_ended_locks(each_max);
         }
-        let has_ended = self.locks.table.has_ended() || self.bound_wins.has_line();
-        if has_ended && !self.win_waits.is_empty() {
-            self.win_waits.begin_round();
-            self.settle_wins(each_max);
+        let has_ended = self.locks.table.has_ended() || self.wins.bound.has_line();
+        if has_ended && !self.wins.queue.is_empty() {
+            self.wins.queue.begin_round();
+            self.sweep_gets(each_max);
         }
     }
 
@@ -270,8 +270,8 @@ impl<S: Store> Core<S> {
         self.expire_locks(each_max);
         self.sweep_ended_locks(each_max);
         self.reopen_wins(each_max);
-        if !self.win_waits.is_empty() {
-            self.settle_wins(each_max);
+        if !self.wins.queue.is_empty() {
+            self.sweep_gets(each_max);
         }
     }
 }

@@ -25,6 +25,8 @@ mod shared;
 pub(in crate::engine) mod table;
 mod waits;
 
+pub(in crate::engine) use self::waits::after;
+
 use self::queue::WaitTable;
 use self::table::{Grant, Held, Holding, LockTable, Taken};
 use crate::command::Mode;

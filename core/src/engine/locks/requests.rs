@@ -239,8 +239,8 @@ impl<S: Store> Core<S> {
         let wait = match acquire.wait {
             Wait::UpTo { ms: 1.. } => {
                 let (locks, context) = self.locks_in_context();
-                let (chain, looks) = locks.chain(owner, acquire, &context);
-                self.work.charge(looks);
+                let (chain, read) = locks.chain(owner, acquire, &context);
+                self.work.charge(read);
                 chain.judge(acquire.wait)
             }
             other @ (Wait::No | Wait::UpTo { ms: 0 } | Wait::WouldDeadlock | Wait::TooLong) => {
@@ -382,7 +382,7 @@ impl<S: Store> Core<S> {
                     return Some(notice);
                 }
                 Due::OfLocks => self.locks.queue.tell_next(),
-                Due::OfGets => self.win_waits.tell_next(),
+                Due::OfGets => self.wins.queue.tell_next(),
             };
             if notice.is_some() {
                 return notice;
@@ -402,20 +402,20 @@ impl<S: Store> Core<S> {
     #[inline]
     #[must_use]
     pub fn has_waits(&self) -> bool {
-        !self.locks.queue.is_empty() || self.has_notices() || !self.win_waits.is_empty()
+        !self.locks.queue.is_empty() || self.has_notices() || !self.wins.queue.is_empty()
     }
 
     /// The next moment at which a wait ends by itself, or the lease of a lock with waiters expires. It is in the past if there
     /// is more to do than one call does. To be on time, a transport passes [`Event::Due`](crate::engine::Event::Due) then.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
-        if self.locks.table.has_handovers() || self.win_waits.is_on_round() {
+        if self.locks.table.has_handovers() || self.wins.queue.is_on_round() {
             return Some(self.clock.now);
         }
         let deadlines = [
             self.locks.queue.next(),
             self.locks.table.next_waited_lease(),
-            self.win_waits.next(),
+            self.wins.queue.next(),
         ];
         deadlines.into_iter().flatten().min()
     }

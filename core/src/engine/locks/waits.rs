@@ -144,14 +144,14 @@ impl Locks {
     /// Removes `owner` from its queue, if it waits. Returns the key if its lock can be handed over now: the owner was the first
     /// waiter, and there is room for the next.
     pub(in crate::engine) fn leave(&mut self, owner: Owner, limits: &Limits) -> Option<OwnedKey> {
-        let (owned, _) = self.queue.leave(owner)?;
-        let key = as_key(&owned);
+        let (left, _) = self.queue.leave(owner)?;
+        let key = as_key(&left);
         let Some((_, first)) = self.queue.first(key) else {
             self.table.set_waited(key, false);
             return None;
         };
         let can_be_had = self.has_room(key, first.mode, limits) && self.table.get(key).is_some();
-        can_be_had.then_some(owned)
+        can_be_had.then_some(left)
     }
 
     /// Q6, Q8 and Q9, and that both tables agree.
