@@ -21,7 +21,7 @@ impl<S: Store> Core<S> {
         }
         self.store.judge_memory(limits.memory_bytes_max)?;
         let share = limits.lock_bytes_per_connection_max;
-        let is_past_share = |conn| self.locks.table.held_here(conn).bytes > share;
+        let is_past_share = |owner| self.locks.table.held_here(owner).bytes > share;
         if self.locks.pinned_bytes() > limits.locked_bytes_max
             || self.lock_memory_bytes() + self.tables_elsewhere > limits.lock_table_bytes_max
             || self.locks.table.open_connections().any(is_past_share)

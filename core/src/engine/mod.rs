@@ -224,7 +224,7 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// Executes what `conn` asks at `now`. Every command has exactly one reply; only one that was allowed to
+    /// Executes what `owner` asks at `now`. Every command has exactly one reply; only one that was allowed to
     /// wait has it later ([`Reply::Waits`], [`crate::wait`]).
     ///
     /// A `now` before the last one counts as the last one: a clock that steps back must not revive
@@ -233,14 +233,14 @@ impl<S: Store> Core<S> {
     pub fn execute<'a>(
         &'a mut self,
         now: Instant,
-        conn: Owner,
+        owner: Owner,
         command: &Command<'a>,
     ) -> Reply<'a> {
         match command {
-            Command::Item(command) => self.execute_item(now, conn, command),
+            Command::Item(command) => self.execute_item(now, owner, command),
             Command::Global(command) => {
-                self.take_in(now, conn, None);
-                self.execute_global(conn, *command)
+                self.take_in(now, owner, None);
+                self.execute_global(owner, *command)
             }
         }
     }
@@ -248,21 +248,21 @@ impl<S: Store> Core<S> {
     fn execute_item<'a>(
         &'a mut self,
         now: Instant,
-        conn: Owner,
+        owner: Owner,
         command: &ItemCommand<'a>,
     ) -> Reply<'a> {
-        self.take_in(now, conn, Some(command));
+        self.take_in(now, owner, Some(command));
         let reply = match command {
             // What these two change, they tend to themselves: what they answer refers to the item.
-            ItemCommand::Get(get) => return self.get(conn, get),
-            ItemCommand::Acquire(acquire) => return self.acquire(conn, *acquire),
-            ItemCommand::Set(set) => self.set(conn, set),
-            ItemCommand::SetTooLarge { key } => self.set_too_large(conn, *key),
-            ItemCommand::Delete(delete) => self.delete(conn, delete),
-            ItemCommand::Arithmetic(arithmetic) => self.arithmetic(conn, arithmetic),
-            ItemCommand::Release(release) => self.release_key(conn, release),
-            ItemCommand::Lock { key } => self.lock(conn, *key),
-            ItemCommand::Unlock { key } => self.unlock(conn, *key),
+            ItemCommand::Get(get) => return self.get(owner, get),
+            ItemCommand::Acquire(acquire) => return self.acquire(owner, *acquire),
+            ItemCommand::Set(set) => self.set(owner, set),
+            ItemCommand::SetTooLarge { key } => self.set_too_large(owner, *key),
+            ItemCommand::Delete(delete) => self.delete(owner, delete),
+            ItemCommand::Arithmetic(arithmetic) => self.arithmetic(owner, arithmetic),
+            ItemCommand::Release(release) => self.release_key(owner, release),
+            ItemCommand::Lock { key } => self.lock(owner, *key),
+            ItemCommand::Unlock { key } => self.unlock(owner, *key),
         };
         if !self.wins.is_empty() {
             self.update_win(command.key());
@@ -272,7 +272,7 @@ impl<S: Store> Core<S> {
 
     /// What comes before every command, about this item or none.
     #[inline]
-    fn take_in(&mut self, now: Instant, conn: Owner, command: Option<&ItemCommand<'_>>) {
+    fn take_in(&mut self, now: Instant, owner: Owner, command: Option<&ItemCommand<'_>>) {
         if self.advance(now) || self.locks.table.has_ended() {
             self.catch_up(command.map(ItemCommand::key));
         }
@@ -281,7 +281,7 @@ impl<S: Store> Core<S> {
             if let Some(command) = command {
                 self.note_expired(command.key());
                 if let ItemCommand::Get(get) = command {
-                    self.free_win(conn, get);
+                    self.free_win(owner, get);
                 }
                 self.update_win(command.key());
             }
@@ -492,10 +492,11 @@ impl<S: Store> Core<S> {
             self.lock_memory_bytes() + self.tables_elsewhere <= self.limits.lock_table_bytes_max,
             "L11: the table of locks is too large"
         );
-        for conn in self.locks.table.open_connections() {
+        for owner in self.locks.table.open_connections() {
             assert!(
-                self.locks.table.held_here(conn).bytes <= self.limits.lock_bytes_per_connection_max,
-                "L11: {conn} has more than its share"
+                self.locks.table.held_here(owner).bytes
+                    <= self.limits.lock_bytes_per_connection_max,
+                "L11: {owner} has more than its share"
             );
         }
         self.locks.check_waits(self.clock.now, &self.limits);
@@ -551,9 +552,9 @@ impl<S: Store> Core<S> {
             || self.wins.queue.is_due(self.clock.now)
     }
 
-    fn execute_global<'a>(&'a mut self, conn: Owner, command: GlobalCommand<'a>) -> Reply<'a> {
+    fn execute_global<'a>(&'a mut self, owner: Owner, command: GlobalCommand<'a>) -> Reply<'a> {
         match command {
-            GlobalCommand::UnlockAll => self.unlock_all(conn),
+            GlobalCommand::UnlockAll => self.unlock_all(owner),
             GlobalCommand::FlushAll { at } => self.flush_all(at),
             GlobalCommand::Keys(keys) => self.keys(keys),
             GlobalCommand::Stats(topic) => self.stats(topic),

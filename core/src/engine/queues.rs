@@ -4,7 +4,7 @@
 //! or when it ends; whatever the length of the queue, that is a few steps.
 //!
 //! One command may end many waits: a store ends all waits for its key. Such waiters leave their queue together
-//! ([`Queues::let_go`]) and wait for nothing from then on. The table forgets each of them when its notice is taken.
+//! ([`Queues::wake`]) and wait for nothing from then on. The table forgets each of them when its notice is taken.
 //!
 //! - Q1: a connection waits for at most one key, and what keys know of those who wait and what these know of their
 //!   keys is the same.
@@ -54,7 +54,7 @@ pub struct Queues<W: Waits> {
     /// Never a queue of nobody.
     by_key: BTreeMap<OwnedKey, Queue<W>>,
     /// Q1 holds by type for one half: a map has one value a connection.
-    by_conn: BTreeMap<Owner, Place<W>>,
+    by_owner: BTreeMap<Owner, Place<W>>,
     /// By the moments at which the waits end by themselves (Q3).
     deadlines: BTreeSet<(Instant, Owner)>,
     /// The first of these moments and of the table's, so that who meets no wait looks at one number.
@@ -63,17 +63,17 @@ pub struct Queues<W: Waits> {
     next_number: u64,
     table_bytes: usize,
     /// The waiters that have left their queues together and were not told yet, the first to be told first.
-    let_go: VecDeque<LetGo>,
+    woken: VecDeque<Woken>,
     /// How many of them are still in `by_conn` (Q12).
-    let_go_conns: usize,
+    woken_owners: usize,
     pub(super) table: W::Table,
 }
 
 /// Waiters that have left a queue together, at one moment.
 #[derive(Clone, Debug)]
-struct LetGo {
+struct Woken {
     /// By their numbers. Some may have ended since: they are in `by_conn` no more.
-    conns: BTreeMap<u64, Owner>,
+    owners: BTreeMap<u64, Owner>,
     at: Instant,
     has_item: bool,
 }
@@ -82,7 +82,7 @@ struct LetGo {
 #[derive(Clone, Debug)]
 pub(super) struct Queue<W: Waits> {
     /// By the numbers they have drawn (Q2).
-    conns: BTreeMap<u64, Owner>,
+    owners: BTreeMap<u64, Owner>,
     pub(super) beside: W::Queue,
 }
 
@@ -99,13 +99,13 @@ impl<W: Waits> Default for Queues<W> {
     fn default() -> Self {
         Self {
             by_key: BTreeMap::new(),
-            by_conn: BTreeMap::new(),
+            by_owner: BTreeMap::new(),
             deadlines: BTreeSet::new(),
             next: None,
             next_number: 0,
             table_bytes: 0,
-            let_go: VecDeque::new(),
-            let_go_conns: 0,
+            woken: VecDeque::new(),
+            woken_owners: 0,
             table: W::Table::default(),
         }
     }
@@ -114,7 +114,7 @@ impl<W: Waits> Default for Queues<W> {
 impl<W: Waits> Default for Queue<W> {
     fn default() -> Self {
         Self {
-            conns: BTreeMap::new(),
+            owners: BTreeMap::new(),
             beside: W::Queue::default(),
         }
     }
@@ -124,14 +124,14 @@ impl<W: Waits> Queues<W> {
     /// How many wait for `key`.
     #[must_use]
     pub fn waiting(&self, key: Key<'_>) -> usize {
-        self.queue_of(key).map_or(0, |queue| queue.conns.len())
+        self.queue_of(key).map_or(0, |queue| queue.owners.len())
     }
 
     /// Those who wait for `key`, the first to come first.
     pub fn queue(&self, key: Key<'_>) -> impl Iterator<Item = (Owner, W)> {
-        let conns = self.queue_of(key).into_iter();
-        let conns = conns.flat_map(|queue| queue.conns.values());
-        conns.map(|conn| (*conn, self.by_conn[conn].waiter))
+        let owners = self.queue_of(key).into_iter();
+        let owners = owners.flat_map(|queue| queue.owners.values());
+        owners.map(|owner| (*owner, self.by_owner[owner].waiter))
     }
 
     /// The keys that somebody waits for, in their order.
@@ -139,16 +139,16 @@ impl<W: Waits> Queues<W> {
         self.by_key.keys().map(|key| as_key(key))
     }
 
-    /// Whether `conn` waits, or was let go and not told yet.
+    /// Whether `owner` waits, or was let go and not told yet.
     #[must_use]
-    pub fn is_waiting(&self, conn: Owner) -> bool {
-        self.by_conn.contains_key(&conn)
+    pub fn is_waiting(&self, owner: Owner) -> bool {
+        self.by_owner.contains_key(&owner)
     }
 
     /// How many connections wait.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.by_conn.len() - self.let_go_conns
+        self.by_owner.len() - self.woken_owners
     }
 
     /// Whether any connection waits.
@@ -158,13 +158,13 @@ impl<W: Waits> Queues<W> {
 
     /// How many connections wait, or were let go and not told yet.
     pub(super) fn places(&self) -> usize {
-        self.by_conn.len()
+        self.by_owner.len()
     }
 
     /// Whether no connection waits, and none that was let go is still to be told.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.by_conn.is_empty()
+        self.by_owner.is_empty()
     }
 
     /// What the queues take of the memory limit, in bytes.
@@ -175,28 +175,28 @@ impl<W: Waits> Queues<W> {
 
     /// The first of those who wait for `key`.
     pub(super) fn first(&self, key: Key<'_>) -> Option<(Owner, W)> {
-        let (_, conn) = self.queue_of(key)?.conns.first_key_value()?;
-        Some((*conn, self.by_conn[conn].waiter))
+        let (_, owner) = self.queue_of(key)?.owners.first_key_value()?;
+        Some((*owner, self.by_owner[owner].waiter))
     }
 
     /// Those who wait for `key`, with their numbers, the first to come first.
     pub(super) fn in_turn(&self, key: Key<'_>) -> impl Iterator<Item = (u64, Owner, W)> {
-        let conns = self.queue_of(key).into_iter();
-        let conns = conns.flat_map(|queue| &queue.conns);
-        conns.map(|(number, conn)| (*number, *conn, self.by_conn[conn].waiter))
+        let owners = self.queue_of(key).into_iter();
+        let owners = owners.flat_map(|queue| &queue.owners);
+        owners.map(|(number, owner)| (*number, *owner, self.by_owner[owner].waiter))
     }
 
-    /// Where `conn` waits.
-    pub(super) fn place(&self, conn: Owner) -> Option<&Place<W>> {
-        self.by_conn
-            .get(&conn)
+    /// Where `owner` waits.
+    pub(super) fn place(&self, owner: Owner) -> Option<&Place<W>> {
+        self.by_owner
+            .get(&owner)
             .filter(|place| self.is_queued(place))
     }
 
     /// Whether this is a place in a queue: if not, its connection was let go.
     fn is_queued(&self, place: &Place<W>) -> bool {
         let queue = self.by_key.get(&place.key);
-        queue.is_some_and(|queue| queue.conns.contains_key(&place.number))
+        queue.is_some_and(|queue| queue.owners.contains_key(&place.number))
     }
 
     /// Those who wait for `key`; `None` if nobody does.
@@ -233,11 +233,11 @@ impl<W: Waits> Queues<W> {
 
     /// One that waits and whose time is over by `now`.
     pub(super) fn overdue(&mut self, now: Instant) -> Option<Owner> {
-        while let Some((at, conn)) = self.deadlines.first().copied()
+        while let Some((at, owner)) = self.deadlines.first().copied()
             && at <= now
         {
-            if self.place(conn).is_some() {
-                return Some(conn);
+            if self.place(owner).is_some() {
+                return Some(owner);
             }
             // It was let go: its time means nothing any more.
             self.deadlines.pop_first();
@@ -247,8 +247,8 @@ impl<W: Waits> Queues<W> {
     }
 
     /// The first `count` of those who wait for `key` leave their queue together: `at` this moment it was free, with an item
-    /// or without. Says what the queue knew if it is empty now. [`Self::tell_next`] tells them.
-    pub(super) fn let_go(
+    /// or without. Says what the queue knew if it is empty now. [`Self::next_woken`] tells them.
+    pub(super) fn wake(
         &mut self,
         key: Key<'_>,
         count: usize,
@@ -256,16 +256,16 @@ impl<W: Waits> Queues<W> {
         has_item: bool,
     ) -> Option<W::Queue> {
         let queue = self.by_key.get_mut(key.as_bytes())?;
-        let is_last = count >= queue.conns.len();
-        let conns = if is_last {
-            core::mem::take(&mut queue.conns)
+        let is_last = count >= queue.owners.len();
+        let owners = if is_last {
+            core::mem::take(&mut queue.owners)
         } else {
-            let first = (0..count).filter_map(|_| queue.conns.pop_first());
+            let first = (0..count).filter_map(|_| queue.owners.pop_first());
             first.collect()
         };
-        self.let_go_conns += conns.len();
-        self.let_go.push_back(LetGo {
-            conns,
+        self.woken_owners += owners.len();
+        self.woken.push_back(Woken {
+            owners,
             at,
             has_item,
         });
@@ -278,34 +278,31 @@ impl<W: Waits> Queues<W> {
     }
 
     /// The next of those who were let go together, with how its wait ended; `None` if the last of them has been told.
-    pub(super) fn tell_next(&mut self) -> Option<Notice> {
-        let LetGo {
-            conns,
+    pub(super) fn next_woken(&mut self) -> Option<Notice> {
+        let Woken {
+            owners,
             at,
             has_item,
-        } = self.let_go.front_mut()?;
+        } = self.woken.front_mut()?;
         let (at, has_item) = (*at, *has_item);
-        while let Some((_, conn)) = conns.pop_first() {
+        while let Some((_, owner)) = owners.pop_first() {
             // One that has ended meanwhile is told nothing.
-            if let Some(place) = self.by_conn.get(&conn) {
+            if let Some(place) = self.by_owner.get(&owner) {
                 let outcome = place.waiter.outcome(at, has_item);
-                self.take_out(conn);
-                return Some(Notice {
-                    owner: conn,
-                    outcome,
-                });
+                self.take_out(owner);
+                return Some(Notice { owner, outcome });
             }
         }
-        self.let_go.pop_front();
-        if self.let_go.is_empty() {
-            self.let_go = VecDeque::new();
+        self.woken.pop_front();
+        if self.woken.is_empty() {
+            self.woken = VecDeque::new();
         }
         None
     }
 
-    /// `conn`, which waits for nothing, waits for `key` behind all others. Returns its queue, and the number that it has
+    /// `owner`, which waits for nothing, waits for `key` behind all others. Returns its queue, and the number that it has
     /// drawn.
-    pub(super) fn put(&mut self, key: Key<'_>, conn: Owner, waiter: W) -> (&mut Queue<W>, u64) {
+    pub(super) fn put(&mut self, key: Key<'_>, owner: Owner, waiter: W) -> (&mut Queue<W>, u64) {
         let owned = self.owned(key);
         let owned = owned.unwrap_or_else(|| Arc::from(key.as_bytes()));
         let number = self.next_number;
@@ -316,23 +313,23 @@ impl<W: Waits> Queues<W> {
             number,
             waiter,
         };
-        self.by_conn.insert(conn, place);
-        self.deadlines.insert((waiter.until(), conn));
+        self.by_owner.insert(owner, place);
+        self.deadlines.insert((waiter.until(), owner));
         self.table_bytes += W::bytes_for(key);
         self.note_next();
         let queue = self.by_key.entry(owned).or_default();
-        queue.conns.insert(number, conn);
+        queue.owners.insert(number, owner);
         (queue, number)
     }
 
-    /// `conn` waits no more. Says where it did, and what its queue knew if nobody is left in it; `None` if it waited for
+    /// `owner` waits no more. Says where it did, and what its queue knew if nobody is left in it; `None` if it waited for
     /// nothing.
-    pub(super) fn take_out(&mut self, conn: Owner) -> Option<(Place<W>, Option<W::Queue>)> {
-        let place = self.by_conn.remove(&conn)?;
+    pub(super) fn take_out(&mut self, owner: Owner) -> Option<(Place<W>, Option<W::Queue>)> {
+        let place = self.by_owner.remove(&owner)?;
         let queue = self.by_key.get_mut(&place.key);
         let is_last = queue.and_then(|queue| {
-            queue.conns.remove(&place.number)?;
-            Some(queue.conns.is_empty())
+            queue.owners.remove(&place.number)?;
+            Some(queue.owners.is_empty())
         });
         let mut beside = None;
         match is_last {
@@ -342,9 +339,9 @@ impl<W: Waits> Queues<W> {
             }
             Some(false) => {}
             // Q12
-            None => self.let_go_conns -= 1,
+            None => self.woken_owners -= 1,
         }
-        self.deadlines.remove(&(place.waiter.until(), conn));
+        self.deadlines.remove(&(place.waiter.until(), owner));
         self.table_bytes -= W::bytes_for(as_key(&place.key));
         self.note_next();
         Some((place, beside))
@@ -365,20 +362,20 @@ impl<W: Waits> Queues<W> {
 #[cfg(feature = "verify")]
 impl<W: Waits> Queues<W> {
     /// Every queue: its key, and who stands in it.
-    pub(super) fn laid_open(&self) -> impl Iterator<Item = (Key<'_>, Vec<(Owner, W)>)> {
+    pub(super) fn view(&self) -> impl Iterator<Item = (Key<'_>, Vec<(Owner, W)>)> {
         // V1: every field is shown here, follows from the waits, or is a sum (Q4). Of the numbers only the
         // order matters. Of what tables know, `notices` are shown by themselves, ends follow from the items, and
         // a round finds nothing that a look at the key does not.
         let Self {
             by_key,
-            by_conn: _,
+            by_owner: _,
             deadlines: _,
             next: _,
             next_number: _,
             table_bytes: _,
-            // Shown by `let_go_notices`.
-            let_go: _,
-            let_go_conns: _,
+            // Shown by `woken_notices`.
+            woken: _,
+            woken_owners: _,
             table: _,
         } = self;
         by_key.keys().map(|key| {
@@ -388,18 +385,15 @@ impl<W: Waits> Queues<W> {
     }
 
     /// The notices of those who were let go, batch by batch.
-    pub(super) fn let_go_notices(&self) -> impl Iterator<Item = Vec<Notice>> {
-        self.let_go.iter().map(|batch| {
+    pub(super) fn woken_notices(&self) -> impl Iterator<Item = Vec<Notice>> {
+        self.woken.iter().map(|batch| {
             let places = batch
-                .conns
+                .owners
                 .values()
-                .map(|conn| (*conn, self.by_conn.get(conn)));
-            let notices = places.filter_map(|(conn, place)| {
+                .map(|owner| (*owner, self.by_owner.get(owner)));
+            let notices = places.filter_map(|(owner, place)| {
                 let outcome = place?.waiter.outcome(batch.at, batch.has_item);
-                Some(Notice {
-                    owner: conn,
-                    outcome,
-                })
+                Some(Notice { owner, outcome })
             });
             notices.collect()
         })
@@ -412,10 +406,10 @@ impl<W: Waits> Queues<W> {
     pub(super) fn check_queues(&self) {
         let (mut table_bytes, mut in_queues) = (0, 0);
         for (key, queue) in &self.by_key {
-            assert!(!queue.conns.is_empty(), "Q1: a queue of nobody");
-            for (number, conn) in &queue.conns {
+            assert!(!queue.owners.is_empty(), "Q1: a queue of nobody");
+            for (number, owner) in &queue.owners {
                 in_queues += 1;
-                let place = self.by_conn.get(conn);
+                let place = self.by_owner.get(owner);
                 assert_eq!(
                     place.map(|place| (&place.key, place.number)),
                     Some((key, *number)),
@@ -425,22 +419,22 @@ impl<W: Waits> Queues<W> {
                 table_bytes += W::bytes_for(as_key(key));
             }
         }
-        let mut let_go = 0;
-        for conn in self.let_go.iter().flat_map(|batch| batch.conns.values()) {
-            if let Some(place) = self.by_conn.get(conn) {
-                let_go += 1;
+        let mut woken = 0;
+        for owner in self.woken.iter().flat_map(|batch| batch.owners.values()) {
+            if let Some(place) = self.by_owner.get(owner) {
+                woken += 1;
                 assert!(!self.is_queued(place), "Q12: one who waits was let go");
                 table_bytes += W::bytes_for(as_key(&place.key));
             }
         }
-        assert_eq!(self.let_go_conns, let_go, "Q12: how many were let go");
-        let places = in_queues + let_go;
-        assert_eq!(places, self.by_conn.len(), "Q1: one who is in no queue");
-        let deadlines = self.by_conn.iter();
-        let deadlines = deadlines.map(|(conn, place)| (place.waiter.until(), *conn, place));
+        assert_eq!(self.woken_owners, woken, "Q12: how many were let go");
+        let places = in_queues + woken;
+        assert_eq!(places, self.by_owner.len(), "Q1: one who is in no queue");
+        let deadlines = self.by_owner.iter();
+        let deadlines = deadlines.map(|(owner, place)| (place.waiter.until(), *owner, place));
         let mut listed = 0;
-        for (until, conn, place) in deadlines {
-            let is_listed = self.deadlines.contains(&(until, conn));
+        for (until, owner, place) in deadlines {
+            let is_listed = self.deadlines.contains(&(until, owner));
             listed += usize::from(is_listed);
             assert!(is_listed || !self.is_queued(place), "Q3: deadlines");
         }

@@ -56,21 +56,21 @@ fn config(bytes: usize) -> Config {
 
 impl<S: Store> Bench<S> {
     fn of(mut core: Core<S>) -> Self {
-        for conn in [A, B] {
-            core.handle(Instant::default(), Event::Opened(conn));
+        for owner in [A, B] {
+            core.handle(Instant::default(), Event::Opened(owner));
         }
         Self { core, now_ms: 0 }
     }
 
     /// Executes, and looks for broken invariants before handing out the reply.
-    fn ask<'a>(&'a mut self, conn: Owner, command: impl Into<Command<'a>>) -> Reply<'a> {
+    fn ask<'a>(&'a mut self, owner: Owner, command: impl Into<Command<'a>>) -> Reply<'a> {
         self.core.check();
         let now = Instant::from_millis(self.now_ms);
-        self.core.execute(now, conn, &command.into())
+        self.core.execute(now, owner, &command.into())
     }
 
-    fn close(&mut self, conn: Owner) {
-        self.event(Event::Closed(conn));
+    fn close(&mut self, owner: Owner) {
+        self.event(Event::Closed(owner));
     }
 
     fn event(&mut self, event: Event) {
@@ -79,8 +79,8 @@ impl<S: Store> Bench<S> {
         self.core.check();
     }
 
-    fn set(&mut self, conn: Owner, name: &str, value: &str) -> Reply<'static> {
-        match self.ask(conn, Set::new(key(name), value.as_bytes())) {
+    fn set(&mut self, owner: Owner, name: &str, value: &str) -> Reply<'static> {
+        match self.ask(owner, Set::new(key(name), value.as_bytes())) {
             Reply::Stored(stored) => Reply::Stored(stored),
             Reply::Refused(refusal) => Reply::Refused(refusal),
             other => panic!("a plain set is stored or refused, not {other:?}"),
@@ -96,8 +96,8 @@ impl<S: Store> Bench<S> {
         }
     }
 
-    fn hit<'a>(&'a mut self, conn: Owner, get: Get<'a>) -> Hit<'a> {
-        match self.ask(conn, get) {
+    fn hit<'a>(&'a mut self, owner: Owner, get: Get<'a>) -> Hit<'a> {
+        match self.ask(owner, get) {
             Reply::Hit(hit) => hit,
             other => panic!("expected a hit, not {other:?}"),
         }

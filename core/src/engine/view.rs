@@ -114,15 +114,15 @@ impl Core<MapStore> {
             locks: locks.iter().collect(),
             connections: locks
                 .connections()
-                .map(|(conn, keys, elsewhere)| (conn, keys.collect(), elsewhere))
+                .map(|(owner, keys, elsewhere)| (owner, keys.collect(), elsewhere))
                 .collect(),
             handovers: handovers.collect(),
             ended_shares: ended_shares.collect(),
             ended: ended.collect(),
-            waits: waits.laid_open().collect(),
+            waits: waits.view().collect(),
             bound_wins: bound_wins.all_noted().collect(),
             wins_ended: bound_wins.in_line().collect(),
-            win_waits: win_waits.laid_open().collect(),
+            win_waits: win_waits.view().collect(),
             notices: self.notices(),
             limits,
             clock: *clock,
@@ -136,8 +136,8 @@ impl Core<MapStore> {
 impl<S: Store> Core<S> {
     /// What is still to be told, the oldest first.
     fn notices(&self) -> Vec<Notice> {
-        let mut of_locks = self.locks.queue.let_go_notices();
-        let mut of_gets = self.wins.queue.let_go_notices();
+        let mut of_locks = self.locks.queue.woken_notices();
+        let mut of_gets = self.wins.queue.woken_notices();
         let due = self.notices.iter().flat_map(|due| match due {
             Due::One(notice) => alloc::vec![notice],
             Due::OfLocks => of_locks.next().unwrap_or_default(),

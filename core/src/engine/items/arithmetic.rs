@@ -25,11 +25,11 @@ const DIGITS_MAX: usize = 20;
 impl<S: Store> Core<S> {
     pub(in crate::engine) fn arithmetic(
         &mut self,
-        conn: Owner,
+        owner: Owner,
         request: &Arithmetic<'_>,
     ) -> Reply<'static> {
         let right = Right {
-            conn,
+            owner,
             fence: request.fence,
             lock: request.lock,
         };
@@ -84,7 +84,7 @@ impl<S: Store> Core<S> {
             Direction::Decrement => counters.decr_hits += 1,
         }
         self.commit_cas(request.new_cas);
-        self.end_lock(request.key, conn, Some(slot), request.lock);
+        self.end_lock(request.key, owner, Some(slot), request.lock);
         Reply::Number(Number {
             value: number,
             cas,
@@ -132,7 +132,7 @@ impl<S: Store> Core<S> {
         };
         self.commit_cas(request.new_cas);
         self.lock_made_item(request.key, slot);
-        self.end_lock(request.key, right.conn, Some(slot), request.lock);
+        self.end_lock(request.key, right.owner, Some(slot), request.lock);
         Reply::Number(Number {
             value: request.initial,
             cas: header.cas,

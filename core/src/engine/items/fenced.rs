@@ -18,7 +18,7 @@ use crate::store::{Full, Store};
 /// In whose right a change is to be made, and what becomes of the lock.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::engine) struct Right {
-    pub(in crate::engine) conn: Owner,
+    pub(in crate::engine) owner: Owner,
     pub(in crate::engine) fence: Option<Fence>,
     pub(in crate::engine) lock: LockAfter,
 }
@@ -45,10 +45,10 @@ impl From<Forbidden> for Reply<'static> {
 }
 
 impl Right {
-    /// A change by `conn` that leaves every lock as it is.
-    pub(in crate::engine) const fn own(conn: Owner) -> Self {
+    /// A change by `owner` that leaves every lock as it is.
+    pub(in crate::engine) const fn own(owner: Owner) -> Self {
         Self {
-            conn,
+            owner,
             fence: None,
             lock: LockAfter::Keep,
         }
@@ -83,7 +83,7 @@ impl<S: Store> Core<S> {
     }
 
     fn may(&mut self, key: Key<'_>, right: Right, may_be_held: bool) -> Result<(), Forbidden> {
-        let Right { conn, fence, lock } = right;
+        let Right { owner, fence, lock } = right;
         let held = if may_be_held {
             self.locks.table.in_force(key)
         } else {
@@ -101,7 +101,7 @@ impl<S: Store> Core<S> {
                 }
             };
         }
-        let is_own = held.is_some_and(|held| held.owner == conn);
+        let is_own = held.is_some_and(|held| held.owner == owner);
         match lock {
             // Who must hold the lock is told whether he does, and not who else does.
             LockAfter::Release if !is_own => Err(Forbidden::NotHolder),
@@ -116,12 +116,12 @@ impl<S: Store> Core<S> {
     /// Why the item of a key that is shared may not be changed (L15).
     #[cold]
     fn why_not_shared(&mut self, key: Key<'_>, right: Right) -> Forbidden {
-        let Right { conn, fence, lock } = right;
+        let Right { owner, fence, lock } = right;
         if fence.is_some_and(|fence| !self.locks.table.is_share(key, fence)) {
             self.stats.counters.fence_refusals += 1;
             return Forbidden::GrantIsOver;
         }
-        let is_own = fence.is_some() || self.locks.table.held_as(key, conn).is_some();
+        let is_own = fence.is_some() || self.locks.table.held_as(key, owner).is_some();
         match lock {
             LockAfter::Release if !is_own => Forbidden::NotHolder,
             LockAfter::Keep | LockAfter::Release => {

@@ -53,14 +53,14 @@ pub(in crate::engine) struct Made<Slot> {
 }
 
 impl<S: Store> Core<S> {
-    pub(in crate::engine) fn get<'a>(&'a mut self, conn: Owner, get: &Get<'a>) -> Reply<'a> {
+    pub(in crate::engine) fn get<'a>(&'a mut self, owner: Owner, get: &Get<'a>) -> Reply<'a> {
         let found = self.find_live(get.key);
         if get.wait_ms > 0 {
             if let Ok((slot, header)) = found
                 && header.win == WinMark::Sent
                 && get.recaches
             {
-                return self.wait_for_value(conn, get, (slot, header));
+                return self.wait_for_value(owner, get, (slot, header));
             }
             if self.detail.is_on() {
                 self.detail.note_get(get.key.as_bytes());
@@ -72,12 +72,12 @@ impl<S: Store> Core<S> {
                 self.count_flushed(get.key, vacancy);
                 // Lock-and-get answers a miss as one, and makes nothing.
                 if get.steps.vivifies() && !get.lock {
-                    return self.vivify(conn, get, vacancy);
+                    return self.vivify(owner, get, vacancy);
                 }
                 self.count_get(get, false);
                 if get.lock {
                     self.stats.counters.cmd_lock += 1;
-                    return self.lock_without_item(conn, get.key, Reply::Miss);
+                    return self.lock_without_item(owner, get.key, Reply::Miss);
                 }
                 return Reply::Miss;
             }
@@ -89,7 +89,7 @@ impl<S: Store> Core<S> {
         if get.lock {
             // The one thing that can be refused, so it comes before anything has changed (E1).
             self.stats.counters.cmd_lock += 1;
-            slot = match self.lock_item(conn, get.key, slot, &header) {
+            slot = match self.lock_item(owner, get.key, slot, &header) {
                 Ok(kept) => kept,
                 Err(refusal) => return Reply::Refused(refusal),
             };
@@ -98,12 +98,12 @@ impl<S: Store> Core<S> {
         if !get.recaches {
             outcome.win = Win::None;
         } else if !self.wins.bound.is_empty() {
-            outcome.win = self.wins.claim(conn, get.key, outcome.win);
+            outcome.win = self.wins.claim(owner, get.key, outcome.win);
         }
         if get.binds && outcome.win == Win::Won && header.win != WinMark::Sent {
             // That can be refused as well.
             let is_made = header.win == WinMark::Open;
-            slot = match self.bind(conn, get.key, slot, is_made) {
+            slot = match self.bind(owner, get.key, slot, is_made) {
                 Ok(kept) => kept,
                 Err(refusal) => return Reply::Refused(refusal),
             };
@@ -146,9 +146,9 @@ impl<S: Store> Core<S> {
     ///
     /// Not where another connection holds the key: it is the holder's to fill, so this get is told
     /// that there is nothing; nor where it is shared (L15).
-    fn vivify<'a>(&'a mut self, conn: Owner, get: &Get<'a>, vacancy: S::Vacancy) -> Reply<'a> {
+    fn vivify<'a>(&'a mut self, owner: Owner, get: &Get<'a>, vacancy: S::Vacancy) -> Reply<'a> {
         let held = self.locks.bare(get.key);
-        if held.is_some_and(|held| held.owner != conn || held.mode.is_shared()) {
+        if held.is_some_and(|held| held.owner != owner || held.mode.is_shared()) {
             self.count_get(get, false);
             return Reply::Miss;
         }
@@ -166,7 +166,7 @@ impl<S: Store> Core<S> {
         } = made;
         if get.binds
             && let Some(slot) = slot
-            && let Err(refusal) = self.bind(conn, get.key, slot, true)
+            && let Err(refusal) = self.bind(owner, get.key, slot, true)
         {
             // Looking for room, though in vain, may have moved it.
             if let Ok(slot) = self.store.find(get.key) {

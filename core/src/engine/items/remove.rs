@@ -17,9 +17,13 @@ use crate::time::Exptime;
 use crate::value::Value;
 
 impl<S: Store> Core<S> {
-    pub(in crate::engine) fn delete(&mut self, conn: Owner, delete: &Delete<'_>) -> Reply<'static> {
+    pub(in crate::engine) fn delete(
+        &mut self,
+        owner: Owner,
+        delete: &Delete<'_>,
+    ) -> Reply<'static> {
         let right = Right {
-            conn,
+            owner,
             fence: delete.fence,
             lock: delete.lock,
         };
@@ -104,7 +108,7 @@ impl<S: Store> Core<S> {
                 }
                 // One of an item has gone with it, and may be another's by now.
                 if of_grant.is_some() && self.grant_in_force(delete.key) == of_grant {
-                    self.end_lock(delete.key, conn, stays, delete.lock);
+                    self.end_lock(delete.key, owner, stays, delete.lock);
                 }
                 Reply::Deleted
             }

@@ -18,36 +18,36 @@ use crate::stats::{Counters, Unstored};
 use crate::store::{End, Full, Store};
 use crate::value::Value;
 
-const fn right(conn: Owner, set: &Set<'_>) -> Right {
+const fn right(owner: Owner, set: &Set<'_>) -> Right {
     Right {
-        conn,
+        owner,
         fence: set.fence,
         lock: set.lock,
     }
 }
 
 impl<S: Store> Core<S> {
-    pub(in crate::engine) fn set(&mut self, conn: Owner, set: &Set<'_>) -> Reply<'static> {
+    pub(in crate::engine) fn set(&mut self, owner: Owner, set: &Set<'_>) -> Reply<'static> {
         if set.value.len() > self.limits.value_bytes_max {
             self.note_unstored(Unstored::TooLarge);
             return Reply::Refused(Refusal::TooLarge);
         }
         self.stats.counters.cmd_set += 1;
         match self.find_live(set.key) {
-            Ok((slot, old)) => self.set_found(conn, set, slot, old),
-            Err(vacancy) => self.set_missing(conn, set, vacancy),
+            Ok((slot, old)) => self.set_found(owner, set, slot, old),
+            Err(vacancy) => self.set_missing(owner, set, vacancy),
         }
     }
 
-    fn set_missing(&mut self, conn: Owner, set: &Set<'_>, vacancy: S::Vacancy) -> Reply<'static> {
-        match self.may_make(set.key, right(conn, set)) {
+    fn set_missing(&mut self, owner: Owner, set: &Set<'_>, vacancy: S::Vacancy) -> Reply<'static> {
+        match self.may_make(set.key, right(owner, set)) {
             Ok(()) => {}
             // A replace-and-unlock is told first of all that there is nothing to replace.
             Err(Forbidden::NotHolder) if set.mode == SetMode::Replace => return Reply::NotFound,
             Err(forbidden) => return forbidden.into(),
         }
         match (set.mode, set.guard) {
-            (SetMode::Set, Guard::None) | (SetMode::Add, _) => self.insert(conn, set, vacancy),
+            (SetMode::Set, Guard::None) | (SetMode::Add, _) => self.insert(owner, set, vacancy),
             (SetMode::Replace, Guard::None) => Reply::NotStored,
             // A guard makes a replace a compare-and-swap, too.
             (
@@ -59,19 +59,19 @@ impl<S: Store> Core<S> {
             }
             (SetMode::Append { missing } | SetMode::Prepend { missing }, _) => match missing {
                 OnMissing::Refuse => Reply::NotStored,
-                OnMissing::Create => self.insert(conn, set, vacancy),
+                OnMissing::Create => self.insert(owner, set, vacancy),
             },
         }
     }
 
     fn set_found(
         &mut self,
-        conn: Owner,
+        owner: Owner,
         set: &Set<'_>,
         slot: S::Slot,
         old: ItemHeader,
     ) -> Reply<'static> {
-        if let Err(forbidden) = self.may_change(set.key, right(conn, set), &old) {
+        if let Err(forbidden) = self.may_change(set.key, right(owner, set), &old) {
             return forbidden.into();
         }
         let end = match set.mode {
@@ -99,8 +99,8 @@ impl<S: Store> Core<S> {
         };
         match (guarded, end) {
             (Guarded::Fail, _) | (Guarded::PassStale, Some(_)) => Reply::Exists,
-            (Guarded::Pass, Some(end)) => self.extend(conn, set, slot, old, end),
-            (Guarded::Pass, None) => self.replace(conn, set, slot, fresh),
+            (Guarded::Pass, Some(end)) => self.extend(owner, set, slot, old, end),
+            (Guarded::Pass, None) => self.replace(owner, set, slot, fresh),
             (Guarded::PassStale, None) => {
                 // Computed before the item was marked: better than what is there, and out of date
                 // all the same. Whoever has the win goes on.
@@ -110,7 +110,7 @@ impl<S: Store> Core<S> {
                     win: old.win,
                     ..fresh
                 };
-                self.replace(conn, set, slot, stale)
+                self.replace(owner, set, slot, stale)
             }
         }
     }
@@ -125,7 +125,7 @@ impl<S: Store> Core<S> {
         }
     }
 
-    fn insert(&mut self, conn: Owner, set: &Set<'_>, vacancy: S::Vacancy) -> Reply<'static> {
+    fn insert(&mut self, owner: Owner, set: &Set<'_>, vacancy: S::Vacancy) -> Reply<'static> {
         let now = self.clock.tick();
         let header = self.new_header(set);
         let inserted = self.may_pin_new(set.key, set.value.len()).and_then(|()| {
@@ -138,7 +138,7 @@ impl<S: Store> Core<S> {
         };
         self.commit_cas(set.new_cas);
         self.lock_made_item(set.key, slot);
-        self.end_lock(set.key, conn, Some(slot), set.lock);
+        self.end_lock(set.key, owner, Some(slot), set.lock);
         Reply::Stored(Stored {
             cas: header.cas,
             size: set.value.len(),
@@ -147,7 +147,7 @@ impl<S: Store> Core<S> {
 
     fn replace(
         &mut self,
-        conn: Owner,
+        owner: Owner,
         set: &Set<'_>,
         slot: S::Slot,
         header: ItemHeader,
@@ -159,7 +159,7 @@ impl<S: Store> Core<S> {
         if header.locked {
             // A flush takes what was stored before it, and this was not.
             self.locks.table.clear_flush(set.key);
-            self.end_lock(set.key, conn, Some(slot), set.lock);
+            self.end_lock(set.key, owner, Some(slot), set.lock);
         }
         Reply::Stored(Stored {
             cas: header.cas,
@@ -169,7 +169,7 @@ impl<S: Store> Core<S> {
 
     fn extend(
         &mut self,
-        conn: Owner,
+        owner: Owner,
         set: &Set<'_>,
         slot: S::Slot,
         old: ItemHeader,
@@ -195,7 +195,7 @@ impl<S: Store> Core<S> {
             return self.out_of_memory();
         };
         self.commit_cas(set.new_cas);
-        self.end_lock(set.key, conn, Some(slot), set.lock);
+        self.end_lock(set.key, owner, Some(slot), set.lock);
         Reply::Stored(Stored {
             cas: header.cas,
             size,
@@ -260,10 +260,14 @@ impl<S: Store> Core<S> {
 
     /// A value over the limit was not taken in. What it was to replace goes, so that nobody reads
     /// it as if it were still true; not if another connection holds the item.
-    pub(in crate::engine) fn set_too_large(&mut self, conn: Owner, key: Key<'_>) -> Reply<'static> {
+    pub(in crate::engine) fn set_too_large(
+        &mut self,
+        owner: Owner,
+        key: Key<'_>,
+    ) -> Reply<'static> {
         self.note_unstored(Unstored::TooLarge);
         if let Ok((slot, header)) = self.find_live(key)
-            && self.may_change(key, Right::own(conn), &header).is_ok()
+            && self.may_change(key, Right::own(owner), &header).is_ok()
         {
             self.remove(key, slot);
         }

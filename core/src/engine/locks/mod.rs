@@ -28,7 +28,7 @@ mod waits;
 pub(in crate::engine) use self::waits::after;
 
 use self::queue::WaitTable;
-use self::table::{Grant, Held, Holding, LockTable, Taken};
+use self::table::{Held, Holding, LockTable, NewGrant, Taken};
 use crate::command::Mode;
 use crate::engine::context::Context;
 use crate::engine::owned_key::OwnedKey;
@@ -223,7 +223,7 @@ impl Locks {
             taken,
             lease_until,
         } = terms;
-        let grant = Grant {
+        let grant = NewGrant {
             owner,
             fence,
             now: context.now,

@@ -85,15 +85,15 @@ impl Among {
 }
 
 impl WaitTable {
-    /// The key that `conn` waits for.
+    /// The key that `owner` waits for.
     #[must_use]
-    pub fn waits_for(&self, conn: Owner) -> Option<Key<'_>> {
-        self.place(conn).map(|place| as_key(&place.key))
+    pub fn waits_for(&self, owner: Owner) -> Option<Key<'_>> {
+        self.place(owner).map(|place| as_key(&place.key))
     }
 
-    /// What `conn` waits for, unless its time is over by `now`.
-    pub(in crate::engine) fn sought_by(&self, conn: Owner, now: Instant) -> Option<Sought<'_>> {
-        let place = self.place(conn)?;
+    /// What `owner` waits for, unless its time is over by `now`.
+    pub(in crate::engine) fn sought_by(&self, owner: Owner, now: Instant) -> Option<Sought<'_>> {
+        let place = self.place(owner)?;
         if place.waiter.until <= now {
             return None;
         }
@@ -120,15 +120,15 @@ impl WaitTable {
         WAIT_BYTES + 2 * key.as_bytes().len() + LockTable::bytes_for_share(key)
     }
 
-    /// `conn`, which waits for nothing, waits for `key` behind all others.
-    pub(in crate::engine) fn join(&mut self, key: Key<'_>, conn: Owner, waiter: Waiter) {
-        let (queue, number) = self.put(key, conn, waiter);
+    /// `owner`, which waits for nothing, waits for `key` behind all others.
+    pub(in crate::engine) fn join(&mut self, key: Key<'_>, owner: Owner, waiter: Waiter) {
+        let (queue, number) = self.put(key, owner, waiter);
         queue.beside.0.insert((waiter.among, number));
     }
 
-    /// `conn` waits no more. Says for which key it did, and with what; `None` if for nothing.
-    pub(in crate::engine) fn leave(&mut self, conn: Owner) -> Option<(OwnedKey, Waiter)> {
-        let (place, _) = self.take_out(conn)?;
+    /// `owner` waits no more. Says for which key it did, and with what; `None` if for nothing.
+    pub(in crate::engine) fn leave(&mut self, owner: Owner) -> Option<(OwnedKey, Waiter)> {
+        let (place, _) = self.take_out(owner)?;
         let Place {
             key,
             number,
@@ -140,8 +140,8 @@ impl WaitTable {
         Some((key, waiter))
     }
 
-    /// The first `count` of those who wait for `key` wait no more ([`Queues::let_go`]).
-    pub(in crate::engine) fn leave_together(
+    /// The first `count` of those who wait for `key` wait no more ([`Queues::wake`]).
+    pub(in crate::engine) fn wake_first(
         &mut self,
         key: Key<'_>,
         count: usize,
@@ -158,7 +158,7 @@ impl WaitTable {
                 queue.beside.0.remove(&place);
             }
         }
-        self.let_go(key, count, at, has_item);
+        self.wake(key, count, at, has_item);
     }
 
     /// Q1 to Q4, and what queues know beside that.
@@ -166,7 +166,7 @@ impl WaitTable {
     pub(in crate::engine) fn check(&self) {
         self.check_queues();
         for key in self.keys() {
-            let places = self.queue(key).filter_map(|(conn, _)| self.place(conn));
+            let places = self.queue(key).filter_map(|(owner, _)| self.place(owner));
             let due = places.map(|place| (place.waiter.among, place.number));
             let due = Among(due.collect());
             let known = self.queue_of(key).map(|queue| &queue.beside);
@@ -179,7 +179,7 @@ impl WaitTable {
 mod tests {
     use super::*;
 
-    fn conn(number: u64) -> Owner {
+    fn owner(number: u64) -> Owner {
         Owner::from_number(number)
     }
 
@@ -208,11 +208,11 @@ mod tests {
         let mut table = WaitTable::default();
         let now = Instant::from_millis(9);
         let among =
-            |table: &WaitTable, number| table.sought_by(conn(number), now).map(|it| it.among);
+            |table: &WaitTable, number| table.sought_by(owner(number), now).map(|it| it.among);
         for (number, among) in [(1, 5), (2, 3), (3, 9), (4, 1), (5, 2)] {
             table.join(
                 key(b"a"),
-                conn(number),
+                owner(number),
                 Waiter {
                     among,
                     ..waiter(10)
@@ -223,13 +223,13 @@ mod tests {
         let all = [1, 2, 3, 4, 5, 6].map(|number| among(&table, number));
         assert_eq!(all, [Some(5), Some(3), Some(3), Some(1), Some(1), None]);
         assert_eq!(table.among_behind(key(b"a"), 7), 1);
-        table.leave(conn(2));
-        table.leave(conn(4));
+        table.leave(owner(2));
+        table.leave(owner(4));
         assert_eq!(among(&table, 3), Some(5));
         assert_eq!(among(&table, 5), Some(2));
         assert_eq!(table.among_behind(key(b"a"), 7), 2);
         assert_eq!(table.among_behind(key(b"b"), 7), 7);
-        assert_eq!(table.sought_by(conn(1), Instant::from_millis(10)), None);
+        assert_eq!(table.sought_by(owner(1), Instant::from_millis(10)), None);
         table.check();
     }
 
@@ -237,20 +237,20 @@ mod tests {
     fn who_comes_first_leaves_first() {
         let mut table = WaitTable::default();
         for number in [3, 1, 2] {
-            table.join(key(b"a"), conn(number), waiter(10 * number));
+            table.join(key(b"a"), owner(number), waiter(10 * number));
         }
-        table.join(key(b"b"), conn(4), waiter(5));
+        table.join(key(b"b"), owner(4), waiter(5));
         table.check();
         assert_eq!(table.waiting(key(b"a")), 3);
-        assert_eq!(table.leave(conn(1)).map(|(_, it)| it), Some(waiter(10)));
-        assert_eq!(table.leave(conn(1)), None);
+        assert_eq!(table.leave(owner(1)).map(|(_, it)| it), Some(waiter(10)));
+        assert_eq!(table.leave(owner(1)), None);
         let first = leave_first(&mut table);
-        assert_eq!(first, Some((conn(3), waiter(30))));
+        assert_eq!(first, Some((owner(3), waiter(30))));
         table.check();
-        assert_eq!(leave_first(&mut table).map(|(it, _)| it), Some(conn(2)));
+        assert_eq!(leave_first(&mut table).map(|(it, _)| it), Some(owner(2)));
         assert_eq!(leave_first(&mut table), None);
-        assert_eq!(table.waits_for(conn(4)), Some(key(b"b")));
-        table.leave(conn(4));
+        assert_eq!(table.waits_for(owner(4)), Some(key(b"b")));
+        table.leave(owner(4));
         assert!(table.is_empty());
         assert_eq!((table.table_bytes(), table.next()), (0, None));
         table.check();
@@ -259,13 +259,13 @@ mod tests {
     #[test]
     fn a_wait_ends_by_itself() {
         let mut table = WaitTable::default();
-        table.join(key(b"a"), conn(1), waiter(20));
-        table.join(key(b"a"), conn(2), waiter(10));
+        table.join(key(b"a"), owner(1), waiter(20));
+        table.join(key(b"a"), owner(2), waiter(10));
         assert_eq!(table.next(), Some(Instant::from_millis(10)));
         assert_eq!(table.overdue(Instant::from_millis(9)), None);
         let now = Instant::from_millis(10);
-        assert_eq!(table.overdue(now), Some(conn(2)));
-        table.leave(conn(2));
+        assert_eq!(table.overdue(now), Some(owner(2)));
+        table.leave(owner(2));
         assert_eq!(table.overdue(now), None);
         table.check();
     }

@@ -381,8 +381,8 @@ impl<S: Store> Core<S> {
                     self.notices.pop();
                     return Some(notice);
                 }
-                Due::OfLocks => self.locks.queue.tell_next(),
-                Due::OfGets => self.wins.queue.tell_next(),
+                Due::OfLocks => self.locks.queue.next_woken(),
+                Due::OfGets => self.wins.queue.next_woken(),
             };
             if notice.is_some() {
                 return notice;

@@ -22,14 +22,14 @@
 mod check;
 mod ends;
 mod holding;
-#[cfg(feature = "verify")]
-mod laid_open;
 mod leases;
 mod shares;
+#[cfg(feature = "verify")]
+mod view;
 
 use self::ends::Ends;
 pub use self::ends::{EndCause, LOCK_ENDS_MAX, LockEnd};
-pub(in crate::engine) use self::holding::Grant;
+pub(in crate::engine) use self::holding::NewGrant;
 pub use self::holding::{Held, Holding, Taken};
 use self::shares::{Group, Shares};
 
@@ -66,7 +66,7 @@ pub struct LockTable {
     /// The shares of those that are.
     shares: Shares,
     /// The open connections (L4), each with the keys it holds.
-    by_conn: BTreeMap<Owner, Holder>,
+    by_owner: BTreeMap<Owner, Holder>,
     /// The keys that terms that are over have held alone (L9), the oldest first.
     ended: VecDeque<BTreeSet<OwnedKey>>,
     /// Of those, the keys that were waited for when their term was over (L14), the oldest first.
@@ -102,7 +102,7 @@ pub struct LockTable {
 /// The lock of a key, as this knows it.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 struct Entry {
-    hold: Hold,
+    holders: Holders,
     /// How often everything had been flushed when it was taken, or when the item was stored anew.
     flushes: u64,
     taken: Taken,
@@ -115,15 +115,15 @@ struct Entry {
 
 /// By whom a key is held.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-enum Hold {
-    Alone(Tenure),
+enum Holders {
+    Alone(Grant),
     /// By those whom [`LockTable::shares`] has.
     Shared(Group),
 }
 
 /// What one grant has given to one connection.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-struct Tenure {
+struct Grant {
     owner: Owner,
     /// In force while this is the owner's, and the lease has not passed.
     term: u64,
@@ -165,9 +165,9 @@ impl LockTable {
     /// The connection that holds `key`; of several, the first that was granted it.
     #[must_use]
     pub fn owner(&self, key: Key<'_>) -> Option<Owner> {
-        match &self.by_key.get(key.as_bytes())?.hold {
-            Hold::Alone(tenure) => self.is_in_force(tenure).then_some(tenure.owner),
-            Hold::Shared(group) => self.first_sharer(group.id),
+        match &self.by_key.get(key.as_bytes())?.holders {
+            Holders::Alone(grant) => self.is_in_force(grant).then_some(grant.owner),
+            Holders::Shared(group) => self.first_sharer(group.id),
         }
     }
 
@@ -223,9 +223,9 @@ impl LockTable {
     /// Every key whose lock is in the table, and how many grants it may take to look at it: one, unless shares may be over.
     pub(in crate::engine) fn keys(&self) -> impl Iterator<Item = (Key<'_>, usize)> {
         self.by_key.iter().map(|(key, entry)| {
-            let looks = match &entry.hold {
-                Hold::Shared(group) if self.may_be_over(group) => group.count as usize,
-                Hold::Shared(_) | Hold::Alone(_) => 1,
+            let looks = match &entry.holders {
+                Holders::Shared(group) if self.may_be_over(group) => group.count as usize,
+                Holders::Shared(_) | Holders::Alone(_) => 1,
             };
             (as_key(key), looks)
         })
@@ -234,39 +234,39 @@ impl LockTable {
     /// How many connections hold `key`.
     #[must_use]
     pub fn holder_count(&self, key: Key<'_>) -> usize {
-        match self.entry(key).map(|entry| &entry.hold) {
-            Some(Hold::Shared(group)) if !self.may_be_over(group) => group.count as usize,
-            Some(Hold::Shared(_) | Hold::Alone(_)) => self.holders_of(key).count(),
+        match self.entry(key).map(|entry| &entry.holders) {
+            Some(Holders::Shared(group)) if !self.may_be_over(group) => group.count as usize,
+            Some(Holders::Shared(_) | Holders::Alone(_)) => self.holders_of(key).count(),
             None => 0,
         }
     }
 
     /// Every open connection that was announced.
     pub fn open_connections(&self) -> impl Iterator<Item = Owner> {
-        self.by_conn.keys().copied()
+        self.by_owner.keys().copied()
     }
 
     /// Every connection that holds a lock.
     pub fn holding_connections(&self) -> impl Iterator<Item = Owner> {
         let holding = self
-            .by_conn
+            .by_owner
             .iter()
             .filter(|(_, holder)| !holder.holds_nothing());
-        holding.map(|(conn, _)| *conn)
+        holding.map(|(owner, _)| *owner)
     }
 
     /// The open connections behind this one, and whether each holds a lock, in the order of their numbers.
-    pub fn connections_behind(&self, conn: Owner) -> impl Iterator<Item = (Owner, bool)> {
+    pub fn connections_behind(&self, owner: Owner) -> impl Iterator<Item = (Owner, bool)> {
         let behind = self
-            .by_conn
-            .range((Bound::Excluded(conn), Bound::Unbounded));
-        behind.map(|(conn, holder)| (*conn, !holder.keys.is_empty()))
+            .by_owner
+            .range((Bound::Excluded(owner), Bound::Unbounded));
+        behind.map(|(owner, holder)| (*owner, !holder.keys.is_empty()))
     }
 
     /// How many connections are open.
     #[must_use]
     pub fn open_count(&self) -> usize {
-        self.by_conn.len()
+        self.by_owner.len()
     }
 
     /// How many locks are held; one that is shared counts once for each who does.
@@ -305,7 +305,7 @@ impl LockTable {
     /// What it adds besides if somebody begins to wait for the lock of this key.
     pub(in crate::engine) fn bytes_for_waited(&self, key: Key<'_>) -> usize {
         match self.by_key.get(key.as_bytes()) {
-            Some(entry) if entry.is_waited || matches!(entry.hold, Hold::Shared(_)) => 0,
+            Some(entry) if entry.is_waited || matches!(entry.holders, Holders::Shared(_)) => 0,
             Some(_) | None => WAITED_BYTES + key.as_bytes().len(),
         }
     }
@@ -323,18 +323,18 @@ impl LockTable {
         self.pinned_bytes
     }
 
-    /// What `conn` holds, in other cores too; `None` if it is not open.
+    /// What `owner` holds, in other cores too; `None` if it is not open.
     #[must_use]
-    pub fn held_by(&self, conn: Owner) -> Option<Held> {
-        let elsewhere = self.by_conn.get(&conn)?.elsewhere;
-        Some(elsewhere.with(self.held_here(conn)))
+    pub fn held_by(&self, owner: Owner) -> Option<Held> {
+        let elsewhere = self.by_owner.get(&owner)?.elsewhere;
+        Some(elsewhere.with(self.held_here(owner)))
     }
 
-    /// What `conn` holds in this core, but for wins; nothing if it is not open.
+    /// What `owner` holds in this core, but for wins; nothing if it is not open.
     #[must_use]
-    pub fn held_here(&self, conn: Owner) -> Held {
-        self.by_conn
-            .get(&conn)
+    pub fn held_here(&self, owner: Owner) -> Held {
+        self.by_owner
+            .get(&owner)
             .map_or_else(Held::default, |holder| Held {
                 locks: holder.keys.len() + holder.shared.len(),
                 bytes: holder.pinned_bytes + holder.table_bytes,
@@ -371,28 +371,28 @@ impl LockTable {
     /// The same as [`Self::get`], unless it is shared.
     pub(in crate::engine) fn get_alone(&self, key: Key<'_>) -> Option<Holding> {
         let entry = self.by_key.get(key.as_bytes())?;
-        matches!(entry.hold, Hold::Alone(_)).then(|| self.holding(entry))
+        matches!(entry.holders, Holders::Alone(_)).then(|| self.holding(entry))
     }
 
-    /// The lock, or the share, of `key` that `conn` has and that is in force.
+    /// The lock, or the share, of `key` that `owner` has and that is in force.
     #[must_use]
-    pub fn held_as(&self, key: Key<'_>, conn: Owner) -> Option<Holding> {
+    pub fn held_as(&self, key: Key<'_>, owner: Owner) -> Option<Holding> {
         let entry = self.by_key.get(key.as_bytes())?;
-        let holding = match &entry.hold {
-            Hold::Alone(tenure) if tenure.owner == conn => self.holding(entry),
-            Hold::Alone(_) => return None,
-            Hold::Shared(_) => self.share_of(key, entry, conn)?,
+        let holding = match &entry.holders {
+            Holders::Alone(grant) if grant.owner == owner => self.holding(entry),
+            Holders::Alone(_) => return None,
+            Holders::Shared(_) => self.share_of(key, entry, owner)?,
         };
         Some(holding).filter(|holding| !holding.is_over)
     }
 
-    pub(in crate::engine) fn open(&mut self, conn: Owner) {
-        self.by_conn.entry(conn).or_default();
+    pub(in crate::engine) fn open(&mut self, owner: Owner) {
+        self.by_owner.entry(owner).or_default();
     }
 
     /// Notes what an open connection holds in other cores.
-    pub(in crate::engine) fn note_elsewhere(&mut self, conn: Owner, elsewhere: Held) {
-        if let Some(holder) = self.by_conn.get_mut(&conn) {
+    pub(in crate::engine) fn note_elsewhere(&mut self, owner: Owner, elsewhere: Held) {
+        if let Some(holder) = self.by_owner.get_mut(&owner) {
             holder.elsewhere = elsewhere;
         }
     }
@@ -402,10 +402,10 @@ impl LockTable {
     pub(in crate::engine) fn acquire(
         &mut self,
         key: Key<'_>,
-        grant: Grant,
+        grant: NewGrant,
         pinned_bytes: Option<usize>,
     ) {
-        let Grant {
+        let NewGrant {
             owner,
             fence,
             now,
@@ -418,7 +418,7 @@ impl LockTable {
         let holder = self.enter(owner, &owned);
         holder.pinned_bytes += pinned_bytes.unwrap_or(0);
         holder.table_bytes += bytes;
-        let tenure = Tenure {
+        let grant = Grant {
             owner,
             term: holder.term,
             fence,
@@ -426,7 +426,7 @@ impl LockTable {
             lease_until: None,
         };
         let entry = Entry {
-            hold: Hold::Alone(tenure),
+            holders: Holders::Alone(grant),
             flushes: self.flushes,
             taken,
             has_item,
@@ -441,10 +441,10 @@ impl LockTable {
     }
 
     /// Enters a key among those that an open connection holds alone.
-    fn enter(&mut self, conn: Owner, key: &OwnedKey) -> &mut Holder {
+    fn enter(&mut self, owner: Owner, key: &OwnedKey) -> &mut Holder {
         let holder = self
-            .by_conn
-            .get_mut(&conn)
+            .by_owner
+            .get_mut(&owner)
             .expect("L4: asked for before a lock is granted");
         self.holders += usize::from(holder.holds_nothing());
         holder.keys.insert(Arc::clone(key));
@@ -459,16 +459,16 @@ impl LockTable {
         pinned_bytes: usize,
     ) -> Option<Holding> {
         let entry = self.by_key.get(key.as_bytes())?;
-        match entry.hold {
-            Hold::Alone(tenure) => {
+        match entry.holders {
+            Holders::Alone(grant) => {
                 // As it is before its lease and those who wait are taken out of their lists.
                 let holding = self.holding(entry);
-                self.release_alone(key, &tenure, &holding, pinned_bytes);
+                self.release_alone(key, &grant, &holding, pinned_bytes);
                 Some(holding)
             }
-            Hold::Shared(group) => {
+            Holders::Shared(group) => {
                 let last = self.shares.of(group.id).next_back();
-                let fence = last.expect("L1: never none").tenure.fence;
+                let fence = last.expect("L1: never none").grant.fence;
                 self.release_share(key, fence, pinned_bytes)
             }
         }
@@ -477,21 +477,21 @@ impl LockTable {
     fn release_alone(
         &mut self,
         key: Key<'_>,
-        tenure: &Tenure,
+        grant: &Grant,
         holding: &Holding,
         pinned_bytes: usize,
     ) {
-        self.set_lease(key, tenure.owner, None);
+        self.set_lease(key, grant.owner, None);
         if holding.is_waited {
             self.set_waited(key, false);
         }
         if let Some((owned, _)) = self.by_key.remove_entry(key.as_bytes()) {
-            self.ends.note(&owned, tenure, holding);
+            self.ends.note(&owned, grant, holding);
         }
         self.table_bytes -= ENTRY_BYTES;
         self.bare_entries -= usize::from(!holding.has_item);
         self.pinned_bytes -= pinned_bytes;
-        if let Some(holder) = self.leave(key, tenure) {
+        if let Some(holder) = self.leave(key, grant) {
             holder.pinned_bytes -= pinned_bytes;
             holder.table_bytes -= Self::bytes_for(key);
         } else {
@@ -501,9 +501,9 @@ impl LockTable {
 
     /// Takes a key out of those that its owner holds; `None` if it has left that term: then its place in line is left
     /// when its turn comes.
-    fn leave(&mut self, key: Key<'_>, tenure: &Tenure) -> Option<&mut Holder> {
-        let holder = self.by_conn.get_mut(&tenure.owner);
-        let Some(holder) = holder.filter(|holder| holder.term == tenure.term) else {
+    fn leave(&mut self, key: Key<'_>, grant: &Grant) -> Option<&mut Holder> {
+        let holder = self.by_owner.get_mut(&grant.owner);
+        let Some(holder) = holder.filter(|holder| holder.term == grant.term) else {
             self.ended_entries -= 1;
             return None;
         };
@@ -520,10 +520,10 @@ impl LockTable {
     pub(in crate::engine) fn resize(&mut self, key: Key<'_>, before: usize, after: usize) {
         // What is shared is not changed.
         if let Some(Entry {
-            hold: Hold::Alone(tenure),
+            holders: Holders::Alone(grant),
             ..
         }) = self.by_key.get(key.as_bytes())
-            && let Some(holder) = self.by_conn.get_mut(&tenure.owner)
+            && let Some(holder) = self.by_owner.get_mut(&grant.owner)
         {
             holder.pinned_bytes = holder.pinned_bytes - before + after;
             self.pinned_bytes = self.pinned_bytes - before + after;
@@ -538,10 +538,10 @@ impl LockTable {
         if entry.is_waited == is_waited {
             return;
         }
-        let (owned, hold) = (Arc::clone(owned), entry.hold);
+        let (owned, hold) = (Arc::clone(owned), entry.holders);
         match hold {
-            Hold::Alone(tenure) => self.list_waited(&owned, &tenure, is_waited),
-            Hold::Shared(group) => {
+            Holders::Alone(grant) => self.list_waited(&owned, &grant, is_waited),
+            Holders::Shared(group) => {
                 let first = self.shares.first_lease(group.id);
                 self.list_waited_lease(&owned, first.map(|(until, _)| until), is_waited);
                 if is_waited {
@@ -557,11 +557,11 @@ impl LockTable {
     }
 
     /// Moves what is known of the one grant of a key to where it belongs if somebody waits for that, or back (L14).
-    fn list_waited(&mut self, key: &OwnedKey, tenure: &Tenure, is_waited: bool) {
-        self.list_waited_lease(key, tenure.lease_until, is_waited);
+    fn list_waited(&mut self, key: &OwnedKey, grant: &Grant, is_waited: bool) {
+        self.list_waited_lease(key, grant.lease_until, is_waited);
         // What has ended keeps its place in line until its turn comes.
-        let holder = self.by_conn.get_mut(&tenure.owner);
-        if let Some(holder) = holder.filter(|holder| holder.term == tenure.term) {
+        let holder = self.by_owner.get_mut(&grant.owner);
+        if let Some(holder) = holder.filter(|holder| holder.term == grant.term) {
             if is_waited {
                 holder.waited.insert(Arc::clone(key));
                 self.table_bytes += WAITED_BYTES + key.len();
@@ -576,10 +576,10 @@ impl LockTable {
         let Some(entry) = self.by_key.get_mut(key.as_bytes()) else {
             return;
         };
-        match entry.hold {
-            Hold::Alone(tenure) if tenure.owner == owner => entry.is_untold = is_untold,
-            Hold::Alone(_) => {}
-            Hold::Shared(_) => self.set_share_untold(key, owner, is_untold),
+        match entry.holders {
+            Holders::Alone(grant) if grant.owner == owner => entry.is_untold = is_untold,
+            Holders::Alone(_) => {}
+            Holders::Shared(_) => self.set_share_untold(key, owner, is_untold),
         }
     }
 
@@ -640,9 +640,9 @@ impl LockTable {
         self.resize(key, pinned_bytes, 0);
     }
 
-    /// Every lock of `conn` is over (L9), in one step. Returns how many there were.
-    pub(in crate::engine) fn end_term(&mut self, conn: Owner) -> usize {
-        let Some(holder) = self.by_conn.get_mut(&conn) else {
+    /// Every lock of `owner` is over (L9), in one step. Returns how many there were.
+    pub(in crate::engine) fn end_term(&mut self, owner: Owner) -> usize {
+        let Some(holder) = self.by_owner.get_mut(&owner) else {
             return 0;
         };
         let term = holder.term;
@@ -657,7 +657,7 @@ impl LockTable {
         let shared_pinned_bytes = core::mem::take(&mut holder.shared_pinned_bytes);
         holder.table_bytes = 0;
         let ended = keys.len() + shared.len();
-        self.ends.end_term(conn, term, ended);
+        self.ends.end_term(owner, term, ended);
         self.holders -= 1;
         self.ended_entries += ended;
         self.ended_pinned_bytes += pinned_bytes - shared_pinned_bytes;
@@ -674,12 +674,12 @@ impl LockTable {
         ended
     }
 
-    /// `conn` is not open any more, and nothing of it is in force. Returns how many locks it had.
-    pub(in crate::engine) fn close(&mut self, conn: Owner) -> usize {
-        let ended = self.end_term(conn);
-        self.by_conn.remove(&conn);
+    /// `owner` is not open any more, and nothing of it is in force. Returns how many locks it had.
+    pub(in crate::engine) fn close(&mut self, owner: Owner) -> usize {
+        let ended = self.end_term(owner);
+        self.by_owner.remove(&owner);
         if ended > 0 {
-            self.ends.close(conn);
+            self.ends.close(owner);
         }
         ended
     }
@@ -711,36 +711,38 @@ impl LockTable {
         }
     }
 
-    fn is_in_force(&self, tenure: &Tenure) -> bool {
-        !self.has_expired(tenure) && self.is_of_term(tenure)
+    fn is_in_force(&self, grant: &Grant) -> bool {
+        !self.has_expired(grant) && self.is_of_term(grant)
     }
 
     /// Whether its owner has not given back or lost everything since.
-    fn is_of_term(&self, tenure: &Tenure) -> bool {
-        self.by_conn
-            .get(&tenure.owner)
-            .is_some_and(|holder| holder.term == tenure.term)
+    fn is_of_term(&self, grant: &Grant) -> bool {
+        self.by_owner
+            .get(&grant.owner)
+            .is_some_and(|holder| holder.term == grant.term)
     }
 
     fn holding(&self, entry: &Entry) -> Holding {
-        match &entry.hold {
-            Hold::Alone(tenure) => self.holding_of(entry, tenure, Mode::Exclusive, entry.is_untold),
-            Hold::Shared(group) => self.holding_of_first(group.id, entry),
+        match &entry.holders {
+            Holders::Alone(grant) => {
+                self.holding_of(entry, grant, Mode::Exclusive, entry.is_untold)
+            }
+            Holders::Shared(group) => self.holding_of_first(group.id, entry),
         }
     }
 
-    fn holding_of(&self, entry: &Entry, tenure: &Tenure, mode: Mode, is_untold: bool) -> Holding {
-        let is_of_term = self.is_of_term(tenure);
-        let has_expired = self.has_expired(tenure);
+    fn holding_of(&self, entry: &Entry, grant: &Grant, mode: Mode, is_untold: bool) -> Holding {
+        let is_of_term = self.is_of_term(grant);
+        let has_expired = self.has_expired(grant);
         Holding {
-            owner: tenure.owner,
+            owner: grant.owner,
             mode,
             is_over: has_expired || !is_of_term,
             is_expired: has_expired && is_of_term,
             flush_pending: entry.flushes < self.flushes,
-            fence: tenure.fence,
-            since: tenure.since,
-            lease_until: tenure.lease_until,
+            fence: grant.fence,
+            since: grant.since,
+            lease_until: grant.lease_until,
             taken: entry.taken,
             has_item: entry.has_item,
             is_waited: entry.is_waited,

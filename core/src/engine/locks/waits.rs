@@ -118,7 +118,7 @@ impl Locks {
         let count = too_late + not_found + too_many;
         if count > 0 {
             let count = usize::try_from(count).expect("as many as wait");
-            self.queue.leave_together(key, count, context.now, has_item);
+            self.queue.wake_first(key, count, context.now, has_item);
             context.notices.push_locks();
         }
         next

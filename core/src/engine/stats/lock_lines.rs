@@ -65,13 +65,13 @@ impl<S: Store> Core<S> {
     pub(crate) fn answer(
         &mut self,
         now: Instant,
-        conn: Owner,
+        owner: Owner,
         command: &Command<'_>,
         answer: &mut dyn FnMut(&Reply<'_>),
     ) {
         let reply = match command {
-            Command::Item(command) => self.execute_item(now, conn, command),
-            Command::Global(_) => self.execute(now, conn, command),
+            Command::Item(command) => self.execute_item(now, owner, command),
+            Command::Global(_) => self.execute(now, owner, command),
         };
         let Command::Global(GlobalCommand::Stats(topic)) = command else {
             return answer(&reply);

@@ -26,8 +26,8 @@ fn shared(name: &str) -> Command<'_> {
 
 impl Bench {
     /// Takes a lock that is free, and says its number.
-    fn granted(&mut self, conn: Owner, name: &str) -> Fence {
-        match self.ask(conn, acquire(name)) {
+    fn granted(&mut self, owner: Owner, name: &str) -> Fence {
+        match self.ask(owner, acquire(name)) {
             Reply::Granted(granted) => granted.fence,
             other => panic!("{other:?}"),
         }

@@ -29,19 +29,19 @@ struct Asked {
 #[derive(Clone, Copy, Debug)]
 enum Happens {
     Asks {
-        conn: u64,
+        owner: u64,
         asked: Asked,
     },
     GivesBack {
-        conn: u64,
+        owner: u64,
         key: usize,
     },
     GivesAllBack {
-        conn: u64,
+        owner: u64,
     },
     /// And comes again, as another.
     Ends {
-        conn: u64,
+        owner: u64,
     },
     Passes {
         ms: u64,
@@ -51,7 +51,7 @@ enum Happens {
 
 impl Arbitrary for Happens {
     fn arbitrary(g: &mut Gen) -> Self {
-        let conn = u64::arbitrary(g) % CONNS;
+        let owner = u64::arbitrary(g) % CONNS;
         let key = usize::arbitrary(g) % KEYS.len();
         match u8::arbitrary(g) % 16 {
             0..=7 => {
@@ -68,11 +68,11 @@ impl Arbitrary for Happens {
                     lease_ms: bool::arbitrary(g).then(|| 10 + u64::arbitrary(g) % 40),
                     wait_ms: u64::arbitrary(g) % 60,
                 };
-                Self::Asks { conn, asked }
+                Self::Asks { owner, asked }
             }
-            8..=11 => Self::GivesBack { conn, key },
-            12 => Self::GivesAllBack { conn },
-            13 => Self::Ends { conn },
+            8..=11 => Self::GivesBack { owner, key },
+            12 => Self::GivesAllBack { owner },
+            13 => Self::Ends { owner },
             14 => Self::Passes {
                 ms: u64::arbitrary(g) % 30,
             },
@@ -82,7 +82,7 @@ impl Arbitrary for Happens {
 }
 
 /// Asks, and compares the answer.
-fn ask(core: &mut Core, lines: &mut Lines, conn: Owner, asked: Asked) {
+fn ask(core: &mut Core, lines: &mut Lines, owner: Owner, asked: Asked) {
     let Asked {
         at,
         mode,
@@ -96,21 +96,21 @@ fn ask(core: &mut Core, lines: &mut Lines, conn: Owner, asked: Asked) {
         ..Acquire::new(key(KEYS[at]))
     };
     let now = Instant::from_millis(lines.now_ms);
-    let reply = core.execute(now, conn, &ItemCommand::Acquire(acquire).into());
+    let reply = core.execute(now, owner, &ItemCommand::Acquire(acquire).into());
     let until = lease_ms.map(|ms| lines.now_ms + ms);
-    let own = lines.by_key[at].of(conn).copied();
+    let own = lines.by_key[at].of(owner).copied();
     if let Some(own) = own
         && own.mode.is_shared() == mode.is_shared()
         && until.is_some()
     {
         assert!(matches!(reply, Reply::Granted(_)), "it renews");
         let mut held = lines.by_key[at].held.iter_mut();
-        held.find(|it| it.conn == conn).unwrap().until = until;
+        held.find(|it| it.owner == owner).unwrap().until = until;
     } else if own.is_none() && lines.by_key[at].waits.is_empty() && lines.by_key[at].fits(mode) {
-        if lines.may_have(conn, at) {
+        if lines.may_have(owner, at) {
             assert!(matches!(reply, Reply::Granted(_)), "it is free");
             let line = &mut lines.by_key[at];
-            line.held.push(Holds { conn, mode, until });
+            line.held.push(Holds { owner, mode, until });
         } else {
             assert_eq!(reply, Reply::Refused(Refusal::TooManyLocks));
         }
@@ -118,18 +118,18 @@ fn ask(core: &mut Core, lines: &mut Lines, conn: Owner, asked: Asked) {
         let Reply::Contended(seen) = reply else {
             panic!("{reply:?}");
         };
-        assert_eq!(seen.holder, lines.by_key[at].held[0].conn);
+        assert_eq!(seen.holder, lines.by_key[at].held[0].owner);
         assert_eq!(seen.waiting, lines.by_key[at].waits.len());
-    } else if own.is_some() || lines.is_in_vain(conn, at, mode) {
+    } else if own.is_some() || lines.is_in_vain(owner, at, mode) {
         let Reply::WouldDeadlock(seen) = reply else {
             panic!("{reply:?}");
         };
-        assert_eq!(seen.holder, lines.by_key[at].held[0].conn);
-    } else if lines.may_wait(conn, at) {
+        assert_eq!(seen.holder, lines.by_key[at].held[0].owner);
+    } else if lines.may_wait(owner, at) {
         assert_eq!(reply, Reply::Waits);
         let until = lines.now_ms + lines.wait_ms(wait_ms);
         lines.by_key[at].waits.push_back(Waits {
-            conn,
+            owner,
             mode,
             lease_ms,
             until,
@@ -148,47 +148,47 @@ fn play(all: &[Happens], settled_max: usize, bounds: Bounds) -> Vec<Bound> {
     core.limits.waits_per_key_max = bounds.waits_of_key;
     core.limits.waits_max = bounds.waits;
     core.limits.wait_ms_max = bounds.wait_ms;
-    let mut conns: Vec<Owner> = (0..CONNS).map(Owner::from_number).collect();
+    let mut owners: Vec<Owner> = (0..CONNS).map(Owner::from_number).collect();
     let mut lines = Lines::new(bounds);
-    for conn in &conns {
-        core.handle(Instant::default(), Event::Opened(*conn));
+    for owner in &owners {
+        core.handle(Instant::default(), Event::Opened(*owner));
     }
     for happens in all {
         let now = Instant::from_millis(lines.now_ms);
         match *happens {
-            Happens::Asks { conn, asked } => {
-                let conn = conns[usize::try_from(conn).unwrap()];
-                if lines.waits_for(conn).is_none() {
-                    ask(&mut core, &mut lines, conn, asked);
+            Happens::Asks { owner, asked } => {
+                let owner = owners[usize::try_from(owner).unwrap()];
+                if lines.waits_for(owner).is_none() {
+                    ask(&mut core, &mut lines, owner, asked);
                 }
             }
-            Happens::GivesBack { conn, key: at } => {
-                let conn = conns[usize::try_from(conn).unwrap()];
+            Happens::GivesBack { owner, key: at } => {
+                let owner = owners[usize::try_from(owner).unwrap()];
                 let release = Release::new(key(KEYS[at]));
-                let reply = core.execute(now, conn, &ItemCommand::Release(release).into());
-                if lines.by_key[at].of(conn).is_some() {
+                let reply = core.execute(now, owner, &ItemCommand::Release(release).into());
+                if lines.by_key[at].of(owner).is_some() {
                     assert_eq!(reply, Reply::Unlocked);
-                    lines.frees(at, conn);
+                    lines.frees(at, owner);
                 } else {
                     assert_eq!(reply, Reply::NotFound);
                 }
             }
-            Happens::GivesAllBack { conn } => {
-                let conn = conns[usize::try_from(conn).unwrap()];
-                core.execute(now, conn, &GlobalCommand::UnlockAll.into());
-                lines.frees_all(conn);
+            Happens::GivesAllBack { owner } => {
+                let owner = owners[usize::try_from(owner).unwrap()];
+                core.execute(now, owner, &GlobalCommand::UnlockAll.into());
+                lines.frees_all(owner);
             }
-            Happens::Ends { conn: number } => {
+            Happens::Ends { owner: number } => {
                 let number = usize::try_from(number).unwrap();
                 let next =
-                    Owner::from_number(conns.iter().map(|it| it.number()).max().unwrap() + 1);
-                let conn = core::mem::replace(&mut conns[number], next);
-                core.handle(now, Event::Closed(conn));
+                    Owner::from_number(owners.iter().map(|it| it.number()).max().unwrap() + 1);
+                let owner = core::mem::replace(&mut owners[number], next);
+                core.handle(now, Event::Closed(owner));
                 core.handle(now, Event::Opened(next));
                 for line in &mut lines.by_key {
-                    line.waits.retain(|wait| wait.conn != conn);
+                    line.waits.retain(|wait| wait.owner != owner);
                 }
-                lines.frees_all(conn);
+                lines.frees_all(owner);
             }
             Happens::Passes { ms } => {
                 let until_ms = lines.now_ms + ms;
@@ -217,13 +217,13 @@ fn compare(core: &mut Core, lines: &mut Lines) {
         // As a command about it does.
         core.would_contend(now, CONN_OF_NOBODY, &Acquire::new(key(name)));
         let held: Vec<_> = core.locks().holders_of(key(name)).collect();
-        let should = line.held.iter().map(|it| (it.conn, it.mode.among()));
+        let should = line.held.iter().map(|it| (it.owner, it.mode.among()));
         assert_eq!(held, should.collect::<Vec<_>>(), "who holds {name}");
         let waits: Vec<_> = core.waits().queue(key(name)).map(|it| it.0).collect();
-        let should: Vec<_> = line.waits.iter().map(|wait| wait.conn).collect();
+        let should: Vec<_> = line.waits.iter().map(|wait| wait.owner).collect();
         assert_eq!(waits, should, "who waits for {name}");
         for it in &line.held {
-            let until = core.locks().held_as(key(name), it.conn);
+            let until = core.locks().held_as(key(name), it.owner);
             let until = until.and_then(|it| it.lease_until);
             let until = until.map(Instant::as_millis);
             assert_eq!(until, it.until, "how long {name} is held");

@@ -27,69 +27,64 @@ fn acquire(name: &str, mode: Mode) -> Acquire<'_> {
 
 fn bench() -> Bench {
     let mut bench = Bench::new();
-    for conn in [C, D] {
-        bench.event(Event::Opened(conn));
+    for owner in [C, D] {
+        bench.event(Event::Opened(owner));
     }
     bench
 }
 
 impl<S: Store> Bench<S> {
-    fn take<'a>(&'a mut self, conn: Owner, acquire: Acquire<'a>) -> Reply<'a> {
-        self.ask(conn, ItemCommand::Acquire(acquire))
+    fn take<'a>(&'a mut self, owner: Owner, acquire: Acquire<'a>) -> Reply<'a> {
+        self.ask(owner, ItemCommand::Acquire(acquire))
     }
 
-    fn shares(&mut self, conn: Owner, name: &str, among: u32) -> Fence {
-        match self.take(conn, acquire(name, shared(among))) {
+    fn shares(&mut self, owner: Owner, name: &str, among: u32) -> Fence {
+        match self.take(owner, acquire(name, shared(among))) {
             Reply::Granted(granted) => granted.fence,
             other => panic!("{other:?}"),
         }
     }
 
-    fn is_refused(&mut self, conn: Owner, name: &str, mode: Mode) {
-        let reply = self.take(conn, acquire(name, mode));
+    fn is_refused(&mut self, owner: Owner, name: &str, mode: Mode) {
+        let reply = self.take(owner, acquire(name, mode));
         assert!(matches!(reply, Reply::Contended(_)), "{reply:?}");
     }
 
-    fn waits_for(&mut self, conn: Owner, name: &str, mode: Mode) {
+    fn waits_for(&mut self, owner: Owner, name: &str, mode: Mode) {
         let waiting = Acquire {
             wait: Wait::UpTo { ms: 10_000 },
             ..acquire(name, mode)
         };
-        assert_eq!(self.take(conn, waiting), Reply::Waits);
+        assert_eq!(self.take(owner, waiting), Reply::Waits);
     }
 
-    fn is_deadlock(&mut self, conn: Owner, name: &str, mode: Mode) {
+    fn is_deadlock(&mut self, owner: Owner, name: &str, mode: Mode) {
         let waiting = Acquire {
             wait: Wait::UpTo { ms: 10_000 },
             ..acquire(name, mode)
         };
-        let reply = self.take(conn, waiting);
+        let reply = self.take(owner, waiting);
         assert!(matches!(reply, Reply::WouldDeadlock(_)), "{reply:?}");
     }
 
-    fn gives_back<'a>(&'a mut self, conn: Owner, name: &'a str) -> Reply<'a> {
-        self.ask(conn, ItemCommand::Release(Release::new(key(name))))
+    fn gives_back<'a>(&'a mut self, owner: Owner, name: &'a str) -> Reply<'a> {
+        self.ask(owner, ItemCommand::Release(Release::new(key(name))))
     }
 
     /// Who is told that he has it now.
     fn now_granted(&mut self) -> Vec<u64> {
         self.core.check();
         let told = core::iter::from_fn(|| self.core.poll().and_then(Notification::wait_over));
-        let granted = told.map(
-            |Notice {
-                 owner: conn,
-                 outcome,
-             }| {
-                assert_eq!(outcome, Outcome::Granted);
-                conn.number()
-            },
-        );
+        let granted = told.map(|Notice { owner, outcome }| {
+            assert_eq!(outcome, Outcome::Granted);
+            owner.number()
+        });
         granted.collect()
     }
 
     fn holders(&self, name: &str) -> Vec<u64> {
         let holders = self.core.locks().holders_of(key(name));
-        holders.map(|(conn, _)| conn.number()).collect()
+        holders.map(|(owner, _)| owner.number()).collect()
     }
 }
 
@@ -296,8 +291,8 @@ fn a_share_is_charged_like_a_lock() {
     // What is pinned already is not pinned again.
     bench.core.limits.locked_bytes_max = bench.core.locks.pinned_bytes();
     bench.shares(C, "k", 0);
-    for conn in [A, B] {
-        bench.close(conn);
+    for owner in [A, B] {
+        bench.close(owner);
     }
     bench.gives_back(C, "k");
     bench.event(Event::Tick);
@@ -359,16 +354,16 @@ fn what_a_share_holds_off_happens_when_the_last_one_ends() {
 #[test]
 fn a_wait_adds_what_was_reckoned() {
     let mut bench = bench();
-    for conn in [A, B, C] {
-        bench.shares(conn, "shared", 3);
+    for owner in [A, B, C] {
+        bench.shares(owner, "shared", 3);
     }
     let long = "k".repeat(250);
     bench.take(A, acquire(&long, Mode::Exclusive));
     let mut added = Vec::new();
-    for (conn, name) in [(D, "shared"), (B, &*long)] {
+    for (owner, name) in [(D, "shared"), (B, &*long)] {
         let before = bench.core.locks().table_bytes();
         let reckoned = bench.core.locks.table.bytes_for_waited(key(name));
-        bench.waits_for(conn, name, Mode::Exclusive);
+        bench.waits_for(owner, name, Mode::Exclusive);
         assert_eq!(bench.core.locks().table_bytes() - before, reckoned);
         assert_eq!(bench.core.locks.table.bytes_for_waited(key(name)), 0);
         added.push(reckoned);
@@ -424,12 +419,12 @@ fn who_holds_something_is_known() {
 fn shares_whose_leases_end_together_are_counted_each() {
     let mut bench = bench();
     bench.set(A, "k", "v");
-    for conn in [A, C, D] {
+    for owner in [A, C, D] {
         let leased = Acquire {
             lease: Some(Lease::For { ms: 100 }),
             ..acquire("k", shared(3))
         };
-        assert!(matches!(bench.take(conn, leased), Reply::Granted(_)));
+        assert!(matches!(bench.take(owner, leased), Reply::Granted(_)));
     }
     bench.now_ms = 200;
     assert!(bench.value("k").is_some());
@@ -450,14 +445,14 @@ fn shares_that_end_together_are_released_in_pieces() {
         let lease = is_lease.then_some(Lease::For { ms: 1_000 });
         bench.event(Event::Opened(C));
         for number in 10..=LAST {
-            let conn = Owner::from_number(number);
-            bench.event(Event::Opened(conn));
+            let owner = Owner::from_number(number);
+            bench.event(Event::Opened(owner));
             for name in &names {
                 let share = Acquire {
                     lease,
                     ..acquire(name, shared(0))
                 };
-                assert!(matches!(bench.take(conn, share), Reply::Granted(_)));
+                assert!(matches!(bench.take(owner, share), Reply::Granted(_)));
             }
         }
         bench.shares(A, "k7", 0);

@@ -28,30 +28,27 @@ fn give_back(name: &str) -> Command<'_> {
     ItemCommand::Release(Release::new(key(name))).into()
 }
 
-fn notice(conn: Owner, outcome: Outcome) -> Notice {
-    Notice {
-        owner: conn,
-        outcome,
-    }
+fn notice(owner: Owner, outcome: Outcome) -> Notice {
+    Notice { owner, outcome }
 }
 
 impl<S: Store> Bench<S> {
     fn of_four(mut self) -> Self {
-        for conn in [C, D] {
-            self.event(Event::Opened(conn));
+        for owner in [C, D] {
+            self.event(Event::Opened(owner));
         }
         self
     }
 
-    fn holds(&mut self, conn: Owner, name: &str) -> Fence {
-        match self.ask(conn, now_or_never(name)) {
+    fn holds(&mut self, owner: Owner, name: &str) -> Fence {
+        match self.ask(owner, now_or_never(name)) {
             Reply::Granted(granted) => granted.fence,
             other => panic!("{other:?}"),
         }
     }
 
-    fn waits(&mut self, conn: Owner, name: &str) {
-        assert_eq!(self.ask(conn, waiting(name, |_| {})), Reply::Waits);
+    fn waits(&mut self, owner: Owner, name: &str) {
+        assert_eq!(self.ask(owner, waiting(name, |_| {})), Reply::Waits);
     }
 
     fn told(&mut self) -> Vec<Notice> {
@@ -60,9 +57,9 @@ impl<S: Store> Bench<S> {
     }
 
     /// The granted one, and nobody else, is told.
-    fn is_given(&mut self, conn: Owner, name: &str) {
-        assert_eq!(self.told(), [notice(conn, Outcome::Granted)]);
-        assert_eq!(self.core.locks().owner(key(name)), Some(conn));
+    fn is_given(&mut self, owner: Owner, name: &str) {
+        assert_eq!(self.told(), [notice(owner, Outcome::Granted)]);
+        assert_eq!(self.core.locks().owner(key(name)), Some(owner));
     }
 
     fn passes(&mut self, ms: u64) {
@@ -81,8 +78,8 @@ fn bench() -> Bench {
 fn locks_are_given_in_the_order_of_arrival() {
     let mut bench = bench();
     let first = bench.holds(A, "k");
-    for conn in [C, B, D] {
-        bench.waits(conn, "k");
+    for owner in [C, B, D] {
+        bench.waits(owner, "k");
     }
     assert_eq!(bench.told(), []);
     bench.ask(A, give_back("k"));
@@ -325,8 +322,8 @@ fn a_lock_is_not_given_to_one_whose_time_is_over() {
 fn who_has_gone_is_passed_over() {
     let mut bench = bench();
     bench.holds(A, "k");
-    for conn in [B, C, D] {
-        bench.waits(conn, "k");
+    for owner in [B, C, D] {
+        bench.waits(owner, "k");
     }
     bench.close(B);
     bench.ask(A, give_back("k"));
@@ -363,8 +360,8 @@ fn a_lock_of_an_item_that_has_gone_is_the_next_ones() {
 #[test]
 fn a_wait_that_would_close_a_circle_is_refused() {
     let mut bench = bench();
-    for (conn, name) in [(A, "a"), (B, "b"), (C, "c")] {
-        bench.holds(conn, name);
+    for (owner, name) in [(A, "a"), (B, "b"), (C, "c")] {
+        bench.holds(owner, name);
     }
     bench.waits(A, "b");
     bench.waits(B, "c");
@@ -480,9 +477,9 @@ fn of_many_that_end_at_once_those_that_are_waited_for_come_first() {
         }
         let waits: Vec<_> = names.iter().skip(90).zip(10..).collect();
         for (name, number) in &waits {
-            let conn = Owner::from_number(*number);
-            bench.event(Event::Opened(conn));
-            bench.waits(conn, name);
+            let owner = Owner::from_number(*number);
+            bench.event(Event::Opened(owner));
+            bench.waits(owner, name);
         }
         let mut told = Vec::new();
         if is_lease {
@@ -509,9 +506,9 @@ fn of_many_that_end_at_once_those_that_are_waited_for_come_first() {
         }
         assert_eq!(told.len(), 10);
         for (name, number) in waits {
-            let conn = Owner::from_number(number);
-            assert!(told.contains(&notice(conn, Outcome::Granted)));
-            assert_eq!(bench.core.locks().owner(key(name)), Some(conn));
+            let owner = Owner::from_number(number);
+            assert!(told.contains(&notice(owner, Outcome::Granted)));
+            assert_eq!(bench.core.locks().owner(key(name)), Some(owner));
         }
         assert!(bench.core.locks().iter().count() > 50, "the rest can wait");
         for _ in 0..50 {
@@ -525,22 +522,22 @@ fn of_many_that_end_at_once_those_that_are_waited_for_come_first() {
 fn ten_thousand_wait_and_half_of_them_go() {
     let mut bench = Bench::of(Core::new(config(256 << 20)));
     bench.holds(A, "k");
-    let conns: Vec<Owner> = (10..10_010).map(Owner::from_number).collect();
+    let owners: Vec<Owner> = (10..10_010).map(Owner::from_number).collect();
     let now = Instant::default();
-    for conn in &conns {
-        bench.core.handle(now, Event::Opened(*conn));
-        let reply = bench.core.execute(now, *conn, &waiting("k", |_| {}));
+    for owner in &owners {
+        bench.core.handle(now, Event::Opened(*owner));
+        let reply = bench.core.execute(now, *owner, &waiting("k", |_| {}));
         assert_eq!(reply, Reply::Waits);
     }
-    for conn in conns.iter().step_by(2) {
-        bench.core.handle(now, Event::Closed(*conn));
+    for owner in owners.iter().step_by(2) {
+        bench.core.handle(now, Event::Closed(*owner));
     }
     bench.core.check();
     bench.core.handle(now, Event::Closed(A));
-    for conn in conns.iter().skip(1).step_by(2) {
+    for owner in owners.iter().skip(1).step_by(2) {
         let told = bench.core.poll().and_then(Notification::wait_over);
-        assert_eq!(told, Some(notice(*conn, Outcome::Granted)));
-        let reply = bench.core.execute(now, *conn, &give_back("k"));
+        assert_eq!(told, Some(notice(*owner, Outcome::Granted)));
+        let reply = bench.core.execute(now, *owner, &give_back("k"));
         assert_eq!(reply, Reply::Unlocked);
     }
     bench.core.check();
@@ -562,7 +559,7 @@ fn what_is_seen_of_those_who_wait() {
     let lines = bench.core.lock_lines();
     assert_eq!(
         lines[0].value,
-        "mode=x,conn=1,held=0,waiting=2,fence=1,lease=-1,holders=1"
+        "mode=x,owner=1,held=0,waiting=2,fence=1,lease=-1,holders=1"
     );
     let Reply::Stats(report) = bench.ask(D, GlobalCommand::Stats(StatsTopic::General)) else {
         panic!("these are numbers");
@@ -586,12 +583,12 @@ fn a_line_tells_for_how_long_a_lock_was_held_and_is_leased() {
     bench.passes(2_999);
     assert_eq!(
         line(&bench),
-        "mode=x,conn=1,held=2,waiting=0,fence=1,lease=8,holders=1"
+        "mode=x,owner=1,held=2,waiting=0,fence=1,lease=8,holders=1"
     );
     bench.passes(3_001);
     assert_eq!(
         line(&bench),
-        "mode=x,conn=1,held=6,waiting=0,fence=1,lease=4,holders=1"
+        "mode=x,owner=1,held=6,waiting=0,fence=1,lease=4,holders=1"
     );
 }
 
@@ -617,11 +614,11 @@ fn only_who_would_be_kept_from_a_lock_would_contend() {
             acquire.lease = Some(Lease::For { ms: 100 });
         }),
     );
-    let mut contends = |ms, conn, name| {
+    let mut contends = |ms, owner, name| {
         let now = Instant::from_millis(ms);
         bench
             .core
-            .would_contend(now, conn, &Acquire::new(key(name)))
+            .would_contend(now, owner, &Acquire::new(key(name)))
     };
     assert!(contends(0, B, "k") && contends(0, B, "leased"));
     assert!(!contends(0, A, "k") && !contends(0, B, "free"));
@@ -685,8 +682,8 @@ fn a_lease_that_is_over_leaves_room_in_the_share() {
             share += bench.core.store().item_bytes(slot);
         }
         bench.core.limits.lock_bytes_per_connection_max = share;
-        for (conn, name) in [(A, "a"), (B, "b")] {
-            let reply = bench.ask(conn, waiting(name, of_a_second));
+        for (owner, name) in [(A, "a"), (B, "b")] {
+            let reply = bench.ask(owner, waiting(name, of_a_second));
             assert!(matches!(reply, Reply::Granted(_)), "{reply:?}");
         }
         bench.waits(A, "b");

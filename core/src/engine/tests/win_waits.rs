@@ -52,18 +52,18 @@ fn mark_stale(name: &str) -> Delete<'_> {
 
 impl<S: Store> Bench<S> {
     fn of_four_getters(mut self) -> Self {
-        for conn in [C, D] {
-            self.event(Event::Opened(conn));
+        for owner in [C, D] {
+            self.event(Event::Opened(owner));
         }
         self
     }
 
-    fn win(&mut self, conn: Owner, get: Get<'_>) -> Win {
-        self.hit(conn, get).win
+    fn win(&mut self, owner: Owner, get: Get<'_>) -> Win {
+        self.hit(owner, get).win
     }
 
-    fn parks(&mut self, conn: Owner, get: Get<'_>) {
-        assert_eq!(self.ask(conn, get), Reply::Waits);
+    fn parks(&mut self, owner: Owner, get: Get<'_>) {
+        assert_eq!(self.ask(owner, get), Reply::Waits);
         self.core.check();
     }
 
@@ -72,12 +72,7 @@ impl<S: Store> Bench<S> {
         self.core.check();
         let notices = core::iter::from_fn(|| self.core.poll().and_then(Notification::wait_over));
         notices
-            .map(
-                |Notice {
-                     owner: conn,
-                     outcome,
-                 }| (conn, outcome),
-            )
+            .map(|Notice { owner, outcome }| (owner, outcome))
             .collect()
     }
 
@@ -105,16 +100,16 @@ fn a_store_answers_all_who_wait() {
     let mut bench = bench();
     bench.win(A, bound("k"));
     assert!(!bench.core.has_waits());
-    for conn in [C, B, D] {
-        bench.parks(conn, patient("k"));
+    for owner in [C, B, D] {
+        bench.parks(owner, patient("k"));
     }
     assert!(bench.core.has_waits());
     assert_eq!(bench.notices(), []);
     bench.set(A, "k", "1");
-    let all = [C, B, D].map(|conn| (conn, GRANTED));
+    let all = [C, B, D].map(|owner| (owner, GRANTED));
     assert_eq!(bench.notices(), all);
-    for conn in [C, B, D] {
-        let hit = bench.hit(conn, again(patient("k")));
+    for owner in [C, B, D] {
+        let hit = bench.hit(owner, again(patient("k")));
         assert_eq!((hit.win, &*hit.value), (Win::None, &b"1"[..]));
     }
     assert!(!bench.core.has_waits());

@@ -13,8 +13,8 @@ fn of_all_gets_that_miss_exactly_one_wins() {
     let first = bench.hit(A, get);
     assert_eq!((first.win, &*first.value), (Win::Won, &b""[..]));
     let cas = first.cas;
-    for conn in [A, B, B] {
-        assert_eq!(bench.hit(conn, get).win, Win::Sent);
+    for owner in [A, B, B] {
+        assert_eq!(bench.hit(owner, get).win, Win::Sent);
     }
     let fill = Set {
         guard: Guard::Match(cas),

@@ -32,7 +32,7 @@ const LISTED_BYTES: usize = 64;
 pub struct BoundWins {
     by_key: BTreeMap<OwnedKey, BoundWin>,
     /// Never an empty list.
-    by_conn: BTreeMap<Owner, BTreeSet<OwnedKey>>,
+    by_owner: BTreeMap<Owner, BTreeSet<OwnedKey>>,
     /// The lists of winners that have ended (Z13), the oldest first; never an empty one.
     ended: VecDeque<BTreeSet<OwnedKey>>,
     /// How many of `by_key` have ended.
@@ -67,7 +67,7 @@ impl BoundWins {
 
     /// Whether this win, which the table has, has ended with its winner (Z13).
     pub(in crate::engine) fn has_ended(&self, win: &BoundWin) -> bool {
-        !self.by_conn.contains_key(&win.winner)
+        !self.by_owner.contains_key(&win.winner)
     }
 
     /// Every win, in the order of the keys.
@@ -99,10 +99,10 @@ impl BoundWins {
         self.ended_entries > 0
     }
 
-    /// How many `conn` has.
+    /// How many `owner` has.
     #[must_use]
-    pub fn won_by(&self, conn: Owner) -> usize {
-        self.by_conn.get(&conn).map_or(0, BTreeSet::len)
+    pub fn won_by(&self, owner: Owner) -> usize {
+        self.by_owner.get(&owner).map_or(0, BTreeSet::len)
     }
 
     /// What the table takes of the memory limit, in bytes.
@@ -121,7 +121,7 @@ impl BoundWins {
     pub(in crate::engine) fn bind(&mut self, key: Key<'_>, win: BoundWin) {
         self.release(key);
         let owned: OwnedKey = Arc::from(key.as_bytes());
-        let won = self.by_conn.entry(win.winner).or_default();
+        let won = self.by_owner.entry(win.winner).or_default();
         won.insert(Arc::clone(&owned));
         self.by_key.insert(owned, win);
         self.table_bytes += Self::bytes_for(key);
@@ -140,21 +140,21 @@ impl BoundWins {
             return;
         };
         self.table_bytes -= ENTRY_BYTES;
-        let Some(won) = self.by_conn.get_mut(&win.winner) else {
+        let Some(won) = self.by_owner.get_mut(&win.winner) else {
             // Its place in line is left when its turn comes.
             self.ended_entries -= 1;
             return;
         };
         won.remove(key.as_bytes());
         if won.is_empty() {
-            self.by_conn.remove(&win.winner);
+            self.by_owner.remove(&win.winner);
         }
         self.table_bytes -= LISTED_BYTES + key.as_bytes().len();
     }
 
-    /// All wins of `conn` end with it (Z13), in one step.
-    pub(in crate::engine) fn end(&mut self, conn: Owner) {
-        if let Some(won) = self.by_conn.remove(&conn) {
+    /// All wins of `owner` end with it (Z13), in one step.
+    pub(in crate::engine) fn end(&mut self, owner: Owner) {
+        if let Some(won) = self.by_owner.remove(&owner) {
             self.ended_entries += won.len();
             self.ended.push_back(won);
         }
@@ -173,14 +173,14 @@ impl BoundWins {
         Some(key)
     }
 
-    /// Up to `keys_max` keys of wins of `conn`, those first that follow `key`.
+    /// Up to `keys_max` keys of wins of `owner`, those first that follow `key`.
     pub(in crate::engine) fn some_of(
         &self,
-        conn: Owner,
+        owner: Owner,
         key: Key<'_>,
         keys_max: usize,
     ) -> Vec<OwnedKey> {
-        let Some(won) = self.by_conn.get(&conn) else {
+        let Some(won) = self.by_owner.get(&owner) else {
             return Vec::new();
         };
         let behind = (Bound::Excluded(key.as_bytes()), Bound::Unbounded);
@@ -219,7 +219,7 @@ impl BoundWins {
     pub(in crate::engine) fn check(&self) {
         let (mut table_bytes, mut ended) = (0, 0);
         for (key, win) in &self.by_key {
-            let is_listed = if let Some(won) = self.by_conn.get(&win.winner) {
+            let is_listed = if let Some(won) = self.by_owner.get(&win.winner) {
                 won.contains(key)
             } else {
                 ended += 1;
@@ -229,9 +229,9 @@ impl BoundWins {
             table_bytes += ENTRY_BYTES;
         }
         assert_eq!(self.ended_entries, ended, "Z2: wins that have ended");
-        let listed: usize = self.by_conn.values().map(BTreeSet::len).sum();
+        let listed: usize = self.by_owner.values().map(BTreeSet::len).sum();
         assert_eq!(listed, self.len(), "Z1: a win of nobody");
-        for won in self.by_conn.values().chain(&self.ended) {
+        for won in self.by_owner.values().chain(&self.ended) {
             assert!(!won.is_empty(), "Z1, Z13: an empty list");
             let keys = won.iter().map(|key| LISTED_BYTES + key.len());
             table_bytes += keys.sum::<usize>();

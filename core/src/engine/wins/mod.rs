@@ -166,7 +166,7 @@ impl Wins {
         }
         if made > MADE_MAX {
             let count = self.queue.waiting(key);
-            self.queue.leave_together(key, count, context.now, true);
+            self.queue.wake_first(key, count, context.now, true);
             context.notices.push_gets();
             return Effect::None;
         }
@@ -217,7 +217,7 @@ impl Wins {
             counters.get_misses += missed;
             counters.get_flushed += if seen.is_flushed { missed } else { 0 };
             self.queue
-                .leave_together(key, count, now, seen.header.is_some());
+                .wake_first(key, count, now, seen.header.is_some());
             context.notices.push_gets();
         }
         winner

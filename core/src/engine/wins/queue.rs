@@ -164,20 +164,20 @@ impl WinWaits {
         key
     }
 
-    /// `conn`, which waits for nothing, waits for `key` behind all others.
-    pub(in crate::engine) fn join(&mut self, key: Key<'_>, conn: Owner, waiter: WinWaiter) {
-        self.put(key, conn, waiter);
+    /// `owner`, which waits for nothing, waits for `key` behind all others.
+    pub(in crate::engine) fn join(&mut self, key: Key<'_>, owner: Owner, waiter: WinWaiter) {
+        self.put(key, owner, waiter);
     }
 
-    /// `conn` waits no more, if it did.
-    pub(in crate::engine) fn leave(&mut self, conn: Owner) -> Option<WinWaiter> {
-        let (place, end) = self.take_out(conn)?;
+    /// `owner` waits no more, if it did.
+    pub(in crate::engine) fn leave(&mut self, owner: Owner) -> Option<WinWaiter> {
+        let (place, end) = self.take_out(owner)?;
         self.note_left(place.key, end.flatten());
         Some(place.waiter)
     }
 
-    /// The first `count` of those who wait for `key` wait no more ([`Queues::let_go`]).
-    pub(in crate::engine) fn leave_together(
+    /// The first `count` of those who wait for `key` wait no more ([`Queues::wake`]).
+    pub(in crate::engine) fn wake_first(
         &mut self,
         key: Key<'_>,
         count: usize,
@@ -185,7 +185,7 @@ impl WinWaits {
         has_item: bool,
     ) {
         let owned = self.owned(key);
-        let end = self.let_go(key, count, at, has_item);
+        let end = self.wake(key, count, at, has_item);
         if let Some(owned) = owned {
             self.note_left(owned, end.flatten());
         }
@@ -249,7 +249,7 @@ mod tests {
 
     use super::*;
 
-    const fn conn(number: u64) -> Owner {
+    const fn owner(number: u64) -> Owner {
         Owner::from_number(number)
     }
 
@@ -263,7 +263,7 @@ mod tests {
 
     fn join(table: &mut WinWaits, name: &'static [u8], number: u64, until_ms: u64) {
         let waiter = WinWaiter::new(&Get::new(key(name)), at(until_ms));
-        table.join(key(name), conn(number), waiter);
+        table.join(key(name), owner(number), waiter);
         table.check();
     }
 
@@ -274,16 +274,16 @@ mod tests {
             join(&mut table, b"a", number, 10 * number);
         }
         join(&mut table, b"b", 4, 5);
-        assert!(table.leave(conn(1)).is_some());
-        assert!(table.leave(conn(1)).is_none());
-        for expected in [Some(conn(3)), Some(conn(2)), None] {
-            let first = table.first(key(b"a")).map(|(conn, _)| conn);
+        assert!(table.leave(owner(1)).is_some());
+        assert!(table.leave(owner(1)).is_none());
+        for expected in [Some(owner(3)), Some(owner(2)), None] {
+            let first = table.first(key(b"a")).map(|(owner, _)| owner);
             assert_eq!(first, expected);
-            first.map(|conn| table.leave(conn));
+            first.map(|owner| table.leave(owner));
             table.check();
         }
         assert_eq!(table.len(), 1);
-        table.leave(conn(4));
+        table.leave(owner(4));
         assert_eq!((table.table_bytes(), table.next()), (0, None));
         table.check();
     }
@@ -295,7 +295,7 @@ mod tests {
             join(&mut table, b"a", number, until_ms);
         }
         table.set_end(key(b"a"), Some(at(70)));
-        table.leave_together(key(b"a"), 3, at(20), true);
+        table.wake_first(key(b"a"), 3, at(20), true);
         table.check();
         assert_eq!(
             (table.len(), table.places(), table.waiting(key(b"a"))),
@@ -303,18 +303,18 @@ mod tests {
         );
         // A time that is over means nothing to one who was let go; one who ends is told nothing.
         assert_eq!(table.overdue(at(80)), None);
-        assert!(table.leave(conn(3)).is_some());
+        assert!(table.leave(owner(3)).is_some());
         table.check();
-        table.leave_together(key(b"a"), 1, at(30), false);
+        table.wake_first(key(b"a"), 1, at(30), false);
         table.check();
         let told = |table: &mut WinWaits| {
-            let told = core::iter::from_fn(|| table.tell_next());
+            let told = core::iter::from_fn(|| table.next_woken());
             told.map(|told| (told.owner, told.outcome))
                 .collect::<Vec<_>>()
         };
-        let first = [(conn(1), Outcome::Granted), (conn(2), Outcome::TimedOut)];
+        let first = [(owner(1), Outcome::Granted), (owner(2), Outcome::TimedOut)];
         assert_eq!(told(&mut table), first);
-        assert_eq!(told(&mut table), [(conn(4), Outcome::NotFound)]);
+        assert_eq!(told(&mut table), [(owner(4), Outcome::NotFound)]);
         assert_eq!(told(&mut table), []);
         table.check();
         assert!(table.is_empty());
@@ -333,7 +333,7 @@ mod tests {
         assert_eq!(table.next_end(at(20)), None);
         table.check();
         table.set_end(key(b"a"), Some(at(30)));
-        table.leave(conn(1));
+        table.leave(owner(1));
         table.check();
         assert_eq!(table.next(), None);
     }
@@ -348,7 +348,7 @@ mod tests {
         table.begin_round();
         assert!(table.is_due(at(0)));
         assert_eq!(table.next_of_round(), Some(b"a"[..].into()));
-        table.leave(conn(1));
+        table.leave(owner(1));
         table.go_on_round();
         assert_eq!(table.next_of_round(), Some(b"c"[..].into()));
         assert_eq!(table.next_of_round(), None);

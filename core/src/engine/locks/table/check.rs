@@ -5,7 +5,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::shares::SHARE_BYTES;
-use super::{ENTRY_BYTES, Entry, Hold, LISTED_BYTES, LockTable, Tenure, WAITED_BYTES};
+use super::{ENTRY_BYTES, Entry, Grant, Holders, LISTED_BYTES, LockTable, WAITED_BYTES};
 use crate::engine::owned_key::{OwnedKey, as_key};
 use crate::fence::Fence;
 use crate::key::Key;
@@ -18,24 +18,24 @@ impl LockTable {
         let mut over = (0, 0);
         let mut table_bytes = 0;
         self.check_shares();
-        for (key, entry, tenure) in self.tenures() {
-            if self.is_of_term(tenure) {
-                let holder = &self.by_conn[&tenure.owner];
-                let knows = match entry.hold {
-                    Hold::Alone(_) => holder.keys.contains(key),
-                    Hold::Shared(_) => holder.shared.get(key) == Some(&tenure.fence),
+        for (key, entry, grant) in self.grants() {
+            if self.is_of_term(grant) {
+                let holder = &self.by_owner[&grant.owner];
+                let knows = match entry.holders {
+                    Holders::Alone(_) => holder.keys.contains(key),
+                    Holders::Shared(_) => holder.shared.get(key) == Some(&grant.fence),
                 };
                 assert!(knows, "L2: an owner that does not know what it holds");
             } else {
-                let (pinned, is_in_line) = match entry.hold {
-                    Hold::Alone(_) => {
+                let (pinned, is_in_line) = match entry.holders {
+                    Holders::Alone(_) => {
                         let is_in_line = self.ended.iter().any(|keys| keys.contains(key));
                         (pinned(as_key(key)), is_in_line)
                     }
-                    Hold::Shared(group) => {
+                    Holders::Shared(group) => {
                         let begun = usize::try_from(group.lines_seen).expect("few lines");
                         let mut lines = self.lines_from(begun);
-                        let is_in_line = lines.any(|line| line.get(key) == Some(&tenure.fence));
+                        let is_in_line = lines.any(|line| line.get(key) == Some(&grant.fence));
                         (0, is_in_line)
                     }
                 };
@@ -54,10 +54,10 @@ impl LockTable {
             assert_eq!(*leases, leased, "L13 and L14: leases");
         }
         assert_eq!(self.lease_next, self.first_lease(), "L13: the first");
-        for (key, entry, tenure) in self.tenures() {
-            if entry.is_waited && matches!(entry.hold, Hold::Alone(_)) {
-                let is_first = if self.is_of_term(tenure) {
-                    self.by_conn[&tenure.owner].waited.contains(key)
+        for (key, entry, grant) in self.grants() {
+            if entry.is_waited && matches!(entry.holders, Holders::Alone(_)) {
+                let is_first = if self.is_of_term(grant) {
+                    self.by_owner[&grant.owner].waited.contains(key)
                 } else {
                     self.handovers.iter().any(|keys| keys.contains(key))
                 };
@@ -78,10 +78,10 @@ impl LockTable {
         assert_eq!(self.ends.locks_left(), over.0, "L10: what is left of terms");
         assert_eq!(self.ended_pinned_bytes, over.1, "L10: what they pin");
         let mut holders = 0;
-        for (conn, holder) in &self.by_conn {
+        for (owner, holder) in &self.by_owner {
             let (mut bytes, mut shared_bytes, mut own_bytes) = (0, 0, 0);
             for key in holder.keys.iter().chain(holder.shared.keys()) {
-                let (is_shared, term) = self.known_of(key, *conn);
+                let (is_shared, term) = self.known_of(key, *owner);
                 assert_eq!(term, Some(holder.term), "L2: a holding without its lock");
                 bytes += pinned(as_key(key));
                 table_bytes += LISTED_BYTES + key.len();
@@ -92,18 +92,18 @@ impl LockTable {
                     own_bytes += Self::bytes_for(as_key(key));
                 }
             }
-            assert_eq!(holder.pinned_bytes, bytes, "L10: what {conn} pins");
+            assert_eq!(holder.pinned_bytes, bytes, "L10: what {owner} pins");
             assert_eq!(
                 holder.shared_pinned_bytes, shared_bytes,
-                "L10: what {conn} pins with others"
+                "L10: what {owner} pins with others"
             );
             assert_eq!(
                 holder.table_bytes, own_bytes,
-                "L10: what {conn}'s locks take"
+                "L10: what {owner}'s locks take"
             );
             for key in &holder.waited {
                 let is_waited = self.by_key.get(key).is_some_and(|entry| entry.is_waited);
-                let (_, term) = self.known_of(key, *conn);
+                let (_, term) = self.known_of(key, *owner);
                 assert!(
                     is_waited && term == Some(holder.term),
                     "L14: waited for, and not held"
@@ -148,26 +148,26 @@ impl LockTable {
     }
 
     /// Every grant in the table.
-    fn tenures(&self) -> impl Iterator<Item = (&OwnedKey, &Entry, &Tenure)> {
+    fn grants(&self) -> impl Iterator<Item = (&OwnedKey, &Entry, &Grant)> {
         self.by_key.iter().flat_map(|(key, entry)| {
-            self.tenures_of(entry)
-                .map(move |tenure| (key, entry, tenure))
+            self.all_grants_of(entry)
+                .map(move |grant| (key, entry, grant))
         })
     }
 
-    fn tenures_of<'a>(&'a self, entry: &'a Entry) -> impl Iterator<Item = &'a Tenure> {
-        let (alone, group) = match &entry.hold {
-            Hold::Alone(tenure) => (Some(tenure), None),
-            Hold::Shared(group) => (None, Some(group.id)),
+    fn all_grants_of<'a>(&'a self, entry: &'a Entry) -> impl Iterator<Item = &'a Grant> {
+        let (alone, group) = match &entry.holders {
+            Holders::Alone(grant) => (Some(grant), None),
+            Holders::Shared(group) => (None, Some(group.id)),
         };
         let shares = group.into_iter().flat_map(|group| self.shares.of(group));
-        alone.into_iter().chain(shares.map(|share| &share.tenure))
+        alone.into_iter().chain(shares.map(|share| &share.grant))
     }
 
     /// When the leases of a lock end, and whose each is.
     fn leases_of<'a>(&'a self, entry: &'a Entry) -> impl Iterator<Item = (Instant, Fence)> + 'a {
-        let tenures = self.tenures_of(entry);
-        tenures.filter_map(|tenure| Some((tenure.lease_until?, tenure.fence)))
+        let grants = self.all_grants_of(entry);
+        grants.filter_map(|grant| Some((grant.lease_until?, grant.fence)))
     }
 
     /// The lines of shares from the one with this number on.
@@ -178,15 +178,15 @@ impl LockTable {
     }
 
     /// Whether a key is shared, and of which term the hold is that a connection has of it.
-    fn known_of(&self, key: &OwnedKey, conn: Owner) -> (bool, Option<u64>) {
+    fn known_of(&self, key: &OwnedKey, owner: Owner) -> (bool, Option<u64>) {
         let Some(entry) = self.by_key.get(key) else {
             return (false, None);
         };
-        let is_shared = matches!(entry.hold, Hold::Shared(_));
-        let fence = self.fence_of_share(key, conn);
-        let mut tenures = self.tenures_of(entry).filter(|it| it.owner == conn);
-        let tenure = tenures.find(|it| !is_shared || Some(it.fence) == fence);
-        (is_shared, tenure.map(|it| it.term))
+        let is_shared = matches!(entry.holders, Holders::Shared(_));
+        let fence = self.fence_of_share(key, owner);
+        let mut grants = self.all_grants_of(entry).filter(|it| it.owner == owner);
+        let grant = grants.find(|it| !is_shared || Some(it.fence) == fence);
+        (is_shared, grant.map(|it| it.term))
     }
 
     /// L1, L16, and L10 of shares.
@@ -194,7 +194,7 @@ impl LockTable {
         let (mut keys, mut waited_keys, mut count) = (0, 0, 0);
         let (mut leases, mut amongs) = (BTreeSet::new(), BTreeMap::new());
         for (key, entry) in &self.by_key {
-            let Hold::Shared(group) = entry.hold else {
+            let Holders::Shared(group) = entry.holders else {
                 continue;
             };
             keys += 1;
@@ -230,7 +230,7 @@ impl LockTable {
         assert_eq!(shares.leases, leases, "L16: leases of shares");
         assert_eq!(shares.amongs, amongs, "L16: numbers of sharers");
         for ((_, fence), share) in &shares.by_fence {
-            assert_eq!(*fence, share.tenure.fence, "L16: a fence of another share");
+            assert_eq!(*fence, share.grant.fence, "L16: a fence of another share");
         }
     }
 }

@@ -8,7 +8,7 @@
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;
 
-use super::{Holding, Tenure};
+use super::{Grant, Holding};
 use crate::engine::owned_key::OwnedKey;
 use crate::fence::Fence;
 use crate::owner::Owner;
@@ -68,26 +68,26 @@ pub(super) struct Ends {
 
 impl Ends {
     /// A term with so many locks is over.
-    pub(super) fn end_term(&mut self, conn: Owner, term: u64, locks: usize) {
+    pub(super) fn end_term(&mut self, owner: Owner, term: u64, locks: usize) {
         let end = TermEnd {
             at: self.now,
             cause: EndCause::Released,
             locks,
         };
-        self.terms.insert((conn, term), end);
+        self.terms.insert((owner, term), end);
     }
 
     /// What has ended the last term of a connection is that it has closed.
-    pub(super) fn close(&mut self, conn: Owner) {
-        let mut terms = self.terms.range_mut((conn, 0)..=(conn, u64::MAX));
+    pub(super) fn close(&mut self, owner: Owner) {
+        let mut terms = self.terms.range_mut((owner, 0)..=(owner, u64::MAX));
         if let Some((_, end)) = terms.next_back() {
             end.cause = EndCause::Closed;
         }
     }
 
-    /// A lock is out of the table, which had this tenure and was this holding.
-    pub(super) fn note(&mut self, key: &OwnedKey, tenure: &Tenure, holding: &Holding) {
-        let term = self.leave_term(tenure);
+    /// A lock is out of the table, which had this grant and was this holding.
+    pub(super) fn note(&mut self, key: &OwnedKey, grant: &Grant, holding: &Holding) {
+        let term = self.leave_term(grant);
         let (at, cause) = match (term, holding.lease_until) {
             (Some(end), Some(until)) if until <= end.at => (until, EndCause::Expired),
             (Some(end), _) => (end.at, end.cause),
@@ -113,8 +113,8 @@ impl Ends {
     }
 
     /// The end of the term of a lock, if it is over: one lock fewer is left of it.
-    fn leave_term(&mut self, tenure: &Tenure) -> Option<TermEnd> {
-        let term = (tenure.owner, tenure.term);
+    fn leave_term(&mut self, grant: &Grant) -> Option<TermEnd> {
+        let term = (grant.owner, grant.term);
         let end = self.terms.get_mut(&term)?;
         end.locks -= 1;
         let end = *end;

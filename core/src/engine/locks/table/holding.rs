@@ -16,7 +16,7 @@ pub enum Taken {
 
 /// A lock that is to be granted.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::engine) struct Grant {
+pub(in crate::engine) struct NewGrant {
     pub(in crate::engine) owner: Owner,
     pub(in crate::engine) fence: Fence,
     pub(in crate::engine) now: Instant,

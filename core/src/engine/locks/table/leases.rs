@@ -4,7 +4,7 @@
 
 use alloc::sync::Arc;
 
-use super::{Hold, LockTable, Tenure};
+use super::{Grant, Holders, LockTable};
 use crate::engine::owned_key::OwnedKey;
 use crate::fence::Fence;
 use crate::key::Key;
@@ -22,18 +22,18 @@ impl LockTable {
         let Some((key, entry)) = self.by_key.get_key_value(key.as_bytes()) else {
             return;
         };
-        match entry.hold {
-            Hold::Alone(tenure) if tenure.lease_until == until => {}
-            Hold::Alone(tenure) => {
+        match entry.holders {
+            Holders::Alone(grant) if grant.lease_until == until => {}
+            Holders::Alone(grant) => {
                 let key = Arc::clone(key);
-                self.list_lease(&key, tenure.lease_until, until);
+                self.list_lease(&key, grant.lease_until, until);
                 if let Some(entry) = self.by_key.get_mut(&key)
-                    && let Hold::Alone(tenure) = &mut entry.hold
+                    && let Holders::Alone(grant) = &mut entry.holders
                 {
-                    tenure.lease_until = until;
+                    grant.lease_until = until;
                 }
             }
-            Hold::Shared(group) => {
+            Holders::Shared(group) => {
                 let key = Arc::clone(key);
                 if let Some(fence) = self.fence_of_share(&key, owner) {
                     self.set_lease_of_share(&key, group.id, fence, until);
@@ -53,7 +53,7 @@ impl LockTable {
         let Some(share) = self.shares.by_fence.get_mut(&(group, fence)) else {
             return;
         };
-        let before = core::mem::replace(&mut share.tenure.lease_until, until);
+        let before = core::mem::replace(&mut share.grant.lease_until, until);
         let first = |table: &Self| table.shares.first_lease(group).map(|(until, _)| until);
         let first_before = first(self);
         if let Some(before) = before {
@@ -127,9 +127,9 @@ impl LockTable {
         let passed = |(at, _): &&(Instant, OwnedKey)| *at <= self.leases_passed;
         let waited = self.waited_leases.first().filter(passed);
         let (_, key) = waited.or_else(|| self.leases.first().filter(passed))?;
-        let fence = match &self.by_key.get(key)?.hold {
-            Hold::Alone(_) => None,
-            Hold::Shared(group) => self.shares.first_lease(group.id).map(|(_, fence)| fence),
+        let fence = match &self.by_key.get(key)?.holders {
+            Holders::Alone(_) => None,
+            Holders::Shared(group) => self.shares.first_lease(group.id).map(|(_, fence)| fence),
         };
         Some((Arc::clone(key), fence))
     }
@@ -139,8 +139,8 @@ impl LockTable {
         self.waited_leases.first().map(|(at, _)| *at)
     }
 
-    pub(super) fn has_expired(&self, tenure: &Tenure) -> bool {
-        tenure
+    pub(super) fn has_expired(&self, grant: &Grant) -> bool {
+        grant
             .lease_until
             .is_some_and(|until| until <= self.leases_passed)
     }

@@ -18,7 +18,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::num::NonZeroU32;
 
-use super::{ENTRY_BYTES, Entry, Grant, Hold, Holding, LISTED_BYTES, LockTable, Tenure};
+use super::{ENTRY_BYTES, Entry, Grant, Holders, Holding, LISTED_BYTES, LockTable, NewGrant};
 use crate::command::Mode;
 use crate::engine::owned_key::{OwnedKey, as_key};
 use crate::fence::Fence;
@@ -65,7 +65,7 @@ pub(super) struct Group {
 /// One connection's part in the lock of a key.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(super) struct Share {
-    pub(super) tenure: Tenure,
+    pub(super) grant: Grant,
     /// Among how many.
     pub(super) among: Option<NonZeroU32>,
     /// Its owner has waited for it, and does not know yet.
@@ -105,7 +105,7 @@ impl Shares {
             .amongs
             .entry((group, share.mode().among()))
             .or_default() += 1;
-        self.by_fence.insert((group, share.tenure.fence), share);
+        self.by_fence.insert((group, share.grant.fence), share);
     }
 
     /// Takes out a share that has no lease.
@@ -144,24 +144,24 @@ impl LockTable {
 
     /// The same, with `None` for each grant that is over and still in the table: what it takes to look at all of them.
     pub fn grants_of(&self, key: Key<'_>) -> impl Iterator<Item = Option<(Owner, u32)>> {
-        let hold = self.by_key.get(key.as_bytes()).map(|entry| &entry.hold);
+        let hold = self.by_key.get(key.as_bytes()).map(|entry| &entry.holders);
         let (alone, group) = match hold {
-            Some(Hold::Alone(tenure)) => (Some((tenure, 1)), None),
-            Some(Hold::Shared(group)) => (None, Some(group.id)),
+            Some(Holders::Alone(grant)) => (Some((grant, 1)), None),
+            Some(Holders::Shared(group)) => (None, Some(group.id)),
             None => (None, None),
         };
         let shares = group.into_iter().flat_map(|group| self.shares.of(group));
-        let shares = shares.map(|share| (&share.tenure, share.mode().among()));
+        let shares = shares.map(|share| (&share.grant, share.mode().among()));
         let all = alone.into_iter().chain(shares);
-        all.map(|(tenure, among)| self.is_in_force(tenure).then_some((tenure.owner, among)))
+        all.map(|(grant, among)| self.is_in_force(grant).then_some((grant.owner, among)))
     }
 
     /// Whether the lock of `key` can be had in this mode, by a connection that has no part in it.
     pub(in crate::engine) fn has_room(&self, key: Key<'_>, mode: Mode) -> bool {
-        match self.by_key.get(key.as_bytes()).map(|entry| &entry.hold) {
+        match self.by_key.get(key.as_bytes()).map(|entry| &entry.holders) {
             None => true,
-            Some(Hold::Alone(_)) => false,
-            Some(Hold::Shared(group)) => {
+            Some(Holders::Alone(_)) => false,
+            Some(Holders::Shared(group)) => {
                 let among = self.shares.least_among(group.id).min(mode.among());
                 mode.is_shared() && group.count < among
             }
@@ -177,9 +177,9 @@ impl LockTable {
         if self.shares.keys == 0 {
             return None;
         }
-        match &self.by_key.get(key.as_bytes())?.hold {
-            Hold::Alone(_) => None,
-            Hold::Shared(group) => Some(group),
+        match &self.by_key.get(key.as_bytes())?.holders {
+            Holders::Alone(_) => None,
+            Holders::Shared(group) => Some(group),
         }
     }
 
@@ -191,13 +191,13 @@ impl LockTable {
     /// Whether `fence` is that of a share of `key` that is in force.
     pub(in crate::engine) fn is_share(&self, key: Key<'_>, fence: Fence) -> bool {
         let share = self.share(key, fence);
-        share.is_some_and(|share| self.is_in_force(&share.tenure))
+        share.is_some_and(|share| self.is_in_force(&share.grant))
     }
 
     /// Whether `fence` is that of a share of `key` that is over, and still in the table.
     pub(in crate::engine) fn is_share_that_is_over(&self, key: Key<'_>, fence: Fence) -> bool {
         let share = self.share(key, fence);
-        share.is_some_and(|share| !self.is_in_force(&share.tenure))
+        share.is_some_and(|share| !self.is_in_force(&share.grant))
     }
 
     /// The shares of `key` that are over and wait to be taken out, each at least once; the caller takes them out. Says as well
@@ -220,14 +220,14 @@ impl LockTable {
         let looks = unseen.min(count as usize);
         if unseen > looks {
             let shares = self.shares.of(id);
-            let ended = shares.filter(|share| !self.is_of_term(&share.tenure));
-            over.extend(ended.map(|share| share.tenure.fence));
+            let ended = shares.filter(|share| !self.is_of_term(&share.grant));
+            over.extend(ended.map(|share| share.grant.fence));
         } else {
             let seen = self.shares.ended.len() - unseen;
             let lines = self.shares.ended.iter().skip(seen);
             over.extend(lines.filter_map(|line| line.get(key.as_bytes())));
         }
-        if let Some(Hold::Shared(group)) = self.hold_mut(key) {
+        if let Some(Holders::Shared(group)) = self.holders_mut(key) {
             group.lines_seen = lines_begun;
         }
         (over, looks)
@@ -241,9 +241,9 @@ impl LockTable {
         has_unseen || first.is_some_and(|(until, _)| until <= self.leases_passed)
     }
 
-    fn hold_mut(&mut self, key: Key<'_>) -> Option<&mut Hold> {
+    fn holders_mut(&mut self, key: Key<'_>) -> Option<&mut Holders> {
         let entry = self.by_key.get_mut(key.as_bytes())?;
-        Some(&mut entry.hold)
+        Some(&mut entry.holders)
     }
 
     /// Gives a share of `key` to a connection that is open and has none. The lock is not in the table, or it is shared.
@@ -251,19 +251,19 @@ impl LockTable {
     pub(in crate::engine) fn acquire_share(
         &mut self,
         key: Key<'_>,
-        grant: Grant,
+        grant: NewGrant,
         among: Option<NonZeroU32>,
         pinned_bytes: Option<usize>,
     ) {
         let (owned, group) = self.shared_entry(key, &grant, pinned_bytes);
-        let holder = self.by_conn.get_mut(&grant.owner);
+        let holder = self.by_owner.get_mut(&grant.owner);
         let holder = holder.expect("L4: asked for before a lock is granted");
         self.holders += usize::from(holder.holds_nothing());
         holder.shared.insert(owned, grant.fence);
         holder.pinned_bytes += pinned_bytes.unwrap_or(0);
         holder.shared_pinned_bytes += pinned_bytes.unwrap_or(0);
         holder.table_bytes += Self::bytes_for_share(key);
-        let tenure = Tenure {
+        let grant = Grant {
             owner: grant.owner,
             term: holder.term,
             fence: grant.fence,
@@ -271,7 +271,7 @@ impl LockTable {
             lease_until: None,
         };
         let share = Share {
-            tenure,
+            grant,
             among,
             is_untold: false,
         };
@@ -284,11 +284,11 @@ impl LockTable {
     fn shared_entry(
         &mut self,
         key: Key<'_>,
-        grant: &Grant,
+        grant: &NewGrant,
         pinned_bytes: Option<usize>,
     ) -> (OwnedKey, Fence) {
         let has_item = pinned_bytes.is_some();
-        if let Some(Hold::Shared(group)) = self.hold_mut(key) {
+        if let Some(Holders::Shared(group)) = self.holders_mut(key) {
             group.count += 1;
             let id = group.id;
             let known = self.by_key.get_key_value(key.as_bytes());
@@ -302,7 +302,7 @@ impl LockTable {
             lines_seen: self.shares.lines_begun,
         };
         let entry = Entry {
-            hold: Hold::Shared(group),
+            holders: Holders::Shared(group),
             flushes: self.flushes,
             taken: grant.taken,
             has_item,
@@ -327,22 +327,22 @@ impl LockTable {
     ) -> Option<Holding> {
         let (owned, entry) = self.by_key.get_key_value(key.as_bytes())?;
         let (owned, entry) = (Arc::clone(owned), *entry);
-        let Hold::Shared(group) = entry.hold else {
+        let Holders::Shared(group) = entry.holders else {
             return None;
         };
         let share = *self.shares.by_fence.get(&(group.id, fence))?;
-        let holding = self.holding_of(&entry, &share.tenure, share.mode(), share.is_untold);
+        let holding = self.holding_of(&entry, &share.grant, share.mode(), share.is_untold);
         self.set_lease_of_share(&owned, group.id, fence, None);
         self.shares.take(group.id, fence);
-        self.ends.note(&owned, &share.tenure, &holding);
+        self.ends.note(&owned, &share.grant, &holding);
         self.table_bytes -= SHARE_BYTES;
-        if let Some(holder) = self.leave(key, &share.tenure) {
+        if let Some(holder) = self.leave(key, &share.grant) {
             holder.pinned_bytes -= pinned_bytes;
             holder.shared_pinned_bytes -= pinned_bytes;
             holder.table_bytes -= Self::bytes_for_share(key);
         }
         if group.count > 1 {
-            if let Some(Hold::Shared(group)) = self.hold_mut(key) {
+            if let Some(Holders::Shared(group)) = self.holders_mut(key) {
                 group.count -= 1;
             }
         } else {
@@ -356,31 +356,31 @@ impl LockTable {
         Some(holding)
     }
 
-    /// The fence of the share of `key` that `conn` has not given back. Its lease may have passed.
-    pub(super) fn fence_of_share(&self, key: &[u8], conn: Owner) -> Option<Fence> {
-        self.by_conn.get(&conn)?.shared.get(key).copied()
+    /// The fence of the share of `key` that `owner` has not given back. Its lease may have passed.
+    pub(super) fn fence_of_share(&self, key: &[u8], owner: Owner) -> Option<Fence> {
+        self.by_owner.get(&owner)?.shared.get(key).copied()
     }
 
-    /// The share of `key`, which is shared, that `conn` has not given back.
-    pub(super) fn share_of(&self, key: Key<'_>, entry: &Entry, conn: Owner) -> Option<Holding> {
-        let fence = self.fence_of_share(key.as_bytes(), conn)?;
+    /// The share of `key`, which is shared, that `owner` has not given back.
+    pub(super) fn share_of(&self, key: Key<'_>, entry: &Entry, owner: Owner) -> Option<Holding> {
+        let fence = self.fence_of_share(key.as_bytes(), owner)?;
         let share = self.share(key, fence)?;
-        Some(self.holding_of(entry, &share.tenure, share.mode(), share.is_untold))
+        Some(self.holding_of(entry, &share.grant, share.mode(), share.is_untold))
     }
 
     /// The first share in force of a key that is shared; if there is none, the first.
     pub(super) fn holding_of_first(&self, group: Fence, entry: &Entry) -> Holding {
         let mut in_force = self.shares.of(group);
-        let first = in_force.find(|share| self.is_in_force(&share.tenure));
+        let first = in_force.find(|share| self.is_in_force(&share.grant));
         let share = first.or_else(|| self.shares.of(group).next());
         let share = share.expect("L1: never none");
-        self.holding_of(entry, &share.tenure, share.mode(), share.is_untold)
+        self.holding_of(entry, &share.grant, share.mode(), share.is_untold)
     }
 
     pub(super) fn first_sharer(&self, group: Fence) -> Option<Owner> {
         let mut shares = self.shares.of(group);
-        let first = shares.find(|share| self.is_in_force(&share.tenure))?;
-        Some(first.tenure.owner)
+        let first = shares.find(|share| self.is_in_force(&share.grant))?;
+        Some(first.grant.owner)
     }
 
     pub(super) fn set_share_untold(&mut self, key: Key<'_>, owner: Owner, is_untold: bool) {
@@ -407,12 +407,12 @@ impl LockTable {
     /// Every key that is shared, with its shares in the order of the grants, those that are over included.
     pub fn shared(&self) -> impl Iterator<Item = (Key<'_>, Vec<Holding>)> {
         self.by_key.iter().filter_map(|(key, entry)| {
-            let Hold::Shared(group) = &entry.hold else {
+            let Holders::Shared(group) = &entry.holders else {
                 return None;
             };
             let shares = self.shares.of(group.id);
             let shares = shares
-                .map(|share| self.holding_of(entry, &share.tenure, share.mode(), share.is_untold));
+                .map(|share| self.holding_of(entry, &share.grant, share.mode(), share.is_untold));
             Some((as_key(key), shares.collect()))
         })
     }

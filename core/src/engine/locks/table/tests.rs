@@ -9,8 +9,8 @@ fn key(bytes: &'static [u8]) -> Key<'static> {
     Key::new(bytes).unwrap()
 }
 
-fn grant(owner: Owner, number: u64) -> Grant {
-    Grant {
+fn grant(owner: Owner, number: u64) -> NewGrant {
+    NewGrant {
         owner,
         fence: Fence::new(number).unwrap(),
         now: Instant::default(),
@@ -85,7 +85,7 @@ fn a_lease_that_has_passed_leaves_no_owner_before_it_is_taken_out() {
     let mut table = table();
     let until = |ms| Some(Instant::from_millis(ms));
     for (name, ms) in [(b"a", 10), (b"b", 20), (b"c", 10)] {
-        let grant = Grant {
+        let grant = NewGrant {
             lease_until: until(ms),
             ..grant(ALICE, 1)
         };

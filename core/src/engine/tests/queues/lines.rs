@@ -66,7 +66,7 @@ impl Bound {
 /// Who holds a key: in which mode, until when.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Holds {
-    pub(super) conn: Owner,
+    pub(super) owner: Owner,
     pub(super) mode: Mode,
     pub(super) until: Option<u64>,
 }
@@ -74,7 +74,7 @@ pub(super) struct Holds {
 /// Who waits for a key: in which mode, with what lease, until when.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Waits {
-    pub(super) conn: Owner,
+    pub(super) owner: Owner,
     pub(super) mode: Mode,
     pub(super) lease_ms: Option<u64>,
     pub(super) until: u64,
@@ -103,8 +103,8 @@ impl Line {
         self.held.is_empty() || all_share && self.held.len() < among as usize
     }
 
-    pub(super) fn of(&self, conn: Owner) -> Option<&Holds> {
-        self.held.iter().find(|it| it.conn == conn)
+    pub(super) fn of(&self, owner: Owner) -> Option<&Holds> {
+        self.held.iter().find(|it| it.owner == owner)
     }
 }
 
@@ -135,26 +135,26 @@ impl Lines {
         held.is_empty() || held.len() < self.bounds.sharers as usize
     }
 
-    /// Whether `conn` may hold one more lock.
-    fn may_hold(&self, conn: Owner) -> bool {
-        let held = self.by_key.iter().filter(|line| line.of(conn).is_some());
+    /// Whether `owner` may hold one more lock.
+    fn may_hold(&self, owner: Owner) -> bool {
+        let held = self.by_key.iter().filter(|line| line.of(owner).is_some());
         held.count() < self.bounds.locks
     }
 
-    /// Whether `conn` may be given `key`, which fits.
-    pub(super) fn may_have(&mut self, conn: Owner, key: usize) -> bool {
+    /// Whether `owner` may be given `key`, which fits.
+    pub(super) fn may_have(&mut self, owner: Owner, key: usize) -> bool {
         self.keeps([
-            (Bound::Locks, self.may_hold(conn)),
+            (Bound::Locks, self.may_hold(owner)),
             (Bound::Sharers, self.may_share(key)),
         ])
     }
 
-    /// Whether `conn` may wait for `key`, which it does not close a circle with.
-    pub(super) fn may_wait(&mut self, conn: Owner, key: usize) -> bool {
+    /// Whether `owner` may wait for `key`, which it does not close a circle with.
+    pub(super) fn may_wait(&mut self, owner: Owner, key: usize) -> bool {
         let in_all: usize = self.by_key.iter().map(|line| line.waits.len()).sum();
         let of_key = self.by_key[key].waits.len();
         self.keeps([
-            (Bound::LocksOfWhoWaits, self.may_hold(conn)),
+            (Bound::LocksOfWhoWaits, self.may_hold(owner)),
             (Bound::WaitsOfKey, of_key < self.bounds.waits_of_key),
             (Bound::Waits, in_all < self.bounds.waits),
         ])
@@ -173,7 +173,7 @@ impl Lines {
         }
     }
 
-    /// How long `conn` waits that would for `ms`.
+    /// How long `owner` waits that would for `ms`.
     pub(super) fn wait_ms(&mut self, ms: u64) -> u64 {
         if ms > self.bounds.wait_ms {
             self.met.push(Bound::WaitMs);
@@ -190,7 +190,7 @@ impl Lines {
                 let line = &mut self.by_key[key];
                 let is_over = |until: u64| until <= now_ms;
                 for wait in line.waits.iter().filter(|wait| is_over(wait.until)) {
-                    self.told.push((wait.conn, Outcome::TimedOut));
+                    self.told.push((wait.owner, Outcome::TimedOut));
                 }
                 line.waits.retain(|wait| !is_over(wait.until));
                 line.held.retain(|it| !it.until.is_some_and(is_over));
@@ -205,42 +205,45 @@ impl Lines {
             && self.by_key[key].fits(first.mode)
             && self.may_share(key)
         {
-            assert!(self.may_hold(first.conn), "who waits asks for nothing more");
+            assert!(
+                self.may_hold(first.owner),
+                "who waits asks for nothing more"
+            );
             let line = &mut self.by_key[key];
             line.waits.pop_front();
             line.held.push(Holds {
-                conn: first.conn,
+                owner: first.owner,
                 mode: first.mode,
                 until: first.lease_ms.map(|ms| self.now_ms + ms),
             });
-            self.told.push((first.conn, Outcome::Granted));
+            self.told.push((first.owner, Outcome::Granted));
         }
     }
 
-    pub(super) fn frees(&mut self, key: usize, conn: Owner) {
-        self.by_key[key].held.retain(|it| it.conn != conn);
+    pub(super) fn frees(&mut self, key: usize, owner: Owner) {
+        self.by_key[key].held.retain(|it| it.owner != owner);
         self.hands_over(key);
     }
 
-    pub(super) fn frees_all(&mut self, conn: Owner) {
+    pub(super) fn frees_all(&mut self, owner: Owner) {
         for key in 0..KEYS.len() {
-            self.frees(key, conn);
+            self.frees(key, owner);
         }
     }
 
-    pub(super) fn waits_for(&self, conn: Owner) -> Option<usize> {
-        let waits = |line: &Line| line.waits.iter().any(|wait| wait.conn == conn);
+    pub(super) fn waits_for(&self, owner: Owner) -> Option<usize> {
+        let waits = |line: &Line| line.waits.iter().any(|wait| wait.owner == owner);
         self.by_key.iter().position(waits)
     }
 
     /// Whether one who waited for `key` would do so in vain, though all others gave back what they have as soon as they
     /// could.
-    pub(super) fn is_in_vain(&self, conn: Owner, key: usize, mode: Mode) -> bool {
+    pub(super) fn is_in_vain(&self, owner: Owner, key: usize, mode: Mode) -> bool {
         let mut lines = self.clone();
         // Circles are looked for before that.
         lines.bounds.locks = usize::MAX;
         lines.by_key[key].waits.push_back(Waits {
-            conn,
+            owner,
             mode,
             lease_ms: None,
             until: u64::MAX,
@@ -251,16 +254,16 @@ impl Lines {
                 .by_key
                 .iter()
                 .flat_map(|line| &line.held)
-                .map(|it| it.conn)
+                .map(|it| it.owner)
                 .collect();
-            for conn in free
+            for owner in free
                 .into_iter()
                 .filter(|it| lines.waits_for(*it).is_none())
                 .collect::<Vec<_>>()
             {
-                lines.frees_all(conn);
+                lines.frees_all(owner);
             }
-            if lines.waits_for(conn).is_none() {
+            if lines.waits_for(owner).is_none() {
                 return false;
             }
             if lines.told.len() == told {

@@ -25,10 +25,10 @@ fn the_win_of_a_stale_item_and_of_a_short_one_are_open_again_as_they_were() {
     bench.set(A, "stale", "1");
     bench.ask(A, mark_stale("stale"));
     for (name, get) in [("short", early("short")), ("stale", bound("stale"))] {
-        let conn = if name == "short" { A } else { C };
-        assert_eq!(bench.win(conn, get), Win::Won);
+        let owner = if name == "short" { A } else { C };
+        assert_eq!(bench.win(owner, get), Win::Won);
         assert_eq!(bench.win(B, get), Win::Sent);
-        bench.close(conn);
+        bench.close(owner);
         assert_eq!(
             bench.win(B, meta_get(name)) == Win::Won,
             name == "stale",

@@ -222,9 +222,9 @@ fn a_round_is_gone_on_with_until_all_were_looked_at() {
     bench.core.limits.crawl_items_max = 1;
     bench.core.limits.locks_settled_max = 1;
     let names = ["a", "b", "c"];
-    for (name, conn) in names.into_iter().zip([B, C, D]) {
+    for (name, owner) in names.into_iter().zip([B, C, D]) {
         assert_eq!(bench.win(A, vivifying(name)), Win::Won);
-        bench.parks(conn, patient(name));
+        bench.parks(owner, patient(name));
     }
     let now = Some(Instant::default());
     let first_end = Some(Instant::from_millis(10_000));
@@ -251,12 +251,12 @@ fn a_crowd_for_whom_nothing_stays_is_let_go() {
         ..meta_get("k")
     };
     let crowd: Vec<_> = (10..210).map(Owner::from_number).collect();
-    for conn in &crowd {
-        bench.event(Event::Opened(*conn));
-        assert_eq!(bench.ask(*conn, fleeting), Reply::Waits);
+    for owner in &crowd {
+        bench.event(Event::Opened(*owner));
+        assert_eq!(bench.ask(*owner, fleeting), Reply::Waits);
     }
     bench.ask(A, Delete::new(key("k")));
-    let told: Vec<_> = crowd.iter().map(|conn| (*conn, GRANTED)).collect();
+    let told: Vec<_> = crowd.iter().map(|owner| (*owner, GRANTED)).collect();
     assert_eq!(bench.notices(), told);
     assert_eq!(bench.core.lock_memory_bytes(), 0);
     assert_eq!(bench.win(crowd[0], again(fleeting)), Win::Won);

@@ -16,7 +16,7 @@ impl LockTable {
     pub(in crate::engine) fn connections(
         &self,
     ) -> impl Iterator<Item = (Owner, impl Iterator<Item = Key<'_>>, Held)> {
-        self.by_conn.iter().map(|(conn, holder)| {
+        self.by_owner.iter().map(|(owner, holder)| {
             // The number of a term decides nothing but whether a lock is in force, which `iter` and
             // `shared` show; pinned bytes are a sum (L10).
             let Holder {
@@ -31,7 +31,7 @@ impl LockTable {
                 elsewhere,
             } = holder;
             let keys = keys.iter().chain(shared.keys());
-            (*conn, keys.map(|key| as_key(key)), *elsewhere)
+            (*owner, keys.map(|key| as_key(key)), *elsewhere)
         })
     }
 
@@ -48,7 +48,7 @@ impl LockTable {
         // the flushes only the difference matters, which `iter` shows.
         let Self {
             by_key: _,
-            by_conn: _,
+            by_owner: _,
             // Which fence in a line is whose share, `shared` shows: of each connection and key there is one at most.
             shares,
             ended,
