@@ -1,4 +1,4 @@
-//! What a core is made with, and how several cores share one range of versions.
+//! The settings of a new core, and how several cores share one range of versions.
 //!
 //! - E3, L12 over several cores: the versions of core `i` of `n` are `i + 1`, `i + 1 + n`, and so on, so
 //!   no two cores give the same; and so with fences, from a first one that the transport hands in.
@@ -9,11 +9,11 @@ use crate::item::Cas;
 use crate::limits::Limits;
 use crate::store::HashSeed;
 
-/// What a core is made with.
+/// The settings of a new core.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Config {
-    /// What it holds at most; with several cores, this one's share.
+    /// The limits; with several cores, this one's share of them.
     pub limits: Limits,
     /// Unix seconds at [`Instant`](crate::Instant) 0, for exptimes that are dates.
     pub unix_s_at_start: u64,
@@ -23,13 +23,13 @@ pub struct Config {
     pub cas_stride: u32,
     /// The first fence it gives. Each is as far from the one before as with CAS numbers.
     pub fence_first: Fence,
-    /// What its hashes depend on besides the keys. A server takes it from the system's randomness,
-    /// so that no client can choose keys that are slow to find.
+    /// The secret of its hashes. A server takes it from the system's randomness, so that no client can choose keys that
+    /// are slow to find.
     pub hash_seed: HashSeed,
-    /// Keys are counted by what stands before this byte, from the start; `None` is before `:`, once
-    /// `stats detail on` has asked for it.
+    /// Keys are counted by the bytes before this one, from the start; with `None` by those before `:`, once `stats
+    /// detail on` has come.
     pub prefix_delimiter: Option<u8>,
-    /// How many cores share what the tables of locks may take: `limits` has the whole of that.
+    /// The number of cores that share the budget of the lock tables: `limits` has the whole budget.
     pub table_cores: u32,
 }
 
@@ -70,19 +70,20 @@ impl Config {
         self
     }
 
-    /// The same in a run that goes on with what another one has saved: no CAS and no fence of that one is given again.
+    /// The same for a run after another one, with the numbers that it has saved: no CAS and no fence of it is given
+    /// again.
     #[must_use]
     pub fn resumed(mut self, numbers: Numbers) -> Self {
         let index = self.cas_first.number() - Cas::FIRST.number();
         let above = |fence: Fence| fence.step(index);
         self.fence_first = self.fence_first.max(above(numbers.fence));
-        // Whatever it is, cores that begin one after the other never meet.
+        // With any start, cores that begin one after the other give different numbers.
         let cas = numbers.cas.number().saturating_add(index);
         self.cas_first = Cas::new(cas).unwrap_or(self.cas_first);
         self
     }
 
-    /// The same as one of `count` cores whose tables of locks share what they may take.
+    /// The same as one of `count` cores with one budget for their tables of locks.
     #[must_use]
     pub const fn sharing_tables(mut self, count: u32) -> Self {
         self.table_cores = count;

@@ -1,7 +1,7 @@
 //! Bounds that change while there are items and locks.
 //!
-//! What was promised stays: a lock that is held pins its item, and its place in the table, under the new bounds too.
-//! So bounds that locks are past already are refused, and nothing else is asked of whoever holds them.
+//! A lock in force stays: it pins its item, and its place in the table, under the new bounds too. So bounds that the
+//! locks exceed are refused, and no holder loses anything.
 
 use super::{Core, Event, Store};
 use crate::limits::{Limits, MemoryRefused};

@@ -1,10 +1,11 @@
 //! The memory that the tables of locks, waits and wins take: one budget, which several cores may share.
 //!
-//! A core counts its own tables. The transport tells it what those of the others take ([`Event::TablesElsewhere`](super::Event::TablesElsewhere)) before
-//! each command that may make a table larger and before each tick. The items of all cores make room for the tables of all, each
-//! core for an equal part: so the tables of one core may take more than its part of the memory.
+//! A core counts its own tables. The transport passes the bytes of the others
+//! ([`Event::TablesElsewhere`](super::Event::TablesElsewhere)) before each command that may make a table larger and
+//! before each tick. The items of all cores make room for the tables of all, each core for an equal part. So the tables
+//! of one core may take more than its part of the memory.
 //!
-//! - L11: the tables of all cores together take no more than [`Limits::lock_table_bytes_max`], as far as the core was told.
+//! - L11: The tables of all cores together take at most [`Limits::lock_table_bytes_max`], as far as the core was told.
 //!
 //! [`Limits::lock_table_bytes_max`]: crate::Limits::lock_table_bytes_max
 
@@ -25,7 +26,7 @@ pub const TABLES_GROWTH_MAX: usize = {
 };
 
 impl<S: Store> Core<S> {
-    /// What the tables of locks, waits and wins take of the memory limit in this core, in bytes.
+    /// The bytes that the tables of locks, waits and wins of this core take of the memory limit.
     #[must_use]
     pub const fn lock_memory_bytes(&self) -> usize {
         self.locks.table.table_bytes()
@@ -40,14 +41,14 @@ impl<S: Store> Core<S> {
         all + bytes <= self.limits.lock_table_bytes_max
     }
 
-    /// Whether locks that are over are still in the table, and the tables take more than half of what they may: then others
-    /// may be refused a lock, in whichever core, until these are let go of.
+    /// Whether ended locks are still in the table, and the tables take more than half of their budget. Then locks may
+    /// be refused in any core until these are removed.
     pub(super) fn wants_lock_memory(&self) -> bool {
         self.locks.table.has_over() && !self.has_room_in_table(self.limits.lock_table_bytes_max / 2)
     }
 
-    /// Sets this core's part of what all tables take aside, with `more` bytes in this one's, if need be at the cost of other
-    /// items than the one in `slot`, if there is one, which may be in another slot then.
+    /// Reserves this core's part of all tables, with `more` bytes in this one's, if need be by evicting items. The item
+    /// in `slot`, if any, stays: returns its slot then.
     ///
     /// # Errors
     /// [`Full`] if nothing else may be evicted.
@@ -80,7 +81,7 @@ impl<S: Store> Core<S> {
             .map_err(|Full| Refusal::TooManyLocks)
     }
 
-    /// Makes room for this core's part of what all tables take.
+    /// Reserves this core's part of all tables.
     ///
     /// # Errors
     /// [`Full`] if nothing else may be evicted.

@@ -1,15 +1,16 @@
-//! The rules: what every command does to items, locks and wins, and what it answers.
+//! The rules of items, locks and wins: each command with its effects and its reply.
 //!
-//! Two functions lead in once a core is made and filled ([`Core::restore`]): [`Core::execute`] takes a command of an
-//! owner and gives the reply, [`Core::handle`] takes any other event. Both are told the moment. [`Core::poll`] hands out
-//! what comes later: waits that are over, and reports. A transport over several cores also asks a core before a command
-//! ([`Core::would_contend`], [`Core::spare_wins`], [`Core::make_room_for_tables`]); [`Core::take_work`] reads the meter. No clock,
-//! socket, thread, randomness or log reaches a reply, so the same calls always give the same replies.
+//! A core has two entry points once it is made and filled ([`Core::restore`]). [`Core::execute`] takes a command of an
+//! owner and returns the reply; [`Core::handle`] takes any other event. Both take the time. [`Core::poll`] returns
+//! later results: notices of waits that are over, and reports. A transport over several cores also prepares a core for
+//! a command ([`Core::would_contend`], [`Core::update_wins`], [`Core::make_room_for_tables`]). [`Core::take_work`]
+//! reads the meter. No clock, socket, thread, randomness or log reaches a reply, so the same calls always give the same
+//! replies.
 //!
 //! - E1: a refused command has changed nothing, but for
 //!   [`SetTooLarge`](crate::command::ItemCommand::SetTooLarge).
-//! - E2: an item that another connection holds the lock of is not changed, evicted or expired;
-//!   its TTL and its win are not protected.
+//! - E2: An item that another owner has locked is not changed, evicted or expired. Its TTL and its win are not
+//!   protected.
 //! - E3: a CAS is given to one change only, and each is larger than those given before.
 //!
 //! Source: memcached 1.6.45 (`memcached.c:do_store_item`, `proto_parser.c`), and yrmcds
@@ -66,16 +67,15 @@ use crate::wait::Notice;
 use crate::watch::Evicted;
 use crate::work::Meter;
 
-/// What can happen to a core besides a command. None of it has a reply.
+/// An event besides a command. It has no reply.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Event {
-    /// A connection is there; from now on it may take locks. One that never does need not be
-    /// announced.
+    /// An owner is open: from now on it can acquire locks. An owner that acquires none need not be announced.
     Opened(Owner),
-    /// What an open connection holds in other cores, for a transport that spreads items over
-    /// several: its share of locks is counted over all of them.
+    /// The locks and wins of an open owner in other cores, for a transport that spreads items over several: the owner's
+    /// share is counted over all of them.
     HoldsElsewhere(Owner, Held),
-    /// A connection has ended, however it did. Its locks go, and its id is dead from now on.
+    /// An owner has ended, for any reason. Its locks end, and its number is not used again.
     Closed(Owner),
     /// Time has passed: look for expired items, a bounded number a tick.
     Tick,
@@ -85,8 +85,8 @@ pub enum Event {
     /// As [`Due`](Self::Due), and no more is seen to at once than a command sees to: for a transport that looks at
     /// several cores at once.
     DueFew,
-    /// The tables of other cores take so many bytes from now on, for a transport whose cores share a budget
-    /// ([`Config::sharing_tables`]). No room is made for that yet ([`Core::make_room_for_tables`]).
+    /// The bytes that the tables of other cores take from now on, for a transport with a budget for all cores
+    /// ([`Config::sharing_tables`]). No memory is freed for that yet ([`Core::make_room_for_tables`]).
     TablesElsewhere(usize),
     /// A `flush_all` takes effect in another core. If it is still to take effect in this one, it does so now: for a
     /// transport that spreads items over several cores, so that no client sees a part of it.
@@ -110,7 +110,7 @@ pub enum Event {
     },
 }
 
-/// What a core has to say besides replies ([`Core::poll`]).
+/// A result besides replies ([`Core::poll`]).
 #[derive(Clone, Debug)]
 pub enum Notification {
     /// Evictions, for [`Event::ReadEvictions`].
@@ -150,9 +150,9 @@ pub struct Core<S = LogStore> {
     locks: Locks,
     wins: Wins,
     limits: Limits,
-    /// Of how many cores the tables share what they may take.
+    /// The number of cores with one budget for their tables.
     table_cores: usize,
-    /// What those of the others take, in bytes.
+    /// The bytes that the tables of the other cores take.
     tables_elsewhere: usize,
     clock: Clock,
     next_cas: Cas,
@@ -164,7 +164,7 @@ pub struct Core<S = LogStore> {
     evicted: Option<(Vec<Evicted>, u64)>,
     stats: Stats,
     detail: Detail,
-    /// What steps have charged besides the commands themselves.
+    /// The work of steps besides the commands themselves.
     work: Meter,
 }
 
@@ -178,7 +178,7 @@ impl Core {
 }
 
 impl Core<MapStore> {
-    /// A core on the reference store: for models and tests, which want to know what has room.
+    /// A core on the reference store, for models and tests that must know which items fit.
     #[must_use]
     pub fn reference(config: Config) -> Self {
         Self::with_store(config, MapStore::new(&config.limits))
@@ -224,8 +224,8 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// Executes what `owner` asks at `now`. Every command has exactly one reply; only one that was allowed to
-    /// wait has it later ([`Reply::Waits`], [`crate::wait`]).
+    /// Executes a command of `owner` at `now`. Every command has exactly one reply; a command that may wait can have it
+    /// later ([`Reply::Waits`], [`crate::wait`]).
     ///
     /// A `now` before the last one counts as the last one: a clock that steps back must not revive
     /// an expired item.
@@ -253,7 +253,7 @@ impl<S: Store> Core<S> {
     ) -> Reply<'a> {
         self.take_in(now, owner, Some(command));
         let reply = match command {
-            // What these two change, they tend to themselves: what they answer refers to the item.
+            // These two update the win themselves, since their reply borrows the item.
             ItemCommand::Get(get) => return self.get(owner, get),
             ItemCommand::Acquire(acquire) => return self.acquire(owner, *acquire),
             ItemCommand::Set(set) => self.set(owner, set),
@@ -270,7 +270,7 @@ impl<S: Store> Core<S> {
         reply
     }
 
-    /// What comes before every command, about this item or none.
+    /// The work before every command, with or without an item.
     #[inline]
     fn take_in(&mut self, now: Instant, owner: Owner, command: Option<&ItemCommand<'_>>) {
         if self.advance(now) || self.locks.table.has_ended() {
@@ -293,7 +293,7 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// Takes in what happens at `now`; time as in [`execute`](Self::execute).
+    /// Handles an event at `now`; time as in [`execute`](Self::execute).
     pub fn handle(&mut self, now: Instant, event: Event) {
         match event {
             Event::Opened(owner) => {
@@ -342,7 +342,7 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// It is `now`: some of what time has ended ends before an event is taken in.
+    /// The work before an event: some of the waits, leases and wins that are due end.
     fn come_to(&mut self, now: Instant) {
         if self.advance(now) {
             self.expire_waits(self.limits.locks_settled_max);
@@ -362,8 +362,8 @@ impl<S: Store> Core<S> {
             .crawl(tick, self.limits.crawl_items_max, counters);
     }
 
-    /// What the core has to say besides replies. To be asked after every call until there is nothing, unless
-    /// [`has_news`](Self::has_news) says that there is not.
+    /// The next result besides replies. To be called after every call until there is none, unless
+    /// [`has_news`](Self::has_news) is false.
     pub fn poll(&mut self) -> Option<Notification> {
         if let Some((items, missed)) = self.evicted.take() {
             return Some(Notification::Evicted { items, missed });
@@ -404,7 +404,7 @@ impl<S: Store> Core<S> {
         self.work.take().saturating_add(self.store.take_work())
     }
 
-    /// Who holds what.
+    /// The table of locks.
     #[must_use]
     pub const fn locks(&self) -> &LockTable {
         &self.locks.table
@@ -435,8 +435,7 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// The item of a key as a client would find it now, and nothing is changed by looking: for whoever
-    /// watches, for tests and for models.
+    /// The item of a key as a client would find it now. Nothing is changed: for watchers, tests and models.
     pub fn peek(&self, key: Key<'_>) -> Option<(ItemHeader, &[u8])> {
         let slot = self.store.find(key).ok()?;
         let header = self.store.header(slot);
@@ -572,7 +571,7 @@ impl<S: Store> Core<S> {
     fn find_live(&mut self, key: Key<'_>) -> Found<S> {
         let (slot, header) = self.store.find_item(key)?;
         if header.locked {
-            // Who held it may have gone (L9); what the lock held off happens before anybody looks.
+            // If its lock has ended (L9), the delayed expiry or flush takes effect before the item is read.
             return match self.locks.table.owner(key) {
                 Some(_) => Ok((slot, header)),
                 None => self.unlock_item(key, slot).map(|header| (slot, header)),
@@ -585,7 +584,7 @@ impl<S: Store> Core<S> {
         Ok((slot, header))
     }
 
-    /// Takes out an item whose TTL has passed.
+    /// Removes an item after its TTL.
     fn reclaim(&mut self, slot: S::Slot, header: &ItemHeader) -> S::Vacancy {
         let counters = &mut self.stats.counters;
         counters.reclaimed += 1;
@@ -718,5 +717,5 @@ impl<S: Store> Core<S> {
     }
 }
 
-/// What a look-up says: the item, or where one can be put.
+/// The result of a lookup: the item, or the place for a new one.
 type Found<S> = Result<(<S as Store>::Slot, ItemHeader), <S as Store>::Vacancy>;

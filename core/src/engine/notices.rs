@@ -1,7 +1,8 @@
 //! The notices of waits that are over, for locks and for gets, in their order.
 //!
-//! One step may wake thousands of waiters: they stay in their own queue until each has its notice, and here is one entry
-//! for all of them. So a step costs as much as the locks and values that it changes, whatever the number of waiters.
+//! One step may wake thousands of waiters. They stay in their own queue until each has its notice, and here is one
+//! entry for all of them. So the work of a step depends on the locks and values that it changes, not on the number of
+//! waiters.
 //!
 //! - Q5: A wait that is over has one notice, of a lock or of a value, which is delivered once.
 

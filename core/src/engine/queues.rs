@@ -1,17 +1,16 @@
-//! Who waits for which key, in which order and until when: the queues, whatever is waited for.
+//! The queues of the clients that wait for a key, for a lock or for a value.
 //!
-//! A connection stands in one of these queues at a time. It leaves when it is given what it waits for, when its time is over,
-//! or when it ends; whatever the length of the queue, that is a few steps.
+//! An owner is in one of these queues at a time. It leaves when it gets the lock or the value, when its time is over,
+//! or when it ends. Each takes a few steps, whatever the length of the queue.
 //!
 //! One command may end many waits: a store ends all waits for its key. Such waiters leave their queue together
 //! ([`Queues::wake`]) and wait for nothing from then on. The table forgets each of them when its notice is taken.
 //!
-//! - Q1: a connection waits for at most one key, and what keys know of those who wait and what these know of their
-//!   keys is the same.
-//! - Q2: those who wait for a key stand in the order in which they came.
+//! - Q1: An owner waits for at most one key, and the lists by key and by owner agree.
+//! - Q2: The waiters of a key stand in the order of arrival.
 //! - Q3: every wait ends: it is listed by the moment at which it does so by itself.
-//! - Q4: what is counted is what is there: the queues' own bytes.
-//! - Q12: a connection in the table that is in no queue was let go, and its notice has not been taken.
+//! - Q4: The counted bytes are those that the queues take.
+//! - Q12: An owner in the table but in no queue was woken, and its notice has not been taken.
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::sync::Arc;
@@ -26,43 +25,42 @@ use crate::owner::Owner;
 use crate::time::Instant;
 use crate::wait::{Notice, Outcome};
 
-/// What a connection waits with: for a lock ([`Waiter`](super::Waiter)) or for a value
-/// ([`WinWaiter`](super::WinWaiter)).
+/// The request of a waiter: for a lock ([`Waiter`](super::Waiter)) or for a value ([`WinWaiter`](super::WinWaiter)).
 pub trait Waits: Copy {
-    /// What a queue of these knows beside who stands in it.
+    /// The data of one queue besides its waiters.
     type Queue: Clone + Debug + Default;
-    /// What a table of these knows beside its queues.
+    /// The data of the table besides its queues.
     type Table: Clone + Debug + Default;
 
     /// When it waits no more.
     fn until(&self) -> Instant;
 
-    /// How a wait ended that was let go with others at `at`: what it waited for was free then, with an item or
-    /// without, and was not given to it.
+    /// The outcome of a wait that ended with others at `at`: the lock or the value was available then, with an item or
+    /// without, and was not given to this waiter.
     fn outcome(&self, at: Instant, has_item: bool) -> Outcome;
 
-    /// What one who waits for this key takes of the memory limit, in bytes.
+    /// The bytes that a waiter of this key takes of the memory limit.
     fn bytes_for(key: Key<'_>) -> usize;
 
-    /// When something else is to happen of which those who wait are to be told.
+    /// The next event of the table, besides the ends of waits, that can end a wait.
     fn next_of(table: &Self::Table) -> Option<Instant>;
 }
 
 /// The queues of all keys.
 #[derive(Clone, Debug)]
 pub struct Queues<W: Waits> {
-    /// Never a queue of nobody.
+    /// Never an empty queue.
     by_key: BTreeMap<OwnedKey, Queue<W>>,
-    /// Q1 holds by type for one half: a map has one value a connection.
+    /// One half of Q1 holds by type: a map has one value for each owner.
     by_owner: BTreeMap<Owner, Place<W>>,
     /// By the moments at which the waits end by themselves (Q3).
     deadlines: BTreeSet<(Instant, Owner)>,
-    /// The first of these moments and of the table's, so that who meets no wait looks at one number.
+    /// The first of these moments and of the table's: without a wait that is due, a command reads one number.
     next: Option<Instant>,
-    /// What the next to come draws.
+    /// The number of the next waiter.
     next_number: u64,
     table_bytes: usize,
-    /// The waiters that have left their queues together and were not told yet, the first to be told first.
+    /// The waiters that have left their queues together and have notices that were not taken, the oldest first.
     woken: VecDeque<Woken>,
     /// How many of them are still in `by_conn` (Q12).
     woken_owners: usize,
@@ -78,7 +76,7 @@ struct Woken {
     has_item: bool,
 }
 
-/// Those who wait for one key.
+/// The waiters of one key.
 #[derive(Clone, Debug)]
 pub(super) struct Queue<W: Waits> {
     /// By the numbers they have drawn (Q2).
@@ -86,7 +84,7 @@ pub(super) struct Queue<W: Waits> {
     pub(super) beside: W::Queue,
 }
 
-/// Where a connection waits, and with what.
+/// The place of an owner in a queue, with its request.
 #[derive(Clone, Debug)]
 pub(super) struct Place<W> {
     pub(super) key: OwnedKey,
@@ -127,59 +125,59 @@ impl<W: Waits> Queues<W> {
         self.queue_of(key).map_or(0, |queue| queue.owners.len())
     }
 
-    /// Those who wait for `key`, the first to come first.
+    /// The waiters of `key`, the first to come first.
     pub fn queue(&self, key: Key<'_>) -> impl Iterator<Item = (Owner, W)> {
         let owners = self.queue_of(key).into_iter();
         let owners = owners.flat_map(|queue| queue.owners.values());
         owners.map(|owner| (*owner, self.by_owner[owner].waiter))
     }
 
-    /// The keys that somebody waits for, in their order.
+    /// The keys with waiters, in their order.
     pub fn keys(&self) -> impl Iterator<Item = Key<'_>> {
         self.by_key.keys().map(|key| as_key(key))
     }
 
-    /// Whether `owner` waits, or was let go and not told yet.
+    /// Whether `owner` waits, or was woken and has a notice that was not taken.
     #[must_use]
     pub fn is_waiting(&self, owner: Owner) -> bool {
         self.by_owner.contains_key(&owner)
     }
 
-    /// How many connections wait.
+    /// The number of owners that wait.
     #[must_use]
     pub fn len(&self) -> usize {
         self.by_owner.len() - self.woken_owners
     }
 
-    /// Whether any connection waits.
+    /// Whether any owner waits.
     pub(super) fn has_queues(&self) -> bool {
         !self.by_key.is_empty()
     }
 
-    /// How many connections wait, or were let go and not told yet.
+    /// The number of owners that wait, or were woken and have a notice that was not taken.
     pub(super) fn places(&self) -> usize {
         self.by_owner.len()
     }
 
-    /// Whether no connection waits, and none that was let go is still to be told.
+    /// Whether no owner waits, and none that was woken has a notice left.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.by_owner.is_empty()
     }
 
-    /// What the queues take of the memory limit, in bytes.
+    /// The bytes that the queues take of the memory limit.
     #[must_use]
     pub const fn table_bytes(&self) -> usize {
         self.table_bytes
     }
 
-    /// The first of those who wait for `key`.
+    /// The first waiter of `key`.
     pub(super) fn first(&self, key: Key<'_>) -> Option<(Owner, W)> {
         let (_, owner) = self.queue_of(key)?.owners.first_key_value()?;
         Some((*owner, self.by_owner[owner].waiter))
     }
 
-    /// Those who wait for `key`, with their numbers, the first to come first.
+    /// The waiters of `key`, with their numbers, the first to come first.
     pub(super) fn in_turn(&self, key: Key<'_>) -> impl Iterator<Item = (u64, Owner, W)> {
         let owners = self.queue_of(key).into_iter();
         let owners = owners.flat_map(|queue| &queue.owners);
@@ -193,13 +191,13 @@ impl<W: Waits> Queues<W> {
             .filter(|place| self.is_queued(place))
     }
 
-    /// Whether this is a place in a queue: if not, its connection was let go.
+    /// Whether this place is in a queue. If not, its owner was woken.
     fn is_queued(&self, place: &Place<W>) -> bool {
         let queue = self.by_key.get(&place.key);
         queue.is_some_and(|queue| queue.owners.contains_key(&place.number))
     }
 
-    /// Those who wait for `key`; `None` if nobody does.
+    /// The queue of `key`; `None` if it has no waiters.
     pub(super) fn queue_of(&self, key: Key<'_>) -> Option<&Queue<W>> {
         self.by_key.get(key.as_bytes())
     }
@@ -209,7 +207,7 @@ impl<W: Waits> Queues<W> {
         self.by_key.get_mut(key.as_bytes())
     }
 
-    /// A key that somebody waits for, shared with its queue.
+    /// A key with waiters, shared with its queue.
     pub(super) fn owned(&self, key: Key<'_>) -> Option<OwnedKey> {
         let (owned, _) = self.by_key.get_key_value(key.as_bytes())?;
         Some(Arc::clone(owned))
@@ -221,17 +219,17 @@ impl<W: Waits> Queues<W> {
         behind.map(|(key, _)| key)
     }
 
-    /// What the next to come draws.
+    /// The number of the next waiter.
     pub(super) const fn next_number(&self) -> u64 {
         self.next_number
     }
 
-    /// When the first of the waits ends by itself, or something else happens of which somebody is to be told.
+    /// The next moment at which a wait ends by itself, or another event can end one.
     pub(super) const fn next(&self) -> Option<Instant> {
         self.next
     }
 
-    /// One that waits and whose time is over by `now`.
+    /// An owner that waits and has reached its deadline by `now`.
     pub(super) fn overdue(&mut self, now: Instant) -> Option<Owner> {
         while let Some((at, owner)) = self.deadlines.first().copied()
             && at <= now
@@ -239,15 +237,16 @@ impl<W: Waits> Queues<W> {
             if self.place(owner).is_some() {
                 return Some(owner);
             }
-            // It was let go: its time means nothing any more.
+            // It was woken before: its deadline has no effect any more.
             self.deadlines.pop_first();
             self.note_next();
         }
         None
     }
 
-    /// The first `count` of those who wait for `key` leave their queue together: `at` this moment it was free, with an item
-    /// or without. Says what the queue knew if it is empty now. [`Self::next_woken`] tells them.
+    /// Wakes the first `count` waiters of `key`, which leave their queue together: it was available `at` this moment,
+    /// with an item or without. Returns the data of the queue if it is empty now. [`Self::next_woken`] returns their
+    /// notices.
     pub(super) fn wake(
         &mut self,
         key: Key<'_>,
@@ -277,7 +276,7 @@ impl<W: Waits> Queues<W> {
         last.map(|queue| queue.beside)
     }
 
-    /// The next of those who were let go together, with how its wait ended; `None` if the last of them has been told.
+    /// The notice of the next waiter that was woken with others; `None` after the last one of its batch.
     pub(super) fn next_woken(&mut self) -> Option<Notice> {
         let Woken {
             owners,
@@ -286,7 +285,7 @@ impl<W: Waits> Queues<W> {
         } = self.woken.front_mut()?;
         let (at, has_item) = (*at, *has_item);
         while let Some((_, owner)) = owners.pop_first() {
-            // One that has ended meanwhile is told nothing.
+            // An owner that has ended in the meantime gets no notice.
             if let Some(place) = self.by_owner.get(&owner) {
                 let outcome = place.waiter.outcome(at, has_item);
                 self.take_out(owner);
@@ -322,8 +321,8 @@ impl<W: Waits> Queues<W> {
         (queue, number)
     }
 
-    /// `owner` waits no more. Says where it did, and what its queue knew if nobody is left in it; `None` if it waited for
-    /// nothing.
+    /// Removes `owner` from its queue. Returns its place, and the data of the queue if that is empty now; `None` if it
+    /// did not wait.
     pub(super) fn take_out(&mut self, owner: Owner) -> Option<(Place<W>, Option<W::Queue>)> {
         let place = self.by_owner.remove(&owner)?;
         let queue = self.by_key.get_mut(&place.key);
@@ -358,14 +357,13 @@ impl<W: Waits> Queues<W> {
     }
 }
 
-/// What only a view looks at.
+/// The queues as a view shows them.
 #[cfg(feature = "verify")]
 impl<W: Waits> Queues<W> {
-    /// Every queue: its key, and who stands in it.
+    /// Every queue: its key, and its waiters.
     pub(super) fn view(&self) -> impl Iterator<Item = (Key<'_>, Vec<(Owner, W)>)> {
-        // V1: every field is shown here, follows from the waits, or is a sum (Q4). Of the numbers only the
-        // order matters. Of what tables know, `notices` are shown by themselves, ends follow from the items, and
-        // a round finds nothing that a look at the key does not.
+        // V1: every field is shown here, follows from the waits, or is a sum (Q4). Of the numbers only the order
+        // matters. Of the table's data, ends follow from the items, and a round finds the same as a look at the key.
         let Self {
             by_key,
             by_owner: _,
@@ -384,7 +382,7 @@ impl<W: Waits> Queues<W> {
         })
     }
 
-    /// The notices of those who were let go, batch by batch.
+    /// The notices of the waiters that were woken, batch by batch.
     pub(super) fn woken_notices(&self) -> impl Iterator<Item = Vec<Notice>> {
         self.woken.iter().map(|batch| {
             let places = batch

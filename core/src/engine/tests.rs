@@ -288,7 +288,7 @@ fn a_clock_that_steps_back_revives_nothing() {
     let mut bench = Bench::new();
     bench.ask(A, expiring("k", 1));
     bench.now_ms = 2_000;
-    // An event tells the time, and does not look at the item: whoever looked would take it out.
+    // An event passes the time and does not read the item, since a read would remove it.
     assert_eq!(bench.value("another"), None);
     bench.now_ms = 0;
     assert_eq!(bench.value("k"), None);

@@ -1,11 +1,9 @@
-//! Everything that decides what a core does next, laid open for those who compare states: the
-//! model.
+//! The view of a core: all state that decides its next replies, for models that compare states.
 //!
-//! - V1: every field of the core, its lock table and its store of slots is named here, without
-//!   `..`: one that is added does not compile until somebody has decided whether it decides
-//!   anything.
+//! - V1: Every field of the core, its lock table and its store is named here, without `..`. A new field does not
+//!   compile until the view shows it or says why not.
 //!
-//! What a view leaves out, it leaves out by name, with the reason beside it.
+//! A view omits a field by name, with the reason beside it.
 
 use alloc::vec::Vec;
 
@@ -35,18 +33,17 @@ pub struct View<'a> {
     pub shares: Vec<(Key<'a>, Vec<Holding>)>,
     /// Every lock, by key; of one that is shared the first share.
     pub locks: Vec<(Key<'a>, Holding)>,
-    /// Every open connection, with the keys it holds as far as it knows, and what it is known to
-    /// hold in other cores.
+    /// Every open owner, with the keys of its locks and its locks in other cores.
     pub connections: Vec<(Owner, Vec<Key<'a>>, Held)>,
     /// The keys of locks of one holder that have ended many at once and were waited for then, in the order in which they are
     /// handed over.
     pub handovers: Vec<Key<'a>>,
-    /// The keys of shares that have ended many at once, in the order in which these are let go of.
+    /// The keys of shares that have ended many at once, in the order of their removal.
     pub ended_shares: Vec<Key<'a>>,
-    /// The keys of all locks of one holder that have ended many at once, those included, in the order in which their items
-    /// are let go of.
+    /// The keys of all locks that have ended many at once with their owners, those included, in the order of their
+    /// removal.
     pub ended: Vec<Key<'a>>,
-    /// Those who wait, by key, the first to come first.
+    /// The waiters for locks, by key, the first to come first.
     pub waits: Vec<(Key<'a>, Vec<(Owner, Waiter)>)>,
     /// The wins that end with their winners, by key, those included that have ended and are to be reopened.
     pub bound_wins: Vec<(Key<'a>, BoundWin)>,
@@ -54,7 +51,7 @@ pub struct View<'a> {
     pub wins_ended: Vec<Key<'a>>,
     /// The gets that wait, by key, the first to come first.
     pub win_waits: Vec<(Key<'a>, Vec<(Owner, WinWaiter)>)>,
-    /// What is still to be told to those who waited, the oldest first.
+    /// The notices that no transport has taken, the oldest first.
     pub notices: Vec<Notice>,
     /// The bounds.
     pub limits: &'a Limits,
@@ -77,7 +74,7 @@ impl Core<MapStore> {
             locks,
             wins,
             limits,
-            // The same from beginning to end, and what the transport tells.
+            // Constant, and set by the transport.
             table_cores: _,
             tables_elsewhere: _,
             clock,
@@ -90,7 +87,7 @@ impl Core<MapStore> {
             evicted: _,
             stats: _,
             detail: _,
-            // What a transport is told, and nobody is answered.
+            // Reported to a transport; no reply shows it.
             work: _,
         } = self;
         let Wins {
@@ -134,7 +131,7 @@ impl Core<MapStore> {
 }
 
 impl<S: Store> Core<S> {
-    /// What is still to be told, the oldest first.
+    /// The notices that no transport has taken, the oldest first.
     fn notices(&self) -> Vec<Notice> {
         let mut of_locks = self.locks.queue.woken_notices();
         let mut of_gets = self.wins.queue.woken_notices();
@@ -146,7 +143,7 @@ impl<S: Store> Core<S> {
         due.collect()
     }
 
-    /// What it has counted since it began, or since its counters were reset.
+    /// Its counters since it began, or since they were reset.
     #[must_use]
     pub const fn counters(&self) -> &Counters {
         &self.stats.counters

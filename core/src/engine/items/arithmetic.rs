@@ -65,8 +65,8 @@ impl<S: Store> Core<S> {
         );
         let cas = self.peek_cas(request.new_cas);
         let now = self.clock.tick();
-        // A number derived from one that is out of date is out of date itself, and whoever computes
-        // it anew goes on: both marks stay, and that it was fetched.
+        // A number computed from a stale one is stale, and the winner goes on: both marks stay, and the mark that it
+        // was fetched.
         let after = ItemHeader {
             cas,
             deadline,
@@ -101,7 +101,7 @@ impl<S: Store> Core<S> {
     ) -> Reply<'static> {
         match self.may_make(request.key, right) {
             Ok(()) => {}
-            // As with replace-and-unlock: it is told first that there is nothing.
+            // As with replace-and-unlock, a missing item is reported first.
             Err(Forbidden::NotHolder) if !request.steps.vivifies() => {}
             Err(forbidden) => return forbidden.into(),
         }
@@ -165,7 +165,7 @@ fn parse(value: &[u8]) -> Option<u64> {
 enum Padded {
     /// The usual case: as long as a number can be.
     Short([u8; DIGITS_MAX], usize),
-    /// Somebody stored a number with many blanks or zeros.
+    /// A client has stored a number with many blanks or zeros.
     Long(Vec<u8>),
 }
 

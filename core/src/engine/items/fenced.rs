@@ -1,9 +1,9 @@
-//! In whose right a change is made: the connection's own, or that of a grant.
+//! The right to change an item: the owner's own, or that of a grant.
 //!
-//! - E2: what another connection holds the lock of is not changed, nor made.
-//! - L15: what is shared is changed and made by nobody.
-//! - G1: a change with a fence happens only while that grant is in force, on whatever connection it
-//!   was taken, and then as its holder's.
+//! - E2: An item that another owner has locked is not changed, nor made.
+//! - L15: The item of a shared key is not changed or made by any owner.
+//! - G1: A change with a fence happens if and only if that grant is in force, and then as its holder's, on any
+//!   connection.
 //! - G2: a change that gives a lock back happens only for its holder.
 
 use crate::command::LockAfter;
@@ -15,7 +15,7 @@ use crate::owner::Owner;
 use crate::reply::{Refusal, Reply};
 use crate::store::{Full, Store};
 
-/// In whose right a change is to be made, and what becomes of the lock.
+/// The right in which a change is requested, and its effect on the lock.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::engine) struct Right {
     pub(in crate::engine) owner: Owner,
@@ -26,11 +26,11 @@ pub(in crate::engine) struct Right {
 /// Why a change may not be made.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(in crate::engine) enum Forbidden {
-    /// The grant in whose right it was to be is not in force (G1).
+    /// The grant with the fence of the request is not in force (G1).
     GrantIsOver,
-    /// It was to give a lock back that the connection does not hold (G2).
+    /// The request releases a lock that its owner does not hold (G2).
     NotHolder,
-    /// Another connection holds the lock (E2), or it is shared (L15).
+    /// Another owner holds the lock (E2), or it is shared (L15).
     HeldByAnother,
 }
 
@@ -59,7 +59,7 @@ impl<S: Store> Core<S> {
     /// Whether an item that was found may be changed.
     ///
     /// # Errors
-    /// What is to be answered if not.
+    /// The reason, if it may not.
     pub(in crate::engine) fn may_change(
         &mut self,
         key: Key<'_>,
@@ -72,7 +72,7 @@ impl<S: Store> Core<S> {
     /// Whether an item may be made where there is none.
     ///
     /// # Errors
-    /// What is to be answered if not.
+    /// The reason, if it may not.
     pub(in crate::engine) fn may_make(
         &mut self,
         key: Key<'_>,
@@ -103,7 +103,7 @@ impl<S: Store> Core<S> {
         }
         let is_own = held.is_some_and(|held| held.owner == owner);
         match lock {
-            // Who must hold the lock is told whether he does, and not who else does.
+            // A request for holders only is told whether its owner is one, and not which other owner is.
             LockAfter::Release if !is_own => Err(Forbidden::NotHolder),
             LockAfter::Keep if held.is_some() && !is_own => {
                 self.stats.counters.lock_refusals += 1;

@@ -5,7 +5,7 @@
 use crate::command::Guard;
 use crate::item::Cas;
 
-/// What a guard says about an item's version.
+/// The judgement of a guard on an item's version.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(in crate::engine) enum Guarded {
     /// It may be changed.

@@ -16,7 +16,7 @@ use crate::store::{Shown, Store};
 use crate::time::Tick;
 use crate::value::Value;
 
-/// What a read shows at `now` that asks for nothing else, of an item that was found with this header.
+/// The reply to a plain read at `now` of an item that was found with this header.
 #[inline]
 fn hit<'a>(now: Tick, shown: Shown<'a>, header: &ItemHeader) -> Hit<'a> {
     let ttl = header.deadline.map(|deadline| deadline.remaining_s(now));
@@ -46,9 +46,9 @@ fn hit<'a>(now: Tick, shown: Shown<'a>, header: &ItemHeader) -> Hit<'a> {
 pub(in crate::engine) struct Made<Slot> {
     /// Where it is; `None` if it was gone at once.
     pub(in crate::engine) slot: Option<Slot>,
-    /// What it is, but for its lock.
+    /// Its header, without its lock.
     pub(in crate::engine) header: ItemHeader,
-    /// What the get learns.
+    /// The result for the get.
     pub(in crate::engine) outcome: Outcome,
 }
 
@@ -126,7 +126,7 @@ impl<S: Store> Core<S> {
         } else {
             None
         };
-        // The item as this get found it: what it has changed itself, the next one sees.
+        // The reply shows the item as this get found it; the next get sees the changes.
         let shown = self.store.read(slot, &header, &after, get.bump);
         Reply::Hit(Hit {
             ttl: outcome.ttl,
@@ -144,8 +144,8 @@ impl<S: Store> Core<S> {
 
     /// Makes an empty item in the place of a missing one, and tells this get to fill it.
     ///
-    /// Not where another connection holds the key: it is the holder's to fill, so this get is told
-    /// that there is nothing; nor where it is shared (L15).
+    /// If the key is locked, only its holder may make the item, so another get has a miss; if it is shared (L15), every
+    /// get has.
     fn vivify<'a>(&'a mut self, owner: Owner, get: &Get<'a>, vacancy: S::Vacancy) -> Reply<'a> {
         let held = self.locks.bare(get.key);
         if held.is_some_and(|held| held.owner != owner || held.mode.is_shared()) {
@@ -190,13 +190,13 @@ impl<S: Store> Core<S> {
             stale: false,
             win: outcome.win,
             unchanged: get.known_cas == Some(header.cas),
-            // Its own, if anybody's.
+            // Its own lock, if the key is locked.
             lock: held.and_then(|_| self.locks.seen(get.key, self.clock.now)),
             memory_bytes: self.store.bytes_for(get.key.as_bytes().len(), 0),
         })
     }
 
-    /// Makes an empty item for a get to fill, whose win is given with that. Its CAS is to be committed.
+    /// Makes an empty item for a get to fill, which wins it. Its CAS is to be committed.
     ///
     /// # Errors
     /// [`Refusal::OutOfMemory`]: nothing has changed.
@@ -219,7 +219,7 @@ impl<S: Store> Core<S> {
         };
         let outcome = recache::decide(&self.clock, &header, &get.steps, Origin::Made);
         header.deadline = outcome.deadline;
-        // Nobody else had a chance at it, so `decide` has given the win to this get (R1).
+        // No other get could see it, so `decide` has given the win to this get (R1).
         header.win = WinMark::Sent;
         let mut slot = None;
         // One that would be gone at once is shown and not kept, so everybody wins it.

@@ -30,7 +30,7 @@ impl<S: Store> Core<S> {
         let Ok((slot, header)) = self.find_live(delete.key) else {
             self.stats.counters.delete_misses += 1;
             return match self.may_make(delete.key, right) {
-                // As with replace-and-unlock: it is told first that there is nothing.
+                // As with replace-and-unlock, a missing item is reported first.
                 Ok(()) | Err(Forbidden::NotHolder) => Reply::NotFound,
                 Err(forbidden @ (Forbidden::GrantIsOver | Forbidden::HeldByAnother)) => {
                     forbidden.into()
@@ -68,8 +68,7 @@ impl<S: Store> Core<S> {
                 exptime,
                 client_flags,
             } => {
-                // Without `E` the version stays, and with it the win: the value is gone, but nobody has
-                // replaced it.
+                // Without `E` the version stays, and with it the win: the value is gone, but no client has replaced it.
                 let cas = match delete.new_cas {
                     NewCas::Next => header.cas,
                     NewCas::Is(cas) => cas,
@@ -151,8 +150,7 @@ impl<S: Store> Core<S> {
         self.overwrite(slot, header, Value::default()).map(Some)
     }
 
-    /// Takes an item out, and with it its lock, if it was taken as that of an item: then who waits for
-    /// this is given it.
+    /// Removes an item, and with it the lock of the item, which the next waiter gets. The lock of the key stays.
     pub(in crate::engine) fn remove(&mut self, key: Key<'_>, slot: S::Slot) {
         if !self.store.header(slot).locked {
             self.store.remove(slot);

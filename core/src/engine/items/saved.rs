@@ -1,11 +1,10 @@
-//! Items as they outlive a core: what one run shows at its end, and the next one takes in.
+//! Items that outlive a core: the form in which one run saves them and the next one restores them.
 //!
-//! - N1: locks do not outlive a core. An item is saved as its holder left it, and nobody holds it.
-//! - N2: wins do not outlive a core. Who was told to recompute a value may be gone: the item is out of date
-//!   then, and whoever asks next is told.
+//! - N1: Locks do not outlive a core. An item is saved as its holder left it, without the lock.
+//! - N2: Wins do not outlive a core. The winner may be gone, so the item is stale then, and the next get wins it.
 //! - N3: a CAS that a core has given is given to no other change: the next run begins above [`Numbers`]. A CAS
 //!   that a client has chosen is restored as it is, and moves no counter, neither then nor when it was chosen (E3).
-//! - N4: a TTL goes on by the wall clock, also while nobody runs.
+//! - N4: A TTL goes on by the wall clock, also between two runs.
 
 use crate::command::ScanCursor;
 use crate::engine::Core;
@@ -33,11 +32,11 @@ pub struct SavedItem<'a> {
     pub expires_unix_ms: Option<u64>,
     /// As [`ItemHeader::fetched`].
     pub fetched: bool,
-    /// As [`ItemHeader::stale`]; also if somebody was told to recompute it (N2).
+    /// As [`ItemHeader::stale`]; also if a client had its win (N2).
     pub stale: bool,
 }
 
-/// What the next run begins above.
+/// The numbers above which the next run begins.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Numbers {
     /// The next CAS that would have been given.
@@ -57,7 +56,7 @@ impl Numbers {
     }
 }
 
-/// What has become of an item that was handed to a core.
+/// The result of [`Core::restore`].
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Restored {
     /// It is there.
@@ -70,7 +69,7 @@ pub enum Restored {
 }
 
 impl<S: Store> Core<S> {
-    /// What the next run must begin above.
+    /// The numbers above which the next run must begin.
     #[must_use]
     pub const fn numbers(&self) -> Numbers {
         Numbers {

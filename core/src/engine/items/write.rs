@@ -1,8 +1,7 @@
 //! Storing a value: set, add, replace, append, prepend, cas, meta set, and replace-and-unlock.
 //!
-//! The order of the questions is the order of the answers: somebody else's lock (or, with a fence or
-//! where the lock is to be given back, whether it is one's own), then the mode, then the guard, then room. Every
-//! refusal returns before the first change (E1).
+//! A set checks the lock first (or, with a fence or to release it, whether its owner holds it), then the mode, the
+//! guard and the free memory. Each refusal returns before the first change (E1).
 //!
 //! Source: memcached 1.6.45 `memcached.c`, `do_store_item`; yrmcds `docs/locking.md`.
 
@@ -42,7 +41,7 @@ impl<S: Store> Core<S> {
     fn set_missing(&mut self, owner: Owner, set: &Set<'_>, vacancy: S::Vacancy) -> Reply<'static> {
         match self.may_make(set.key, right(owner, set)) {
             Ok(()) => {}
-            // A replace-and-unlock is told first of all that there is nothing to replace.
+            // For a replace-and-unlock, a missing item is reported first.
             Err(Forbidden::NotHolder) if set.mode == SetMode::Replace => return Reply::NotFound,
             Err(forbidden) => return forbidden.into(),
         }
@@ -102,8 +101,8 @@ impl<S: Store> Core<S> {
             (Guarded::Pass, Some(end)) => self.extend(owner, set, slot, old, end),
             (Guarded::Pass, None) => self.replace(owner, set, slot, fresh),
             (Guarded::PassStale, None) => {
-                // Computed before the item was marked: better than what is there, and out of date
-                // all the same. Whoever has the win goes on.
+                // The value was computed before the item was marked: better than the stored one, and still stale. The
+                // winner goes on.
                 let stale = ItemHeader {
                     deadline: old.deadline,
                     stale: true,
@@ -157,7 +156,7 @@ impl<S: Store> Core<S> {
         };
         self.commit_cas(set.new_cas);
         if header.locked {
-            // A flush takes what was stored before it, and this was not.
+            // A flush removes items that were stored before it; this one was stored after.
             self.locks.table.clear_flush(set.key);
             self.end_lock(set.key, owner, Some(slot), set.lock);
         }
@@ -202,8 +201,7 @@ impl<S: Store> Core<S> {
         })
     }
 
-    /// Gives an item that was found another header and value. What is held stays within what locks
-    /// may pin.
+    /// Gives an item that was found another header and value. A locked item stays within the bound of pinned bytes.
     ///
     /// # Errors
     /// [`Full`]: nothing has changed.
@@ -219,8 +217,8 @@ impl<S: Store> Core<S> {
         })
     }
 
-    /// Does what gives the item in `slot` a value of `value_bytes`, and tells its lock, if it has
-    /// one, what it pins from now on.
+    /// Runs `change`, which gives the item in `slot` a value of `value_bytes`; its lock, if any, pins the new size from
+    /// now on.
     fn resized(
         &mut self,
         slot: S::Slot,
@@ -244,7 +242,7 @@ impl<S: Store> Core<S> {
         Ok(slot)
     }
 
-    /// Counts a set whose value never reached the store.
+    /// Counts a set with a value that was never stored.
     pub(in crate::engine) const fn note_unstored(&mut self, why: Unstored) {
         let counters = &mut self.stats.counters;
         match why {
@@ -258,8 +256,8 @@ impl<S: Store> Core<S> {
         Reply::Refused(Refusal::OutOfMemory)
     }
 
-    /// A value over the limit was not taken in. What it was to replace goes, so that nobody reads
-    /// it as if it were still true; not if another connection holds the item.
+    /// The value of a set was over the limit. The old item is removed, so that no client reads an outdated value;
+    /// unless another owner has locked it.
     pub(in crate::engine) fn set_too_large(
         &mut self,
         owner: Owner,

@@ -1,8 +1,8 @@
 //! The effects of locks on items, and the steps that end locks: the one place where both meet.
 //!
 //! - L3: An item is marked locked in the store if and only if its key is in the lock table.
-//! - L13: A lock whose lease has expired has no holder, whatever happens next. The locks that expire in one step end first,
-//!   and are handed over then: an owner is given a lock by the bounds that its other locks leave.
+//! - L13: A lock with an expired lease has no holder, whatever happens next. The locks that expire in one step end
+//!   first, and are handed over then: so the bounds of an owner do not count its expired locks.
 
 use alloc::vec::Vec;
 
@@ -70,7 +70,7 @@ impl<S: Store> Core<S> {
         self.apply(slot, self.store.header(slot), effect)
     }
 
-    /// Releases the lock or the share that `owner` holds of `key`, whose item, if any, is in `slot`, and hands it over.
+    /// Releases the lock or the share that `owner` holds of `key`, with the item in `slot`, if any, and hands it over.
     pub(in crate::engine) fn release(&mut self, owner: Owner, key: Key<'_>, slot: Option<S::Slot>) {
         let item = slot.map(|slot| self.item(slot));
         let effect = self
@@ -111,7 +111,7 @@ impl<S: Store> Core<S> {
         self.pass_on(key, slot);
     }
 
-    /// Where the item is of a key whose lock is in the table, if there is one.
+    /// The slot of the item of a key in the lock table, if there is one.
     fn slot_of(&self, key: Key<'_>) -> Option<S::Slot> {
         let has_item = self.locks.table.has_item(key);
         has_item.then(|| self.store.find(key).ok().expect("L3: it has an item"))
@@ -206,7 +206,7 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// Ends up to `locks_max` locks whose leases have expired, and then hands them over (L13).
+    /// Ends up to `locks_max` locks with expired leases, and then hands them over (L13).
     pub(in crate::engine) fn expire_locks(&mut self, locks_max: usize) {
         let mut waited = Vec::new();
         for _ in 0..locks_max {
@@ -230,7 +230,7 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// Ends up to `waits_max` waits for locks whose time is over.
+    /// Ends up to `waits_max` waits for locks at their deadlines.
     pub(in crate::engine) fn expire_waits(&mut self, waits_max: usize) {
         for _ in 0..waits_max {
             let Some(owner) = self.locks.queue.overdue(self.clock.now) else {

@@ -1,4 +1,4 @@
-//! The machine of locks: who holds which key, who waits for it, and how a lock ends. It knows no store.
+//! The machine of locks: holders, waiters, and the ends of locks. It knows no store.
 //!
 //! A lock ties one key to one owner; a shared lock ties it to several. `lock` and `ml` acquire the same lock. A lock
 //! changes in five ways: an owner *acquires*, *releases* or *renews* it; it *expires* with its lease; and an ended lock is
@@ -59,7 +59,7 @@ pub(in crate::engine) struct Terms {
     pub(in crate::engine) lease_until: Option<Instant>,
 }
 
-/// The item of a key whose lock ends.
+/// The item of a key, when its lock ends.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::engine) struct Item {
     /// The bytes that it takes of the memory limit.
@@ -128,7 +128,7 @@ impl Locks {
         self.table.pinned_bytes() - self.table.ended_pinned_bytes()
     }
 
-    /// Whether `owner` may acquire the lock of `key`, which is free or can be shared, and whose item takes `pinned_bytes`.
+    /// Whether `owner` may acquire the lock of `key`, which is free or can be shared. Its item takes `pinned_bytes`.
     ///
     /// # Errors
     /// [`Refusal::TooManyLocks`] and [`Refusal::ConnectionClosed`], as they say.
@@ -343,7 +343,7 @@ impl Locks {
         Some(Ended { key, share: None })
     }
 
-    /// A lock whose lease has expired; a lock with waiters first (L14).
+    /// A lock with an expired lease; a lock with waiters first (L14).
     pub(in crate::engine) fn next_expired(&self) -> Option<Ended> {
         let (key, share) = self.table.next_expired()?;
         Some(Ended { key, share })

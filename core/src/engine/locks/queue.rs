@@ -1,4 +1,4 @@
-//! Which connection waits for which lock, and in which order: the queues, without the locks.
+//! The queues of the clients that wait for locks, without the locks.
 //!
 //! Q1 to Q4 are those of all queues (`queues.rs`).
 
@@ -14,24 +14,24 @@ use crate::owner::Owner;
 use crate::time::Instant;
 use crate::wait::{Outcome, Sought};
 
-/// What a wait takes beyond its key and the lock that it may become, in bytes: its places in the queue,
-/// among the connections and among the deadlines, in trees that are seldom full, and in the list of notices;
-/// for the first of a key that of the queue, and two of the lock's.
+/// The bytes of a wait besides its key and the lock that it may become: its places in the queue, among the owners and
+/// among the deadlines, in trees that are seldom full, and in the list of notices. The first waiter of a key also pays
+/// for the queue and for two places of the lock.
 const WAIT_BYTES: usize = 768;
 
-/// Who waits for which lock.
+/// The waiters for locks.
 pub type WaitTable = Queues<Waiter>;
 
-/// What a connection waits for a lock with.
+/// The request of a client that waits for a lock.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct Waiter {
     /// When it waits no more.
     pub until: Instant,
-    /// Who else may hold the lock then.
+    /// Whether the lock can be shared.
     pub mode: Mode,
-    /// Among how many it would hold it: with [`Self::mode`], and by what the core allows.
+    /// The bound of sharers that it asks for: from [`Self::mode`] and the limit of the core.
     pub among: u32,
-    /// What the lock is to last for, from when it is granted; `None` is as long as the connection.
+    /// The ttl of the lock from the moment of the grant; with `None` it lasts as long as its owner.
     pub lease: Option<Lease>,
     /// It wants the lock only if there is an item.
     pub needs_item: bool,
@@ -64,14 +64,13 @@ impl Waits for Waiter {
     }
 }
 
-/// Among how many each in a queue would hold the lock, with its number: so that the least that is asked for by those
-/// who stand before one is found without a look at all of them.
+/// The bounds of sharers of all waiters in a queue, with their numbers. They show the least bound before a waiter
+/// without a walk over all of them.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Among(BTreeSet<(u32, u64)>);
 
 impl Among {
-    /// Among how many the lock can be had by the one with this number, who would be among `among`: the least that is
-    /// asked for up to there.
+    /// The bound of sharers for the waiter with this number, which asks for `among`: the least one up to there.
     fn before(&self, number: u64, among: u32) -> u32 {
         let mut from = 0;
         while let Some((least, first)) = self.0.range((from, 0)..(among, 0)).next() {
@@ -91,7 +90,7 @@ impl WaitTable {
         self.place(owner).map(|place| as_key(&place.key))
     }
 
-    /// What `owner` waits for, unless its time is over by `now`.
+    /// The lock that `owner` waits for, unless its time is over by `now`.
     pub(in crate::engine) fn sought_by(&self, owner: Owner, now: Instant) -> Option<Sought<'_>> {
         let place = self.place(owner)?;
         if place.waiter.until <= now {
@@ -102,8 +101,7 @@ impl WaitTable {
         Some(Sought { key, among })
     }
 
-    /// Among how many one who came now could have the lock of `key`, once those who wait have had it: it would be
-    /// among `among`.
+    /// The bound of sharers for a request that came now and asked for `among`, once all waiters have had the lock.
     pub(in crate::engine) fn among_behind(&self, key: Key<'_>, among: u32) -> u32 {
         self.among_before(key, self.next_number(), among)
     }
@@ -113,8 +111,8 @@ impl WaitTable {
         queue.map_or(among, |queue| queue.beside.before(number, among))
     }
 
-    /// What one who waited for this key would add to [`Self::table_bytes`]. The lock that is given to it adds
-    /// no more than that to the table of locks, which has room for it then.
+    /// The bytes that a waiter of this key would add to [`Self::table_bytes`]. The lock that it gets adds no more than
+    /// that to the table of locks, which has free memory for it then.
     #[must_use]
     pub const fn bytes_for(key: Key<'_>) -> usize {
         WAIT_BYTES + 2 * key.as_bytes().len() + LockTable::bytes_for_share(key)
@@ -126,7 +124,7 @@ impl WaitTable {
         queue.beside.0.insert((waiter.among, number));
     }
 
-    /// `owner` waits no more. Says for which key it did, and with what; `None` if for nothing.
+    /// Removes `owner` from its queue. Returns its key and its request; `None` if it did not wait.
     pub(in crate::engine) fn leave(&mut self, owner: Owner) -> Option<(OwnedKey, Waiter)> {
         let (place, _) = self.take_out(owner)?;
         let Place {
@@ -140,7 +138,7 @@ impl WaitTable {
         Some((key, waiter))
     }
 
-    /// The first `count` of those who wait for `key` wait no more ([`Queues::wake`]).
+    /// Wakes the first `count` waiters of `key` ([`Queues::wake`]).
     pub(in crate::engine) fn wake_first(
         &mut self,
         key: Key<'_>,
@@ -161,7 +159,7 @@ impl WaitTable {
         self.wake(key, count, at, has_item);
     }
 
-    /// Q1 to Q4, and what queues know beside that.
+    /// Q1 to Q4, and the bounds of sharers.
     #[cfg(any(test, feature = "verify"))]
     pub(in crate::engine) fn check(&self) {
         self.check_queues();

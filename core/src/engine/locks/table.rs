@@ -1,22 +1,21 @@
-//! Which connection holds which key: the table, without the items.
+//! The table of locks, without the items: which owner holds which key.
 //!
-//! A lock ties one key to one open connection, or, if it is shared, to several ([`shares`]). There need
-//! not be an item of the key. All the locks of a connection end at once, when it closes or gives them all
-//! back, and that takes one step however many there are: their *term* is over. A lock with a lease ends when
-//! this has passed. What is left of locks that have ended is taken out later, a few at a time, or when
-//! somebody looks.
+//! A lock ties one key to one open owner, or to several if it is shared ([`shares`]). The key need not have an item. A
+//! *term* of an owner lasts until it releases all of its locks or ends: this ends all of them in one step, whatever
+//! their number. A lock with a lease ends when the lease expires. Ended locks are removed from the table later, a few
+//! at a time, or when a command reads the key.
 //!
 //! - L1: a key has at most one owner, or sharers, no more than each of them has asked for.
-//! - L2: what keys know of their owner and what connections know of their keys is the same.
-//! - L4: the owner of a lock in force is an open connection.
-//! - L9: a lock whose term or lease is over is held by nobody from that moment on, and its key stands
-//!   in line to be taken out.
-//! - L10: what is counted is what is there: locks, holders, locks without an item, pinned bytes, and
-//!   the table's own.
+//! - L2: The list of locks by key and the list by owner agree.
+//! - L4: The owner of a lock in force is open.
+//! - L9: A lock has no holder from the moment at which its term or its lease is over, and its key is queued for
+//!   removal.
+//! - L10: The counts agree with the table: locks, holders, locks without an item, pinned bytes, and the bytes of the
+//!   table.
 //! - L12: every grant has a fence of its own, which is greater than that of every grant before.
 //! - L13: a lock with a lease is listed by the moment at which it ends, and no other is.
-//! - L14: of what has ended, the keys that were held alone and that a client waits for come first, then all shares, then the
-//!   rest: each has a line of its own. The leases of keys that a client waits for have a list of their own.
+//! - L14: Of the locks that have ended, exclusive ones with waiters are removed first, then shares, then the rest: each
+//!   kind has a queue. The leases of keys with waiters have a list of their own.
 
 #[cfg(any(test, feature = "verify"))]
 mod check;
@@ -45,57 +44,56 @@ use crate::owner::Owner;
 use crate::time::Instant;
 use crate::times::Times;
 
-/// What an entry of the table takes beyond its key, in bytes: its place in a tree that is seldom
-/// full, 16 bytes of key pointer and 64 of owner, term, flushes, fence, moments and marks; and its
-/// place of 32 bytes among those that have a lease, whether or not it has one.
+/// The bytes of an entry of the table besides its key: a place in a tree that is seldom full, with a key pointer (16)
+/// and owner, term, flushes, fence, moments and marks (64); and a place in the list of leases (32), with or without a
+/// lease.
 const ENTRY_BYTES: usize = 176;
 
-/// What a place in a connection's list takes beyond the key, in bytes: the key's two counters and
-/// the allocator's header, and a key pointer in a tree that is seldom full.
+/// The bytes of a place in an owner's list besides the key: the two counters of the key and the allocator's header, and
+/// a key pointer in a tree that is seldom full.
 const LISTED_BYTES: usize = 64;
 
-/// What the place of a key takes that somebody waits for, beyond the key, in bytes: in its owner's list of
-/// those, which becomes the line of those, and a key pointer in a tree that is seldom full.
+/// The bytes of a key with waiters besides the key: a key pointer in its owner's list of those, in a tree that is
+/// seldom full. This list becomes a queue of keys to hand over.
 const WAITED_BYTES: usize = 64;
 
-/// Who holds what. Owned by key and never by place, since items move.
+/// The locks, by key and by owner. They refer to items by key, since items move.
 #[derive(Clone, Debug, Default, Eq, Hash, PartialEq)]
 pub struct LockTable {
     /// L1 holds by type for those that are not shared: a map has one value a key.
     by_key: BTreeMap<OwnedKey, Entry>,
     /// The shares of those that are.
     shares: Shares,
-    /// The open connections (L4), each with the keys it holds.
+    /// The open owners (L4), each with the keys that it holds.
     by_owner: BTreeMap<Owner, Holder>,
     /// The keys that terms that are over have held alone (L9), the oldest first.
     ended: VecDeque<BTreeSet<OwnedKey>>,
     /// Of those, the keys that were waited for when their term was over (L14), the oldest first.
     handovers: VecDeque<BTreeSet<OwnedKey>>,
-    /// Entries and shares whose term is over; those whose lease alone is, are still their owners'.
+    /// Entries and shares of terms that are over. A lock with an expired lease alone still counts for its owner.
     ended_entries: usize,
     /// Entries, in force or not, of keys without an item.
     bare_entries: usize,
-    /// What the items take of the memory limit of entries whose term is over. What is shared counts as pinned
-    /// until the last share is taken out.
+    /// The bytes of the items of entries of terms that are over. A shared item counts as pinned until its last share is
+    /// removed.
     ended_pinned_bytes: usize,
-    /// The bytes of all items whose keys are in the table.
+    /// The bytes of the items of all keys in the table.
     pinned_bytes: usize,
-    /// The keys whose locks have a lease, by the moments at which these end (L13), if nobody waits for them; of one that is
-    /// shared, by the first.
+    /// The leases of keys without waiters, by the moments at which they expire (L13); of a shared lock, the first.
     leases: BTreeSet<(Instant, OwnedKey)>,
-    /// The same of those that somebody waits for (L14).
+    /// The same for keys with waiters (L14).
     waited_leases: BTreeSet<(Instant, OwnedKey)>,
-    /// The first of these moments, so that who meets no lease looks at one number.
+    /// The first of these moments: without an expired lease, a command reads one number.
     lease_next: Option<Instant>,
     /// A lease that lasts until then or less has passed.
     leases_passed: Instant,
-    /// Open connections that hold a lock.
+    /// Open owners that hold a lock.
     holders: usize,
-    /// What the table takes itself.
+    /// The bytes of the table itself.
     table_bytes: usize,
     /// How often everything was flushed.
     flushes: u64,
-    /// What is known of those that have ended.
+    /// The record of ended locks.
     ends: Ends,
 }
 
@@ -107,21 +105,21 @@ struct Entry {
     flushes: u64,
     taken: Taken,
     has_item: bool,
-    /// Somebody waits for it.
+    /// A client waits for it.
     is_waited: bool,
     /// Its one owner has waited for it, and does not know yet. Of sharers each has its own mark.
     is_untold: bool,
 }
 
-/// By whom a key is held.
+/// The holders of a key.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 enum Holders {
     Alone(Grant),
-    /// By those whom [`LockTable::shares`] has.
+    /// The sharers, which [`LockTable::shares`] has.
     Shared(Group),
 }
 
-/// What one grant has given to one connection.
+/// One grant of a lock to one owner.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 struct Grant {
     owner: Owner,
@@ -135,7 +133,7 @@ struct Grant {
     lease_until: Option<Instant>,
 }
 
-/// An open connection.
+/// An open owner.
 #[derive(Clone, Debug, Default, Eq, Hash, PartialEq)]
 struct Holder {
     /// The locks it takes now are of this term; the next begins when all are given back.
@@ -144,13 +142,13 @@ struct Holder {
     keys: BTreeSet<OwnedKey>,
     /// The keys that it shares, with the fences of its shares.
     shared: BTreeMap<OwnedKey, Fence>,
-    /// Those that it holds alone and that somebody waits for.
+    /// The keys that it holds alone and that have waiters.
     waited: BTreeSet<OwnedKey>,
-    /// What the items it holds take of the memory limit.
+    /// The bytes that the items of its locks take of the memory limit.
     pinned_bytes: usize,
     /// As much of that as others may share.
     shared_pinned_bytes: usize,
-    /// What its locks take of the table.
+    /// The bytes that its locks take of the table.
     table_bytes: usize,
     elsewhere: Held,
 }
@@ -162,7 +160,7 @@ impl Holder {
 }
 
 impl LockTable {
-    /// The connection that holds `key`; of several, the first that was granted it.
+    /// The holder of `key`; of several, the one with the oldest grant.
     #[must_use]
     pub fn owner(&self, key: Key<'_>) -> Option<Owner> {
         match &self.by_key.get(key.as_bytes())?.holders {
@@ -212,15 +210,16 @@ impl LockTable {
         self.bare_entries > 0
     }
 
-    /// Every lock, in the order of the keys, those that wait to be taken out included; of one that is shared
-    /// what [`Self::in_force`] shows, if there is that.
+    /// Every lock, in the order of the keys, also ended ones that are still in the table; of a shared lock the share
+    /// that [`Self::in_force`] shows, if there is one.
     pub fn iter(&self) -> impl Iterator<Item = (Key<'_>, Holding)> {
         self.by_key
             .iter()
             .map(|(key, entry)| (as_key(key), self.holding(entry)))
     }
 
-    /// Every key whose lock is in the table, and how many grants it may take to look at it: one, unless shares may be over.
+    /// Every key in the table, with the number of grants that a look at it may have to read: one, unless shares may be
+    /// over.
     pub(in crate::engine) fn keys(&self) -> impl Iterator<Item = (Key<'_>, usize)> {
         self.by_key.iter().map(|(key, entry)| {
             let looks = match &entry.holders {
@@ -231,7 +230,7 @@ impl LockTable {
         })
     }
 
-    /// How many connections hold `key`.
+    /// The number of holders of `key`.
     #[must_use]
     pub fn holder_count(&self, key: Key<'_>) -> usize {
         match self.entry(key).map(|entry| &entry.holders) {
@@ -241,12 +240,12 @@ impl LockTable {
         }
     }
 
-    /// Every open connection that was announced.
+    /// Every open owner that was announced.
     pub fn open_connections(&self) -> impl Iterator<Item = Owner> {
         self.by_owner.keys().copied()
     }
 
-    /// Every connection that holds a lock.
+    /// Every owner that holds a lock.
     pub fn holding_connections(&self) -> impl Iterator<Item = Owner> {
         let holding = self
             .by_owner
@@ -255,7 +254,7 @@ impl LockTable {
         holding.map(|(owner, _)| *owner)
     }
 
-    /// The open connections behind this one, and whether each holds a lock, in the order of their numbers.
+    /// The open owners after this one, in the order of their numbers, and whether each holds a lock.
     pub fn connections_behind(&self, owner: Owner) -> impl Iterator<Item = (Owner, bool)> {
         let behind = self
             .by_owner
@@ -263,37 +262,37 @@ impl LockTable {
         behind.map(|(owner, holder)| (*owner, !holder.keys.is_empty()))
     }
 
-    /// How many connections are open.
+    /// The number of open owners.
     #[must_use]
     pub fn open_count(&self) -> usize {
         self.by_owner.len()
     }
 
-    /// How many locks are held; one that is shared counts once for each who does.
+    /// The number of locks in force; a shared lock counts once for each sharer.
     #[must_use]
     pub fn len(&self) -> usize {
         self.by_key.len() - self.shares.keys + self.shares.by_fence.len() - self.ended_entries
     }
 
-    /// Whether nobody holds anything.
+    /// Whether no lock is in force.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// How many connections hold a lock.
+    /// The number of owners that hold a lock.
     #[must_use]
     pub const fn holders(&self) -> usize {
         self.holders
     }
 
-    /// What the table takes of the memory limit itself, in bytes.
+    /// The bytes that the table takes of the memory limit.
     #[must_use]
     pub const fn table_bytes(&self) -> usize {
         self.table_bytes
     }
 
-    /// What a lock of this key would add to [`Self::table_bytes`].
+    /// The bytes that a lock of this key would add to [`Self::table_bytes`].
     #[must_use]
     pub const fn bytes_for(key: Key<'_>) -> usize {
         ENTRY_BYTES + LISTED_BYTES + key.as_bytes().len()
@@ -302,7 +301,7 @@ impl LockTable {
     /// The most that [`Self::bytes_for_waited`] says.
     pub(in crate::engine) const BYTES_FOR_WAITED_MAX: usize = WAITED_BYTES + KEY_BYTES_MAX;
 
-    /// What it adds besides if somebody begins to wait for the lock of this key.
+    /// The bytes that the first waiter of this key would add besides.
     pub(in crate::engine) fn bytes_for_waited(&self, key: Key<'_>) -> usize {
         match self.by_key.get(key.as_bytes()) {
             Some(entry) if entry.is_waited || matches!(entry.holders, Holders::Shared(_)) => 0,
@@ -310,8 +309,7 @@ impl LockTable {
         }
     }
 
-    /// What items that nobody holds any more take of the memory limit while they still look held,
-    /// in bytes.
+    /// The bytes of items that are still marked locked after the ends of their locks.
     #[must_use]
     pub(in crate::engine) const fn ended_pinned_bytes(&self) -> usize {
         self.ended_pinned_bytes
@@ -323,14 +321,14 @@ impl LockTable {
         self.pinned_bytes
     }
 
-    /// What `owner` holds, in other cores too; `None` if it is not open.
+    /// The sum of the locks of `owner`, in other cores too; `None` if it is not open.
     #[must_use]
     pub fn held_by(&self, owner: Owner) -> Option<Held> {
         let elsewhere = self.by_owner.get(&owner)?.elsewhere;
         Some(elsewhere.with(self.held_here(owner)))
     }
 
-    /// What `owner` holds in this core, but for wins; nothing if it is not open.
+    /// The same in this core, without wins; nothing if it is not open.
     #[must_use]
     pub fn held_here(&self, owner: Owner) -> Held {
         self.by_owner
@@ -352,12 +350,12 @@ impl LockTable {
         self.by_key.get(key.as_bytes())
     }
 
-    /// Whether `key`, whose lock is in the table, has an item.
+    /// Whether `key`, which is in the table, has an item.
     pub(in crate::engine) fn has_item(&self, key: Key<'_>) -> bool {
         self.entry(key).is_some_and(|entry| entry.has_item)
     }
 
-    /// Whether somebody waits for `key`, whose lock is in the table.
+    /// Whether `key`, which is in the table, has waiters.
     pub(in crate::engine) fn is_waited(&self, key: Key<'_>) -> bool {
         self.entry(key).is_some_and(|entry| entry.is_waited)
     }
@@ -390,15 +388,15 @@ impl LockTable {
         self.by_owner.entry(owner).or_default();
     }
 
-    /// Notes what an open connection holds in other cores.
+    /// Notes the locks of an open owner in other cores.
     pub(in crate::engine) fn note_elsewhere(&mut self, owner: Owner, elsewhere: Held) {
         if let Some(holder) = self.by_owner.get_mut(&owner) {
             holder.elsewhere = elsewhere;
         }
     }
 
-    /// Grants `key`, whose lock is not in the table, to a connection that is open. Its item, if
-    /// there is one, takes `pinned_bytes` of the memory limit.
+    /// Grants `key`, which is not in the table, to an open owner. Its item, if there is one, takes `pinned_bytes` of
+    /// the memory limit.
     pub(in crate::engine) fn acquire(
         &mut self,
         key: Key<'_>,
@@ -440,7 +438,7 @@ impl LockTable {
         self.set_lease(key, owner, lease_until);
     }
 
-    /// Enters a key among those that an open connection holds alone.
+    /// Adds a key to those that an open owner holds alone.
     fn enter(&mut self, owner: Owner, key: &OwnedKey) -> &mut Holder {
         let holder = self
             .by_owner
@@ -451,8 +449,8 @@ impl LockTable {
         holder
     }
 
-    /// Takes the lock of `key` out, whose item takes `pinned_bytes` of the memory limit; of one that is
-    /// shared, one share. Says what it was; `None` if there was none.
+    /// Removes the lock of `key`, or one share of it; its item takes `pinned_bytes` of the memory limit. Returns the
+    /// removed lock or share; `None` if there was none.
     pub(in crate::engine) fn release(
         &mut self,
         key: Key<'_>,
@@ -461,7 +459,7 @@ impl LockTable {
         let entry = self.by_key.get(key.as_bytes())?;
         match entry.holders {
             Holders::Alone(grant) => {
-                // As it is before its lease and those who wait are taken out of their lists.
+                // As it is before its lease and its waiters leave their lists.
                 let holding = self.holding(entry);
                 self.release_alone(key, &grant, &holding, pinned_bytes);
                 Some(holding)
@@ -499,8 +497,8 @@ impl LockTable {
         }
     }
 
-    /// Takes a key out of those that its owner holds; `None` if it has left that term: then its place in line is left
-    /// when its turn comes.
+    /// Removes a key from those that its owner holds; `None` if that term is over: then its place in the queue stays
+    /// until its turn.
     fn leave(&mut self, key: Key<'_>, grant: &Grant) -> Option<&mut Holder> {
         let holder = self.by_owner.get_mut(&grant.owner);
         let Some(holder) = holder.filter(|holder| holder.term == grant.term) else {
@@ -518,7 +516,7 @@ impl LockTable {
     /// The item of `key`, which its owner holds, takes `after` bytes of the memory limit in the
     /// place of `before`.
     pub(in crate::engine) fn resize(&mut self, key: Key<'_>, before: usize, after: usize) {
-        // What is shared is not changed.
+        // A shared item is not changed.
         if let Some(Entry {
             holders: Holders::Alone(grant),
             ..
@@ -530,7 +528,7 @@ impl LockTable {
         }
     }
 
-    /// Somebody waits for `key`, whose lock is in the table; or nobody does any more.
+    /// `key`, which is in the table, has waiters from now on, or has none.
     pub(in crate::engine) fn set_waited(&mut self, key: Key<'_>, is_waited: bool) {
         let Some((owned, entry)) = self.by_key.get_key_value(key.as_bytes()) else {
             return;
@@ -556,10 +554,10 @@ impl LockTable {
         }
     }
 
-    /// Moves what is known of the one grant of a key to where it belongs if somebody waits for that, or back (L14).
+    /// Moves the records of an exclusive lock to the lists of keys with waiters, or back (L14).
     fn list_waited(&mut self, key: &OwnedKey, grant: &Grant, is_waited: bool) {
         self.list_waited_lease(key, grant.lease_until, is_waited);
-        // What has ended keeps its place in line until its turn comes.
+        // An ended lock keeps its place in the queue until its turn.
         let holder = self.by_owner.get_mut(&grant.owner);
         if let Some(holder) = holder.filter(|holder| holder.term == grant.term) {
             if is_waited {
@@ -596,7 +594,7 @@ impl LockTable {
         !self.ended.is_empty() || !self.shares.ended.is_empty()
     }
 
-    /// The same, or some whose leases have passed.
+    /// The same, or some with expired leases.
     pub(in crate::engine) fn has_over(&self) -> bool {
         self.has_ended() || self.lease_next.is_some_and(|at| at <= self.leases_passed)
     }
@@ -684,8 +682,8 @@ impl LockTable {
         ended
     }
 
-    /// The next key in line that was held alone (L9). Its lock is to be released if it is over: somebody may have
-    /// looked it up, and taken it again, in the meantime.
+    /// The next ended key that was held alone (L9). A command may have read it, and a client acquired it, in the
+    /// meantime: then it is not over.
     pub(in crate::engine) fn next_ended(&mut self) -> Option<OwnedKey> {
         let keys = self.ended.front_mut()?;
         let key = keys
@@ -698,7 +696,7 @@ impl LockTable {
         Some(key)
     }
 
-    /// A `flush_all` has happened: it reaches what is held when it is unlocked.
+    /// A `flush_all` has come: it takes effect on a locked item when that is unlocked.
     pub(in crate::engine) fn postpone_flush(&mut self) {
         // As many as a server can be asked for in any life: one a nanosecond for 500 years.
         self.flushes += 1;

@@ -1,7 +1,7 @@
 //! `stats detail`: how often keys of each prefix are asked for, while an operator wants to know.
 //!
-//! A prefix is what stands before the first delimiter (`:`) of a key; a key without one counts
-//! nowhere. Nothing is counted, and nothing looked at but one flag, until it is turned on.
+//! A prefix is the part of a key before the first delimiter (`:`); a key without one counts nowhere. Until counting is
+//! turned on, a command reads one flag.
 //!
 //! - The number of prefixes is bounded ([`PREFIXES_MAX`]): those that come later are not counted.
 //!
@@ -23,10 +23,10 @@ use crate::store::Store;
 /// How many prefixes a core counts. memcached counts 65,536.
 pub const PREFIXES_MAX: usize = 4_096;
 
-/// What separates a prefix from the rest of a key, unless `-D` says otherwise.
+/// The byte after a prefix, unless `-D` says otherwise.
 const DELIMITER: u8 = b':';
 
-/// What is counted, by prefix.
+/// The counts by prefix.
 #[derive(Clone, Debug)]
 pub(in crate::engine) struct Detail {
     is_on: bool,
@@ -143,7 +143,7 @@ impl Prefixes {
         self.counts.contains_key(prefix)
     }
 
-    /// Adds what another core has counted of these prefixes.
+    /// Adds the counts of another core for these prefixes.
     pub fn add<'a>(&mut self, prefixes: impl IntoIterator<Item = &'a Arc<[u8]>>, other: &Self) {
         for prefix in prefixes {
             let Some(more) = other.counts.get(prefix) else {
@@ -160,7 +160,7 @@ impl Prefixes {
         }
     }
 
-    /// A line each. What of a prefix is not printable is written as in a URL.
+    /// A line for each. Bytes that are not printable are written as in a URL.
     #[must_use]
     pub fn lines(&self) -> Vec<StatsLine> {
         let line = |prefix: &[u8], counts: &PrefixCounts| {
@@ -183,7 +183,7 @@ impl Prefixes {
 }
 
 impl<S: Store> Core<S> {
-    /// What was counted by prefix since that was turned on, or since the last `stats reset`.
+    /// The counts by prefix since that was turned on, or since the last `stats reset`.
     #[must_use]
     pub const fn prefixes(&self) -> &Prefixes {
         &self.detail.prefixes

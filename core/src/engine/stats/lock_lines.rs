@@ -16,8 +16,8 @@ use crate::store::Store;
 use crate::time::Instant;
 
 impl<S: Store> Core<S> {
-    /// The locks that are held, in the order of the keys, of the first [`LOCKS_LOOKED_AT_MAX`] in the table. A lock some of whose
-    /// shares may be over counts as many times as it has shares.
+    /// The locks in force, in the order of the keys, of the first [`LOCKS_LOOKED_AT_MAX`] in the table. A shared lock
+    /// with shares that may be over counts as many times as it has shares.
     pub fn locks_in_force(&self) -> impl Iterator<Item = (Key<'_>, Holding)> {
         let mut looks_left = LOCKS_LOOKED_AT_MAX;
         let looked_at = self.locks.table.keys().take_while(move |(_, looks)| {
@@ -30,8 +30,8 @@ impl<S: Store> Core<S> {
 
     /// A line for each of [`Self::locks_in_force`], up to [`LOCK_LINES_MAX`]: a page of `stats locks`.
     ///
-    /// The name is the key; what is not printable is written as in a URL. The value has no blanks, since
-    /// clients cut the line at each.
+    /// The name is the key, with bytes that are not printable as in a URL. The value has no blanks, since clients cut
+    /// the line at each.
     #[must_use]
     pub fn lock_lines(&self) -> Vec<StatsLine> {
         self.locks_in_force()

@@ -1,4 +1,4 @@
-//! What is counted, and of which commands.
+//! The counters, and the commands that each counts.
 
 use super::*;
 use crate::stats::{Counters, Gauges, StatsTopic};

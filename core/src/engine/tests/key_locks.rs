@@ -1,4 +1,4 @@
-//! Locks of keys, whether or not there is an item; and what is done in their right.
+//! Locks of keys, with and without an item; and changes in the right of a grant.
 
 use alloc::format;
 
@@ -94,7 +94,7 @@ fn a_grant_that_is_over_changes_nothing() {
         fence: Some(fence),
         ..Set::new(key("k"), b"2")
     };
-    // A pool's other connection writes in the right of the grant, and nobody in that of an old one.
+    // Another connection of a pool writes with the fence of the grant, and none writes with the fence of an old one.
     assert_eq!(bench.ask(A, fenced(old)), Reply::Exists);
     assert_eq!(bench.ask(B, fenced(old)), Reply::Exists);
     assert!(matches!(bench.ask(A, fenced(fence)), Reply::Stored(_)));
@@ -135,7 +135,7 @@ fn an_item_made_under_a_lock_counts_as_pinned() {
     assert!(matches!(bench.set(A, "k", "1"), Reply::Stored(_)));
 }
 
-/// What is emptied may come to stand elsewhere in the store, and it is that item whose lock ends.
+/// An emptied item may move to another slot, and its lock ends there.
 #[test]
 fn an_item_is_emptied_and_given_back_in_one_step() {
     let mut bench = Bench::new();
@@ -214,7 +214,7 @@ fn what_is_shown_of_the_locks_has_an_end_though_nobody_holds_them_any_more() {
     bench.granted(B, "z");
     bench.granted(B, "a");
     bench.close(A);
-    // What the one who has gone held is still in the table: the lock behind it is not looked for.
+    // The ended lock is still in the table: the lock behind it is not read.
     let shown: Vec<_> = bench
         .core
         .locks_in_force()
@@ -252,7 +252,7 @@ fn a_lease_that_is_renewed_lasts_from_then_on_under_the_same_number() {
     assert!(matches!(bench.ask(B, acquire("k")), Reply::Contended(_)));
 }
 
-/// What the lock held off happens when its lease ends; and a clock that steps back revives nothing.
+/// A delayed expiry or flush takes effect when the lease expires; a clock that steps back revives nothing.
 #[test]
 fn an_item_goes_with_the_lease_that_has_kept_it() {
     let mut bench = Bench::new();
@@ -308,7 +308,7 @@ fn how_a_lock_has_ended_is_told_once() {
     }
     bench.now_ms = 1_250;
     bench.close(A);
-    // Time passes before the table lets go of what is over.
+    // Time passes before the table removes ended locks.
     bench.now_ms = 9_000;
     bench.ask(B, GlobalCommand::UnlockAll);
     bench.now_ms = 60_000;
@@ -325,7 +325,7 @@ fn how_a_lock_has_ended_is_told_once() {
     assert_eq!(times.counts.iter().sum::<u64>(), 5);
     bench.ask(B, GlobalCommand::StatsReset);
     assert_eq!(bench.core.locks().hold_times(), &Times::default());
-    // What is not taken is not kept.
+    // Ends that no transport takes are not kept.
     bench.event(Event::ReportLockEnds(false));
     bench.granted(B, "k");
     bench.ask(B, release("k"));

@@ -21,7 +21,7 @@ fn limit(bench: &mut Bench, bytes: usize) -> Result<(), MemoryRefused> {
     done
 }
 
-/// Stores items of a kilobyte, from `key0` on: nobody looks for broken invariants after each of so many.
+/// Stores items of a kilobyte, from `key0` on, without a check of invariants after each.
 fn fill(bench: &mut Bench, items: usize) {
     for number in 0..items {
         store(bench, &format!("key{number}"));
@@ -37,7 +37,7 @@ fn usage(bench: &Bench) -> Usage {
     bench.core.store().usage()
 }
 
-/// What the shares of locks are is worked out anew.
+/// The shares of locks are computed anew.
 #[test]
 fn what_follows_from_the_memory_follows() {
     let mut bench = Bench::new();
@@ -103,7 +103,7 @@ fn a_smaller_memory_is_come_to_by_and_by() {
     }
 }
 
-/// Without a tick, those who store do it.
+/// Without a tick, the commands that store free the memory.
 #[test]
 fn who_stores_comes_down_too() {
     let mut bench = Bench::of(Core::new(config(16 * MIB)));
@@ -170,7 +170,7 @@ fn without_eviction_items_stay() {
     assert_eq!(usage(&bench).items, 1_000);
 }
 
-/// What is held fits into bounds of just its size, and into none that is a byte smaller.
+/// The locks fit into bounds of their exact size, and into none that is a byte smaller.
 #[test]
 fn bounds_may_be_as_small_as_what_is_held() {
     let mut bench = Bench::with_memory(MIB);

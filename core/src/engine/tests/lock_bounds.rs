@@ -4,7 +4,7 @@ use alloc::string::{String, ToString};
 
 use super::*;
 
-/// L11: one connection leaves room for the locks of others, and grows what it holds no further.
+/// L11: One owner leaves room for the locks of others, and its locked items grow no further.
 #[test]
 fn a_connection_has_its_share_of_locks() {
     let mut bench = Bench::with_memory(10_000);
@@ -33,7 +33,7 @@ fn a_connection_has_its_share_of_locks() {
     };
     assert_eq!(bench.ask(A, append), Reply::Refused(Refusal::OutOfMemory));
     assert!(matches!(bench.set(A, "a", "2"), Reply::Stored(_)));
-    // What it holds in other cores counts as well.
+    // Its locks in other cores count as well.
     assert_eq!(bench.ask(B, unlock("b")), Reply::Unlocked);
     let elsewhere = Held {
         locks: bench.core.limits.locks_per_connection_max,
@@ -47,7 +47,7 @@ fn a_connection_has_its_share_of_locks() {
     );
 }
 
-/// L9: a thousand locks end in one step, and are free before anybody has let go of their items.
+/// L9: A thousand locks end in one step, and are free before their items are unlocked.
 #[test]
 fn locks_that_end_together_are_free_at_once() {
     let mut bench = Bench::with_memory(1 << 20);
@@ -63,7 +63,7 @@ fn locks_that_end_together_are_free_at_once() {
     bench.close(A);
     assert_eq!(bench.core.locks().len(), 0);
     assert!(bench.core.store().usage().locked_bytes > 0, "not let go of");
-    // What the locks have held off has happened for whoever looks: the flush, but for one.
+    // The effects that the locks have delayed are visible: the flush, with one exception.
     assert_eq!(bench.value("998"), None);
     assert_eq!(bench.value("999"), Some(b"2".to_vec()));
     assert_eq!(bench.ask(B, lock("999")), Reply::Locked);
@@ -110,8 +110,8 @@ fn what_locks_take_is_part_of_the_memory_limit() {
     bench.core.check();
 }
 
-/// L11: in a store that is full of locked items, a held one grows by appending, prepending and
-/// counting until the bound is reached, and no further; what does not grow it is done all the same.
+/// L11: In a store that is full of locked items, a locked item grows by append, prepend and incr up to the bound and no
+/// further; a change that does not grow it succeeds.
 fn what_is_held_grows_to_the_bound<S: Store>(mut bench: Bench<S>) {
     let limits = &mut bench.core.limits;
     limits.lock_bytes_per_connection_max = limits.memory_bytes_max;

@@ -1,4 +1,4 @@
-//! A key is hashed and looked up once a command, whatever the command does then.
+//! Each command hashes and looks up its key once.
 
 use core::cell::Cell;
 
@@ -11,7 +11,7 @@ use crate::store::{End, Full, MapStore, QueueState, Shown, Usage, Visited};
 use crate::time::Tick;
 use crate::value::Value;
 
-/// A [`MapStore`] that counts what it is asked for.
+/// A [`MapStore`] that counts its calls.
 struct Counting {
     store: MapStore,
     finds: Cell<usize>,

@@ -1,4 +1,4 @@
-//! Any sequence of requests, ends and time, beside a list of who should hold what and who should wait.
+//! Random sequences of requests, ends and time, compared with a plain list of holders and waiters.
 
 mod lines;
 
@@ -139,7 +139,8 @@ fn ask(core: &mut Core, lines: &mut Lines, owner: Owner, asked: Asked) {
     }
 }
 
-/// Plays what happens, a few locks let go of at a time, and compares after each. Returns the bounds that were met.
+/// Plays the events, removes a few ended locks at a time, and compares after each. Returns the bounds that were
+/// reached.
 fn play(all: &[Happens], settled_max: usize, bounds: Bounds) -> Vec<Bound> {
     let mut core = Core::new(config(1 << 20));
     core.limits.locks_settled_max = settled_max;
@@ -247,7 +248,7 @@ fn compare(core: &mut Core, lines: &mut Lines) {
 }
 
 quickcheck! {
-    /// Q2, Q6 to Q10: whatever happens, within whatever bounds, and however few locks are let go of at a time.
+    /// Q2, Q6 to Q10: for any events and any bounds, however few ended locks are removed at a time.
     fn locks_go_to_who_has_waited_for_longest(all: Vec<Happens>, settles_few: bool, bounds: Bounds) -> bool {
         play(&all, if settles_few { 1 } else { 16 }, bounds);
         true

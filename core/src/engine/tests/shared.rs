@@ -71,7 +71,7 @@ impl<S: Store> Bench<S> {
         self.ask(owner, ItemCommand::Release(Release::new(key(name))))
     }
 
-    /// Who is told that he has it now.
+    /// The owners with a notice of a grant.
     fn now_granted(&mut self) -> Vec<u64> {
         self.core.check();
         let told = core::iter::from_fn(|| self.core.poll().and_then(Notification::wait_over));
@@ -98,7 +98,7 @@ fn the_least_of_those_who_share_counts() {
     bench.shares(C, "k", 9);
     bench.is_refused(D, "k", shared(9));
     assert_eq!(bench.holders("k"), [1, 2, 3]);
-    // Who asked for the least has gone.
+    // The sharer with the least bound has gone.
     assert_eq!(bench.gives_back(A, "k"), Reply::Unlocked);
     bench.shares(D, "k", 9);
     bench.is_refused(A, "k", shared(3));
@@ -204,7 +204,7 @@ fn nobody_joins_before_those_who_wait() {
     bench.waits_for(B, "k", Mode::Exclusive);
     bench.is_refused(C, "k", shared(0));
     bench.waits_for(C, "k", shared(0));
-    // Who comes first has gone: the next has room.
+    // The first waiter has gone: the next has room.
     bench.close(B);
     assert_eq!(bench.now_granted(), [3]);
     assert_eq!(bench.holders("k"), [1, 3]);
@@ -238,12 +238,12 @@ fn a_circle_by_way_of_any_who_share_is_found() {
     bench.take(C, acquire("m", Mode::Exclusive));
     bench.waits_for(B, "m", shared(0));
     bench.is_deadlock(C, "k", Mode::Exclusive);
-    // As one of two he has to wait for A alone.
+    // As one of two sharers it waits for A alone.
     bench.waits_for(C, "k", shared(2));
     bench.is_deadlock(A, "m", Mode::Exclusive);
 }
 
-/// Who waits behind one who wants it alone waits for all whom he waits for.
+/// A request behind an exclusive waiter waits for all owners for which that one waits.
 #[test]
 fn a_circle_by_way_of_who_stands_before_is_found() {
     let mut bench = bench();
@@ -265,7 +265,7 @@ fn so_many_share_a_key_and_no_more() {
     let too_many = Reply::Refused(Refusal::TooManyLocks);
     let one_more = acquire("k", shared(0));
     assert_eq!(bench.take(C, one_more), too_many);
-    // Those who wait are given what they can have, and no more.
+    // The waiters get the locks that they can have, and no more.
     bench.waits_for(D, "k", Mode::Exclusive);
     bench.waits_for(C, "k", shared(0));
     bench.close(D);
@@ -288,7 +288,7 @@ fn a_share_is_charged_like_a_lock() {
     let too_many = Reply::Refused(Refusal::TooManyLocks);
     assert_eq!(bench.take(C, acquire("k", shared(0))), too_many);
     bench.gives_back(C, "m");
-    // What is pinned already is not pinned again.
+    // An item that is pinned already is not pinned again.
     bench.core.limits.locked_bytes_max = bench.core.locks.pinned_bytes();
     bench.shares(C, "k", 0);
     for owner in [A, B] {
@@ -301,7 +301,7 @@ fn a_share_is_charged_like_a_lock() {
     assert_eq!(bench.core.locks.pinned_bytes(), 0);
 }
 
-/// A connection that has thousands of shares ends in one step; what it leaves is seen by nobody.
+/// An owner with thousands of shares ends in one step; no request sees any of them afterwards.
 #[test]
 fn many_shares_end_at_once() {
     let mut bench = bench();
@@ -318,7 +318,7 @@ fn many_shares_end_at_once() {
     bench.ask(B, GlobalCommand::UnlockAll);
     assert_eq!(bench.core.locks().len(), 0);
     assert_eq!(bench.holders("k149"), [] as [u64; 0]);
-    // The shares of 150 keys are let go of first; that is more than one command does, and the clock is asked for.
+    // The shares of 150 keys are removed first; that is more than one command does, and a deadline is set.
     assert_eq!(bench.now_granted(), [] as [u64; 0]);
     let now = Instant::from_millis(bench.now_ms);
     assert!(bench.core.wants_tick() && bench.core.next_deadline() == Some(now));
@@ -349,8 +349,8 @@ fn what_a_share_holds_off_happens_when_the_last_one_ends() {
     assert_eq!(bench.value("k"), None);
 }
 
-/// What a wait adds to the table of locks is reckoned before, and is what comes to be there: nothing if the lock is shared, or
-/// if another waits for it already.
+/// The bytes of a wait in the table of locks are computed beforehand and are exact: 0 if the lock is shared or has a
+/// waiter already.
 #[test]
 fn a_wait_adds_what_was_reckoned() {
     let mut bench = bench();
@@ -476,7 +476,7 @@ fn shares_that_end_together_are_released_in_pieces() {
             before = left(&bench);
         }
         assert!(before > 0, "no command does the work of many");
-        // To whoever asks, they ended all at once.
+        // For every request, they ended all at once.
         bench.take(B, acquire("k19", Mode::Exclusive));
         assert_eq!(bench.holders("k19"), [2]);
         bench.shares(B, "k18", 1);

@@ -1,4 +1,4 @@
-//! Who waits for a lock, and who is given it.
+//! The waiters for locks, and the order of their grants.
 
 use alloc::string::{String, ToString};
 
@@ -10,7 +10,7 @@ use crate::wait::{Notice, Outcome};
 const C: Owner = Owner::from_number(3);
 const D: Owner = Owner::from_number(4);
 
-/// `ml <name> w10000`, and what else `with` says.
+/// `ml <name> w10000`, with the changes of `with`.
 fn waiting<'a>(name: &'a str, with: impl FnOnce(&mut Acquire<'a>)) -> Command<'a> {
     let mut acquire = Acquire {
         wait: Wait::UpTo { ms: 10_000 },
@@ -56,7 +56,7 @@ impl<S: Store> Bench<S> {
         core::iter::from_fn(|| self.core.poll().and_then(Notification::wait_over)).collect()
     }
 
-    /// The granted one, and nobody else, is told.
+    /// Only the granted waiter gets a notice.
     fn is_given(&mut self, owner: Owner, name: &str) {
         assert_eq!(self.told(), [notice(owner, Outcome::Granted)]);
         assert_eq!(self.core.locks().owner(key(name)), Some(owner));
@@ -84,7 +84,7 @@ fn locks_are_given_in_the_order_of_arrival() {
     assert_eq!(bench.told(), []);
     bench.ask(A, give_back("k"));
     bench.is_given(C, "k");
-    // Nobody is served before those who wait, whoever he is.
+    // No request is served before the waiters.
     let Reply::Contended(seen) = bench.ask(A, now_or_never("k")) else {
         panic!("it is C's");
     };
@@ -101,7 +101,7 @@ fn locks_are_given_in_the_order_of_arrival() {
     assert_eq!(bench.core.waits().table_bytes(), 0);
 }
 
-/// Every way in which a lock can end gives it to who waits.
+/// Each way in which a lock can end hands it over to the first waiter.
 #[test]
 fn whatever_ends_a_lock_hands_it_over() {
     let fenced = |fence| Set {
@@ -176,7 +176,7 @@ fn whatever_ends_a_lock_hands_it_over() {
     }
 }
 
-/// The lock of an item ends with it, and who waits for it holds the key then.
+/// The lock of an item ends with the item, and the waiter holds the key then.
 #[test]
 fn a_lock_that_goes_with_its_item_is_handed_over() {
     for keeps in [LockAfter::Keep, LockAfter::Release] {
@@ -210,7 +210,7 @@ fn the_old_words_are_refused_while_somebody_waits() {
     };
     assert_eq!(bench.ask(C, get), Reply::Refused(Refusal::Locked));
     assert_eq!(bench.set(A, "k", "2"), Reply::Refused(Refusal::Locked));
-    // What changes the item does not disturb the queue.
+    // A change of the item does not change the queue.
     bench.waits(C, "k");
     assert!(matches!(bench.set(B, "k", "2"), Reply::Stored(_)));
     assert_eq!(bench.ask(B, Delete::new(key("k"))), Reply::Deleted);
@@ -288,7 +288,7 @@ fn a_wait_has_an_end() {
     assert_eq!(bench.core.next_deadline(), Some(Instant::from_millis(50)));
     bench.passes(49);
     assert_eq!(bench.told(), []);
-    // Whatever comes then, and be it another's request.
+    // With any event, also a request of another connection.
     bench.now_ms = 50;
     bench.ask(A, Get::new(key("x")));
     assert_eq!(bench.told(), [notice(C, Outcome::TimedOut)]);
@@ -365,7 +365,7 @@ fn a_wait_that_would_close_a_circle_is_refused() {
     }
     bench.waits(A, "b");
     bench.waits(B, "c");
-    // Behind others is no circle.
+    // A wait behind others is no cycle.
     bench.waits(D, "b");
     let Reply::WouldDeadlock(seen) = bench.ask(C, waiting("a", |_| {})) else {
         panic!("A waits for B, B for C");
@@ -408,7 +408,7 @@ fn waits_have_bounds() {
     assert_eq!(bench.ask(B, waiting("b", |_| {})), too_many);
     bench.core.limits.waits_max = 1;
     assert_eq!(bench.ask(C, waiting("b", |_| {})), too_many);
-    // What is not told yet counts, so that nothing grows with those who are not told.
+    // Notices that were not taken count, so that they cannot grow without bound.
     bench.ask(A, give_back("a"));
     assert_eq!(bench.ask(C, waiting("b", |_| {})), too_many);
     bench.is_given(B, "a");
@@ -432,7 +432,7 @@ fn waits_have_bounds() {
     assert_eq!(bench.ask(B, waiting("c", |_| {})), too_many);
 }
 
-/// What is given away has to fit into what its new holder may have.
+/// A lock that is handed over must fit into the bounds of its new holder.
 #[test]
 fn who_may_not_hold_it_is_passed_over() {
     let mut bench = bench();
@@ -457,8 +457,8 @@ fn who_may_not_hold_it_is_passed_over() {
     assert_eq!(bench.core.stats.counters.cmd_lock, 2);
 }
 
-/// L14: of very many locks that end at once, those that somebody waits for come first, and nobody gets in
-/// between, however many there are.
+/// L14: Of very many locks that end at once, those with waiters come first, and no request comes in between, whatever
+/// their number.
 #[test]
 fn of_many_that_end_at_once_those_that_are_waited_for_come_first() {
     for is_lease in [false, true] {
@@ -490,7 +490,7 @@ fn of_many_that_end_at_once_those_that_are_waited_for_come_first() {
             assert_eq!(told.len(), 2, "no step does the work of many");
             assert!(bench.core.wants_tick());
         }
-        // Whoever looks at a key finds it held by who has waited for it.
+        // Each request finds the key held by its former waiter.
         let (name, number) = waits.last().unwrap();
         let Reply::Contended(seen) = bench.ask(B, now_or_never(name)) else {
             panic!("somebody waits for it");
@@ -603,7 +603,7 @@ fn cores_that_start_together_have_fences_of_their_own() {
     assert_eq!([0, 1, 2].map(start), [first, first + 1, first + 2]);
 }
 
-/// What a shard is asked before a wait is begun elsewhere for it.
+/// The question to a shard before a wait begins in another one.
 #[test]
 fn only_who_would_be_kept_from_a_lock_would_contend() {
     let mut bench = bench();
@@ -645,7 +645,7 @@ fn somebody_waits_until_the_last_is_told() {
     assert!(!bench.core.has_waits());
 }
 
-/// A wait needs room for all that it takes, with what the lock takes for being waited for, and no more.
+/// A wait needs free memory for all its tables, including those of the lock for its first waiter, and no more.
 #[test]
 fn a_wait_has_room_to_the_byte() {
     let held = || {
@@ -667,8 +667,8 @@ fn a_wait_has_room_to_the_byte() {
     }
 }
 
-/// L13: what a connection has lost with its lease is not in the way of what it is given at that moment, though it is the lock that
-/// is waited for which is let go of first.
+/// L13: The expired locks of an owner do not count against the lock that it gets at that moment, although the lock with
+/// waiters is removed first.
 #[test]
 fn a_lease_that_is_over_leaves_room_in_the_share() {
     let of_a_second = |acquire: &mut Acquire<'_>| acquire.lease = Some(Lease::For { ms: 1_000 });

@@ -1,4 +1,5 @@
-//! Gets that wait for a value or a win, by example; and what their tests share with those of bound wins and of items that are gone.
+//! Gets that wait for a value or a win, by example; with the helpers for tests of bound wins and of items that are
+//! gone.
 
 mod bound;
 mod gone;
@@ -67,7 +68,7 @@ impl<S: Store> Bench<S> {
         self.core.check();
     }
 
-    /// Those whose waits are over, and how.
+    /// The waits that are over, and their outcomes.
     fn notices(&mut self) -> Vec<(Owner, Outcome)> {
         self.core.check();
         let notices = core::iter::from_fn(|| self.core.poll().and_then(Notification::wait_over));
@@ -116,7 +117,7 @@ fn a_store_answers_all_who_wait() {
     assert_eq!(bench.core.win_waits().table_bytes(), 0);
 }
 
-/// Every way in which a win is open again gives it to the first in line, and to nobody else.
+/// Each event that opens a win gives it to the first waiter alone.
 #[test]
 fn whatever_opens_a_win_gives_it_to_the_first_in_line() {
     for way in 0..6 {
@@ -156,7 +157,7 @@ fn whatever_opens_a_win_gives_it_to_the_first_in_line() {
             if way == 4 {
                 continue;
             }
-            // A newcomer is not served before the one who has it.
+            // A new get is not served before the winner.
             assert_eq!(bench.win(D, vivifying("k")), Win::Sent, "way {way}");
             assert_eq!(bench.win(B, again(patient("k"))), Win::Won, "way {way}");
             assert_eq!(bench.win(B, again(patient("k"))), Win::Sent, "told once");
@@ -252,7 +253,7 @@ fn nothing_is_waited_for_that_is_there() {
     };
     assert_eq!(bench.ask(B, plain), Reply::Miss);
     assert_eq!(bench.win(B, patient("missing")), Win::Won);
-    // What does not take part in recaching does not wait either.
+    // A get that cannot recache does not wait either.
     let classic = Get {
         wait_ms: 1_000,
         ..Get::new(key("missing"))
@@ -291,7 +292,7 @@ fn a_lock_does_not_keep_a_win_from_being_given() {
     assert_eq!(bench.win(A, bound("k")), Win::Won);
     assert_eq!(bench.ask(C, lock("k")), Reply::Locked);
     bench.parks(B, patient("k"));
-    // Held, it does not expire, and nobody is kept busy by that.
+    // A locked item does not expire, and sets no deadline.
     bench.now_ms += 5_000;
     bench.close(A);
     assert_eq!(bench.notices(), [(B, GRANTED)]);
@@ -309,7 +310,7 @@ fn a_lock_does_not_keep_a_win_from_being_given() {
         bench.core.next_deadline(),
         Some(Instant::from_millis(95_000))
     );
-    // It goes with its lock, and who waits makes it anew.
+    // It goes with its lock, and a waiting get makes it anew.
     assert_eq!(bench.ask(C, unlock("k")), Reply::Unlocked);
     assert_eq!(bench.notices(), [(D, GRANTED)]);
     assert_eq!(bench.win(D, again(patient("k"))), Win::Won);

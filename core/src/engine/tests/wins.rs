@@ -1,4 +1,4 @@
-//! Who is told to recache, by example.
+//! The win, by example: which get recaches.
 
 use super::*;
 

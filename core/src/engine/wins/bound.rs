@@ -1,15 +1,14 @@
-//! Which connection a win is bound to: the table, without the items.
+//! The table of wins that are bound to their winners, without the items.
 //!
-//! All wins of a connection end at once, with it, and that takes one step however many there are. The wins of a
-//! connection that has ended stay in the table until each is reopened in its turn, or its key is looked at.
+//! All wins of an owner end with it, in one step, whatever their number. They stay in the table until each is reopened
+//! in its turn, or a command reads its key.
 //!
-//! - Z1: a key has at most one such win, and what keys know of their winners and connections of their
-//!   wins is the same.
-//! - Z2: what is counted is what is there: the table's own bytes, and the wins that have not ended.
-//! - Z13: a win whose winner has no list has ended with its winner, and its key stands in line to be reopened.
+//! - Z1: A key has at most one such win, and the lists by key and by winner agree.
+//! - Z2: The counts agree with the table: its bytes, and the wins that have not ended.
+//! - Z13: A winner without a list has ended, and so have its wins; their keys are queued to be reopened.
 //!
-//! What the win of a key that stands here is worth, its item knows: `WinMark::Sent` is this one, since every later
-//! one takes its place here (`wins.rs`).
+//! The item shows whether the win of a key in this table is still out: `WinMark::Sent` means this win, since each later
+//! one replaces it here.
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::sync::Arc;
@@ -20,14 +19,14 @@ use crate::engine::owned_key::{OwnedKey, as_key};
 use crate::key::Key;
 use crate::owner::Owner;
 
-/// What a win takes among the keys, in bytes: its place in a tree that is seldom full.
+/// The bytes of a win among the keys: a place in a tree that is seldom full.
 const ENTRY_BYTES: usize = 128;
 
-/// What it takes in its winner's list beyond its key, in bytes: the key's two counters and the allocator's header, and its
-/// place in a tree that is seldom full.
+/// The bytes of a win in its winner's list besides its key: the two counters of the key and the allocator's header, and
+/// a place in a tree that is seldom full.
 const LISTED_BYTES: usize = 64;
 
-/// Who has which win.
+/// The wins, by key and by winner.
 #[derive(Clone, Debug, Default, Eq, Hash, PartialEq)]
 pub struct BoundWins {
     by_key: BTreeMap<OwnedKey, BoundWin>,
@@ -43,13 +42,13 @@ pub struct BoundWins {
 /// A win that ends with its winner.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct BoundWin {
-    /// Whose it is.
+    /// Its owner.
     pub winner: Owner,
     /// Its item was made to be filled: nothing but a mark says that the win is open, when it is again.
     pub is_made: bool,
-    /// It was given to one who waited, and does not know yet.
+    /// It was given to a get that waited and has no reply yet.
     pub is_untold: bool,
-    /// It stays bound when that is told: `B`.
+    /// It stays bound after that reply: `B`.
     pub stays: bool,
 }
 
@@ -88,7 +87,7 @@ impl BoundWins {
         self.by_key.is_empty() && self.ended.is_empty()
     }
 
-    /// Whether keys stand in line, of wins that have ended with their winners.
+    /// Whether wins that have ended with their winners are queued to be reopened.
     #[inline]
     pub(in crate::engine) fn has_line(&self) -> bool {
         !self.ended.is_empty()
@@ -105,13 +104,13 @@ impl BoundWins {
         self.by_owner.get(&owner).map_or(0, BTreeSet::len)
     }
 
-    /// What the table takes of the memory limit, in bytes.
+    /// The bytes that the table takes of the memory limit.
     #[must_use]
     pub const fn table_bytes(&self) -> usize {
         self.table_bytes
     }
 
-    /// What a win of this key would add to that.
+    /// The bytes that a win of this key would add to that.
     #[must_use]
     pub const fn bytes_for(key: Key<'_>) -> usize {
         ENTRY_BYTES + LISTED_BYTES + key.as_bytes().len()
@@ -127,21 +126,21 @@ impl BoundWins {
         self.table_bytes += Self::bytes_for(key);
     }
 
-    /// Whoever was given the win of `key` knows it now.
+    /// The get that was given the win of `key` has its reply.
     pub(in crate::engine) fn set_told(&mut self, key: Key<'_>) {
         if let Some(win) = self.by_key.get_mut(key.as_bytes()) {
             win.is_untold = false;
         }
     }
 
-    /// The win of `key` is nobody's.
+    /// Removes the win of `key`.
     pub(in crate::engine) fn release(&mut self, key: Key<'_>) {
         let Some(win) = self.by_key.remove(key.as_bytes()) else {
             return;
         };
         self.table_bytes -= ENTRY_BYTES;
         let Some(won) = self.by_owner.get_mut(&win.winner) else {
-            // Its place in line is left when its turn comes.
+            // Its place in the queue stays until its turn.
             self.ended_entries -= 1;
             return;
         };
@@ -160,7 +159,7 @@ impl BoundWins {
         }
     }
 
-    /// The next key in line (Z13). Its win is to be reopened if it has ended: another may have won it since.
+    /// The next key to reopen (Z13). Another owner may have won it since: then it has not ended.
     pub(in crate::engine) fn next_ended(&mut self) -> Option<OwnedKey> {
         let won = self.ended.front_mut()?;
         let key = won
@@ -199,7 +198,7 @@ impl BoundWins {
     }
 }
 
-/// What only a view looks at.
+/// The table as a view shows it.
 #[cfg(feature = "verify")]
 impl BoundWins {
     /// Every win, those included that have ended, by key.

@@ -239,9 +239,9 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// Updates up to `wins_max` wins of `owner` whose items may be gone, first those after `key`: for a transport over several
-    /// cores, before another core is asked for a win and `owner` has as many as it may.
-    pub fn spare_wins(&mut self, now: Instant, owner: Owner, key: Key<'_>, wins_max: usize) {
+    /// Updates up to `wins_max` wins of `owner`, first those after `key`, since their items may be gone: for a
+    /// transport over several cores, before another core is asked for a win and `owner` has as many as it may.
+    pub fn update_wins(&mut self, now: Instant, owner: Owner, key: Key<'_>, wins_max: usize) {
         self.advance(now);
         self.update_wins_of(owner, key, wins_max);
     }
@@ -279,7 +279,7 @@ impl<S: Store> Core<S> {
         Some((slot, header))
     }
 
-    /// Ends up to `each_max` waits of gets whose time is over, and updates as many wins whose items may be gone.
+    /// Ends up to `each_max` waits of gets at their deadlines, and updates as many wins that may have lost their items.
     pub(in crate::engine) fn sweep_gets(&mut self, each_max: usize) {
         for _ in 0..each_max {
             let (wins, mut context) = self.wins_in_context();

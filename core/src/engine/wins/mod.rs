@@ -9,8 +9,8 @@
 //!   waiting get, and wakes the gets that have their value. If many wins end with one owner, this happens before any request
 //!   sees the key.
 //! - Z9: No client gets a win before the clients that waited for it.
-//! - Z10: A get that waits is told of a win at most once for each time that the win opens. A win that was given to an owner that
-//!   has ended meanwhile goes to the next get.
+//! - Z10: A get that waits is told of a win at most once for each time that the win opens. If its owner has ended, the
+//!   win goes to the next get.
 //! - Z11: Each wait ends with one notice.
 //!
 //! If an owner with many wins ends, all of them are open at once. A few of their items are marked in the same step, more with
@@ -46,7 +46,7 @@ const MADE_MAX: usize = 64;
 pub(in crate::engine) struct Wins {
     pub(in crate::engine) bound: BoundWins,
     pub(in crate::engine) queue: WinWaits,
-    /// The last key whose win a tick has checked.
+    /// The last key of the bound wins that a tick has checked.
     pub(in crate::engine) checked: Option<Arc<[u8]>>,
 }
 
@@ -257,7 +257,7 @@ impl Wins {
         Win::Won
     }
 
-    /// Binds the win of `key` to `owner`, whose get is told of it.
+    /// Binds the win of `key` to `owner`. The reply to its get shows the win.
     pub(in crate::engine) fn bind(&mut self, key: Key<'_>, owner: Owner, is_made: bool) {
         let win = BoundWin {
             winner: owner,
@@ -305,7 +305,7 @@ impl Wins {
         self.queue.set_end(key, end_of(header));
     }
 
-    /// Ends a wait whose time is over; `false` if there is none.
+    /// Ends a wait at its deadline; `false` if there is none.
     pub(in crate::engine) fn expire_wait(&mut self, context: &mut Context<'_>) -> bool {
         let Some(owner) = self.queue.overdue(context.now) else {
             return false;

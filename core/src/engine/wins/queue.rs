@@ -2,7 +2,7 @@
 //!
 //! The queues keep Q1 to Q4 of `queues.rs` under these ids:
 //!
-//! - Z3: a connection waits for at most one key, and the lists by key and by connection agree.
+//! - Z3: An owner waits for at most one key, and the lists by key and by owner agree.
 //! - Z4: the waiters of a key stand in the order of arrival.
 //! - Z5: each wait ends, and is listed by its deadline. The end of the item is listed as well, as far as it is known.
 //! - Z6: the counted bytes are those that the queues take.
@@ -21,15 +21,15 @@ use crate::owner::Owner;
 use crate::time::Instant;
 use crate::wait::Outcome;
 
-/// What a wait takes beyond its key and the win that it may become, in bytes: what its get asks for, its places in
-/// the queue, among the connections and among the deadlines, in trees that are seldom full, and in the list
-/// of notices; for the first of a key that of the queue.
+/// The bytes of a wait besides its key and the win that it may become: the options of its get, its places in the queue,
+/// among the owners and among the deadlines, in trees that are seldom full, and in the list of notices. The first
+/// waiter of a key also pays for the queue.
 const WAIT_BYTES: usize = 640;
 
 /// Which gets wait.
 pub type WinWaits = Queues<WinWaiter>;
 
-/// What a get that waits has asked for: what is to be known of it when it is its turn.
+/// The options of a get that waits, as far as its turn needs them.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct WinWaiter {
     /// When it waits no more.
@@ -85,7 +85,7 @@ impl Waits for WinWaiter {
         if self.until <= at {
             Outcome::TimedOut
         } else if has_item {
-            // What else there is to tell, the same get without its wait is answered.
+            // The reply to the same get without its wait shows everything else.
             Outcome::Granted
         } else {
             Outcome::NotFound
@@ -118,14 +118,14 @@ enum Round {
 }
 
 impl WinWaits {
-    /// What one who waited for this key would add to that. The win that is given to it adds no more than that to the
-    /// table of wins, which has room for it then.
+    /// The bytes that a waiter of this key would add to that. The win that it gets adds no more than that to the table
+    /// of wins, which has free memory for it then.
     #[must_use]
     pub const fn bytes_for(key: Key<'_>) -> usize {
         WAIT_BYTES + 2 * key.as_bytes().len() + BoundWins::bytes_for(key)
     }
 
-    /// Whether there is something to do by `now` of which somebody is to be told.
+    /// Whether there is work by `now` that can end a wait.
     pub(in crate::engine) fn is_due(&self, now: Instant) -> bool {
         self.table.round.is_some() || self.next().is_some_and(|at| at <= now)
     }
@@ -176,7 +176,7 @@ impl WinWaits {
         Some(place.waiter)
     }
 
-    /// The first `count` of those who wait for `key` wait no more ([`Queues::wake`]).
+    /// Wakes the first `count` waiters of `key` ([`Queues::wake`]).
     pub(in crate::engine) fn wake_first(
         &mut self,
         key: Key<'_>,
@@ -191,7 +191,7 @@ impl WinWaits {
         }
     }
 
-    /// Some have left the queue of `key`; if they were the last of it, what was known of the end of its item is forgotten.
+    /// Some waiters have left the queue of `key`. If it is empty now, the end of the item is not needed any more.
     fn note_left(&mut self, key: OwnedKey, end: Option<Instant>) {
         if let Some(end) = end {
             self.table.by_moment.remove(&(end, key));
@@ -219,7 +219,7 @@ impl WinWaits {
         self.note_next();
     }
 
-    /// A key whose item may be gone by `now`. It is not named again before [`Self::set_end`].
+    /// A key that may have lost its item by `now`. It is not returned again before [`Self::set_end`].
     pub(in crate::engine) fn next_end(&mut self, now: Instant) -> Option<OwnedKey> {
         let (at, key) = self.table.by_moment.first()?;
         if *at > now {
@@ -301,7 +301,7 @@ mod tests {
             (table.len(), table.places(), table.waiting(key(b"a"))),
             (1, 4, 1)
         );
-        // A time that is over means nothing to one who was let go; one who ends is told nothing.
+        // The deadline of a woken get has no effect; an owner that has ended gets no notice.
         assert_eq!(table.overdue(at(80)), None);
         assert!(table.leave(owner(3)).is_some());
         table.check();

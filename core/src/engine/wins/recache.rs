@@ -1,11 +1,11 @@
-//! Who is told to recache an item: the win, as a pure function.
+//! The win as a pure function: which get is to recache an item.
 //!
 //! - R1: between two events that open the win, at most one get is answered [`Win::Won`].
 //!
-//! The win is open for an item that a get has just vivified, for a stale one, and for one whose
-//! TTL runs short (`R`), as long as it was not sent. Events that open it again: every store of a
-//! new value, `md I`, the end of the item, and the end of the connection that a win was bound to. Counting is no such event: what it makes of a value that
-//! is out of date is out of date.
+//! The win is open for an item that a get has just vivified, for a stale one, and for one whose TTL runs short (`R`),
+//! as long as it was not sent. It opens again with each store of a new value, with `md I`, with the end of the item,
+//! and with the end of the owner to which it was bound. Arithmetic does not open it: a number computed from a stale one
+//! is stale.
 //!
 //! Source: memcached 1.6.45 `proto_parser.c`, `process_mget_cmd`.
 
@@ -23,14 +23,14 @@ pub(in crate::engine) enum Origin {
     Made,
 }
 
-/// What the steps of a command made of an item's TTL and its win.
+/// The result of a command's steps on the TTL and the win of an item.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(in crate::engine) struct Outcome {
     /// Its deadline after the last step.
     pub(in crate::engine) deadline: Option<Deadline>,
     /// Its remaining TTL before, between and after the steps.
     pub(in crate::engine) ttl: TtlTrace,
-    /// What the get learns. [`Win::Won`] must be followed by marking the win as sent (R1).
+    /// The win in the reply to the get. After [`Win::Won`] the win must be marked as sent (R1).
     pub(in crate::engine) win: Win,
 }
 
@@ -44,7 +44,7 @@ pub(in crate::engine) fn decide(
 ) -> Outcome {
     let mut runs_short = false;
     let (deadline, ttl) = if steps.is_empty() {
-        // As nearly always: what `walk` would come to.
+        // The most frequent case, with the result of `walk`.
         let ttl = TtlTrace([shown(clock, header.deadline); _]);
         (header.deadline, ttl)
     } else {
@@ -67,7 +67,7 @@ pub(in crate::engine) fn decide(
     Outcome { deadline, ttl, win }
 }
 
-/// What an item knows of its win when a get has been told this.
+/// The mark of an item after a get with this reply.
 pub(in crate::engine) const fn mark_after(mark: WinMark, told: Win) -> WinMark {
     match told {
         Win::Won => WinMark::Sent,
@@ -75,7 +75,7 @@ pub(in crate::engine) const fn mark_after(mark: WinMark, told: Win) -> WinMark {
     }
 }
 
-/// What remains until a deadline.
+/// The remaining seconds until a deadline.
 #[inline]
 fn shown(clock: &Clock, deadline: Option<Deadline>) -> TtlSeconds {
     deadline.map(|at| at.remaining_s(clock.tick()))
@@ -108,8 +108,8 @@ pub(in crate::engine) fn walk(
     (deadline, ttl)
 }
 
-/// Whether what remains of an item's TTL is less than `threshold`. An item without TTL never runs
-/// short, and a threshold of 0 or less is never reached.
+/// Whether the remaining TTL of an item is less than `threshold`. An item without TTL never runs short, and a threshold
+/// of 0 or less is never reached.
 fn is_short(clock: &Clock, deadline: Option<Deadline>, threshold: Exptime) -> bool {
     let Some(deadline) = deadline else {
         return false;

@@ -334,7 +334,7 @@ impl Shards {
         if let ItemCommand::Get(get) = item
             && get.binds
         {
-            self.spare_wins(now, session, shard, get.key);
+            self.update_wins(now, session, shard, get.key);
         }
         let mut core = self.core_at(now, shard);
         look(&mut core);

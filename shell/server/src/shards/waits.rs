@@ -104,7 +104,7 @@ impl Shards {
         answer: &mut dyn FnMut(&Reply<'_>),
     ) {
         let shard = self.shard_of(get.key);
-        self.spare_wins(now, session, shard, get.key);
+        self.update_wins(now, session, shard, get.key);
         let mut core = self.core_at(now, shard);
         look(&mut core);
         // As with locks, not a millisecond too early.
@@ -125,7 +125,7 @@ impl Shards {
 
     /// Before a get that may bind a win, or wait for one: if its connection has as many as it may, sees how many there still
     /// are in the other shards, and looks after a few of them, since their items may be gone.
-    pub(super) fn spare_wins(
+    pub(super) fn update_wins(
         &self,
         now: Instant,
         session: &mut ShardSession,
@@ -139,7 +139,7 @@ impl Shards {
         for other in 0..self.cores.len() {
             if other != shard && session.held[other].wins > 0 {
                 let mut core = self.core_at(now, other);
-                core.spare_wins(now, session.owner, key, wins_max);
+                core.update_wins(now, session.owner, key, wins_max);
                 session.held[other] = core.held_here(session.owner);
             }
         }

@@ -1,4 +1,4 @@
-//! What always holds of the table of locks, asserted.
+//! The check of the table of locks.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
@@ -13,7 +13,7 @@ use crate::owner::Owner;
 use crate::time::Instant;
 
 impl LockTable {
-    /// L1, L2, L4, L9, L10, L13, L14 and L16. `pinned` is what the item of a key takes of the memory limit.
+    /// L1, L2, L4, L9, L10, L13, L14 and L16. `pinned` returns the bytes of the item of a key.
     pub(in crate::engine) fn check(&self, pinned: impl Fn(Key<'_>) -> usize) {
         let mut over = (0, 0);
         let mut table_bytes = 0;
@@ -164,7 +164,7 @@ impl LockTable {
         alone.into_iter().chain(shares.map(|share| &share.grant))
     }
 
-    /// When the leases of a lock end, and whose each is.
+    /// The leases of a lock, with their fences.
     fn leases_of<'a>(&'a self, entry: &'a Entry) -> impl Iterator<Item = (Instant, Fence)> + 'a {
         let grants = self.all_grants_of(entry);
         grants.filter_map(|grant| Some((grant.lease_until?, grant.fence)))
@@ -177,7 +177,7 @@ impl LockTable {
         self.shares.ended.iter().skip(begun.saturating_sub(done))
     }
 
-    /// Whether a key is shared, and of which term the hold is that a connection has of it.
+    /// Whether a key is shared, and the term of an owner's grant of it.
     fn known_of(&self, key: &OwnedKey, owner: Owner) -> (bool, Option<u64>) {
         let Some(entry) = self.by_key.get(key) else {
             return (false, None);

@@ -1,9 +1,9 @@
 //! How locks have ended: how long each was held, and, for a transport that logs it, which it was and why.
 //!
-//! No answer depends on it. A lock whose term is over leaves the table later (L9); it is counted as held
-//! until its term was over.
+//! No reply depends on it. A lock of a term that is over leaves the table later (L9); it counts as held until its term
+//! was over.
 //!
-//! - L10: what is known of a term that is over goes with the last of its locks.
+//! - L10: The record of a term that is over goes with its last lock.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;
@@ -15,7 +15,7 @@ use crate::owner::Owner;
 use crate::time::Instant;
 use crate::times::Times;
 
-/// How many ends are kept for a transport that takes them; what comes beyond is counted.
+/// The most ends that are kept for a transport. Further ends are counted only.
 pub const LOCK_ENDS_MAX: usize = 4096;
 
 /// A lock, or a share of one, that has ended.
@@ -23,24 +23,24 @@ pub const LOCK_ENDS_MAX: usize = 4096;
 pub struct LockEnd {
     /// Its key.
     pub key: Arc<[u8]>,
-    /// The connection that held it.
+    /// Its holder.
     pub holder: Owner,
     /// The number of the grant.
     pub fence: Fence,
     /// How long it was held, in milliseconds.
     pub held_ms: u64,
-    /// What has ended it.
+    /// The cause of its end.
     pub cause: EndCause,
 }
 
-/// What ends a lock.
+/// The cause of the end of a lock.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub enum EndCause {
     /// Its holder, by a request.
     Released,
     /// Its lease has passed.
     Expired,
-    /// The connection of its holder has closed.
+    /// The end of its owner.
     Closed,
 }
 
@@ -52,7 +52,7 @@ struct TermEnd {
     locks: usize,
 }
 
-/// What is known of locks that have ended.
+/// The record of ended locks.
 #[derive(Clone, Debug, Default, Eq, Hash, PartialEq)]
 pub(super) struct Ends {
     /// As the last event left it.
@@ -77,7 +77,7 @@ impl Ends {
         self.terms.insert((owner, term), end);
     }
 
-    /// What has ended the last term of a connection is that it has closed.
+    /// The end of an owner has ended its last term.
     pub(super) fn close(&mut self, owner: Owner) {
         let mut terms = self.terms.range_mut((owner, 0)..=(owner, u64::MAX));
         if let Some((_, end)) = terms.next_back() {

@@ -1,11 +1,11 @@
-//! What is told of a lock, and what it is granted with.
+//! A lock as the table shows it, and the arguments of a grant.
 
 use crate::command::Mode;
 use crate::fence::Fence;
 use crate::owner::Owner;
 use crate::time::Instant;
 
-/// What a lock was taken as.
+/// The scope of a lock.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Taken {
     /// The lock of an item (`lock`, lock-and-get): it ends when its owner deletes the item.
@@ -24,13 +24,13 @@ pub(in crate::engine) struct NewGrant {
     pub(in crate::engine) taken: Taken,
 }
 
-/// How much a connection holds.
+/// The amount of locks, bytes and wins that an owner has.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub struct Held {
     /// Locks.
     pub locks: usize,
-    /// What the locks and the held items take of the memory limit, in bytes as the table and the
-    /// store account for them. An item that several hold counts for each.
+    /// The bytes that the locks and the locked items take of the memory limit, as the table and the store account for
+    /// them. A shared item counts for each sharer.
     pub bytes: usize,
     /// Wins that are bound to it.
     pub wins: usize,
@@ -55,11 +55,11 @@ impl Held {
     reason = "each is a fact of its own, and only one combination of two is none"
 )]
 pub struct Holding {
-    /// Who holds it, or did.
+    /// Its owner, or its last one.
     pub owner: Owner,
-    /// Who else may.
+    /// Whether it can be shared.
     pub mode: Mode,
-    /// Its term or its lease is over: nobody holds it, and it waits to be taken out (L9).
+    /// Its term or its lease is over: it has no holder, and is still in the table (L9).
     pub is_over: bool,
     /// It is its lease that has ended it.
     pub is_expired: bool,
@@ -71,11 +71,11 @@ pub struct Holding {
     pub since: Instant,
     /// When it ends by itself.
     pub lease_until: Option<Instant>,
-    /// What it was taken as.
+    /// The scope with which it was acquired.
     pub taken: Taken,
     /// There is an item of the key.
     pub has_item: bool,
-    /// Somebody waits for it.
+    /// A client waits for it.
     pub is_waited: bool,
     /// Its owner has waited for it, and has not asked since: it does not know yet.
     pub is_untold: bool,

@@ -85,7 +85,7 @@ impl LockTable {
         self.lease_next = self.first_lease();
     }
 
-    /// Moves the first lease of `key` to where it belongs if somebody waits for the key, or back (L14).
+    /// Moves the first lease of `key` to the list of keys with waiters, or back (L14).
     pub(super) fn list_waited_lease(
         &mut self,
         key: &OwnedKey,
@@ -121,8 +121,8 @@ impl LockTable {
         is_due
     }
 
-    /// A key whose lease has passed, and, if it is shared, the fence of a share whose lease has. That lock or share is to be
-    /// released.
+    /// A key with an expired lease and, if it is shared, the fence of a share with an expired lease. It is to be
+    /// removed.
     pub(in crate::engine) fn next_expired(&self) -> Option<(OwnedKey, Option<Fence>)> {
         let passed = |(at, _): &&(Instant, OwnedKey)| *at <= self.leases_passed;
         let waited = self.waited_leases.first().filter(passed);
@@ -134,7 +134,7 @@ impl LockTable {
         Some((Arc::clone(key), fence))
     }
 
-    /// When the first lease ends of a lock that somebody waits for.
+    /// The next moment at which the lease of a lock with waiters expires.
     pub(in crate::engine) fn next_waited_lease(&self) -> Option<Instant> {
         self.waited_leases.first().map(|(at, _)| *at)
     }

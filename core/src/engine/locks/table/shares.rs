@@ -1,17 +1,17 @@
-//! The shares of keys that several connections hold.
+//! The shares of keys that several owners hold.
 //!
-//! A share is a grant like any other: it has a fence, a lease and a term of its own, and is charged to its connection like
-//! a lock, the item that it pins included. Nobody changes the item of a key that is shared, so its size is the same until
-//! the last share is released.
+//! A share is a grant like any other: it has a fence, a lease and a term of its own. Its owner pays for it as for a
+//! lock, with the item that it pins. The item of a shared key does not change, so its size is the same until the last
+//! share is removed.
 //!
-//! The shares of all keys are in one set of trees, by the number of their [`Group`]. So whatever is done to one share takes a
+//! The shares of all keys are in one set of trees, by the number of their [`Group`]. So a change of one share takes a
 //! number of steps that grows with the logarithm of their number.
 //!
-//! - L1: no more connections share a key than each of them has asked for.
-//! - L9: nobody holds a share that is over. A command about the key releases such shares first ([`LockTable::over_shares`]),
-//!   so that all that are counted then are in force.
-//! - L16: a share is in the tables under its group and fence; the counts of its group, the list of its connection, or the
-//!   line of its term that is over, agree with that.
+//! - L1: A key has no more sharers than each of them has asked for.
+//! - L9: A share that is over has no holder. A command about the key removes such shares first
+//!   ([`LockTable::over_shares`]), so all shares that it counts are in force.
+//! - L16: A share is in the tables under its group and fence. The counts of its group, and the list of its owner or the
+//!   queue of its ended term, agree with that.
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::sync::Arc;
@@ -26,9 +26,9 @@ use crate::key::Key;
 use crate::owner::Owner;
 use crate::time::Instant;
 
-/// What a share takes beyond a lock, in bytes, in trees whose nodes are at least 5/11 full: 159 for the share itself (72
-/// a place), 53 for its lease (24), 44 for its number of sharers (20), 18 for its fence in the list of its connection
-/// (8), and 62 for the nodes' own fields and the nodes above.
+/// The bytes of a share besides a lock, in trees with nodes that are at least 5/11 full. The share takes 159 (72 a
+/// place), its lease 53 (24), its number of sharers 44 (20), and its fence in the list of its owner 18 (8). The nodes'
+/// own fields and the nodes above take 62.
 pub(super) const SHARE_BYTES: usize = 336;
 
 /// The shares of all keys.
@@ -62,7 +62,7 @@ pub(super) struct Group {
     pub(super) lines_seen: u64,
 }
 
-/// One connection's part in the lock of a key.
+/// One owner's part in the lock of a key.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(super) struct Share {
     pub(super) grant: Grant,
@@ -93,7 +93,7 @@ impl Shares {
         amongs.next().map_or(u32::MAX, |((_, among), _)| *among)
     }
 
-    /// The first lease of a group to end, and whose it is.
+    /// The first lease of a group to expire, with its fence.
     pub(super) fn first_lease(&self, group: Fence) -> Option<(Instant, Fence)> {
         let leases = (group, Instant::default(), Fence::FIRST)..;
         let (of, until, fence) = self.leases.range(leases).next()?;
@@ -123,13 +123,14 @@ impl Shares {
 }
 
 impl LockTable {
-    /// What a share of this key takes of what its connection may have. [`Self::table_bytes`] grows by as much or less.
+    /// The bytes that a share of this key takes of its owner's share of memory. [`Self::table_bytes`] grows by as much
+    /// or less.
     #[must_use]
     pub const fn bytes_for_share(key: Key<'_>) -> usize {
         Self::bytes_for(key) + SHARE_BYTES
     }
 
-    /// What a lock of this key takes of what its connection may have, in this mode.
+    /// The bytes that a lock of this key takes of its owner's share of memory, in this mode.
     pub(in crate::engine) const fn bytes_in(mode: Mode, key: Key<'_>) -> usize {
         match mode {
             Mode::Exclusive => Self::bytes_for(key),
@@ -137,12 +138,12 @@ impl LockTable {
         }
     }
 
-    /// The connections that hold `key`, in the order of the grants, and among how many, 1 being alone.
+    /// The holders of `key`, in the order of the grants, each with its bound of sharers: 1 for an exclusive lock.
     pub fn holders_of(&self, key: Key<'_>) -> impl Iterator<Item = (Owner, u32)> {
         self.grants_of(key).flatten()
     }
 
-    /// The same, with `None` for each grant that is over and still in the table: what it takes to look at all of them.
+    /// The same, with `None` for each grant that is over and still in the table: each entry is one that was read.
     pub fn grants_of(&self, key: Key<'_>) -> impl Iterator<Item = Option<(Owner, u32)>> {
         let hold = self.by_key.get(key.as_bytes()).map(|entry| &entry.holders);
         let (alone, group) = match hold {
@@ -156,7 +157,7 @@ impl LockTable {
         all.map(|(grant, among)| self.is_in_force(grant).then_some((grant.owner, among)))
     }
 
-    /// Whether the lock of `key` can be had in this mode, by a connection that has no part in it.
+    /// Whether the lock of `key` can be had in this mode, by an owner without a part in it.
     pub(in crate::engine) fn has_room(&self, key: Key<'_>, mode: Mode) -> bool {
         match self.by_key.get(key.as_bytes()).map(|entry| &entry.holders) {
             None => true,
@@ -246,8 +247,8 @@ impl LockTable {
         Some(&mut entry.holders)
     }
 
-    /// Gives a share of `key` to a connection that is open and has none. The lock is not in the table, or it is shared.
-    /// The item, if there is one, takes `pinned_bytes` of the memory limit.
+    /// Gives a share of `key` to an open owner that has none. The lock is not in the table, or it is shared. The item,
+    /// if there is one, takes `pinned_bytes` of the memory limit.
     pub(in crate::engine) fn acquire_share(
         &mut self,
         key: Key<'_>,
@@ -317,8 +318,8 @@ impl LockTable {
         (owned, grant.fence)
     }
 
-    /// Takes the share of `key` with this fence out, whose item takes `pinned_bytes` of the memory limit. Says
-    /// what it was; `None` if there was none.
+    /// Removes the share of `key` with this fence; its item takes `pinned_bytes` of the memory limit. Returns the
+    /// share; `None` if there was none.
     pub(in crate::engine) fn release_share(
         &mut self,
         key: Key<'_>,

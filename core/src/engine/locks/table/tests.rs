@@ -97,7 +97,7 @@ fn a_lease_that_has_passed_leaves_no_owner_before_it_is_taken_out() {
     table.check(|_| 7);
     let owners = [b"a", b"b", b"c"].map(|name| table.owner(Key::new(name).unwrap()));
     assert_eq!(owners, [None, Some(ALICE), None]);
-    // One is looked up first, one goes with its connection, one when its turn comes.
+    // One is read first, one goes with its owner, one when its turn comes.
     table.release(key(b"c"), 7);
     table.close(ALICE);
     table.check(|_| 7);

@@ -11,8 +11,7 @@ impl LockTable {
         !self.has_over()
     }
 
-    /// Every open connection that was announced, with the keys it holds and what it is known to
-    /// hold elsewhere.
+    /// Every open owner that was announced, with the keys that it holds and its locks in other cores.
     pub(in crate::engine) fn connections(
         &self,
     ) -> impl Iterator<Item = (Owner, impl Iterator<Item = Key<'_>>, Held)> {
@@ -35,8 +34,8 @@ impl LockTable {
         })
     }
 
-    /// The keys in line to be taken out (L9), in their order: those held alone that are waited for (L14), those shared, and
-    /// all held alone.
+    /// The keys of ended locks (L9), in the order of their removal: exclusive ones with waiters (L14), shared ones, and
+    /// all exclusive ones.
     pub(in crate::engine) fn in_line(
         &self,
     ) -> (
@@ -49,7 +48,7 @@ impl LockTable {
         let Self {
             by_key: _,
             by_owner: _,
-            // Which fence in a line is whose share, `shared` shows: of each connection and key there is one at most.
+            // `shared` shows the fences: each owner has at most one share of a key.
             shares,
             ended,
             handovers,
@@ -64,7 +63,7 @@ impl LockTable {
             pinned_bytes: _,
             holders: _,
             table_bytes: _,
-            // Counted and told, and no answer's.
+            // Counted and reported; no reply depends on it.
             ends: _,
             flushes: _,
         } = self;

@@ -1,4 +1,4 @@
-//! Who should hold what and who should wait, by the rules of waiting and nothing else.
+//! The expected holders and waiters, by the rules of waiting and nothing else.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -41,7 +41,7 @@ impl Arbitrary for Bounds {
     }
 }
 
-/// One of them that was met: it alone stood against what was asked for.
+/// A bound that was reached: it alone caused the refusal.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Bound {
     Locks,
@@ -63,7 +63,7 @@ impl Bound {
     ];
 }
 
-/// Who holds a key: in which mode, until when.
+/// A holder of a key: its mode, and the end of its lease.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Holds {
     pub(super) owner: Owner,
@@ -71,7 +71,7 @@ pub(super) struct Holds {
     pub(super) until: Option<u64>,
 }
 
-/// Who waits for a key: in which mode, with what lease, until when.
+/// A waiter for a key: its mode, its lease and its deadline.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Waits {
     pub(super) owner: Owner,
@@ -80,7 +80,7 @@ pub(super) struct Waits {
     pub(super) until: u64,
 }
 
-/// Who holds a key, in the order of the grants, and who waits for it, in that of arrival.
+/// The holders of a key, in the order of the grants, and its waiters, in the order of arrival.
 #[derive(Clone, Debug)]
 pub(super) struct Line {
     pub(super) held: Vec<Holds>,
@@ -95,7 +95,7 @@ impl Line {
         }
     }
 
-    /// Whether the lock can be had in this mode, by one whose turn it is, as far as those go who hold it.
+    /// Whether the first waiter can have the lock in this mode beside the present holders.
     pub(super) fn fits(&self, mode: Mode) -> bool {
         let modes = self.held.iter().map(|it| it.mode);
         let among = modes.map(Mode::among).fold(mode.among(), u32::min);
@@ -108,7 +108,7 @@ impl Line {
     }
 }
 
-/// What should be, by the rules and nothing else.
+/// The expected state, by the rules and nothing else.
 #[derive(Clone)]
 pub(super) struct Lines {
     bounds: Bounds,
@@ -149,7 +149,7 @@ impl Lines {
         ])
     }
 
-    /// Whether `owner` may wait for `key`, which it does not close a circle with.
+    /// Whether `owner` may wait for `key`, with which it closes no cycle.
     pub(super) fn may_wait(&mut self, owner: Owner, key: usize) -> bool {
         let in_all: usize = self.by_key.iter().map(|line| line.waits.len()).sum();
         let of_key = self.by_key[key].waits.len();
@@ -181,7 +181,7 @@ impl Lines {
         ms.min(self.bounds.wait_ms)
     }
 
-    /// What time ends, moment by moment, as if somebody looked at each.
+    /// The effects of time, moment by moment, as if each key were read at each moment.
     pub(super) fn pass(&mut self, until_ms: u64) {
         while self.now_ms < until_ms {
             self.now_ms += 1;
@@ -199,7 +199,7 @@ impl Lines {
         }
     }
 
-    /// Whoever comes first is given what he can have.
+    /// The first waiter gets the lock if it can have it.
     pub(super) fn hands_over(&mut self, key: usize) {
         while let Some(first) = self.by_key[key].waits.front().copied()
             && self.by_key[key].fits(first.mode)
@@ -236,8 +236,8 @@ impl Lines {
         self.by_key.iter().position(waits)
     }
 
-    /// Whether one who waited for `key` would do so in vain, though all others gave back what they have as soon as they
-    /// could.
+    /// Whether a wait of one owner for `key` would never end, although all others release their locks as soon as they
+    /// can.
     pub(super) fn is_in_vain(&self, owner: Owner, key: usize, mode: Mode) -> bool {
         let mut lines = self.clone();
         // Circles are looked for before that.

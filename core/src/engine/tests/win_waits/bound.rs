@@ -10,7 +10,7 @@ fn the_win_of_a_made_item_is_open_when_its_winner_ends() {
     assert_eq!(bench.win(B, bound("k")), Win::Sent);
     bench.close(A);
     assert_eq!(bench.core.bound_wins().len(), 0);
-    // Whatever the next one asks for.
+    // The same for every next request.
     assert_eq!(bench.win(B, meta_get("k")), Win::Won);
     assert_eq!(bench.win(C, bound("k")), Win::Sent);
     // That one was not bound.
@@ -139,7 +139,8 @@ fn only_so_many_wins_are_bound_to_a_connection() {
     assert_eq!(bench.win(A, bound("d")), Win::Won);
 }
 
-/// Also for one who waits: who has as many as he may is refused, but not for those that are gone unseen.
+/// The same for a get that waits: an owner with as many wins as it may have is refused, but wins with vanished items do
+/// not count.
 #[test]
 fn who_waits_has_a_win_to_spare() {
     let mut config = config(1 << 20);
@@ -174,8 +175,8 @@ fn who_is_nobody_binds_nothing_and_does_not_wait() {
     assert_eq!(bench.ask(nobody, patient("k")), refused);
 }
 
-/// What is looked after to see whether one more win may be bound is made anew for those who wait for it. That may take the room
-/// of anything, of the item too that is asked for: then that is made anew as well.
+/// A win that is updated to make room for one more may be made anew for its waiters. That may evict any item, also the
+/// requested one: then that is made anew as well.
 #[test]
 fn a_win_is_spared_before_the_item_is_looked_for() {
     let names: Vec<_> = (0..8)
@@ -214,7 +215,7 @@ fn a_win_is_spared_before_the_item_is_looked_for() {
     assert!(has_moved_on > 0);
 }
 
-/// Z7, a few at a time: whoever looks at an item finds its win open, its turn having come or not.
+/// Z7, a few at a time: each request finds the win of its item open, in its turn or not.
 #[test]
 fn wins_that_end_together_are_open_before_their_turn() {
     let mut bench = bench();
@@ -230,7 +231,7 @@ fn wins_that_end_together_are_open_before_their_turn() {
     bench.core.check();
     let won = |bench: &Bench, name: &str| bench.core.peek(key(name)).map(|(it, _)| it.win);
     let marks: Vec<_> = names.iter().map(|name| won(&bench, name)).collect();
-    // The first that somebody waits for has had its turn.
+    // The first win with a waiter has had its turn.
     let mut open = [Some(WinMark::Open); 10];
     open[3] = Some(WinMark::Sent);
     assert_eq!(marks, open);

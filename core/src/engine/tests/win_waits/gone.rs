@@ -1,4 +1,4 @@
-//! Items that are gone while somebody waits for them: expired, flushed, evicted.
+//! Items that vanish while gets wait for them: expired, flushed, evicted.
 
 use super::*;
 
@@ -20,7 +20,7 @@ fn an_item_that_expires_is_made_anew_for_the_first_who_vivifies() {
     let end = bench.core.next_deadline().expect("the end of the item");
     assert!(end.as_millis() <= 2_250);
     bench.let_pass(end.as_millis());
-    // Who does not vivify is told of the miss.
+    // A get that does not vivify has a miss.
     assert_eq!(bench.notices(), [(B, Outcome::NotFound), (C, GRANTED)]);
     assert_eq!(bench.core.stats.counters.get_misses, 1);
     assert_eq!(bench.win(C, again(patient("k"))), Win::Won);
@@ -28,7 +28,7 @@ fn an_item_that_expires_is_made_anew_for_the_first_who_vivifies() {
     assert_eq!(bench.notices(), [(D, GRANTED)]);
 }
 
-/// What is made for one who has waited is what would have been made for it at once.
+/// The item that is made for a waiting get is the one that it would have made at once.
 #[test]
 fn what_is_made_for_one_who_waits_is_as_it_was_asked_for() {
     for bump in [false, true] {
@@ -72,7 +72,7 @@ fn a_newcomer_finds_an_expired_item_made_for_those_who_wait() {
     assert_eq!(bench.win(B, again(patient)), Win::Won);
 }
 
-/// What is evicted goes unseen; the next tick sees it.
+/// No step sees an eviction; the next tick finds it.
 #[test]
 fn an_eviction_is_noticed_by_the_next_tick() {
     let mut bench = Bench::with_memory(1 << 14).of_four_getters();
@@ -91,7 +91,7 @@ fn an_eviction_is_noticed_by_the_next_tick() {
     assert_eq!(bench.win(C, bound("k")), Win::Sent);
 }
 
-/// More locks end than are let go of in one call; an item that is waited for may be behind all of them.
+/// More locks end than one call removes; an item with waiters may be behind all of them.
 #[test]
 fn an_item_that_many_locks_held_off_goes_on_time() {
     type End = fn(&mut Bench);
@@ -116,7 +116,7 @@ fn an_item_that_many_locks_held_off_goes_on_time() {
             },
         );
         end(&mut bench);
-        // Whoever drives the core comes back as long as there is something to do at once.
+        // A transport calls again as long as there is something to do at once.
         let now = Instant::from_millis(bench.now_ms);
         while bench.core.next_deadline() == Some(now) {
             bench.let_pass(0);
@@ -131,8 +131,8 @@ fn an_item_that_many_locks_held_off_goes_on_time() {
     }
 }
 
-/// The placeholder has expired while its winner held its lock: it goes with the lock, and is made anew for who
-/// waits, whose win that is.
+/// The placeholder has expired while its winner held its lock. It goes with the lock, and is made anew for the waiting
+/// get, which wins it.
 #[test]
 fn a_winner_that_held_its_expired_item_takes_no_win_from_its_heir() {
     let mut bench = bench();
@@ -154,7 +154,7 @@ fn plain(name: &str) -> Get<'_> {
     }
 }
 
-/// An item that is looked at because somebody waits for it is counted like one that the crawler comes by.
+/// An item that is read for its waiters is counted like one that the crawler finds.
 #[test]
 fn an_item_that_goes_while_somebody_waits_is_counted() {
     for is_fetched in [false, true] {
@@ -197,7 +197,7 @@ fn an_item_whose_win_is_bound_is_found_expired_as_ever() {
     assert_eq!((counters.get_expired, counters.reclaimed), (1, 1));
 }
 
-/// Also where no win is bound, so that nothing but the queue of those who wait knows of the key.
+/// Also if no win is bound, so that only the queue of gets knows the key.
 #[test]
 fn an_eviction_is_noticed_by_the_next_tick_for_those_who_only_wait() {
     let mut bench = Bench::with_memory(8 << 10).of_four_getters();
@@ -214,8 +214,8 @@ fn an_eviction_is_noticed_by_the_next_tick_for_those_who_only_wait() {
     assert_eq!(bench.notices(), [(B, Outcome::NotFound)]);
 }
 
-/// A few with every call: as long as there are more, there is something to do at once. What ends with nothing to
-/// let go of is no reason to look.
+/// A few with every call: as long as there are more, there is something to do at once. An owner without wins and locks
+/// ends without any such work.
 #[test]
 fn a_round_is_gone_on_with_until_all_were_looked_at() {
     let mut bench = bench();
@@ -240,7 +240,7 @@ fn a_round_is_gone_on_with_until_all_were_looked_at() {
     assert_eq!(bench.notices(), []);
 }
 
-/// Whoever makes an item that is gone at once leaves nothing to the next in line; however long that is, the step has an end.
+/// An item that is gone at once leaves nothing to the next get. However long the queue is, the step ends.
 #[test]
 fn a_crowd_for_whom_nothing_stays_is_let_go() {
     let mut bench = bench();
