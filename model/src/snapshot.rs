@@ -6,7 +6,7 @@
 //!   clean over a core that is wrong.
 
 use latchd_core::Owner;
-use latchd_core::engine::{Held, Holding, Taken, View};
+use latchd_core::engine::{Held, Holding, LockScope, View};
 use latchd_core::item::{ItemHeader, WinMark};
 use latchd_core::store::{MapEntry, MapView};
 use latchd_core::time::{Clock, Tick};
@@ -261,11 +261,11 @@ impl Snapshot {
             // How long it has been held is shown, and decides nothing.
             since: _,
             lease_until,
-            taken,
+            scope,
             has_item,
             // No request of the alphabet waits.
             is_waited: _,
-            is_untold: _,
+            is_unanswered: _,
         } = holding;
         let number = number_of(key)?;
         let lease_until_ms = lease_until.map(latchd_core::Instant::as_millis);
@@ -279,7 +279,7 @@ impl Snapshot {
                 listed: None,
                 fence: fence.number(),
                 lease_until_ms,
-                is_of_key: *taken == Taken::ForKey,
+                is_of_key: *scope == LockScope::Key,
             });
         }
         let Some(seen) = self.items[number].as_mut() else {

@@ -16,8 +16,12 @@
 //! Source: memcached 1.6.45 (`memcached.c:do_store_item`, `proto_parser.c`), and yrmcds
 //! `docs/locking.md`. Where we differ from them: docs/PROTOCOL.md.
 
+#[cfg(any(test, feature = "verify"))]
+mod check;
 mod config;
 mod context;
+mod event;
+mod global;
 mod items;
 mod limit;
 mod lock_memory;
@@ -34,11 +38,12 @@ mod wins;
 mod tests;
 
 pub use config::Config;
+pub use event::{Event, Notification};
 pub use items::saved::{Numbers, Restored, SavedItem};
 pub(crate) use limit::limit_memory;
 pub use lock_memory::TABLES_GROWTH_MAX;
 pub use locks::queue::{WaitTable, Waiter};
-pub use locks::table::{EndCause, Held, Holding, LOCK_ENDS_MAX, LockEnd, LockTable, Taken};
+pub use locks::table::{EndCause, Held, Holding, LOCK_ENDS_MAX, LockEnd, LockScope, LockTable};
 pub use queues::{Queues, Waits};
 pub use stats::detail::{PREFIXES_MAX, Prefixes};
 #[cfg(feature = "verify")]
@@ -46,7 +51,6 @@ pub use view::View;
 pub use wins::bound::{BoundWin, BoundWins};
 pub use wins::queue::{WinWaiter, WinWaits};
 
-use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use self::context::Context;
@@ -54,94 +58,17 @@ use self::locks::Locks;
 use self::notices::Notices;
 use self::stats::detail::Detail;
 use self::wins::Wins;
-use crate::command::{Command, GlobalCommand, ItemCommand, Keys, NewCas};
+use crate::command::{Command, ItemCommand, NewCas};
 use crate::item::{Cas, ItemHeader};
 use crate::key::Key;
 use crate::limits::Limits;
 use crate::owner::Owner;
-use crate::reply::{KeysPage, Listed, Reply};
-use crate::stats::{Gauges, Report, Stats, StatsTopic, Unstored};
-use crate::store::{LogStore, MapStore, Store, Visited};
-use crate::time::{Clock, Exptime, Instant};
-use crate::wait::Notice;
+use crate::reply::Reply;
+use crate::stats::Stats;
+use crate::store::{LogStore, MapStore, Store};
+use crate::time::{Clock, Instant};
 use crate::watch::Evicted;
 use crate::work::Meter;
-
-/// An event besides a command. It has no reply.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub enum Event {
-    /// An owner is open: from now on it can acquire locks. An owner that acquires none need not be announced.
-    Opened(Owner),
-    /// The locks and wins of an open owner in other cores, for a transport that spreads items over several: the owner's
-    /// share is counted over all of them.
-    HoldsElsewhere(Owner, Held),
-    /// An owner has ended, for any reason. Its locks end, and its number is not used again.
-    Closed(Owner),
-    /// Time has passed: look for expired items, a bounded number a tick.
-    Tick,
-    /// A moment has come ([`Core::next_deadline`]): waits, leases and a `flush_all` that it ends are over. A bounded
-    /// number is seen to at once ([`crawl_items_max`](Limits::crawl_items_max) of each kind).
-    Due,
-    /// As [`Due`](Self::Due), and no more is seen to at once than a command sees to: for a transport that looks at
-    /// several cores at once.
-    DueFew,
-    /// The bytes that the tables of other cores take from now on, for a transport with a budget for all cores
-    /// ([`Config::sharing_tables`]). No memory is freed for that yet ([`Core::make_room_for_tables`]).
-    TablesElsewhere(usize),
-    /// A `flush_all` takes effect in another core. If it is still to take effect in this one, it does so now: for a
-    /// transport that spreads items over several cores, so that no client sees a part of it.
-    FlushedElsewhere,
-    /// The bounds are these from now on. Refused bounds ([`Core::judge_limits`]) change nothing.
-    Limits(Limits),
-    /// A set was refused before there was a command.
-    Unstored(Unstored),
-    /// [`Core::poll`] is to hand out the evictions since the last such event. From now on they are remembered if
-    /// `is_watched`.
-    ReadEvictions {
-        /// Whether there is a client that watches them.
-        is_watched: bool,
-    },
-    /// From now on the end of each lock is handed out by [`Core::poll`], or not.
-    ReportLockEnds(bool),
-    /// The wall clock was looked at.
-    WallClock {
-        /// Unix seconds at [`Instant`] 0.
-        unix_s_at_start: u64,
-    },
-}
-
-/// A result besides replies ([`Core::poll`]).
-#[derive(Clone, Debug)]
-pub enum Notification {
-    /// Evictions, for [`Event::ReadEvictions`].
-    Evicted {
-        /// In their order.
-        items: Vec<Evicted>,
-        /// How many more there were.
-        missed: u64,
-    },
-    /// Locks that have ended, if [`Event::ReportLockEnds`] asks for them. A lock that has ended with many others is
-    /// reported when its item is released.
-    LocksEnded {
-        /// At most [`LOCK_ENDS_MAX`], in their order.
-        ends: VecDeque<LockEnd>,
-        /// How many more there were.
-        missed: u64,
-    },
-    /// A wait is over.
-    WaitOver(Notice),
-}
-
-impl Notification {
-    /// The notice of a wait that is over, if it is one.
-    #[must_use]
-    pub fn wait_over(self) -> Option<Notice> {
-        match self {
-            Self::WaitOver(notice) => Some(notice),
-            Self::Evicted { .. } | Self::LocksEnded { .. } => None,
-        }
-    }
-}
 
 /// Items, locks and wins: the state machine that latchd is.
 #[derive(Clone, Debug)]
@@ -450,80 +377,6 @@ impl<S: Store> Core<S> {
         is_there.then(|| (header, self.store.value(slot)))
     }
 
-    /// Asserts every invariant that can be seen in one state. Looks at every item: for tests, the
-    /// model, and fuzzing.
-    #[cfg(any(test, feature = "verify"))]
-    pub fn check(&self) {
-        self.store.check();
-        self.locks.table.check(|key| {
-            self.store
-                .find(key)
-                .map_or(0, |slot| self.store.item_bytes(slot))
-        });
-        let mut locked_bytes = 0;
-        for (key, holding) in self.locks.table.iter() {
-            let found = self.store.find(key).ok();
-            assert_eq!(
-                holding.has_item,
-                found.is_some(),
-                "L3: a lock that knows nothing of its item"
-            );
-            let Some(slot) = found else {
-                continue;
-            };
-            assert!(
-                self.store.header(slot).locked,
-                "L3: a lock that its item does not know of"
-            );
-            locked_bytes += self.store.item_bytes(slot);
-        }
-        // With the loop above, equal sums mean that no item is marked locked without an owner.
-        assert_eq!(
-            self.store.usage().locked_bytes,
-            locked_bytes,
-            "L3: an item locked by nobody"
-        );
-        assert!(
-            self.locks.pinned_bytes() <= self.limits.locked_bytes_max,
-            "L11: locks pin too much"
-        );
-        assert!(
-            self.lock_memory_bytes() + self.tables_elsewhere <= self.limits.lock_table_bytes_max,
-            "L11: the table of locks is too large"
-        );
-        for owner in self.locks.table.open_connections() {
-            assert!(
-                self.locks.table.held_here(owner).bytes
-                    <= self.limits.lock_bytes_per_connection_max,
-                "L11: {owner} has more than its share"
-            );
-        }
-        self.locks.check_waits(self.clock.now, &self.limits);
-        assert!(
-            self.locks.queue.places() + self.notices.singles() <= self.limits.waits_max,
-            "Q10: too many notices"
-        );
-        self.check_wins();
-        let shares = self.locks.table.shared().flat_map(|(_, shares)| shares);
-        for holding in self
-            .locks
-            .table
-            .iter()
-            .map(|(_, holding)| holding)
-            .chain(shares)
-        {
-            let has_passed = holding.lease_until.is_some_and(|at| at <= self.clock.now);
-            assert!(
-                holding.is_over || !has_passed,
-                "L13: a lock whose lease has passed"
-            );
-            assert!(
-                holding.fence < self.locks.next_fence,
-                "L12: a fence that is still to be given"
-            );
-        }
-    }
-
     /// The machine of locks, and the surroundings of a step of it.
     fn locks_in_context(&mut self) -> (&mut Locks, Context<'_>) {
         let context = Context {
@@ -549,21 +402,6 @@ impl<S: Store> Core<S> {
                 .next()
                 .is_some_and(|at| at <= self.clock.now)
             || self.wins.queue.is_due(self.clock.now)
-    }
-
-    fn execute_global<'a>(&'a mut self, owner: Owner, command: GlobalCommand<'a>) -> Reply<'a> {
-        match command {
-            GlobalCommand::UnlockAll => self.unlock_all(owner),
-            GlobalCommand::FlushAll { at } => self.flush_all(at),
-            GlobalCommand::Keys(keys) => self.keys(keys),
-            GlobalCommand::Stats(topic) => self.stats(topic),
-            GlobalCommand::StatsReset => {
-                self.stats = Stats::default();
-                self.locks.table.forget_times();
-                self.detail.forget();
-                Reply::Ok
-            }
-        }
     }
 
     /// Finds an item that a client can see: not one that has expired, unless it is held. The one
@@ -623,97 +461,6 @@ impl<S: Store> Core<S> {
         if let NewCas::Next = new_cas {
             self.next_cas = self.next_cas.step(self.cas_stride);
         }
-    }
-
-    fn flush_all(&mut self, at: Exptime) -> Reply<'_> {
-        self.stats.counters.cmd_flush += 1;
-        match self.clock.delay_ms(at) {
-            0 => {
-                self.flush();
-                self.sweep_gets(self.limits.locks_settled_max);
-            }
-            ms => {
-                let now_ms = self.clock.now.as_millis();
-                self.flush_at = Some(Instant::from_millis(now_ms.saturating_add(ms)));
-            }
-        }
-        Reply::Ok
-    }
-
-    /// Takes out every item that is not held; those that are go when they are unlocked.
-    fn flush(&mut self) {
-        // Also if this one was asked for at once: the one that was still to come is overtaken.
-        self.flush_at = None;
-        self.store.clear();
-        self.locks.table.postpone_flush();
-        self.wins.queue.begin_round();
-    }
-
-    fn keys(&mut self, keys: Keys<'_>) -> Reply<'_> {
-        let mut page = Vec::new();
-        let next = self
-            .store
-            .scan(keys.cursor, self.limits.scan_items_max, &mut |item| {
-                if self.is_there(item.key, &item.header)
-                    && item.key.as_bytes().starts_with(keys.prefix)
-                {
-                    page.push(self.listed(&item));
-                }
-            });
-        Reply::Keys(KeysPage { items: page, next })
-    }
-
-    fn listed<'a>(&self, item: &Visited<'a>) -> Listed<'a> {
-        let header = &item.header;
-        Listed {
-            key: item.key.as_bytes(),
-            key_form: header.key_form,
-            cas: header.cas,
-            client_flags: header.client_flags,
-            expires_unix_s: header
-                .deadline
-                .map(|deadline| self.clock.unix_s(deadline.tick())),
-            accessed_unix_s: self.clock.unix_s(header.last_access),
-            fetched: header.fetched,
-            value_bytes: item.value.len(),
-            memory_bytes: item.item_bytes,
-        }
-    }
-
-    fn stats(&mut self, topic: StatsTopic) -> Reply<'_> {
-        match topic {
-            StatsTopic::DetailOn => self.detail.turn(true),
-            StatsTopic::DetailOff => self.detail.turn(false),
-            StatsTopic::General
-            | StatsTopic::Settings
-            | StatsTopic::Items
-            | StatsTopic::Slabs
-            | StatsTopic::Sizes
-            | StatsTopic::Extstore
-            | StatsTopic::Conns(_)
-            | StatsTopic::Locks(_)
-            | StatsTopic::Detail(_) => {}
-        }
-        let now = self.clock.tick();
-        let age_s = |at| u64::from(now.seconds_since(at));
-        let usage = self.store.usage();
-        let queue = self.store.queue();
-        self.stats.gauges = Gauges {
-            curr_items: usage.items as u64,
-            bytes: usage.bytes as u64,
-            limit_maxbytes: self.limits.memory_bytes_max as u64,
-            locks_held: self.locks.table.len() as u64,
-            lock_holders: self.locks.table.holders() as u64,
-            lock_waiting: self.locks.queue.len() as u64,
-            wins_bound: self.wins.bound.len() as u64,
-            get_waiting: self.wins.queue.len() as u64,
-            locked_bytes: usage.locked_bytes as u64,
-            hash_bytes: queue.index_bytes as u64,
-            oldest_s: queue.oldest.map_or(0, age_s),
-            last_eviction: queue.last_eviction,
-            counts_prefixes: self.detail.is_on(),
-        };
-        Reply::Stats(Report::new(&self.stats))
     }
 }
 

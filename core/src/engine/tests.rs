@@ -21,11 +21,12 @@ use alloc::vec::Vec;
 
 use super::*;
 use crate::command::{
-    Arithmetic, Delete, Direction, Get, GlobalCommand, ItemCommand, LockAfter, Removal, Set,
+    Arithmetic, Delete, Direction, Get, GlobalCommand, ItemCommand, Keys, LockAfter, Removal, Set,
     SetMode,
 };
 use crate::command::{Guard, OnMissing, TtlStep, TtlSteps};
 use crate::reply::{Hit, Refusal, Win};
+use crate::stats::StatsTopic;
 use crate::time::Exptime;
 
 const A: Owner = Owner::from_number(1);

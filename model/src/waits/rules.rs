@@ -258,7 +258,7 @@ impl World {
         };
         let bound = bound.ok_or("Z7: a bound win is noted nowhere")?;
         let is_it = self.client_of(bound.winner) == due.client
-            && bound.is_untold == due.is_untold
+            && bound.is_unanswered == due.is_unanswered
             && bound.is_made == due.is_made;
         must(is_it, "Z7: a win is bound to another, or otherwise")
     }

@@ -4,7 +4,7 @@
 //! Of a core it is made by destructuring, without `..`. Each omitted field is omitted by name, with
 //! the reason.
 
-use latchd_core::engine::{Core, Holding, Taken, View};
+use latchd_core::engine::{Core, Holding, LockScope, View};
 use latchd_core::item::{ItemHeader, WinMark};
 use latchd_core::key::Key;
 use latchd_core::time::Deadline;
@@ -140,7 +140,7 @@ impl Named<'_> {
         out.push(NONE);
         if let Some(won) = win {
             out.push(self.name(won.client));
-            out.push(bits(&[won.is_bound, won.is_made, won.is_untold]));
+            out.push(bits(&[won.is_bound, won.is_made, won.is_unanswered]));
         }
         out.push(NONE);
         // In the order of the queues; the words before say which clients are in them.
@@ -161,7 +161,7 @@ impl Named<'_> {
             bound_wins,
             wins_ended,
             win_waits,
-            // Taken after every call.
+            // LockScope after every call.
             notices: _,
             // The same from beginning to end.
             limits: _,
@@ -221,7 +221,7 @@ impl Named<'_> {
         out.push(NONE);
         for (key, win) in bound_wins {
             out.extend(key.as_bytes());
-            let marks = bits(&[win.is_made, win.is_untold, win.stays]);
+            let marks = bits(&[win.is_made, win.is_unanswered, win.stays]);
             out.extend([self.name_of(win.winner), marks]);
         }
         out.push(NONE);
@@ -241,9 +241,9 @@ impl Named<'_> {
             holding.is_expired,
             holding.has_item,
             holding.is_waited,
-            holding.is_untold,
+            holding.is_unanswered,
             holding.flush_pending,
-            holding.taken == Taken::ForKey,
+            holding.scope == LockScope::Key,
         ]);
         let lease = self.left_until(holding.lease_until);
         let among = among(holding.mode.among());

@@ -114,7 +114,7 @@ pub(super) struct Won {
     /// Its item was made with it.
     pub(super) is_made: bool,
     /// Its winner has waited for it, and its notice is still under way.
-    pub(super) is_untold: bool,
+    pub(super) is_unanswered: bool,
 }
 
 /// A state.
@@ -672,7 +672,7 @@ impl World {
         if item.is_stale {
             self.seen.add(Witness::ReopenedStale);
         }
-        self.seen.add(match (others_wait, won.is_untold) {
+        self.seen.add(match (others_wait, won.is_unanswered) {
             (true, true) => Witness::GivenToDead,
             (true, false) => Witness::WinnerGoesWaited,
             (false, _) => Witness::WinnerGoes,

@@ -349,7 +349,7 @@ impl<S: Store> Lockstep<S> {
                         held.fence.number(),
                         held.has_item,
                         held.lease_until.map(Instant::as_millis),
-                        held.is_untold,
+                        held.is_unanswered,
                     )
                 })
                 .collect();

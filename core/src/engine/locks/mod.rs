@@ -28,7 +28,7 @@ mod waits;
 pub(in crate::engine) use self::waits::after;
 
 use self::queue::WaitTable;
-use self::table::{Held, Holding, LockTable, NewGrant, Taken};
+use self::table::{Held, Holding, LockScope, LockTable, NewGrant};
 use crate::command::Mode;
 use crate::engine::context::Context;
 use crate::engine::owned_key::OwnedKey;
@@ -54,7 +54,7 @@ pub(in crate::engine) struct Locks {
 #[derive(Clone, Copy, Debug)]
 pub(in crate::engine) struct Terms {
     pub(in crate::engine) mode: Mode,
-    pub(in crate::engine) taken: Taken,
+    pub(in crate::engine) scope: LockScope,
     /// When it expires; `None` is never.
     pub(in crate::engine) lease_until: Option<Instant>,
 }
@@ -220,7 +220,7 @@ impl Locks {
         self.next_fence = fence.step(self.fence_stride);
         let Terms {
             mode,
-            taken,
+            scope,
             lease_until,
         } = terms;
         let grant = NewGrant {
@@ -228,7 +228,7 @@ impl Locks {
             fence,
             now: context.now,
             lease_until,
-            taken,
+            scope,
         };
         match mode {
             Mode::Exclusive => self.table.acquire(key, grant, pinned_bytes),
@@ -389,12 +389,12 @@ impl Locks {
         bytes: usize,
         counters: &mut Counters,
     ) -> bool {
-        match self.table.in_force(key).map(|holding| holding.taken) {
-            Some(Taken::ForKey) => {
+        match self.table.in_force(key).map(|holding| holding.scope) {
+            Some(LockScope::Key) => {
                 self.table.lose_item(key, bytes);
                 false
             }
-            Some(Taken::WithItem) | None => {
+            Some(LockScope::Item) | None => {
                 self.remove_grants(key, bytes, counters);
                 true
             }

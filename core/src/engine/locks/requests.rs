@@ -5,7 +5,7 @@
 
 use super::Terms;
 use super::queue::WaitTable;
-use super::table::{LockTable, Taken};
+use super::table::{LockScope, LockTable};
 use super::waits::end_of;
 use crate::command::{Acquire, Lease, Mode, Release, Wait};
 use crate::engine::Core;
@@ -60,7 +60,7 @@ impl<S: Store> Core<S> {
         let slot = self.admit_lock(owner, key, Mode::Exclusive, Some(slot))?;
         let terms = Terms {
             mode: Mode::Exclusive,
-            taken: Taken::WithItem,
+            scope: LockScope::Item,
             lease_until: None,
         };
         self.acquire_lock(owner, key, terms, slot);
@@ -137,10 +137,10 @@ impl<S: Store> Core<S> {
         };
         // A holder that asks for the other mode is refused like any other requester.
         if let Some(held) = own.filter(|held| held.mode.is_shared() == acquire.mode.is_shared()) {
-            if held.is_untold {
+            if held.is_unanswered {
                 // It has waited for this lock. The lease lasts from the hand-over.
                 self.stats.counters.cmd_lock += 1;
-                self.locks.table.set_untold(key, owner, false);
+                self.locks.table.set_unanswered(key, owner, false);
                 return self.granted(&acquire, found, held.fence);
             }
             if let Some(lease) = acquire.lease {
@@ -173,7 +173,7 @@ impl<S: Store> Core<S> {
         let lease = acquire.lease;
         let terms = Terms {
             mode: acquire.mode,
-            taken: Taken::ForKey,
+            scope: LockScope::Key,
             lease_until: lease.and_then(|lease| end_of(lease, self.clock.now)),
         };
         let fence = self.acquire_lock(owner, key, terms, slot);

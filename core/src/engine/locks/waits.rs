@@ -9,7 +9,7 @@
 //! - Q10: Each wait ends with one notice: granted, refused, or too late.
 
 use super::queue::Waiter;
-use super::table::Taken;
+use super::table::LockScope;
 use super::{Effect, Locks, Terms};
 use crate::command::{Acquire, Lease};
 use crate::engine::context::Context;
@@ -72,11 +72,11 @@ impl Locks {
             self.queue.leave(owner);
             let terms = Terms {
                 mode: waiter.mode,
-                taken: Taken::ForKey,
+                scope: LockScope::Key,
                 lease_until: waiter.lease.and_then(|lease| end_of(lease, context.now)),
             };
             self.acquire(key, owner, terms, pinned_bytes, context);
-            self.table.set_untold(key, owner, true);
+            self.table.set_unanswered(key, owner, true);
             context.notices.push(owner, Outcome::Granted);
             effect = Effect::Lock;
         }

@@ -235,7 +235,9 @@ fn compare(core: &mut Core, lines: &mut Lines) {
         // They are told, and ask no more.
         if notice.outcome == Outcome::Granted {
             for name in KEYS {
-                core.locks.table.set_untold(key(name), notice.owner, false);
+                core.locks
+                    .table
+                    .set_unanswered(key(name), notice.owner, false);
             }
         }
         told.push((notice.owner, notice.outcome));

@@ -47,7 +47,7 @@ pub struct BoundWin {
     /// Its item was made to be filled: nothing but a mark says that the win is open, when it is again.
     pub is_made: bool,
     /// It was given to a get that waited and has no reply yet.
-    pub is_untold: bool,
+    pub is_unanswered: bool,
     /// It stays bound after that reply: `B`.
     pub stays: bool,
 }
@@ -127,9 +127,9 @@ impl BoundWins {
     }
 
     /// The get that was given the win of `key` has its reply.
-    pub(in crate::engine) fn set_told(&mut self, key: Key<'_>) {
+    pub(in crate::engine) fn set_answered(&mut self, key: Key<'_>) {
         if let Some(win) = self.by_key.get_mut(key.as_bytes()) {
-            win.is_untold = false;
+            win.is_unanswered = false;
         }
     }
 
@@ -254,7 +254,7 @@ mod tests {
         BoundWin {
             winner,
             is_made: true,
-            is_untold: false,
+            is_unanswered: false,
             stays: true,
         }
     }

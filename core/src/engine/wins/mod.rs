@@ -235,7 +235,7 @@ impl Wins {
         let win = BoundWin {
             winner: owner,
             is_made,
-            is_untold: true,
+            is_unanswered: true,
             stays: waiter.binds,
         };
         self.bound.bind(key, win);
@@ -245,12 +245,12 @@ impl Wins {
     #[cold]
     pub(in crate::engine) fn claim(&mut self, owner: Owner, key: Key<'_>, win: Win) -> Win {
         let given = self.bound.get(key);
-        let given = given.filter(|given| given.winner == owner && given.is_untold);
+        let given = given.filter(|given| given.winner == owner && given.is_unanswered);
         let Some(given) = given.filter(|_| win == Win::Sent) else {
             return win;
         };
         if given.stays {
-            self.bound.set_told(key);
+            self.bound.set_answered(key);
         } else {
             self.bound.release(key);
         }
@@ -262,7 +262,7 @@ impl Wins {
         let win = BoundWin {
             winner: owner,
             is_made,
-            is_untold: false,
+            is_unanswered: false,
             stays: true,
         };
         self.bound.bind(key, win);

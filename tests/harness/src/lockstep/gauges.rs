@@ -205,13 +205,13 @@ const fn winner(win: BoundWin) -> Winner {
     let BoundWin {
         winner,
         is_made,
-        is_untold,
+        is_unanswered,
         stays,
     } = win;
     Winner {
         conn: winner,
         made: is_made,
-        is_unheard: is_untold,
+        is_unheard: is_unanswered,
         stays,
     }
 }

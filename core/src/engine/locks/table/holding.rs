@@ -7,11 +7,11 @@ use crate::time::Instant;
 
 /// The scope of a lock.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub enum Taken {
+pub enum LockScope {
     /// The lock of an item (`lock`, lock-and-get): it ends when its owner deletes the item.
-    WithItem,
+    Item,
     /// The lock of a key (`ml`): it stays.
-    ForKey,
+    Key,
 }
 
 /// A lock that is to be granted.
@@ -21,7 +21,7 @@ pub(in crate::engine) struct NewGrant {
     pub(in crate::engine) fence: Fence,
     pub(in crate::engine) now: Instant,
     pub(in crate::engine) lease_until: Option<Instant>,
-    pub(in crate::engine) taken: Taken,
+    pub(in crate::engine) scope: LockScope,
 }
 
 /// The amount of locks, bytes and wins that an owner has.
@@ -72,11 +72,11 @@ pub struct Holding {
     /// When it ends by itself.
     pub lease_until: Option<Instant>,
     /// The scope with which it was acquired.
-    pub taken: Taken,
+    pub scope: LockScope,
     /// There is an item of the key.
     pub has_item: bool,
     /// A client waits for it.
     pub is_waited: bool,
     /// Its owner has waited for it, and has not asked since: it does not know yet.
-    pub is_untold: bool,
+    pub is_unanswered: bool,
 }

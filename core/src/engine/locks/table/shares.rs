@@ -69,7 +69,7 @@ pub(super) struct Share {
     /// Among how many.
     pub(super) among: Option<NonZeroU32>,
     /// Its owner has waited for it, and does not know yet.
-    pub(super) is_untold: bool,
+    pub(super) is_unanswered: bool,
 }
 
 impl Share {
@@ -274,7 +274,7 @@ impl LockTable {
         let share = Share {
             grant,
             among,
-            is_untold: false,
+            is_unanswered: false,
         };
         self.shares.put(group, share);
         self.table_bytes += SHARE_BYTES + LISTED_BYTES + key.as_bytes().len();
@@ -305,10 +305,10 @@ impl LockTable {
         let entry = Entry {
             holders: Holders::Shared(group),
             flushes: self.flushes,
-            taken: grant.taken,
+            scope: grant.scope,
             has_item,
             is_waited: false,
-            is_untold: false,
+            is_unanswered: false,
         };
         self.by_key.insert(Arc::clone(&owned), entry);
         self.shares.keys += 1;
@@ -332,7 +332,7 @@ impl LockTable {
             return None;
         };
         let share = *self.shares.by_fence.get(&(group.id, fence))?;
-        let holding = self.holding_of(&entry, &share.grant, share.mode(), share.is_untold);
+        let holding = self.holding_of(&entry, &share.grant, share.mode(), share.is_unanswered);
         self.set_lease_of_share(&owned, group.id, fence, None);
         self.shares.take(group.id, fence);
         self.ends.note(&owned, &share.grant, &holding);
@@ -366,7 +366,7 @@ impl LockTable {
     pub(super) fn share_of(&self, key: Key<'_>, entry: &Entry, owner: Owner) -> Option<Holding> {
         let fence = self.fence_of_share(key.as_bytes(), owner)?;
         let share = self.share(key, fence)?;
-        Some(self.holding_of(entry, &share.grant, share.mode(), share.is_untold))
+        Some(self.holding_of(entry, &share.grant, share.mode(), share.is_unanswered))
     }
 
     /// The first share in force of a key that is shared; if there is none, the first.
@@ -375,7 +375,7 @@ impl LockTable {
         let first = in_force.find(|share| self.is_in_force(&share.grant));
         let share = first.or_else(|| self.shares.of(group).next());
         let share = share.expect("L1: never none");
-        self.holding_of(entry, &share.grant, share.mode(), share.is_untold)
+        self.holding_of(entry, &share.grant, share.mode(), share.is_unanswered)
     }
 
     pub(super) fn first_sharer(&self, group: Fence) -> Option<Owner> {
@@ -384,12 +384,12 @@ impl LockTable {
         Some(first.grant.owner)
     }
 
-    pub(super) fn set_share_untold(&mut self, key: Key<'_>, owner: Owner, is_untold: bool) {
+    pub(super) fn set_share_unanswered(&mut self, key: Key<'_>, owner: Owner, is_unanswered: bool) {
         if let Some(fence) = self.fence_of_share(key.as_bytes(), owner)
             && let Some(group) = self.group(key)
             && let Some(share) = self.shares.by_fence.get_mut(&(group.id, fence))
         {
-            share.is_untold = is_untold;
+            share.is_unanswered = is_unanswered;
         }
     }
 
@@ -412,8 +412,9 @@ impl LockTable {
                 return None;
             };
             let shares = self.shares.of(group.id);
-            let shares = shares
-                .map(|share| self.holding_of(entry, &share.grant, share.mode(), share.is_untold));
+            let shares = shares.map(|share| {
+                self.holding_of(entry, &share.grant, share.mode(), share.is_unanswered)
+            });
             Some((as_key(key), shares.collect()))
         })
     }

@@ -1,6 +1,7 @@
 //! The table by example, without the items.
 
 use super::*;
+use crate::engine::owned_key::as_key;
 
 const ALICE: Owner = Owner::from_number(1);
 const BOB: Owner = Owner::from_number(2);
@@ -15,7 +16,7 @@ fn grant(owner: Owner, number: u64) -> NewGrant {
         fence: Fence::new(number).unwrap(),
         now: Instant::default(),
         lease_until: None,
-        taken: Taken::WithItem,
+        scope: LockScope::Item,
     }
 }
 
@@ -150,13 +151,13 @@ fn when_everything_is_taken_out_nothing_is_counted() {
 #[test]
 fn only_who_has_it_is_told_of_it() {
     let mut table = table();
-    let is_untold = |table: &LockTable| table.get(key(b"a")).map(|it| it.is_untold);
+    let is_unanswered = |table: &LockTable| table.get(key(b"a")).map(|it| it.is_unanswered);
     table.acquire(key(b"a"), grant(ALICE, 1), Some(10));
-    table.set_untold(key(b"a"), BOB, true);
-    assert_eq!(is_untold(&table), Some(false));
-    table.set_untold(key(b"a"), ALICE, true);
-    table.set_untold(key(b"a"), BOB, false);
-    assert_eq!(is_untold(&table), Some(true));
-    table.set_untold(key(b"a"), ALICE, false);
-    assert_eq!(is_untold(&table), Some(false));
+    table.set_unanswered(key(b"a"), BOB, true);
+    assert_eq!(is_unanswered(&table), Some(false));
+    table.set_unanswered(key(b"a"), ALICE, true);
+    table.set_unanswered(key(b"a"), BOB, false);
+    assert_eq!(is_unanswered(&table), Some(true));
+    table.set_unanswered(key(b"a"), ALICE, false);
+    assert_eq!(is_unanswered(&table), Some(false));
 }

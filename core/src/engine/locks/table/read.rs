@@ -1,0 +1,268 @@
+//! The questions to the table of locks: which owner holds a key, how many locks there are, and how many bytes they take.
+
+use core::ops::Bound;
+
+use super::{
+    ENTRY_BYTES, Entry, Grant, Held, Holders, Holding, LISTED_BYTES, LockTable, WAITED_BYTES,
+};
+use crate::command::Mode;
+use crate::engine::owned_key::as_key;
+use crate::key::{KEY_BYTES_MAX, Key};
+use crate::owner::Owner;
+use crate::times::Times;
+
+impl LockTable {
+    /// The holder of `key`; of several, the one with the oldest grant.
+    #[must_use]
+    pub fn owner(&self, key: Key<'_>) -> Option<Owner> {
+        match &self.by_key.get(key.as_bytes())?.holders {
+            Holders::Alone(grant) => self.is_in_force(grant).then_some(grant.owner),
+            Holders::Shared(group) => self.first_sharer(group.id),
+        }
+    }
+
+    /// The lock of `key` that is in force; of one that is shared, the first share.
+    #[must_use]
+    pub fn in_force(&self, key: Key<'_>) -> Option<Holding> {
+        self.get(key).filter(|holding| !holding.is_over)
+    }
+
+    /// How long the locks were held that have ended, each share by itself.
+    #[must_use]
+    pub const fn hold_times(&self) -> &Times {
+        &self.ends.times
+    }
+
+    /// Whether there are ends to be taken.
+    #[inline]
+    #[must_use]
+    pub fn has_ends(&self) -> bool {
+        self.ends.has_some()
+    }
+
+    /// Whether the lock of a key without an item may be in the table: if not, a key that has none
+    /// need not be looked for.
+    #[must_use]
+    pub(in crate::engine) const fn has_bare(&self) -> bool {
+        self.bare_entries > 0
+    }
+
+    /// Every lock, in the order of the keys, also ended ones that are still in the table; of a shared lock the share
+    /// that [`Self::in_force`] shows, if there is one.
+    pub fn iter(&self) -> impl Iterator<Item = (Key<'_>, Holding)> {
+        self.by_key
+            .iter()
+            .map(|(key, entry)| (as_key(key), self.holding(entry)))
+    }
+
+    /// Every key in the table, with the number of grants that a look at it may have to read: one, unless shares may be
+    /// over.
+    pub(in crate::engine) fn keys(&self) -> impl Iterator<Item = (Key<'_>, usize)> {
+        self.by_key.iter().map(|(key, entry)| {
+            let looks = match &entry.holders {
+                Holders::Shared(group) if self.may_be_over(group) => group.count as usize,
+                Holders::Shared(_) | Holders::Alone(_) => 1,
+            };
+            (as_key(key), looks)
+        })
+    }
+
+    /// The number of holders of `key`.
+    #[must_use]
+    pub fn holder_count(&self, key: Key<'_>) -> usize {
+        match self.entry(key).map(|entry| &entry.holders) {
+            Some(Holders::Shared(group)) if !self.may_be_over(group) => group.count as usize,
+            Some(Holders::Shared(_) | Holders::Alone(_)) => self.holders_of(key).count(),
+            None => 0,
+        }
+    }
+
+    /// Every open owner that was announced.
+    pub fn open_connections(&self) -> impl Iterator<Item = Owner> {
+        self.by_owner.keys().copied()
+    }
+
+    /// Every owner that holds a lock.
+    pub fn holding_connections(&self) -> impl Iterator<Item = Owner> {
+        let holding = self
+            .by_owner
+            .iter()
+            .filter(|(_, holder)| !holder.holds_nothing());
+        holding.map(|(owner, _)| *owner)
+    }
+
+    /// The open owners after this one, in the order of their numbers, and whether each holds a lock.
+    pub fn connections_behind(&self, owner: Owner) -> impl Iterator<Item = (Owner, bool)> {
+        let behind = self
+            .by_owner
+            .range((Bound::Excluded(owner), Bound::Unbounded));
+        behind.map(|(owner, holder)| (*owner, !holder.keys.is_empty()))
+    }
+
+    /// The number of open owners.
+    #[must_use]
+    pub fn open_count(&self) -> usize {
+        self.by_owner.len()
+    }
+
+    /// The number of locks in force; a shared lock counts once for each sharer.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.by_key.len() - self.shares.keys + self.shares.by_fence.len() - self.ended_entries
+    }
+
+    /// Whether no lock is in force.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The number of owners that hold a lock.
+    #[must_use]
+    pub const fn holders(&self) -> usize {
+        self.holders
+    }
+
+    /// The bytes that the table takes of the memory limit.
+    #[must_use]
+    pub const fn table_bytes(&self) -> usize {
+        self.table_bytes
+    }
+
+    /// The bytes that a lock of this key would add to [`Self::table_bytes`].
+    #[must_use]
+    pub const fn bytes_for(key: Key<'_>) -> usize {
+        ENTRY_BYTES + LISTED_BYTES + key.as_bytes().len()
+    }
+
+    /// The most that [`Self::bytes_for_waited`] says.
+    pub(in crate::engine) const BYTES_FOR_WAITED_MAX: usize = WAITED_BYTES + KEY_BYTES_MAX;
+
+    /// The bytes that the first waiter of this key would add besides.
+    pub(in crate::engine) fn bytes_for_waited(&self, key: Key<'_>) -> usize {
+        match self.by_key.get(key.as_bytes()) {
+            Some(entry) if entry.is_waited || matches!(entry.holders, Holders::Shared(_)) => 0,
+            Some(_) | None => WAITED_BYTES + key.as_bytes().len(),
+        }
+    }
+
+    /// The bytes of items that are still marked locked after the ends of their locks.
+    #[must_use]
+    pub(in crate::engine) const fn ended_pinned_bytes(&self) -> usize {
+        self.ended_pinned_bytes
+    }
+
+    /// The bytes that the items of all keys in the table take of the memory limit.
+    #[must_use]
+    pub(in crate::engine) const fn pinned_bytes(&self) -> usize {
+        self.pinned_bytes
+    }
+
+    /// The sum of the locks of `owner`, in other cores too; `None` if it is not open.
+    #[must_use]
+    pub fn held_by(&self, owner: Owner) -> Option<Held> {
+        let elsewhere = self.by_owner.get(&owner)?.elsewhere;
+        Some(elsewhere.with(self.held_here(owner)))
+    }
+
+    /// The same in this core, without wins; nothing if it is not open.
+    #[must_use]
+    pub fn held_here(&self, owner: Owner) -> Held {
+        self.by_owner
+            .get(&owner)
+            .map_or_else(Held::default, |holder| Held {
+                locks: holder.keys.len() + holder.shared.len(),
+                bytes: holder.pinned_bytes + holder.table_bytes,
+                wins: 0,
+            })
+    }
+
+    /// The lock of `key`, in force or not.
+    pub(in crate::engine) fn get(&self, key: Key<'_>) -> Option<Holding> {
+        let entry = self.by_key.get(key.as_bytes())?;
+        Some(self.holding(entry))
+    }
+
+    pub(super) fn entry(&self, key: Key<'_>) -> Option<&Entry> {
+        self.by_key.get(key.as_bytes())
+    }
+
+    /// Whether `key`, which is in the table, has an item.
+    pub(in crate::engine) fn has_item(&self, key: Key<'_>) -> bool {
+        self.entry(key).is_some_and(|entry| entry.has_item)
+    }
+
+    /// Whether `key`, which is in the table, has waiters.
+    pub(in crate::engine) fn is_waited(&self, key: Key<'_>) -> bool {
+        self.entry(key).is_some_and(|entry| entry.is_waited)
+    }
+
+    /// Whether a flush takes effect when the lock of `key` ends, which is in the table.
+    pub(in crate::engine) fn is_flush_pending(&self, key: Key<'_>) -> bool {
+        let entry = self.entry(key);
+        entry.is_some_and(|entry| entry.flushes < self.flushes)
+    }
+
+    /// The same as [`Self::get`], unless it is shared.
+    pub(in crate::engine) fn get_alone(&self, key: Key<'_>) -> Option<Holding> {
+        let entry = self.by_key.get(key.as_bytes())?;
+        matches!(entry.holders, Holders::Alone(_)).then(|| self.holding(entry))
+    }
+
+    /// The lock, or the share, of `key` that `owner` has and that is in force.
+    #[must_use]
+    pub fn held_as(&self, key: Key<'_>, owner: Owner) -> Option<Holding> {
+        let entry = self.by_key.get(key.as_bytes())?;
+        let holding = match &entry.holders {
+            Holders::Alone(grant) if grant.owner == owner => self.holding(entry),
+            Holders::Alone(_) => return None,
+            Holders::Shared(_) => self.share_of(key, entry, owner)?,
+        };
+        Some(holding).filter(|holding| !holding.is_over)
+    }
+
+    pub(super) fn is_in_force(&self, grant: &Grant) -> bool {
+        !self.has_expired(grant) && self.is_of_term(grant)
+    }
+
+    /// Whether its owner has not given back or lost everything since.
+    pub(super) fn is_of_term(&self, grant: &Grant) -> bool {
+        self.by_owner
+            .get(&grant.owner)
+            .is_some_and(|holder| holder.term == grant.term)
+    }
+
+    pub(super) fn holding(&self, entry: &Entry) -> Holding {
+        match &entry.holders {
+            Holders::Alone(grant) => {
+                self.holding_of(entry, grant, Mode::Exclusive, entry.is_unanswered)
+            }
+            Holders::Shared(group) => self.holding_of_first(group.id, entry),
+        }
+    }
+
+    pub(super) fn holding_of(
+        &self,
+        entry: &Entry,
+        grant: &Grant,
+        mode: Mode,
+        is_unanswered: bool,
+    ) -> Holding {
+        let is_of_term = self.is_of_term(grant);
+        let has_expired = self.has_expired(grant);
+        Holding {
+            owner: grant.owner,
+            mode,
+            is_over: has_expired || !is_of_term,
+            is_expired: has_expired && is_of_term,
+            flush_pending: entry.flushes < self.flushes,
+            fence: grant.fence,
+            since: grant.since,
+            lease_until: grant.lease_until,
+            scope: entry.scope,
+            has_item: entry.has_item,
+            is_waited: entry.is_waited,
+            is_unanswered,
+        }
+    }
+}
