@@ -50,7 +50,7 @@ pub enum Progress {
     /// their turn, whether or not more input has come.
     Yielded,
     /// Its request waits for a lock or a value ([`crate::wait`]): only if [`WireLimits::waits`] is set. Send
-    /// the output. Nothing happens until [`Connection::settle`] is called; then drive again with the same
+    /// the output. Nothing happens until [`Connection::end_wait`] is called; then drive again with the same
     /// input. Meanwhile, watch the peer only for its end.
     Waiting,
     /// Send the output, and close.
@@ -238,7 +238,7 @@ impl Connection {
         }
     }
 
-    /// Whether its request waits. Then it is not driven until [`settle`](Self::settle).
+    /// Whether its request waits. Then it is not driven until [`end_wait`](Self::end_wait).
     #[must_use]
     pub fn is_waiting(&self) -> bool {
         self.parked == Parked::Waiting
@@ -246,7 +246,7 @@ impl Connection {
 
     /// Ends the wait of its request, after a [`Notice`](crate::wait::Notice). Returns whether to
     /// [`drive`](Self::drive) it with its remaining input now. If it does not wait, nothing happens.
-    pub fn settle(&mut self, outcome: Outcome) -> bool {
+    pub fn end_wait(&mut self, outcome: Outcome) -> bool {
         let is_news = self.is_waiting();
         if is_news {
             self.parked = Parked::Over(outcome);

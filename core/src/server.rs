@@ -458,7 +458,7 @@ impl<M: StateMachine> Server<M> {
             // Each owner is a connection here.
             let conn = ConnId::from_number(owner.number());
             if let Some(open) = self.connections.get_mut(&conn)
-                && open.wire.settle(outcome)
+                && open.wire.end_wait(outcome)
                 && !open.is_ready
             {
                 open.is_ready = true;

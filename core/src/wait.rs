@@ -9,7 +9,7 @@
 //! The duties of a transport:
 //!
 //! - After every call that can change something, it takes the notices ([`Core::poll`]). It tells each to its
-//!   [`Connection`] ([`Connection::settle`]), and drives this with the same input again. The request is at the
+//!   [`Connection`] ([`Connection::end_wait`]), and drives this with the same input again. The request is at the
 //!   front of that input, and is answered now. A notice for a connection that has ended is dropped: its grant
 //!   was already handed over.
 //! - It calls the core at [`Core::next_deadline`], with [`Event::Due`] or any other event.
@@ -20,7 +20,7 @@
 //! [`Core::next_deadline`]: crate::engine::Core::next_deadline
 //! [`Event::Due`]: crate::engine::Event::Due
 //! [`Connection`]: crate::connection::Connection
-//! [`Connection::settle`]: crate::connection::Connection::settle
+//! [`Connection::end_wait`]: crate::connection::Connection::end_wait
 
 mod deadlock;
 

@@ -12,7 +12,7 @@
 //! a lock leaves nothing behind. A client that finds the key held waits in the server's queue (`waiting.rs`).
 //! The number of the grant is its fence, which rises over restarts too.
 //!
-//! The first answer on a connection shows whether the server has `ml` ([`LockWords`]). Without `ml`, a lock is
+//! The first answer on a connection shows whether the server has `ml` ([`LockSupport`]). Without `ml`, a lock is
 //! on an item, so the item must exist. [`MissingItem::Create`] makes an empty one, and removes it instead of
 //! unlocking it if it was never written. If the holder dies, that item stays until it expires; a held item does
 //! not expire. A client that finds the item held asks again.
@@ -51,7 +51,7 @@ use crate::key::Key;
 use crate::time::{Exptime, Instant};
 use crate::wire::classic::reply::ClassicResponse;
 
-pub use terms::{BoundTerms, Item, LeaseTerms, LockWords, Mark, MissingItem, SHORT_TTL_MIN};
+pub use terms::{BoundTerms, Item, LeaseTerms, LockSupport, Mark, MissingItem, SHORT_TTL_MIN};
 
 /// How often in a row an item is made for a lock before the obtain fails: a server without free memory evicts
 /// it again before it is locked.
@@ -190,7 +190,7 @@ pub struct Bound {
     jobs: VecDeque<Job>,
     creations: u32,
     /// The lock commands of the server at the other end.
-    words: LockWords,
+    words: LockSupport,
     /// The lock was acquired by `ml`: it is on the key, and not on an item.
     of_key: bool,
     /// The item exists for the lock alone.
@@ -226,7 +226,7 @@ impl Bound {
             heard_held: false,
             jobs: VecDeque::new(),
             creations: 0,
-            words: LockWords::Unknown,
+            words: LockSupport::Unknown,
             of_key: false,
             ours: false,
             number: None,
@@ -252,7 +252,7 @@ impl Bound {
         (self.creations, self.ours, self.heard_held) = (0, false, false);
         (self.of_key, self.number) = (false, None);
         (self.belief, self.renew_at, self.is_obstructed) = (None, None, false);
-        if self.words == LockWords::Classic && self.needs_ml() {
+        if self.words == LockSupport::Classic && self.needs_ml() {
             return self.is_unsupported();
         }
         self.goal = BoundGoal::Obtain {
@@ -330,13 +330,13 @@ impl Bound {
 
     /// The lock commands that this connection's server has, for the next user of the connection.
     #[must_use]
-    pub const fn words(&self) -> LockWords {
+    pub const fn words(&self) -> LockSupport {
         self.words
     }
 
     /// Notes what another lock has learned about the server on the same connection. Call it after
     /// [`connected`](Machine::connected), which forgets it.
-    pub const fn knows(&mut self, words: LockWords) {
+    pub const fn knows(&mut self, words: LockSupport) {
         self.words = words;
     }
 
@@ -494,7 +494,7 @@ impl Machine for Bound {
     fn connected(&mut self, now: Instant) {
         self.link = Link::Up;
         self.heard = now;
-        self.words = LockWords::Unknown;
+        self.words = LockSupport::Unknown;
     }
 
     fn disconnected(&mut self, now: Instant) {
@@ -545,7 +545,7 @@ impl Machine for Bound {
         }
         self.turn = Turn::Rest;
         match query {
-            Query::Lock if self.words == LockWords::Classic => self.locked(now, answer),
+            Query::Lock if self.words == LockSupport::Classic => self.locked(now, answer),
             Query::Lock => self.asked(now, (sent, ttl), answer),
             Query::Wait { ms } => self.waited(now, after(sent, Duration::from_millis(ms)), answer),
             Query::Create => self.created(now, answer),

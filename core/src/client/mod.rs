@@ -30,7 +30,7 @@ mod terms;
 mod token;
 
 pub use bound::{
-    Bound, BoundNews, BoundTerms, Item, LOCK_ITEM, LeaseTerms, LockWords, Mark, MissingItem,
+    Bound, BoundNews, BoundTerms, Item, LOCK_ITEM, LeaseTerms, LockSupport, Mark, MissingItem,
     SHORT_TTL_MIN,
 };
 pub use keys::{KeyError, wire_key};
@@ -38,7 +38,7 @@ pub use lease::{Lease, LeaseNews};
 pub use leases::{KEYS_MAX, Leases, LeasesNews};
 pub use login::{CREDENTIALS_BYTES_MAX, Credentials, CredentialsError, Login, LoginStep};
 pub use machine::{Action, Failure, Feature, Loss, Machine, NotObtained};
-pub use recompute::{Losers, Recompute, RecomputeNews, RecomputeTerms, WinWords};
+pub use recompute::{Losers, Recompute, RecomputeNews, RecomputeTerms, WinSupport};
 pub use retry::{Retries, Retry};
 pub use session::{
     AnyRequest, AnyResponse, Flags, PENDING_MAX, Received, SendError, Session, Ticket,

@@ -40,7 +40,7 @@ use crate::item::Cas;
 use crate::key::Key;
 use crate::time::Instant;
 
-pub use terms::{Losers, RecomputeTerms, WinWords};
+pub use terms::{Losers, RecomputeTerms, WinSupport};
 
 /// The news of a read.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
@@ -139,7 +139,7 @@ pub struct Recompute {
     /// When all tries of this read with their pauses would be over.
     tries_end: Option<Instant>,
     /// The server's support for wins.
-    words: WinWords,
+    words: WinSupport,
     /// This read neither binds nor waits (M2).
     is_plain: bool,
     /// Its connection waits on the server for a value that is no longer wanted.
@@ -167,7 +167,7 @@ impl Recompute {
             connected: false,
             heard_busy: false,
             tries_end: None,
-            words: WinWords::Unknown,
+            words: WinSupport::Unknown,
             is_plain: false,
             hangs_up: false,
             repeated: false,
@@ -227,13 +227,13 @@ impl Recompute {
 
     /// The support for wins that this connection's server has, for the next user of the connection.
     #[must_use]
-    pub const fn words(&self) -> WinWords {
+    pub const fn words(&self) -> WinSupport {
         self.words
     }
 
     /// Notes what another read has learned about the server on the same connection. Call it after
     /// [`connected`](Machine::connected), which forgets it.
-    pub const fn knows(&mut self, words: WinWords) {
+    pub const fn knows(&mut self, words: WinSupport) {
         self.words = words;
     }
 
@@ -356,7 +356,7 @@ impl Machine for Recompute {
 
     fn connected(&mut self, _: Instant) {
         self.connected = true;
-        self.words = WinWords::Unknown;
+        self.words = WinSupport::Unknown;
     }
 
     fn disconnected(&mut self, now: Instant) {

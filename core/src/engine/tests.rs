@@ -150,7 +150,7 @@ fn closing_a_connection_releases_its_locks() {
 }
 
 #[test]
-fn a_flush_with_a_delay_takes_what_was_stored_before_its_moment() {
+fn delayed_flush_removes_earlier_items() {
     let mut bench = Bench::new();
     bench.set(A, "k", "1");
     bench.ask(

@@ -50,7 +50,7 @@ pub struct Sought<'a> {
     pub among: u32,
 }
 
-/// Whether a wait of `conn` for the lock `sought` would be in vain (Q9). Also returns the number of grants that
+/// Whether a wait of `owner` for the lock `sought` would be in vain (Q9). Also returns the number of grants that
 /// it looked at, which is the work it took.
 ///
 /// `grants_of` returns each holder of a key with its bound of sharers: 1 for an exclusive lock, `None` for a
@@ -59,7 +59,7 @@ pub struct Sought<'a> {
 /// cores at one moment: [`LockTable::grants_of`](crate::engine::LockTable::grants_of),
 /// [`Core::sought_by`](crate::engine::Core::sought_by).
 pub fn would_deadlock<'a, H>(
-    conn: Owner,
+    owner: Owner,
     sought: Sought<'a>,
     looks_max: usize,
     grants_of: impl Fn(Key<'a>) -> H,
@@ -69,12 +69,12 @@ where
     H: Iterator<Item = Option<(Owner, u32)>>,
 {
     let mut looks_left = looks_max;
-    let chain = search(conn, sought, &mut looks_left, grants_of, sought_by);
+    let chain = search(owner, sought, &mut looks_left, grants_of, sought_by);
     (chain, looks_max - looks_left)
 }
 
 fn search<'a, H>(
-    conn: Owner,
+    owner: Owner,
     sought: Sought<'a>,
     looks_left: &mut usize,
     grants_of: impl Fn(Key<'a>) -> H,
@@ -83,19 +83,19 @@ fn search<'a, H>(
 where
     H: Iterator<Item = Option<(Owner, u32)>>,
 {
-    // A depth-first search. The path has the connections on which the wait of `conn` depends just now. Reaching
+    // A depth-first search. The path has the connections on which the wait of `owner` depends just now. Reaching
     // one of them again does not show that it can get its lock.
     let mut way = Vec::new();
-    let mut on_way = BTreeSet::from([conn]);
+    let mut on_way = BTreeSet::from([owner]);
     // The connections that are known to get their locks.
     let mut can = BTreeSet::new();
-    let mut next = Some((conn, sought));
+    let mut next = Some((owner, sought));
     loop {
         if let Some((waiter, sought)) = next.take() {
             let Some(place) = Place::new(waiter, sought, looks_left, &grants_of) else {
                 return Chain::TooLong;
             };
-            if way.is_empty() && place.holders.iter().any(|(holder, _)| *holder == conn) {
+            if way.is_empty() && place.holders.iter().any(|(holder, _)| *holder == owner) {
                 // A connection holds a key only once.
                 return Chain::Closes;
             }

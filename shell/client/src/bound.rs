@@ -256,7 +256,7 @@ struct BoundTask {
 impl BoundTask {
     async fn run(mut self, calls: Receiver<BoundCall>) {
         self.driver.lend(&mut self.bound);
-        self.bound.knows(self.driver.lock_words());
+        self.bound.knows(self.driver.lock_support());
         self.bound.obtain(clock::now());
         loop {
             let busy = self.read.is_some() || self.write.is_some();
@@ -274,7 +274,7 @@ impl BoundTask {
                 // lock.
                 Heard::Call(Err(_)) => {
                     if self.free {
-                        self.driver.keep_lock_words(self.bound.words());
+                        self.driver.keep_lock_support(self.bound.words());
                         self.pool.give_back(self.driver);
                     }
                     return;

@@ -40,7 +40,7 @@ impl Reading {
     async fn news(&mut self) -> RecomputeNews {
         let (driver, machine) = self.work.as_mut().expect("it is not finished");
         let news = driver.news(machine).await;
-        driver.keep_win_words(machine.words());
+        driver.keep_win_support(machine.words());
         news
     }
 
@@ -86,7 +86,7 @@ pub(super) async fn get_or_compute<E>(
     let driver = pool.driver().await;
     let mut machine = Recompute::new(key, terms);
     driver.lend(&mut machine);
-    machine.knows(driver.win_words());
+    machine.knows(driver.win_support());
     machine.read(clock::now());
     let mut reading = Reading {
         pool: pool.clone(),

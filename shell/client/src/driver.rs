@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_lite::future;
-use latchd_core::client::{AnyRequest, LockWords, Machine, Received, Session, WinWords};
+use latchd_core::client::{AnyRequest, LockSupport, Machine, Received, Session, WinSupport};
 
 use super::clock;
 use super::door::Door;
@@ -26,9 +26,9 @@ struct Open {
     socket: Socket,
     session: Session,
     /// The protocol in which the server takes locks.
-    lock_words: LockWords,
+    lock_support: LockSupport,
     /// Its support for wins.
-    win_words: WinWords,
+    win_support: WinSupport,
     /// Bytes that have arrived and are not consumed.
     input: Vec<u8>,
     /// Bytes that are encoded and not sent.
@@ -103,32 +103,32 @@ impl Driver {
     }
 
     /// The protocol in which the server takes locks.
-    pub(super) const fn lock_words(&self) -> LockWords {
+    pub(super) const fn lock_support(&self) -> LockSupport {
         match &self.state {
-            State::Open(open) => open.lock_words,
-            State::Closed | State::Opening(_) => LockWords::Unknown,
+            State::Open(open) => open.lock_support,
+            State::Closed | State::Opening(_) => LockSupport::Unknown,
         }
     }
 
     /// Remembers, for the next user of this connection, the protocol in which the server takes locks.
-    pub(super) const fn keep_lock_words(&mut self, words: LockWords) {
+    pub(super) const fn keep_lock_support(&mut self, words: LockSupport) {
         if let State::Open(open) = &mut self.state {
-            open.lock_words = words;
+            open.lock_support = words;
         }
     }
 
     /// The server's support for wins.
-    pub(super) const fn win_words(&self) -> WinWords {
+    pub(super) const fn win_support(&self) -> WinSupport {
         match &self.state {
-            State::Open(open) => open.win_words,
-            State::Closed | State::Opening(_) => WinWords::Unknown,
+            State::Open(open) => open.win_support,
+            State::Closed | State::Opening(_) => WinSupport::Unknown,
         }
     }
 
     /// Remembers, for the next user of this connection, the server's support for wins.
-    pub(super) const fn keep_win_words(&mut self, words: WinWords) {
+    pub(super) const fn keep_win_support(&mut self, words: WinSupport) {
         if let State::Open(open) = &mut self.state {
-            open.win_words = words;
+            open.win_support = words;
         }
     }
 
@@ -174,8 +174,8 @@ impl Driver {
                 *state = State::Open(Open {
                     socket,
                     session: Session::new(),
-                    lock_words: LockWords::Unknown,
-                    win_words: WinWords::Unknown,
+                    lock_support: LockSupport::Unknown,
+                    win_support: WinSupport::Unknown,
                     input: Vec::new(),
                     output: Vec::new(),
                 });

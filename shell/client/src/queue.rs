@@ -22,14 +22,14 @@ impl LockTask {
         };
         let mut driver = self.pool.driver().await;
         driver.lend(&mut bound);
-        bound.knows(driver.lock_words());
+        bound.knows(driver.lock_support());
         bound.obtain(clock::now());
         let news = match drive(&mut driver, &mut bound, calls.recv(), |_| {}).await {
             Heard::News(news) => news,
             Heard::Call(Err(gone)) => return Err(gone),
             Heard::Call(Ok(_)) => unreachable!("no caller has the lock yet"),
         };
-        driver.keep_lock_words(bound.words());
+        driver.keep_lock_support(bound.words());
         let now = clock::now();
         match news {
             BoundNews::Obtained => {

@@ -49,7 +49,7 @@ pub(super) async fn keep(pool: Pool, driver: Driver, bound: Bound, end: TaskEnd)
         _pending: end.pending,
     };
     short.driver.lend(&mut short.bound);
-    short.bound.knows(short.driver.lock_words());
+    short.bound.knows(short.driver.lock_support());
     short.bound.obtain(clock::now());
     loop {
         let busy = short.change.is_some() || short.measure.is_some();
@@ -69,7 +69,7 @@ pub(super) async fn keep(pool: Pool, driver: Driver, bound: Bound, end: TaskEnd)
         }
     }
     if short.free {
-        short.driver.keep_lock_words(short.bound.words());
+        short.driver.keep_lock_support(short.bound.words());
         short.pool.give_back(short.driver);
     }
 }

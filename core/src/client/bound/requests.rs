@@ -1,6 +1,6 @@
 //! The bytes of each request.
 
-use super::{Bound, Job, LOCK_ITEM, LockWords, Mark, MissingItem, Query, leased};
+use super::{Bound, Job, LOCK_ITEM, LockSupport, Mark, MissingItem, Query, leased};
 use crate::client::session::{AnyRequest, Flags};
 use crate::command::{Command, Delete, Get, ItemCommand, Mode, Set, SetMode};
 use crate::key::Key;
@@ -12,7 +12,7 @@ impl Bound {
     pub(super) fn request(&self, query: Query) -> AnyRequest<'_> {
         let key = Key::new(&self.key).expect("these bytes were taken from a key");
         match (query, self.jobs.front()) {
-            (Query::Lock, _) if self.words == LockWords::Classic => {
+            (Query::Lock, _) if self.words == LockSupport::Classic => {
                 AnyRequest::change(ItemCommand::Lock { key })
             }
             (Query::Lock, _) => AnyRequest::meta(Verb::Lock, key, self.lock_flags()),

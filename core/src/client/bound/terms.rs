@@ -121,7 +121,7 @@ pub enum Mark {
 
 /// The lock commands of the server behind a connection, as known from its answers.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
-pub enum LockWords {
+pub enum LockSupport {
     /// Unknown.
     #[default]
     Unknown,

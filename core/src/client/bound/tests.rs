@@ -22,7 +22,7 @@ const fn at(ms: u64) -> Instant {
 fn bound(terms: BoundTerms) -> Bound {
     let mut bound = Bound::new(Key::new(b"k").unwrap(), terms);
     bound.connected(at(0));
-    bound.knows(LockWords::Classic);
+    bound.knows(LockSupport::Classic);
     bound.obtain(at(0));
     bound
 }

@@ -13,7 +13,7 @@
 use core::time::Duration;
 
 use super::answers::is_leased;
-use super::{Bound, BoundGoal, BoundNews, LOCK_ITEM, LockWords, Mark, Query};
+use super::{Bound, BoundGoal, BoundNews, LOCK_ITEM, LockSupport, Mark, Query};
 use crate::client::machine::{Failure, NotObtained};
 use crate::client::moment::{after, earlier};
 use crate::client::session::AnyResponse;
@@ -32,19 +32,19 @@ impl Bound {
         stored: (Instant, Duration),
         answer: &AnyResponse<'_>,
     ) {
-        if self.words == LockWords::Unknown {
+        if self.words == LockSupport::Unknown {
             self.words = if answer.is_not_understood() {
-                LockWords::Classic
+                LockSupport::Classic
             } else {
-                LockWords::Waits
+                LockSupport::Waits
             };
         }
         match answer.code() {
             Some(Code::Done) => self.granted(now, Some(stored), answer),
             Some(Code::Locked) => self.held(now),
             Some(Code::NotFound) => self.end(BoundNews::NotObtained(NotObtained::NoItem)),
-            None if self.words == LockWords::Classic && self.needs_ml() => self.is_unsupported(),
-            None if self.words == LockWords::Classic => self.begin(Query::Lock, now),
+            None if self.words == LockSupport::Classic && self.needs_ml() => self.is_unsupported(),
+            None if self.words == LockSupport::Classic => self.begin(Query::Lock, now),
             _ => self.end(BoundNews::Failed(Failure::from_answer(answer))),
         }
     }
@@ -59,13 +59,13 @@ impl Bound {
             Some(Code::Locked) if now >= end => self.held(now),
             Some(Code::Locked) => {
                 if after(now, EARLY) < end {
-                    self.words = LockWords::Asks;
+                    self.words = LockSupport::Asks;
                 }
                 self.back_off(now);
             }
             Some(Code::NotFound) => self.end(BoundNews::NotObtained(NotObtained::NoItem)),
             None if answer.is_not_understood() => {
-                self.words = LockWords::Asks;
+                self.words = LockSupport::Asks;
                 self.back_off(now);
             }
             None if answer.refusal().is_some() => self.back_off(now),
@@ -87,7 +87,7 @@ impl Bound {
         let BoundGoal::Obtain { until, tries_end } = self.goal else {
             return None;
         };
-        if self.words != LockWords::Waits {
+        if self.words != LockSupport::Waits {
             return None;
         }
         let left = earlier(until, tries_end).map_or(WAIT_MS_MAX, |end| {
@@ -102,7 +102,7 @@ impl Bound {
             BoundGoal::Obtain {
                 tries_end: Some(end),
                 ..
-            } => self.words == LockWords::Waits && now >= end,
+            } => self.words == LockSupport::Waits && now >= end,
             BoundGoal::Obtain { .. } | BoundGoal::None | BoundGoal::Hold => false,
         }
     }

@@ -1,6 +1,6 @@
 //! The meaning of the answers to a read, a store and a returned win.
 
-use super::{Query, Recompute, RecomputeGoal, RecomputeNews, Turn, Win, WinWords};
+use super::{Query, Recompute, RecomputeGoal, RecomputeNews, Turn, Win, WinSupport};
 use crate::client::machine::Failure;
 use crate::client::moment::after;
 use crate::client::recompute::Losers;
@@ -40,8 +40,8 @@ impl Recompute {
         else {
             return self.was_refused(now, answer);
         };
-        if self.words == WinWords::Unknown {
-            self.words = WinWords::Binds;
+        if self.words == WinSupport::Unknown {
+            self.words = WinSupport::Binds;
         }
         let stale = answer.has(b'X');
         let empty = value.is_empty();
@@ -80,11 +80,11 @@ impl Recompute {
     /// The answer to a read was no value (M1, M2).
     fn was_refused(&mut self, now: Instant, answer: &AnyResponse<'_>) {
         let asked_more = self.binds();
-        if self.words == WinWords::Unknown {
+        if self.words == WinSupport::Unknown {
             self.words = if answer.is_not_understood() {
-                WinWords::Plain
+                WinSupport::Plain
             } else {
-                WinWords::Binds
+                WinSupport::Binds
             };
         }
         if asked_more && answer.refusal().is_some() {

@@ -65,7 +65,7 @@ pub enum Losers {
 
 /// The support for wins of the server behind a connection, as known from its answers.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
-pub enum WinWords {
+pub enum WinSupport {
     /// Unknown.
     #[default]
     Unknown,

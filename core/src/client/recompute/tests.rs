@@ -28,7 +28,7 @@ fn terms() -> RecomputeTerms {
 fn reading(terms: RecomputeTerms) -> Recompute {
     let mut read = on_latchd(terms);
     // As memcached, which is known already.
-    read.knows(WinWords::Plain);
+    read.knows(WinSupport::Plain);
     read
 }
 

@@ -13,7 +13,7 @@
 
 use core::time::Duration;
 
-use super::{Query, Recompute, RecomputeGoal, WinWords};
+use super::{Query, Recompute, RecomputeGoal, WinSupport};
 use crate::client::moment::earlier;
 use crate::limits::WAIT_MS_MAX;
 use crate::time::Instant;
@@ -21,7 +21,7 @@ use crate::time::Instant;
 impl Recompute {
     /// Whether its reads ask for a win that is bound.
     pub(super) fn binds(&self) -> bool {
-        self.words != WinWords::Plain && !self.is_plain
+        self.words != WinSupport::Plain && !self.is_plain
     }
 
     /// How long to wait on the server, in milliseconds; `None` means not at all.
@@ -29,7 +29,7 @@ impl Recompute {
         let RecomputeGoal::Read { until } = self.goal else {
             return None;
         };
-        if self.words != WinWords::Binds || self.is_plain {
+        if self.words != WinSupport::Binds || self.is_plain {
             return None;
         }
         let end = earlier(Some(until), self.tries_end)?;
@@ -39,7 +39,7 @@ impl Recompute {
 
     /// Whether all tries of the strategy, had there been any, would be over by now.
     pub(super) fn has_waited_enough(&self, now: Instant) -> bool {
-        self.words == WinWords::Binds
+        self.words == WinSupport::Binds
             && !self.is_plain
             && self.tries_end.is_some_and(|end| now >= end)
     }

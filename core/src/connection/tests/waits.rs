@@ -47,8 +47,8 @@ impl Waiting {
         self.core.check();
         while let Some(notice) = self.core.poll().and_then(Notification::wait_over) {
             assert_eq!(notice.owner, WAITER);
-            assert!(self.connection.settle(notice.outcome));
-            assert!(!self.connection.settle(notice.outcome), "it knows");
+            assert!(self.connection.end_wait(notice.outcome));
+            assert!(!self.connection.end_wait(notice.outcome), "it knows");
         }
     }
 

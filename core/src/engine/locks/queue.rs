@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn the_least_counts_of_those_who_stand_before() {
+    fn least_bound_before_a_waiter_counts() {
         let mut table = WaitTable::default();
         let now = Instant::from_millis(9);
         let among =
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_first_leaves_first() {
+    fn first_waiter_leaves_first() {
         let mut table = WaitTable::default();
         for number in [3, 1, 2] {
             table.join(key(b"a"), owner(number), waiter(10 * number));

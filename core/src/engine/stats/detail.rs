@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn what_two_cores_have_counted_is_added_up() {
+    fn counts_of_two_cores_add_up() {
         let key = |name: &'static str| Key::new(name.as_bytes()).expect("it is one");
         let get = |name| ItemCommand::Get(Get::new(key(name)));
         let set = |name| ItemCommand::Set(Set::new(key(name), b"v"));

@@ -67,7 +67,7 @@ fn prefixes_have_a_delimiter_of_the_operators_and_a_bound() {
 }
 
 #[test]
-fn a_get_of_what_was_flushed_is_counted_as_one() {
+fn get_of_flushed_item_is_counted() {
     let mut bench = Bench::new();
     bench.set(A, "k", "x");
     bench.ask(A, Get::new(key("other")));
@@ -82,7 +82,7 @@ fn a_get_of_what_was_flushed_is_counted_as_one() {
 }
 
 #[test]
-fn what_is_evicted_is_told_apart() {
+fn evictions_are_counted_by_kind() {
     let mut bench = Bench::of(Core::new(config(1 << 20)));
     bench.now_ms = 10_000;
     for number in 0..4_000 {
@@ -166,7 +166,7 @@ fn a_value_that_is_too_large_is_counted_where_it_is_refused() {
 
 /// Up to so many between two looks, and how many more there were.
 #[test]
-fn what_is_evicted_is_told_to_whoever_watches() {
+fn watchers_see_evictions() {
     let mut bench = Bench::of(Core::new(config(1 << 20)));
     let fill = |core: &mut Core, from: usize| {
         for number in from..from + 4_000 {

@@ -69,7 +69,7 @@ fn the_lock_of_a_key_outlives_its_item() {
 }
 
 #[test]
-fn a_key_that_was_held_by_one_who_has_gone_is_free() {
+fn gone_owner_leaves_its_key_free() {
     let mut bench = Bench::new();
     bench.core.limits.locks_settled_max = 1;
     for name in ["a", "b", "c"] {
@@ -203,7 +203,7 @@ fn leases_that_end_together_are_over_at_once_and_taken_out_a_few_at_a_time() {
 }
 
 #[test]
-fn what_is_shown_of_the_locks_has_an_end_though_nobody_holds_them_any_more() {
+fn list_of_ended_locks_is_bounded() {
     let mut bench = Bench::new();
     bench.core.limits.locks_per_connection_max = LOCKS_LOOKED_AT_MAX;
     bench.core.limits.lock_table_bytes_max = usize::MAX;
@@ -368,7 +368,7 @@ fn leases_that_end_at_once_are_over_at_once() {
 }
 
 #[test]
-fn a_lease_of_one_who_has_gone_ends_nothing_else() {
+fn lease_of_gone_owner_ends_nothing_else() {
     let mut bench = Bench::new();
     bench.core.limits.locks_settled_max = 1;
     for name in ["a", "b"] {

@@ -39,7 +39,7 @@ fn usage(bench: &Bench) -> Usage {
 
 /// The shares of locks are computed anew.
 #[test]
-fn what_follows_from_the_memory_follows() {
+fn derived_limits_follow_the_memory_limit() {
     let mut bench = Bench::new();
     limit(&mut bench, 8 * MIB).unwrap();
     assert_eq!(bench.core.limits(), &Limits::new(8 * MIB, 1 << 10));
@@ -105,7 +105,7 @@ fn a_smaller_memory_is_come_to_by_and_by() {
 
 /// Without a tick, the commands that store free the memory.
 #[test]
-fn who_stores_comes_down_too() {
+fn stores_reach_the_smaller_memory_limit() {
     let mut bench = Bench::of(Core::new(config(16 * MIB)));
     fill(&mut bench, 14_000);
     limit(&mut bench, 2 * MIB).unwrap();
@@ -121,7 +121,7 @@ fn who_stores_comes_down_too() {
 }
 
 #[test]
-fn what_is_refused_changes_nothing() {
+fn refused_limit_changes_nothing() {
     let mut bench = Bench::of(Core::new(config(16 * MIB)));
     let mut number = 0;
     while bench.core.locks.pinned_bytes() < 3 * MIB / 2 {
@@ -172,7 +172,7 @@ fn without_eviction_items_stay() {
 
 /// The locks fit into bounds of their exact size, and into none that is a byte smaller.
 #[test]
-fn bounds_may_be_as_small_as_what_is_held() {
+fn bounds_may_shrink_to_present_locks() {
     let mut bench = Bench::with_memory(MIB);
     store(&mut bench, "k");
     let lock = lock("k");

@@ -77,7 +77,7 @@ fn locks_that_end_together_are_free_at_once() {
 
 /// The table of locks takes its memory from the items.
 #[test]
-fn what_locks_take_is_part_of_the_memory_limit() {
+fn lock_tables_count_against_the_memory_limit() {
     let mut bench = Bench::of(Core::new(config(32 << 10)));
     let names: Vec<String> = (0..1_000).map(|number| number.to_string()).collect();
     for name in &names {
@@ -171,11 +171,11 @@ fn what_is_held_grows_to_the_bound<S: Store>(mut bench: Bench<S>) {
 }
 
 #[test]
-fn what_is_held_grows_to_the_bound_in_the_log() {
+fn locked_item_grows_to_the_bound_in_the_log() {
     what_is_held_grows_to_the_bound(Bench::of(Core::new(config(64 << 10))));
 }
 
 #[test]
-fn what_is_held_grows_to_the_bound_in_the_reference() {
+fn locked_item_grows_to_the_bound_in_the_reference() {
     what_is_held_grows_to_the_bound(Bench::with_memory(16 << 10));
 }

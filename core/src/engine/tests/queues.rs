@@ -251,14 +251,14 @@ fn compare(core: &mut Core, lines: &mut Lines) {
 
 quickcheck! {
     /// Q2, Q6 to Q10: for any events and any bounds, however few ended locks are removed at a time.
-    fn locks_go_to_who_has_waited_for_longest(all: Vec<Happens>, settles_few: bool, bounds: Bounds) -> bool {
+    fn locks_go_to_the_longest_waiter(all: Vec<Happens>, settles_few: bool, bounds: Bounds) -> bool {
         play(&all, if settles_few { 1 } else { 16 }, bounds);
         true
     }
 }
 
 #[test]
-fn each_bound_of_those_who_wait_is_met() {
+fn each_bound_of_waits_is_met() {
     let mut met = vec![];
     for seed in 0..200 {
         let mut random = Gen::from_size_and_seed(100, seed);

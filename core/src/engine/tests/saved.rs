@@ -43,7 +43,7 @@ fn next(core: &Core, later_s: u64) -> (Core, Vec<Restored>) {
 }
 
 #[test]
-fn what_a_client_would_find_goes_on_in_the_next_run_and_versions_above_it() {
+fn visible_items_outlive_a_run() {
     let mut bench = Bench::new();
     for number in 0..20 {
         bench.ask(A, Set::new(key(&alloc::format!("k{number}")), b"v"));
@@ -112,7 +112,7 @@ fn chosen_versions_come_back_and_move_no_counter() {
 }
 
 #[test]
-fn what_does_not_belong_here_is_refused_and_changes_nothing() {
+fn unfit_item_is_refused_unchanged() {
     let mut core = Core::new(config(1 << 20));
     let item = SavedItem {
         key: key("k"),

@@ -89,7 +89,7 @@ impl<S: Store> Bench<S> {
 }
 
 #[test]
-fn the_least_of_those_who_share_counts() {
+fn least_bound_of_sharers_counts() {
     let mut bench = bench();
     let first = bench.shares(A, "k", 3);
     assert!(bench.shares(B, "k", 0) > first);
@@ -116,7 +116,7 @@ fn one_among_one_is_alone() {
 }
 
 #[test]
-fn nobody_changes_what_is_shared() {
+fn shared_item_does_not_change() {
     let mut bench = bench();
     bench.set(A, "k", "1");
     let fence = bench.shares(A, "k", 0);
@@ -198,7 +198,7 @@ fn each_share_has_a_lease_of_its_own() {
 }
 
 #[test]
-fn nobody_joins_before_those_who_wait() {
+fn no_sharer_joins_before_waiters() {
     let mut bench = bench();
     bench.shares(A, "k", 0);
     bench.waits_for(B, "k", Mode::Exclusive);
@@ -211,7 +211,7 @@ fn nobody_joins_before_those_who_wait() {
 }
 
 #[test]
-fn those_who_can_share_it_are_served_together() {
+fn waiting_sharers_are_served_together() {
     let mut bench = bench();
     let e = Owner::from_number(5);
     bench.event(Event::Opened(e));
@@ -231,7 +231,7 @@ fn those_who_can_share_it_are_served_together() {
 }
 
 #[test]
-fn a_circle_by_way_of_any_who_share_is_found() {
+fn cycle_over_any_sharer_is_found() {
     let mut bench = bench();
     bench.shares(A, "k", 0);
     bench.shares(B, "k", 0);
@@ -245,7 +245,7 @@ fn a_circle_by_way_of_any_who_share_is_found() {
 
 /// A request behind an exclusive waiter waits for all owners for which that one waits.
 #[test]
-fn a_circle_by_way_of_who_stands_before_is_found() {
+fn cycle_over_earlier_waiter_is_found() {
     let mut bench = bench();
     bench.shares(A, "k", 0);
     bench.take(C, acquire("m", Mode::Exclusive));
@@ -334,7 +334,7 @@ fn many_shares_end_at_once() {
 }
 
 #[test]
-fn what_a_share_holds_off_happens_when_the_last_one_ends() {
+fn last_share_releases_delayed_effects() {
     let mut bench = bench();
     bench.set(A, "k", "1");
     bench.shares(A, "k", 0);
@@ -352,7 +352,7 @@ fn what_a_share_holds_off_happens_when_the_last_one_ends() {
 /// The bytes of a wait in the table of locks are computed beforehand and are exact: 0 if the lock is shared or has a
 /// waiter already.
 #[test]
-fn a_wait_adds_what_was_reckoned() {
+fn wait_adds_the_computed_bytes() {
     let mut bench = bench();
     for owner in [A, B, C] {
         bench.shares(owner, "shared", 3);
@@ -374,7 +374,7 @@ fn a_wait_adds_what_was_reckoned() {
 
 /// Every byte of a key is reckoned as often as it is kept.
 #[test]
-fn what_waits_and_wins_take_grows_with_the_key() {
+fn bytes_of_waits_grow_with_the_key() {
     let (short, long) = ("k".repeat(10), "k".repeat(110));
     let (short, long) = (key(&short), key(&long));
     let grows = |bytes_for: fn(Key<'_>) -> usize| {
@@ -398,7 +398,7 @@ fn what_waits_and_wins_take_grows_with_the_key() {
 }
 
 #[test]
-fn who_holds_something_is_known() {
+fn holders_are_known() {
     let mut bench = bench();
     assert!(bench.core.locks().is_empty());
     bench.shares(A, "k", 2);
@@ -416,7 +416,7 @@ fn who_holds_something_is_known() {
 }
 
 #[test]
-fn shares_whose_leases_end_together_are_counted_each() {
+fn shares_that_expire_together_count_singly() {
     let mut bench = bench();
     bench.set(A, "k", "v");
     for owner in [A, C, D] {

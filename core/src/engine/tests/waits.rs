@@ -103,7 +103,7 @@ fn locks_are_given_in_the_order_of_arrival() {
 
 /// Each way in which a lock can end hands it over to the first waiter.
 #[test]
-fn whatever_ends_a_lock_hands_it_over() {
+fn every_end_of_a_lock_hands_over() {
     let fenced = |fence| Set {
         fence: Some(fence),
         lock: LockAfter::Release,
@@ -196,7 +196,7 @@ fn a_lock_that_goes_with_its_item_is_handed_over() {
 }
 
 #[test]
-fn the_old_words_are_refused_while_somebody_waits() {
+fn classic_lock_is_refused_before_waiters() {
     let mut bench = bench();
     bench.set(A, "k", "1");
     assert_eq!(bench.ask(A, lock("k")), Reply::Locked);
@@ -221,7 +221,7 @@ fn the_old_words_are_refused_while_somebody_waits() {
 }
 
 #[test]
-fn who_was_given_it_learns_of_the_item_as_it_is_then() {
+fn grant_shows_the_item_at_reply_time() {
     let mut bench = bench();
     bench.set(A, "k", "1");
     bench.holds(A, "k");
@@ -300,7 +300,7 @@ fn a_wait_has_an_end() {
 
 /// Q8: in the moment in which a wait ends, the lock comes too late for it.
 #[test]
-fn a_lock_is_not_given_to_one_whose_time_is_over() {
+fn late_waiter_gets_no_lock() {
     let mut bench = bench();
     bench.core.limits.locks_settled_max = 0;
     bench.holds(A, "k");
@@ -319,7 +319,7 @@ fn a_lock_is_not_given_to_one_whose_time_is_over() {
 }
 
 #[test]
-fn who_has_gone_is_passed_over() {
+fn gone_waiter_is_passed_over() {
     let mut bench = bench();
     bench.holds(A, "k");
     for owner in [B, C, D] {
@@ -358,7 +358,7 @@ fn a_lock_of_an_item_that_has_gone_is_the_next_ones() {
 }
 
 #[test]
-fn a_wait_that_would_close_a_circle_is_refused() {
+fn wait_that_closes_a_cycle_is_refused() {
     let mut bench = bench();
     for (owner, name) in [(A, "a"), (B, "b"), (C, "c")] {
         bench.holds(owner, name);
@@ -434,7 +434,7 @@ fn waits_have_bounds() {
 
 /// A lock that is handed over must fit into the bounds of its new holder.
 #[test]
-fn who_may_not_hold_it_is_passed_over() {
+fn waiter_over_its_bounds_is_passed_over() {
     let mut bench = bench();
     bench.set(A, "k", "1");
     bench.holds(A, "k");
@@ -546,7 +546,7 @@ fn ten_thousand_wait_and_half_of_them_go() {
 }
 
 #[test]
-fn what_is_seen_of_those_who_wait() {
+fn stats_show_the_waiters() {
     let mut bench = bench();
     bench.set(A, "k", "1");
     bench.holds(A, "k");
@@ -605,7 +605,7 @@ fn cores_that_start_together_have_fences_of_their_own() {
 
 /// The question to a shard before a wait begins in another one.
 #[test]
-fn only_who_would_be_kept_from_a_lock_would_contend() {
+fn would_contend_only_without_the_lock() {
     let mut bench = bench();
     bench.holds(A, "k");
     bench.ask(
@@ -633,7 +633,7 @@ fn only_who_would_be_kept_from_a_lock_would_contend() {
 }
 
 #[test]
-fn somebody_waits_until_the_last_is_told() {
+fn has_waits_until_last_notice_is_taken() {
     let mut bench = bench();
     bench.holds(A, "k");
     assert!(!bench.core.has_waits(), "who holds it does not wait");

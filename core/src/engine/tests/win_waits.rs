@@ -97,7 +97,7 @@ fn again(get: Get<'_>) -> Get<'_> {
 const GRANTED: Outcome = Outcome::Granted;
 
 #[test]
-fn a_store_answers_all_who_wait() {
+fn store_wakes_all_waiting_gets() {
     let mut bench = bench();
     bench.win(A, bound("k"));
     assert!(!bench.core.has_waits());
@@ -119,7 +119,7 @@ fn a_store_answers_all_who_wait() {
 
 /// Each event that opens a win gives it to the first waiter alone.
 #[test]
-fn whatever_opens_a_win_gives_it_to_the_first_in_line() {
+fn opened_win_goes_to_the_first_waiter() {
     for way in 0..6 {
         for is_stale in [false, true] {
             let mut bench = bench();
@@ -174,7 +174,7 @@ fn vec_of<T: Clone>(slice: &[T]) -> Vec<T> {
 }
 
 #[test]
-fn a_win_that_was_given_to_one_who_has_ended_is_passed_on() {
+fn win_of_gone_waiter_goes_on() {
     let mut bench = bench();
     bench.win(A, bound("k"));
     let free = Get {
@@ -208,7 +208,7 @@ fn a_win_that_was_waited_for_without_b_is_not_bound() {
 }
 
 #[test]
-fn one_who_closes_loses_its_place() {
+fn closed_owner_leaves_its_queue() {
     let mut bench = bench();
     bench.win(A, bound("k"));
     bench.parks(B, patient("k"));
@@ -317,7 +317,7 @@ fn a_lock_does_not_keep_a_win_from_being_given() {
 }
 
 #[test]
-fn who_waits_shares_the_memory_of_locks() {
+fn waits_share_the_memory_of_locks() {
     let mut config = config(1 << 20);
     config.limits.lock_table_bytes_max =
         WinWaits::bytes_for(key("k")) + BoundWins::bytes_for(key("k"));

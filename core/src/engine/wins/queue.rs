@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_first_leaves_first() {
+    fn first_waiter_leaves_first() {
         let mut table = WinWaits::default();
         for number in [3, 1, 2] {
             join(&mut table, b"a", number, 10 * number);
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn those_who_are_let_go_together_are_told_one_by_one() {
+    fn woken_waiters_get_their_notices_singly() {
         let mut table = WinWaits::default();
         for (number, until_ms) in [(1, 90), (2, 10), (3, 90), (4, 90)] {
             join(&mut table, b"a", number, until_ms);

@@ -393,7 +393,7 @@ impl<S: Socket, B: Backend> ClientConn<S, B> {
     /// output has been taken.
     pub(crate) fn settled(&mut self, outcome: Outcome, turn: &mut Turn<'_, B>) -> Next {
         // If it did not wait, this changes nothing.
-        self.wire.settle(outcome);
+        self.wire.end_wait(outcome);
         if self.waits_for == EventFlags::OUT {
             return Next::Output;
         }

@@ -164,7 +164,7 @@ fn a_server_without_ml_has_no_such_locks() {
         let asked = play(&mut bound, 0, &[answer]);
         assert_eq!(asked, ["ml k F T0.263 s", &failed]);
         // Another lock learns that on the same connection: nothing is sent.
-        bound.knows(LockWords::Classic);
+        bound.knows(LockSupport::Classic);
         bound.obtain(at(1));
         assert_eq!(play(&mut bound, 1, &[]), [failed]);
         assert!(bound.is_idle());

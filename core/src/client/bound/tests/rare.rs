@@ -175,7 +175,7 @@ fn refused_renewal_retries_after_a_tenth() {
 
 #[test]
 fn a_wait_may_end_ten_milliseconds_early() {
-    for (ms, words) in [(489, LockWords::Asks), (490, LockWords::Waits)] {
+    for (ms, words) in [(489, LockSupport::Asks), (490, LockSupport::Waits)] {
         let mut bound = asked(patient(100, 500));
         assert_eq!(play(&mut bound, 0, &[HELD]), ["ml k F f", "ml k F f w500"]);
         say(&mut bound, ms, HELD.as_bytes());

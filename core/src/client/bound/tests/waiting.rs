@@ -27,7 +27,7 @@ fn a_free_lock_is_had_with_its_fence_and_leaves_nothing() {
         ["ml k F f", "Obtained"]
     );
     assert_eq!(bound.number(), Some(77));
-    assert_eq!(bound.words(), LockWords::Waits);
+    assert_eq!(bound.words(), LockSupport::Waits);
     bound.release();
     assert_eq!(play(&mut bound, 1, &["HD\r\n"]), ["mu k", "Released"]);
     assert!(bound.is_idle());
@@ -167,7 +167,7 @@ fn a_server_without_ml_is_asked_in_the_words_it_knows() {
             ["ml k F f x", "lock k", "Obtained"]
         );
         assert_eq!(bound.number(), None);
-        assert_eq!(bound.words(), LockWords::Classic);
+        assert_eq!(bound.words(), LockSupport::Classic);
         bound.release();
         assert_eq!(play(&mut bound, 1, &["OK\r\n"]), ["unlock k", "Released"]);
     }
@@ -236,7 +236,7 @@ fn a_server_that_knows_no_wait_is_polled() {
         play(&mut bound, 200, &["HD F5\r\n"]),
         ["ml k F f", "Obtained"]
     );
-    assert_eq!(bound.words(), LockWords::Asks);
+    assert_eq!(bound.words(), LockSupport::Asks);
 
     // A server that accepts the flag and does not wait.
     let mut hasty = asked(patient());

@@ -70,7 +70,7 @@ fn a_new_term_of_the_same_connection_is_not_over() {
 }
 
 #[test]
-fn a_flush_is_pending_for_what_was_held_before_it() {
+fn flush_is_pending_for_earlier_locks() {
     let mut table = table();
     table.acquire(key(b"a"), grant(ALICE, 1), Some(10));
     table.postpone_flush();
@@ -149,7 +149,7 @@ fn when_everything_is_taken_out_nothing_is_counted() {
 }
 
 #[test]
-fn only_who_has_it_is_told_of_it() {
+fn only_the_holder_has_an_answer() {
     let mut table = table();
     let is_unanswered = |table: &LockTable| table.get(key(b"a")).map(|it| it.is_unanswered);
     table.acquire(key(b"a"), grant(ALICE, 1), Some(10));

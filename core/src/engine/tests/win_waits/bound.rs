@@ -39,7 +39,7 @@ fn the_win_of_a_stale_item_and_of_a_short_one_are_open_again_as_they_were() {
 }
 
 #[test]
-fn what_closes_a_win_or_opens_it_ends_the_binding() {
+fn closed_or_opened_win_is_unbound() {
     let set = |mode| Set {
         mode,
         ..Set::new(key("k"), b"1")
@@ -142,7 +142,7 @@ fn only_so_many_wins_are_bound_to_a_connection() {
 /// The same for a get that waits: an owner with as many wins as it may have is refused, but wins with vanished items do
 /// not count.
 #[test]
-fn who_waits_has_a_win_to_spare() {
+fn waiting_get_needs_a_free_win() {
     let mut config = config(1 << 20);
     config.limits.bound_wins_per_connection_max = 1;
     let mut bench = Bench::of(Core::new(config));
@@ -166,7 +166,7 @@ fn who_waits_has_a_win_to_spare() {
 }
 
 #[test]
-fn who_is_nobody_binds_nothing_and_does_not_wait() {
+fn unopened_owner_binds_and_waits_never() {
     let mut bench = bench();
     let nobody = Owner::from_number(9);
     let refused = Reply::Refused(Refusal::ConnectionClosed);
@@ -178,7 +178,7 @@ fn who_is_nobody_binds_nothing_and_does_not_wait() {
 /// A win that is updated to make room for one more may be made anew for its waiters. That may evict any item, also the
 /// requested one: then that is made anew as well.
 #[test]
-fn a_win_is_spared_before_the_item_is_looked_for() {
+fn wins_are_freed_before_the_lookup() {
     let names: Vec<_> = (0..8)
         .map(|number| alloc::format!("{number:0>200}"))
         .collect();

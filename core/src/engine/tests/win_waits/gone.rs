@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn an_item_that_expires_is_made_anew_for_the_first_who_vivifies() {
+fn expired_item_is_made_for_first_vivifier() {
     let mut bench = bench();
     let short = Get {
         steps: TtlSteps::one(TtlStep::Vivify(Exptime::In { seconds: 2 })),
@@ -30,7 +30,7 @@ fn an_item_that_expires_is_made_anew_for_the_first_who_vivifies() {
 
 /// The item that is made for a waiting get is the one that it would have made at once.
 #[test]
-fn what_is_made_for_one_who_waits_is_as_it_was_asked_for() {
+fn made_item_has_the_waiters_options() {
     for bump in [false, true] {
         let mut bench = bench();
         let short = Get {
@@ -58,7 +58,7 @@ fn what_is_made_for_one_who_waits_is_as_it_was_asked_for() {
 }
 
 #[test]
-fn a_newcomer_finds_an_expired_item_made_for_those_who_wait() {
+fn new_get_finds_item_made_for_waiters() {
     let mut bench = bench();
     bench.win(A, vivifying("k"));
     let patient = Get {
@@ -156,7 +156,7 @@ fn plain(name: &str) -> Get<'_> {
 
 /// An item that is read for its waiters is counted like one that the crawler finds.
 #[test]
-fn an_item_that_goes_while_somebody_waits_is_counted() {
+fn vanished_item_of_waiters_is_counted() {
     for is_fetched in [false, true] {
         let mut bench = bench();
         let made = Get {
@@ -188,7 +188,7 @@ fn an_item_is_found_expired_as_ever_while_another_is_won() {
 }
 
 #[test]
-fn an_item_whose_win_is_bound_is_found_expired_as_ever() {
+fn expired_item_with_bound_win_is_counted() {
     let mut bench = bench();
     assert_eq!(bench.win(A, bound("k")), Win::Won);
     bench.let_pass(31_000);
@@ -199,7 +199,7 @@ fn an_item_whose_win_is_bound_is_found_expired_as_ever() {
 
 /// Also if no win is bound, so that only the queue of gets knows the key.
 #[test]
-fn an_eviction_is_noticed_by_the_next_tick_for_those_who_only_wait() {
+fn next_tick_tells_waiters_of_an_eviction() {
     let mut bench = Bench::with_memory(8 << 10).of_four_getters();
     bench.core.limits.lock_table_bytes_max = 4 << 10;
     assert_eq!(bench.win(A, vivifying("k")), Win::Won);
@@ -242,7 +242,7 @@ fn a_round_is_gone_on_with_until_all_were_looked_at() {
 
 /// An item that is gone at once leaves nothing to the next get. However long the queue is, the step ends.
 #[test]
-fn a_crowd_for_whom_nothing_stays_is_let_go() {
+fn crowd_without_lasting_item_is_woken() {
     let mut bench = bench();
     assert_eq!(bench.win(A, vivifying("k")), Win::Won);
     let fleeting = Get {
