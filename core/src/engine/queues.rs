@@ -11,6 +11,9 @@
 //! - Q3: every wait ends: it is listed by the moment at which it does so by itself.
 //! - Q4: The counted bytes are those that the queues take.
 //! - Q12: An owner in the table but in no queue was woken, and its notice has not been taken.
+//!
+//! The deadline of a woken owner stays listed until its notice is taken, or until the deadline passes. A step drops at most
+//! [`STALE_MAX`] such deadlines.
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::sync::Arc;
@@ -24,6 +27,9 @@ use crate::key::Key;
 use crate::owner::Owner;
 use crate::time::Instant;
 use crate::wait::{Notice, Outcome};
+
+/// The most deadlines of woken owners that one step drops.
+pub(super) const STALE_MAX: usize = 64;
 
 /// The request of a waiter: for a lock ([`Waiter`](super::Waiter)) or for a value ([`WinWaiter`](super::WinWaiter)).
 pub trait Waits: Copy {
@@ -229,15 +235,16 @@ impl<W: Waits> Queues<W> {
         self.next
     }
 
-    /// An owner that waits and has reached its deadline by `now`.
-    pub(super) fn overdue(&mut self, now: Instant) -> Option<Owner> {
+    /// An owner that waits and has reached its deadline by `now`. Drops the deadlines of woken owners before it, at most
+    /// `stale_max`, which counts down; if there are more, the rest is left to the next step ([`Self::next`]).
+    pub(super) fn overdue(&mut self, now: Instant, stale_max: &mut usize) -> Option<Owner> {
         while let Some((at, owner)) = self.deadlines.first().copied()
             && at <= now
         {
             if self.place(owner).is_some() {
                 return Some(owner);
             }
-            // It was woken before: its deadline has no effect any more.
+            *stale_max = stale_max.checked_sub(1)?;
             self.deadlines.pop_first();
             self.note_next();
         }

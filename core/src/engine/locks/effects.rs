@@ -11,6 +11,7 @@ use super::{Effect, Ended, Item};
 use crate::command::Mode;
 use crate::engine::Core;
 use crate::engine::owned_key::as_key;
+use crate::engine::queues::STALE_MAX;
 use crate::fence::Fence;
 use crate::item::ItemHeader;
 use crate::key::Key;
@@ -18,6 +19,10 @@ use crate::owner::Owner;
 use crate::reply::Reply;
 use crate::store::Store;
 use crate::wait::Outcome;
+
+/// A step that ends many locks leaves the rest to the next one when it has granted as many to waiters. So it grants at
+/// most this many, and those that the last of these locks has waiters for.
+const GRANTS_A_STEP: u64 = 256;
 
 impl<S: Store> Core<S> {
     /// Applies an effect to the item in `slot`, with this header: returns its header then, or its place if it is gone.
@@ -125,8 +130,12 @@ impl<S: Store> Core<S> {
             return;
         }
         let pinned_bytes = slot.map(|slot| self.store.item_bytes(slot));
+        let waiting = self.locks.queue.waiting(key);
         let (locks, mut context) = self.locks_in_context();
         let effect = locks.hand_over(key, pinned_bytes, &mut context);
+        // Each grant is work, and each waiter that cannot have the lock.
+        self.work
+            .charge(waiting - self.locks.queue.waiting(key));
         if effect == Effect::Lock {
             self.note_locked(key);
         }
@@ -192,7 +201,11 @@ impl<S: Store> Core<S> {
 
     /// Removes up to `locks_max` ended locks from the table, those with waiters first, and hands each over.
     pub(in crate::engine) fn sweep_ended_locks(&mut self, locks_max: usize) {
+        let granted_before = self.stats.counters.lock_granted;
         for _ in 0..locks_max {
+            if self.stats.counters.lock_granted - granted_before >= GRANTS_A_STEP {
+                return;
+            }
             self.work.charge(1);
             let Some(Ended { key, share }) = self.locks.next_ended() else {
                 return;
@@ -209,7 +222,11 @@ impl<S: Store> Core<S> {
     /// Ends up to `locks_max` locks with expired leases, and then hands them over (L13).
     pub(in crate::engine) fn expire_locks(&mut self, locks_max: usize) {
         let mut waited = Vec::new();
+        let mut waiting = 0;
         for _ in 0..locks_max {
+            if waiting >= GRANTS_A_STEP {
+                break;
+            }
             let Some(Ended { key, share }) = self.locks.next_expired() else {
                 break;
             };
@@ -218,6 +235,7 @@ impl<S: Store> Core<S> {
             let slot = self.slot_of(as_key(&key));
             let slot = self.end(as_key(&key), share, slot);
             if is_waited {
+                waiting += self.locks.queue.waiting(as_key(&key)) as u64;
                 waited.push((key, slot.is_some()));
             } else {
                 self.pass_on(as_key(&key), slot);
@@ -232,14 +250,16 @@ impl<S: Store> Core<S> {
 
     /// Ends up to `waits_max` waits for locks at their deadlines.
     pub(in crate::engine) fn expire_waits(&mut self, waits_max: usize) {
+        let mut stale_max = STALE_MAX;
         for _ in 0..waits_max {
-            let Some(owner) = self.locks.queue.overdue(self.clock.now) else {
-                return;
+            let Some(owner) = self.locks.queue.overdue(self.clock.now, &mut stale_max) else {
+                break;
             };
             self.leave(owner);
             self.notices.push(owner, Outcome::TimedOut);
             self.stats.counters.lock_wait_timeouts += 1;
         }
+        self.work.charge(STALE_MAX - stale_max);
     }
 
     /// `owner` waits for no lock any more, if it did. If it was the first of its queue, the next may have the lock now.

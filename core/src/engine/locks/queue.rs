@@ -260,11 +260,11 @@ mod tests {
         table.join(key(b"a"), owner(1), waiter(20));
         table.join(key(b"a"), owner(2), waiter(10));
         assert_eq!(table.next(), Some(Instant::from_millis(10)));
-        assert_eq!(table.overdue(Instant::from_millis(9)), None);
+        assert_eq!(table.overdue(Instant::from_millis(9), &mut 0), None);
         let now = Instant::from_millis(10);
-        assert_eq!(table.overdue(now), Some(owner(2)));
+        assert_eq!(table.overdue(now, &mut 0), Some(owner(2)));
         table.leave(owner(2));
-        assert_eq!(table.overdue(now), None);
+        assert_eq!(table.overdue(now, &mut 0), None);
         table.check();
     }
 }

@@ -488,3 +488,30 @@ fn shares_that_end_together_are_released_in_pieces() {
         assert_eq!((left(&bench), bench.core.locks().len()), (1, 3));
     }
 }
+
+/// Locks that end together are handed to their waiters in pieces, and every grant is charged.
+#[test]
+fn grants_to_many_waiters_are_bounded_work() {
+    const SHARERS: u64 = 200;
+    let mut bench = Bench::of(Core::new(config(64 << 20)));
+    let names = ["a", "b", "c", "d"];
+    for (from, name) in (10..).step_by(1_000).zip(names) {
+        bench.take(A, acquire(name, Mode::Exclusive));
+        for number in from..from + SHARERS {
+            let conn = Owner::from_number(number);
+            bench.event(Event::Opened(conn));
+            bench.waits_for(conn, name, shared(0));
+        }
+    }
+    bench.core.take_work();
+    assert_eq!(bench.gives_back(A, "a"), Reply::Unlocked);
+    assert!(u64::from(bench.core.take_work()) >= SHARERS);
+    assert_eq!(bench.now_granted().len() as u64, SHARERS);
+    bench.close(A);
+    bench.core.check();
+    assert_eq!(bench.now_granted().len() as u64, 2 * SHARERS);
+    assert!(bench.core.wants_tick());
+    bench.set(B, "other", "1");
+    bench.core.check();
+    assert_eq!(bench.now_granted().len() as u64, SHARERS);
+}

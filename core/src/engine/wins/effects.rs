@@ -13,6 +13,7 @@ use crate::engine::context::Context;
 use crate::engine::locks::after;
 use crate::engine::locks::table::Held;
 use crate::engine::owned_key::as_key;
+use crate::engine::queues::STALE_MAX;
 use crate::item::{ItemHeader, WinMark};
 use crate::key::Key;
 use crate::owner::Owner;
@@ -281,12 +282,14 @@ impl<S: Store> Core<S> {
 
     /// Ends up to `each_max` waits of gets at their deadlines, and updates as many wins that may have lost their items.
     pub(in crate::engine) fn sweep_gets(&mut self, each_max: usize) {
+        let mut stale_max = STALE_MAX;
         for _ in 0..each_max {
             let (wins, mut context) = self.wins_in_context();
-            if !wins.expire_wait(&mut context) {
+            if !wins.expire_wait(&mut context, &mut stale_max) {
                 break;
             }
         }
+        self.work.charge(STALE_MAX - stale_max);
         for _ in 0..each_max {
             let Some(key) = self.wins.queue.next_end(self.clock.now) else {
                 break;

@@ -306,8 +306,12 @@ impl Wins {
     }
 
     /// Ends a wait at its deadline; `false` if there is none.
-    pub(in crate::engine) fn expire_wait(&mut self, context: &mut Context<'_>) -> bool {
-        let Some(owner) = self.queue.overdue(context.now) else {
+    pub(in crate::engine) fn expire_wait(
+        &mut self,
+        context: &mut Context<'_>,
+        stale_max: &mut usize,
+    ) -> bool {
+        let Some(owner) = self.queue.overdue(context.now, stale_max) else {
             return false;
         };
         self.queue.leave(owner);

@@ -302,7 +302,16 @@ mod tests {
             (1, 4, 1)
         );
         // The deadline of a woken get has no effect; an owner that has ended gets no notice.
-        assert_eq!(table.overdue(at(80)), None);
+        let mut stale_max = 0;
+        assert_eq!(table.overdue(at(80), &mut stale_max), None);
+        assert_eq!(
+            table.next(),
+            Some(at(10)),
+            "the rest is left to the next step"
+        );
+        stale_max = 3;
+        assert_eq!(table.overdue(at(80), &mut stale_max), None);
+        assert_eq!((stale_max, table.next()), (2, Some(at(70))));
         assert!(table.leave(owner(3)).is_some());
         table.check();
         table.wake_first(key(b"a"), 1, at(30), false);
