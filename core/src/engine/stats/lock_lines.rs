@@ -15,6 +15,9 @@ use crate::stats::{LOCK_LINES_MAX, LOCKS_LOOKED_AT_MAX, Report, StatsLine, Stats
 use crate::store::Store;
 use crate::time::Instant;
 
+/// The grants that a page of `stats locks` reads, and those of its last key: a few 100 µs.
+const GRANTS_PER_PAGE: usize = 256;
+
 impl<S: Store> Core<S> {
     /// The locks in force, in the order of the keys, of the first [`LOCKS_LOOKED_AT_MAX`] in the table. A shared lock
     /// with shares that may be over counts as many times as it has shares.
@@ -38,6 +41,25 @@ impl<S: Store> Core<S> {
             .take(LOCK_LINES_MAX)
             .map(|(key, holding)| self.lock_line(key, holding))
             .collect()
+    }
+
+    /// A page of `stats locks` for a transport that shares its time among clients: at most `lines_max` lines, of the locks from
+    /// this place in the table on. Also returns the place where the next page begins, if there may be more. A page ends after
+    /// [`GRANTS_PER_PAGE`] grants. A lock that changes between two pages may be missing, or be shown twice.
+    #[must_use]
+    pub fn lock_page(&self, from: usize, lines_max: usize) -> (Vec<StatsLine>, Option<usize>) {
+        let mut lines = Vec::new();
+        let mut looks = 0;
+        for (place, (key, grants)) in self.locks.keys().enumerate().skip(from) {
+            if lines.len() >= lines_max || looks >= GRANTS_PER_PAGE {
+                return (lines, Some(place));
+            }
+            looks += grants;
+            if let Some(holding) = self.locks.in_force(key) {
+                lines.push(self.lock_line(key, holding));
+            }
+        }
+        (lines, None)
     }
 
     fn lock_line(&self, key: Key<'_>, holding: Holding) -> StatsLine {

@@ -221,6 +221,18 @@ fn list_of_ended_locks_is_bounded() {
         .map(|(key, _)| key.as_bytes().to_vec())
         .collect();
     assert_eq!(shown, [b"a"]);
+    // In pages, all are found, and no page reads very many.
+    let (mut shown, mut from) = (Vec::new(), 0);
+    loop {
+        let (lines, next) = bench.core.lock_page(from, 1);
+        shown.extend(lines.into_iter().map(|line| line.name));
+        let Some(next) = next else {
+            break;
+        };
+        assert!(next > from && next - from < LOCKS_LOOKED_AT_MAX / 8);
+        from = next;
+    }
+    assert_eq!(shown, ["a", "z"]);
     while bench.core.locks().iter().count() > 2 {
         bench.event(Event::Tick);
     }

@@ -22,6 +22,12 @@ pub(super) const NOBODY: Owner = Owner::from_number(0);
 /// How many prefixes are shown at a time: each is looked up in every shard.
 const PREFIXES_PER_PAGE: usize = 64;
 
+/// The most locks on a page: writing them takes a few 10 µs.
+const LOCKS_PER_PAGE: usize = 64;
+
+/// The bits of a place in the list of locks that count the lines before it; the place in the shard stands above them.
+const SHOWN_BITS: u32 = 16;
+
 /// How many of those that wait for a lock are shown.
 const WAITERS_SHOWN_MAX: usize = 10;
 
@@ -126,22 +132,31 @@ impl Shards {
         answer(&reply);
     }
 
-    /// The locks of one shard, a page, up to the bound of all together. A place in this list is a shard, and how many
-    /// locks were shown before.
+    /// A page of the locks of one shard, up to the bound of all together. A place in this list is a shard, a place in its
+    /// table, and the number of locks shown before.
     pub(super) fn lock_lines(&self, now: Instant, at: ScanCursor) -> StatsPage {
-        let (shard, shown) = Self::place(at);
+        let (shard, place) = Self::place(at);
         if shard >= self.cores.len() {
             return (Vec::new(), None);
         }
+        let (from, shown) = (place >> SHOWN_BITS, place & ((1 << SHOWN_BITS) - 1));
         let mut core = self.core_at(now, shard);
         core.handle(now, Event::Due);
-        let mut lines = core.lock_lines();
+        let lines_max = LOCKS_PER_PAGE.min(LOCK_LINES_MAX.saturating_sub(shown));
+        let (lines, next) = core.lock_page(from, lines_max);
         drop(core);
-        lines.truncate(LOCK_LINES_MAX.saturating_sub(shown));
         let shown = shown + lines.len();
-        let is_more = shown < LOCK_LINES_MAX && shard + 1 < self.cores.len();
-        let next = ScanCursor(shown as u64);
-        (lines, is_more.then(|| cursor_in(shard + 1, next)))
+        let next = match next {
+            Some(from) => Some((shard, from)),
+            None if shard + 1 < self.cores.len() => Some((shard + 1, 0)),
+            None => None,
+        };
+        let next = next.filter(|_| shown < LOCK_LINES_MAX);
+        let place = |from: usize| ScanCursor((from << SHOWN_BITS | shown) as u64);
+        (
+            lines,
+            next.map(|(shard, from)| cursor_in(shard, place(from))),
+        )
     }
 
     /// A page of what was counted by prefix, over all shards. A place in this list is a shard, and how many of its

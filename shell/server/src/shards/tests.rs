@@ -12,6 +12,7 @@ use latchd_core::ConnId;
 use latchd_core::command::{Keys, ScanCursor};
 use latchd_core::engine::TABLES_GROWTH_MAX;
 use latchd_core::reply::{KeysPage, Refusal, Win};
+use latchd_core::stats::LOCK_LINES_MAX;
 use latchd_core::wait::Outcome;
 
 use super::look::NOBODY;
@@ -628,7 +629,30 @@ fn a_crowd_is_told_a_few_at_a_time_in_turn() {
     assert!(mailboxes[0].take().is_empty());
 }
 
-/// Each prefix once, with what all shards have counted of it, a bounded number a page.
+/// The lines of all pages of a topic, each page of at most 64.
+fn pages(
+    shards: &Shards,
+    session: &mut ShardSession,
+    topic: impl Fn(ScanCursor) -> StatsTopic,
+) -> Vec<StatsLine> {
+    let mut shown = Vec::new();
+    let mut at = Some(ScanCursor::default());
+    while let Some(from) = at {
+        let page = GlobalCommand::Stats(topic(from));
+        let (lines, next) = ask(shards, session, page, |reply| {
+            let Reply::Stats(report) = reply else {
+                panic!("{reply:?}")
+            };
+            (report.lines.to_vec(), report.next)
+        });
+        assert!(lines.len() <= 64);
+        shown.extend(lines);
+        at = next;
+    }
+    shown
+}
+
+/// Prefixes with the sums of all shards, and locks up to their bound.
 #[test]
 fn lists_of_statistics_come_in_pages() {
     let shards = Shards::new(4, Limits::default(), 0, Some(b':'), nobody_waits(), None);
@@ -637,20 +661,7 @@ fn lists_of_statistics_come_in_pages() {
         let name = format!("p{}:{number}", number % 500);
         ask(&shards, &mut one, Get::new(key(&name)), |_| ());
     }
-    let mut shown = Vec::new();
-    let mut at = Some(ScanCursor::default());
-    while let Some(from) = at {
-        let topic = GlobalCommand::Stats(StatsTopic::Detail(from));
-        let page = ask(&shards, &mut one, topic, |reply| {
-            let Reply::Stats(report) = reply else {
-                panic!("{reply:?}")
-            };
-            (report.lines.to_vec(), report.next)
-        });
-        assert!(page.0.len() <= 64);
-        shown.extend(page.0);
-        at = page.1;
-    }
+    let shown = pages(&shards, &mut one, StatsTopic::Detail);
     let mut found: Vec<_> = shown.iter().map(|line| line.name.to_string()).collect();
     found.sort();
     let mut expected: Vec<_> = (0..500).map(|number| format!("p{number}")).collect();
@@ -658,6 +669,18 @@ fn lists_of_statistics_come_in_pages() {
     assert_eq!(found, expected);
     let counted = |line: &StatsLine| line.value.starts_with("get 4 hit 0 ");
     assert!(shown.iter().all(counted), "{shown:?}");
+
+    for (locks, lines) in [(500, 500), (1_500, LOCK_LINES_MAX)] {
+        for number in 0..locks {
+            let name = format!("p{number}");
+            let acquire = ItemCommand::Acquire(Acquire::new(key(&name)));
+            ask(&shards, &mut one, acquire, |_| ());
+        }
+        let shown = pages(&shards, &mut one, StatsTopic::Locks);
+        assert_eq!(shown.len(), lines);
+        let names: BTreeSet<_> = shown.iter().map(|line| &line.name).collect();
+        assert_eq!(names.len(), lines, "each is shown once");
+    }
 }
 
 /// However many there are: those that hold locks in several shards count once, and no more when they have gone.
