@@ -111,6 +111,39 @@ fn answers_are_in_order_however_many_turns_they_take() {
     assert!(yields > 0, "all of it was one turn");
 }
 
+/// One thread reads the long requests of a crowd in turn, and other clients in between.
+#[test]
+fn long_requests_of_a_crowd_arrive_whole() {
+    const BYTES: usize = 300_000;
+    let server = start(|config| config.threads = NonZeroUsize::MIN);
+    let address = address(&server);
+    let mut innocent = TestClient::connect(address);
+    let mut crowd: Vec<_> = (0..40).map(|_| TestClient::connect(address)).collect();
+    for piece in 0..3 {
+        for (number, client) in crowd.iter_mut().enumerate() {
+            if piece == 0 {
+                client.send(format!("set big{number} 0 0 {BYTES}\r\n"));
+            }
+            client.send([b'a' + piece + number as u8 % 20].repeat(BYTES / 3));
+        }
+        assert_eq!(innocent.ask("mn"), "MN");
+    }
+    for (number, client) in crowd.iter_mut().enumerate() {
+        client.send(format!("\r\nget big{number}\r\n"));
+        assert_eq!(client.line(), "STORED");
+        assert_eq!(client.line(), format!("VALUE big{number} 0 {BYTES}"));
+        let value = client.bytes(BYTES);
+        let pieces = value.chunks(BYTES / 3).zip(b'a' + number as u8 % 20..);
+        for (piece, byte) in pieces {
+            assert!(piece.iter().all(|it| *it == byte), "{number}");
+        }
+        assert_eq!(
+            (client.line(), client.line()),
+            (String::new(), "END".into())
+        );
+    }
+}
+
 const MIB: usize = 1 << 20;
 
 #[test]

@@ -176,6 +176,8 @@ pub(crate) struct ClientConn<S = OwnedFd, B: Backend = Shared> {
     is_holder: bool,
     /// A reply to it is deferred (B7).
     has_deferred: bool,
+    /// It stands in its worker's queue of clients in the middle of a long request.
+    is_in_queue: bool,
     /// Its queue of log lines, if it watches.
     watcher: Option<Arc<Watcher>>,
 }
@@ -206,6 +208,7 @@ impl<S: Socket, B: Backend> ClientConn<S, B> {
             last_active: now,
             is_holder: false,
             has_deferred: false,
+            is_in_queue: false,
             watcher: None,
         }
     }
@@ -260,6 +263,16 @@ impl<S: Socket, B: Backend> ClientConn<S, B> {
             pending_room: self.pending.copied_room(),
             has_left: self.session.is_none(),
         }
+    }
+
+    /// Whether it waits for more bytes of a long request.
+    pub(crate) fn is_collecting(&self) -> bool {
+        self.waits_for == READABLE && self.input.is_collecting() && !self.is_handshaking()
+    }
+
+    /// Notes whether it stands in the queue of such clients. Returns whether that is new.
+    pub(crate) fn note_collecting(&mut self, is_in_queue: bool) -> bool {
+        std::mem::replace(&mut self.is_in_queue, is_in_queue) != is_in_queue
     }
 
     /// Whether it watches.

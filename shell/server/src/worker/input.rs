@@ -287,7 +287,6 @@ impl Input {
     }
 
     /// Whether its request is so long that it is collected in the client's own buffer.
-    #[cfg(feature = "verify")]
     pub(crate) const fn is_collecting(&self) -> bool {
         self.needed > REQUEST_BYTES_SHARED_MAX
     }

@@ -22,6 +22,11 @@
 //!   other work for the client of one of them.
 //! - V7: Clients with ended waits have a queue of their own, however many waits one request has ended. In
 //!   each round, after the clients with new events, they have turns of [`SETTLED_SPAN`] together.
+//! - V8: Clients in the middle of a long request have a queue of their own. In each round, after the clients with
+//!   new events, they have turns of [`COLLECTING_SPAN`] together. So a crowd of large values costs other
+//!   clients a bounded time per round.
+//! - V9: The more clients have events in a round, the shorter are their first turns: about
+//!   [`FIRST_TURNS_SPAN`] in total, beyond the first [`HEAVY`](crate::worker::turn::HEAVY) commands of each.
 
 pub(crate) mod backend;
 pub(crate) mod connection;
@@ -82,6 +87,13 @@ const ENDS_SPAN: Duration = Duration::from_millis(2);
 /// The total time per round for clients with ended waits, before others have a turn.
 const SETTLED_SPAN: Duration = Duration::from_millis(1);
 
+/// The total time per round for clients in the middle of a long request, after others have had a turn.
+const COLLECTING_SPAN: Duration = Duration::from_millis(1);
+
+/// The total time per round for the first turns of the clients with new events. Up to 10 of them, each has
+/// [`FIRST_TURN`].
+const FIRST_TURNS_SPAN: Duration = Duration::from_millis(2);
+
 /// The most sockets of closed clients drained per round; epoll reports the rest again.
 const DRAINED_PER_TURN: usize = 4;
 
@@ -104,6 +116,10 @@ pub(crate) struct Worker {
     handshaking: VecDeque<Name>,
     /// The clients with ended waits, and the outcomes (V7). At most one entry per client with a request.
     settled: VecDeque<(Name, Outcome)>,
+    /// The clients in the middle of a long request that have new bytes (V8). At most one entry per client.
+    collecting: VecDeque<Name>,
+    /// The most time of a first turn in this round (V9).
+    first_turn: Duration,
     input: Vec<u8>,
     output: Output,
     /// Replies that are sent after all clients with new events have been served (V6).
@@ -159,6 +175,8 @@ impl Worker {
             waiting: VecDeque::new(),
             handshaking: VecDeque::new(),
             settled: VecDeque::new(),
+            collecting: VecDeque::new(),
+            first_turn: FIRST_TURN,
             input: Vec::with_capacity(INPUT_BYTES),
             output: Output::new(),
             outbox: Outbox::new(),
@@ -189,8 +207,10 @@ impl Worker {
         let mut events = Vec::with_capacity(EVENTS_PER_TURN);
         while !self.shared.is_stopping.load(Ordering::SeqCst) {
             events.clear();
-            let is_idle =
-                self.waiting.is_empty() && self.handshaking.is_empty() && self.settled.is_empty();
+            let is_idle = self.waiting.is_empty()
+                && self.handshaking.is_empty()
+                && self.settled.is_empty()
+                && self.collecting.is_empty();
             let linger = if is_idle { self.patience() } else { NO_LINGER };
             match epoll::wait(&self.epoll, spare_capacity(&mut events), Some(&linger)) {
                 Ok(_) => {}
@@ -203,8 +223,12 @@ impl Worker {
             }
             self.now = self.shared.clock.now();
             self.drains_left = DRAINED_PER_TURN;
+            self.first_turn = first_turn(events.len());
             self.see_to_ends(&events);
             for event in events.iter().filter(|event| !is_ending(event.flags)) {
+                if self.is_put_behind(*event) {
+                    continue;
+                }
                 self.wake(*event);
                 if self.outbox.is_due() {
                     self.send_deferred();
@@ -213,6 +237,9 @@ impl Worker {
             self.send_deferred();
             if !self.settled.is_empty() {
                 self.answer_settled();
+            }
+            if !self.collecting.is_empty() {
+                self.collect();
             }
             if let Some(name) = self.waiting.pop_front() {
                 self.go_on(name);
@@ -255,6 +282,41 @@ impl Worker {
         self.settled = VecDeque::new();
     }
 
+    /// Puts a client with new bytes of a long request into the queue of such clients (V8). Returns whether it
+    /// stands there.
+    fn is_put_behind(&mut self, event: Event) -> bool {
+        let name = Name::decode(event.data);
+        let Name::Client { slot, .. } = name else {
+            return false;
+        };
+        if !self.is_there(slot, name) || !self.clients[slot].is_collecting() {
+            return false;
+        }
+        if self.clients[slot].note_collecting(true) {
+            self.collecting.push_back(name);
+        }
+        true
+    }
+
+    /// Reads more of long requests, in order, within the time limit (V8).
+    fn collect(&mut self) {
+        let ends_at = std::time::Instant::now() + COLLECTING_SPAN;
+        while let Some(name) = self.collecting.pop_front() {
+            if let Name::Client { slot, .. } = name
+                && self.is_there(slot, name)
+            {
+                self.clients[slot].note_collecting(false);
+                self.have_turn(name, FIRST_TURN, |client, turn| {
+                    client.advance(EventFlags::IN, turn)
+                });
+            }
+            if std::time::Instant::now() >= ends_at {
+                break;
+            }
+        }
+        self.send_deferred();
+    }
+
     /// The time to wait for events.
     fn patience(&self) -> Timespec {
         let left_ms = self.rounds.until_next_ms(self.now);
@@ -291,7 +353,9 @@ impl Worker {
             }
             name @ Name::Client { .. } => {
                 let ready = event.flags;
-                self.have_turn(name, FIRST_TURN, |client, turn| client.advance(ready, turn));
+                self.have_turn(name, self.first_turn, |client, turn| {
+                    client.advance(ready, turn)
+                });
             }
         }
     }
@@ -603,9 +667,15 @@ impl Worker {
         let oldest_ms = self.now.as_millis().saturating_sub(millis(timeout));
         let is_silent =
             |client: &ClientConn| client.may_ask() && client.last_active().as_millis() < oldest_ms;
+        let ends_at = std::time::Instant::now() + ENDS_SPAN;
         for slot in self.slots(is_silent) {
-            if !self.clients[slot].holds(self.now, &*self.shared) {
-                self.end(slot, &End::Idle);
+            if self.clients[slot].holds(self.now, &*self.shared) {
+                continue;
+            }
+            self.end(slot, &End::Idle);
+            if std::time::Instant::now() >= ends_at {
+                // Other clients have a round before the rest.
+                return self.shared.mailbox(self.index).post(Message::Sweep);
             }
         }
     }
@@ -617,6 +687,12 @@ impl Worker {
             .map(|(slot, _)| slot)
             .collect()
     }
+}
+
+/// The most time of a first turn in a round with this many events (V9).
+fn first_turn(events: usize) -> Duration {
+    let events = u32::try_from(events).unwrap_or(u32::MAX).max(1);
+    FIRST_TURN.min(FIRST_TURNS_SPAN / events)
 }
 
 fn millis(span: Duration) -> u64 {
@@ -678,6 +754,12 @@ mod tests {
         ] {
             assert_eq!(Name::decode(name.encode()), name);
         }
+    }
+
+    #[test]
+    fn first_turns_share_the_time_of_a_round() {
+        assert_eq!([0, 1, 10].map(first_turn), [FIRST_TURN; 3]);
+        assert_eq!(first_turn(100), FIRST_TURNS_SPAN / 100);
     }
 
     #[test]
