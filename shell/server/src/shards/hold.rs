@@ -1,9 +1,9 @@
-//! A shard that is held by a thread, for as long as it works with it.
+//! A shard that a thread has locked.
 //!
-//! What becomes of locks is logged here while the shard is held, so that the log has it in its order.
+//! Ends of locks are logged here while the shard is locked, so the log has them in their order.
 //!
-//! - D8: who lets go of a shard tells at most [`TOLD_MAX`] clients that their waits have ended. If there are more, the clock
-//!   comes at once for the rest, and so does anybody else who wants the shard.
+//! - D8: A thread that unlocks a shard notifies at most [`TOLD_MAX`] clients of ended waits. If there are more, the clock
+//!   notifies the rest at once, and so does each other thread that locks the shard.
 
 use std::ops::{Deref, DerefMut};
 
@@ -14,11 +14,11 @@ use crate::clients::lock_log;
 use crate::clients::waiters::Waiters;
 use crate::sync::MutexGuard;
 
-/// How many clients are told when a shard is let go of, at a microsecond or two each.
+/// The most clients notified when a shard is unlocked; each takes a microsecond or two.
 const TOLD_MAX: usize = 64;
 
-/// A shard's core. When it is let go of, those are told whose waits have ended meanwhile, whatever has ended them,
-/// and the clock is told when the next one will.
+/// A locked shard's core. When it is unlocked, the clients of ended waits are notified, and the clock gets the next
+/// deadline.
 pub(super) struct Hold<'a> {
     core: MutexGuard<'a, ShardCore>,
     waiters: &'a Waiters,
@@ -44,7 +44,7 @@ impl<'a> Hold<'a> {
                         ends.iter().for_each(lock_log::ended);
                         lock_log::missed(missed);
                     }
-                    // They are taken where they are asked for.
+                    // `Shards::evicted` takes them.
                     Notification::Evicted { .. } => {}
                 }
             }

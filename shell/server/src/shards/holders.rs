@@ -1,8 +1,8 @@
-//! How many connections hold locks, over all shards.
+//! The number of connections that hold locks, over all shards.
 //!
-//! A connection that holds locks in several shards counts once, so that the shards' own counts do not add up. Few are
-//! counted when somebody asks. Of many the clock counts a part at each tick ([`Shards::count_holders`]), since one who
-//! asks would hold others up: then what is told is as old as a count takes, some tenths of a second as a rule.
+//! A connection with locks in several shards counts once, so the sum of the shards' counts is too large. A few connections
+//! are counted at each request. If there are many, that would delay other clients: the clock then counts a part of them at
+//! each tick ([`Shards::count_holders`]), and the number is as old as a count takes, usually some tenths of a second.
 
 use latchd_core::Owner;
 
@@ -11,29 +11,28 @@ use super::look::NOBODY;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicUsize, Ordering};
 
-/// Up to so many connections, each counted in every shard where it has ever asked for a lock, are looked at when
-/// somebody asks.
+/// The most connections counted at a request. Each counts in every shard in which it has ever requested a lock.
 const LOOKED_AT_MAX: usize = 4_096;
 
-/// How many connections of a shard are looked at while others wait for it.
+/// The most connections read while a shard is locked.
 const PER_SHARD: usize = 256;
 
-/// How many steps are made in a tick: of a shard of 16, a fraction of a millisecond each.
+/// The steps per tick. With 16 shards, each step takes a fraction of a millisecond.
 const STEPS_PER_TICK: usize = 8;
 
-/// What was counted last.
+/// The last count, and the one in progress.
 #[derive(Debug, Default)]
 pub(super) struct Holders {
     counted: AtomicUsize,
     count: Mutex<Count>,
 }
 
-/// A count that goes on.
+/// A count in progress.
 #[derive(Debug)]
 struct Count {
-    /// Up to here, this one included, all have been counted.
+    /// The last counted connection.
     behind: Owner,
-    /// How many of them hold locks.
+    /// The counted connections that hold locks.
     holders: usize,
 }
 
@@ -47,7 +46,7 @@ impl Default for Count {
 }
 
 impl Shards {
-    /// How many connections hold locks.
+    /// The number of connections that hold locks.
     pub(super) fn lock_holders(&self) -> usize {
         let (mut looked_at, mut most, mut sum) = (0, 0, 0);
         for shard in 0..self.cores.len() {
@@ -71,7 +70,7 @@ impl Shards {
         distinct(&mut all)
     }
 
-    /// Goes on with the count, a bounded part of it.
+    /// Continues the count by a bounded part.
     pub(crate) fn count_holders(&self) {
         let looked_at = |shard| self.core(shard).locks().open_count();
         if (0..self.cores.len()).map(looked_at).sum::<usize>() <= LOOKED_AT_MAX {
@@ -91,7 +90,7 @@ impl Shards {
         }
     }
 
-    /// Counts those behind the last one that was, as far as each shard can tell in one step. Returns whether these were all.
+    /// Counts connections after the last counted one, at most [`PER_SHARD`] per shard. Returns whether the count is complete.
     fn count_on(&self, count: &mut Count) -> bool {
         let mut all = Vec::new();
         let mut known_up_to = None;
@@ -118,7 +117,7 @@ impl Shards {
     }
 }
 
-/// How many they are, each counted once.
+/// The number of different connections in the list.
 fn distinct(all: &mut Vec<Owner>) -> usize {
     all.sort_unstable();
     all.dedup();

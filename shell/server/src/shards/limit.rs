@@ -1,6 +1,6 @@
-//! The limit of memory, divided over the shards: at the start, and when it changes.
+//! The memory limit, divided over the shards: at the start, and when it changes.
 //!
-//! - D8: all shards have the same share of the same limit, but while they are being told of another.
+//! - D8: All shards have the same share of the same limit, except while the limit changes.
 
 use std::sync::PoisonError;
 
@@ -10,23 +10,22 @@ use latchd_core::{Instant, Limits};
 
 use super::Shards;
 
-/// The share that each of `count` shards has.
+/// The share of each of `count` shards.
 pub(super) fn share(limits: Limits, count: usize) -> Limits {
     let mut share = limits;
     share.memory_bytes_max /= count;
     share.locked_bytes_max /= count;
-    // What the tables of locks take is counted over all shards (D9). What a connection may have it may have anywhere: it is counted over all shards (D4). And it waits for one lock
-    // at a time, wherever that is.
+    // Lock tables (D9) and the locks of a connection (D4) are counted over all shards. A connection waits for one lock at a
+    // time, in any shard.
     share
 }
 
 impl Shards {
-    /// All items together may take so many bytes from now on. How many shards there are does not change, nor how
-    /// large a value may be.
+    /// Sets the memory limit of all items together. The number of shards and the largest value do not change.
     ///
     /// # Errors
-    /// As a shard says ([`Core::judge_limits`](latchd_core::engine::Core::judge_limits)), if one does: then nothing
-    /// has changed in any of them.
+    /// That of the first shard that refuses ([`Core::judge_limits`](latchd_core::engine::Core::judge_limits)). Then no shard
+    /// has changed.
     pub(crate) fn limit_memory(&self, now: Instant, bytes: usize) -> Result<(), MemoryRefused> {
         let mut limits = self.limits.lock().unwrap_or_else(PoisonError::into_inner);
         let wanted = limits.with_memory(bytes);

@@ -1,9 +1,9 @@
-//! The memory that the tables of locks take, over all shards: one budget, wherever the keys are.
+//! The memory of the lock tables: one budget over all shards, wherever the keys are.
 //!
-//! - D9: the tables of all shards together take no more than [`Limits::lock_table_bytes_max`](latchd_core::Limits). A command
-//!   that may make a table larger reserves the most that it may add, so two at once do not take the same bytes.
-//! - D10: the items of every shard make room for an equal part of what all tables take. Whoever makes the tables larger by
-//!   [`SPREAD_BYTES`] has every shard do so; if one cannot, no table grows until a tick finds that all can.
+//! - D9: The tables of all shards together take at most [`Limits::lock_table_bytes_max`](latchd_core::Limits). A command that
+//!   may enlarge a table first reserves the most that it may add, so two commands do not take the same bytes.
+//! - D10: The items of every shard leave an equal part of the memory of all tables free. The thread that has enlarged the
+//!   tables by [`SPREAD_BYTES`] has every shard do so. If one shard cannot, no table grows until a tick finds that all can.
 
 use latchd_core::Instant;
 use latchd_core::engine::{Event, TABLES_GROWTH_MAX};
@@ -11,19 +11,19 @@ use latchd_core::engine::{Event, TABLES_GROWTH_MAX};
 use super::{ShardCore, Shards};
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// How much the tables grow before the items of all shards make room for it, in bytes.
+/// The growth of the tables after which the items of all shards leave memory free for it, in bytes.
 const SPREAD_BYTES: usize = 256 << 10;
 
-/// What the tables of all shards take.
+/// The memory of the tables of all shards.
 #[derive(Debug)]
 pub(super) struct LockMemory {
-    /// What they take and what is reserved, in bytes.
+    /// The memory of all tables and the reservations, in bytes.
     total: AtomicUsize,
-    /// As much of that as was known when all shards last made room.
+    /// The total when all shards last left memory free for it.
     spread: AtomicUsize,
-    /// What each shard's take, as it was last seen; changed only while the shard is held.
+    /// The last known memory of each shard's tables; changed only while the shard is locked.
     published: Box<[AtomicUsize]>,
-    /// A shard could not make room.
+    /// A shard could not free the memory.
     is_full: AtomicBool,
 }
 
@@ -37,13 +37,13 @@ impl LockMemory {
         }
     }
 
-    /// A command in this shard may make its tables larger: reserves what that may take, and tells the core what is taken
-    /// elsewhere. [`settle`](Self::settle) is to follow while the shard is held.
+    /// Reserves the most memory that a command in this shard may add, and tells the core the memory of the other tables.
+    /// Call [`settle`](Self::settle) afterwards, while the shard is still locked.
     pub(super) fn reserve(&self, shard: usize, core: &mut ShardCore) {
         let before = self.total.fetch_add(TABLES_GROWTH_MAX, Ordering::Relaxed);
         let own = self.published[shard].load(Ordering::Relaxed);
         let elsewhere = if self.is_full.load(Ordering::Relaxed) {
-            // No more than there is.
+            // No table may grow.
             core.limits().lock_table_bytes_max
         } else {
             before - own
@@ -51,13 +51,13 @@ impl LockMemory {
         core.handle(Instant::default(), Event::TablesElsewhere(elsewhere));
     }
 
-    /// The command is over: what it has not used is reserved no more.
+    /// Ends the reservation of a command.
     pub(super) fn settle(&self, shard: usize, core: &ShardCore) {
         self.publish(shard, core);
         self.total.fetch_sub(TABLES_GROWTH_MAX, Ordering::Relaxed);
     }
 
-    /// Notes what the tables of a shard take now.
+    /// Notes the memory of a shard's tables.
     pub(super) fn publish(&self, shard: usize, core: &ShardCore) {
         let bytes = core.lock_memory_bytes();
         let before = self.published[shard].load(Ordering::Relaxed);
@@ -72,7 +72,7 @@ impl LockMemory {
         }
     }
 
-    /// Tells the core of a shard what is taken elsewhere.
+    /// Tells the core of a shard the memory of the other tables.
     pub(super) fn tell(&self, shard: usize, core: &mut ShardCore) {
         self.publish(shard, core);
         let own = self.published[shard].load(Ordering::Relaxed);
@@ -80,7 +80,7 @@ impl LockMemory {
         core.handle(Instant::default(), Event::TablesElsewhere(elsewhere));
     }
 
-    /// Whether all shards are to make room.
+    /// Whether all shards are to leave memory free for the tables.
     pub(super) fn is_due(&self) -> bool {
         let spread = self.spread.load(Ordering::Relaxed);
         self.total.load(Ordering::Relaxed) >= spread + SPREAD_BYTES
@@ -88,22 +88,22 @@ impl LockMemory {
 }
 
 impl Shards {
-    /// Every shard, one after the other, makes room for its part of what all tables take (D10), if that has grown much. To be
-    /// called while none is held.
+    /// Has every shard, one after the other, free its part of the memory of all tables (D10), if that has grown much. Call it
+    /// without a locked shard.
     pub(super) fn spread_lock_memory(&self, now: Instant) {
         if self.cores.len() > 1 && self.lock_memory.is_due() {
             self.make_room_for_tables(now, |_| ());
         }
     }
 
-    /// Every shard, one after the other, makes room for its part of what all tables take, and does what is asked for besides.
+    /// Has every shard, one after the other, free its part of the memory of all tables, and calls `besides` for it.
     pub(super) fn make_room_for_tables(
         &self,
         now: Instant,
         mut besides: impl FnMut(&mut ShardCore),
     ) {
         let total = self.lock_memory.total.load(Ordering::Relaxed);
-        // First, so that one thread does it.
+        // First, so that only one thread does this.
         self.lock_memory.spread.store(total, Ordering::Relaxed);
         let mut is_full = false;
         for shard in 0..self.cores.len() {

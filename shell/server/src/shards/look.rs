@@ -1,4 +1,4 @@
-//! What concerns all shards and changes nothing in them: who looks goes from one to the next, and holds one at a time.
+//! Reads over all shards: a thread locks one shard after the other, and never two at once.
 
 use std::sync::Arc;
 
@@ -13,13 +13,13 @@ use latchd_core::{Instant, Owner};
 use super::{Shards, StatsPage};
 use crate::sync::atomic::Ordering;
 
-/// How many bits of a [`ScanCursor`] are the store's own; the shard stands above them.
+/// The bits of a [`ScanCursor`] that belong to the store; the bits above them are the shard.
 const CURSOR_BITS: u32 = 56;
 
-/// Whoever asks and is no client: clients are numbered from 1.
+/// The owner of requests that are no client's: clients are numbered from 1.
 pub(super) const NOBODY: Owner = Owner::from_number(0);
 
-/// How many prefixes are shown at a time: each is looked up in every shard.
+/// The most prefixes on a page; each is looked up in every shard.
 const PREFIXES_PER_PAGE: usize = 64;
 
 /// The most locks on a page: writing them takes a few 10 µs.
@@ -28,26 +28,26 @@ const LOCKS_PER_PAGE: usize = 64;
 /// The bits of a place in the list of locks that count the lines before it; the place in the shard stands above them.
 const SHOWN_BITS: u32 = 16;
 
-/// How many of those that wait for a lock are shown.
+/// The most waiters shown of a lock.
 const WAITERS_SHOWN_MAX: usize = 10;
 
-/// A key that is locked, and what is known of its lock.
+/// A locked key and its lock.
 #[derive(Debug)]
 pub(crate) struct LockedKey {
     pub(crate) key: Box<[u8]>,
-    /// The lock; of one that is shared, the first share.
+    /// The lock, or the first share of a shared lock.
     pub(crate) holding: Holding,
-    /// How many hold it.
+    /// The number of holders.
     pub(crate) holders: usize,
-    /// How many wait for it.
+    /// The number of waiters.
     pub(crate) waiting: usize,
-    /// The first [`WAITERS_SHOWN_MAX`] of them, and whether each would share it.
+    /// The first [`WAITERS_SHOWN_MAX`] waiters, and whether each would share the lock.
     pub(crate) first_waiters: Vec<(Owner, bool)>,
 }
 
 impl Shards {
-    /// What was evicted since the last call, one shard after the other, and how many more there were.
-    /// What is evicted from now on is remembered if it `is_watched`.
+    /// The evictions since the last call, one shard after the other, and the number of missed ones. From now on evictions are
+    /// remembered if `is_watched`.
     pub(crate) fn evicted(&self, is_watched: bool) -> (Vec<Evicted>, u64) {
         if !is_watched && !self.watches_evictions.load(Ordering::Relaxed) {
             return (Vec::new(), 0);
@@ -70,8 +70,8 @@ impl Shards {
         (all, missed)
     }
 
-    /// What is counted, how long locks were held, and the `locks_max` locks that have been held for longest, as
-    /// far as [`Core::locks_in_force`] tells: for the status port.
+    /// The counters, the times that locks were held, and the `locks_max` oldest locks of those that
+    /// [`Core::locks_in_force`] reads: for the status port.
     pub(crate) fn look(&self, now: Instant, locks_max: usize) -> (Stats, Times, Vec<LockedKey>) {
         let mut locks = Vec::new();
         let mut hold_times = Times::default();
@@ -101,7 +101,7 @@ impl Shards {
         (self.stats(now, NOBODY), hold_times, locks)
     }
 
-    /// A page of one shard; after its last page comes the next shard.
+    /// A page of the keys of one shard. After its last page, the next shard follows.
     pub(super) fn keys(
         &self,
         now: Instant,
@@ -159,8 +159,8 @@ impl Shards {
         )
     }
 
-    /// A page of what was counted by prefix, over all shards. A place in this list is a shard, and how many of its
-    /// prefixes come before. A prefix is shown with those of the first shard that has counted it.
+    /// A page of the counters by prefix, over all shards. A place in this list is a shard and the number of its prefixes
+    /// before. A prefix is shown with the first shard that has counted it.
     pub(super) fn prefix_lines(&self, at: ScanCursor) -> StatsPage {
         let (shard, from) = Self::place(at);
         if shard >= self.cores.len() {
@@ -208,7 +208,7 @@ impl Shards {
                 sum.add(report.stats);
             }
         }
-        // What every shard counts of one and the same thing is not to be added up.
+        // Every shard counts the same flush.
         sum.counters.cmd_flush /= self.cores.len() as u64;
         sum.gauges.lock_holders = lock_holders as u64;
         sum

@@ -1,20 +1,20 @@
-//! The items divided over several cores, so that several threads can work on them.
+//! The items, divided over several cores, so that several threads can work on them.
 //!
-//! The folder holds what visits one shard or several. It uses `clients`, `os` and `sync`.
+//! The folder holds the steps in one shard or several. It uses `clients`, `os` and `sync`.
 //!
-//! A key belongs to one shard, by a keyed hash. A command about one key locks that shard; one about
-//! all items, or about all locks of a connection, locks every shard concerned, in order, before it
-//! changes the first. So no command ever sees half of another, and no two can wait for each other.
+//! A key belongs to one shard, by a keyed hash. A command about one key locks that shard. A command about all items, or about
+//! all locks of a connection, locks every shard concerned, in order, before it changes the first. So no command sees half of
+//! another, and no two threads wait for each other.
 //!
-//! - D1: whatever happens to a connection's locks in one step happens in all shards at once: when
-//!   it closes, no other connection sees one of its locks gone and another one held.
-//! - D2: a connection is open in a shard from its first lock-taking command there until
-//!   [`Shards::close`], and never again: its [`ShardSession`] is given away then.
-//! - D4: what one connection may hold, locks and bound wins, is counted over all shards.
-//! - D6: a `flush_all` that was delayed takes effect in all shards at once: whoever comes first when it
-//!   is due, with whichever clock, sees to that before anything else.
-//! - D3: CAS numbers are unique over all shards: each counts in strides of its own.
-//! - D7: no connections wait for each other in a circle, whichever shards their keys are in: [`waits`].
+//! - D1: A change to all of a connection's locks happens in all shards at once. When the connection closes, no other connection
+//!   sees one of its locks free and another one held.
+//! - D2: A connection is open in a shard from its first request for a lock there until [`Shards::close`], and never again:
+//!   [`Shards::close`] consumes its [`ShardSession`].
+//! - D4: The locks and bound wins of a connection are counted over all shards.
+//! - D6: A delayed `flush_all` takes effect in all shards at once: the first thread that finds it due, by whichever clock,
+//!   flushes all before anything else.
+//! - D3: CAS numbers are unique over all shards: each shard counts in strides of its own.
+//! - D7: There is no deadlock among waiting connections, whichever shards their keys are in: [`waits`].
 //!
 //! With one thread there is one shard and nothing is hashed.
 
@@ -56,17 +56,16 @@ pub(crate) use self::session::ShardSession;
 /// The most shards: a [`ShardSet`] has a bit for each.
 const SHARDS_MAX: usize = 64;
 
-/// Shards a thread, so that two threads seldom want the same one.
+/// The shards per thread: so many that two threads seldom want the same one.
 const SHARDS_PER_THREAD: usize = 4;
 
-/// Values of the largest size that must fit into a shard, so that dividing the memory does not make
-/// large values crowd each other out.
+/// The values of the largest size that must fit into a shard. With fewer, large values would evict each other.
 const LARGEST_VALUES_PER_SHARD: usize = 8;
 
-/// Lines of `stats`, and where the next page of them begins.
+/// Lines of `stats`, and the start of the next page.
 pub(crate) type StatsPage = (Vec<StatsLine>, Option<ScanCursor>);
 
-/// A shard's core: its items are in pages of the system's.
+/// A shard's core, with its items in pages of the system.
 type ShardCore = Core<LogStore<SipHash, Pages>>;
 
 /// Every item of the server.
@@ -74,26 +73,26 @@ type ShardCore = Core<LogStore<SipHash, Pages>>;
 pub(crate) struct Shards {
     cores: Box<[Mutex<ShardCore>]>,
     hasher: RandomState,
-    /// How many who wait for each other are looked at ([`Limits::wait_chain_max`]).
+    /// The bound of a search for a deadlock ([`Limits::wait_chain_max`]).
     wait_chain_max: usize,
-    /// How many wins may be bound to one connection (D4).
+    /// The most wins bound to one connection (D4).
     wins_max: usize,
-    /// Values are zeroed when they are dead.
+    /// Dead values are zeroed.
     erases: bool,
     /// A longer value has memory of its own, in bytes.
     value_bytes_in_log_max: usize,
     /// The bounds of all shards together.
     limits: Mutex<Limits>,
-    /// What the tables of locks take of it.
+    /// The memory of the lock tables.
     lock_memory: LockMemory,
     waiters: Arc<Waiters>,
-    /// The cores remember what they evict.
+    /// The cores remember their evictions.
     watches_evictions: AtomicBool,
-    /// How many connections hold locks.
+    /// The number of connections that hold locks.
     holders: Holders,
 }
 
-/// How many shards serve `threads` threads within these limits: a power of two.
+/// The number of shards for `threads` threads within these limits: a power of two.
 pub(crate) fn shard_count(threads: usize, limits: &Limits) -> usize {
     if threads <= 1 {
         return 1;
@@ -109,15 +108,15 @@ pub(crate) fn shard_count(threads: usize, limits: &Limits) -> usize {
     }
 }
 
-/// Two numbers that no client can guess, from the system's randomness.
+/// Two random numbers of the system, which no client can guess.
 fn random_seed() -> HashSeed {
     let random = RandomState::new();
     [random.hash_one(0), random.hash_one(1)]
 }
 
 impl Shards {
-    /// Divides `limits` over `count` shards, a power of two up to 64. Those who wait for a lock are told by way
-    /// of `waiters`. What another run has given is not given again, if this one goes on with what it has saved.
+    /// Divides `limits` over `count` shards, a power of two up to 64. Notices to waiting clients go through `waiters`. With
+    /// `resumes`, the numbers of an earlier run are not given again.
     pub(crate) fn new(
         count: usize,
         limits: Limits,
@@ -133,7 +132,7 @@ impl Shards {
         let share = limit::share(limits, count);
         let unix_ms = clock::unix_ms();
         let count = u32::try_from(count).expect("at most 64");
-        // As they are equal, so is this.
+        // It is the same in all shards.
         let mut value_bytes_in_log_max = 0;
         let cores: Box<[_]> = (0..count)
             .map(|index| {
@@ -168,8 +167,8 @@ impl Shards {
         }
     }
 
-    /// Executes a command of a connection and hands the reply to `answer`. `lines` are what the
-    /// transport has to tell about a topic of `stats`.
+    /// Executes a command of a connection and hands the reply to `answer`. `lines` returns the transport's own lines of a topic
+    /// of `stats`.
     #[inline]
     pub(crate) fn execute(
         &self,
@@ -187,7 +186,7 @@ impl Shards {
         }
     }
 
-    /// Counts a set that no shard stores: whichever counts it, the sum is the same.
+    /// Counts a set that no shard stores. The first shard counts it; only the sum is shown.
     pub(crate) fn note_unstored(&self, now: Instant, why: Unstored) {
         self.core(0).handle(now, Event::Unstored(why));
     }
@@ -255,8 +254,8 @@ impl Shards {
         }
     }
 
-    /// As [`execute`](Self::execute), for a command that is watched: `looked` is told how long the value
-    /// was that its key had, if there was one, before it is answered.
+    /// As [`execute`](Self::execute), for a command that is watched. Before the reply, `looked` gets the length of the key's
+    /// value, if there is one.
     pub(crate) fn execute_watched(
         &self,
         now: Instant,
@@ -274,8 +273,8 @@ impl Shards {
         self.execute_item(now, session, command, item, look, answer);
     }
 
-    /// A large value that is kept where it has arrived; or else it is copied if there is memory for that. If not, it is the
-    /// store that finds out that there is none.
+    /// A large value that stays in its input buffer, or a copy of it in memory of its own. Without memory for a copy it is
+    /// returned as it is, and the store refuses it.
     fn shared<'a>(
         &self,
         session: &mut ShardSession,
@@ -293,9 +292,9 @@ impl Shards {
         }
     }
 
-    /// Asks the one shard that has the key, and has it looked at before. A connection is announced to a shard when it
-    /// first may take a lock there. A large value is copied before the shard is held, where the store can
-    /// keep the copy as it is.
+    /// Executes a command in the shard of its key, after calling `look`. A connection is announced to a shard before its first
+    /// request for a lock there. If the store can keep a copy of a large value, the value is copied before the
+    /// shard is locked.
     #[inline]
     fn execute_item(
         &self,
@@ -347,7 +346,7 @@ impl Shards {
         }
         answer(&core.execute(now, session.owner, command));
         session.charge(core.take_work());
-        // Whoever has never been announced here holds nothing here, and will not.
+        // A connection that was never announced here holds nothing here.
         if !session.opened.contains(shard) {
             return;
         }
@@ -355,14 +354,14 @@ impl Shards {
         self.lock_memory.publish(shard, &core);
     }
 
-    /// Notes what a connection holds in a shard after [`Self::ask_holder`], and what the tables take there.
+    /// Notes a connection's locks in a shard after [`Self::ask_holder`], and the memory of the shard's tables.
     fn note_asked(&self, session: &mut ShardSession, shard: usize, core: &ShardCore) {
         session.held[shard] = core.held_here(session.owner);
         self.lock_memory.settle(shard, core);
     }
 
-    /// Executes a command that may take a lock in a shard. Its connection is announced there first, with what it
-    /// holds elsewhere. [`Self::note_asked`] is to follow.
+    /// Executes a command that may acquire a lock in a shard. Its connection is announced there first, with its locks in other
+    /// shards. Call [`Self::note_asked`] afterwards.
     fn ask_holder<'a>(
         &self,
         now: Instant,
@@ -394,7 +393,7 @@ impl Shards {
     }
 
     /// Releases every lock of a connection, for good (D2). When this returns, they are free.
-    // By value: nobody can ask anything for this connection any more (D2).
+    // By value, so that this connection makes no further request (D2).
     #[allow(clippy::needless_pass_by_value)]
     pub(crate) fn close(&self, now: Instant, session: ShardSession) {
         if !session.opened.is_empty() {
@@ -405,14 +404,14 @@ impl Shards {
         }
     }
 
-    /// Tells every shard that time has passed, one after the other: nobody waits for all of them.
-    /// Returns whether one of them has more to do than it does in a tick.
+    /// Tells every shard that time has passed, one after the other, so no thread waits for all of them. Returns whether a shard
+    /// has more to do than fits into a tick.
     pub(crate) fn tick(&self, now: Instant, unix_s_at_start: u64) -> bool {
         let mut wants_more = false;
         self.make_room_for_tables(now, |core| {
             core.handle(now, Event::WallClock { unix_s_at_start });
             core.handle(now, Event::Tick);
-            // No client's.
+            // It is charged to no client.
             let _ = core.take_work();
             wants_more |= core.wants_tick();
         });
@@ -423,7 +422,7 @@ impl Shards {
         ShardSet(u64::MAX >> (SHARDS_MAX - self.cores.len()))
     }
 
-    /// Which shard a key belongs to.
+    /// The shard of a key.
     #[inline]
     pub(crate) fn shard_of(&self, key: Key<'_>) -> usize {
         if self.cores.len() == 1 {
@@ -448,7 +447,7 @@ impl Shards {
         Hold::new(core, &self.waiters)
     }
 
-    /// A shard at `now`, at which no `flush_all` is due any more (D6).
+    /// Locks a shard at `now`, without a due `flush_all` (D6).
     #[inline]
     fn core_at(&self, now: Instant, shard: usize) -> Hold<'_> {
         let core = self.core(shard);
@@ -471,7 +470,7 @@ impl Shards {
         }
     }
 
-    /// Locks the shards of `set` in order, then changes each.
+    /// Locks the shards of `set` in order, then calls `change` for each.
     fn together(&self, now: Instant, set: ShardSet, mut change: impl FnMut(&mut ShardCore)) {
         let shards = (0..self.cores.len()).filter(|shard| set.contains(*shard));
         for (shard, core) in shards.zip(&mut self.cores_at(now, set)) {
@@ -480,7 +479,7 @@ impl Shards {
         }
     }
 
-    /// Those of `set`, taken in order, at `now`, at which no `flush_all` is due any more (D6).
+    /// Locks the shards of `set` in order at `now`, without a due `flush_all` (D6).
     fn cores_at(&self, now: Instant, set: ShardSet) -> Vec<Hold<'_>> {
         loop {
             let cores = self.cores(set);
@@ -492,7 +491,7 @@ impl Shards {
         }
     }
 
-    /// Those of `set`, taken in order.
+    /// Locks the shards of `set` in order.
     fn cores(&self, set: ShardSet) -> Vec<Hold<'_>> {
         (0..self.cores.len())
             .filter(|shard| set.contains(*shard))
@@ -500,9 +499,8 @@ impl Shards {
             .collect()
     }
 
-    /// A delayed `flush_all` is due in one shard: it takes effect in all of them, unless somebody else
-    /// was faster. All were told of it at once, so what is pending in the others is the same one, however
-    /// their clocks have read it.
+    /// Lets a delayed `flush_all` that is due in one shard take effect in all of them, unless another thread was faster. All
+    /// shards got it at once, so the pending one of the others is the same, whatever their clocks show.
     fn flush_together(&self, now: Instant) {
         let mut cores = self.cores(self.all());
         if cores.iter().any(|core| is_flush_due(core, now)) {
@@ -517,7 +515,7 @@ fn is_flush_due(core: &ShardCore, now: Instant) -> bool {
     core.flush_at().is_some_and(|at| at <= now)
 }
 
-/// Whether it may leave something with its connection, or have it wait: a lock, or a win.
+/// Whether the command may give its connection a lock or a win, or let it wait for one.
 fn takes_lock(command: &ItemCommand<'_>) -> bool {
     match command {
         ItemCommand::Lock { .. } | ItemCommand::Acquire(_) => true,

@@ -1,4 +1,4 @@
-//! Items that outlive a server: handed out at its end, and taken in at the next start.
+//! Items that survive a restart: read at the server's end, and stored at the next start.
 
 use std::io;
 
@@ -8,17 +8,16 @@ use latchd_core::engine::{Event, Numbers, Restored, SavedItem};
 
 use super::Shards;
 
-/// How many items are looked at while a shard is held.
+/// The most items read while a shard is locked.
 const ITEMS_PER_LOOK: usize = 100;
 
 impl Shards {
-    /// Whether an assertion has failed in one of them: its items are not touched again. For when nobody else
-    /// holds one for long.
+    /// Whether an assertion has failed in a shard: then its items are not used again. It waits for the lock of each shard.
     pub(crate) fn have_failed(&self) -> bool {
         self.cores.iter().any(|core| core.lock().is_err())
     }
 
-    /// What the next run must begin above.
+    /// The numbers that the next run starts above.
     pub(crate) fn numbers(&self) -> Numbers {
         let mut numbers = self.core(0).numbers();
         for shard in 1..self.cores.len() {
@@ -27,10 +26,10 @@ impl Shards {
         numbers
     }
 
-    /// Shows every item that a client would find at `now`, one shard after the other.
+    /// Calls `visit` for every item that is visible to clients at `now`, one shard after the other.
     ///
     /// # Errors
-    /// The first that `visit` has; nothing more is shown then, but what was being looked at.
+    /// The first error of `visit`, which is not called again then.
     pub(crate) fn save(
         &self,
         now: Instant,
@@ -53,7 +52,7 @@ impl Shards {
         Ok(())
     }
 
-    /// Takes an item of an earlier run in.
+    /// Stores an item of an earlier run.
     pub(crate) fn restore(&self, now: Instant, item: &SavedItem<'_>) -> Restored {
         let shard = self.shard_of(item.key);
         self.core_at(now, shard).restore(now, item)

@@ -1,4 +1,4 @@
-//! What the shards know of a connection.
+//! A connection's state in the shards.
 
 use bytes::Bytes;
 use latchd_core::engine::Held;
@@ -7,25 +7,26 @@ use latchd_core::{ConnId, Owner};
 
 use crate::clients::budget::Holder;
 
-/// What the shards know of one connection: as long as it is there, it may hold locks.
+/// One connection's state in the shards. While it exists, the connection may hold locks.
 #[derive(Debug)]
 pub(crate) struct ShardSession {
     conn: ConnId,
-    /// The owner that the shards know it by.
+    /// Its owner id in the shards.
     pub(super) owner: Owner,
-    /// Where it is told that it waits no more.
+    /// The address of notices about its ended waits.
     pub(super) seat: Holder,
+    /// The shards to which it was announced.
     pub(super) opened: ShardSet,
-    /// What it holds in each shard, as it has last seen that (D4): another connection may have given
-    /// a lock back there in the right of its grant. Empty as long as it has asked for none.
+    /// Its locks and wins in each shard at its last command there (D4). Another connection may have released a lock since,
+    /// by its fence. Empty until its first request for a lock.
     pub(super) held: Vec<Held>,
-    /// During a turn: what the input is kept in, if a value in it may stay there.
+    /// During a turn, the buffer of the input, if a value may stay in it.
     pub(super) request: Option<Bytes>,
-    /// The work that its commands were, besides a unit each.
+    /// The work of its commands, beyond one unit each.
     pub(super) work: Meter,
 }
 
-/// Some of the shards.
+/// A set of shards.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(super) struct ShardSet(pub(super) u64);
 
@@ -44,7 +45,7 @@ impl ShardSet {
 }
 
 impl ShardSession {
-    /// A connection that has no lock yet. Its id must be new.
+    /// The state of a connection without locks. Its id must be new.
     pub(crate) fn new(conn: ConnId, seat: Holder) -> Self {
         Self {
             conn,
@@ -57,7 +58,7 @@ impl ShardSession {
         }
     }
 
-    /// How many wins are bound to it in all shards.
+    /// The number of wins that are bound to it, over all shards.
     pub(super) fn wins(&self) -> usize {
         self.held.iter().map(|held| held.wins).sum()
     }
@@ -72,19 +73,19 @@ impl ShardSession {
         self.owner
     }
 
-    /// Values that come in these bytes may stay there from now on; or they may not.
+    /// Sets the buffer in which values of its requests may stay, or that they may not stay.
     #[inline]
     pub(crate) fn keep_in(&mut self, request: Option<Bytes>) {
         self.request = request;
     }
 
-    /// The work that its commands were since the last call, besides a unit each.
+    /// Takes the work of its commands since the last call, beyond one unit each.
     #[inline]
     pub(crate) fn take_work(&mut self) -> u32 {
         self.work.take()
     }
 
-    /// Charges the work that was done in a shard for it.
+    /// Charges the work of a shard for it.
     #[inline]
     pub(super) fn charge(&mut self, units: u32) {
         if units > 0 {
@@ -92,7 +93,7 @@ impl ShardSession {
         }
     }
 
-    /// What it holds in the shards but this one.
+    /// Its locks and wins in all shards except this one.
     pub(super) fn held_elsewhere(&self, shard: usize) -> Held {
         let others = self.held.iter().enumerate();
         let others = others.filter(|(other, _)| *other != shard);

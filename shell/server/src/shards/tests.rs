@@ -1,4 +1,4 @@
-//! That several cores are one to their clients.
+//! Several cores are one to their clients.
 
 use latchd_core::command::{
     Acquire, Get, GlobalCommand, ItemCommand, OnMissing, Set, SetMode, TtlStep, TtlSteps,
@@ -26,7 +26,7 @@ fn shards(count: usize) -> Shards {
     Shards::new(count, Limits::default(), 0, None, nobody_waits(), None)
 }
 
-/// Of a server with one thread.
+/// The waiters of a server with one thread.
 fn nobody_waits() -> Arc<Waiters> {
     Arc::new(Waiters::new(Arc::new([Mailbox::new().unwrap()]), false))
 }
@@ -39,7 +39,7 @@ fn session(number: u64) -> ShardSession {
     ShardSession::new(ConnId::from_number(number), seat)
 }
 
-/// Executes a command and shows what `look` sees in its reply.
+/// Executes a command, and returns the result of `look` for its reply.
 fn ask<'a, T>(
     shards: &Shards,
     session: &mut ShardSession,
@@ -274,7 +274,7 @@ fn the_limit_of_memory_is_divided_and_changes_in_all_shards_or_none() {
     assert_eq!(all(&shards), 16);
 }
 
-/// Two threads read the clock at different moments, so one may come after the other and be behind it.
+/// Two threads read the clock at different moments, so the later thread may have the earlier time.
 #[test]
 fn a_delayed_flush_is_due_in_every_shard_at_once() {
     let at_ms = Instant::from_millis;
@@ -313,7 +313,7 @@ fn a_delayed_flush_is_due_in_every_shard_at_once() {
     );
 }
 
-/// Whatever comes first when a flush is due: a tick, a page of keys, the end of a connection.
+/// A tick, a page of keys, or the end of a connection comes first when a flush is due.
 #[test]
 fn whoever_comes_first_when_a_flush_is_due_flushes_every_shard() {
     let at_ms = Instant::from_millis;
@@ -380,8 +380,7 @@ fn shards_are_as_many_as_threads_can_use_and_memory_allows() {
     assert_eq!(shard_count(4, &limits(1)), 1);
 }
 
-/// What an operator, a time server or a virtual machine may do to the wall clock.
-/// So the crawl keeps pace with the store: it is called again at once until nothing is due.
+/// The crawl keeps pace with the store: it is called again at once until nothing is due.
 #[test]
 fn a_tick_says_whether_there_is_more_to_take_out() {
     let at_s = |seconds: u64| Instant::from_millis(1_000 * seconds);
@@ -405,6 +404,7 @@ fn a_tick_says_whether_there_is_more_to_take_out() {
     assert_eq!(shards.stats(at_s(20), one.owner).gauges.curr_items, 0);
 }
 
+/// An operator, a time server or a virtual machine sets the wall clock.
 #[test]
 fn a_wall_clock_that_steps_ends_no_lock_and_no_item() {
     const DAY_S: u64 = 86_400;
@@ -451,8 +451,7 @@ fn a_wall_clock_that_steps_ends_no_lock_and_no_item() {
     assert!(names().iter().all(|name| lock(&shards, &mut two, name)));
 }
 
-/// What a value moves is charged to whose command it was: the copy before its shard is held, what the store takes in and lets
-/// go of.
+/// A client is charged for the copy of a value before its shard is locked, and for the values that the store adds and removes.
 #[test]
 fn moved_bytes_are_charged_to_the_client() {
     let (shards, mut client) = (shards(1), session(1));
@@ -476,8 +475,8 @@ fn moved_bytes_are_charged_to_the_client() {
     assert_eq!(work_of(Set::new(key("large"), b"v")), 100);
 }
 
-/// D9 and D10: one shard may have all the memory that locks may take, all shards together have no more, and the items of every
-/// shard make room for it. What is let go of is anybody's.
+/// D9 and D10: one shard may use the whole lock memory, all shards together use no more, and the items of every shard leave
+/// memory free for it. Released memory is available to all shards.
 #[test]
 fn lock_memory_is_one_budget_over_all_shards() {
     let limits = Limits::new(16 << 20, 1 << 10);
@@ -533,7 +532,7 @@ fn lock_memory_is_one_budget_over_all_shards() {
     assert!(elsewhere(&mut client));
 }
 
-/// D4: of wins, too, whichever shards their keys are in.
+/// D4, for wins, in any shards.
 #[test]
 fn wins_of_a_connection_are_counted_over_all_shards() {
     let mut limits = Limits::default();
@@ -683,7 +682,7 @@ fn lists_of_statistics_come_in_pages() {
     }
 }
 
-/// However many there are: those that hold locks in several shards count once, and no more when they have gone.
+/// A connection with locks in several shards counts once, and no longer after its end.
 #[test]
 fn holders_are_counted_once_over_all_shards() {
     let shards = shards(8);

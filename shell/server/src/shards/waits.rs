@@ -1,7 +1,7 @@
 //! Waiting for a lock or a value, over several shards.
 //!
-//! - D7: whether a wait would close a circle is asked, and the wait begun, while every shard is held: two who
-//!   would close it together do so one after the other. Only a request that would wait pays for that.
+//! - D7: A thread looks for a deadlock, and begins the wait, while it has locked every shard. So of two requests that would
+//!   complete a cycle, the second sees the first. Only a request that would wait locks them all.
 
 use latchd_core::Instant;
 use latchd_core::command::{Acquire, Get, ItemCommand, Lease, Wait};
@@ -13,11 +13,11 @@ use latchd_core::wait::would_deadlock;
 use super::hold::Hold;
 use super::{ShardCore, ShardSession, Shards};
 
-/// How many wins are looked after before a get of a connection that has as many as it may, over all other shards.
+/// The most wins checked before a get of a connection that has reached its limit of wins, over all other shards.
 const WINS_SPARED: usize = 16;
 
-/// The clock shows whole milliseconds that have begun, so that a span of as many may end almost one too early; and
-/// whoever asked for a lease counts on all of it.
+/// Adds a millisecond to lease and wait. The clock shows whole milliseconds that have begun, so a span could otherwise end
+/// almost a millisecond early, and a holder relies on the whole lease.
 pub(super) fn never_early(acquire: &mut Acquire<'_>) {
     if let Some(Lease::For { ms }) = &mut acquire.lease {
         *ms = ms.saturating_add(1);
@@ -40,7 +40,7 @@ impl Shards {
         let shard = self.shard_of(acquire.key);
         let mut core = self.core_at(now, shard);
         let waits = core.would_contend(now, session.owner, &acquire);
-        // One core alone sees to its own circles.
+        // A single core finds its own cycles.
         if !waits || self.cores.len() == 1 {
             self.acquire(now, session, shard, &mut core, acquire, answer);
             drop(core);
@@ -49,7 +49,7 @@ impl Shards {
         drop(core);
         let mut cores = self.cores_at(now, self.all());
         for core in &mut cores {
-            // What is over is nobody's link in a chain.
+            // Ended waits and leases are no part of a cycle.
             core.handle(now, Event::DueFew);
         }
         let places = self.waiters.places();
@@ -71,7 +71,7 @@ impl Shards {
         self.spread_lock_memory(now);
     }
 
-    /// Asks the shard that has the key, and takes a seat if that means to wait.
+    /// Executes the request in the shard of its key, and registers the waiter if it has to wait.
     fn acquire(
         &self,
         now: Instant,
@@ -93,7 +93,7 @@ impl Shards {
         self.note_asked(session, shard, core);
     }
 
-    /// A get that may wait. Its shard sees to all of that; no circle can come of it that its time does not end.
+    /// A get that may wait. Its shard does all of that. Its time limit ends every cycle with such a wait.
     #[cold]
     pub(super) fn wait_for_value(
         &self,
@@ -107,7 +107,7 @@ impl Shards {
         self.update_wins(now, session, shard, get.key);
         let mut core = self.core_at(now, shard);
         look(&mut core);
-        // As with locks, not a millisecond too early.
+        // As for locks, not a millisecond too early.
         let wait_ms = get.wait_ms.saturating_add(1);
         let get = Get { wait_ms, ..get };
         let get = get.into();
@@ -123,8 +123,8 @@ impl Shards {
         self.spread_lock_memory(now);
     }
 
-    /// Before a get that may bind a win, or wait for one: if its connection has as many as it may, sees how many there still
-    /// are in the other shards, and looks after a few of them, since their items may be gone.
+    /// Makes space for a win before a get that may bind one, or wait for one. If its connection has reached its limit of wins,
+    /// a few of its wins in the other shards are checked: their items may be gone.
     pub(super) fn update_wins(
         &self,
         now: Instant,
@@ -145,7 +145,7 @@ impl Shards {
         }
     }
 
-    /// Lets time end what it ends, in one shard after the other.
+    /// Ends the waits and leases that are due, in one shard after the other.
     pub(crate) fn pass(&self, now: Instant) {
         for shard in 0..self.cores.len() {
             let mut core = self.core_at(now, shard);
