@@ -20,7 +20,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use super::debt;
+use super::pending_release;
 use super::task::Task;
 
 /// The time between checks of callers that were told to run a task, while there are any.
@@ -75,7 +75,7 @@ enum Duty {
 
 /// Runs `task` to its end in the background. The calling thread, when it ends, waits for pending releases.
 pub(super) fn spawn(work: impl Future<Output = ()> + Send + 'static) -> Arc<Task> {
-    debt::flush_at_end();
+    pending_release::flush_at_end();
     let task = Task::new(work);
     queue(Arc::clone(&task));
     task

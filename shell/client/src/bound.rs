@@ -16,7 +16,7 @@ use super::driver::Driver;
 use super::error::{Error, ErrorKind};
 use super::pool::Pool;
 use super::task::{Crew, Task};
-use super::{clock, debt};
+use super::{clock, pending_release};
 
 /// A connection-bound lock that is held.
 ///
@@ -81,7 +81,7 @@ impl BoundLock {
             read: None,
             write: None,
         };
-        debt::flush_at_end();
+        pending_release::flush_at_end();
         let crew = Crew::of(Task::new(work.run(heard)));
         let (number, fence) = crew
             .clone()

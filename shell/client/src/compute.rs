@@ -6,7 +6,7 @@ use latchd_core::key::Key;
 use super::driver::Driver;
 use super::error::{ComputeError, Error, ErrorKind};
 use super::pool::Pool;
-use super::{background, clock, debt};
+use super::{background, clock, pending_release};
 
 /// A value, and how it was obtained.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -56,7 +56,7 @@ impl Reading {
         }
         let pool = self.pool.clone();
         // There was no holder from the start.
-        let (_, pending) = debt::new();
+        let (_, pending) = pending_release::new();
         background::spawn(async move {
             while !machine.is_idle() {
                 // The result does not matter: a win also ends by time.

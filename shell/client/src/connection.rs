@@ -27,7 +27,7 @@ pub struct Connection {
 
 impl Connection {
     pub(super) fn open(pool: &Pool) -> Result<Self, Error> {
-        let opened = async_io::block_on(pool.door().clone().open());
+        let opened = async_io::block_on(pool.connector().clone().open());
         let socket = opened.map_err(|error| pool.error(ErrorKind::of_socket(error)))?;
         Ok(Self {
             socket,

@@ -12,7 +12,7 @@ use futures_lite::future;
 use latchd_core::client::{AnyRequest, LockSupport, Machine, Received, Session, WinSupport};
 
 use super::clock;
-use super::door::Door;
+use super::connector::Connector;
 use super::drive::{Heard, Line, drive};
 use super::options::ClientOptions;
 use super::socket::{INPUT_BYTES_MAX, Moved, Opening, Socket, is_tls_alert, no_answer};
@@ -43,7 +43,7 @@ enum State {
 
 /// A connection that may be opened, closed and opened again.
 pub(super) struct Driver {
-    door: Door,
+    connector: Connector,
     gone: Duration,
     state: State,
     /// The socket's last error.
@@ -57,9 +57,9 @@ pub(super) enum Progress {
 }
 
 impl Driver {
-    pub(super) fn new(door: Door, options: &ClientOptions) -> Self {
+    pub(super) fn new(connector: Connector, options: &ClientOptions) -> Self {
         Self {
-            door,
+            connector,
             gone: options.reply_timeout.max(GONE),
             state: State::Closed,
             cause: None,
@@ -216,7 +216,7 @@ impl Line for Driver {
 
     fn open(&mut self) -> bool {
         if let State::Closed = self.state {
-            self.state = State::Opening(Box::pin(self.door.clone().open()));
+            self.state = State::Opening(Box::pin(self.connector.clone().open()));
         }
         false
     }

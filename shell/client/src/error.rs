@@ -8,7 +8,7 @@ use std::sync::Arc;
 use latchd_core::client::{Failure, Feature, KeyError, Loss, NotObtained, TermsError, TokenError};
 
 use super::background::is_forked;
-use super::door::NotLetIn;
+use super::connector::Unauthenticated;
 
 /// The error of a server that requires a login first: it takes every store for a login. Source: memcached
 /// 1.6.45 `proto_text.c`, `try_read_command_asciiauth`.
@@ -41,7 +41,7 @@ pub enum ErrorKind {
     Unreachable(io::Error),
     /// The server refused the login, or the client did not send a readable password: use other credentials,
     /// or TLS.
-    NotLetIn(Box<str>),
+    Unauthenticated(Box<str>),
     /// TLS cannot be set up with these options, for this reason.
     Tls(Box<str>),
     /// The server does not support this: go without it, or use latchd.
@@ -122,8 +122,8 @@ impl ErrorKind {
 
     /// The error for a socket that failed, or could not be opened.
     pub(super) fn of_socket(error: io::Error) -> Self {
-        match NotLetIn::of(&error) {
-            Some(NotLetIn(words)) => Self::NotLetIn(words.clone()),
+        match Unauthenticated::of(&error) {
+            Some(Unauthenticated(words)) => Self::Unauthenticated(words.clone()),
             None if is_forked() => Self::Forked,
             None => Self::Unreachable(error),
         }
@@ -133,7 +133,7 @@ impl ErrorKind {
     pub(super) fn refused(words: Box<str>) -> Self {
         if UNAUTHENTICATED.contains(&&*words) {
             let why = "the server requires a login: say a name and a password";
-            return Self::NotLetIn(why.into());
+            return Self::Unauthenticated(why.into());
         }
         Self::Refused(words)
     }
@@ -162,7 +162,7 @@ impl fmt::Display for ErrorKind {
                 formatter.write_str("the server has closed the connection")
             }
             Self::Unreachable(error) => error.fmt(formatter),
-            Self::NotLetIn(words) | Self::Tls(words) => formatter.write_str(words),
+            Self::Unauthenticated(words) | Self::Tls(words) => formatter.write_str(words),
             Self::Unsupported(feature) => {
                 write!(formatter, "this server has no {feature}, as a latchd has")
             }
@@ -186,7 +186,7 @@ impl StdError for Error {
             ErrorKind::NotObtained(_)
             | ErrorKind::NotHeld(_)
             | ErrorKind::TimedOut
-            | ErrorKind::NotLetIn(_)
+            | ErrorKind::Unauthenticated(_)
             | ErrorKind::Tls(_)
             | ErrorKind::Unsupported(_)
             | ErrorKind::Refused(_)

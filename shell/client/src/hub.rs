@@ -25,7 +25,7 @@ use latchd_core::client::{AnyRequest, Received, Session};
 use slab::Slab;
 
 use super::background::{self, Alarm};
-use super::door::Door;
+use super::connector::Connector;
 use super::socket::{INPUT_BYTES_MAX, Moved, Socket, is_tls_alert, no_answer};
 use super::task::Task;
 
@@ -90,7 +90,7 @@ struct HubState {
 
 impl Hub {
     /// A connection that is opened when a user needs it.
-    pub(super) fn new(door: Door) -> Self {
+    pub(super) fn new(connector: Connector) -> Self {
         let (bell, rung) = bounded(1);
         let state = Arc::new(Mutex::new(HubState {
             phase: Phase::Closed,
@@ -102,7 +102,7 @@ impl Hub {
             load: 0,
         }));
         let task = HubTask {
-            door,
+            connector,
             state: Arc::clone(&state),
             rung,
         };
@@ -212,7 +212,7 @@ fn lock(state: &Mutex<HubState>) -> MutexGuard<'_, HubState> {
 
 /// Owns the socket.
 struct HubTask {
-    door: Door,
+    connector: Connector,
     state: Arc<Mutex<HubState>>,
     /// Closed when the last user is gone.
     rung: Receiver<()>,
@@ -228,7 +228,7 @@ impl HubTask {
                 continue;
             };
             let mut is_of_use = false;
-            match self.door.clone().open().await {
+            match self.connector.clone().open().await {
                 Ok(socket) => {
                     let error = self.serve(attempt, socket, &mut is_of_use).await;
                     lock(&self.state).end(attempt, error);

@@ -11,7 +11,7 @@ use latchd_core::client::{AnyRequest, AnyResponse, Machine, Session};
 
 use super::background::{Alarm, is_forked};
 use super::clock;
-use super::door::NotLetIn;
+use super::connector::Unauthenticated;
 use super::drive::Line;
 use super::hub::{Hub, HubNews, Registration};
 use super::task::{Crew, Task};
@@ -262,7 +262,7 @@ impl Drop for Link {
 
 /// A copy of an error.
 fn copy_of(error: &io::Error) -> io::Error {
-    if let Some(refused) = NotLetIn::of(error) {
+    if let Some(refused) = Unauthenticated::of(error) {
         return refused.clone().into();
     }
     match error.raw_os_error() {

@@ -16,11 +16,11 @@ use latchd_core::fence::Fence;
 use super::background;
 use super::calls::{self, CALLS_MAX, Caller, reply};
 use super::clock;
-use super::debt::{self, Holder, PendingRelease};
 use super::drive::{Heard, drive};
 use super::driver::Driver;
 use super::error::{Error, ErrorKind};
 use super::link::Link;
+use super::pending_release::{self, Holder, PendingRelease};
 use super::pool::{Claim, Pool};
 use super::short;
 use super::task::{Crew, Task};
@@ -167,8 +167,8 @@ impl Lock {
             lost,
         });
         let (answer, obtained) = bounded(1);
-        let (holder, pending) = debt::new();
-        debt::flush_at_end();
+        let (holder, pending) = pending_release::new();
+        pending_release::flush_at_end();
         let crew = begin(TaskEnd {
             calls: heard,
             watch: Arc::clone(&watch),

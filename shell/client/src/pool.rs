@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::background;
-use super::door::Door;
+use super::connector::Connector;
 use super::driver::Driver;
 use super::endpoint::Endpoint;
 use super::error::{Error, ErrorKind};
@@ -33,7 +33,7 @@ const CONTENDED_MAX: usize = 64;
 pub(super) struct Pool(Arc<Inner>);
 
 struct Inner {
-    door: Door,
+    connector: Connector,
     options: ClientOptions,
     idle: Mutex<Vec<Driver>>,
     hubs: Mutex<Vec<Hub>>,
@@ -61,9 +61,9 @@ impl Drop for Claim {
 
 impl Pool {
     /// A pool without connections.
-    pub(super) fn new(door: Door, options: ClientOptions) -> Self {
+    pub(super) fn new(connector: Connector, options: ClientOptions) -> Self {
         Self(Arc::new(Inner {
-            door,
+            connector,
             options,
             idle: Mutex::new(Vec::new()),
             hubs: Mutex::new(Vec::new()),
@@ -74,13 +74,13 @@ impl Pool {
     }
 
     /// The endpoint of the server.
-    pub(super) fn door(&self) -> &Door {
-        &self.0.door
+    pub(super) fn connector(&self) -> &Connector {
+        &self.0.connector
     }
 
     /// The address of the server.
     pub(super) fn endpoint(&self) -> &Endpoint {
-        self.0.door.endpoint()
+        self.0.connector.endpoint()
     }
 
     /// The options for every call.
@@ -121,7 +121,7 @@ impl Pool {
                 hub.clone()
             }
             Some(_) | None => {
-                let hub = Hub::new(self.0.door.clone());
+                let hub = Hub::new(self.0.connector.clone());
                 hubs.push(hub.clone());
                 hub
             }
@@ -133,7 +133,7 @@ impl Pool {
     pub(super) async fn driver(&self) -> Driver {
         loop {
             let Some(mut driver) = self.idle().pop() else {
-                return Driver::new(self.0.door.clone(), &self.0.options);
+                return Driver::new(self.0.connector.clone(), &self.0.options);
             };
             // The server may have closed it: after a restart, or because it was idle.
             if driver.is_fit().await {

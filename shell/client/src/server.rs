@@ -10,7 +10,7 @@ use latchd_core::client::{
 };
 
 use super::bound::BoundLock;
-use super::door::Door;
+use super::connector::Connector;
 use super::endpoint::Endpoint;
 use super::error::{ComputeError, Error, ErrorKind};
 use super::lock::Lock;
@@ -58,10 +58,10 @@ impl Client {
         let endpoint = Endpoint::parse(address)
             .map_err(|problem| ErrorKind::Address(format!("{address}: {problem}").into()))?;
         let name = Arc::clone(endpoint.name());
-        let door = Door::new(endpoint, &options)
+        let connector = Connector::new(endpoint, &options)
             .map_err(|problem| Error::at(name, ErrorKind::Tls(problem.into())))?;
         Ok(Self {
-            pool: Pool::new(door, options),
+            pool: Pool::new(connector, options),
         })
     }
 

@@ -9,11 +9,11 @@ use latchd_core::client::{Bound, BoundNews, Failure, TermsError};
 
 use super::calls::{Caller, reply};
 use super::clock;
-use super::debt::PendingRelease;
 use super::drive::{Heard, drive};
 use super::driver::Driver;
 use super::error::{Error, ErrorKind};
 use super::lock::{LockCall, LockWatch, TaskEnd};
+use super::pending_release::PendingRelease;
 use super::pool::Pool;
 
 /// A lock, and its pending calls.

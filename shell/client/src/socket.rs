@@ -157,7 +157,7 @@ mod tests {
 
     use super::*;
     use crate::ClientOptions;
-    use crate::door::Door;
+    use crate::connector::Connector;
     use crate::endpoint::Endpoint;
 
     #[test]
@@ -166,8 +166,8 @@ mod tests {
         let address = listener.local_addr().unwrap().to_string();
         block_on(async {
             let endpoint = Endpoint::parse(&address).unwrap();
-            let door = Door::new(endpoint, &ClientOptions::new()).unwrap();
-            let socket = door.open().await.unwrap();
+            let connector = Connector::new(endpoint, &ClientOptions::new()).unwrap();
+            let socket = connector.open().await.unwrap();
             let stream = socket.stream.as_fd();
             assert!(!sockopt::socket_keepalive(stream).unwrap());
             socket.probe(Duration::from_secs(10)).unwrap();

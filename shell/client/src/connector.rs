@@ -1,4 +1,4 @@
-//! The endpoint of a server: its address, TLS and login. Every connection of a client is opened here.
+//! Opens connections to a server: its address, TLS and login.
 //!
 //! - N1: Requests are sent only after the TLS handshake, if TLS is configured, and after the login.
 //! - N2: A password leaves this machine only under TLS, unless the caller allows plain text.
@@ -25,11 +25,11 @@ use super::tls::Tls;
 /// The bytes read at a time from the reply to a login.
 const ANSWER_BYTES: usize = 512;
 
-/// The endpoint of a server. Clones are the same endpoint.
+/// Opens connections to one server. Clones share their settings.
 #[derive(Clone)]
-pub(super) struct Door(Arc<Way>);
+pub(super) struct Connector(Arc<Settings>);
 
-struct Way {
+struct Settings {
     endpoint: Endpoint,
     within: Duration,
     tls: Option<Tls>,
@@ -39,10 +39,10 @@ struct Way {
 
 /// The server refused the login, with this reply; or the client did not send it.
 #[derive(Clone, Debug)]
-pub(super) struct NotLetIn(pub(super) Box<str>);
+pub(super) struct Unauthenticated(pub(super) Box<str>);
 
-impl Door {
-    /// An endpoint with the options' settings. Reads files, and opens no connection.
+impl Connector {
+    /// Connections with the settings of `options`. Reads files, and opens no connection.
     ///
     /// # Errors
     /// A message for a person if TLS cannot be set up.
@@ -52,7 +52,7 @@ impl Door {
             (Some(tls), Some(host)) => Some(Tls::new(tls, host)?),
             (Some(_), None) => return Err("no server speaks TLS on a Unix socket".into()),
         };
-        Ok(Self(Arc::new(Way {
+        Ok(Self(Arc::new(Settings {
             endpoint,
             within: options.connect_timeout,
             tls,
@@ -69,7 +69,7 @@ impl Door {
     /// Opens a connection on which requests can be sent (N1).
     ///
     /// The system's, also of the name look-up; [`io::ErrorKind::TimedOut`] if all steps together exceed the
-    /// options' limit; [`NotLetIn`] inside an error.
+    /// options' limit; [`Unauthenticated`] inside an error.
     pub(super) async fn open(self) -> io::Result<Socket> {
         if is_forked() {
             return Err(io::ErrorKind::NotConnected.into());
@@ -83,7 +83,7 @@ impl Door {
     }
 }
 
-impl Way {
+impl Settings {
     async fn enter(&self) -> io::Result<Pin<Box<dyn Stream>>> {
         let (plain, is_here): (Pin<Box<dyn Stream>>, bool) = match self.endpoint.place() {
             Place::Tcp(address) => {
@@ -111,11 +111,11 @@ impl Way {
     }
 
     /// N2. `is_here`: no network is between client and server.
-    fn guard(&self, is_here: bool) -> Result<(), NotLetIn> {
+    fn guard(&self, is_here: bool) -> Result<(), Unauthenticated> {
         let is_readable = self.tls.is_none() && !is_here;
         if self.credentials.is_some() && is_readable && !self.may_be_plain {
             let why = "a password is not sent to another machine in plain text: use TLS, or allow plain text";
-            return Err(NotLetIn(why.into()));
+            return Err(Unauthenticated(why.into()));
         }
         Ok(())
     }
@@ -124,7 +124,7 @@ impl Way {
 /// Logs in.
 ///
 /// # Errors
-/// The socket's; [`NotLetIn`] if the server refuses the credentials.
+/// The socket's; [`Unauthenticated`] if the server refuses the credentials.
 async fn log_in(stream: &mut Pin<Box<dyn Stream>>, credentials: &Credentials) -> io::Result<()> {
     let (mut input, mut output) = (Vec::new(), Vec::new());
     let mut login = Login::new(credentials, &mut output);
@@ -146,7 +146,7 @@ async fn log_in(stream: &mut Pin<Box<dyn Stream>>, credentials: &Credentials) ->
                 let why = format!(
                     "the server does not know this name and password, or not any more: {words}"
                 );
-                return Err(NotLetIn(why.into()).into());
+                return Err(Unauthenticated(why.into()).into());
             }
             LoginStep::Unexpected(words) => {
                 let words = words.unwrap_or_else(|| "these bytes are no answer".into());
@@ -157,22 +157,22 @@ async fn log_in(stream: &mut Pin<Box<dyn Stream>>, credentials: &Credentials) ->
     }
 }
 
-impl fmt::Display for NotLetIn {
+impl fmt::Display for Unauthenticated {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(&self.0)
     }
 }
 
-impl std::error::Error for NotLetIn {}
+impl std::error::Error for Unauthenticated {}
 
-impl From<NotLetIn> for io::Error {
-    fn from(error: NotLetIn) -> Self {
+impl From<Unauthenticated> for io::Error {
+    fn from(error: Unauthenticated) -> Self {
         Self::new(io::ErrorKind::PermissionDenied, error)
     }
 }
 
-impl NotLetIn {
-    /// The [`NotLetIn`] inside an error, if there is one.
+impl Unauthenticated {
+    /// The [`Unauthenticated`] inside an error, if there is one.
     pub(super) fn of(error: &io::Error) -> Option<&Self> {
         error.get_ref()?.downcast_ref()
     }
@@ -193,8 +193,8 @@ mod tests {
             (options().credentials(fred()).plain_password(), false, true),
         ] {
             let endpoint = Endpoint::parse("cache.example").expect("an address");
-            let door = Door::new(endpoint, &options).expect("nothing is read");
-            assert_eq!(door.0.guard(is_here).is_ok(), goes, "{options:?}");
+            let connector = Connector::new(endpoint, &options).expect("nothing is read");
+            assert_eq!(connector.0.guard(is_here).is_ok(), goes, "{options:?}");
         }
     }
 }
