@@ -38,7 +38,7 @@ pub(crate) enum Message {
     /// There are new lines for the client of this name, a watcher.
     News(u64),
     /// The client of this name no longer waits for a lock.
-    Settled(u64, Outcome),
+    WaitEnded(u64, Outcome),
     /// Confirm that the worker responds. A sender waits for the reply before it sends the next echo.
     Echo(Sender<()>),
 }
@@ -82,7 +82,7 @@ impl Mailbox {
             Message::Adopt(_)
             | Message::Close(..)
             | Message::News(_)
-            | Message::Settled(..)
+            | Message::WaitEnded(..)
             | Message::Echo(_) => false,
             Message::Sweep => messages.iter().any(|known| matches!(known, Message::Sweep)),
         };

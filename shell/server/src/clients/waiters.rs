@@ -110,7 +110,7 @@ impl Waiters {
 
     /// Registers that `conn` waits in this shard for the lock of `key`, or for a value, and which worker to
     /// notify. Call it while the shard is locked (G1).
-    pub(crate) fn seat(
+    pub(crate) fn register(
         &self,
         conn: Owner,
         holder: Holder,
@@ -156,7 +156,7 @@ impl Waiters {
                     }
                 }
                 let Holder { worker, name } = entry.holder;
-                self.mailboxes[worker].leave(Message::Settled(name, notice.outcome));
+                self.mailboxes[worker].leave(Message::WaitEnded(name, notice.outcome));
                 if !woken.contains(&worker) {
                     woken.push(worker);
                 }
@@ -202,7 +202,7 @@ impl Waiters {
     fn registry(&self) -> MutexGuard<'_, Registry> {
         self.registry
             .lock()
-            .expect("nobody panics while taking a seat or giving it back")
+            .expect("no thread panics while it holds the registry")
     }
 }
 
@@ -229,8 +229,8 @@ mod tests {
         let waiters = waiters();
         let holder = Holder { worker: 1, name: 7 };
         let (key, at) = (Key::new(b"k").unwrap(), Instant::from_millis);
-        waiters.seat(Owner::from_number(3), holder, 0, at(5), Some(key));
-        waiters.seat(Owner::from_number(5), holder, 1, at(5), None);
+        waiters.register(Owner::from_number(3), holder, 0, at(5), Some(key));
+        waiters.register(Owner::from_number(5), holder, 1, at(5), None);
         let place = |number| waiters.places().shard_of(Owner::from_number(number));
         assert_eq!([3, 4, 5].map(place), [Some(0), None, Some(1)]);
         let mut notices = [3, 4, 3, 5].map(notice).into_iter();
@@ -243,7 +243,10 @@ mod tests {
         assert!(waiters.mailboxes[0].take().is_empty());
         assert!(matches!(
             waiters.mailboxes[1].take()[..],
-            [Message::Settled(7, Outcome::Granted), Message::Settled(..)]
+            [
+                Message::WaitEnded(7, Outcome::Granted),
+                Message::WaitEnded(..)
+            ]
         ));
     }
 
@@ -252,7 +255,7 @@ mod tests {
         let waiters = waiters();
         let conn = Owner::from_number(3);
         let now = Instant::from_millis(0);
-        waiters.seat(conn, Holder { worker: 0, name: 7 }, 0, now, None);
+        waiters.register(conn, Holder { worker: 0, name: 7 }, 0, now, None);
         waiters.leave(conn);
         let mut notices = Some(notice(3));
         waiters.tell(now, || notices.take());

@@ -162,7 +162,7 @@ impl Watch {
 
 impl Watcher {
     /// Registers the client to notify; called by its own thread. Returns whether lines are queued already.
-    pub(crate) fn settle(&self, holder: Holder) -> bool {
+    pub(crate) fn register(&self, holder: Holder) -> bool {
         // It is registered once, and does not move.
         let _ = self.holder.set(holder);
         !self.queue().bytes.is_empty()
@@ -218,7 +218,7 @@ mod tests {
         assert_eq!(watch.tell(Topic::Locks, 1, "x"), []);
         let locks = watch.add(5, Topics::of(Topic::Locks)).unwrap();
         let other = watch.add(6, Topics::of(Topic::Fetchers)).unwrap();
-        assert!(!locks.settle(HERE) && !other.settle(HERE));
+        assert!(!locks.register(HERE) && !other.register(HERE));
         assert_eq!(watch.tell(Topic::Locks, 1, "type=lock"), [HERE]);
         assert_eq!(watch.tell(Topic::Locks, 1, "type=unlock"), []);
         assert_eq!(watch.tell(Topic::Locks, 5, "of its own"), []);

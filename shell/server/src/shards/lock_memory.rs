@@ -38,7 +38,7 @@ impl LockMemory {
     }
 
     /// Reserves the most memory that a command in this shard may add, and tells the core the memory of the other tables.
-    /// Call [`settle`](Self::settle) afterwards, while the shard is still locked.
+    /// Call [`end_reservation`](Self::end_reservation) afterwards, while the shard is still locked.
     pub(super) fn reserve(&self, shard: usize, core: &mut ShardCore) {
         let before = self.total.fetch_add(TABLES_GROWTH_MAX, Ordering::Relaxed);
         let own = self.published[shard].load(Ordering::Relaxed);
@@ -52,7 +52,7 @@ impl LockMemory {
     }
 
     /// Ends the reservation of a command.
-    pub(super) fn settle(&self, shard: usize, core: &ShardCore) {
+    pub(super) fn end_reservation(&self, shard: usize, core: &ShardCore) {
         self.publish(shard, core);
         self.total.fetch_sub(TABLES_GROWTH_MAX, Ordering::Relaxed);
     }

@@ -357,7 +357,7 @@ impl Shards {
     /// Notes a connection's locks in a shard after [`Self::ask_holder`], and the memory of the shard's tables.
     fn note_asked(&self, session: &mut ShardSession, shard: usize, core: &ShardCore) {
         session.held[shard] = core.held_here(session.owner);
-        self.lock_memory.settle(shard, core);
+        self.lock_memory.end_reservation(shard, core);
     }
 
     /// Executes a command that may acquire a lock in a shard. Its connection is announced there first, with its locks in other

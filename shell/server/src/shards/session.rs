@@ -14,7 +14,7 @@ pub(crate) struct ShardSession {
     /// Its owner id in the shards.
     pub(super) owner: Owner,
     /// The address of notices about its ended waits.
-    pub(super) seat: Holder,
+    pub(super) address: Holder,
     /// The shards to which it was announced.
     pub(super) opened: ShardSet,
     /// Its locks and wins in each shard at its last command there (D4). Another connection may have released a lock since,
@@ -46,11 +46,11 @@ impl ShardSet {
 
 impl ShardSession {
     /// The state of a connection without locks. Its id must be new.
-    pub(crate) fn new(conn: ConnId, seat: Holder) -> Self {
+    pub(crate) fn new(conn: ConnId, address: Holder) -> Self {
         Self {
             conn,
             owner: conn.into(),
-            seat,
+            address,
             opened: ShardSet::default(),
             held: Vec::new(),
             request: None,

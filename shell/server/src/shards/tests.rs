@@ -32,11 +32,11 @@ fn nobody_waits() -> Arc<Waiters> {
 }
 
 fn session(number: u64) -> ShardSession {
-    let seat = Holder {
+    let address = Holder {
         worker: 0,
         name: number,
     };
-    ShardSession::new(ConnId::from_number(number), seat)
+    ShardSession::new(ConnId::from_number(number), address)
 }
 
 /// Executes a command, and returns the result of `look` for its reply.
@@ -615,7 +615,7 @@ fn a_crowd_is_told_a_few_at_a_time_in_turn() {
         let messages = mailboxes[0].take();
         assert_eq!(messages.len(), due);
         told.extend(messages.into_iter().map(|message| {
-            let Message::Settled(name, Outcome::Granted) = message else {
+            let Message::WaitEnded(name, Outcome::Granted) = message else {
                 panic!("{message:?}")
             };
             name

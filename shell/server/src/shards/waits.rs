@@ -86,7 +86,7 @@ impl Shards {
         if let Reply::Waits = reply {
             let key = Some(acquire.key);
             self.waiters
-                .seat(session.owner, session.seat, shard, now, key);
+                .register(session.owner, session.address, shard, now, key);
         }
         answer(&reply);
         session.charge(core.take_work());
@@ -114,7 +114,7 @@ impl Shards {
         let reply = self.ask_holder(now, session, shard, &mut core, &get);
         if let Reply::Waits = reply {
             self.waiters
-                .seat(session.owner, session.seat, shard, now, None);
+                .register(session.owner, session.address, shard, now, None);
         }
         answer(&reply);
         session.charge(core.take_work());

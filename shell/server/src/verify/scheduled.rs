@@ -18,8 +18,8 @@
     reason = "what nobody has asked for fails, whatever it is"
 )]
 
+mod acceptor;
 mod close;
-mod door;
 mod flush;
 mod stop;
 mod time;
@@ -240,7 +240,7 @@ impl Client {
     fn outcomes(&self) -> Vec<Outcome> {
         let outcomes = self.mailbox().take();
         let outcome = |message| match message {
-            Message::Settled(name, outcome) if name == self.holder.name => outcome,
+            Message::WaitEnded(name, outcome) if name == self.holder.name => outcome,
             other => panic!("nobody has sent {other:?}"),
         };
         outcomes.into_iter().map(outcome).collect()

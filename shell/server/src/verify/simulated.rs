@@ -465,7 +465,7 @@ impl<M: StateMachine> Worker<M> {
         let Notice { owner, outcome } = self.mail.pop_front()?;
         let conn = ConnId::from_number(owner.number());
         self.have_turn(now, conn, span, |client, turn| {
-            client.settled(outcome, turn)
+            client.end_wait(outcome, turn)
         });
         Some(conn)
     }

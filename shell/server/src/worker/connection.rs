@@ -62,7 +62,7 @@ pub(crate) enum Next {
     Input,
     /// Space in its socket.
     Output,
-    /// A lock, until [`ClientConn::settled`] reports the end of the wait.
+    /// A lock, until [`ClientConn::end_wait`] reports the end of the wait.
     Lock,
     /// Its next turn: it has more work.
     Turn,
@@ -286,9 +286,9 @@ impl<S: Socket, B: Backend> ClientConn<S, B> {
     }
 
     /// Registers the address for its notifications, if it watches. Returns whether lines are queued.
-    pub(crate) fn settle(&self, holder: Holder) -> bool {
+    pub(crate) fn register_watcher(&self, holder: Holder) -> bool {
         let watcher = self.watcher.as_ref();
-        watcher.is_some_and(|watcher| watcher.settle(holder))
+        watcher.is_some_and(|watcher| watcher.register(holder))
     }
 
     /// Its address, and the reason for its end, for the log.
@@ -404,7 +404,7 @@ impl<S: Socket, B: Backend> ClientConn<S, B> {
 
     /// Ends its wait for a lock: its request gets a reply, and the next requests are executed, once earlier
     /// output has been taken.
-    pub(crate) fn settled(&mut self, outcome: Outcome, turn: &mut Turn<'_, B>) -> Next {
+    pub(crate) fn end_wait(&mut self, outcome: Outcome, turn: &mut Turn<'_, B>) -> Next {
         // If it did not wait, this changes nothing.
         self.wire.end_wait(outcome);
         if self.waits_for == EventFlags::OUT {

@@ -21,7 +21,7 @@
 //! - V6: Deferred replies ([`Outbox`]) are sent before the clients with more work continue, and before any
 //!   other work for the client of one of them.
 //! - V7: Clients with ended waits have a queue of their own, however many waits one request has ended. In
-//!   each round, after the clients with new events, they have turns of [`SETTLED_SPAN`] together.
+//!   each round, after the clients with new events, they have turns of [`ENDED_WAITS_SPAN`] together.
 //! - V8: Clients in the middle of a long request have a queue of their own. In each round, after the clients with
 //!   new events, they have turns of [`COLLECTING_SPAN`] together. So a crowd of large values costs other
 //!   clients a bounded time per round.
@@ -85,7 +85,7 @@ const LINGER_MS: u64 = 1_000;
 const ENDS_SPAN: Duration = Duration::from_millis(2);
 
 /// The total time per round for clients with ended waits, before others have a turn.
-const SETTLED_SPAN: Duration = Duration::from_millis(1);
+const ENDED_WAITS_SPAN: Duration = Duration::from_millis(1);
 
 /// The total time per round for clients in the middle of a long request, after others have had a turn.
 const COLLECTING_SPAN: Duration = Duration::from_millis(1);
@@ -115,7 +115,7 @@ pub(crate) struct Worker {
     /// The clients in a handshake (V5).
     handshaking: VecDeque<Name>,
     /// The clients with ended waits, and the outcomes (V7). At most one entry per client with a request.
-    settled: VecDeque<(Name, Outcome)>,
+    ended_waits: VecDeque<(Name, Outcome)>,
     /// The clients in the middle of a long request that have new bytes (V8). At most one entry per client.
     collecting: VecDeque<Name>,
     /// The most time of a first turn in this round (V9).
@@ -174,7 +174,7 @@ impl Worker {
             clients: Slab::new(),
             waiting: VecDeque::new(),
             handshaking: VecDeque::new(),
-            settled: VecDeque::new(),
+            ended_waits: VecDeque::new(),
             collecting: VecDeque::new(),
             first_turn: FIRST_TURN,
             input: Vec::with_capacity(INPUT_BYTES),
@@ -209,7 +209,7 @@ impl Worker {
             events.clear();
             let is_idle = self.waiting.is_empty()
                 && self.handshaking.is_empty()
-                && self.settled.is_empty()
+                && self.ended_waits.is_empty()
                 && self.collecting.is_empty();
             let linger = if is_idle { self.patience() } else { NO_LINGER };
             match epoll::wait(&self.epoll, spare_capacity(&mut events), Some(&linger)) {
@@ -235,8 +235,8 @@ impl Worker {
                 }
             }
             self.send_deferred();
-            if !self.settled.is_empty() {
-                self.answer_settled();
+            if !self.ended_waits.is_empty() {
+                self.answer_ended_waits();
             }
             if !self.collecting.is_empty() {
                 self.collect();
@@ -268,18 +268,18 @@ impl Worker {
     }
 
     /// Replies to clients with ended waits, in order, within the time limit (V7).
-    fn answer_settled(&mut self) {
-        let ends_at = std::time::Instant::now() + SETTLED_SPAN;
-        while let Some((name, outcome)) = self.settled.pop_front() {
+    fn answer_ended_waits(&mut self) {
+        let ends_at = std::time::Instant::now() + ENDED_WAITS_SPAN;
+        while let Some((name, outcome)) = self.ended_waits.pop_front() {
             self.have_turn(name, FIRST_TURN, |client, turn| {
-                client.settled(outcome, turn)
+                client.end_wait(outcome, turn)
             });
             if std::time::Instant::now() >= ends_at {
                 return;
             }
         }
         // The queue may have been long: its memory is freed.
-        self.settled = VecDeque::new();
+        self.ended_waits = VecDeque::new();
     }
 
     /// Puts a client with new bytes of a long request into the queue of such clients (V8). Returns whether it
@@ -454,18 +454,18 @@ impl Worker {
             }
         }
         if wanted == READABLE && client.watches() {
-            self.settle(slot, name);
+            self.register_watcher(slot, name);
         }
         self.charge(slot);
     }
 
     /// Registers the address of a watcher for notifications, and notifies it if lines are queued already.
-    fn settle(&mut self, slot: usize, name: Name) {
+    fn register_watcher(&mut self, slot: usize, name: Name) {
         let holder = Holder {
             worker: self.index,
             name: name.encode().u64(),
         };
-        if self.clients[slot].settle(holder) {
+        if self.clients[slot].register_watcher(holder) {
             let news = Message::News(holder.name);
             self.shared.mailbox(self.index).post(news);
         }
@@ -596,9 +596,9 @@ impl Worker {
                     let name = Name::decode(EventData::new_u64(name));
                     self.have_turn(name, FIRST_TURN, ClientConn::deliver);
                 }
-                Message::Settled(name, outcome) => {
+                Message::WaitEnded(name, outcome) => {
                     let name = Name::decode(EventData::new_u64(name));
-                    self.settled.push_back((name, outcome));
+                    self.ended_waits.push_back((name, outcome));
                 }
                 Message::Close(name, kept) => {
                     let worker = self.index;

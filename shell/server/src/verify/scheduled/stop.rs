@@ -20,7 +20,7 @@ fn serve(shared: &Shared, client: Client) -> bool {
         let mailbox = shared.mailbox(client.holder.worker);
         mailbox.hear();
         for message in mailbox.take() {
-            assert!(matches!(message, Message::Settled(..)), "{message:?}");
+            assert!(matches!(message, Message::WaitEnded(..)), "{message:?}");
             is_told = true;
         }
     }
