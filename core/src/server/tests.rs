@@ -1,4 +1,4 @@
-//! What a transport may rely on.
+//! The contract with a transport.
 
 extern crate std;
 
@@ -27,7 +27,7 @@ fn server_with(change: impl FnOnce(&mut WireLimits)) -> Server {
     Server::with_machine(core, wire_limits)
 }
 
-/// What all connections are sent by now, as soon as it is handed out; each connection that is closed is `None`.
+/// The output of all connections so far; `None` for a closed connection.
 fn actions(server: &mut Server) -> Vec<(ConnId, Option<String>)> {
     let mut all: Vec<(ConnId, Option<String>)> = vec![];
     while let Some(action) = server.poll() {
@@ -48,7 +48,7 @@ fn actions(server: &mut Server) -> Vec<(ConnId, Option<String>)> {
     all
 }
 
-/// The output that is handed out for `conn` now, without a word that it was sent.
+/// The present output for `conn`, which is not marked as sent.
 fn output(server: &mut Server, conn: ConnId) -> String {
     let mut sent = String::new();
     while let Some(action) = server.poll() {
@@ -60,7 +60,7 @@ fn output(server: &mut Server, conn: ConnId) -> String {
     sent
 }
 
-/// What `conn` is sent when `bytes` arrive from it, all of it in the end, and nothing to any other.
+/// The whole output for `conn` after `bytes` have arrived from it. No other connection has output.
 fn answers_at(server: &mut Server, now: Instant, conn: ConnId, bytes: &[u8]) -> String {
     server.receive(now, conn, bytes);
     let mut sent = String::new();
@@ -100,7 +100,7 @@ fn ids_are_never_reused() {
     assert!(server.open(NOW) > second);
 }
 
-/// V4, from the transport's side.
+/// V4, if the transport closes.
 #[test]
 fn closing_frees_locks() {
     let mut server = server();
@@ -110,7 +110,7 @@ fn closing_frees_locks() {
     assert_eq!(answers(&mut server, b, b"lock k\r\n"), "OK\r\n");
 }
 
-/// V4, from the protocol's side: also while the last answer is still to be sent.
+/// V4, if the protocol closes, also while the last reply is unsent.
 #[test]
 fn quit_and_errors_of_framing_close_and_free_locks() {
     let too_long = [b'x'; 3000];
@@ -165,7 +165,7 @@ fn half_a_request_is_kept_and_no_more() {
     let mut server = server();
     let a = server.open(NOW);
     assert_eq!(answers(&mut server, a, b"mn\r\nset k 0 0 3\r\na"), "MN\r\n");
-    // The line and what it announces, of which one byte has come.
+    // The line, and one byte of the announced value.
     let progress = Progress::NeedsInput { at_least: 13 + 5 };
     assert_eq!(server.progress(a), progress);
     assert_eq!(&server.connections[&a].input[..], b"set k 0 0 3\r\na");
@@ -173,7 +173,7 @@ fn half_a_request_is_kept_and_no_more() {
     assert_eq!(server.connections[&a].input.capacity(), 0);
 }
 
-/// V3: an announced value is waited for, not reserved; a refused one is not kept as it comes.
+/// V3: no memory is reserved for an announced value, and a refused value is not collected.
 #[test]
 fn what_is_kept_is_bounded_by_the_largest_request() {
     let mut server = server();
@@ -223,7 +223,7 @@ fn an_output_grows_past_its_bound_by_one_reply() {
     assert!(server.wants_input(a));
 }
 
-/// V3: a transport that hands over more than there is room to answer loses the connection.
+/// V3: a transport that hands over more than the bound of unsent replies allows loses the connection.
 #[test]
 fn more_input_for_a_full_output_closes() {
     let mut server = server().with_unsent_bytes_max(1);
@@ -290,8 +290,8 @@ fn a_program_has_commands_of_its_own() {
     );
 }
 
-/// What a server answers to a conversation of two clients, cut into pieces of the given lengths,
-/// and sent in pieces of `sent_bytes`.
+/// The replies of a server to two clients, whose requests come in pieces of the given lengths. The replies are sent in pieces
+/// of `sent_bytes`.
 fn converse(pieces: &[u8], unsent_bytes_max: usize, sent_bytes: usize) -> [Vec<u8>; 2] {
     const SAYS: [&[u8]; 2] = [
         b"set a 5 0 3\r\nabc\r\nget a b a\r\nkeys\r\nlock a\r\nset b x 0 4\r\nmn\r\n\r\nmn\r\n",
@@ -350,7 +350,7 @@ fn the_conversation_has_answers() {
 
 mod waits;
 
-/// As with `cache_memlimit`, and what is not made for that says so.
+/// As with `cache_memlimit`; a server without this feature says so.
 #[test]
 fn a_machine_limits_its_memory_or_says_that_it_does_not() {
     #[derive(Debug)]

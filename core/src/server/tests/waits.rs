@@ -1,4 +1,4 @@
-//! Connections whose requests wait: who goes on when, and with which answer.
+//! Connections with waiting requests: when each continues, and its reply.
 
 use super::*;
 
@@ -10,13 +10,13 @@ fn at(ms: u64) -> Instant {
     Instant::from_millis(ms)
 }
 
-/// What `conn` is sent when `bytes` arrive from it, and whether it waits then.
+/// The output for `conn` after `bytes` have arrived from it, and whether it waits then.
 fn says(server: &mut Server, now: Instant, conn: ConnId, bytes: &[u8]) -> (String, bool) {
     let sent = answers_at(server, now, conn, bytes);
     (sent, server.progress(conn) == Progress::Waiting)
 }
 
-/// Bytes arrive from `conn`, which let others go on: what all are sent.
+/// The output for all connections after bytes from `conn`, which end waits of others.
 fn tells(server: &mut Server, conn: ConnId, bytes: &[u8]) -> Vec<(ConnId, String)> {
     server.receive(NOW, conn, bytes);
     sends(server)
@@ -81,7 +81,7 @@ fn the_end_of_a_holder_lets_the_first_go_on() {
     says(&mut server, NOW, b, b"ml k w1000\r\n");
     server.close(NOW, a);
     assert_eq!(sends(&mut server), [answered(c, "HD\r\n")]);
-    // It ends before it hears of it.
+    // It closes before its notice.
     server.receive(NOW, c, b"mu k\r\n");
     server.close(NOW, b);
     assert_eq!(sends(&mut server), [answered(c, "HD\r\n")]);
@@ -102,7 +102,7 @@ fn what_a_waiting_client_sends_is_kept_up_to_a_bound() {
     );
     assert_eq!(says(&mut server, NOW, b, b"bc\r\n").0, "STORED\r\n");
 
-    // One that goes on and on is not read, and a transport that reads it all the same loses it, and its place.
+    // A waiting client that sends more is not read. If the transport reads it all the same, the client loses its place.
     let (c, d) = (server.open(NOW), server.open(NOW));
     let line = b"ml k w1000\r\n";
     for conn in [c, d] {
@@ -122,7 +122,7 @@ fn what_a_waiting_client_sends_is_kept_up_to_a_bound() {
     assert_eq!(server.machine().waits().len(), 0);
 }
 
-/// A transport that has stopped reading a connection that waits is told to read on.
+/// A transport that has stopped reading a waiting connection is told to continue.
 #[test]
 fn who_waits_no_more_is_read_again() {
     let mut server = waiting_server();
@@ -140,8 +140,8 @@ fn who_waits_no_more_is_read_again() {
     );
 }
 
-/// What was granted while its connection's output was full is answered when there is room, and it is
-/// the holder meanwhile.
+/// A lock that was granted while its connection's output was full is held at once, and the reply follows when the output has
+/// space.
 #[test]
 fn a_full_output_holds_nobody_up() {
     let mut server = waiting_server();
@@ -190,7 +190,7 @@ fn a_lease_ends_on_time_for_who_waits() {
     assert_eq!(says(&mut server, at(350), a, b"ml k F\r\n").0, "HD F3\r\n");
 }
 
-/// What goes on may let others go on, in the same turn of the transport.
+/// A connection whose wait has ended may end waits of others, in the same turn of the transport.
 #[test]
 fn one_hand_over_brings_about_the_next() {
     let mut server = waiting_server();
@@ -204,10 +204,10 @@ fn one_hand_over_brings_about_the_next() {
     assert_eq!(tells(&mut server, all[0], b"unlock_all\r\n"), told);
 }
 
-/// What two clients are told who want the same locks, and who go on when they can, when their bytes come in pieces
-/// of this length and their outputs have this room.
+/// The replies to two clients that request the same locks and continue as soon as possible. Their bytes come in pieces of this
+/// length, and their outputs have this bound.
 fn conversation(piece: usize, unsent_bytes_max: usize) -> [String; 2] {
-    // Whoever lets the other go on says nothing behind that: which of the two comes first is the network's.
+    // A client that ends the wait of the other sends nothing after that: the network decides which comes first.
     const SCRIPT: [(usize, &[u8]); 8] = [
         (0, b"ml k T60 F\r\nml j w10 v\r\nset j 0 0 2\r\nhi\r\n"),
         (1, b"mn\r\nml k w10 k F v\r\nml j w10 F s v\r\nget j\r\n"),
@@ -233,7 +233,7 @@ fn conversation(piece: usize, unsent_bytes_max: usize) -> [String; 2] {
     told
 }
 
-/// V1, of answers that come later.
+/// V1, for deferred replies.
 #[test]
 fn cuts_do_not_matter_to_who_waits() {
     let whole = conversation(usize::MAX, usize::MAX);
