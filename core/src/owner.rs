@@ -1,7 +1,7 @@
 //! The owner of locks, bound wins and places in queues.
 //!
 //! The tables of the engine speak of owners alone. A transport makes an owner of each connection
-//! ([`Owner::from`]); only the wire and the transport know connections.
+//! ([`Owner::from`]) and of each session ([`crate::sessions`]); only the wire and the transport know connections.
 
 use core::fmt;
 
@@ -12,6 +12,9 @@ use crate::conn_id::ConnId;
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct Owner(u64);
 
+/// The bit of a session.
+const SESSION: u64 = 1 << 63;
+
 impl Owner {
     /// The owner with this number.
     #[must_use]
@@ -19,10 +22,23 @@ impl Owner {
         Self(number)
     }
 
+    /// The session with this number, which no connection has.
+    #[must_use]
+    pub const fn of_session(number: u64) -> Self {
+        Self(number | SESSION)
+    }
+
     /// The number, for logs and `me`.
     #[must_use]
     pub const fn number(self) -> u64 {
-        self.0
+        self.0 & !SESSION
+    }
+
+    /// Whether it is a session. A session that requests what it has already is granted it again, since its client may
+    /// not have seen the reply.
+    #[must_use]
+    pub const fn is_session(self) -> bool {
+        self.0 & SESSION != 0
     }
 }
 
@@ -35,6 +51,6 @@ impl From<ConnId> for Owner {
 
 impl fmt::Display for Owner {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(formatter)
+        self.number().fmt(formatter)
     }
 }

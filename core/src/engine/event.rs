@@ -20,6 +20,8 @@ pub enum Event {
     HoldsElsewhere(Owner, Held),
     /// An owner has ended, for any reason. Its locks end, and its number is not used again.
     Closed(Owner),
+    /// An owner waits no more, if it did: for a session that waits in another core from now on.
+    WaitsElsewhere(Owner),
     /// Time has passed: look for expired items, a bounded number a tick.
     Tick,
     /// A moment has come ([`Core::next_deadline`](super::Core::next_deadline)): waits, leases and a `flush_all` that it ends are over. A bounded

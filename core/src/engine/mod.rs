@@ -235,6 +235,10 @@ impl<S: Store> Core<S> {
                 self.come_to(now);
                 self.close(owner);
             }
+            Event::WaitsElsewhere(owner) => {
+                self.come_to(now);
+                self.leave_all(owner);
+            }
             Event::Tick => {
                 self.come_to(now);
                 self.tick();

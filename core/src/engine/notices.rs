@@ -56,6 +56,23 @@ impl Notices {
         self.singles
     }
 
+    /// Removes the notices of `owner` that stand by themselves. Returns the number of entries that were read.
+    pub(super) fn forget(&mut self, owner: Owner) -> usize {
+        if self.singles == 0 {
+            return 0;
+        }
+        let read = self.due.len();
+        let singles = &mut self.singles;
+        self.due.retain(|due| match due {
+            Due::One(notice) if notice.owner == owner => {
+                *singles -= 1;
+                false
+            }
+            Due::One(_) | Due::OfLocks | Due::OfGets => true,
+        });
+        read
+    }
+
     /// The oldest entry. A batch stays the oldest until [`Self::pop`].
     pub(super) fn first(&self) -> Option<Due> {
         self.due.front().copied()

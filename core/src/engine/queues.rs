@@ -328,6 +328,18 @@ impl<W: Waits> Queues<W> {
         (queue, number)
     }
 
+    /// Changes the time of a wait; its place stays. Nothing happens if `owner` does not wait.
+    pub(super) fn change_time(&mut self, owner: Owner, change: impl FnOnce(&mut W)) {
+        if let Some(place) = self.by_owner.get_mut(&owner) {
+            let before = place.waiter.until();
+            change(&mut place.waiter);
+            let after = place.waiter.until();
+            self.deadlines.remove(&(before, owner));
+            self.deadlines.insert((after, owner));
+            self.note_next();
+        }
+    }
+
     /// Removes `owner` from its queue. Returns its place, and the data of the queue if that is empty now; `None` if it
     /// did not wait.
     pub(super) fn take_out(&mut self, owner: Owner) -> Option<(Place<W>, Option<W::Queue>)> {

@@ -134,8 +134,7 @@ impl<S: Store> Core<S> {
         let (locks, mut context) = self.locks_in_context();
         let effect = locks.hand_over(key, pinned_bytes, &mut context);
         // Each grant is work, and each waiter that cannot have the lock.
-        self.work
-            .charge(waiting - self.locks.queue.waiting(key));
+        self.work.charge(waiting - self.locks.queue.waiting(key));
         if effect == Effect::Lock {
             self.note_locked(key);
         }
@@ -269,6 +268,15 @@ impl<S: Store> Core<S> {
             let slot = self.slot_of(as_key(&key));
             self.hand_over(as_key(&key), slot);
         }
+    }
+
+    /// A session leaves the places in queues that its last connection has left to it, and gets no notice of them: it would
+    /// be taken for the end of a later wait.
+    pub(in crate::engine) fn leave_all(&mut self, owner: Owner) {
+        self.leave(owner);
+        self.wins.queue.leave(owner);
+        let read = self.notices.forget(owner);
+        self.work.charge(read);
     }
 
     /// Some waits or leases have expired, or many locks have ended at once: does a part of the work that this leaves, and all of

@@ -147,6 +147,10 @@ impl<S: Store> Core<S> {
                 self.stats.counters.cmd_lock += 1;
                 return self.renew(owner, &acquire, found, held.fence, lease);
             }
+            if owner.is_session() && (found.is_some() || !acquire.needs_item) {
+                self.stats.counters.cmd_lock += 1;
+                return self.granted(&acquire, found, held.fence);
+            }
         }
         // Only a holder can remove its lease.
         let needs_hold = acquire.lease == Some(Lease::Off) && own.is_none();
@@ -256,6 +260,12 @@ impl<S: Store> Core<S> {
             Wait::TooLong => return self.refuse_wait(Refusal::TooManyLocks),
             Wait::UpTo { ms } => ms.min(self.limits.wait_ms_max),
         };
+        if owner.is_session() {
+            if self.locks.waits_again(owner, acquire, ms, self.clock.now) {
+                return Reply::Waits;
+            }
+            self.leave_all(owner);
+        }
         if let Err(refusal) = self.admit_wait(owner, key, slot) {
             return self.refuse_wait(refusal);
         }

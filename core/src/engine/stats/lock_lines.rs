@@ -50,12 +50,12 @@ impl<S: Store> Core<S> {
     pub fn lock_page(&self, from: usize, lines_max: usize) -> (Vec<StatsLine>, Option<usize>) {
         let mut lines = Vec::new();
         let mut looks = 0;
-        for (place, (key, grants)) in self.locks.keys().enumerate().skip(from) {
+        for (place, (key, grants)) in self.locks.table.keys().enumerate().skip(from) {
             if lines.len() >= lines_max || looks >= GRANTS_PER_PAGE {
                 return (lines, Some(place));
             }
             looks += grants;
-            if let Some(holding) = self.locks.in_force(key) {
+            if let Some(holding) = self.locks.table.in_force(key) {
                 lines.push(self.lock_line(key, holding));
             }
         }

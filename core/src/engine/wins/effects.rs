@@ -157,6 +157,9 @@ impl<S: Store> Core<S> {
         item: Item<S>,
     ) -> Reply<'static> {
         let (slot, header) = item;
+        if owner.is_session() {
+            self.leave_all(owner);
+        }
         if let Err(refusal) = self.admit_get(owner, get.key, slot) {
             return Reply::Refused(refusal);
         }

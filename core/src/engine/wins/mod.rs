@@ -245,7 +245,8 @@ impl Wins {
     #[cold]
     pub(in crate::engine) fn claim(&mut self, owner: Owner, key: Key<'_>, win: Win) -> Win {
         let given = self.bound.get(key);
-        let given = given.filter(|given| given.winner == owner && given.is_unanswered);
+        let given = given
+            .filter(|given| given.winner == owner && (given.is_unanswered || owner.is_session()));
         let Some(given) = given.filter(|_| win == Win::Sent) else {
             return win;
         };
