@@ -36,6 +36,7 @@ pub mod output;
 mod owner;
 pub mod reply;
 pub mod server;
+pub mod sessions;
 pub mod stats;
 pub mod store;
 pub mod time;

@@ -28,6 +28,7 @@ pub use envelope::Envelope;
 pub use local::{LocalResponse, VERSION};
 pub use locked_reply::LockedReply;
 pub use meta::KeyBuffer;
+pub(crate) use scan::is_plain;
 pub use step::{Claim, Cursor, Step};
 
 /// Bytes that no server sends. The connection is of no use any more.
