@@ -18,6 +18,7 @@ use crate::command::{Command, ItemCommand};
 use crate::execute::Execute;
 use crate::output::Output;
 use crate::reply::{Refusal, Reply};
+use crate::sessions::SessionReply;
 use crate::wait::Outcome;
 use crate::watch::Watched;
 use crate::wire::authenticate::{self, FAILURES_MAX, Unauthenticated};
@@ -90,6 +91,8 @@ enum Parked {
     No,
     /// It waits.
     Waiting,
+    /// It waits for a session, and is executed again afterwards.
+    WaitingForSession,
     /// Its wait is over.
     Over(Outcome),
 }
@@ -238,10 +241,20 @@ impl Connection {
         }
     }
 
+    /// Encodes the reply to a [`Step::Session`]. With [`SessionReply::Waits`] the connection
+    /// [`is_waiting`](Self::is_waiting), and none of the request is consumed.
+    pub fn attach(&mut self, reply: &SessionReply, out: &mut Output) {
+        if let SessionReply::Waits = reply {
+            self.parked = Parked::WaitingForSession;
+        } else {
+            meta::session::encode_reply(reply, out.copied());
+        }
+    }
+
     /// Whether its request waits. Then it is not driven until [`end_wait`](Self::end_wait).
     #[must_use]
     pub fn is_waiting(&self) -> bool {
-        self.parked == Parked::Waiting
+        matches!(self.parked, Parked::Waiting | Parked::WaitingForSession)
     }
 
     /// Ends the wait of its request, after a [`Notice`](crate::wait::Notice). Returns whether to
@@ -249,7 +262,10 @@ impl Connection {
     pub fn end_wait(&mut self, outcome: Outcome) -> bool {
         let is_news = self.is_waiting();
         if is_news {
-            self.parked = Parked::Over(outcome);
+            self.parked = match self.parked {
+                Parked::WaitingForSession => Parked::No,
+                Parked::No | Parked::Waiting | Parked::Over(_) => Parked::Over(outcome),
+            };
         }
         is_news
     }
@@ -334,7 +350,7 @@ impl Connection {
     #[inline]
     fn remember(&mut self, step: &mut Step<'_>, arrived: usize) {
         if self.when_locked.is_plain()
-            && let Step::Execute { command, .. } = step
+            && let Step::Execute { command, .. } | Step::ExecuteAs { command, .. } = step
         {
             self.when_locked.note(command);
         }
@@ -351,6 +367,8 @@ impl Connection {
                 *step = Step::Skip { consumed: arrived };
             }
             Step::Execute { consumed, .. }
+            | Step::ExecuteAs { consumed, .. }
+            | Step::Session { consumed, .. }
             | Step::Authenticate { consumed, .. }
             | Step::Send { consumed, .. }
             | Step::Watch { consumed, .. }
@@ -389,7 +407,7 @@ impl Connection {
         let mut rest = input;
         match self.parked {
             Parked::No => {}
-            Parked::Waiting => return (0, Progress::Waiting),
+            Parked::Waiting | Parked::WaitingForSession => return (0, Progress::Waiting),
             Parked::Over(_) if out.len() >= out_bytes_max => return (0, Progress::OutputFull),
             Parked::Over(outcome) => {
                 let done = self.answer_late(outcome, input, core, out);
@@ -425,6 +443,27 @@ impl Connection {
                     }
                     core.execute(command, &mut |reply| self.reply(envelope, reply, out));
                     if self.parked == Parked::Waiting {
+                        break Progress::Waiting;
+                    }
+                    *consumed
+                }
+                Step::ExecuteAs {
+                    consumed,
+                    token,
+                    command,
+                    envelope,
+                } => {
+                    core.note_meta();
+                    let mut answer = |reply: &Reply<'_>| self.reply(envelope, reply, out);
+                    if let Err(refusal) = core.execute_as(*token, command, &mut answer) {
+                        self.attach(&SessionReply::Refused(refusal), out);
+                    }
+                    *consumed
+                }
+                Step::Session { consumed, request } => {
+                    core.note_meta();
+                    self.attach(&core.session(*request), out);
+                    if self.is_waiting() {
                         break Progress::Waiting;
                     }
                     *consumed

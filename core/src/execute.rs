@@ -5,6 +5,7 @@ use alloc::string::String;
 use crate::command::Command;
 use crate::limits::MemoryRefused;
 use crate::reply::Reply;
+use crate::sessions::{SessionRefusal, SessionReply, SessionRequest, Token};
 use crate::stats::Unstored;
 use crate::watch::{Topics, Watched};
 use crate::wire::Claim;
@@ -16,6 +17,27 @@ use crate::wire::Claim;
 pub trait Execute {
     /// Executes `command` and hands its reply to `answer`, exactly once.
     fn execute(&mut self, command: &Command<'_>, answer: &mut dyn FnMut(&Reply<'_>));
+
+    /// Opens, resumes or ends a session (`mo`). What the connection acquires while it is attached belongs to the
+    /// session. The default has no sessions.
+    fn session(&mut self, request: SessionRequest<'_>) -> SessionReply {
+        let _ = request;
+        SessionReply::Refused(SessionRefusal::Off)
+    }
+
+    /// As [`execute`](Self::execute), as this session (`j`). The default has no sessions.
+    ///
+    /// # Errors
+    /// The reason, if there is no reply. Nothing has changed then.
+    fn execute_as(
+        &mut self,
+        token: Token<'_>,
+        command: &Command<'_>,
+        answer: &mut dyn FnMut(&Reply<'_>),
+    ) -> Result<(), SessionRefusal> {
+        let _ = (token, command, answer);
+        Err(SessionRefusal::Off)
+    }
 
     /// Whether the connection may take another step now. The connection asks after each step, so a client that
     /// packs much work into few bytes can be made to yield. If not, it stops with

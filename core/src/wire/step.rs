@@ -7,6 +7,7 @@ use super::envelope::Envelope;
 use super::local::LocalResponse;
 use crate::command::{Command, GlobalCommand, Keys, ScanCursor};
 use crate::reply::{KeysPage, Reply};
+use crate::sessions::{SessionRequest, Token};
 use crate::stats::{StatsTopic, Unstored};
 use crate::watch::Topics;
 
@@ -32,6 +33,26 @@ pub enum Step<'a> {
         command: Command<'a>,
         /// The form of the reply; the core does not need it.
         envelope: Envelope<'a>,
+    },
+    /// As [`Execute`](Self::Execute), as a session and not as the connection (`j`;
+    /// [`Execute::execute_as`](crate::execute::Execute)).
+    ExecuteAs {
+        /// Bytes of input that are consumed once the reply is encoded.
+        consumed: usize,
+        /// The session.
+        token: Token<'a>,
+        /// The command, which does not wait.
+        command: Command<'a>,
+        /// The form of the reply.
+        envelope: Envelope<'a>,
+    },
+    /// Open, resume or end a session ([`Execute::session`](crate::execute::Execute)), and pass the reply to
+    /// [`Connection::attach`](crate::connection::Connection::attach).
+    Session {
+        /// Bytes of input that are consumed, unless the connection waits for the session.
+        consumed: usize,
+        /// The request.
+        request: SessionRequest<'a>,
     },
     /// Encode the response ([`LocalResponse::encode`]); it needs no core.
     Send {
@@ -94,6 +115,28 @@ pub enum Step<'a> {
     },
     /// Shut down the server, which the operator allows, and close.
     ShutDown,
+}
+
+impl<'a> Step<'a> {
+    /// The same, as this session if there is one.
+    pub(crate) fn in_session(self, token: Option<Token<'a>>) -> Self {
+        match (self, token) {
+            (
+                Self::Execute {
+                    consumed,
+                    command,
+                    envelope,
+                },
+                Some(token),
+            ) => Self::ExecuteAs {
+                consumed,
+                token,
+                command,
+                envelope,
+            },
+            (step, _) => step,
+        }
+    }
 }
 
 /// A client's claim to be a certain user.

@@ -34,8 +34,10 @@ pub(crate) fn decode<'a>(
         if let Some(verb) = Verb::from_word(word) {
             return meta::request::decode(verb, rest, line, limits, key_buffer);
         }
-        if word == b"mn" {
-            return line.respond("MN");
+        match word {
+            b"mn" => return line.respond("MN"),
+            b"mo" => return meta::session::decode(rest, line),
+            _ => {}
         }
     }
     classic::request::decode(line, limits, cursor)

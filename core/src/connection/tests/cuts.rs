@@ -195,6 +195,8 @@ quickcheck! {
                     consumed
                 }
                 Step::Send { consumed, .. }
+                | Step::ExecuteAs { consumed, .. }
+                | Step::Session { consumed, .. }
                 | Step::Skip { consumed }
                 | Step::ReadCertificates { consumed, .. }
                 | Step::LimitMemory { consumed, .. }

@@ -11,6 +11,7 @@ use super::Verb;
 use crate::command::{LEASE_MS_MIN, Lease};
 use crate::fence::Fence;
 use crate::limits::{SHARERS_MAX, WAIT_MS_MAX};
+use crate::sessions::Token;
 use crate::time::Exptime;
 use crate::wire::scan::{i32_from, u32_from, u64_from};
 use crate::wire::status_line::{BAD_FORMAT, put_number};
@@ -53,6 +54,8 @@ pub enum Flag<'a> {
     ShowFetched,
     /// `I`: mark the item stale, or store though it is newer.
     Invalidate,
+    /// `j` of `ml`, `mu`, `ms`, `md` and `ma`: execute as this session.
+    InSession(Token<'a>),
     /// `J`: the number in a new item.
     Initial(u64),
     /// `k`: show the key.
@@ -140,6 +143,7 @@ impl<'a> Flag<'a> {
             b'G' if verb.changes() => Self::InGrant(fence()?),
             b'h' => Self::ShowFetched,
             b'I' => Self::Invalidate,
+            b'j' if verb.is_in_session() => Self::InSession(Token::new(token).ok_or(BAD_TOKEN)?),
             b'J' => Self::Initial(number(BadFlag::Token(
                 "CLIENT_ERROR invalid numeric initial value",
             ))?),
@@ -205,6 +209,10 @@ impl<'a> Flag<'a> {
             Self::Unlock => out.push(b'U'),
             Self::ShowFetched => out.push(b'h'),
             Self::Invalidate => out.push(b'I'),
+            Self::InSession(token) => {
+                out.push(b'j');
+                out.extend_from_slice(token.as_bytes());
+            }
             Self::Initial(initial) => number(b'J', initial, out),
             Self::ShowKey => out.push(b'k'),
             Self::ShowLastAccess => out.push(b'l'),

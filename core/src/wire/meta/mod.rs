@@ -1,4 +1,4 @@
-//! The meta text protocol: `mg`, `ms`, `md`, `ma`, `me` and `mn`; and, of latchd's own, `ml` and `mu`.
+//! The meta text protocol: `mg`, `ms`, `md`, `ma`, `me` and `mn`; and, of latchd's own, `ml`, `mu` and `mo`.
 //!
 //! A meta command is a verb, a key and flags. Every verb accepts most flags, even those without a meaning for
 //! it; [`request`] has the meaning of each.
@@ -11,6 +11,7 @@ mod key;
 mod options;
 pub mod reply;
 pub mod request;
+pub mod session;
 
 pub use flag::Flag;
 pub use key::KeyBuffer;
@@ -43,6 +44,14 @@ impl Verb {
         match self {
             Self::Set | Self::Delete | Self::Arithmetic => true,
             Self::Get | Self::Debug | Self::Lock | Self::Unlock => false,
+        }
+    }
+
+    /// Whether it may be executed as a session (`j`).
+    pub(crate) const fn is_in_session(self) -> bool {
+        match self {
+            Self::Set | Self::Delete | Self::Arithmetic | Self::Lock | Self::Unlock => true,
+            Self::Get | Self::Debug => false,
         }
     }
 }

@@ -13,6 +13,7 @@ use crate::command::{Guard, Lease, LockAfter, Mode as LockMode, NewCas, TtlStep,
 use crate::fence::Fence;
 use crate::item::Cas;
 use crate::key::{Key, KeyForm};
+use crate::sessions::Token;
 use crate::time::Exptime;
 use crate::wire::Envelope;
 use crate::wire::limits::{META_TOKENS_MAX, OPAQUE_BYTES_MAX, TOKENS_MAX};
@@ -43,6 +44,8 @@ pub(super) struct Options<'a> {
     pub(super) binds: bool,
     /// `S` of `ml`.
     pub(super) lock_mode: LockMode,
+    /// `j`.
+    pub(super) session: Option<Token<'a>>,
     /// Some flag shows a field of the item.
     pub(super) looks: bool,
     pub(super) new_cas: NewCas,
@@ -111,6 +114,7 @@ impl<'a> Options<'a> {
             wait_ms: 0,
             binds: false,
             lock_mode: LockMode::Exclusive,
+            session: None,
             looks: false,
             new_cas: NewCas::Next,
             touch: None,
@@ -181,7 +185,7 @@ impl<'a> Options<'a> {
         fault.map_or(Ok(()), |text| Err(BadLine::Flags(text)))
     }
 
-    fn note(&mut self, flag: Flag<'_>) {
+    fn note(&mut self, flag: Flag<'a>) {
         let step = match flag {
             Flag::Touch(exptime) => {
                 self.touch = Some(exptime);
@@ -211,6 +215,7 @@ impl<'a> Options<'a> {
             Flag::Bind => return self.binds = true,
             Flag::Shared(among) => return self.lock_mode = LockMode::Shared { among },
             Flag::Unlock => return self.unlocks = true,
+            Flag::InSession(token) => return self.session = Some(token),
             Flag::Value => {
                 self.with_value = true;
                 return self.looks = true;

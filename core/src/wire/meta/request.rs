@@ -30,6 +30,7 @@ use crate::wire::status_line::{BAD_FORMAT, put_line, put_number};
 use crate::wire::step::Step;
 
 const LONG_OPAQUE: &str = "CLIENT_ERROR opaque token too long";
+const WAIT_IN_SESSION: &str = "CLIENT_ERROR w is not allowed with j";
 const BAD_ARITHMETIC: &str = "CLIENT_ERROR invalid or duplicate flag";
 
 impl Verb {
@@ -178,8 +179,8 @@ fn decode_set<'a>(
     let envelope = flags.envelope(text, value_bytes);
     // Before the value has arrived: it is skipped, and the old value of the key must not remain.
     if value_bytes > limits.value_bytes_max {
-        // Under a grant, nothing changes unless the grant is in force, which is unknown here.
-        if flags.fence.is_some() || flags.unlocks {
+        // Under a grant or in a session, nothing changes unless that is in force, which is unknown here.
+        if flags.fence.is_some() || flags.unlocks || flags.session.is_some() {
             return line.respond_unstored(body_bytes, false, Unstored::TooLarge);
         }
         let command = Command::Item(ItemCommand::SetTooLarge { key: flags.key });
@@ -210,11 +211,12 @@ fn decode_set<'a>(
         fence: flags.fence,
         lock: flags.lock_after(),
     });
-    Step::Execute {
+    let step = Step::Execute {
         consumed: line.bytes + body_bytes,
         command,
         envelope,
-    }
+    };
+    step.in_session(flags.session)
 }
 
 /// The mode of `ms`, and its exptime: an append that may create takes that of `N`.
@@ -270,6 +272,7 @@ fn decode_delete<'a>(
         lock: flags.lock_after(),
     });
     line.execute(command, flags.envelope(text, 0))
+        .in_session(flags.session)
 }
 
 fn decode_arithmetic<'a>(
@@ -305,6 +308,7 @@ fn decode_arithmetic<'a>(
         lock: flags.lock_after(),
     });
     line.execute(command, flags.envelope(text, 0))
+        .in_session(flags.session)
 }
 
 /// `ml` and `mu`.
@@ -322,6 +326,10 @@ fn decode_of_lock<'a>(
     };
     if flags.long_opaque {
         return line.respond(LONG_OPAQUE);
+    }
+    // A wait would delay the other clients of a shared connection.
+    if flags.session.is_some() && flags.wait_ms > 0 {
+        return line.respond(WAIT_IN_SESSION);
     }
     let command = if verb == Verb::Lock {
         ItemCommand::Acquire(Acquire {
@@ -343,6 +351,7 @@ fn decode_of_lock<'a>(
         })
     };
     line.execute(command.into(), flags.envelope(text, 0))
+        .in_session(flags.session)
 }
 
 /// `me` has one flag, `b`, and it must be the first; the others are ignored.

@@ -268,10 +268,11 @@ quickcheck! {
         let step = decode(verb, line.text, line, &WireLimits::default(), &mut key_buffer);
         match step {
             Step::Incomplete { at_least } => at_least > line.bytes,
-            Step::Execute { consumed, .. } | Step::Send { consumed, .. } => {
-                consumed >= line.bytes
-            }
+            Step::Execute { consumed, .. }
+            | Step::ExecuteAs { consumed, .. }
+            | Step::Send { consumed, .. } => consumed >= line.bytes,
             Step::Skip { .. }
+            | Step::Session { .. }
             | Step::Close { .. }
             | Step::Authenticate { .. }
             | Step::Watch { .. }

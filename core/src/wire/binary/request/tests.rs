@@ -24,6 +24,8 @@ fn refused_at_header(input: &[u8]) -> (Status, bool) {
         } => (packet.status, true),
         other @ (Step::Incomplete { .. }
         | Step::Execute { .. }
+        | Step::ExecuteAs { .. }
+        | Step::Session { .. }
         | Step::Send { .. }
         | Step::Skip { .. }
         | Step::Close { .. }
@@ -297,6 +299,8 @@ quickcheck! {
                 consumed == HEADER_BYTES + body_bytes as usize
             }
             Step::Skip { .. }
+            | Step::ExecuteAs { .. }
+            | Step::Session { .. }
             | Step::Authenticate { .. }
             | Step::Watch { .. }
             | Step::ReadCertificates { .. }
