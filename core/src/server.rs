@@ -10,13 +10,18 @@
 //! - V3: the server keeps of a connection's input at most one unfinished request and, while its output is full
 //!   or its request waits, [`KEPT_BYTES_MAX`] and what one [`receive`](Server::receive) has brought.
 //! - V4: when a connection is closed, from either side, its locks are free before the call returns,
-//!   and its id is never used again.
+//!   and its id is never used again. Locks of a session stay.
 //! - V5: a request that waits is answered by the first [`poll`](Server::poll) after its wait is over. While a
 //!   connection waits, nothing behind its request is executed.
+//! - V7: a connection that loses its session is closed before the other connection is answered (S5 of
+//!   [`crate::sessions`]). A connection that waits counts as heard.
 //! - V6: when [`deadline`](Server::deadline) has come, a wait, a lease or the time of a tick is over. A transport
 //!   that calls [`advance`](Server::advance) then is on time.
 
+mod visit;
+
 use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
 use core::time::Duration;
 
 use bytes::{Buf, BytesMut};
@@ -24,23 +29,29 @@ use bytes::{Buf, BytesMut};
 use crate::command::Command;
 use crate::conn_id::ConnId;
 use crate::connection::{Connection, Progress};
-use crate::engine::{self, Config, Core, Event, Notification};
+use crate::engine::{self, Config, Core, Event, Held, Notification};
 use crate::execute::Execute;
 use crate::limits::MemoryRefused;
 use crate::output::Output;
 use crate::owner::Owner;
 use crate::reply::Reply;
+use crate::sessions::{EndedSession, SessionLimits, Sessions};
 use crate::stats::Unstored;
 use crate::store::Store;
 use crate::time::{Instant, saturating_millis};
-use crate::wait::Notice;
+use crate::wait::{Notice, Outcome};
 use crate::wire::WireLimits;
+
+use self::visit::{Membership, Visit};
 
 /// How many bytes of output may be unsent before nothing more is executed, by default.
 pub const UNSENT_BYTES_MAX: usize = 256 << 10;
 
 /// How many bytes of input may be kept of a connection that executes nothing now, when more of it arrive.
 pub const KEPT_BYTES_MAX: usize = 64 << 10;
+
+/// How many sessions there may be at a time, by default.
+pub const SESSIONS_MAX: usize = 65_536;
 
 /// The time between two ticks, in milliseconds.
 const TICK_MS: u64 = 250;
@@ -61,6 +72,13 @@ pub trait StateMachine {
         command: &Command<'_>,
         answer: &mut dyn FnMut(&Reply<'_>),
     );
+
+    /// What an owner holds: as long as it is anything, its connection cannot attach to a session. By default
+    /// nothing.
+    fn held(&self, owner: Owner) -> Held {
+        let _ = owner;
+        Held::default()
+    }
 
     /// What all items together may take is so many bytes from now on. By default that does
     /// not change.
@@ -106,6 +124,10 @@ impl<S: Store> StateMachine for Core<S> {
         answer: &mut dyn FnMut(&Reply<'_>),
     ) {
         Self::answer(self, now, owner, command, answer);
+    }
+
+    fn held(&self, owner: Owner) -> Held {
+        self.held_here(owner)
     }
 
     fn limit_memory(&mut self, now: Instant, bytes: usize) -> Result<(), MemoryRefused> {
@@ -193,7 +215,8 @@ impl Action {
 pub struct Server<M = Core> {
     machine: M,
     connections: BTreeMap<ConnId, Open>,
-    /// How many connections there have been: the last id that was given.
+    sessions: Sessions,
+    /// How many connections and sessions there have been: the last number that was given.
     opened: u64,
     /// Those that can go on without more input.
     ready: VecDeque<ConnId>,
@@ -210,6 +233,7 @@ pub struct Server<M = Core> {
 #[derive(Clone, Debug)]
 struct Open {
     wire: Connection,
+    session: Membership,
     /// The input that is not done with (V3).
     input: BytesMut,
     /// The output that is not handed out.
@@ -245,6 +269,13 @@ impl<M: StateMachine> Server<M> {
         Self {
             machine,
             connections: BTreeMap::new(),
+            sessions: Sessions::new(
+                SessionLimits {
+                    sessions_max: SESSIONS_MAX,
+                    per_address_max: SESSIONS_MAX,
+                },
+                [0, 0],
+            ),
             opened: 0,
             ready: VecDeque::new(),
             due: VecDeque::new(),
@@ -259,6 +290,14 @@ impl<M: StateMachine> Server<M> {
     #[must_use]
     pub const fn with_unsent_bytes_max(mut self, unsent_bytes_max: usize) -> Self {
         self.unsent_bytes_max = unsent_bytes_max;
+        self
+    }
+
+    /// The same with these sessions: with other bounds, or with a seed that clients cannot know. By default there are at
+    /// most [`SESSIONS_MAX`], and the seed is 0.
+    #[must_use]
+    pub fn with_sessions(mut self, sessions: Sessions) -> Self {
+        self.sessions = sessions;
         self
     }
 
@@ -278,6 +317,7 @@ impl<M: StateMachine> Server<M> {
         self.machine.handle(self.now, Event::Opened(conn.into()));
         let open = Open {
             wire: Connection::new(self.wire_limits),
+            session: Membership::No,
             input: BytesMut::new(),
             output: Output::new(),
             sending: 0,
@@ -315,6 +355,9 @@ impl<M: StateMachine> Server<M> {
             return;
         }
         if open.wants_input() {
+            if let Some(owner) = open.session.attached() {
+                self.sessions.heard(owner, self.now);
+            }
             self.go_on(conn, bytes);
         } else {
             open.progress = Progress::Close;
@@ -381,15 +424,22 @@ impl<M: StateMachine> Server<M> {
         if let Some(open) = self.connections.remove(&conn)
             && open.progress != Progress::Close
         {
-            self.machine.handle(self.now, Event::Closed(conn.into()));
+            self.release(conn, open.session, open.progress);
         }
+    }
+
+    /// The sessions.
+    #[must_use]
+    pub const fn sessions(&self) -> &Sessions {
+        &self.sessions
     }
 
     /// When [`advance`](Self::advance) is to be called.
     #[must_use]
     pub fn deadline(&self) -> Instant {
-        let due = self.machine.next_deadline();
-        due.map_or(self.tick_at, |at| at.min(self.tick_at))
+        let dues = [self.machine.next_deadline(), self.sessions.next_deadline()];
+        let dues = dues.into_iter().flatten();
+        dues.chain([self.tick_at]).min().unwrap_or(self.tick_at)
     }
 
     /// Time has passed: waits and leases that are over end, and expired items are looked for. That an expired item
@@ -446,6 +496,88 @@ impl<M: StateMachine> Server<M> {
 
     fn set_now(&mut self, now: Instant) {
         self.now = self.now.max(now);
+        if self
+            .sessions
+            .next_deadline()
+            .is_some_and(|at| at <= self.now)
+        {
+            self.end_sessions();
+        }
+    }
+
+    /// Ends the sessions whose clients were not heard for their time.
+    #[cold]
+    fn end_sessions(&mut self) {
+        let now = self.now;
+        loop {
+            let connections = &self.connections;
+            let waits = |conn| {
+                let open = connections.get(&conn);
+                open.is_some_and(|open| open.progress == Progress::Waiting)
+            };
+            let ended = self.sessions.end_due(now, |session| {
+                session
+                    .attached
+                    .conn()
+                    .filter(|conn| waits(*conn))
+                    .map(|_| now)
+            });
+            let Some(ended) = ended else {
+                return;
+            };
+            let EndedSession {
+                owner,
+                attached,
+                taker,
+                state: (),
+            } = ended;
+            self.machine.handle(now, Event::Closed(owner));
+            if let Some(conn) = attached {
+                self.end(conn);
+            }
+            if let Some(conn) = taker {
+                self.wake(conn, Outcome::Granted);
+            }
+        }
+    }
+
+    /// Frees what a connection has that has ended: its own locks, or its place in a session.
+    fn release(&mut self, conn: ConnId, session: Membership, progress: Progress) {
+        self.machine.handle(self.now, Event::Closed(conn.into()));
+        if let Some(owner) = session.owner() {
+            if progress == Progress::Waiting {
+                self.sessions.heard(owner, self.now);
+            }
+            if let Some(taker) = self.sessions.detach(owner, conn) {
+                self.wake(taker, Outcome::Granted);
+            }
+        }
+    }
+
+    /// Ends a connection that has lost its session: nothing of it is executed any more, and it is closed before anything
+    /// else is sent (V7).
+    fn end(&mut self, conn: ConnId) {
+        if let Some(open) = self.connections.get_mut(&conn)
+            && open.progress != Progress::Close
+        {
+            let progress = core::mem::replace(&mut open.progress, Progress::Close);
+            let session = core::mem::take(&mut open.session);
+            open.input = BytesMut::new();
+            open.is_due = true;
+            self.due.push_front(conn);
+            self.release(conn, session, progress);
+        }
+    }
+
+    /// Ends the wait of a connection.
+    fn wake(&mut self, conn: ConnId, outcome: Outcome) {
+        if let Some(open) = self.connections.get_mut(&conn)
+            && open.wire.end_wait(outcome)
+            && !open.is_ready
+        {
+            open.is_ready = true;
+            self.ready.push_back(conn);
+        }
     }
 
     /// Makes the connections ready whose waits are over.
@@ -455,14 +587,14 @@ impl<M: StateMachine> Server<M> {
             let Notification::WaitOver(Notice { owner, outcome }) = notification else {
                 continue;
             };
-            // Each owner is a connection here.
-            let conn = ConnId::from_number(owner.number());
-            if let Some(open) = self.connections.get_mut(&conn)
-                && open.wire.end_wait(outcome)
-                && !open.is_ready
-            {
-                open.is_ready = true;
-                self.ready.push_back(conn);
+            let conn = if owner.is_session() {
+                let session = self.sessions.get(owner);
+                session.and_then(|session| session.attached.conn())
+            } else {
+                Some(ConnId::from_number(owner.number()))
+            };
+            if let Some(conn) = conn {
+                self.wake(conn, outcome);
             }
         }
     }
@@ -472,9 +604,31 @@ impl<M: StateMachine> Server<M> {
         if let Some(open) = self.connections.get_mut(&conn)
             && open.progress != Progress::Close
         {
-            let mut machine = At::new(&mut self.machine, self.now, conn.into());
-            open.progress = open.advance(bytes, &mut machine);
+            let mut visit = Visit {
+                machine: &mut self.machine,
+                sessions: &mut self.sessions,
+                numbers: &mut self.opened,
+                now: self.now,
+                conn,
+                session: open.session,
+                closes: Vec::new(),
+                told: Vec::new(),
+            };
+            open.progress = open.advance(bytes, &mut visit);
+            let Visit {
+                session,
+                closes,
+                told,
+                ..
+            } = visit;
+            open.session = session;
             self.follow_up(conn);
+            for conn in closes {
+                self.end(conn);
+            }
+            for conn in told {
+                self.wake(conn, Outcome::Granted);
+            }
         }
     }
 
@@ -484,8 +638,10 @@ impl<M: StateMachine> Server<M> {
             return;
         };
         let closes = open.progress == Progress::Close;
+        let mut session = Membership::No;
         if closes {
             open.input = BytesMut::new();
+            session = core::mem::take(&mut open.session);
         }
         let wants_input = open.wants_input();
         if !open.is_due && (closes || !open.output.is_empty() || open.is_held && wants_input) {
@@ -494,7 +650,7 @@ impl<M: StateMachine> Server<M> {
         }
         open.is_held |= !wants_input;
         if closes {
-            self.machine.handle(self.now, Event::Closed(conn.into()));
+            self.release(conn, session, Progress::Close);
         }
     }
 }

@@ -2,6 +2,8 @@
 
 extern crate std;
 
+mod sessions;
+
 use std::string::String;
 use std::vec;
 use std::vec::Vec;
