@@ -21,14 +21,19 @@ const SERVER: &[Row] = &[
     ("net", &["config", "os", "stats"]),
     ("clients", &["net", "stats", "sync"]),
     ("shards", &["clients", "os", "sync"]),
+    ("sessions", &["clients", "shards", "sync"]),
     ("memory_file", &["os", "saved", "shards", "sync"]),
     (
         "shared",
-        &["clients", "config", "net", "shards", "stats", "sync"],
+        &[
+            "clients", "config", "net", "sessions", "shards", "stats", "sync",
+        ],
     ),
     (
         "worker",
-        &["clients", "net", "os", "shards", "shared", "stats", "sync"],
+        &[
+            "clients", "net", "os", "sessions", "shards", "shared", "stats", "sync",
+        ],
     ),
     ("acceptor", &["clients", "net", "os", "shared", "sync"]),
     ("time_keeper", &["clients", "shared", "sync"]),

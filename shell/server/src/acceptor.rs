@@ -12,7 +12,7 @@
 //!   address. One more always gets an error and is closed: left in the backlog, it would delay clients of
 //!   other addresses.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::fmt;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -125,7 +125,6 @@ impl Endpoint for Async<Listener> {
 /// The state that all listeners share.
 pub(crate) struct Acceptor<'a> {
     shared: &'a Shared,
-    last_conn: Cell<u64>,
     notice: RefCell<Notice>,
 }
 
@@ -134,7 +133,6 @@ impl<'a> Acceptor<'a> {
     pub(crate) fn new(shared: &'a Shared) -> Self {
         Self {
             shared,
-            last_conn: Cell::new(shared.roster.last_listener()),
             notice: RefCell::default(),
         }
     }
@@ -174,8 +172,7 @@ impl<'a> Acceptor<'a> {
                 Ok((socket, peer)) => {
                     stats.resume();
                     stats.count_open();
-                    self.last_conn.set(self.last_conn.get() + 1);
-                    let conn = ConnId::from_number(self.last_conn.get());
+                    let conn = ConnId::from_number(self.shared.next_number());
                     let worker = self.shared.assign();
                     let now = self.shared.clock.now();
                     let entry = self.shared.roster.add(conn.number(), index, peer, now);

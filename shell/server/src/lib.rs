@@ -34,6 +34,7 @@ mod net;
 mod os;
 mod saved;
 mod server;
+mod sessions;
 mod shards;
 mod shared;
 mod stats;

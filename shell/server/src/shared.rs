@@ -23,6 +23,7 @@ use crate::clients::watch::Watch;
 use crate::config::Config;
 use crate::net::listen::Address;
 use crate::net::tls::Keys;
+use crate::sessions::Registry;
 use crate::shards::{Shards, StatsPage, shard_count};
 use crate::stats::connection_stats::{ConnectionStats, line, settings_lines};
 use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -43,6 +44,10 @@ pub(crate) struct Shared {
     pub(crate) connection_stats: ConnectionStats,
     /// The watchers.
     pub(crate) watch: Watch,
+    /// The sessions.
+    pub(crate) sessions: Registry,
+    /// The last number that a connection or a session got.
+    last_number: AtomicU64,
     /// The connected clients.
     pub(crate) roster: Roster,
     /// The server's TLS keys, if it uses TLS.
@@ -106,7 +111,14 @@ impl Shared {
         let waiters = Arc::new(Waiters::new(Arc::clone(&mailboxes), config.verbosity >= 3));
         let (tell_gone, gone) = bounded(1);
         let (tell_shutdown, shutdowns) = bounded(1);
+        let roster = Roster::new(addresses);
         let shared = Self {
+            sessions: Registry::new(
+                config.sessions,
+                Arc::clone(&waiters),
+                Arc::clone(&mailboxes),
+            ),
+            last_number: AtomicU64::new(roster.last_listener()),
             shards: Shards::new(
                 shard_count(threads, &limits),
                 limits,
@@ -116,7 +128,7 @@ impl Shared {
                 resumes,
             ),
             wire_limits,
-            roster: Roster::new(addresses),
+            roster,
             keys,
             passwords,
             connection_stats: ConnectionStats::new(config.connections_max, threads),
@@ -143,6 +155,11 @@ impl Shared {
         for mailbox in &*self.mailboxes {
             mailbox.ring();
         }
+    }
+
+    /// A number that no connection and no session has had.
+    pub(crate) fn next_number(&self) -> u64 {
+        self.last_number.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     /// The mailbox of a worker.

@@ -55,6 +55,7 @@ pub(crate) async fn keep_time(shared: &Shared, stopped: &Receiver<()>) {
         let now = shared.clock.now();
         // As the shards are unlocked, they report their deadlines.
         shared.waiters.forget_deadline();
+        shared.sessions.end_due(now, &shared.shards);
         if Instant::now() < tick_at {
             shared.shards.pass(now);
             continue;

@@ -35,6 +35,8 @@ pub(crate) enum Message {
     Sweep,
     /// Close the client of this name: the budget for this kind of memory is exceeded.
     Close(u64, Kept),
+    /// Close the client of this name: it has lost its session.
+    LostSession(u64),
     /// There are new lines for the client of this name, a watcher.
     News(u64),
     /// The client of this name no longer waits for a lock.
@@ -68,7 +70,7 @@ impl Mailbox {
     }
 
     /// Adds a message and rings the bell. Repeated messages are added once. So the list holds at most one
-    /// sweep; one arrival and one close per connection; one news per watcher; one outcome per waiting client;
+    /// sweep; one arrival, one close and one lost session per connection; one news per watcher; one outcome per waiting client;
     /// and one echo per sender.
     pub(crate) fn post(&self, message: Message) {
         self.leave(message);
@@ -81,6 +83,7 @@ impl Mailbox {
         let is_known = match message {
             Message::Adopt(_)
             | Message::Close(..)
+            | Message::LostSession(_)
             | Message::News(_)
             | Message::WaitEnded(..)
             | Message::Echo(_) => false,

@@ -218,6 +218,15 @@ impl Roster {
 }
 
 impl Entry {
+    /// A number of its host; 0 for a client without an address.
+    pub(crate) fn host_number(&self) -> u128 {
+        match self.peer.as_ref().and_then(host) {
+            Some(IpAddr::V4(address)) => u128::from(address.to_bits()),
+            Some(IpAddr::V6(address)) => address.to_bits(),
+            None => 0,
+        }
+    }
+
     /// Its address as `watch` shows it.
     pub(crate) fn endpoint(&self) -> String {
         let peer = self.peer.clone();

@@ -17,6 +17,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use latchd_core::address::DEFAULT_PORT;
+use latchd_core::sessions::SessionLimits;
 use latchd_core::wire::Allowed;
 
 use crate::config::listen_address::{ListenAddress, ListenTls};
@@ -62,6 +63,8 @@ pub struct Config {
     /// that they pin may take at most an eighth of [`memory_bytes_max`](Self::memory_bytes_max). `-o
     /// locks_per_conn`.
     pub locks_per_connection_max: usize,
+    /// The bounds on sessions. `-o sessions` and `-o sessions_per_peer`.
+    pub sessions: SessionLimits,
     /// The memory for incomplete requests over all connections, in bytes. When it is exceeded, the
     /// connections that take most are closed. `None`: a quarter of
     /// [`memory_bytes_max`](Self::memory_bytes_max), at least 128 MiB and at least two of the largest values.
@@ -134,6 +137,7 @@ impl Default for Config {
             memory_bytes_max: 64 << 20,
             value_bytes_max: 1 << 20,
             locks_per_connection_max: 65_536,
+            sessions: SessionLimits::default(),
             unfinished_bytes_max: None,
             unsent_bytes_max: None,
             watcher_bytes_max: 256 << 10,

@@ -381,6 +381,17 @@ impl Shards {
         core.execute(now, session.owner, command)
     }
 
+    /// Whether a connection holds a lock or a bound win in any shard.
+    pub(crate) fn has_anything(&self, now: Instant, session: &ShardSession) -> bool {
+        let mut has_anything = false;
+        if session.may_hold() {
+            self.together(now, session.opened, |core| {
+                has_anything |= core.held_here(session.owner) != Held::default();
+            });
+        }
+        has_anything
+    }
+
     /// Whether a connection holds a lock in any shard.
     pub(crate) fn holds(&self, now: Instant, session: &ShardSession) -> bool {
         let mut holds = false;

@@ -58,6 +58,19 @@ impl ShardSession {
         }
     }
 
+    /// A session that has no lock yet, with its first connection.
+    pub(crate) fn of_session(owner: Owner, conn: ConnId, address: Holder) -> Self {
+        Self {
+            owner,
+            ..Self::new(conn, address)
+        }
+    }
+
+    /// The session's requests come from this connection from now on.
+    pub(crate) fn move_to(&mut self, conn: ConnId, address: Holder) {
+        (self.conn, self.address) = (conn, address);
+    }
+
     /// The number of wins that are bound to it, over all shards.
     pub(super) fn wins(&self) -> usize {
         self.held.iter().map(|held| held.wins).sum()

@@ -38,6 +38,7 @@ impl Shards {
         answer: &mut dyn FnMut(&Reply<'_>),
     ) {
         let shard = self.shard_of(acquire.key);
+        self.leave_other_queue(now, session, shard);
         let mut core = self.core_at(now, shard);
         let waits = core.would_contend(now, session.owner, &acquire);
         // A single core finds its own cycles.
@@ -69,6 +70,21 @@ impl Shards {
         self.acquire(now, session, shard, &mut cores[shard], acquire, answer);
         drop(cores);
         self.spread_lock_memory(now);
+    }
+
+    /// Before a session may wait in a shard: it leaves the place in a queue of another shard that its last connection has
+    /// left to it.
+    fn leave_other_queue(&self, now: Instant, session: &ShardSession, shard: usize) {
+        if !session.owner.is_session() {
+            return;
+        }
+        let other = self.waiters.places().shard_of(session.owner);
+        if let Some(other) = other.filter(|other| *other != shard) {
+            let mut core = self.core_at(now, other);
+            core.handle(now, Event::WaitsElsewhere(session.owner));
+            self.waiters.leave(session.owner);
+            self.lock_memory.publish(other, &core);
+        }
     }
 
     /// Executes the request in the shard of its key, and registers the waiter if it has to wait.
@@ -104,6 +120,7 @@ impl Shards {
         answer: &mut dyn FnMut(&Reply<'_>),
     ) {
         let shard = self.shard_of(get.key);
+        self.leave_other_queue(now, session, shard);
         self.update_wins(now, session, shard, get.key);
         let mut core = self.core_at(now, shard);
         look(&mut core);

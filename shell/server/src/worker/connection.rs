@@ -89,6 +89,8 @@ pub(crate) enum End {
     NoHandshake,
     /// The memory for its input or output exceeded the budget.
     NoRoom(Kept),
+    /// Its session has ended, or another connection has taken it over.
+    LostSession,
     /// The server's shutdown.
     Shutdown,
 }
@@ -131,6 +133,7 @@ impl End {
             | Self::Idle
             | Self::NoHandshake
             | Self::NoRoom(Kept::Output)
+            | Self::LostSession
             | Self::Shutdown => false,
         }
     }
@@ -149,6 +152,7 @@ impl fmt::Display for End {
                 formatter.write_str("no memory for its incomplete request")
             }
             Self::NoRoom(Kept::Output) => formatter.write_str("no memory for its unread replies"),
+            Self::LostSession => formatter.write_str("lost its session"),
             Self::Shutdown => formatter.write_str("the server stops"),
         }
     }
@@ -302,6 +306,7 @@ impl<S: Socket, B: Backend> ClientConn<S, B> {
             | End::NoRoom(_) => "error",
             End::PeerClosed => "normal",
             End::Idle => "idle_timeout",
+            End::LostSession => "lost_session",
             End::Shutdown => "shutdown",
         };
         let endpoint = self.entry.endpoint();

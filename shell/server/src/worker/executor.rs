@@ -9,13 +9,18 @@ use latchd_core::connection::{Connection, Progress};
 use latchd_core::execute::Execute;
 use latchd_core::limits::MemoryRefused;
 use latchd_core::reply::Reply;
+use latchd_core::sessions::{
+    Asker, SessionAction, SessionRefusal, SessionReply, SessionRequest, Token,
+};
 use latchd_core::stats::Unstored;
 use latchd_core::watch::{Asked, Topic, Topics, Watched, all_unlocked, each_line};
 use latchd_core::wire::Claim;
 use latchd_core::{ConnId, Instant, Output};
 
+use crate::clients::budget::Holder;
 use crate::clients::lock_log;
 use crate::clients::watch::Watcher;
+use crate::sessions::Membership;
 use crate::shards::ShardSession;
 use crate::shared::Shared;
 use crate::sync::clock;
@@ -26,24 +31,135 @@ use crate::worker::turn::{HEAVY, Work};
 const LOGGED_BYTES_MAX: usize = 200;
 
 impl Backend for Shared {
-    type Session = ShardSession;
+    type Session = ClientSession;
 
-    fn conn(session: &ShardSession) -> ConnId {
-        session.conn()
+    fn conn(session: &ClientSession) -> ConnId {
+        session.own.conn()
     }
 
-    fn may_hold(session: &ShardSession) -> bool {
-        session.may_hold()
+    // While a client of a session waits, only the end of its connection shows that it is dead.
+    fn may_hold(session: &ClientSession) -> bool {
+        session.own.may_hold() || session.part.membership.attached().is_some()
     }
 
-    fn holds(&self, now: Instant, session: &ShardSession) -> bool {
-        self.shards.holds(now, session)
+    fn holds(&self, now: Instant, session: &ClientSession) -> bool {
+        self.shards.holds(now, &session.own)
     }
 
     #[inline]
     fn drive(
         &self,
+        visit: Visit<'_, ClientSession>,
+        wire: &mut Connection,
+        input: &[u8],
+        output: &mut Output,
+        output_bytes_max: usize,
+    ) -> (usize, Progress) {
+        let Visit {
+            now,
+            session,
+            request,
+            work,
+            watcher,
+        } = visit;
+        let ClientSession { own, part } = session;
+        let visit = Visit {
+            now,
+            session: own,
+            request,
+            work,
+            watcher,
+        };
+        match part.membership.attached() {
+            None => self.drive_as(visit, part, wire, input, output, output_bytes_max),
+            Some(place) => {
+                let place = Arc::clone(place);
+                let mut locks = place.lock();
+                // N2
+                let Some(session) = locks.as_mut() else {
+                    return (0, Progress::Close);
+                };
+                place.note_heard(now);
+                let visit = Visit { session, ..visit };
+                let driven = self.drive_as(visit, part, wire, input, output, output_bytes_max);
+                if driven.1 == Progress::Waiting {
+                    place.note_waiting();
+                }
+                // The session was ended meanwhile, by its own connection.
+                if part.membership.attached().is_none()
+                    && let Some(session) = locks.take()
+                {
+                    self.shards.close(now, session);
+                }
+                driven
+            }
+        }
+    }
+
+    fn close(&self, now: Instant, session: ClientSession) {
+        let ClientSession { own: session, part } = session;
+        self.sessions.leave(now, session.conn(), &part.membership);
+        let held = session.may_hold().then(|| session.conn());
+        self.shards.close(now, session);
+        if let Some(conn) = held
+            && self.watch.wanted().contain(Topic::Locks)
+        {
+            self.tell(Topic::Locks, conn.number(), &all_unlocked("closed", conn));
+        }
+    }
+
+    fn forget_watcher(&self, watcher: &Watcher) {
+        self.watch.remove(watcher);
+    }
+
+    fn dead_peer(&self) -> Duration {
+        self.config.dead_peer
+    }
+}
+
+/// What the server knows of a connection.
+#[derive(Debug)]
+pub(crate) struct ClientSession {
+    /// The connection as an owner of its own.
+    own: ShardSession,
+    part: Part,
+}
+
+/// A connection's part in sessions.
+#[derive(Debug)]
+struct Part {
+    conn: ConnId,
+    holder: Holder,
+    membership: Membership,
+    /// A number for its user, once it is authenticated.
+    user: Option<u128>,
+    /// A number for its host.
+    host: u128,
+}
+
+impl ClientSession {
+    /// A connection without locks and without a session.
+    pub(crate) fn new(conn: ConnId, holder: Holder, host: u128) -> Self {
+        Self {
+            own: ShardSession::new(conn, holder),
+            part: Part {
+                conn,
+                holder,
+                membership: Membership::No,
+                user: None,
+                host,
+            },
+        }
+    }
+}
+
+impl Shared {
+    /// Executes requests for the owner that `visit` has: the connection, or its session.
+    #[inline]
+    fn drive_as(
+        &self,
         visit: Visit<'_, ShardSession>,
+        part: &mut Part,
         wire: &mut Connection,
         input: &[u8],
         output: &mut Output,
@@ -63,9 +179,11 @@ impl Backend for Shared {
             shared: self,
             now,
             session,
+            part,
             work,
             watcher,
             is_meta: false,
+            has_moved: false,
         };
         let driven = if self.config.verbosity < 2 {
             wire.drive(input, &mut core, output, output_bytes_max)
@@ -77,24 +195,6 @@ impl Backend for Shared {
         }
         driven
     }
-
-    fn close(&self, now: Instant, session: ShardSession) {
-        let held = session.may_hold().then(|| session.conn());
-        self.shards.close(now, session);
-        if let Some(conn) = held
-            && self.watch.wanted().contain(Topic::Locks)
-        {
-            self.tell(Topic::Locks, conn.number(), &all_unlocked("closed", conn));
-        }
-    }
-
-    fn forget_watcher(&self, watcher: &Watcher) {
-        self.watch.remove(watcher);
-    }
-
-    fn dead_peer(&self) -> Duration {
-        self.config.dead_peer
-    }
 }
 
 /// The server's items as one connection sees them during one turn.
@@ -105,12 +205,16 @@ struct Executor<'a> {
     now: Instant,
     /// The shards' state of the connection.
     session: &'a mut ShardSession,
+    /// Its part in sessions.
+    part: &'a mut Part,
     /// The work allowed in the rest of this turn.
     work: &'a mut Work,
     /// Its queue of log lines, if it watches.
     watcher: &'a mut Option<Arc<Watcher>>,
     /// The next command uses the meta protocol.
     is_meta: bool,
+    /// It has attached to a session or ended it: the next request has another owner, so the turn ends.
+    has_moved: bool,
 }
 
 impl Execute for Executor<'_> {
@@ -119,9 +223,11 @@ impl Execute for Executor<'_> {
             shared,
             now,
             session,
+            part: _,
             work,
             watcher: _,
             is_meta,
+            has_moved: _,
         } = self;
         let is_meta = std::mem::take(is_meta);
         work.note_executed();
@@ -163,6 +269,9 @@ impl Execute for Executor<'_> {
             .zip(claim)
             .is_some_and(|(passwords, claim)| passwords.admits(claim.name, claim.password));
         self.shared.connection_stats.count_authentication(is_valid);
+        if let Some(claim) = claim.filter(|_| is_valid) {
+            self.part.user = Some(self.shared.sessions.hash(claim.name));
+        }
         if self.shared.config.verbosity > 0 {
             self.log_login(claim, is_valid);
         }
@@ -171,7 +280,7 @@ impl Execute for Executor<'_> {
 
     fn watch(&mut self, topics: Topics) -> Watched {
         self.work.note_executed();
-        match self.shared.watch.add(self.session.conn().number(), topics) {
+        match self.shared.watch.add(self.part.conn.number(), topics) {
             Ok(watcher) => {
                 *self.watcher = Some(watcher);
                 // Evictions from now on are reported.
@@ -180,6 +289,84 @@ impl Execute for Executor<'_> {
             }
             Err(watched) => watched,
         }
+    }
+
+    fn session(&mut self, request: SessionRequest<'_>) -> SessionReply {
+        self.work.note_executed();
+        let (shared, now) = (self.shared, self.now);
+        let part = &mut *self.part;
+        let attached = part.membership.attached().map(|place| place.owner());
+        match request.action {
+            SessionAction::Open {
+                seconds,
+                only_resumes,
+            } => {
+                if attached.is_none() && shared.shards.has_anything(now, self.session) {
+                    return SessionReply::Refused(SessionRefusal::Holds);
+                }
+                let asker = Asker {
+                    conn: part.conn,
+                    user: part.user,
+                    address: part.host,
+                };
+                let (reply, membership) = shared.sessions.open(
+                    now,
+                    asker,
+                    part.holder,
+                    attached,
+                    request.token,
+                    (seconds, only_resumes),
+                    || shared.next_number(),
+                );
+                if attached.is_none() {
+                    if let Some(place) = membership.attached() {
+                        self.has_moved = true;
+                        if let Some(session) = place.lock().as_mut() {
+                            session.move_to(part.conn, part.holder);
+                        }
+                    }
+                    part.membership = membership;
+                }
+                reply
+            }
+            SessionAction::End => {
+                let (shards, token) = (&shared.shards, request.token);
+                let (reply, is_own) = shared.sessions.end(now, shards, token, part.user, attached);
+                if is_own {
+                    self.has_moved = true;
+                    part.membership = Membership::No;
+                }
+                reply
+            }
+        }
+    }
+
+    fn execute_as(
+        &mut self,
+        token: Token<'_>,
+        command: &Command<'_>,
+        answer: &mut dyn FnMut(&Reply<'_>),
+    ) -> Result<(), SessionRefusal> {
+        let place = self.shared.sessions.find(token, self.part.user)?;
+        if let Some(own) = self.part.membership.attached() {
+            if own.owner() != place.owner() {
+                return Err(SessionRefusal::Attached);
+            }
+            self.execute(command, answer);
+            return Ok(());
+        }
+        let mut locks = place.lock();
+        let session = locks.as_mut().ok_or(SessionRefusal::NoSession)?;
+        place.note_heard(self.now);
+        let mut core = Executor {
+            session,
+            part: self.part,
+            work: self.work,
+            watcher: self.watcher,
+            ..*self
+        };
+        core.execute(command, answer);
+        Ok(())
     }
 
     fn read_certificates(&mut self) -> Result<(), String> {
@@ -196,7 +383,7 @@ impl Execute for Executor<'_> {
         if self.shared.config.verbosity == 0 {
             return done;
         }
-        let (conn, mib) = (self.session.conn(), bytes >> 20);
+        let (conn, mib) = (self.part.conn, bytes >> 20);
         match done {
             Ok(()) => tracing::info!(
                 event = "memory_limit",
@@ -230,14 +417,14 @@ impl Execute for Executor<'_> {
 
     fn goes_on(&mut self) -> bool {
         self.work.spend(1);
-        self.work.is_left()
+        self.work.is_left() && !self.has_moved
     }
 }
 
 impl Executor<'_> {
     /// Logs a login. The name of a failed one may be a password, so it is not logged.
     fn log_login(&self, claim: Option<Claim<'_>>, is_admitted: bool) {
-        let number = self.session.conn().number();
+        let number = self.part.conn.number();
         let peer = self.shared.roster.find(number, self.now);
         let (peer, _) = peer.unwrap_or_default();
         if let Some(claim) = claim.filter(|_| is_admitted) {
@@ -264,7 +451,7 @@ impl Executor<'_> {
         answer: &mut dyn FnMut(&Reply<'_>),
     ) {
         let shared = self.shared;
-        let (conn, owner) = (self.session.conn(), self.session.owner());
+        let (conn, owner) = (self.part.conn, self.session.owner());
         let unix_s = clock::unix_now().0;
         let found_bytes = Cell::new(None);
         // Reported after the shard is unlocked.
@@ -309,7 +496,7 @@ fn drive_verbose(
     output: &mut Output,
     output_bytes_max: usize,
 ) -> (usize, Progress) {
-    let number = core.session.conn();
+    let number = core.part.conn;
     let mut done = 0;
     loop {
         let answered = output.len();

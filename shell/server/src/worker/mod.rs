@@ -60,11 +60,11 @@ use crate::net::lingering::Lingering;
 use crate::net::socket::INPUT_BYTES;
 use crate::net::tls::Records;
 use crate::net::transport::Transport;
-use crate::shards::ShardSession;
 use crate::shared::Shared;
 use crate::stats::connection_stats::Kept;
 use crate::stats::turn_times::Sampler;
 use crate::worker::connection::{ClientConn, ENDING, End, IN_TURN, Next, READABLE, is_ending};
+use crate::worker::executor::ClientSession;
 use crate::worker::outbox::Outbox;
 use crate::worker::turn::{FIRST_TURN, LATER_TURN, Turn, Work};
 
@@ -604,6 +604,14 @@ impl Worker {
                     let worker = self.index;
                     self.close_for_room(Holder { worker, name }, kept);
                 }
+                Message::LostSession(name) => {
+                    let name = Name::decode(EventData::new_u64(name));
+                    if let Name::Client { slot, .. } = name
+                        && self.is_there(slot, name)
+                    {
+                        self.end(slot, &End::LostSession);
+                    }
+                }
                 // The channel has space for it, unless the sender no longer waits.
                 Message::Echo(tell) => drop(tell.try_send(())),
             }
@@ -625,7 +633,7 @@ impl Worker {
             worker: self.index,
             name: name.encode().u64(),
         };
-        let session = ShardSession::new(arrival.conn, holder);
+        let session = ClientSession::new(arrival.conn, holder, endpoint.host_number());
         let client = ClientConn::new(transport, session, wire, arrival.entry, self.now);
         let client = entry.insert(client);
         if client.is_handshaking() {
