@@ -319,7 +319,8 @@ impl<S> Sessions<S> {
     /// Opens or resumes a session for a connection that is attached to no other session. A new session is the owner
     /// `fresh`, which must never have been used; `state` makes the transport's state of it.
     ///
-    /// A connection that the session is attached to already is heard, and the session has the new time.
+    /// A connection that the session is attached to already is heard, and the session has the new time; unless another
+    /// connection takes it over, since it is to be closed then.
     pub fn open(
         &mut self,
         now: Instant,
@@ -342,10 +343,16 @@ impl<S> Sessions<S> {
             self.counters.refused += 1;
             return SessionReply::Refused(SessionRefusal::OtherUser).into();
         }
-        session.heard_at = session.heard_at.max(now);
-        session.ttl_ms = ttl_ms;
         let owner = session.owner;
         let conn = asker.conn;
+        if let Attached::Moving { from, .. } = session.attached
+            && from == conn
+        {
+            // It has lost the session, and renews nothing: it is closed instead of answered.
+            return SessionReply::Waits.into();
+        }
+        session.heard_at = session.heard_at.max(now);
+        session.ttl_ms = ttl_ms;
         let resumed = SessionReply::Resumed(owner);
         let (attached, reply, closes) = match session.attached {
             Attached::No => {
