@@ -287,6 +287,8 @@ pub enum StatsTopic {
     Extstore,
     /// `conns`: a page of the connections, from here on.
     Conns(ScanCursor),
+    /// `sessions`: a page of the sessions, from here on.
+    Sessions(ScanCursor),
     /// `locks`: a page of the held locks, from here on.
     Locks(ScanCursor),
     /// `detail dump`: a page of the counts of requests by prefix, from here on.
@@ -310,7 +312,8 @@ impl StatsTopic {
             | Self::Slabs
             | Self::Sizes
             | Self::Extstore
-            | Self::Conns(_) => false,
+            | Self::Conns(_)
+            | Self::Sessions(_) => false,
         }
     }
 
@@ -319,6 +322,7 @@ impl StatsTopic {
     pub const fn on_page(self, at: ScanCursor) -> Option<Self> {
         match self {
             Self::Conns(_) => Some(Self::Conns(at)),
+            Self::Sessions(_) => Some(Self::Sessions(at)),
             Self::Locks(_) => Some(Self::Locks(at)),
             Self::Detail(_) => Some(Self::Detail(at)),
             Self::General
@@ -395,6 +399,7 @@ impl<'a> Report<'a> {
             }
             StatsTopic::Sizes => show("sizes_status", "disabled"),
             StatsTopic::Conns(_)
+            | StatsTopic::Sessions(_)
             | StatsTopic::Locks(_)
             | StatsTopic::Detail(_)
             | StatsTopic::DetailOn
@@ -607,6 +612,7 @@ mod tests {
             StatsTopic::Sizes,
             StatsTopic::Extstore,
             StatsTopic::Conns(ScanCursor(0)),
+            StatsTopic::Sessions(ScanCursor(0)),
         ];
         assert!(tells.into_iter().all(StatsTopic::tells_keys));
         assert!(!others.into_iter().any(StatsTopic::tells_keys));

@@ -14,7 +14,7 @@ use alloc::vec::Vec;
 use self::lines::{keyed, put};
 use crate::conn_id::ConnId;
 
-pub use self::lines::{all_unlocked, each_line};
+pub use self::lines::{all_unlocked, each_line, of_session};
 
 /// A topic to watch.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -141,6 +141,8 @@ impl Watched {
 pub struct Asked {
     /// The connection of the command.
     pub conn: ConnId,
+    /// The number of the session that executes the command.
+    pub session: Option<u64>,
     /// Whether the command was written in the meta protocol.
     pub is_meta: bool,
     /// The time, in Unix seconds.

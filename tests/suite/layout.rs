@@ -21,7 +21,7 @@ const SERVER: &[Row] = &[
     ("net", &["config", "os", "stats"]),
     ("clients", &["net", "stats", "sync"]),
     ("shards", &["clients", "os", "sync"]),
-    ("sessions", &["clients", "shards", "sync"]),
+    ("sessions", &["clients", "shards", "stats", "sync"]),
     ("memory_file", &["os", "saved", "shards", "sync"]),
     (
         "shared",

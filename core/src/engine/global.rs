@@ -96,6 +96,7 @@ impl<S: Store> Core<S> {
             | StatsTopic::Sizes
             | StatsTopic::Extstore
             | StatsTopic::Conns(_)
+            | StatsTopic::Sessions(_)
             | StatsTopic::Locks(_)
             | StatsTopic::Detail(_) => {}
         }

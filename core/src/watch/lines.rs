@@ -9,6 +9,7 @@ use crate::command::{
 };
 use crate::conn_id::ConnId;
 use crate::fence::Fence;
+use crate::owner::Owner;
 use crate::reply::{Refusal, Reply};
 use crate::time::Exptime;
 
@@ -89,6 +90,18 @@ pub fn all_unlocked(reason: &str, conn: ConnId) -> String {
         &mut line,
         format_args!(" reason={reason} cfd={}", conn.number()),
     );
+    line
+}
+
+/// The line for an event of a session: `open`, `resume`, `detach`, `end` or `expire`; and the connection that it is
+/// about.
+#[must_use]
+pub fn of_session(event: &str, session: Owner, conn: Option<ConnId>) -> String {
+    let mut line = String::from("type=session");
+    put(&mut line, format_args!(" event={event} session={session}"));
+    if let Some(conn) = conn {
+        put(&mut line, format_args!(" cfd={}", conn.number()));
+    }
     line
 }
 
@@ -245,6 +258,9 @@ fn locked(command: &ItemCommand<'_>, reply: &Reply<'_>, asked: Asked) -> Option<
     );
     if let Some(fence) = fence {
         put(&mut line, format_args!(" fence={}", fence.number()));
+    }
+    if let Some(session) = asked.session {
+        put(&mut line, format_args!(" session={session}"));
     }
     Some(line)
 }

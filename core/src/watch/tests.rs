@@ -29,6 +29,7 @@ fn lines_of(
     reply: &Reply<'_>,
 ) -> Vec<String> {
     let asked = Asked {
+        session: None,
         conn: ConnId::from_number(7),
         is_meta: false,
         unix_s: 1_700_000_000,

@@ -7,12 +7,12 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use latchd_core::Limits;
 use latchd_core::command::ScanCursor;
 use latchd_core::engine::Numbers;
 use latchd_core::stats::{StatsLine, StatsTopic};
-use latchd_core::watch::Topic;
+use latchd_core::watch::{Topic, of_session};
 use latchd_core::wire::{Admission, Protocols, WireLimits};
+use latchd_core::{ConnId, Limits, Owner};
 
 use crate::clients::budget::Budget;
 use crate::clients::mailbox::{Mailbox, Message};
@@ -174,6 +174,23 @@ impl Shared {
         }
     }
 
+    /// Reports an event of a session to the log and to the watchers of locks.
+    pub(crate) fn tell_session(&self, event: &'static str, session: Owner, conn: Option<ConnId>) {
+        let about = conn.map_or(NOBODY, ConnId::number);
+        if self.config.verbosity > 0 {
+            let (number, session) = (about, session.number());
+            tracing::info!(
+                event = "session",
+                conn = number,
+                session,
+                "session {session}: {event}"
+            );
+        }
+        if self.watch.wanted().contain(Topic::Locks) {
+            self.tell(Topic::Locks, about, &of_session(event, session, conn));
+        }
+    }
+
     /// Sends the evictions since the last call to the watchers.
     pub(crate) fn tell_evicted(&self) {
         let is_watched = self.watch.wanted().contain(Topic::Evictions);
@@ -188,6 +205,10 @@ impl Shared {
     pub(crate) fn stats_page(&self, topic: StatsTopic) -> StatsPage {
         if let StatsTopic::Conns(ScanCursor(behind)) = topic {
             let (lines, next) = self.roster.lines(self.clock.now(), behind);
+            return (lines, next.map(ScanCursor));
+        }
+        if let StatsTopic::Sessions(ScanCursor(behind)) = topic {
+            let (lines, next) = self.sessions.lines(self.clock.now(), behind);
             return (lines, next.map(ScanCursor));
         }
         (self.stats_lines(topic), None)
@@ -208,6 +229,7 @@ impl Shared {
                 lines.push(line("read_buf_bytes", bytes));
                 lines.push(line("read_buf_bytes_free", 0));
                 lines.extend(self.watch.stats_lines());
+                lines.extend(self.sessions.general_lines());
                 let keys = self.keys.iter();
                 lines.extend(keys.flat_map(|keys| self.connection_stats.tls_lines(keys.age())));
                 lines
@@ -217,6 +239,7 @@ impl Shared {
             | StatsTopic::Slabs
             | StatsTopic::Sizes
             | StatsTopic::Conns(_)
+            | StatsTopic::Sessions(_)
             | StatsTopic::Locks(_)
             | StatsTopic::Detail(_)
             | StatsTopic::DetailOn

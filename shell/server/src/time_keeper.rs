@@ -55,7 +55,8 @@ pub(crate) async fn keep_time(shared: &Shared, stopped: &Receiver<()>) {
         let now = shared.clock.now();
         // As the shards are unlocked, they report their deadlines.
         shared.waiters.forget_deadline();
-        shared.sessions.end_due(now, &shared.shards);
+        let tell = |owner| shared.tell_session("expire", owner, None);
+        shared.sessions.end_due(now, &shared.shards, tell);
         if Instant::now() < tick_at {
             shared.shards.pass(now);
             continue;

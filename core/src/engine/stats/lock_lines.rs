@@ -109,6 +109,7 @@ impl<S: Store> Core<S> {
             | StatsTopic::Sizes
             | StatsTopic::Extstore
             | StatsTopic::Conns(_)
+            | StatsTopic::Sessions(_)
             | StatsTopic::DetailOn
             | StatsTopic::DetailOff => Vec::new(),
         };

@@ -330,6 +330,7 @@ fn encode_stats(topic: StatsTopic, reply: &Reply<'_>, out: &mut Vec<u8>) {
         | StatsTopic::Sizes
         | StatsTopic::Extstore
         | StatsTopic::Conns(_)
+        | StatsTopic::Sessions(_)
         | StatsTopic::Locks(_) => report.each(topic, |name, value| {
             ClassicResponse::Stat {
                 name: name.as_bytes(),

@@ -1,6 +1,6 @@
 //! Sessions over all workers: the table, the state of each session, and the connections attached to it.
 //!
-//! The folder holds these. It uses `shards`, `clients` and `sync`. The rules are the core's
+//! The folder holds these. It uses `shards`, `clients`, `stats` and `sync`. The rules are the core's
 //! ([`latchd_core::sessions`]).
 //!
 //! - N1: A session's locks are used under its [`Place`]'s mutex: by the attached connection for a turn, by a request
@@ -22,6 +22,7 @@ use latchd_core::sessions::{
     Asker, EndedSession, SessionCounters, SessionLimits, SessionRefusal, SessionReply, Sessions,
     Token,
 };
+use latchd_core::stats::StatsLine;
 use latchd_core::wait::Outcome;
 use latchd_core::{ConnId, Instant, Owner};
 
@@ -29,6 +30,7 @@ use crate::clients::budget::Holder;
 use crate::clients::mailbox::{Mailbox, Message};
 use crate::clients::waiters::Waiters;
 use crate::shards::{ShardSession, Shards};
+use crate::stats::connection_stats::line;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Mutex, MutexGuard};
 
@@ -307,8 +309,9 @@ impl Registry {
         self.wake(told);
     }
 
-    /// Ends the sessions whose clients were not heard for their time, and tells the clock when the next is due (N4).
-    pub(crate) fn end_due(&self, now: Instant, shards: &Shards) {
+    /// Ends the sessions whose clients were not heard for their time, says so to `tell`, and tells the clock when the next
+    /// is due (N4).
+    pub(crate) fn end_due(&self, now: Instant, shards: &Shards, tell: impl Fn(Owner)) {
         loop {
             let mut table = self.table();
             let mut locks = None;
@@ -329,7 +332,7 @@ impl Registry {
             }
             self.close(conn);
             self.wake(taker);
-            tracing::debug!(event = "session_expired", session = ended.owner.number());
+            tell(ended.owner);
         }
     }
 
@@ -362,11 +365,27 @@ impl Registry {
         }
     }
 
-    /// The number of sessions, of those with a connection, and the counters.
-    pub(crate) fn counts(&self) -> (usize, usize, SessionCounters) {
+    /// The lines of `stats` about sessions.
+    pub(crate) fn general_lines(&self) -> [StatsLine; 8] {
         let table = self.table();
-        let attached = table.holders.len();
-        (table.sessions.len(), attached, table.sessions.counters())
+        let SessionCounters {
+            opened,
+            resumed,
+            expired,
+            ended,
+            missed,
+            refused,
+        } = table.sessions.counters();
+        [
+            line("sessions", table.sessions.len()),
+            line("sessions_attached", table.holders.len()),
+            line("sessions_opened", opened),
+            line("sessions_resumed", resumed),
+            line("sessions_expired", expired),
+            line("sessions_ended", ended),
+            line("session_misses", missed),
+            line("session_refusals", refused),
+        ]
     }
 
     /// Sets the counters to 0.
@@ -379,9 +398,9 @@ impl Registry {
         self.table().shown(owner, now)
     }
 
-    /// A page of sessions: those behind the one with this number. Also returns the number behind which the next page
-    /// begins.
-    pub(crate) fn page(&self, now: Instant, behind: u64) -> (Vec<SessionShown>, Option<u64>) {
+    /// A page of `stats sessions`: the sessions behind the one with this number. Also returns the number behind which the
+    /// next page begins.
+    pub(crate) fn lines(&self, now: Instant, behind: u64) -> (Vec<StatsLine>, Option<u64>) {
         let table = self.table();
         let owners: Vec<_> = table
             .sessions
@@ -394,7 +413,20 @@ impl Registry {
         let shown = owners
             .into_iter()
             .filter_map(|owner| table.shown(owner, now));
-        (shown.collect(), next)
+        let mut lines = Vec::with_capacity(4 * SESSIONS_PER_PAGE);
+        for session in shown {
+            let mut show = |name, value: u64| {
+                lines.push(StatsLine {
+                    name: format!("{}:{name}", session.owner).into(),
+                    value: value.to_string(),
+                });
+            };
+            show("conn", session.conn.map_or(0, ConnId::number));
+            show("secs", session.ttl_ms / 1_000);
+            show("secs_left", session.left_ms.div_ceil(1_000));
+            show("age", session.age_ms / 1_000);
+        }
+        (lines, next)
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {

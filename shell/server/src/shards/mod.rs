@@ -236,7 +236,8 @@ impl Shards {
                     | StatsTopic::Slabs
                     | StatsTopic::Sizes
                     | StatsTopic::Extstore
-                    | StatsTopic::Conns(_) => lines(topic),
+                    | StatsTopic::Conns(_)
+                    | StatsTopic::Sessions(_) => lines(topic),
                 };
                 // A page of a list shows no counters.
                 let is_page = topic.on_page(ScanCursor::default()).is_some();

@@ -406,6 +406,8 @@ pub(crate) fn settings_lines(config: &Config) -> Vec<StatsLine> {
             config.connections_per_peer_max.map_or(0, NonZeroUsize::get),
         ),
         line("locks_per_conn", config.locks_per_connection_max),
+        line("sessions_max", config.sessions.sessions_max),
+        line("sessions_per_peer", config.sessions.per_address_max),
         line(
             "locked_reply",
             match config.allowed.locked_reply {

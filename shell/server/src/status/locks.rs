@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use super::snapshot::{Snapshot, WaiterShown};
+use super::snapshot::{SessionShown, Snapshot, WaiterShown};
 
 /// The locks as JSON. All text is ASCII already, without control characters. A fence is text: most JSON
 /// readers keep 53 bits of a number.
@@ -23,7 +23,7 @@ pub(super) fn json(snapshot: &Snapshot) -> String {
         // Writing to a string never fails.
         let _ = write!(
             text,
-            "{comma}\n{{\"key\":\"{}\",\"connection\":{},\"peer\":\"{}\",\"fence\":\"{}\",\"held_s\":{},\"silent_s\":{},\"mode\":\"{}\",\"holders\":{},\"lease_s\":{},\"waiting\":{},\"waiters\":[{}]}}",
+            "{comma}\n{{\"key\":\"{}\",\"connection\":{},\"peer\":\"{}\",\"fence\":\"{}\",\"held_s\":{},\"silent_s\":{},\"mode\":\"{}\",\"holders\":{},\"lease_s\":{},\"session\":{},\"waiting\":{},\"waiters\":[{}]}}",
             quoted(&lock.key),
             lock.owner,
             quoted(&lock.peer),
@@ -34,12 +34,22 @@ pub(super) fn json(snapshot: &Snapshot) -> String {
             lock.holders,
             lock.lease
                 .map_or("null".to_owned(), |lease| seconds_left(lease).to_string()),
+            lock.session.map_or("null".to_owned(), session),
             lock.waiting,
             waiters.join(",")
         );
     }
     text.push_str("]}\n");
     text
+}
+
+/// The `connection` of a lock is the number of the session then.
+fn session(session: SessionShown) -> String {
+    let conn = session
+        .conn
+        .map_or("null".to_owned(), |conn| conn.to_string());
+    let left = seconds_left(session.left);
+    format!("{{\"attached\":{conn},\"left_s\":{left}}}")
 }
 
 fn waiter(waiter: &WaiterShown) -> String {
@@ -79,7 +89,7 @@ mod tests {
         let expected = r#"{"key":"a\\\"b\\\\c\\x01\\xff</script>","connection":7,"#;
         assert!(text.contains(expected), "{text}");
         assert!(text.starts_with("{\"locks_held\":2,"), "{text}");
-        let held = "\"fence\":\"1152921504606846976\",\"held_s\":3601,\"silent_s\":61,\"mode\":\"x\",\"holders\":1,\"lease_s\":null,\"waiting\":0,\"waiters\":[]}";
+        let held = "\"fence\":\"1152921504606846976\",\"held_s\":3601,\"silent_s\":61,\"mode\":\"x\",\"holders\":1,\"lease_s\":null,\"session\":null,\"waiting\":0,\"waiters\":[]}";
         assert_eq!(text.matches(held).count(), 2);
     }
 
@@ -88,12 +98,16 @@ mod tests {
         let mut leased = lock("k");
         leased.lease = Some(Duration::from_millis(1_001));
         leased.waiting = 40;
+        leased.session = Some(SessionShown {
+            conn: None,
+            left: Duration::from_millis(29_001),
+        });
         leased.first_waiters = vec![WaiterShown {
             conn: 9,
             peer: "tcp:10.0.0.2:1".into(),
             is_shared: true,
         }];
-        let expected = "\"lease_s\":2,\"waiting\":40,\"waiters\":[{\"connection\":9,\"peer\":\"tcp:10.0.0.2:1\",\"mode\":\"s\"}]}";
+        let expected = "\"lease_s\":2,\"session\":{\"attached\":null,\"left_s\":30},\"waiting\":40,\"waiters\":[{\"connection\":9,\"peer\":\"tcp:10.0.0.2:1\",\"mode\":\"s\"}]}";
         let text = json(&snapshot(vec![leased]));
         assert!(text.contains(expected), "{text}");
     }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use latchd_core::stats::{Report, Stats, StatsLine, StatsTopic};
 use latchd_core::times::Times;
+use latchd_core::{ConnId, Instant, Owner};
 
 use super::process::ProcessUsage;
 use crate::shared::Shared;
@@ -48,7 +49,9 @@ pub(super) struct LockShown {
     pub(super) is_shared: bool,
     /// The number of holders.
     pub(super) holders: usize,
-    /// The holder's address; empty if it has just left.
+    /// The holder's session, if it is one.
+    pub(super) session: Option<SessionShown>,
+    /// The holder's address; empty if it has just left, or if its session has no connection.
     pub(super) peer: String,
     /// The fence of the grant.
     pub(super) fence: u64,
@@ -62,6 +65,15 @@ pub(super) struct LockShown {
     pub(super) waiting: usize,
     /// The first of them.
     pub(super) first_waiters: Vec<WaiterShown>,
+}
+
+/// The session of a holder.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct SessionShown {
+    /// Its connection, if it has one.
+    pub(super) conn: Option<u64>,
+    /// How long it lasts if its client is not heard.
+    pub(super) left: Duration,
 }
 
 /// A client that waits for a lock.
@@ -92,18 +104,17 @@ impl Snapshot {
             .map(|lock| {
                 let holding = lock.holding;
                 let owner = holding.owner.number();
-                let (peer, silent) = shared.roster.find(owner, now).unwrap_or_default();
+                let (peer, silent, session) = found(shared, holding.owner, now);
                 let held_ms = now.as_millis().saturating_sub(holding.since.as_millis());
                 let lease = holding.lease_until.map(|until| {
                     let left_ms = until.as_millis().saturating_sub(now.as_millis());
                     Duration::from_millis(left_ms)
                 });
                 let waiters = lock.first_waiters.into_iter();
-                let first_waiters = waiters.map(|(conn, is_shared)| {
-                    let conn = conn.number();
-                    let (peer, _) = shared.roster.find(conn, now).unwrap_or_default();
+                let first_waiters = waiters.map(|(owner, is_shared)| {
+                    let (peer, ..) = found(shared, owner, now);
                     WaiterShown {
-                        conn,
+                        conn: owner.number(),
                         peer,
                         is_shared,
                     }
@@ -116,6 +127,7 @@ impl Snapshot {
                     owner,
                     is_shared: holding.mode.is_shared(),
                     holders: lock.holders,
+                    session,
                     peer,
                     fence: holding.fence.number(),
                     held: Duration::from_millis(held_ms),
@@ -151,6 +163,24 @@ impl Snapshot {
     pub(super) fn of_class(&self, name: &str) -> &str {
         value(&self.of_class, name)
     }
+}
+
+/// The address of an owner, the time since its last request, and its session.
+fn found(shared: &Shared, owner: Owner, now: Instant) -> (String, Duration, Option<SessionShown>) {
+    let mut conn = Some(owner.number());
+    let mut session = None;
+    if owner.is_session()
+        && let Some(shown) = shared.sessions.shown(owner, now)
+    {
+        conn = shown.conn.map(ConnId::number);
+        session = Some(SessionShown {
+            conn,
+            left: Duration::from_millis(shown.left_ms),
+        });
+    }
+    let found = conn.and_then(|conn| shared.roster.find(conn, now));
+    let (peer, silent) = found.unwrap_or_default();
+    (peer, silent, session)
 }
 
 fn value<'a>(lines: &'a [(String, String)], name: &str) -> &'a str {
@@ -239,6 +269,7 @@ pub(super) mod tests {
             owner: 7,
             is_shared: false,
             holders: 1,
+            session: None,
             peer: "tcp:127.0.0.1:4711".to_owned(),
             fence: 1 << 60,
             held: Duration::from_secs(3_601),

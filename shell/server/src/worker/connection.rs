@@ -518,6 +518,11 @@ impl<S: Socket, B: Backend> ClientConn<S, B> {
         }
     }
 
+    /// Its session, for a caller that releases its locks after it is dropped.
+    pub(crate) fn take_session(&mut self) -> Option<B::Session> {
+        self.session.take()
+    }
+
     /// Sends the pending output; when all is sent, continues the work that waited for it.
     fn resume(&mut self, turn: &mut Turn<'_, B>) -> rustix::io::Result<Next> {
         match self

@@ -98,6 +98,9 @@ impl Backend for Shared {
 
     fn close(&self, now: Instant, session: ClientSession) {
         let ClientSession { own: session, part } = session;
+        if let Some(place) = part.membership.attached() {
+            self.tell_session("detach", place.owner(), Some(part.conn));
+        }
         self.sessions.leave(now, session.conn(), &part.membership);
         let held = session.may_hold().then(|| session.conn());
         self.shards.close(now, session);
@@ -236,6 +239,7 @@ impl Execute for Executor<'_> {
             if let GlobalCommand::StatsReset = global {
                 shared.connection_stats.reset();
                 shared.waiters.forget_times();
+                shared.sessions.reset_counters();
                 shared.watch.reset();
             }
         }
@@ -327,11 +331,28 @@ impl Execute for Executor<'_> {
                     }
                     part.membership = membership;
                 }
+                match reply {
+                    SessionReply::Opened(owner) => {
+                        shared.tell_session("open", owner, Some(part.conn))
+                    }
+                    SessionReply::Resumed(owner) if attached.is_none() => {
+                        shared.tell_session("resume", owner, Some(part.conn));
+                    }
+                    SessionReply::Resumed(_)
+                    | SessionReply::Ended
+                    | SessionReply::NotFound
+                    | SessionReply::Waits
+                    | SessionReply::Refused(_) => {}
+                }
                 reply
             }
             SessionAction::End => {
                 let (shards, token) = (&shared.shards, request.token);
+                let known = shared.sessions.find(token, part.user);
                 let (reply, is_own) = shared.sessions.end(now, shards, token, part.user, attached);
+                if let (SessionReply::Ended, Ok(place)) = (reply, known) {
+                    shared.tell_session("end", place.owner(), Some(part.conn));
+                }
                 if is_own {
                     self.has_moved = true;
                     part.membership = Membership::No;
@@ -459,6 +480,7 @@ impl Executor<'_> {
         let mut answer = |reply: &Reply<'_>| {
             let asked = Asked {
                 conn,
+                session: owner.is_session().then(|| owner.number()),
                 is_meta,
                 unix_s,
                 found_bytes: found_bytes.get(),
@@ -507,6 +529,8 @@ fn drive_verbose(
             request if !request.is_empty() && (!is_known || may_tell_a_password(request)) => {
                 b"(authentication)"
             }
+            // Nor are tokens of sessions.
+            request if may_tell_a_token(request) => b"(session)",
             request => request,
         };
         log_bytes('<', number.number(), request);
@@ -523,6 +547,12 @@ fn may_tell_a_password(requests: &[u8]) -> bool {
     requests
         .windows(2)
         .any(|pair| matches!(pair, [0x80, 0x21 | 0x22]))
+}
+
+/// Whether these requests may contain the token of a session: `mo`, or a flag `j`.
+fn may_tell_a_token(requests: &[u8]) -> bool {
+    let has_flag = || requests.windows(2).any(|pair| pair == b" j");
+    requests.starts_with(b"m") && (requests.starts_with(b"mo ") || has_flag())
 }
 
 /// The bytes behind the first `bytes` ones, as far as they are logged.

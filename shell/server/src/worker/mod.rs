@@ -63,6 +63,7 @@ use crate::net::transport::Transport;
 use crate::shared::Shared;
 use crate::stats::connection_stats::Kept;
 use crate::stats::turn_times::Sampler;
+use crate::worker::backend::Backend;
 use crate::worker::connection::{ClientConn, ENDING, End, IN_TURN, Next, READABLE, is_ending};
 use crate::worker::executor::ClientSession;
 use crate::worker::outbox::Outbox;
@@ -513,7 +514,8 @@ impl Worker {
         self.clients.get(slot).is_some_and(is_meant)
     }
 
-    /// Removes a client: first it releases its locks, then it closes its socket.
+    /// Removes a client: first it releases its locks, then it closes its socket; the other way round if it has lost its
+    /// session.
     fn end(&mut self, slot: usize, why: &End) {
         if !self.clients.contains(slot) {
             return;
@@ -542,7 +544,13 @@ impl Worker {
             self.shared.tell(Topic::Connections, number, &line);
         }
         let mut client = self.clients.remove(slot);
-        client.release(&self.shared, self.now);
+        // The connection that takes the session over is answered when this one is closed.
+        let lost = if let End::LostSession = why {
+            client.take_session()
+        } else {
+            client.release(&self.shared, self.now);
+            None
+        };
         client.say_goodbye();
         let stats = &self.shared.connection_stats;
         if let End::Misunderstood(failure) = why {
@@ -561,6 +569,9 @@ impl Worker {
         } else {
             drop(client);
             self.shared.count_closed(self.index);
+        }
+        if let Some(session) = lost {
+            self.shared.close(self.now, session);
         }
     }
 

@@ -115,6 +115,7 @@ fn put_request(command: &Command<'_>, envelope: ClassicEnvelope, out: &mut Vec<u
                 StatsTopic::Sizes => b"stats sizes",
                 StatsTopic::Extstore => b"stats extstore",
                 StatsTopic::Conns(_) => b"stats conns",
+                StatsTopic::Sessions(_) => b"stats sessions",
                 StatsTopic::Locks(_) => b"stats locks",
                 StatsTopic::Detail(_) => b"stats detail dump",
                 StatsTopic::DetailOn => b"stats detail on",
