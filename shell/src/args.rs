@@ -52,6 +52,8 @@ Set extended options, separated by commas
   no_maxconns_fast         Let connections beyond -c wait instead of refusing them
   conns_per_peer=NUMBER    Limit the connections from one address; 0 is no limit [default: 0]
   locks_per_conn=NUMBER    Limit the locks that one connection holds [default: 65536]
+  sessions=NUMBER          Limit the sessions; 0 turns sessions off [default: 65536]
+  sessions_per_peer=NUMBER Limit the sessions from one address; 0 is no limit [default: 16384]
   locked_reply=REPLY       Reply `locked` or `not_stored` to clients without locks [default: locked]
   read_buf_mem_limit=MB    Limit memory for incomplete requests; 0 is no limit [default: from -m]
   resp_obj_mem_limit=MB    Limit memory for unsent replies; 0 is no limit [default: from -m]

@@ -33,6 +33,17 @@ pub(super) fn extend(
             let locks = number(name, value, "locks")?;
             config.locks_per_connection_max = usize::try_from(locks).unwrap_or(usize::MAX);
         }
+        ("sessions", value) => {
+            let sessions = number(name, value, "sessions")?;
+            config.sessions.sessions_max = usize::try_from(sessions).unwrap_or(usize::MAX);
+        }
+        ("sessions_per_peer", value) => {
+            let sessions = number(name, value, "sessions")?;
+            config.sessions.per_address_max = match usize::try_from(sessions) {
+                Ok(sessions @ 1..) => sessions,
+                Ok(0) | Err(_) => usize::MAX,
+            };
+        }
         ("locked_reply", value) => {
             config.allowed.locked_reply = match value {
                 Some("locked") => LockedReply::Locked,

@@ -285,6 +285,18 @@ fn connections_per_address_can_be_limited() {
 }
 
 #[test]
+fn sessions_can_be_limited() {
+    let most = |line| {
+        let sessions = config(line).sessions;
+        (sessions.sessions_max, sessions.per_address_max)
+    };
+    assert_eq!(most(""), (65_536, 16_384));
+    assert_eq!(most("-o sessions=0"), (0, 16_384));
+    assert_eq!(most("-o sessions=9,sessions_per_peer=0"), (9, usize::MAX));
+    assert!(parse("-o sessions=x").is_err());
+}
+
+#[test]
 fn sasl_is_for_those_of_the_file() {
     let both = config("-S -Y passwords");
     assert!(both.sasl && both.auth_file.is_some());
