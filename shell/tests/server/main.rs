@@ -14,6 +14,7 @@ mod erase;
 mod operator;
 mod program;
 mod server;
+mod sessions;
 mod status;
 mod steady;
 mod tls;
