@@ -86,6 +86,17 @@ pub enum SessionAction {
     End,
 }
 
+/// The request of [`Sessions::open`].
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Open<'a> {
+    /// The session's token.
+    pub token: Token<'a>,
+    /// The session's time from now on, in milliseconds.
+    pub ttl_ms: u64,
+    /// Only resumes.
+    pub only_resumes: bool,
+}
+
 /// The reply to a [`SessionRequest`].
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum SessionReply {
@@ -325,12 +336,15 @@ impl<S> Sessions<S> {
         &mut self,
         now: Instant,
         asker: Asker,
-        token: Token<'_>,
-        ttl_ms: u64,
-        only_resumes: bool,
+        open: Open<'_>,
         fresh: Owner,
         state: impl FnOnce() -> S,
     ) -> Opening {
+        let Open {
+            token,
+            ttl_ms,
+            only_resumes,
+        } = open;
         let hash = self.hash(token.as_bytes());
         let Some(session) = self.by_token.get_mut(&hash) else {
             if only_resumes {
@@ -483,9 +497,10 @@ impl<S> Sessions<S> {
         let owner = match self.find(token, user) {
             Ok(session) => session.owner,
             Err(refusal) => {
-                match refusal {
-                    SessionRefusal::NoSession => self.counters.missed += 1,
-                    _ => self.counters.refused += 1,
+                if refusal == SessionRefusal::NoSession {
+                    self.counters.missed += 1;
+                } else {
+                    self.counters.refused += 1;
                 }
                 return Err(refusal);
             }

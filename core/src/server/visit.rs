@@ -11,8 +11,8 @@ use crate::limits::MemoryRefused;
 use crate::owner::Owner;
 use crate::reply::Reply;
 use crate::sessions::{
-    Asker, EndedSession, SessionAction, SessionRefusal, SessionReply, SessionRequest, Sessions,
-    Token,
+    Asker, EndedSession, Open, SessionAction, SessionRefusal, SessionReply, SessionRequest,
+    Sessions, Token,
 };
 use crate::stats::Unstored;
 use crate::time::Instant;
@@ -85,9 +85,12 @@ impl<M: StateMachine> Visit<'_, M> {
         let fresh = Owner::of_session(*self.numbers + 1);
         let ttl_ms = u64::from(seconds) * 1_000;
         let asker = self.asker();
-        let opening =
-            self.sessions
-                .open(self.now, asker, token, ttl_ms, only_resumes, fresh, || ());
+        let open = Open {
+            token,
+            ttl_ms,
+            only_resumes,
+        };
+        let opening = self.sessions.open(self.now, asker, open, fresh, || ());
         self.closes.extend(opening.closes);
         self.session = match opening.reply {
             SessionReply::Opened(owner) => {

@@ -1,7 +1,7 @@
 //! Sessions, as clients of a server see them.
 
 use super::*;
-use crate::sessions::{Asker, Opening, SessionReply, Token};
+use crate::sessions::{Asker, Open, Opening, SessionReply, Token};
 use crate::wire::meta::session::SessionResponse;
 
 const TOKEN: &str = "0123456789abcdef";
@@ -334,9 +334,11 @@ fn a_connection_that_has_lost_its_session_takes_nothing_back() {
         sessions.open(
             at(ms),
             asker,
-            token,
-            1_000,
-            false,
+            Open {
+                token,
+                ttl_ms: 1_000,
+                only_resumes: false,
+            },
             Owner::of_session(9),
             || (),
         )

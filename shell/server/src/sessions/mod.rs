@@ -19,8 +19,8 @@ use std::hash::BuildHasher;
 use std::sync::Arc;
 
 use latchd_core::sessions::{
-    Asker, EndedSession, SessionCounters, SessionLimits, SessionRefusal, SessionReply, Sessions,
-    Token,
+    Asker, EndedSession, Open, SessionCounters, SessionLimits, SessionRefusal, SessionReply,
+    Sessions, Token,
 };
 use latchd_core::stats::StatsLine;
 use latchd_core::wait::Outcome;
@@ -183,23 +183,20 @@ impl Registry {
         asker: Asker,
         holder: Holder,
         attached: Option<Owner>,
-        token: Token<'_>,
-        (seconds, only_resumes): (u32, bool),
+        open: Open<'_>,
         numbers: impl FnOnce() -> u64,
     ) -> (SessionReply, Membership) {
         let mut table = self.table();
         let known = table
             .sessions
-            .find(token, asker.user)
+            .find(open.token, asker.user)
             .map(|session| session.owner);
         if attached.is_some() && attached != known.ok() {
             let refused = SessionReply::Refused(SessionRefusal::Attached);
             return (refused, Membership::No);
         }
-        // The clock shows whole milliseconds that have begun: a session must not end one too early.
-        let ttl_ms = u64::from(seconds) * 1_000 + 1;
         let fresh = Owner::of_session(match known {
-            Err(SessionRefusal::NoSession) if !only_resumes => numbers(),
+            Err(SessionRefusal::NoSession) if !open.only_resumes => numbers(),
             _ => 0,
         });
         let state = || {
@@ -209,9 +206,7 @@ impl Registry {
                 heard_ms: AtomicU64::new(now.as_millis()),
             })
         };
-        let opening = table
-            .sessions
-            .open(now, asker, token, ttl_ms, only_resumes, fresh, state);
+        let opening = table.sessions.open(now, asker, open, fresh, state);
         let membership = match opening.reply {
             SessionReply::Opened(owner) | SessionReply::Resumed(owner) => {
                 let session = table.sessions.get(owner);
@@ -275,7 +270,7 @@ impl Registry {
             Err(refusal) => return (SessionReply::Refused(refusal), false),
         };
         let is_own = attached == Some(ended.owner);
-        let (conn, taker) = self.forget(&mut table, &ended, is_own);
+        let (conn, taker) = Self::forget(&mut table, &ended, is_own);
         drop(table);
         if !is_own {
             let locks = ended.state.lock().take();
@@ -325,7 +320,7 @@ impl Registry {
                 }
                 return;
             };
-            let (conn, taker) = self.forget(&mut table, &ended, false);
+            let (conn, taker) = Self::forget(&mut table, &ended, false);
             drop(table);
             if let Some(locks) = locks {
                 shards.close(now, locks);
@@ -339,7 +334,6 @@ impl Registry {
     /// How to reach the attached connection of a session that has ended, which is to be closed unless it is the one that
     /// asks, and the one that waits for the session.
     fn forget(
-        &self,
         table: &mut Table,
         ended: &EndedSession<Arc<Place>>,
         is_own: bool,

@@ -10,7 +10,7 @@ use latchd_core::execute::Execute;
 use latchd_core::limits::MemoryRefused;
 use latchd_core::reply::Reply;
 use latchd_core::sessions::{
-    Asker, SessionAction, SessionRefusal, SessionReply, SessionRequest, Token,
+    Asker, Open, SessionAction, SessionRefusal, SessionReply, SessionRequest, Token,
 };
 use latchd_core::stats::Unstored;
 use latchd_core::watch::{Asked, Topic, Topics, Watched, all_unlocked, each_line};
@@ -308,20 +308,23 @@ impl Execute for Executor<'_> {
                 if attached.is_none() && shared.shards.has_anything(now, self.session) {
                     return SessionReply::Refused(SessionRefusal::Holds);
                 }
+                let open = Open {
+                    token: request.token,
+                    // The clock shows whole milliseconds that have begun: a session must not end one too early.
+                    ttl_ms: u64::from(seconds) * 1_000 + 1,
+                    only_resumes,
+                };
                 let asker = Asker {
                     conn: part.conn,
                     user: part.user,
                     address: part.host,
                 };
-                let (reply, membership) = shared.sessions.open(
-                    now,
-                    asker,
-                    part.holder,
-                    attached,
-                    request.token,
-                    (seconds, only_resumes),
-                    || shared.next_number(),
-                );
+                let (reply, membership) =
+                    shared
+                        .sessions
+                        .open(now, asker, part.holder, attached, open, || {
+                            shared.next_number()
+                        });
                 if attached.is_none() {
                     if let Some(place) = membership.attached() {
                         self.has_moved = true;
@@ -333,7 +336,7 @@ impl Execute for Executor<'_> {
                 }
                 match reply {
                     SessionReply::Opened(owner) => {
-                        shared.tell_session("open", owner, Some(part.conn))
+                        shared.tell_session("open", owner, Some(part.conn));
                     }
                     SessionReply::Resumed(owner) if attached.is_none() => {
                         shared.tell_session("resume", owner, Some(part.conn));
