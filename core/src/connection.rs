@@ -82,6 +82,8 @@ pub struct Connection {
     /// Its last request asked to close the connection.
     has_left: bool,
     parked: Parked,
+    /// Its request waits for a session, and is executed again afterwards.
+    waits_for_session: bool,
 }
 
 /// Whether the request at the front of the input was executed but not answered yet (W5).
@@ -91,8 +93,6 @@ enum Parked {
     No,
     /// It waits.
     Waiting,
-    /// It waits for a session, and is executed again afterwards.
-    WaitingForSession,
     /// Its wait is over.
     Over(Outcome),
 }
@@ -139,6 +139,7 @@ impl Connection {
             when_locked: WhenLocked::new(limits.allowed.locked_reply),
             has_left: false,
             parked: Parked::No,
+            waits_for_session: false,
         }
     }
 
@@ -245,7 +246,8 @@ impl Connection {
     /// [`is_waiting`](Self::is_waiting), and none of the request is consumed.
     pub fn attach(&mut self, reply: &SessionReply, out: &mut Output) {
         if let SessionReply::Waits = reply {
-            self.parked = Parked::WaitingForSession;
+            self.parked = Parked::Waiting;
+            self.waits_for_session = true;
         } else {
             meta::session::encode_reply(reply, out.copied());
         }
@@ -254,7 +256,7 @@ impl Connection {
     /// Whether its request waits. Then it is not driven until [`end_wait`](Self::end_wait).
     #[must_use]
     pub fn is_waiting(&self) -> bool {
-        matches!(self.parked, Parked::Waiting | Parked::WaitingForSession)
+        self.parked == Parked::Waiting
     }
 
     /// Ends the wait of its request, after a [`Notice`](crate::wait::Notice). Returns whether to
@@ -262,9 +264,10 @@ impl Connection {
     pub fn end_wait(&mut self, outcome: Outcome) -> bool {
         let is_news = self.is_waiting();
         if is_news {
-            self.parked = match self.parked {
-                Parked::WaitingForSession => Parked::No,
-                Parked::No | Parked::Waiting | Parked::Over(_) => Parked::Over(outcome),
+            self.parked = if core::mem::take(&mut self.waits_for_session) {
+                Parked::No
+            } else {
+                Parked::Over(outcome)
             };
         }
         is_news
@@ -407,7 +410,7 @@ impl Connection {
         let mut rest = input;
         match self.parked {
             Parked::No => {}
-            Parked::Waiting | Parked::WaitingForSession => return (0, Progress::Waiting),
+            Parked::Waiting => return (0, Progress::Waiting),
             Parked::Over(_) if out.len() >= out_bytes_max => return (0, Progress::OutputFull),
             Parked::Over(outcome) => {
                 let done = self.answer_late(outcome, input, core, out);
@@ -447,26 +450,11 @@ impl Connection {
                     }
                     *consumed
                 }
-                Step::ExecuteAs {
-                    consumed,
-                    token,
-                    command,
-                    envelope,
-                } => {
-                    core.note_meta();
-                    let mut answer = |reply: &Reply<'_>| self.reply(envelope, reply, out);
-                    if let Err(refusal) = core.execute_as(*token, command, &mut answer) {
-                        self.attach(&SessionReply::Refused(refusal), out);
+                Step::ExecuteAs { .. } | Step::Session { .. } => {
+                    match self.step_of_session(&step, core, out) {
+                        Some(consumed) => consumed,
+                        None => break Progress::Waiting,
                     }
-                    *consumed
-                }
-                Step::Session { consumed, request } => {
-                    core.note_meta();
-                    self.attach(&core.session(*request), out);
-                    if self.is_waiting() {
-                        break Progress::Waiting;
-                    }
-                    *consumed
                 }
                 Step::Send {
                     consumed, response, ..
@@ -530,6 +518,36 @@ impl Connection {
             }
         };
         (input.len() - rest.len(), progress)
+    }
+
+    /// Takes a step about a session, or in one. Returns the number of bytes that are consumed; `None` if it waits.
+    #[cold]
+    #[inline(never)]
+    fn step_of_session(
+        &mut self,
+        step: &Step<'_>,
+        core: &mut impl Execute,
+        out: &mut Output,
+    ) -> Option<usize> {
+        core.note_meta();
+        if let Step::ExecuteAs {
+            consumed,
+            token,
+            command,
+            envelope,
+        } = step
+        {
+            let mut answer = |reply: &Reply<'_>| self.reply(envelope, reply, out);
+            if let Err(refusal) = core.execute_as(*token, command, &mut answer) {
+                self.attach(&SessionReply::Refused(refusal), out);
+            }
+            return Some(*consumed);
+        }
+        let Step::Session { consumed, request } = step else {
+            return Some(0);
+        };
+        self.attach(&core.session(*request), out);
+        (!self.is_waiting()).then_some(*consumed)
     }
 
     /// Answers the request at the front of `input` after its wait. Returns the number of its bytes that are

@@ -6,6 +6,7 @@ use super::scan::without_line_end;
 use super::status_line::{BAD_CHUNK, TOO_LARGE};
 use super::step::Step;
 use crate::command::Command;
+use crate::sessions::Token;
 use crate::stats::Unstored;
 
 /// The line at the front of the input, and the bytes behind it.
@@ -38,6 +39,31 @@ impl<'a> Line<'a> {
             consumed: self.bytes,
             command,
             envelope,
+        }
+    }
+
+    /// A command with a body of `body_bytes`, as this session if there is one.
+    #[inline]
+    pub(crate) const fn execute_in(
+        self,
+        session: Option<Token<'a>>,
+        body_bytes: usize,
+        command: Command<'a>,
+        envelope: Envelope<'a>,
+    ) -> Step<'a> {
+        let consumed = self.bytes + body_bytes;
+        match session {
+            None => Step::Execute {
+                consumed,
+                command,
+                envelope,
+            },
+            Some(token) => Step::ExecuteAs {
+                consumed,
+                token,
+                command,
+                envelope,
+            },
         }
     }
 

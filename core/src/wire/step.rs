@@ -117,28 +117,6 @@ pub enum Step<'a> {
     ShutDown,
 }
 
-impl<'a> Step<'a> {
-    /// The same, as this session if there is one.
-    pub(crate) fn in_session(self, token: Option<Token<'a>>) -> Self {
-        match (self, token) {
-            (
-                Self::Execute {
-                    consumed,
-                    command,
-                    envelope,
-                },
-                Some(token),
-            ) => Self::ExecuteAs {
-                consumed,
-                token,
-                command,
-                envelope,
-            },
-            (step, _) => step,
-        }
-    }
-}
-
 /// A client's claim to be a certain user.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Claim<'a> {

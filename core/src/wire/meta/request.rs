@@ -211,12 +211,7 @@ fn decode_set<'a>(
         fence: flags.fence,
         lock: flags.lock_after(),
     });
-    let step = Step::Execute {
-        consumed: line.bytes + body_bytes,
-        command,
-        envelope,
-    };
-    step.in_session(flags.session)
+    line.execute_in(flags.session, body_bytes, command, envelope)
 }
 
 /// The mode of `ms`, and its exptime: an append that may create takes that of `N`.
@@ -271,8 +266,7 @@ fn decode_delete<'a>(
         fence: flags.fence,
         lock: flags.lock_after(),
     });
-    line.execute(command, flags.envelope(text, 0))
-        .in_session(flags.session)
+    line.execute_in(flags.session, 0, command, flags.envelope(text, 0))
 }
 
 fn decode_arithmetic<'a>(
@@ -307,8 +301,7 @@ fn decode_arithmetic<'a>(
         fence: flags.fence,
         lock: flags.lock_after(),
     });
-    line.execute(command, flags.envelope(text, 0))
-        .in_session(flags.session)
+    line.execute_in(flags.session, 0, command, flags.envelope(text, 0))
 }
 
 /// `ml` and `mu`.
@@ -350,8 +343,7 @@ fn decode_of_lock<'a>(
             fence: flags.fence,
         })
     };
-    line.execute(command.into(), flags.envelope(text, 0))
-        .in_session(flags.session)
+    line.execute_in(flags.session, 0, command.into(), flags.envelope(text, 0))
 }
 
 /// `me` has one flag, `b`, and it must be the first; the others are ignored.

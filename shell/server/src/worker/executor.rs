@@ -25,7 +25,7 @@ use crate::shards::ShardSession;
 use crate::shared::Shared;
 use crate::sync::clock;
 use crate::worker::backend::{Backend, Visit};
-use crate::worker::turn::{HEAVY, Work};
+use crate::worker::turn::{HEAVY, WHOLE_TURN, Work};
 
 /// The most bytes logged of a request or a reply.
 const LOGGED_BYTES_MAX: usize = 200;
@@ -70,30 +70,10 @@ impl Backend for Shared {
             work,
             watcher,
         };
-        match part.membership.attached() {
-            None => self.drive_as(visit, part, wire, input, output, output_bytes_max),
-            Some(place) => {
-                let place = Arc::clone(place);
-                let mut locks = place.lock();
-                // N2
-                let Some(session) = locks.as_mut() else {
-                    return (0, Progress::Close);
-                };
-                place.note_heard(now);
-                let visit = Visit { session, ..visit };
-                let driven = self.drive_as(visit, part, wire, input, output, output_bytes_max);
-                if driven.1 == Progress::Waiting {
-                    place.note_waiting();
-                }
-                // The session was ended meanwhile, by its own connection.
-                if part.membership.attached().is_none()
-                    && let Some(session) = locks.take()
-                {
-                    self.shards.close(now, session);
-                }
-                driven
-            }
+        if part.membership.attached().is_some() {
+            return self.drive_in_session(visit, part, wire, input, output, output_bytes_max);
         }
+        self.drive_as(visit, part, wire, input, output, output_bytes_max)
     }
 
     fn close(&self, now: Instant, session: ClientSession) {
@@ -157,8 +137,48 @@ impl ClientSession {
 }
 
 impl Shared {
+    /// Executes requests for the session of the connection.
+    #[cold]
+    #[inline(never)]
+    fn drive_in_session(
+        &self,
+        visit: Visit<'_, ShardSession>,
+        part: &mut Part,
+        wire: &mut Connection,
+        input: &[u8],
+        output: &mut Output,
+        output_bytes_max: usize,
+    ) -> (usize, Progress) {
+        let Some(place) = part.membership.attached().map(Arc::clone) else {
+            return (0, Progress::Close);
+        };
+        let mut locks = place.lock();
+        // N2
+        let Some(session) = locks.as_mut() else {
+            return (0, Progress::Close);
+        };
+        let now = visit.now;
+        place.note_heard(now);
+        let visit = Visit { session, ..visit };
+        let driven = self.drive_as(visit, part, wire, input, output, output_bytes_max);
+        if driven.1 == Progress::Waiting {
+            place.note_waiting();
+        }
+        // The session was ended meanwhile, by its own connection.
+        if part.membership.attached().is_none()
+            && let Some(session) = locks.take()
+        {
+            self.shards.close(now, session);
+        }
+        driven
+    }
+
     /// Executes requests for the owner that `visit` has: the connection, or its session.
-    #[inline]
+    #[expect(
+        clippy::inline_always,
+        reason = "a call costs more than all else that it does"
+    )]
+    #[inline(always)]
     fn drive_as(
         &self,
         visit: Visit<'_, ShardSession>,
@@ -186,7 +206,6 @@ impl Shared {
             work,
             watcher,
             is_meta: false,
-            has_moved: false,
         };
         let driven = if self.config.verbosity < 2 {
             wire.drive(input, &mut core, output, output_bytes_max)
@@ -216,8 +235,6 @@ struct Executor<'a> {
     watcher: &'a mut Option<Arc<Watcher>>,
     /// The next command uses the meta protocol.
     is_meta: bool,
-    /// It has attached to a session or ended it: the next request has another owner, so the turn ends.
-    has_moved: bool,
 }
 
 impl Execute for Executor<'_> {
@@ -230,7 +247,6 @@ impl Execute for Executor<'_> {
             work,
             watcher: _,
             is_meta,
-            has_moved: _,
         } = self;
         let is_meta = std::mem::take(is_meta);
         work.note_executed();
@@ -295,6 +311,7 @@ impl Execute for Executor<'_> {
         }
     }
 
+    #[cold]
     fn session(&mut self, request: SessionRequest<'_>) -> SessionReply {
         self.work.note_executed();
         let (shared, now) = (self.shared, self.now);
@@ -327,7 +344,8 @@ impl Execute for Executor<'_> {
                         });
                 if attached.is_none() {
                     if let Some(place) = membership.attached() {
-                        self.has_moved = true;
+                        // The next request has another owner.
+                        self.work.spend(WHOLE_TURN);
                         if let Some(session) = place.lock().as_mut() {
                             session.move_to(part.conn, part.holder);
                         }
@@ -357,7 +375,8 @@ impl Execute for Executor<'_> {
                     shared.tell_session("end", place.owner(), Some(part.conn));
                 }
                 if is_own {
-                    self.has_moved = true;
+                    // The next request has another owner.
+                    self.work.spend(WHOLE_TURN);
                     part.membership = Membership::No;
                 }
                 reply
@@ -365,6 +384,7 @@ impl Execute for Executor<'_> {
         }
     }
 
+    #[cold]
     fn execute_as(
         &mut self,
         token: Token<'_>,
@@ -441,7 +461,7 @@ impl Execute for Executor<'_> {
 
     fn goes_on(&mut self) -> bool {
         self.work.spend(1);
-        self.work.is_left() && !self.has_moved
+        self.work.is_left()
     }
 }
 

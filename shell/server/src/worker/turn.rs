@@ -29,7 +29,7 @@ pub(crate) const HEAVY: u32 = 16;
 
 /// The weight of a step that is a turn by itself: moving half a megabyte takes about as long as
 /// [`FIRST_TURN`].
-const WHOLE_TURN: u32 = 256;
+pub(crate) const WHOLE_TURN: u32 = 256;
 
 /// The resources that a worker lends a client for its turn.
 #[derive(Debug)]
