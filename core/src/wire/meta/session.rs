@@ -38,7 +38,9 @@ fn request(rest: &[u8]) -> Result<SessionRequest<'_>, &'static str> {
     for word in words {
         match word.split_first() {
             Some((b'T', digits)) => {
-                let read = u32_from(digits).filter(|seconds| *seconds <= SESSION_S_MAX);
+                let read = Some(digits).filter(|digits| !digits.is_empty());
+                let read = read.and_then(u32_from);
+                let read = read.filter(|seconds| *seconds <= SESSION_S_MAX);
                 if seconds.replace(read.ok_or(BAD_TIME)?).is_some() {
                     return Err(DUPLICATE);
                 }
