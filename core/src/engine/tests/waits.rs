@@ -695,3 +695,22 @@ fn a_lease_that_is_over_leaves_room_in_the_share() {
         assert_eq!(bench.ask(A, now_or_never("a")), refused);
     }
 }
+
+#[test]
+fn a_session_is_told_nothing_of_the_wait_that_it_has_left() {
+    let session = Owner::of_session(9);
+    let mut bench = bench();
+    bench.event(Event::Opened(session));
+    bench.holds(A, "a");
+    bench.holds(A, "b");
+    bench.waits(session, "a");
+    // Its time is over, and nobody has taken the notice yet.
+    bench.passes(10_000);
+    bench.event(Event::Due);
+    assert!(bench.core.has_notices());
+    bench.waits(session, "b");
+    assert_eq!(bench.told(), []);
+    assert_eq!(bench.ask(A, give_back("a")), Reply::Unlocked);
+    assert_eq!(bench.ask(A, give_back("b")), Reply::Unlocked);
+    bench.is_given(session, "b");
+}
