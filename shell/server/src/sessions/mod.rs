@@ -355,7 +355,7 @@ impl Registry {
     /// Has a connection ask again that waits for a session.
     fn wake(&self, holder: Option<Holder>) {
         if let Some(Holder { worker, name }) = holder {
-            self.mailboxes[worker].post(Message::Settled(name, Outcome::Granted));
+            self.mailboxes[worker].post(Message::WaitEnded(name, Outcome::Granted));
         }
     }
 
