@@ -559,7 +559,7 @@ fn stats_show_the_waiters() {
     let lines = bench.core.lock_lines();
     assert_eq!(
         lines[0].value,
-        "mode=x,owner=1,held=0,waiting=2,fence=1,lease=-1,holders=1"
+        "mode=x,conn=1,held=0,waiting=2,fence=1,lease=-1,holders=1"
     );
     let Reply::Stats(report) = bench.ask(D, GlobalCommand::Stats(StatsTopic::General)) else {
         panic!("these are numbers");
@@ -583,12 +583,12 @@ fn a_line_tells_for_how_long_a_lock_was_held_and_is_leased() {
     bench.passes(2_999);
     assert_eq!(
         line(&bench),
-        "mode=x,owner=1,held=2,waiting=0,fence=1,lease=8,holders=1"
+        "mode=x,conn=1,held=2,waiting=0,fence=1,lease=8,holders=1"
     );
     bench.passes(3_001);
     assert_eq!(
         line(&bench),
-        "mode=x,owner=1,held=6,waiting=0,fence=1,lease=4,holders=1"
+        "mode=x,conn=1,held=6,waiting=0,fence=1,lease=4,holders=1"
     );
 }
 

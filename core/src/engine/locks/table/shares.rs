@@ -264,15 +264,14 @@ impl LockTable {
         holder.pinned_bytes += pinned_bytes.unwrap_or(0);
         holder.shared_pinned_bytes += pinned_bytes.unwrap_or(0);
         holder.table_bytes += Self::bytes_for_share(key);
-        let grant = Grant {
-            owner: grant.owner,
-            term: holder.term,
-            fence: grant.fence,
-            since: grant.now,
-            lease_until: None,
-        };
         let share = Share {
-            grant,
+            grant: Grant {
+                owner: grant.owner,
+                term: holder.term,
+                fence: grant.fence,
+                since: grant.now,
+                lease_until: None,
+            },
             among,
             is_unanswered: false,
         };
