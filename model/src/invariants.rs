@@ -1,6 +1,6 @@
 //! The invariants, and the witnesses without which they mean nothing.
 //!
-//! Every [`Invariant`] is a row of docs/INVARIANTS.md, and its rule is in `rules`. A rule that is
+//! docs/INVARIANTS.md lists every [`Invariant`], and its rule is in `rules`. A rule that is
 //! never tested holds as well. So each invariant has [`Witness`]es. A search fails if it does not
 //! meet every witness that its alphabet makes possible.
 
