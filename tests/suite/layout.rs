@@ -196,6 +196,9 @@ fn imports(text: &str) -> BTreeSet<String> {
     found
 }
 
+/// The groups of the ids in `model/src/invariants.rs`.
+const MODELLED: &[&str] = &["locks", "fences", "recache", "engine", "time", "map"];
+
 /// Every line of docs/INVARIANTS.md names a file that states its ids, and every id of a header has a line.
 ///
 /// An id is listed at one file; behind "also" it may follow at others.
@@ -236,7 +239,9 @@ fn invariants_are_those_of_the_headers() {
                     }
                     _ => faults.push(format!("{name} does not state {qualified}")),
                 }
-                modelled.remove(id);
+                if MODELLED.contains(&group) {
+                    modelled.remove(id);
+                }
                 if !is_own {
                     repeated.insert(qualified);
                 } else if !listed.insert(qualified.clone()) {
