@@ -224,14 +224,17 @@ fn invariants_are_those_of_the_headers() {
         let Some(entry) = line.strip_prefix("- `") else {
             continue;
         };
-        let (name, entry) = entry.split_once("`: `").expect("a file and its ids");
-        let (group, ids) = entry.split_once("/`").expect("a group and its ids");
-        let (own, also) = ids.split_once(" also ").unwrap_or((ids, ""));
+        let (name, entry) = entry.split_once("`: ").expect("a file and its ids");
+        let (group, ids) = entry.split_once('/').expect("a group and its ids");
+        let (group, (own, also)) = match group.strip_prefix("also ") {
+            Some(group) => (group, ("", ids)),
+            None => (group, ids.split_once(", also ").unwrap_or((ids, ""))),
+        };
         let files = [root.join(name), folder.join(name)];
         let file = files.into_iter().find(|file| file.exists());
         let stated = file.as_ref().map(|file| invariants(&read(file)));
         for (ids, is_own) in [(own, true), (also, false)] {
-            for id in ids.trim_end_matches(',').split_whitespace() {
+            for id in ids.split_whitespace() {
                 let qualified = format!("{group}/{id}");
                 match &file {
                     Some(file) if stated.as_ref().is_some_and(|ids| ids.contains(id)) => {
