@@ -6,7 +6,7 @@
 #
 # --text leaves out the clients of the binary protocol. EXTRA_ARGS holds more arguments for the
 # program. The clients are installed below $LATCHD_CLIENTS_DIR (default: target/clients);
-# Debian must have openssl, libmemcached-tools, libmemcached-dev, nutcracker, python3-venv and npm.
+# Debian must have openssl, libmemcached-tools, libmemcached-dev, nutcracker, haproxy, python3-venv and npm.
 #
 # Prints one line a fact and at the end `N passed, N failed`; exits 1 if a fact does not hold, and
 # 2 if it cannot begin.
@@ -130,6 +130,7 @@ stop
 # Servers with flags of their own, if they are ours to start.
 if [ -n "$server" ]; then
     command -v nutcracker >/dev/null || give_up "nutcracker is missing (Debian: nutcracker)"
+    command -v haproxy >/dev/null || give_up "haproxy is missing (Debian: haproxy)"
     for words in locked not_stored; do
         begin -o "locked_reply=$words"
         if [ $binary = yes ]; then
@@ -138,7 +139,8 @@ if [ -n "$server" ]; then
                 node "$here/locked_words.js" "$host" "$port" "$words"
         fi
         [ "$words" = locked ] &&
-            facts nutcracker "$python" "$here/nutcracker_errors.py" "$host" "$port" "$folder"
+            facts nutcracker "$python" "$here/nutcracker_errors.py" "$host" "$port" "$folder" &&
+            facts proxies "$python" "$here/proxies.py" "$host" "$port" "$folder"
         stop
     done
     key=$folder/key.pem

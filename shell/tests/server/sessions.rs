@@ -54,6 +54,9 @@ fn a_session_ends_on_time_and_closes_its_connection() {
         let (_, said) = attached(address, 1, 60);
         assert!(said.ends_with(" N"), "S3: {said}");
         assert_eq!(waiter.stat("sessions_expired"), "1");
+        let mut other = TestClient::connect(address);
+        assert_eq!(other.ask(&format!("mo {TOKEN}1 T0")), "HD");
+        assert_eq!(other.stat("sessions_ended"), "1");
     }
 }
 
@@ -174,6 +177,18 @@ fn sessions_are_shown_and_bounded() {
         "{lines:?}"
     );
     assert!(lines.iter().all(|line| !line.contains(TOKEN)), "S7");
+    let mut third = TestClient::connect(address);
+    assert_eq!(third.ask(&format!("mo {TOKEN}9 T5 x")), "NF");
+    for (name, count) in [
+        ("sessions", "2"),
+        ("sessions_opened", "2"),
+        ("sessions_resumed", "0"),
+        ("sessions_ended", "0"),
+        ("session_misses", "1"),
+        ("session_refusals", "1"),
+    ] {
+        assert_eq!(third.stat(name), count, "{name}");
+    }
     second.send("stats reset\r\n");
     assert_eq!(second.line(), "RESET");
     assert_eq!(second.stat("sessions_opened"), "0");
