@@ -309,13 +309,13 @@ impl<W: Waits> Queues<W> {
     /// `owner`, which waits for nothing, waits for `key` behind all others. Returns its queue, and the number that it has
     /// drawn.
     pub(super) fn put(&mut self, key: Key<'_>, owner: Owner, waiter: W) -> (&mut Queue<W>, u64) {
-        let owned = self.owned(key);
-        let owned = owned.unwrap_or_else(|| Arc::from(key.as_bytes()));
+        let known = self.owned(key);
+        let key_bytes = known.unwrap_or_else(|| Arc::from(key.as_bytes()));
         let number = self.next_number;
         // As many as a server can be asked for in any life: one a nanosecond for 500 years.
         self.next_number += 1;
         let place = Place {
-            key: Arc::clone(&owned),
+            key: Arc::clone(&key_bytes),
             number,
             waiter,
         };
@@ -323,7 +323,7 @@ impl<W: Waits> Queues<W> {
         self.deadlines.insert((waiter.until(), owner));
         self.table_bytes += W::bytes_for(key);
         self.note_next();
-        let queue = self.by_key.entry(owned).or_default();
+        let queue = self.by_key.entry(key_bytes).or_default();
         queue.owners.insert(number, owner);
         (queue, number)
     }

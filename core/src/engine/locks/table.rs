@@ -191,7 +191,7 @@ impl LockTable {
     pub(in crate::engine) fn acquire(
         &mut self,
         key: Key<'_>,
-        grant: NewGrant,
+        new: NewGrant,
         pinned_bytes: Option<usize>,
     ) {
         let NewGrant {
@@ -200,7 +200,7 @@ impl LockTable {
             now,
             lease_until,
             scope,
-        } = grant;
+        } = new;
         let has_item = pinned_bytes.is_some();
         let bytes = Self::bytes_for(key);
         let owned: OwnedKey = Arc::from(key.as_bytes());

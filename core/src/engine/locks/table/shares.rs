@@ -252,32 +252,33 @@ impl LockTable {
     pub(in crate::engine) fn acquire_share(
         &mut self,
         key: Key<'_>,
-        grant: NewGrant,
+        new: NewGrant,
         among: Option<NonZeroU32>,
         pinned_bytes: Option<usize>,
     ) {
-        let (owned, group) = self.shared_entry(key, &grant, pinned_bytes);
-        let holder = self.by_owner.get_mut(&grant.owner);
+        let (owned, group) = self.shared_entry(key, &new, pinned_bytes);
+        let holder = self.by_owner.get_mut(&new.owner);
         let holder = holder.expect("L4: asked for before a lock is granted");
         self.holders += usize::from(holder.holds_nothing());
-        holder.shared.insert(owned, grant.fence);
+        holder.shared.insert(owned, new.fence);
         holder.pinned_bytes += pinned_bytes.unwrap_or(0);
         holder.shared_pinned_bytes += pinned_bytes.unwrap_or(0);
         holder.table_bytes += Self::bytes_for_share(key);
+        let grant = Grant {
+            owner: new.owner,
+            term: holder.term,
+            fence: new.fence,
+            since: new.now,
+            lease_until: None,
+        };
         let share = Share {
-            grant: Grant {
-                owner: grant.owner,
-                term: holder.term,
-                fence: grant.fence,
-                since: grant.now,
-                lease_until: None,
-            },
+            grant,
             among,
             is_unanswered: false,
         };
         self.shares.put(group, share);
         self.table_bytes += SHARE_BYTES + LISTED_BYTES + key.as_bytes().len();
-        self.set_lease(key, grant.owner, grant.lease_until);
+        self.set_lease(key, new.owner, new.lease_until);
     }
 
     /// The key of a lock that is shared, with one share more, and its group; the lock is entered if it is not there.
