@@ -120,20 +120,20 @@ fn long_requests_of_a_crowd_arrive_whole() {
     let mut innocent = TestClient::connect(address);
     let mut crowd: Vec<_> = (0..40).map(|_| TestClient::connect(address)).collect();
     for piece in 0..3 {
-        for (number, client) in crowd.iter_mut().enumerate() {
+        for (number, client) in (0_u8..).zip(&mut crowd) {
             if piece == 0 {
                 client.send(format!("set big{number} 0 0 {BYTES}\r\n"));
             }
-            client.send([b'a' + piece + number as u8 % 20].repeat(BYTES / 3));
+            client.send([b'a' + piece + number % 20].repeat(BYTES / 3));
         }
         assert_eq!(innocent.ask("mn"), "MN");
     }
-    for (number, client) in crowd.iter_mut().enumerate() {
+    for (number, client) in (0_u8..).zip(&mut crowd) {
         client.send(format!("\r\nget big{number}\r\n"));
         assert_eq!(client.line(), "STORED");
         assert_eq!(client.line(), format!("VALUE big{number} 0 {BYTES}"));
         let value = client.bytes(BYTES);
-        let pieces = value.chunks(BYTES / 3).zip(b'a' + number as u8 % 20..);
+        let pieces = value.chunks(BYTES / 3).zip(b'a' + number % 20..);
         for (piece, byte) in pieces {
             assert!(piece.iter().all(|it| *it == byte), "{number}");
         }
