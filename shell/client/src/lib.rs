@@ -108,6 +108,8 @@ mod server;
 mod short;
 mod socket;
 mod task;
+#[cfg(test)]
+mod tests;
 #[cfg(feature = "tls")]
 mod tls;
 #[cfg(not(feature = "tls"))]

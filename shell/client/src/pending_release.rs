@@ -49,6 +49,12 @@ impl Drop for FlushAtEnd {
     }
 }
 
+/// The number of pending releases.
+#[cfg(test)]
+pub(super) fn pending() -> usize {
+    PENDING.lock().unwrap_or_else(PoisonError::into_inner).tasks
+}
+
 /// Makes this thread wait for pending releases when it ends.
 pub(super) fn flush_at_end() {
     // A thread that is destroying its locals cannot wait at its end.
