@@ -1,5 +1,6 @@
 //! The tests of latchd that are not beside the code they test.
 
+mod cores;
 mod corpus;
 mod differential;
 mod layout;

@@ -41,7 +41,7 @@ mod stats;
 mod status;
 mod sync;
 mod time_keeper;
-#[cfg(any(feature = "verify", all(test, feature = "scheduled")))]
+#[cfg(any(test, feature = "verify"))]
 pub mod verify;
 mod worker;
 

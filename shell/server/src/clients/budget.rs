@@ -196,6 +196,59 @@ impl KeptForAll {
 mod tests {
     use super::*;
 
+    impl Budget {
+        /// Checks that the sums are those of the clients, and that each value has one payer, who keeps it (Q3).
+        pub(crate) fn check(&self) {
+            let kept = self.kept();
+            let sizes = kept
+                .by_client
+                .iter()
+                .map(|(holder, one)| (one.bytes, *holder));
+            let sizes: BTreeSet<_> = sizes.collect();
+            assert_eq!(kept.by_size, sizes);
+            let sum: usize = kept.by_client.values().map(|one| one.bytes).sum();
+            assert_eq!(kept.bytes, sum);
+            assert!(kept.bytes <= self.bytes_max, "Q1");
+            for (id, value) in &kept.values {
+                for holder in value.others.iter().chain([&value.payer]) {
+                    assert!(kept.by_client[holder].values.contains(id), "Q3");
+                }
+                assert!(!value.others.contains(&value.payer));
+            }
+            for (holder, one) in &kept.by_client {
+                let keeps = |id| {
+                    let value = &kept.values[id];
+                    value.payer == *holder || value.others.contains(holder)
+                };
+                assert!(one.values.iter().all(keeps), "Q3");
+            }
+        }
+
+        /// Checks that a client is counted for just this memory, or, if the budget is about to close it, for none.
+        pub(crate) fn check_charge(
+            &self,
+            client: Holder,
+            (own_bytes, values): (usize, &[SharedValue]),
+            is_doomed: bool,
+        ) {
+            let kept = self.kept();
+            let own_bytes = own_bytes - own_bytes % STEP_BYTES;
+            let Some(one) = kept.by_client.get(&client) else {
+                let is_small = own_bytes == 0 && values.is_empty();
+                assert!(
+                    is_small || is_doomed,
+                    "{client:?} keeps {own_bytes} bytes uncounted"
+                );
+                return;
+            };
+            let ids: BTreeSet<_> = values.iter().map(|value| value.id).collect();
+            assert_eq!(one.values, ids);
+            let paid = ids.iter().filter(|id| kept.values[id].payer == client);
+            let paid: usize = paid.map(|id| kept.values[id].bytes).sum();
+            assert_eq!(one.bytes, own_bytes + paid, "{client:?}");
+        }
+    }
+
     fn client(name: u64) -> Holder {
         Holder { worker: 0, name }
     }

@@ -132,6 +132,13 @@ mod tests {
     use crate::clients::roster::Roster;
     use crate::net::listen::Address;
 
+    impl Mailbox {
+        /// Whether there is such a message.
+        pub(crate) fn has(&self, is_it: impl Fn(&Message) -> bool) -> bool {
+            self.messages().iter().any(is_it)
+        }
+    }
+
     #[test]
     fn messages_come_in_order_and_once() {
         let mailbox = Mailbox::new().unwrap();

@@ -273,6 +273,13 @@ mod tests {
 
     use super::*;
 
+    impl Roster {
+        /// Whether no client is listed.
+        pub(crate) fn is_empty(&self) -> bool {
+            self.clients().is_empty() && self.by_host().is_empty()
+        }
+    }
+
     #[test]
     fn client_is_listed_until_it_leaves() {
         let unix = Address::Unix("/tmp/a b".into());

@@ -135,6 +135,12 @@ impl Waiters {
         Places(self.registry())
     }
 
+    /// The number of registered clients.
+    #[cfg(feature = "verify")]
+    pub(crate) fn waiting(&self) -> usize {
+        self.registry().by_conn.len()
+    }
+
     /// Removes the registration of a connection that has closed.
     pub(crate) fn leave(&self, conn: Owner) {
         self.registry().by_conn.remove(&conn);
@@ -211,6 +217,15 @@ mod tests {
     use latchd_core::wait::Outcome;
 
     use super::*;
+
+    impl Waiters {
+        /// The registered clients.
+        pub(crate) fn registered(&self) -> Vec<(Owner, Holder)> {
+            let registry = self.registry();
+            let all = registry.by_conn.iter();
+            all.map(|(owner, entry)| (*owner, entry.holder)).collect()
+        }
+    }
 
     fn waiters() -> Waiters {
         let mailboxes = (0..2).map(|_| Mailbox::new().unwrap());

@@ -80,6 +80,12 @@ impl LockMemory {
         core.handle(Instant::default(), Event::TablesElsewhere(elsewhere));
     }
 
+    /// What the tables take and what is reserved, in bytes.
+    #[cfg(test)]
+    pub(super) fn total(&self) -> usize {
+        self.total.load(Ordering::Relaxed)
+    }
+
     /// Whether all shards are to leave memory free for the tables.
     pub(super) fn is_due(&self) -> bool {
         let spread = self.spread.load(Ordering::Relaxed);

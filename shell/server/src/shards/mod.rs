@@ -75,6 +75,8 @@ pub(crate) struct Shards {
     hasher: RandomState,
     /// The bound of a search for a deadlock ([`Limits::wait_chain_max`]).
     wait_chain_max: usize,
+    /// How many locks one connection may hold (D4).
+    locks_max: usize,
     /// The most wins bound to one connection (D4).
     wins_max: usize,
     /// Dead values are zeroed.
@@ -157,6 +159,7 @@ impl Shards {
             cores,
             hasher: RandomState::new(),
             wait_chain_max: limits.wait_chain_max,
+            locks_max: limits.locks_per_connection_max,
             wins_max: limits.bound_wins_per_connection_max,
             erases: limits.erase,
             value_bytes_in_log_max,
@@ -336,9 +339,13 @@ impl Shards {
         {
             self.update_wins(now, session, shard, get.key);
         }
+        let takes_lock = takes_lock(item);
+        if takes_lock {
+            self.count_again(now, session, shard);
+        }
         let mut core = self.core_at(now, shard);
         look(&mut core);
-        if takes_lock(item) {
+        if takes_lock {
             answer(&self.ask_holder(now, session, shard, &mut core, command));
             session.charge(core.take_work());
             self.note_asked(session, shard, &core);
@@ -391,6 +398,28 @@ impl Shards {
             });
         }
         has_anything
+    }
+
+    /// Before a command that may take a lock: if its connection seems to have as many locks as it may, counts those in the
+    /// other shards again. Time or another connection may have ended some since (D4).
+    #[inline]
+    fn count_again(&self, now: Instant, session: &mut ShardSession, shard: usize) {
+        if self.cores.len() > 1 && session.locks() >= self.locks_max {
+            self.count_others(now, session, shard);
+        }
+    }
+
+    #[cold]
+    fn count_others(&self, now: Instant, session: &mut ShardSession, shard: usize) {
+        for other in 0..self.cores.len() {
+            if other != shard && session.held[other].locks > 0 {
+                let mut core = self.core_at(now, other);
+                core.handle(now, Event::Due);
+                session.held[other] = core.held_here(session.owner);
+                self.lock_memory.publish(other, &core);
+                session.work.charge(1);
+            }
+        }
     }
 
     /// Whether a connection holds a lock in any shard.

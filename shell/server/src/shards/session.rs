@@ -71,6 +71,12 @@ impl ShardSession {
         (self.conn, self.address) = (conn, address);
     }
 
+    /// How many locks it holds in all shards.
+    #[inline]
+    pub(super) fn locks(&self) -> usize {
+        self.held.iter().map(|held| held.locks).sum()
+    }
+
     /// The number of wins that are bound to it, over all shards.
     pub(super) fn wins(&self) -> usize {
         self.held.iter().map(|held| held.wins).sum()

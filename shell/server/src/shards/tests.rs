@@ -22,6 +22,32 @@ use crate::clients::mailbox::{Mailbox, Message};
 
 const NOW: Instant = Instant::from_millis(0);
 
+impl Shards {
+    /// Asserts that all connections have left nothing: no lock, no wait, no open connection, no memory of tables.
+    pub(crate) fn check_empty(&self, now: Instant) {
+        while self.tick(now, 0) {}
+        for shard in 0..self.cores.len() {
+            let core = self.core(shard);
+            assert_eq!(core.locks().open_count(), 0, "shard {shard}");
+            assert!(core.locks().is_empty() && !core.has_waits() && core.bound_wins().is_empty());
+            assert_eq!(core.lock_memory_bytes(), 0, "shard {shard}");
+        }
+        assert_eq!(self.lock_memory.total(), 0, "D9");
+    }
+
+    /// Asserts that no connection waits for the lock of this key while it is free.
+    pub(crate) fn check_waiters(&self, key: Key<'_>) {
+        let core = self.core(self.shard_of(key));
+        let owner = core.locks().owner(key);
+        for (waiter, _) in core.waits().queue(key) {
+            assert!(
+                owner.is_some_and(|owner| owner != waiter),
+                "{waiter:?} waits for a free lock"
+            );
+        }
+    }
+}
+
 fn shards(count: usize) -> Shards {
     Shards::new(count, Limits::default(), 0, None, nobody_waits(), None)
 }

@@ -39,6 +39,7 @@ impl Shards {
     ) {
         let shard = self.shard_of(acquire.key);
         self.leave_other_queue(now, session, shard);
+        self.count_again(now, session, shard);
         let mut core = self.core_at(now, shard);
         let waits = core.would_contend(now, session.owner, &acquire);
         // A single core finds its own cycles.

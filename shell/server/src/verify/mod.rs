@@ -3,7 +3,11 @@
 //! It may use everything; the released server does not use it.
 
 #[cfg(test)]
+mod empty;
+#[cfg(test)]
 #[cfg(feature = "scheduled")]
 mod scheduled;
+#[cfg(feature = "verify")]
+pub mod sharded;
 #[cfg(feature = "verify")]
 pub mod simulated;

@@ -602,6 +602,11 @@ impl<S: Socket, B: Backend> ClientConn<S, B> {
             self.input.wait_for_nothing();
             Next::Turn
         };
+        #[cfg(any(test, feature = "verify"))]
+        assert!(
+            self.session.is_none() || !matches!(wanted, Next::End(_)),
+            "B4: locks are free before the last reply is sent"
+        );
         let sent = if matches!(wanted, Next::Input) && self.put_off(turn) {
             Ok(Sent::All)
         } else {
@@ -702,3 +707,6 @@ pub(crate) const IN_TURN: EventFlags = EventFlags::empty();
 pub(crate) fn is_ending(ready: EventFlags) -> bool {
     ready.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR)
 }
+
+#[cfg(test)]
+mod check;

@@ -223,34 +223,39 @@ impl Worker {
                 continue;
             }
             self.now = self.shared.clock.now();
-            self.drains_left = DRAINED_PER_TURN;
-            self.first_turn = first_turn(events.len());
-            self.see_to_ends(&events);
-            for event in events.iter().filter(|event| !is_ending(event.flags)) {
-                if self.is_put_behind(*event) {
-                    continue;
-                }
-                self.wake(*event);
-                if self.outbox.is_due() {
-                    self.send_deferred();
-                }
-            }
-            self.send_deferred();
-            if !self.ended_waits.is_empty() {
-                self.answer_ended_waits();
-            }
-            if !self.collecting.is_empty() {
-                self.collect();
-            }
-            if let Some(name) = self.waiting.pop_front() {
-                self.go_on(name);
-            }
-            if let Some(name) = self.handshaking.pop_front() {
-                self.go_on(name);
-            }
-            self.ask_peers();
+            self.round(&events);
         }
         Ok(())
+    }
+
+    /// Processes the events of one wait; then clients with ended waits, and one client of each other queue.
+    fn round(&mut self, events: &[Event]) {
+        self.drains_left = DRAINED_PER_TURN;
+        self.first_turn = first_turn(events.len());
+        self.see_to_ends(events);
+        for event in events.iter().filter(|event| !is_ending(event.flags)) {
+            if self.is_put_behind(*event) {
+                continue;
+            }
+            self.wake(*event);
+            if self.outbox.is_due() {
+                self.send_deferred();
+            }
+        }
+        self.send_deferred();
+        if !self.ended_waits.is_empty() {
+            self.answer_ended_waits();
+        }
+        if !self.collecting.is_empty() {
+            self.collect();
+        }
+        if let Some(name) = self.waiting.pop_front() {
+            self.go_on(name);
+        }
+        if let Some(name) = self.handshaking.pop_front() {
+            self.go_on(name);
+        }
+        self.ask_peers();
     }
 
     /// Processes the reported ends of clients (V2).
@@ -759,30 +764,5 @@ impl Name {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_name_is_read_as_it_is_written() {
-        for name in [
-            Name::Mailbox,
-            Name::client(0, 0),
-            Name::client(70_000, 1),
-            Name::client(5, u64::MAX),
-            Name::Lingering { place: 3 },
-        ] {
-            assert_eq!(Name::decode(name.encode()), name);
-        }
-    }
-
-    #[test]
-    fn first_turns_share_the_time_of_a_round() {
-        assert_eq!([0, 1, 10].map(first_turn), [FIRST_TURN; 3]);
-        assert_eq!(first_turn(100), FIRST_TURNS_SPAN / 100);
-    }
-
-    #[test]
-    fn reused_slot_has_another_name() {
-        assert_ne!(Name::client(5, 1), Name::client(5, 2));
-    }
-}
+#[cfg(not(feature = "scheduled"))]
+mod tests;
