@@ -36,6 +36,20 @@ pub(crate) struct Span {
     pub(crate) file_name: String,
     pub(crate) byte_start: usize,
     pub(crate) is_primary: bool,
+    /// If the part comes from a macro, its call.
+    expansion: Option<Expansion>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Expansion {
+    span: Box<Span>,
+}
+
+impl Span {
+    /// The part itself; if it comes from macros, their calls, from the inner to the outer one.
+    pub(crate) fn with_calls(&self) -> impl Iterator<Item = &Self> {
+        std::iter::successors(Some(self), |span| Some(&*span.expansion.as_ref()?.span))
+    }
 }
 
 impl Message {

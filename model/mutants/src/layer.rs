@@ -27,6 +27,18 @@ pub(crate) const SUITE: Recipe = Recipe {
     target: "suite",
     folder: "tests",
 };
+/// The unit tests of the client library.
+pub(crate) const CLIENT: Recipe = Recipe {
+    words: "test -p latchd-client --lib --no-run",
+    target: "latchd_client",
+    folder: "shell/client",
+};
+/// The unit tests of the server library, its workers among them.
+pub(crate) const SERVER: Recipe = Recipe {
+    words: "test -p latchd-server --features verify,tls --lib --no-run",
+    target: "latchd_server",
+    folder: "shell/server",
+};
 /// Many clients on a hostile network.
 const SIMULATE: Recipe = Recipe {
     words: "build -p latchd-tests --bin simulate",
@@ -34,7 +46,7 @@ const SIMULATE: Recipe = Recipe {
     folder: "tests",
 };
 /// The threads of the server, one order of events after the other.
-const SCHEDULED: Recipe = Recipe {
+pub(crate) const SCHEDULED: Recipe = Recipe {
     words: "test -p latchd-server --features scheduled --lib --no-run",
     target: "latchd_server",
     folder: "shell/server",
@@ -58,6 +70,12 @@ pub(crate) enum Layer {
     Simulation,
     /// The threads of the server, one order of events after the other.
     Scheduler,
+    /// The unit tests of the server library.
+    Server,
+    /// The unit tests of the client library.
+    Client,
+    /// Several cores beside one.
+    Cores,
 }
 
 impl Layer {
@@ -72,6 +90,9 @@ impl Layer {
                 ("simulation", SIMULATE, words)
             }
             Self::Scheduler => ("scheduler", SCHEDULED, &["scheduled::"]),
+            Self::Server => ("server", SERVER, &[]),
+            Self::Client => ("client", CLIENT, &[]),
+            Self::Cores => ("cores", SUITE, &["cores::"]),
         }
     }
 
@@ -82,9 +103,11 @@ impl Layer {
 
     /// The layer with this name; `None` if there is none.
     pub(crate) fn named(name: &str) -> Option<Self> {
-        use Layer::{Properties, Scheduler, Simulation, Stores, Unit};
-        let mut all = [Unit, Properties, Stores, Simulation, Scheduler].into_iter();
-        all.find(|layer| layer.name() == name)
+        use Layer::{Client, Cores, Properties, Scheduler, Server, Simulation, Stores, Unit};
+        let all = [
+            Unit, Properties, Stores, Simulation, Scheduler, Server, Client, Cores,
+        ];
+        all.into_iter().find(|layer| layer.name() == name)
     }
 }
 

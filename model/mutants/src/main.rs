@@ -6,7 +6,7 @@
 //! there, and must find it as the head says. Before that the same finders run on the unchanged
 //! copy, and must find nothing.
 //!
-//! `switched` does the same for the changes that cargo-mutants lists of the core.
+//! `switched` does the same for the changes that cargo-mutants lists of the core, the server and the client.
 
 mod cargo;
 mod copy;
@@ -31,17 +31,18 @@ use watch::Until;
 
 const USAGE: &str = "usage: latchd-mutants [--show] [NAME…]
        latchd-mutants --fresh
-       latchd-mutants --all | --since COMMIT | --again [LAYER…]
+       latchd-mutants --all | --since COMMIT | --in PATH… | --again [LAYER…]
 
   NAME            plant model/mutants/NAME.patch, or each of these, and ask its finder [default: all patches]
   --show          print the shortest way that the model has found, as a transcript; a layer runs to its end
                   (target/mutants/NAME.LAYER.txt) and not to the first test that fails
   --fresh         only check that each patch applies and that the code with it compiles, many patches at a time
-  --all           ask the layers of every mutant of the core that cargo-mutants lists, in one build; fail for each that none
-                  finds and model/mutants/survivors.txt does not explain, and for each name there that is found or gone
-  --since COMMIT  the same for the lines of the core that have changed since COMMIT
-  --again         the same for what nothing has found the last time, by these of the layers unit, oracles and suite
-                  [default: all]";
+  --all           ask the layers of every mutant that cargo-mutants lists (.cargo/mutants.toml), in one build; fail for each that
+                  none finds and model/mutants/survivors.txt does not explain, and for each name there that is found or gone
+  --since COMMIT  the same for the lines that have changed since COMMIT
+  --in PATH…      the same for the files whose paths begin so, such as shell/server/src/worker
+  --again         the same for what nothing has found the last time, by these of the layers unit, client, server, oracles,
+                  suite and scheduler [default: all]";
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -50,6 +51,9 @@ fn main() -> ExitCode {
         ["--fresh"] => judge_freshness(),
         ["--all"] => switched::complaints(root(), Choice::All),
         ["--again", layers @ ..] => switched::complaints(root(), Choice::Again(layers)),
+        ["--in", paths @ ..] if !paths.is_empty() => {
+            switched::complaints(root(), Choice::In(paths))
+        }
         ["--since", commit] => switched::complaints(root(), Choice::Since(commit)),
         ["--show", names @ ..] | [names @ .., "--show"] if names_only(names) => {
             ask_of_patches(names, Until::End)

@@ -1,4 +1,4 @@
-//! The core with all its mutants in it, as far as they can be built.
+//! The packages with all their mutants in them, as far as they can be built.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -8,11 +8,47 @@ use std::process::Output;
 use super::edit::{Left, Number, Rendered};
 use super::list::Listed;
 use super::plant::planted;
-use crate::cargo::{self, Message, messages};
+use crate::cargo::{self, Message, Span, messages};
 use crate::copy::Copy;
 use crate::program::Recipe;
 
-/// The source by which the core knows the mutant that is switched on; the number of all of them
+/// A package that mutants are planted in. `.cargo/mutants.toml` names its files.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Planted {
+    /// Its name.
+    pub(crate) package: &'static str,
+    /// The folder of its source.
+    pub(crate) folder: &'static str,
+}
+
+/// All of them.
+pub(crate) const PLANTED: [Planted; 3] = [
+    Planted {
+        package: "latchd-core",
+        folder: "core/src",
+    },
+    Planted {
+        package: "latchd-server",
+        folder: "shell/server/src",
+    },
+    Planted {
+        package: "latchd-client",
+        folder: "shell/client/src",
+    },
+];
+
+/// The builds that must succeed: the packages, and the server's tests under the scheduler, where other types stand
+/// for locks and time.
+const CHECKS: [&str; 2] = [
+    "check --package=latchd-core --package=latchd-server --package=latchd-client --all-features",
+    "check --package=latchd-server --features=scheduled --tests",
+];
+
+/// What the packages need to tell whether a value is computed at compile time.
+const FEATURES: &str =
+    "#![allow(internal_features)]\n#![feature(core_intrinsics, const_eval_select)]\n";
+
+/// The source by which a package knows the mutant that is switched on; the number of all of them
 /// comes at its end.
 const SWITCH: &str = include_str!("switch.rs.txt");
 
@@ -38,19 +74,14 @@ impl<'a> Switched<'a> {
             copy,
             left: BTreeMap::new(),
         };
-        let lib = copy.path("core/src/lib.rs");
-        let text = read(&lib)?;
-        let text = text.replacen(
-            "#![no_std]",
-            "#![no_std]\n#![allow(internal_features)]\n#![feature(core_intrinsics, const_eval_select)]",
-            1,
-        );
-        write(&lib, &(text + "\nmod switch;\n"))?;
         let count = format!("\nconst COUNT: usize = {};\n", mutants.len());
-        write(
-            &copy.path("core/src/switch.rs"),
-            &format!("{SWITCH}{count}"),
-        )?;
+        for Planted { folder, .. } in PLANTED {
+            let lib = copy.path(folder).join("lib.rs");
+            let text = read(&lib)?;
+            write(&lib, &format!("{FEATURES}{text}\nmod switch;\n"))?;
+            let switch = copy.path(folder).join("switch.rs");
+            write(&switch, &format!("{SWITCH}{count}"))?;
+        }
 
         let mut files: BTreeMap<&str, Vec<(Number, &Listed)>> = BTreeMap::new();
         for (number, mutant) in mutants.iter().enumerate() {
@@ -102,14 +133,25 @@ impl<'a> Switched<'a> {
         &self,
         rendered: &BTreeMap<&str, Rendered>,
     ) -> Result<BTreeSet<(Number, Left)>, String> {
-        let output = self.cargo("check --package=latchd-core --all-features")?;
-        if output.status.success() {
-            return Ok(BTreeSet::new());
+        for check in CHECKS {
+            let output = self.cargo(check)?;
+            if !output.status.success() {
+                return Self::blamed(&output, rendered);
+            }
         }
+        Ok(BTreeSet::new())
+    }
+
+    /// The mutants that these messages blame.
+    fn blamed(
+        output: &Output,
+        rendered: &BTreeMap<&str, Rendered>,
+    ) -> Result<BTreeSet<(Number, Left)>, String> {
         let mut wrong = BTreeSet::new();
-        for error in messages(&output)?.filter_map(Message::error) {
+        for error in messages(output)?.filter_map(Message::error) {
             let mut is_ours = false;
-            for span in error.spans.iter().filter(|span| span.is_primary) {
+            let spans = error.spans.iter().filter(|span| span.is_primary);
+            for span in spans.flat_map(Span::with_calls) {
                 let text = rendered
                     .iter()
                     .find(|(file, _)| span.file_name.ends_with(**file));

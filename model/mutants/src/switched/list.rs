@@ -5,6 +5,8 @@ use std::process::Command;
 
 use serde::Deserialize;
 
+use super::build::PLANTED;
+
 /// A mutant of cargo-mutants (<https://mutants.rs>): the replaced part, its place, and the
 /// replacement.
 #[derive(Clone, Debug, Deserialize)]
@@ -77,14 +79,15 @@ impl Listed {
     }
 }
 
-/// The mutants of the core in `tree`, in the lines that a diff has touched if there is one.
+/// The mutants in `tree`, in the lines that a diff has touched if there is one.
 ///
 /// # Errors
 /// cargo-mutants is missing, or fails.
 pub(crate) fn listed(tree: &Path, diff: Option<&Path>) -> Result<Vec<Listed>, String> {
     let mut command = Command::new("cargo");
     command
-        .args(["mutants", "--list", "--json", "--package=latchd-core"])
+        .args(["mutants", "--list", "--json"])
+        .args(PLANTED.map(|planted| format!("--package={}", planted.package)))
         .current_dir(tree);
     if let Some(diff) = diff {
         command.arg("--in-diff").arg(diff);

@@ -1,4 +1,4 @@
-//! All mutants of the core that cargo-mutants lists, in one build, each with a switch.
+//! All mutants of the core, the server and the client that cargo-mutants lists, in one build, each with a switch.
 //!
 //! A build a mutant takes seconds, and there are thousands. Here one build has all of them. Tests
 //! that never reach a mutant are skipped, and the next layer gets only the mutants that a layer
@@ -34,11 +34,13 @@ pub(crate) enum Choice<'a> {
     All,
     /// Those in the lines that have changed since a commit.
     Since(&'a str),
+    /// Those in the files whose paths begin so.
+    In(&'a [&'a str]),
     /// The mutants that survived the last time, for these layers; for all if none is named.
     Again(&'a [&'a str]),
 }
 
-/// Tests the mutants of the core of the checkout at `root`, one layer after the other until one
+/// Tests the mutants of the checkout at `root`, one layer after the other until one
 /// finds it. Returns a complaint for each that no layer finds and that `survivors.txt` does not
 /// explain.
 ///
@@ -47,11 +49,12 @@ pub(crate) enum Choice<'a> {
 pub(crate) fn complaints(root: &Path, choice: Choice<'_>) -> Result<Vec<String>, String> {
     let asked = match choice {
         Choice::Again(layers) => layers,
-        Choice::All | Choice::Since(_) => &[],
+        Choice::All | Choice::Since(_) | Choice::In(_) => &[],
     };
     let is_layer = |name: &str| Layer::ALL.iter().any(|layer| layer.name == name);
     if let Some(name) = asked.iter().find(|name| !is_layer(name)) {
-        return Err(format!("there is no layer {name}: unit, oracles, suite"));
+        let all = Layer::ALL.map(|layer| layer.name).join(", ");
+        return Err(format!("there is no layer {name}: {all}"));
     }
     let folder = &*root.join("target/mutants/switched");
     let copy = &Copy::of(root, folder, folder.join("build"))?;
@@ -122,8 +125,10 @@ fn chosen(
     let is_asked: Vec<bool> = match choice {
         Choice::All => vec![true; mutants.len()],
         Choice::Since(commit) => {
-            let words = ["diff", commit, "--", "core/src"];
-            let diff = Command::new("git").args(words).current_dir(root).output();
+            let folders = build::PLANTED.map(|planted| planted.folder);
+            let mut diff = Command::new("git");
+            diff.args(["diff", commit, "--"]).args(folders);
+            let diff = diff.current_dir(root).output();
             let diff = succeeded("git diff", diff)?;
             let path = log.with_file_name("since.diff");
             fs::write(&path, diff).map_err(|error| format!("{}: {error}", path.display()))?;
@@ -131,6 +136,10 @@ fn chosen(
             let touched: BTreeSet<_> = touched.iter().map(|mutant| &mutant.name).collect();
             let is_touched = |mutant: &Listed| touched.contains(&mutant.name);
             mutants.iter().map(is_touched).collect()
+        }
+        Choice::In(paths) => {
+            let is_in = |mutant: &Listed| paths.iter().any(|path| mutant.file.starts_with(path));
+            mutants.iter().map(is_in).collect()
         }
         Choice::Again(_) => {
             let open = report::left_open(log)?;

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use super::build::Switched;
 use super::edit::Number;
-use crate::layer::{ORACLES, SUITE, UNIT};
+use crate::layer::{CLIENT, ORACLES, SCHEDULED, SERVER, SUITE, UNIT};
 use crate::parallel::in_parallel;
 use crate::program::Recipe;
 use crate::watch::{Until, Verdict, watch};
@@ -47,10 +47,22 @@ pub(crate) struct Layer {
 
 impl Layer {
     /// All of them, in the order in which they run.
-    pub(crate) const ALL: [Self; 3] = [
+    pub(crate) const ALL: [Self; 6] = [
         Self {
             name: "unit",
             recipe: UNIT,
+            tests: &[""],
+            settings: &[],
+        },
+        Self {
+            name: "client",
+            recipe: CLIENT,
+            tests: &[""],
+            settings: &[],
+        },
+        Self {
+            name: "server",
+            recipe: SERVER,
             tests: &[""],
             settings: &[],
         },
@@ -73,8 +85,15 @@ impl Layer {
                 "transcripts::however_",
                 "corpus::",
                 "simulation::",
+                "cores::",
             ],
             settings: &[],
+        },
+        Self {
+            name: "scheduler",
+            recipe: SCHEDULED,
+            tests: &["verify::scheduled::"],
+            settings: &[("LATCHD_ORDERS", "200")],
         },
     ];
 }
