@@ -38,6 +38,8 @@ const MEMORY: u64 = 12 << 20;
 pub(crate) struct Layer {
     /// Its name.
     pub(crate) name: &'static str,
+    /// The beginnings of the paths of files that it may come by.
+    sees: &'static [&'static str],
     recipe: Recipe,
     /// The tests with these prefixes of their names.
     tests: &'static [&'static str],
@@ -50,24 +52,28 @@ impl Layer {
     pub(crate) const ALL: [Self; 6] = [
         Self {
             name: "unit",
+            sees: &["core/"],
             recipe: UNIT,
             tests: &[""],
             settings: &[],
         },
         Self {
             name: "client",
+            sees: &["core/src/client/", "shell/client/"],
             recipe: CLIENT,
             tests: &[""],
             settings: &[],
         },
         Self {
             name: "server",
+            sees: &["core/", "shell/server/"],
             recipe: SERVER,
             tests: &[""],
             settings: &[],
         },
         Self {
             name: "oracles",
+            sees: &["core/"],
             recipe: ORACLES,
             tests: &[""],
             settings: &[
@@ -77,6 +83,7 @@ impl Layer {
         },
         Self {
             name: "suite",
+            sees: &[""],
             recipe: SUITE,
             // Tests of a server over sockets have timeouts of their own, and may fail if all is
             // slow.
@@ -91,11 +98,19 @@ impl Layer {
         },
         Self {
             name: "scheduler",
+            sees: &["shell/server/"],
             recipe: SCHEDULED,
             tests: &["verify::scheduled::"],
             settings: &[("LATCHD_ORDERS", "200")],
         },
     ];
+}
+
+impl Layer {
+    /// Whether it may come by a mutant of this file.
+    pub(crate) fn may_see(&self, file: &str) -> bool {
+        self.sees.iter().any(|begin| file.starts_with(begin))
+    }
 }
 
 /// The outcome of a mutant in a layer.

@@ -18,6 +18,8 @@
 //!
 //! With one thread there is one shard and nothing is hashed.
 
+#[cfg(feature = "verify")]
+mod check;
 mod hold;
 mod holders;
 mod limit;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use latchd_core::command::Command;
+use latchd_core::command::{Command, GlobalCommand};
 use latchd_core::engine::{Event, Notification};
 use latchd_core::key::Key;
 use latchd_core::reply::Reply;
@@ -117,6 +117,14 @@ impl StateMachine for Sharded {
         let session = self.sessions.get_mut(&owner).expect("it is open");
         let none = |_| (Vec::new(), None);
         self.shards.execute(now, session, command, &none, answer);
+        match command {
+            Command::Item(item) => {
+                let shard = self.shards.shard_of(item.key());
+                self.shards.check_held(session, Some(shard));
+            }
+            Command::Global(GlobalCommand::UnlockAll) => self.shards.check_held(session, None),
+            Command::Global(_) => {}
+        }
     }
 
     fn poll(&mut self) -> Option<Notification> {
