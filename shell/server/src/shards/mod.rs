@@ -213,7 +213,13 @@ impl Shards {
                     core.execute(now, conn, &command.into());
                     work.charge(core.take_work() as usize);
                 });
-                session.held.fill(Held::default());
+                // Wins stay bound.
+                for held in &mut session.held {
+                    *held = Held {
+                        wins: held.wins,
+                        ..Held::default()
+                    };
+                }
                 answer(&Reply::Unlocked);
             }
             GlobalCommand::FlushAll { .. } | GlobalCommand::StatsReset => {

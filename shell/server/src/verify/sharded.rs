@@ -120,9 +120,9 @@ impl StateMachine for Sharded {
         match command {
             Command::Item(item) => {
                 let shard = self.shards.shard_of(item.key());
-                self.shards.check_held(session, Some(shard));
+                self.shards.check_held(session, shard);
             }
-            Command::Global(GlobalCommand::UnlockAll) => self.shards.check_held(session, None),
+            Command::Global(GlobalCommand::UnlockAll) => self.shards.check_unlocked(session),
             Command::Global(_) => {}
         }
     }
