@@ -1,14 +1,8 @@
-//! Waiting for a lock on real sockets: the order and the time of grants, and that every waiter is
-//! served.
-//!
-//! `cargo test --release -p latchd --test server waits:: -- --ignored --nocapture` measures how fair it is and how long
-//! a hand-over takes; no test asserts a time.
+//! Waiting for a lock on real sockets: that every waiter is served, and at its time.
 
-use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr};
-use std::num::NonZeroUsize;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -62,25 +56,6 @@ fn is_silent(client: &mut Client) -> bool {
     let silent = matches!(socket.peek(&mut [0]), Err(error) if error.kind() == std::io::ErrorKind::WouldBlock);
     socket.set_nonblocking(false).unwrap();
     silent
-}
-
-#[test]
-fn locks_are_handed_over_in_order() {
-    for server in servers() {
-        let address = address(&server);
-        let mut holder = holder(address, "k");
-        let mut waiters: Vec<_> = (0..20).map(|before| waiter(address, "k", before)).collect();
-        assert_eq!(Client::connect(address).ask("ml k"), "LK h2 a0 n20");
-        assert_eq!(holder.ask("mu k"), "HD");
-        for index in 0..waiters.len() {
-            assert_eq!(waiters[index].line(), "HD");
-            for later in &mut waiters[index + 1..] {
-                assert!(is_silent(later), "two have it");
-            }
-            assert_eq!(waiters[index].ask("mu k"), "HD");
-        }
-        assert_eq!(holder.ask("ml k"), "HD");
-    }
 }
 
 #[test]
@@ -228,30 +203,6 @@ fn silence_while_waiting_is_not_idleness() {
 }
 
 #[test]
-fn a_client_that_does_not_read_can_wait() {
-    for server in servers() {
-        let address = address(&server);
-        let mut holder = holder(address, "k");
-        let value = "v".repeat(1_000_000);
-        holder.send(format!("set big 0 0 1000000\r\n{value}\r\n"));
-        assert_eq!(holder.line(), "STORED");
-        let mut waiter = Client::connect(address);
-        // More than sockets take, then the wait, which begins when all that has been taken.
-        waiter.send(format!("{}ml k {LONG}\r\nmn\r\n", "get big\r\n".repeat(8)));
-        let read = |waiter: &mut Client| {
-            assert_eq!(waiter.line(), "VALUE big 0 1000000");
-            assert_eq!(waiter.bytes(1_000_002).len(), 1_000_002);
-            assert_eq!(waiter.line(), "END");
-        };
-        (0..8).for_each(|_| read(&mut waiter));
-        await_waiting(address, "k", 1);
-        assert_eq!(holder.ask("mu k"), "HD");
-        assert_eq!(waiter.line(), "HD");
-        assert_eq!(waiter.line(), "MN");
-    }
-}
-
-#[test]
 fn shutdown_ends_all_waits() {
     for server in servers() {
         let address = address(&server);
@@ -317,171 +268,5 @@ fn every_remaining_lock_waiter_is_served() {
         assert!(served.load(Ordering::Relaxed) >= WAITERS / 3);
         assert_eq!(holder.ask("ml k"), "HD");
         assert_eq!(holder.stat("lock_waiting"), "0");
-    }
-}
-
-/// The percentiles of the measured spans.
-fn percentiles(mut spans: Vec<Duration>) -> String {
-    spans.sort();
-    let at = |per_mille: usize| spans[(spans.len() - 1) * per_mille / 1000];
-    let (p50, p99, p999, most) = (at(500), at(990), at(999), at(1000));
-    format!("p50 {p50:.1?} p99 {p99:.1?} p99.9 {p999:.1?} most {most:.1?}")
-}
-
-/// Contenders for one key hold it for 5 ms each, for 20 s: how often each had it, and how long it
-/// was free.
-#[test]
-#[ignore = "measures, and takes 20 s"]
-fn fairness_and_hand_over() {
-    const CONTENDERS: usize = 200;
-    const HOLDS: Duration = Duration::from_millis(5);
-    for server in servers() {
-        let address = address(&server);
-        let ends = Arc::new(AtomicBool::new(false));
-        let began = Instant::now();
-        let threads: Vec<_> = (0..CONTENDERS)
-            .map(|_| {
-                let ends = Arc::clone(&ends);
-                thread::spawn(move || {
-                    let mut client = Client::connect(address);
-                    let mut held = Vec::new();
-                    while !ends.load(Ordering::Relaxed) {
-                        assert_eq!(client.ask(&format!("ml k {LONG}")), "HD");
-                        let from = began.elapsed();
-                        thread::sleep(HOLDS);
-                        let until = began.elapsed();
-                        assert_eq!(client.ask("mu k"), "HD");
-                        held.push((from, until));
-                    }
-                    held
-                })
-            })
-            .collect();
-        thread::sleep(Duration::from_secs(20));
-        ends.store(true, Ordering::Relaxed);
-        let held: Vec<_> = threads
-            .into_iter()
-            .map(|thread| thread.join().unwrap())
-            .collect();
-        let counts = held.iter().map(Vec::len);
-        let (least, most) = (counts.clone().min().unwrap(), counts.max().unwrap());
-        let mut all: Vec<_> = held.into_iter().flatten().collect();
-        all.sort();
-        let gaps = all.windows(2).map(|pair| {
-            let gap = pair[1].0.checked_sub(pair[0].1);
-            gap.expect("two had it at once")
-        });
-        println!(
-            "{CONTENDERS} contenders, {HOLDS:?}: {} grants, each {least} to {most}; hand-over {}",
-            all.len(),
-            percentiles(gaps.collect())
-        );
-    }
-}
-
-/// Many clients wait for one key, and each releases it at once: how long it takes from one to the
-/// next. With one thread, where requests come in the order in which they are sent.
-#[test]
-#[ignore = "measures"]
-fn hand_over_with_many_waiting() {
-    const ROUNDS: usize = 20_000;
-    let server = start(|config| config.threads = NonZeroUsize::MIN);
-    let address = address(&server);
-    for waiting in [1, 100, 800] {
-        let mut clients: Vec<_> = (0..=waiting).map(|_| Client::connect(address)).collect();
-        for (before, client) in clients.iter_mut().enumerate() {
-            client.send(format!("ml k {LONG}\r\n"));
-            await_waiting(address, "k", before);
-        }
-        let took = (0..ROUNDS).map(|round| {
-            let count = clients.len();
-            let client = &mut clients[round % count];
-            if round == 0 {
-                assert_eq!(client.line(), "HD");
-            }
-            let began = Instant::now();
-            client.socket().write_all(b"mu k\r\n").unwrap();
-            let mut answer = [0; 4];
-            let next = clients[(round + 1) % count].socket();
-            next.read_exact(&mut answer).unwrap();
-            let took = began.elapsed();
-            assert_eq!(&answer, b"HD\r\n");
-            let client = &mut clients[round % count];
-            assert_eq!(client.line(), "HD");
-            client.send(format!("ml k {LONG}\r\n"));
-            took
-        });
-        println!(
-            "{waiting} waiting: hand-over {}",
-            percentiles(took.collect())
-        );
-    }
-}
-
-#[test]
-fn sharers_delay_only_exclusive_requests() {
-    for server in servers() {
-        let address = address(&server);
-        let one_who_shares = |key: &str| {
-            let mut sharer = Client::connect(address);
-            assert_eq!(sharer.ask(&format!("ml {key} S")), "HD");
-            sharer
-        };
-        let mut sharers: Vec<_> = (0..20).map(|_| one_who_shares("k")).collect();
-        let mut alone = waiter(address, "k", 0);
-        let mut behind: Vec<_> = (1..6)
-            .map(|before| {
-                let mut waiter = Client::connect(address);
-                waiter.send(format!("ml k S3 {LONG}\r\n"));
-                await_waiting(address, "k", before + 1);
-                waiter
-            })
-            .collect();
-        while let Some(sharer) = sharers.pop() {
-            assert!(is_silent(&mut alone), "it is shared, and had alone");
-            drop(sharer);
-        }
-        assert_eq!(alone.line(), "HD");
-        for waiter in &mut behind {
-            assert!(is_silent(waiter), "two have it");
-        }
-        drop(alone);
-        // Three together, and one more for each of them that goes.
-        for waiter in &mut behind[..3] {
-            assert_eq!(waiter.line(), "HD");
-        }
-        assert!(is_silent(&mut behind[3]) && is_silent(&mut behind[4]));
-        assert_eq!(behind[1].ask("mu k"), "HD");
-        assert_eq!(behind[3].line(), "HD");
-        assert!(is_silent(&mut behind[4]), "four share a lock for three");
-    }
-}
-
-#[test]
-fn a_deadlock_through_a_sharer_is_found() {
-    for server in servers() {
-        let address = address(&server);
-        // Whichever shards the keys are in.
-        for number in 0..8 {
-            let (one, two) = (format!("one{number}"), format!("two{number}"));
-            let mut clients: Vec<_> = (0..3).map(|_| Client::connect(address)).collect();
-            assert_eq!(clients[0].ask(&format!("ml {one} S")), "HD");
-            assert_eq!(clients[1].ask(&format!("ml {one} S")), "HD");
-            assert_eq!(clients[2].ask(&format!("ml {two}")), "HD");
-            clients[1].send(format!("ml {two} {LONG}\r\n"));
-            await_waiting(address, &two, 1);
-            let refused = clients[2].ask(&format!("ml {one} {LONG}"));
-            assert!(
-                refused.starts_with("LK ") && refused.ends_with(" d"),
-                "{refused}"
-            );
-            // As one of two it needs only the end of the first of the others.
-            clients[2].send(format!("ml {one} S2 {LONG}\r\n"));
-            await_waiting(address, &one, 1);
-            assert_eq!(clients[0].ask(&format!("mu {one}")), "HD");
-            assert_eq!(clients[2].line(), "HD");
-            assert_eq!(clients[2].ask(&format!("mu {two}")), "HD");
-            assert_eq!(clients[1].line(), "HD");
-        }
     }
 }

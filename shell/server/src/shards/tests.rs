@@ -148,31 +148,6 @@ fn no_two_shards_give_the_same_cas() {
 }
 
 #[test]
-fn closing_a_connection_releases_its_locks_in_every_shard() {
-    let shards = shards(8);
-    let (mut one, mut two) = (session(1), session(2));
-    fill(&shards, &mut one);
-    assert!(names().iter().all(|name| lock(&shards, &mut one, name)));
-    assert!(!names().iter().any(|name| lock(&shards, &mut two, name)));
-    shards.close(NOW, one);
-    assert!(names().iter().all(|name| lock(&shards, &mut two, name)));
-}
-
-#[test]
-fn unlock_all_releases_in_every_shard_and_leaves_the_connection_open() {
-    let shards = shards(8);
-    let (mut one, mut two) = (session(1), session(2));
-    fill(&shards, &mut one);
-    assert!(names().iter().all(|name| lock(&shards, &mut one, name)));
-    ask(&shards, &mut one, GlobalCommand::UnlockAll, |reply| {
-        assert_eq!(reply, &Reply::Unlocked);
-    });
-    assert!(names().iter().all(|name| lock(&shards, &mut two, name)));
-    shards.close(NOW, two);
-    assert!(lock(&shards, &mut one, "key7"));
-}
-
-#[test]
 fn a_connection_that_never_locks_is_unknown_to_the_cores() {
     let shards = shards(8);
     let mut one = session(1);
@@ -244,23 +219,6 @@ fn a_cursor_past_the_last_shard_is_the_end() {
             })
         );
     });
-}
-
-#[test]
-fn flush_all_empties_every_shard_and_counts_once() {
-    let shards = shards(8);
-    let mut one = session(1);
-    fill(&shards, &mut one);
-    let flush = GlobalCommand::FlushAll { at: Exptime::Never };
-    ask(&shards, &mut one, flush, |reply| {
-        assert_eq!(reply, &Reply::Ok);
-    });
-    let stats = shards.stats(NOW, one.owner);
-    assert_eq!((stats.gauges.curr_items, stats.counters.cmd_flush), (0, 1));
-    assert_eq!(
-        stats.gauges.limit_maxbytes,
-        Limits::default().memory_bytes_max as u64
-    );
 }
 
 #[test]
@@ -383,16 +341,6 @@ fn whoever_comes_first_when_a_flush_is_due_flushes_every_shard() {
         let is_pending = |shard| shards.core(shard).flush_at().is_some();
         assert!(!(0..8).any(is_pending), "{number}");
     }
-}
-
-#[test]
-fn a_holder_of_locks_in_several_shards_is_one_holder() {
-    let shards = shards(8);
-    let mut one = session(1);
-    fill(&shards, &mut one);
-    assert!(names().iter().all(|name| lock(&shards, &mut one, name)));
-    let gauges = shards.stats(NOW, one.owner).gauges;
-    assert_eq!((gauges.lock_holders, gauges.locks_held), (1, 200));
 }
 
 #[test]
@@ -556,57 +504,6 @@ fn lock_memory_is_one_budget_over_all_shards() {
     }
     while shards.tick(NOW, 0) {}
     assert!(elsewhere(&mut client));
-}
-
-/// D4, for wins, in any shards.
-#[test]
-fn wins_of_a_connection_are_counted_over_all_shards() {
-    let mut limits = Limits::default();
-    limits.bound_wins_per_connection_max = 20;
-    let shards = Shards::new(8, limits, 0, None, nobody_waits(), None);
-    let (mut one, mut two) = (session(1), session(2));
-    let names = names();
-    let win = |one: &mut ShardSession, name: &str| {
-        let get = Get {
-            steps: TtlSteps::one(TtlStep::Vivify(Exptime::In { seconds: 600 })),
-            recaches: true,
-            binds: true,
-            ..Get::new(key(name))
-        };
-        ask(&shards, one, ItemCommand::Get(get), |reply| {
-            if let Reply::Hit(hit) = reply {
-                return hit.win == Win::Won;
-            }
-            assert_eq!(*reply, Reply::Refused(Refusal::TooManyLocks));
-            false
-        })
-    };
-    let won = names.iter().filter(|name| win(&mut one, name)).count();
-    assert_eq!(won, 20);
-    assert!(win(&mut two, &names[20]), "another has its own");
-    // Others have closed some of them, which it learns when it asks again.
-    for name in &names[..5] {
-        ask(&shards, &mut two, Set::new(key(name), b"value"), |_| ());
-    }
-    let won = names[21..]
-        .iter()
-        .filter(|name| win(&mut one, name))
-        .count();
-    assert_eq!(won, 5);
-    // All are gone, unseen: a few are looked at each time.
-    let flush = GlobalCommand::FlushAll {
-        at: Exptime::In { seconds: 0 },
-    };
-    ask(&shards, &mut two, flush, |_| ());
-    let won = names[21..]
-        .iter()
-        .filter(|name| win(&mut one, name))
-        .count();
-    assert!((10..=20).contains(&won), "{won}");
-    let other = two.owner;
-    shards.close(NOW, one);
-    shards.close(NOW, two);
-    assert_eq!(shards.stats(NOW, other).gauges.wins_bound, 0);
 }
 
 /// D8

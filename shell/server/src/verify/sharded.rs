@@ -131,9 +131,11 @@ impl StateMachine for Sharded {
         for message in self.mailboxes[0].take() {
             if let Message::WaitEnded(name, outcome) = message {
                 let owners = &mut self.sessions.keys();
-                let owner = owners.find(|owner| owner.number() == name);
-                let owner = *owner.expect("it is open");
-                self.notices.push_back(Notice { owner, outcome });
+                // A connection that has ended is told nothing.
+                if let Some(owner) = owners.find(|owner| owner.number() == name) {
+                    let owner = *owner;
+                    self.notices.push_back(Notice { owner, outcome });
+                }
             }
         }
         self.notices.pop_front().map(Notification::WaitOver)
