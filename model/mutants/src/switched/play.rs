@@ -83,7 +83,7 @@ impl Layer {
         },
         Self {
             name: "suite",
-            sees: &[""],
+            sees: &["core/", "shell/server/"],
             recipe: SUITE,
             // Tests of a server over sockets have timeouts of their own, and may fail if all is
             // slow.
@@ -202,7 +202,12 @@ impl Stage {
             command
                 .env("LATCHD_SWITCH", "trace")
                 .env("LATCHD_REACHED", &trace);
-            match judge(&mut command)? {
+            let mut verdict = judge(&mut command)?;
+            if let Verdict::Failed(_) = verdict {
+                // Its limits may be too short on a busy machine.
+                verdict = judge(&mut command)?;
+            }
+            match verdict {
                 Verdict::Passed => {}
                 Verdict::Killed => {
                     println!("left out, since it takes too long: {name}");
