@@ -224,6 +224,7 @@ mod tests {
             }
         }
 
+        #[cfg(not(feature = "scheduled"))]
         /// Checks that a client is counted for just this memory, or, if the budget is about to close it, for none.
         pub(crate) fn check_charge(
             &self,

@@ -132,6 +132,7 @@ mod tests {
     use crate::clients::roster::Roster;
     use crate::net::listen::Address;
 
+    #[cfg(not(feature = "scheduled"))]
     impl Mailbox {
         /// Whether there is such a message.
         pub(crate) fn has(&self, is_it: impl Fn(&Message) -> bool) -> bool {

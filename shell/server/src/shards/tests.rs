@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use latchd_core::ConnId;
 use latchd_core::command::{Keys, ScanCursor};
 use latchd_core::engine::TABLES_GROWTH_MAX;
-use latchd_core::reply::{KeysPage, Refusal, Win};
+use latchd_core::reply::KeysPage;
 use latchd_core::stats::LOCK_LINES_MAX;
 use latchd_core::wait::Outcome;
 
@@ -35,6 +35,7 @@ impl Shards {
         assert_eq!(self.lock_memory.total(), 0, "D9");
     }
 
+    #[cfg(not(feature = "scheduled"))]
     /// Asserts that no connection waits for the lock of this key while it is free.
     pub(crate) fn check_waiters(&self, key: Key<'_>) {
         let core = self.core(self.shard_of(key));

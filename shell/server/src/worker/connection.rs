@@ -708,5 +708,5 @@ pub(crate) fn is_ending(ready: EventFlags) -> bool {
     ready.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR)
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(feature = "scheduled")))]
 mod check;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use latchd_core::Instant;
 use shuttle::thread;
 
 use super::{Client, Seen, Told, in_many_orders, server};
@@ -52,6 +53,7 @@ fn gives_up(seen: &Arc<Seen>, end: End, first: usize) {
     let mut three = Client::new(&shared, 3, 0);
     assert_eq!(keys.map(|name| three.lock(&name)), [Told::Granted; 2]);
     three.close();
+    shared.check_empty(Instant::from_millis(0));
 }
 
 const WITNESSES: &[&str] = &["both are free", "both are held", "the end comes in between"];

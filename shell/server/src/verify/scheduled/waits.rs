@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use latchd_core::Instant;
 use latchd_core::wait::Outcome;
 use shuttle::thread;
 
@@ -43,6 +44,7 @@ fn hands_over(seen: &Arc<Seen>) {
     two.close();
     assert_eq!(three.lock(&name), Told::Granted);
     three.close();
+    shared.check_empty(Instant::from_millis(0));
 }
 
 /// Two clients wait. The first one closes while the lock is released: the second acquires it, whether or not
@@ -113,6 +115,7 @@ fn closes_cycle(seen: &Arc<Seen>) {
         .map(|thread| thread.join().unwrap())
         .sum();
     assert_eq!(refused, 1);
+    shared.check_empty(Instant::from_millis(0));
 }
 
 /// Two clients of one thread wait for locks that two others release: both are notified, by one read of the
