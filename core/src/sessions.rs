@@ -656,7 +656,17 @@ mod tests {
     fn open(sessions: &mut Sessions, at_ms: u64, asker: Asker) -> Opening {
         let token = Token::new(b"0123456789abcdef").unwrap();
         let (now, fresh) = (Instant::from_millis(at_ms), Owner::of_session(9));
-        let opening = sessions.open(now, asker, token, TTL_MS, false, fresh, || ());
+        let opening = sessions.open(
+            now,
+            asker,
+            Open {
+                token,
+                ttl_ms: TTL_MS,
+                only_resumes: false,
+            },
+            fresh,
+            || (),
+        );
         sessions.check();
         opening
     }

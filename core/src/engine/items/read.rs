@@ -59,6 +59,7 @@ impl<S: Store> Core<S> {
             if let Ok((slot, header)) = found
                 && header.win == WinMark::Sent
                 && get.recaches
+                && !self.wins.has_won_already(owner, get.key)
             {
                 return self.wait_for_value(owner, get, (slot, header));
             }

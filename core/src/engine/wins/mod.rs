@@ -241,6 +241,13 @@ impl Wins {
         self.bound.bind(key, win);
     }
 
+    /// Whether a session has the win of `key`: it may not have heard of it, and must not wait for itself.
+    #[cold]
+    pub(in crate::engine) fn has_won_already(&self, owner: Owner, key: Key<'_>) -> bool {
+        let given = self.bound.get(key);
+        owner.is_session() && given.is_some_and(|given| given.winner == owner)
+    }
+
     /// The win in the reply to a get that has waited: it has won if the win was given to it and has not ended since.
     #[cold]
     pub(in crate::engine) fn claim(&mut self, owner: Owner, key: Key<'_>, win: Win) -> Win {
