@@ -18,10 +18,9 @@
 //! - V6: when [`deadline`](Server::deadline) has come, a wait, a lease or the time of a tick is over. A transport
 //!   that calls [`advance`](Server::advance) then is on time.
 
-mod visit;
+pub mod visit;
 
 use alloc::collections::{BTreeMap, VecDeque};
-use alloc::vec::Vec;
 use core::time::Duration;
 
 use bytes::{Buf, BytesMut};
@@ -35,7 +34,7 @@ use crate::limits::MemoryRefused;
 use crate::output::Output;
 use crate::owner::Owner;
 use crate::reply::Reply;
-use crate::sessions::{EndedSession, SessionLimits, Sessions};
+use crate::sessions::{SessionLimits, Sessions};
 use crate::stats::Unstored;
 use crate::store::Store;
 use crate::time::{Instant, saturating_millis};
@@ -355,9 +354,6 @@ impl<M: StateMachine> Server<M> {
             return;
         }
         if open.wants_input() {
-            if let Some(owner) = open.session.attached() {
-                self.sessions.heard(owner, self.now);
-            }
             self.go_on(conn, bytes);
         } else {
             open.progress = Progress::Close;
@@ -515,23 +511,10 @@ impl<M: StateMachine> Server<M> {
                 let open = connections.get(&conn);
                 open.is_some_and(|open| open.progress == Progress::Waiting)
             };
-            let ended = self.sessions.end_due(now, |session| {
-                session
-                    .attached
-                    .conn()
-                    .filter(|conn| waits(*conn))
-                    .map(|_| now)
-            });
-            let Some(ended) = ended else {
+            let ended = visit::end_due(&mut self.machine, &mut self.sessions, now, waits);
+            let Some((attached, taker)) = ended else {
                 return;
             };
-            let EndedSession {
-                owner,
-                attached,
-                taker,
-                state: (),
-            } = ended;
-            self.machine.handle(now, Event::Closed(owner));
             if let Some(conn) = attached {
                 self.end(conn);
             }
@@ -543,14 +526,10 @@ impl<M: StateMachine> Server<M> {
 
     /// Frees what a connection has that has ended: its own locks, or its place in a session.
     fn release(&mut self, conn: ConnId, session: Membership, progress: Progress) {
-        self.machine.handle(self.now, Event::Closed(conn.into()));
-        if let Some(owner) = session.owner() {
-            if progress == Progress::Waiting {
-                self.sessions.heard(owner, self.now);
-            }
-            if let Some(taker) = self.sessions.detach(owner, conn) {
-                self.wake(taker, Outcome::Granted);
-            }
+        let waits = progress == Progress::Waiting;
+        let (machine, sessions) = (&mut self.machine, &mut self.sessions);
+        if let Some(taker) = visit::leave(machine, sessions, self.now, conn, session, waits) {
+            self.wake(taker, Outcome::Granted);
         }
     }
 
@@ -587,12 +566,7 @@ impl<M: StateMachine> Server<M> {
             let Notification::WaitOver(Notice { owner, outcome }) = notification else {
                 continue;
             };
-            let conn = if owner.is_session() {
-                let session = self.sessions.get(owner);
-                session.and_then(|session| session.attached.conn())
-            } else {
-                Some(ConnId::from_number(owner.number()))
-            };
+            let conn = visit::told(&self.sessions, owner);
             if let Some(conn) = conn {
                 self.wake(conn, outcome);
             }
@@ -604,16 +578,14 @@ impl<M: StateMachine> Server<M> {
         if let Some(open) = self.connections.get_mut(&conn)
             && open.progress != Progress::Close
         {
-            let mut visit = Visit {
-                machine: &mut self.machine,
-                sessions: &mut self.sessions,
-                numbers: &mut self.opened,
-                now: self.now,
-                conn,
-                session: open.session,
-                closes: Vec::new(),
-                told: Vec::new(),
-            };
+            let mut visit = Visit::new(
+                &mut self.machine,
+                &mut self.sessions,
+                &mut self.opened,
+                self.now,
+                (conn, None),
+                open.session,
+            );
             open.progress = open.advance(bytes, &mut visit);
             let Visit {
                 session,

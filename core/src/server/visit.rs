@@ -1,4 +1,8 @@
-//! The executor of one connection of a [`Server`](super::Server), with its session.
+//! The executor of one connection, with its session: for a [`Server`](super::Server), and for another transport that
+//! closes its connections itself.
+//!
+//! A transport keeps a [`Membership`] of each connection and executes its requests by a [`Visit`]. It closes the
+//! connections that a visit names, in any order, and calls [`leave`] for each that has closed.
 
 use alloc::vec::Vec;
 
@@ -19,24 +23,24 @@ use crate::time::Instant;
 
 /// A machine and the sessions before it, as one connection sees them at one moment.
 #[derive(Debug)]
-pub(super) struct Visit<'a, M> {
-    pub(super) machine: &'a mut M,
-    pub(super) sessions: &'a mut Sessions,
-    /// The last number that was given to a connection or a session.
-    pub(super) numbers: &'a mut u64,
-    pub(super) now: Instant,
-    pub(super) conn: ConnId,
+pub struct Visit<'a, M> {
+    machine: &'a mut M,
+    sessions: &'a mut Sessions,
+    numbers: &'a mut u64,
+    now: Instant,
+    conn: ConnId,
+    user: Option<u128>,
     /// The session of the connection.
-    pub(super) session: Membership,
-    /// The connections that others have lost to it.
-    pub(super) closes: Vec<ConnId>,
-    /// The connections that wait for a session no longer.
-    pub(super) told: Vec<ConnId>,
+    pub session: Membership,
+    /// The connections that are to be closed: they have lost their sessions.
+    pub closes: Vec<ConnId>,
+    /// The connections that wait for a session no longer: they ask again.
+    pub told: Vec<ConnId>,
 }
 
 /// A connection's part in a session.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub(super) enum Membership {
+pub enum Membership {
     /// None.
     #[default]
     No,
@@ -47,14 +51,18 @@ pub(super) enum Membership {
 }
 
 impl Membership {
-    pub(super) const fn attached(self) -> Option<Owner> {
+    /// The session that the connection is attached to.
+    #[must_use]
+    pub const fn attached(self) -> Option<Owner> {
         match self {
             Self::Attached(owner) => Some(owner),
             Self::No | Self::Waits(_) => None,
         }
     }
 
-    pub(super) const fn owner(self) -> Option<Owner> {
+    /// The session that it is attached to or waits for.
+    #[must_use]
+    pub const fn owner(self) -> Option<Owner> {
         match self {
             Self::Attached(owner) | Self::Waits(owner) => Some(owner),
             Self::No => None,
@@ -62,17 +70,95 @@ impl Membership {
     }
 }
 
-impl<M: StateMachine> Visit<'_, M> {
+/// A connection has closed. `waits`: its request has waited until now, so its client was heard until now. Returns
+/// the connection that asks again.
+pub fn leave(
+    machine: &mut impl StateMachine,
+    sessions: &mut Sessions,
+    now: Instant,
+    conn: ConnId,
+    session: Membership,
+    waits: bool,
+) -> Option<ConnId> {
+    machine.handle(now, Event::Closed(conn.into()));
+    let owner = session.owner()?;
+    if waits {
+        sessions.heard(owner, now);
+    }
+    sessions.detach(owner, conn)
+}
+
+/// Ends the next session whose client was not heard for its time. A client whose connection waits is heard. Returns the
+/// connection that is to be closed, and the one that asks again.
+pub fn end_due(
+    machine: &mut impl StateMachine,
+    sessions: &mut Sessions,
+    now: Instant,
+    waits: impl Fn(ConnId) -> bool,
+) -> Option<(Option<ConnId>, Option<ConnId>)> {
+    let EndedSession {
+        owner,
+        attached,
+        taker,
+        state: (),
+    } = sessions.end_due(now, |session| {
+        let conn = session.attached.conn();
+        conn.filter(|conn| waits(*conn)).map(|_| now)
+    })?;
+    machine.handle(now, Event::Closed(owner));
+    Some((attached, taker))
+}
+
+/// The connection that is told that an owner waits no longer; `None` for a session without a connection.
+#[must_use]
+pub fn told(sessions: &Sessions, owner: Owner) -> Option<ConnId> {
+    if owner.is_session() {
+        sessions.get(owner)?.attached.conn()
+    } else {
+        Some(ConnId::from_number(owner.number()))
+    }
+}
+
+impl<'a, M: StateMachine> Visit<'a, M> {
+    /// The machine and the sessions, as `conn` of `user` sees them. `numbers` is the last number that was given to a connection
+    /// or a session. The client of the connection's session is heard.
+    pub fn new(
+        machine: &'a mut M,
+        sessions: &'a mut Sessions,
+        numbers: &'a mut u64,
+        now: Instant,
+        (conn, user): (ConnId, Option<u128>),
+        session: Membership,
+    ) -> Self {
+        if let Some(owner) = session.attached() {
+            sessions.heard(owner, now);
+        }
+        Self {
+            machine,
+            sessions,
+            numbers,
+            now,
+            conn,
+            user,
+            session,
+            closes: Vec::new(),
+            told: Vec::new(),
+        }
+    }
+
     fn asker(&self) -> Asker {
         Asker {
             conn: self.conn,
-            user: None,
+            user: self.user,
             address: 0,
         }
     }
 
     fn open(&mut self, token: Token<'_>, seconds: u32, only_resumes: bool) -> SessionReply {
-        let known = self.sessions.find(token, None).map(|session| session.owner);
+        let known = self
+            .sessions
+            .find(token, self.user)
+            .map(|session| session.owner);
         match self.session.attached() {
             Some(own) if known != Ok(own) => {
                 return SessionReply::Refused(SessionRefusal::Attached);
@@ -107,7 +193,7 @@ impl<M: StateMachine> Visit<'_, M> {
 
     fn end(&mut self, token: Token<'_>) -> SessionReply {
         let own = self.session.attached();
-        if let (Some(own), Ok(session)) = (own, self.sessions.find(token, None))
+        if let (Some(own), Ok(session)) = (own, self.sessions.find(token, self.user))
             && session.owner != own
         {
             return SessionReply::Refused(SessionRefusal::Attached);
@@ -117,7 +203,7 @@ impl<M: StateMachine> Visit<'_, M> {
             attached,
             taker,
             state: (),
-        } = match self.sessions.end(token, None) {
+        } = match self.sessions.end(token, self.user) {
             Ok(ended) => ended,
             Err(SessionRefusal::NoSession) => return SessionReply::NotFound,
             Err(refusal) => return SessionReply::Refused(refusal),
@@ -156,7 +242,7 @@ impl<M: StateMachine> Execute for Visit<'_, M> {
         command: &Command<'_>,
         answer: &mut dyn FnMut(&Reply<'_>),
     ) -> Result<(), SessionRefusal> {
-        let owner = self.sessions.find(token, None)?.owner;
+        let owner = self.sessions.find(token, self.user)?.owner;
         if self.session.attached().is_some_and(|own| own != owner) {
             return Err(SessionRefusal::Attached);
         }

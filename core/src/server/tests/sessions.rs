@@ -283,6 +283,23 @@ fn a_client_that_waits_is_heard() {
     );
 }
 
+/// S8: it is heard until the end of its wait, and not only until the session was due the last time.
+#[test]
+fn a_client_that_has_waited_was_heard_until_then() {
+    let mut world = World::new();
+    let (holder, other) = (world.open(), world.open());
+    world.said(holder, "ml k");
+    let (first, _) = world.attach(2);
+    world.said(first, "ml mine");
+    assert_eq!(world.ask(first, "ml k w3000"), []);
+    world.advance(2_000);
+    assert_eq!(world.advance(1_000).len(), 1);
+    world.advance(1_999);
+    assert!(world.said(other, "ml mine").starts_with("LK"));
+    world.advance(1);
+    assert_eq!(world.said(other, "ml mine"), "HD");
+}
+
 #[test]
 fn a_bound_win_belongs_to_the_session() {
     let mut world = World::new();
@@ -293,6 +310,8 @@ fn a_bound_win_belongs_to_the_session() {
     assert!(world.said(other, "mg k N30").ends_with(" Z"));
     let (second, _) = world.attach(10);
     assert_eq!(world.said(second, "mg k N30 B"), "HD W");
+    // It does not wait for itself.
+    assert_eq!(world.said(second, "mg k N30 B w5000"), "HD W");
     world.close(second);
     world.advance(10_000);
     assert_eq!(world.said(other, "mg k N30"), "HD W");
