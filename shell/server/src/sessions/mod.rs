@@ -111,9 +111,27 @@ impl Place {
             .expect("a session that failed an assertion is not used again")
     }
 
-    /// Its client was heard. To be called with its locks (N1), so that it does not end meanwhile.
+    /// The attached connection has a turn: its client waits no longer. To be called with its locks (N1), so that it does
+    /// not end meanwhile.
+    pub(crate) fn note_turn(&self, now: Instant) {
+        self.end_waiting(now);
+        self.note_heard(now);
+    }
+
+    /// Its client was heard on any connection; one that waits goes on waiting. To be called with its locks (N1).
     pub(crate) fn note_heard(&self, now: Instant) {
-        self.heard_ms.store(now.as_millis(), Ordering::SeqCst);
+        self.heard_ms.fetch_max(now.as_millis(), Ordering::SeqCst);
+    }
+
+    /// A client that has waited was heard until now. The time of one that did not wait stays, also if another thread notes
+    /// it just now.
+    fn end_waiting(&self, now: Instant) {
+        let (waiting, now_ms) = (WAITING, now.as_millis());
+        let order = Ordering::SeqCst;
+        // A failure means that it did not wait.
+        let _ = self
+            .heard_ms
+            .compare_exchange(waiting, now_ms, order, order);
     }
 
     /// Its client waits, until it is heard again or its connection closes.
@@ -219,8 +237,14 @@ impl Registry {
                 Membership::No
             }
         };
-        if let Membership::Attached(_) | Membership::Waits(_) = membership {
-            table.holders.insert(asker.conn, holder);
+        match membership {
+            Membership::Attached(_) | Membership::Waits(_) => {
+                table.holders.insert(asker.conn, holder);
+            }
+            // It has waited for a session that has ended, and nobody reaches it any more.
+            Membership::No => {
+                table.holders.remove(&asker.conn);
+            }
         }
         let closes = opening
             .closes
@@ -289,9 +313,8 @@ impl Registry {
             Membership::No => return,
             Membership::Attached(place) => {
                 // Its last wait ends with it.
-                let heard = place.heard_at(now);
-                place.note_heard(heard);
-                (place.owner, heard)
+                place.end_waiting(now);
+                (place.owner, place.heard_at(now))
             }
             Membership::Waits(owner) => (*owner, now),
         };

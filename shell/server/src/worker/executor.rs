@@ -158,7 +158,7 @@ impl Shared {
             return (0, Progress::Close);
         };
         let now = visit.now;
-        place.note_heard(now);
+        place.note_turn(now);
         let visit = Visit { session, ..visit };
         let driven = self.drive_as(visit, part, wire, input, output, output_bytes_max);
         if driven.1 == Progress::Waiting {
