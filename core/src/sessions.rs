@@ -710,6 +710,6 @@ mod tests {
         // None of them has renewed it.
         let at = Instant::from_millis(TTL_MS);
         assert!(sessions.end_due(at, |_| None).is_some());
-        assert_eq!(std::format!("{token:?}"), "Token(…)", "S7");
+        assert_eq!(alloc::format!("{token:?}"), "Token(…)", "S7");
     }
 }
