@@ -14,6 +14,7 @@ pub mod pairs;
 mod reply_seen;
 mod rules;
 pub mod search;
+pub mod sessions;
 pub mod setup;
 mod snapshot;
 mod transcript;
@@ -34,7 +35,12 @@ pub fn waited() -> impl Iterator<Item = &'static dyn Framed> {
     waits::ALL.iter().map(|bounds| bounds as &dyn Framed)
 }
 
+/// The models of sessions.
+pub fn of_sessions() -> impl Iterator<Item = &'static dyn Framed> {
+    sessions::ALL.iter().map(|bounds| bounds as &dyn Framed)
+}
+
 /// Every model but those of leases.
 pub fn all() -> impl Iterator<Item = &'static dyn Framed> {
-    unwaited().chain(waited())
+    unwaited().chain(waited()).chain(of_sessions())
 }

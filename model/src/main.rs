@@ -11,7 +11,7 @@ use std::time::Instant;
 use clap::{Args, Parser, Subcommand};
 use latchd_harness::transcript::parse::parse;
 use latchd_model::search::Compared;
-use latchd_model::{Framed, all, lease, pairs, rule, unwaited, waited};
+use latchd_model::{Framed, all, lease, of_sessions, pairs, rule, unwaited, waited};
 use mimalloc::MiMalloc;
 
 /// A state is a few dozen small allocations, which one thread makes and another frees: the system's
@@ -72,7 +72,7 @@ enum Task {
         #[arg(long)]
         renews: Option<bool>,
     },
-    /// Explores every state of the models of waiting for locks and for values.
+    /// Explores every state of the models of waiting for locks and for values, and of sessions.
     Waits(Run),
     /// Serves stateright's Explorer for one model, on the loopback interface.
     Explore {
@@ -132,7 +132,7 @@ fn main() -> ExitCode {
             leases(&chosen(models, run.name.as_deref()), &run, show)
         }
         Task::Waits(run) => {
-            let models = chosen(waited(), run.name.as_deref());
+            let models = chosen(waited().chain(of_sessions()), run.name.as_deref());
             conclude(models.len(), &check(&models, &run))
         }
         Task::Explore { name, port } => {

@@ -163,8 +163,8 @@ impl World {
                 self.now_ms += u64::from(ms);
                 Ok(())
             }
-            // No model states the limit here.
-            Op::Limit { .. } => Ok(()),
+            // No model here states the limit, or has sessions.
+            Op::Limit { .. } | Op::Detach { .. } => Ok(()),
             // A tick does the due work, too; there are no waiters here.
             Op::Tick | Op::Due => self.tell(setup, self.now_ms, Event::Tick),
             Op::Rewind { ms } => {

@@ -1,0 +1,169 @@
+//! Sessions: the real table and the real core behind two connections, to the end of every interleaving.
+//!
+//! The transport of these models closes a connection that has lost its session in a step of its own, and lets it ask
+//! until then, as the threads of the server do. The expected state is built from replies alone; after each step it
+//! must be that of the table and of the core.
+//!
+//! - S1: At most one connection is attached to a session.
+//! - S2, S8: Locks and places in queues end with their session, at the moment at which it was not heard for its time,
+//!   and not earlier, unless a request releases them. A client that waits is heard.
+//! - S3: A token whose session has ended resumes nothing: its next session has a new owner, which holds nothing.
+//! - S5: A connection that takes over is answered when the other has closed, and not before.
+//! - S7: Another user is refused, and changes nothing.
+//!
+//! Times count from now, so the number of states is finite.
+
+mod world;
+
+use std::fmt;
+
+use crate::frame::{Bounded, Judged, Named, Shown, witnesses};
+
+pub use world::World;
+
+/// How many connections there are.
+const CONNS: usize = 2;
+
+/// The most sessions, and the most keys.
+const MANY: usize = 2;
+
+/// Milliseconds in a step of time.
+const STEP_MS: u64 = 1000;
+
+/// The time of a session: two steps.
+const TTL_S: u32 = 2;
+
+/// The bounds of one model.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    /// The name on the command line.
+    pub name: &'static str,
+    /// States and transitions, as of the last intended change of model or core.
+    pub pinned: (usize, usize),
+    /// How many sessions.
+    pub tokens: usize,
+    /// How many keys.
+    pub keys: usize,
+    /// How long a request waits, in milliseconds.
+    pub wait_ms: u64,
+    /// The connections' words, besides opening and closing, with commas between.
+    pub words: &'static str,
+}
+
+impl Bounds {
+    fn has(&self, word: &str) -> bool {
+        self.words.split(", ").any(|one| one == word)
+    }
+}
+
+witnesses! {
+    &'static str, Bounds;
+    Survives of "S2", "a connection is granted again the lock that its session has, under the same fence", |b| b.has("ml");
+    FoundByRetry of "S2", "a lock that was granted without a connection is found by the retry", |b| b.has("ml w");
+    KeepsPlace of "S2", "a session that asks again keeps its place before a later one", |b| b.has("ml w");
+    PlaceEnds of "S2", "a place in a queue ends, and its session goes on", |b| b.has("ml w");
+    ByProxy of "S2", "a request changes a lock of a session that another connection is attached to", |b| b.has("mu j");
+    Expires of "S8", "a session that holds a lock ends by time", |_| true;
+    WaitIsHeard of "S8", "a session outlives its time while its client waits", |b| b.has("ml w") && b.wait_ms > 2 * STEP_MS;
+    HandedOver of "S8", "a session ends, and a waiter has its lock", |b| b.wait_ms > STEP_MS;
+    NothingToResume of "S3", "a request resumes nothing", |b| b.has("mo x");
+    OpenedAgain of "S3", "a token opens a session after its last one has ended", |_| true;
+    TakenOver of "S5", "a connection takes over", |_| true;
+    LoserAsks of "S5", "a connection that has lost asks for the session before it closes", |_| true;
+    TakerGoes of "S5", "a connection that waits for a session closes", |_| true;
+    EndsWhileTaken of "S5", "a session ends while a connection waits for it", |_| true;
+    LoserHolds of "S1", "a connection acquires in the session that it has lost, before it closes", |b| b.has("ml");
+    OtherUser of "S7", "another user is refused", |_| true;
+}
+
+/// The models that are checked.
+pub const ALL: &[Bounds] = &[
+    Bounds {
+        name: "sessions-2x2x1",
+        pinned: (126_233, 1_693_645),
+        tokens: 2,
+        keys: 1,
+        wait_ms: 3 * STEP_MS,
+        words: "mo, mo x, mo T0, ml, ml w, mu, ml j, mu j",
+    },
+    Bounds {
+        name: "sessions-2x2x2",
+        pinned: (216_099, 2_005_185),
+        tokens: 2,
+        keys: 2,
+        wait_ms: STEP_MS,
+        words: "mo, ml w, mu",
+    },
+];
+
+/// One step: a word, with the numbers of a connection, a token and a key; 0 where it is about none.
+#[derive(Clone, Copy, Eq, Hash, Ord, PartialEq, PartialOrd)]
+#[allow(missing_docs)] // The names say it.
+pub struct Happening {
+    pub word: &'static str,
+    pub conn: usize,
+    pub token: usize,
+    pub key: usize,
+}
+
+impl fmt::Debug for Happening {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            word,
+            conn,
+            token,
+            key,
+        } = self;
+        write!(out, "{conn}: {word}, token {token}, key {key}")
+    }
+}
+
+impl Named for Bounds {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn pinned(&self) -> (usize, usize) {
+        self.pinned
+    }
+
+    fn about(&self) -> String {
+        let (tokens, keys) = (self.tokens, self.keys);
+        format!("{tokens}×{CONNS}×{keys}: {}", self.words)
+    }
+
+    fn must_see(&self) -> Vec<(Shown, String)> {
+        Witness::due(self)
+    }
+}
+
+impl Bounded for Bounds {
+    type World = World;
+    type Happening = Happening;
+    type View = Vec<u8>;
+    type Label = (Happening, Shown);
+
+    fn first(&self) -> World {
+        World::new()
+    }
+
+    fn happenings(&self, world: &World, all: &mut Vec<Happening>) {
+        world.happenings(self, all);
+    }
+
+    fn happen(&self, world: &mut World, happening: Happening) -> Judged {
+        world.happen(self, happening)
+    }
+
+    fn view(&self, world: &World) -> Vec<u8> {
+        world.view()
+    }
+
+    fn label(happening: &Happening, next: &World) -> Self::Label {
+        (*happening, next.seen)
+    }
+
+    fn seen(world: &World) -> Shown {
+        world.seen
+    }
+}
