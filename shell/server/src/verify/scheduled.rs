@@ -21,6 +21,7 @@
 mod acceptor;
 mod close;
 mod flush;
+mod sessions;
 mod stop;
 mod time;
 mod waits;
