@@ -196,6 +196,10 @@ impl Oracle {
                 self.open.remove(conn);
                 None
             }
+            Input::Event(Event::WaitsElsewhere(conn)) => {
+                self.leave_all(*conn);
+                None
+            }
             // It knows of no other core.
             Input::Event(
                 Event::Tick
@@ -370,7 +374,13 @@ impl Oracle {
     fn get(&mut self, conn: Owner, get: &Get<'_>) -> OwnedReply {
         let key = get.key.as_bytes();
         let made = !self.items.contains_key(key);
-        let is_won = self.items.get(key).is_some_and(|item| item.won);
+        // A session that has the win already is told so, since it may not have heard.
+        let has_won =
+            |item: &Item| item.bound.is_some_and(|it| it.conn == conn) && conn.is_session();
+        let is_won = self
+            .items
+            .get(key)
+            .is_some_and(|item| item.won && !has_won(item));
         // One that waits for a value is counted when it is answered.
         if get.wait_ms == 0 || !get.recaches || !is_won {
             // `me` is no get, and whether `N` makes an item is not known yet.
@@ -427,13 +437,13 @@ impl Oracle {
             return OwnedReply::Refused(refusal);
         }
         let before = self.items[key].clone();
-        if get.wait_ms > 0 && get.recaches && before.won {
+        if get.wait_ms > 0 && get.recaches && before.won && !has_won(&before) {
             return self.wait(conn, get);
         }
         let (gone_at_ms, ttls, short) = self.walk(before.gone_at_ms, &get.steps, made);
         let heard = before
             .bound
-            .filter(|winner| winner.conn == conn && winner.is_unheard);
+            .filter(|winner| winner.conn == conn && (winner.is_unheard || conn.is_session()));
         let is_open = made || before.stale || before.open || short;
         let win = match (get.recaches, before.won, is_open) {
             (true, true, _) if heard.is_some() => Win::Won,

@@ -84,7 +84,8 @@ impl<'a> Arbitrary<'a> for Op {
         Ok(match u.arbitrary::<u8>()? {
             0..=15 => Self::Open { client },
             16..=21 => Self::Close { client },
-            22..=39 => Self::Advance {
+            22..=24 => Self::Detach { client },
+            25..=39 => Self::Advance {
                 ms: *u.choose(&SPANS_MS)?,
             },
             40 => Self::Rewind {

@@ -210,7 +210,11 @@ impl Environment {
                     return None;
                 }
                 self.connections += 1;
-                let conn = Owner::from_number(self.connections);
+                let conn = if client.is_session() {
+                    Owner::of_session(self.connections)
+                } else {
+                    Owner::from_number(self.connections)
+                };
                 *slot = Some(conn);
                 *self.last.get_mut(client.among(CLIENTS))? = Some(conn);
                 Some(Input::Event(Event::Opened(conn)))
@@ -220,6 +224,12 @@ impl Environment {
                 // The lock or win that it has waited for is given to no client.
                 *self.parked.get_mut(client.among(CLIENTS))? = None;
                 Some(Input::Event(Event::Closed(conn)))
+            }
+            Op::Detach { client } => {
+                if client.is_session() {
+                    *self.parked.get_mut(client.among(CLIENTS))? = None;
+                }
+                None
             }
             Op::Advance { ms } => {
                 self.now_ms += u64::from(*ms);

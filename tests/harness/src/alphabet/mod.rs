@@ -61,6 +61,12 @@ pub enum Op {
         /// Which one.
         client: ClientNumber,
     },
+    /// The connection of a session ends: its client forgets the request that waits. Nothing for another client
+    /// ([`ClientNumber::is_session`]).
+    Detach {
+        /// Which one.
+        client: ClientNumber,
+    },
     /// Time passes.
     Advance {
         /// Milliseconds.

@@ -30,6 +30,7 @@ impl Op {
             Self::Advance { ms } if ms > 1_000 => [Self::Advance { ms: 1_000 }].to_vec(),
             Self::Open { .. }
             | Self::Close { .. }
+            | Self::Detach { .. }
             | Self::Advance { .. }
             | Self::Rewind { .. }
             | Self::WallClock { .. }

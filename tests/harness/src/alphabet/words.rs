@@ -5,7 +5,7 @@ use latchd_core::fence::Fence;
 use latchd_core::item::Cas;
 use latchd_core::key::Key;
 
-use super::KEYS;
+use super::{CLIENTS, KEYS};
 
 /// Declares a small type with a number for each value.
 macro_rules! numbered {
@@ -41,6 +41,14 @@ numbered! {
 numbered! {
     /// A key, by its number. A layer has some, of which each number means one (`among`).
     SmallKey
+}
+
+impl ClientNumber {
+    /// Whether it is a session among [`CLIENTS`]: the last of them.
+    #[must_use]
+    pub const fn is_session(self) -> bool {
+        self.among(CLIENTS) == CLIENTS - 1
+    }
 }
 
 impl SmallKey {

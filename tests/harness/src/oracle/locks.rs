@@ -137,6 +137,11 @@ impl Oracle {
             self.counts.lock_renewed += 1;
             return self.granted(acquire, own.fence);
         }
+        // A session may not have heard that it has the lock.
+        let is_there = !acquire.needs_item || self.items.contains_key(key);
+        if let Some(own) = same.filter(|_| conn.is_session() && is_there) {
+            return self.granted(acquire, own.fence);
+        }
         if acquire.lease == Some(Lease::Off) && own.is_none() {
             return OwnedReply::NotFound;
         }
@@ -223,6 +228,17 @@ impl Oracle {
             self.counts.lock_deadlocks += 1;
             return OwnedReply::WouldDeadlock(self.lock_seen(key).expect("it is held"));
         }
+        if conn.is_session() {
+            let asked = (acquire.mode, acquire.lease, acquire.needs_item);
+            let is_again = |it: &&mut Waiting| {
+                it.conn == conn && it.key == key && (it.mode, it.lease, it.needs_item) == asked
+            };
+            if let Some(place) = self.waits.iter_mut().find(is_again) {
+                place.until_ms = self.now_ms + ms;
+                return OwnedReply::Waits;
+            }
+            self.leave_all(conn);
+        }
         if self.has_enough(conn) || !self.has_room_in_tables(Place::Wait, key) {
             return OwnedReply::Refused(Refusal::TooManyLocks);
         }
@@ -260,6 +276,8 @@ impl Oracle {
         let line: Vec<(Owner, &[u8], Mode)> = self
             .waits
             .iter()
+            // A session leaves the place that it has.
+            .filter(|it| it.conn != conn)
             .map(|it| (it.conn, it.key.as_slice(), it.mode))
             .chain([(conn, key, mode)])
             .collect();
@@ -328,6 +346,12 @@ impl Oracle {
         for waiting in left {
             self.serve(&waiting.key);
         }
+    }
+
+    /// A session leaves the places that its last connection has left to it.
+    pub(super) fn leave_all(&mut self, conn: Owner) {
+        self.leave(conn);
+        self.gets.retain(|getting| getting.conn != conn);
     }
 
     /// Waits end one after the other, in the order of their deadlines. Waiters behind them are

@@ -64,6 +64,9 @@ impl Oracle {
         if !self.open.contains(&conn) {
             return OwnedReply::Refused(Refusal::ConnectionClosed);
         }
+        if conn.is_session() {
+            self.leave_all(conn);
+        }
         if !self.may_be_bound(conn, Place::Get, get.key.as_bytes()) {
             return OwnedReply::Refused(Refusal::TooManyLocks);
         }

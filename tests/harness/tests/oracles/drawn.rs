@@ -75,7 +75,12 @@ impl Arbitrary for DrawnRead {
 
 fn is_about_wins(op: &Op) -> bool {
     match op {
-        Op::Open { .. } | Op::Close { .. } | Op::Advance { .. } | Op::Tick | Op::Due => true,
+        Op::Open { .. }
+        | Op::Close { .. }
+        | Op::Detach { .. }
+        | Op::Advance { .. }
+        | Op::Tick
+        | Op::Due => true,
         Op::Rewind { .. } | Op::WallClock { .. } | Op::Pressure { .. } | Op::Limit { .. } => false,
         Op::Request { request, .. } => match request {
             SmallRequest::Get(_)
@@ -98,7 +103,12 @@ fn is_about_wins(op: &Op) -> bool {
 
 fn is_about_locks(op: &Op) -> bool {
     match op {
-        Op::Open { .. } | Op::Close { .. } | Op::Advance { .. } | Op::Tick | Op::Due => true,
+        Op::Open { .. }
+        | Op::Close { .. }
+        | Op::Detach { .. }
+        | Op::Advance { .. }
+        | Op::Tick
+        | Op::Due => true,
         Op::Rewind { .. } | Op::WallClock { .. } | Op::Pressure { .. } | Op::Limit { .. } => false,
         Op::Request { request, .. } => match request {
             SmallRequest::Acquire(_)

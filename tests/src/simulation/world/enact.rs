@@ -32,7 +32,7 @@ impl World {
             // A connection must live long enough for requests.
             Op::Close { client } if chance & 3 == 0 => self.reset(client.among(self.callers.len())),
             // The servers have limits of their own.
-            Op::Close { .. } | Op::Limit { .. } => {}
+            Op::Close { .. } | Op::Detach { .. } | Op::Limit { .. } => {}
             Op::Advance { ms } => self.pass_time(self.now_ms + u64::from(ms)),
             Op::Rewind { ms } => self.pass_time(self.now_ms.saturating_sub(ms.into())),
             Op::WallClock { ahead_s } => {
