@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use async_io::block_on;
 use futures_lite::future;
 
-use super::{Client, ClientOptions, ComputeOptions, ErrorKind, debt};
+use super::{Client, ClientOptions, ComputeOptions, ErrorKind, pending_release};
 
 /// Longer than anything takes, even on a busy machine.
 const DUE: Duration = Duration::from_secs(60);
@@ -170,11 +170,11 @@ fn left_win_is_pending_until_given_back() {
     let mut side = played.accept();
     assert!(side.hear(1)[0].starts_with("mg k v c "));
     side.say(b"VA 0 c5 W\r\n\r\n", 100);
-    assert_eq!(debt::pending(), 0);
+    assert_eq!(pending_release::pending(), 0);
     leave.send(()).unwrap();
     assert_eq!(side.hear(1), ["md k C5"]);
-    assert_eq!(debt::pending(), 1);
+    assert_eq!(pending_release::pending(), 1);
     side.say(b"HD\r\n", 100);
-    wait_for(|| debt::pending() == 0);
+    wait_for(|| pending_release::pending() == 0);
     reader.join().unwrap();
 }

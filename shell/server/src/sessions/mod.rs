@@ -405,6 +405,12 @@ impl Registry {
         ]
     }
 
+    /// The number of sessions, for the scenarios of threads.
+    #[cfg(all(test, feature = "scheduled"))]
+    pub(crate) fn count(&self) -> usize {
+        self.table().sessions.len()
+    }
+
     /// Sets the counters to 0.
     pub(crate) fn reset_counters(&self) {
         self.table().sessions.reset_counters();

@@ -84,6 +84,7 @@ impl Caller {
                     let said = String::from_utf8(output.into()).unwrap();
                     Heard::Said(said.trim_end().to_owned())
                 }
+                other => panic!("no such progress is known: {other:?}"),
             };
         }
     }
@@ -95,8 +96,8 @@ impl Caller {
             for message in self.shared.mailbox(self.holder.worker).take() {
                 match message {
                     Message::LostSession(name) if name == self.holder.name => return Heard::Closed,
-                    Message::Settled(name, outcome) if name == self.holder.name => {
-                        assert!(self.wire.settle(outcome), "it waits");
+                    Message::WaitEnded(name, outcome) if name == self.holder.name => {
+                        assert!(self.wire.end_wait(outcome), "it waits");
                         return self.drive(at_ms);
                     }
                     other => panic!("nobody has sent {other:?}"),
@@ -113,7 +114,11 @@ impl Caller {
 
 /// Everything is free again.
 fn locks_all(shared: &Arc<Shared>, keys: &[String; 2]) {
-    assert_eq!(shared.sessions.counts().0, 0, "the session has ended");
+    assert_eq!(
+        shared.sessions.general_lines()[0].value,
+        "0",
+        "the session has ended"
+    );
     let mut last = Client::new(shared, 9, 0).at(1_001);
     let told = [0, 1].map(|name: usize| last.lock(&keys[name]));
     assert_eq!(told, [Told::Granted; 2], "N2: nothing is left of it");
@@ -180,7 +185,7 @@ fn ends_once(seen: &Arc<Seen>) {
         let shared = Arc::clone(&shared);
         thread::spawn(move || {
             let now = Instant::from_millis(1_001);
-            shared.sessions.end_due(now, &shared.shards);
+            shared.sessions.end_due(now, &shared.shards, |_| ());
         })
     };
     let all = Arc::clone(seen);
@@ -213,14 +218,14 @@ fn waiting_session_outlives_requests_in_it() {
         assert_eq!(two.said(500, &in_it), "HD");
         shared
             .sessions
-            .end_due(Instant::from_millis(5_000), &shared.shards);
-        assert_eq!(shared.sessions.counts().0, 1, "its client waits");
+            .end_due(Instant::from_millis(5_000), &shared.shards, |_| ());
+        assert_eq!(shared.sessions.count(), 1, "its client waits");
         one.close(5_000);
         let closed = [5_999, 6_001].map(|ms| {
             shared
                 .sessions
-                .end_due(Instant::from_millis(ms), &shared.shards);
-            shared.sessions.counts().0
+                .end_due(Instant::from_millis(ms), &shared.shards, |_| ());
+            shared.sessions.count()
         });
         assert_eq!(closed, [1, 0], "it was heard until its connection closed");
         two.close(6_001);
