@@ -50,7 +50,7 @@ pub enum Event {
     ReportLockEnds(bool),
     /// The wall clock was looked at.
     WallClock {
-        /// Unix seconds at [`Instant`] 0.
+        /// Unix seconds at [`Instant`](crate::time::Instant) 0.
         unix_s_at_start: u64,
     },
 }
