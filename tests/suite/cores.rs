@@ -4,6 +4,11 @@
 //! Numbers of versions and grants differ, since each core counts in strides of its own; the replies must be the same
 //! otherwise. Before each step both do all that is due. `LATCHD_SEQUENCES` is the number of sequences (default: 3,000).
 
+#![allow(
+    clippy::wildcard_enum_match_arm,
+    reason = "a few requests and replies are changed, and all others stay"
+)]
+
 use std::iter;
 
 use latchd_core::command::{Command, ItemCommand, Lease, Wait};
@@ -85,9 +90,9 @@ impl<M: StateMachine> Both<M> {
             all
         });
         for (environment, notices) in self.environments.iter_mut().zip(&all) {
-            notices
-                .iter()
-                .for_each(|notice| environment.settle(*notice));
+            for notice in notices {
+                environment.settle(*notice);
+            }
         }
         let [one, many] = all;
         if one != many {
