@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
-# Runs the clients of other projects against a server, and counts the facts that hold.
+# Runs the clients of other projects and the recipes of docs/recipes against a server, and counts the facts that hold.
 #
-#   run.sh [--text] SERVER-PROGRAM    starts the program as `PROGRAM -l 127.0.0.1 -p PORT`
+#   run.sh [--text] [--all] SERVER-PROGRAM    starts the program as `PROGRAM -l 127.0.0.1 -p PORT`
 #   run.sh [--text] --address HOST:PORT   uses a server that is there; everything in it is flushed
 #
-# --text leaves out the clients of the binary protocol. EXTRA_ARGS holds more arguments for the
-# program. The clients are installed below $LATCHD_CLIENTS_DIR (default: target/clients);
-# Debian must have openssl, libmemcached-tools, libmemcached-dev, nutcracker, haproxy, python3-venv and npm.
+# --text leaves out the clients of the binary protocol, and the recipes. --all fails if Go or Java is missing; otherwise a
+# line says that their recipes were skipped. EXTRA_ARGS holds more arguments for the program. The clients are installed
+# below $LATCHD_CLIENTS_DIR (default: target/clients); Debian must have openssl, libmemcached-tools, libmemcached-dev,
+# memcached, nutcracker, haproxy, python3-venv, npm, php-cli, php-memcached and ruby-dalli; for --all also golang-go,
+# golang-github-bradfitz-gomemcache-dev, default-jdk-headless and libspymemcached-java.
 #
 # Prints one line a fact and at the end `N passed, N failed`; exits 1 if a fact does not hold, and
 # 2 if it cannot begin.
@@ -18,6 +20,7 @@ folder=${LATCHD_CLIENTS_DIR:-$here/../../target/clients}
 # shellcheck source=../start.sh
 . "$here/../start.sh"
 binary=yes
+all=no
 server=
 address=
 
@@ -29,6 +32,7 @@ give_up() {
 while [ $# -gt 0 ]; do
     case $1 in
         --text) binary=no ;;
+        --all) all=yes ;;
         --address) address=${2:-} && shift ;;
         -*) give_up "there is no option $1" ;;
         *) server=$1 ;;
@@ -158,6 +162,54 @@ if [ -n "$server" ]; then
         begin "${tls[@]}" -S -Y "$folder/passwords"
         facts bmemcached-sasl "$python" "$here/bmemcached_sasl.py" "$host" "$port" "$certificate"
         stop
+    fi
+fi
+
+# recipe NAME COMMAND…: on a latchd, which the script ends, and the leased lock on a memcached as well.
+recipe() {
+    local name=$1
+    shift
+    begin -o locked_reply=not_stored
+    facts "recipe, $name" "$@" "$host" "$port" "$pid"
+    stop
+    start memcached "$folder/memcached.txt" -u "$(id -un)"
+    await "$address"
+    facts "recipe, $name, memcached" "$@" "${address%:*}" "${address##*:}"
+    stop
+}
+
+# Go and Java are large, so they may be missing.
+missing() {
+    [ $all = no ] || give_up "$1"
+    echo "# skipped: $1"
+}
+
+if [ -n "$server" ] && [ $binary = yes ]; then
+    command -v memcached >/dev/null || give_up "memcached is missing (Debian: memcached)"
+    php --ri memcached >/dev/null 2>&1 || give_up "memcached's client of PHP is missing (Debian: php-cli, php-memcached)"
+    ruby -e 'require "dalli"' 2>/dev/null || give_up "dalli is missing (Debian: ruby-dalli)"
+    recipe Python "$python" "$here/recipes/locks.py"
+    NODE_PATH=$folder/node/node_modules recipe Node node "$here/recipes/locks.js"
+    recipe PHP php "$here/recipes/locks.php"
+    recipe Ruby ruby "$here/recipes/locks.rb"
+    library=/usr/share/gocode/src/github.com/bradfitz/gomemcache
+    if command -v go >/dev/null && [ -e $library ]; then
+        mkdir -p "$folder/go/src/latchd" "$folder/go/src/locks"
+        cp "$here"/../../docs/recipes/go/*.go "$folder/go/src/latchd/"
+        cp "$here/recipes/locks.go" "$folder/go/src/locks/"
+        GO111MODULE=off GOFLAGS='' GOPATH=$folder/go:/usr/share/gocode go build -o "$folder/go/locks" locks ||
+            give_up "the recipe of Go does not compile"
+        recipe Go "$folder/go/locks"
+    else
+        missing "the recipe of Go (Debian: golang-go, golang-github-bradfitz-gomemcache-dev)"
+    fi
+    library=/usr/share/java/spymemcached.jar
+    if command -v javac >/dev/null && [ -e $library ]; then
+        javac -cp $library -d "$folder/java" "$here"/../../docs/recipes/java/*.java "$here/recipes/Locks.java" ||
+            give_up "the recipe of Java does not compile"
+        recipe Java java -cp "$folder/java:$library" Locks
+    else
+        missing "the recipe of Java (Debian: default-jdk-headless, libspymemcached-java)"
     fi
 fi
 

@@ -1,0 +1,80 @@
+"""Locks, fenced writes and cached values on latchd, with asyncio (Python 3.11). Beside latchd.py."""
+import asyncio
+import socket
+
+from latchd import Held, Lost
+
+class Connection:
+    def __init__(self, host="127.0.0.1", port=11211):
+        self.server = host, port
+
+    async def __aenter__(self):
+        self.reader, self.writer = await asyncio.wait_for(asyncio.open_connection(*self.server), 5)
+        kernel = self.writer.get_extra_info("socket")
+        kernel.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # an unreachable server is lost after 10 s
+        for option, value in ((socket.TCP_KEEPIDLE, 5), (socket.TCP_KEEPINTVL, 1), (socket.TCP_KEEPCNT, 5)):
+            kernel.setsockopt(socket.IPPROTO_TCP, option, value)
+        self.turn = asyncio.Lock()  # one request at a time
+        return self
+
+    async def __aexit__(self, *_):
+        self.writer.close()
+
+    async def ask(self, line, body=None, wait=0):
+        """The words of the reply, and its value if it has one. The server may take `wait` seconds."""
+        async with self.turn:
+            self.writer.write(line.encode() + b"\r\n" + (b"" if body is None else body + b"\r\n"))
+            try:
+                async with asyncio.timeout(wait + 5):
+                    if not (words := (await self.reader.readline()).decode().split()):
+                        raise Lost("the connection has ended")
+                    value = (await self.reader.readexactly(int(words[1]) + 2))[:-2] if words[0] == "VA" else None
+                    return words, value
+            except BaseException:  # also a cancelled task: its reply must not be the next one's
+                self.writer.close()
+                raise
+
+    async def cached(self, key, ttl, compute, early=10, wait=10):
+        """The value of `key`: one client computes it, `early` s before it expires, and the others wait for it."""
+        words, value = await self.ask(f"mg {key} v c N{ttl} R{early} B w{wait * 1000}", wait=wait)
+        if "W" in words:  # this client computes; if it dies, the next client wins
+            value, cas = await compute(), next(word[1:] for word in words if word[0] == "c")
+            await self.ask(f"ms {key} {len(value)} C{cas} T{ttl}", value)  # not stored if the item has changed since
+        return value if value or "Z" not in words else await compute()  # Z without a value: the winner is slow
+
+    async def fenced_set(self, key, value, fence, ttl=0):
+        """Stores over this connection, only while this grant, of any connection, is in force."""
+        return (await self.ask(f"ms {key} {len(value)} G{fence} T{ttl}", value))[0][0] == "HD"
+
+class Lock(Connection):
+    """async with Lock("job", wait=60) as lock: …   If the lock is lost, the body is cancelled, and Lost is raised."""
+    def __init__(self, key, wait=0, **server):
+        super().__init__(**server)
+        self.key, self.wait, self.lost = key, wait, False
+
+    async def __aenter__(self):
+        await super().__aenter__()
+        words, _ = await self.ask(f"ml {self.key} F w{int(self.wait * 1000)}", wait=self.wait)
+        if words[0] != "HD":
+            self.writer.close()
+            raise Held(" ".join(words))
+        self.fence = int(words[1][1:])  # rises with each grant of the key, over restarts too
+        self.watch = asyncio.create_task(self._watch(asyncio.current_task()))
+        return self
+
+    async def _watch(self, body):
+        await asyncio.gather(self.reader.read(1), return_exceptions=True)  # no reply is due, so this is the end
+        self.lost = True
+        body.cancel()
+
+    async def __aexit__(self, kind, *_):
+        self.watch.cancel()
+        try:
+            if self.lost:
+                asyncio.current_task().uncancel()
+                raise Lost(self.key)
+            await asyncio.wait([self.watch])
+            if (await self.ask(f"mu {self.key}"))[0][0] != "HD" and kind is None:
+                raise Lost(self.key)
+        finally:
+            self.writer.close()
