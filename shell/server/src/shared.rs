@@ -231,7 +231,10 @@ impl Shared {
                 lines.extend(self.watch.stats_lines());
                 lines.extend(self.sessions.general_lines());
                 let keys = self.keys.iter();
-                lines.extend(keys.flat_map(|keys| self.connection_stats.tls_lines(keys.age())));
+                lines.extend(keys.flat_map(|keys| {
+                    let (age, end) = (keys.age(), keys.not_after_unix_s());
+                    self.connection_stats.tls_lines(age, end)
+                }));
                 lines
             }
             StatsTopic::Settings => settings_lines(&self.config),

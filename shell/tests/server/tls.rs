@@ -221,6 +221,8 @@ fn new_certificates_are_for_new_connections() {
     std::fs::copy(&theirs.key, &place.1).unwrap();
     assert_eq!(old.ask("refresh_certs"), "OK");
     assert_eq!(old.stat("time_since_server_cert_refresh"), "0");
+    // rcgen's certificates end with the year 4095.
+    assert_eq!(old.stat("server_cert_not_after"), "67090118400");
     assert!(!is_served(authority.connect(address(&server))));
     assert!(is_served(next.connect(address(&server))));
     assert_eq!(old.ask("mn"), "MN", "an accepted client stays");

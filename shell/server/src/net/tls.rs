@@ -17,6 +17,7 @@
 //!
 //! Source: memcached 1.6.45 `tls.c`, `doc/tls.txt`.
 
+mod expiry;
 mod keys;
 
 use std::fmt;

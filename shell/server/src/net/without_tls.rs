@@ -31,6 +31,10 @@ impl Keys {
     pub(crate) fn age(&self) -> Duration {
         match self.0 {}
     }
+
+    pub(crate) fn not_after_unix_s(&self) -> Option<u64> {
+        match self.0 {}
+    }
 }
 
 /// No buffers.

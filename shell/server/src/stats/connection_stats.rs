@@ -251,14 +251,21 @@ impl ConnectionStats {
         sum
     }
 
-    /// The `stats` lines about TLS; `since_read`: the time since the certificates were read.
-    pub(crate) fn tls_lines(&self, since_read: Duration) -> [StatsLine; 3] {
+    /// The `stats` lines about TLS; `since_read`: the time since the certificates were read; `not_after_unix_s`: when
+    /// the first of them expires.
+    pub(crate) fn tls_lines(
+        &self,
+        since_read: Duration,
+        not_after_unix_s: Option<u64>,
+    ) -> Vec<StatsLine> {
         let shown = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        [
+        let mut lines = vec![
             line("ssl_handshake_errors", shown(&self.handshake_failures)),
             line("ssl_proto_errors", shown(&self.record_failures)),
             line("time_since_server_cert_refresh", since_read.as_secs()),
-        ]
+        ];
+        lines.extend(not_after_unix_s.map(|end| line("server_cert_not_after", end)));
+        lines
     }
 
     /// The lines of `stats` about connections and the process.

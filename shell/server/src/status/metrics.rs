@@ -553,6 +553,12 @@ const OF_LATCHD: &[(&str, &str, Kind, &str)] = &[
         Counter,
         "Log lines dropped.",
     ),
+    (
+        "server_cert_not_after",
+        "certificate_not_after_timestamp_seconds",
+        Gauge,
+        "Unix time at which the server's certificate chain expires; only with -Z.",
+    ),
 ];
 
 /// The whole text.

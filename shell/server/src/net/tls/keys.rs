@@ -21,6 +21,7 @@ use rustls::server::{
 };
 use rustls::version::{TLS12, TLS13};
 
+use super::expiry::not_after;
 use crate::config::tls_settings::{ClientCertificate, KeyFormat, TlsSettings, TlsVersion};
 
 /// The most resumable sessions at a time, if any are allowed.
@@ -68,6 +69,8 @@ pub(crate) struct Keys {
 #[derive(Debug)]
 struct Read {
     at: Instant,
+    /// The Unix time at which the first certificate of the chain expires; `None` if it cannot be read.
+    not_after_unix_s: Option<u64>,
     unasked: Arc<ServerConfig>,
     /// `None` without a certificate authority for client certificates.
     asked: Option<Arc<ServerConfig>>,
@@ -100,6 +103,12 @@ impl Keys {
     pub(crate) fn age(&self) -> Duration {
         let read = self.read.read().unwrap_or_else(PoisonError::into_inner);
         read.at.elapsed()
+    }
+
+    /// The Unix time in seconds at which the first certificate of the chain expires; `None` if it cannot be read.
+    pub(crate) fn not_after_unix_s(&self) -> Option<u64> {
+        let read = self.read.read().unwrap_or_else(PoisonError::into_inner);
+        read.not_after_unix_s
     }
 
     /// The configuration of a new connection; `None` if it requests client certificates and the server has no
@@ -161,6 +170,7 @@ fn read(settings: &TlsSettings) -> io::Result<Read> {
     };
     Ok(Read {
         at: Instant::now(),
+        not_after_unix_s: chain.iter().filter_map(|one| not_after(one)).min(),
         unasked: config(ClientCertificate::Unasked)?,
         asked: match roots {
             Some(_) => Some(config(ClientCertificate::Asked)?),
