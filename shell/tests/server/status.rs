@@ -49,7 +49,7 @@ fn the_status_port_shows_counters_and_holders() {
         assert_eq!(holder.ask(&format!("lock {key}")), "OK");
     }
     holder.ask("mg nothing");
-    assert_eq!(holder.ask("ml leased T3600"), "HD");
+    assert_eq!(holder.ask("ml leased T3600 S3"), "HD");
     let mut waiters: Vec<_> = (0..12)
         .map(|_| {
             let mut waiter = TestClient::connect(client::address(&server));
@@ -81,23 +81,39 @@ fn the_status_port_shows_counters_and_holders() {
             "{line}\n{metrics}"
         );
     }
+    // The waiters began before the pause.
+    assert!(
+        metrics.contains("\nlatchd_lock_blocking_seconds 0."),
+        "{metrics}"
+    );
     let (_, locks) = get(address, "/locks.json");
     assert!(
-        locks.starts_with("{\"locks_held\":3,\"lock_holders\":1,"),
+        locks.starts_with("{\"locks_held\":3,\"lock_holders\":1,")
+            && locks.contains("\"locks\":[\n{\"key\":\"leased\""),
         "{locks}"
     );
     let row = format!("{{\"key\":\"job\",\"connection\":2,\"peer\":\"tcp:{me}\",\"fence\":\"");
     assert!(locks.contains(&row), "{locks}");
     assert!(
-        locks.contains("\"mode\":\"x\",\"holders\":1,\"lease_s\":null,\"waiting\":0"),
+        locks.contains("\"mode\":\"x\",\"holders\":1,\"permits\":1,\"lease_s\":null,\"waiting\":0"),
         "{locks}"
     );
-    let waited = "\"lease_s\":3600,\"waiting\":12,\"waiters\":[{\"connection\":3,";
+    let waited = "\"mode\":\"s\",\"holders\":1,\"permits\":3,\"lease_s\":3600,\"waiting\":12,\"waiters\":[{\"connection\":3,";
     assert!(locks.contains(waited), "{locks}");
     let (code, page) = get(address, "/");
     assert_eq!(code, "200");
-    assert!(page.contains("<td class=\"key\">&lt;b&gt;</td>"), "{page}");
-    assert!(page.contains("12 <span class=\"soft\">(3, "), "{page}");
+    let key = "<td class=\"key\" data-name=\"key\"><span>&lt;b&gt;</span></td>";
+    assert!(page.contains(key), "{page}");
+    let (_, page) = get(address, "/?prefix=%3C");
+    assert!(
+        page.contains(key) && !page.contains(">job</span>"),
+        "{page}"
+    );
+    let (_, page) = get(address, "/?prefix=lea");
+    assert!(
+        page.contains(">12 <span class=\"first\">3, 4, 5, …<"),
+        "{page}"
+    );
     // Waits that have ended are in the histograms.
     assert_eq!(holder.ask("mu leased"), "HD");
     assert_eq!(waiters[0].line(), "HD");

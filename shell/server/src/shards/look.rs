@@ -1,5 +1,6 @@
 //! Reads over all shards: a thread locks one shard after the other, and never two at once.
 
+use std::cmp::Reverse;
 use std::sync::Arc;
 
 use latchd_core::command::{Command, GlobalCommand, Keys, ScanCursor};
@@ -31,6 +32,18 @@ const SHOWN_BITS: u32 = 16;
 /// The most waiters shown of a lock.
 const WAITERS_SHOWN_MAX: usize = 10;
 
+/// The result of [`Shards::look`].
+#[derive(Debug)]
+pub(crate) struct Seen {
+    pub(crate) stats: Stats,
+    /// How long ended locks were held.
+    pub(crate) hold_times: Times,
+    /// Locks: those with the most waiting clients first, then the oldest.
+    pub(crate) locks: Vec<LockedKey>,
+    /// When the oldest lock with waiting clients was granted.
+    pub(crate) blocking_since: Option<Instant>,
+}
+
 /// A locked key and its lock.
 #[derive(Debug)]
 pub(crate) struct LockedKey {
@@ -39,6 +52,8 @@ pub(crate) struct LockedKey {
     pub(crate) holding: Holding,
     /// The number of holders.
     pub(crate) holders: usize,
+    /// The most that may: the least that a holder has asked for.
+    pub(crate) permits: u32,
     /// The number of waiters.
     pub(crate) waiting: usize,
     /// The first [`WAITERS_SHOWN_MAX`] waiters, and whether each would share the lock.
@@ -70,24 +85,32 @@ impl Shards {
         (all, missed)
     }
 
-    /// The counters, the times that locks were held, and the `locks_max` oldest locks of those that
-    /// [`Core::locks_in_force`] reads: for the status port.
-    pub(crate) fn look(&self, now: Instant, locks_max: usize) -> (Stats, Times, Vec<LockedKey>) {
+    /// The counters, and the first `locks_max` locks as far as [`Core::locks_in_force`] tells: for the status port.
+    pub(crate) fn look(&self, now: Instant, locks_max: usize) -> Seen {
         let mut locks = Vec::new();
         let mut hold_times = Times::default();
+        let mut blocking_since: Option<Instant> = None;
         for shard in 0..self.cores.len() {
             let mut core = self.core_at(now, shard);
             core.handle(now, Event::Due);
-            let mut held: Vec<_> = core.locks_in_force().collect();
-            held.sort_unstable_by_key(|(_, holding)| holding.since);
-            let oldest = held.into_iter().take(locks_max);
-            locks.extend(oldest.map(|(key, holding)| {
+            let held = core.locks_in_force();
+            let mut held: Vec<_> = held
+                .map(|(key, holding)| (core.waits().waiting(key), key, holding))
+                .collect();
+            let blocking = held.iter().filter(|(waiting, ..)| *waiting > 0);
+            let oldest = blocking.map(|(_, _, holding)| holding.since).min();
+            blocking_since = blocking_since.into_iter().chain(oldest).min();
+            held.sort_unstable_by_key(|(waiting, _, holding)| (Reverse(*waiting), holding.since));
+            let first = held.into_iter().take(locks_max);
+            locks.extend(first.map(|(waiting, key, holding)| {
+                let permits = core.locks().holders_of(key).map(|(_, among)| among);
                 let queue = core.waits().queue(key).take(WAITERS_SHOWN_MAX);
                 LockedKey {
                     key: key.as_bytes().into(),
                     holding,
                     holders: core.locks().holder_count(key),
-                    waiting: core.waits().waiting(key),
+                    permits: permits.min().unwrap_or(u32::MAX),
+                    waiting,
                     first_waiters: queue
                         .map(|(conn, waiter)| (conn, waiter.mode.is_shared()))
                         .collect(),
@@ -95,10 +118,15 @@ impl Shards {
             }));
             hold_times.add(core.locks().hold_times());
             drop(core);
-            locks.sort_by_key(|lock: &LockedKey| lock.holding.since);
+            locks.sort_by_key(|lock: &LockedKey| (Reverse(lock.waiting), lock.holding.since));
             locks.truncate(locks_max);
         }
-        (self.stats(now, NOBODY), hold_times, locks)
+        Seen {
+            stats: self.stats(now, NOBODY),
+            hold_times,
+            locks,
+            blocking_since,
+        }
     }
 
     /// A page of the keys of one shard. After its last page, the next shard follows.

@@ -24,7 +24,7 @@ mod hold;
 mod holders;
 mod limit;
 mod lock_memory;
-mod look;
+pub(crate) mod look;
 mod saved;
 mod session;
 mod waits;

@@ -23,7 +23,7 @@ pub(super) fn json(snapshot: &Snapshot) -> String {
         // Writing to a string never fails.
         let _ = write!(
             text,
-            "{comma}\n{{\"key\":\"{}\",\"connection\":{},\"peer\":\"{}\",\"fence\":\"{}\",\"held_s\":{},\"silent_s\":{},\"mode\":\"{}\",\"holders\":{},\"lease_s\":{},\"session\":{},\"waiting\":{},\"waiters\":[{}]}}",
+            "{comma}\n{{\"key\":\"{}\",\"connection\":{},\"peer\":\"{}\",\"fence\":\"{}\",\"held_s\":{},\"silent_s\":{},\"mode\":\"{}\",\"holders\":{},\"permits\":{},\"lease_s\":{},\"session\":{},\"waiting\":{},\"waiters\":[{}]}}",
             quoted(&lock.key),
             lock.owner,
             quoted(&lock.peer),
@@ -32,6 +32,8 @@ pub(super) fn json(snapshot: &Snapshot) -> String {
             lock.silent.as_secs(),
             mode(lock.is_shared),
             lock.holders,
+            lock.permits
+                .map_or("null".to_owned(), |most| most.to_string()),
             lock.lease
                 .map_or("null".to_owned(), |lease| seconds_left(lease).to_string()),
             lock.session.map_or("null".to_owned(), session),
@@ -89,7 +91,7 @@ mod tests {
         let expected = r#"{"key":"a\\\"b\\\\c\\x01\\xff</script>","connection":7,"#;
         assert!(text.contains(expected), "{text}");
         assert!(text.starts_with("{\"locks_held\":2,"), "{text}");
-        let held = "\"fence\":\"1152921504606846976\",\"held_s\":3601,\"silent_s\":61,\"mode\":\"x\",\"holders\":1,\"lease_s\":null,\"session\":null,\"waiting\":0,\"waiters\":[]}";
+        let held = "\"fence\":\"1152921504606846976\",\"held_s\":3601,\"silent_s\":61,\"mode\":\"x\",\"holders\":1,\"permits\":1,\"lease_s\":null,\"session\":null,\"waiting\":0,\"waiters\":[]}";
         assert_eq!(text.matches(held).count(), 2);
     }
 

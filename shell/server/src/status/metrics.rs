@@ -2,7 +2,7 @@
 //!
 //! - Metrics that memcached has too have the names of its exporter, so dashboards and alerts need only a new
 //!   address. The others are named `latchd_…`.
-//! - Every metric comes from a `stats` line, so the two cannot disagree.
+//! - Every metric but histograms, ages and `process_…` comes from a `stats` line, so the two cannot disagree.
 //!
 //! Source: Prometheus "Exposition formats", text format 0.0.4; `memcached_exporter` 0.16,
 //! `pkg/exporter/exporter.go`, `Collect`.
@@ -610,6 +610,11 @@ pub(super) fn text(snapshot: &Snapshot) -> String {
         let sum = Duration::from_millis(times.sum_ms);
         out.histogram(name, help, &bounds, &times.counts, sum);
     }
+    let name = "latchd_lock_blocking_seconds";
+    let help =
+        "Longest time that a lock with waiting clients has been held; 0 without such a lock.";
+    out.family(name, Gauge, help);
+    out.sample(name, "", snapshot.blocking.as_secs_f64());
     let gauges = &snapshot.stats.gauges;
     counters.each(|shown, value| out.nameless(shown, "_total", Counter, value));
     gauges.each(|shown, value| out.nameless(shown, "", Gauge, value));
@@ -840,6 +845,7 @@ mod tests {
             "memcached_commands_total{command=\"get\",status=\"hit\"} 3",
             "memcached_commands_total{command=\"set\",status=\"hit\"} 7",
             "latchd_locks_held 0",
+            "latchd_lock_blocking_seconds 61.5",
             "latchd_turn_seconds_bucket{le=\"0.00001\"} 0",
             "latchd_turn_seconds_bucket{le=\"0.000025\"} 5",
             "latchd_turn_seconds_bucket{le=\"0.1\"} 6",

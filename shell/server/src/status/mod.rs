@@ -253,7 +253,10 @@ impl Desk<'_> {
                 let (kind, text) = match request.path {
                     "/metrics" => (Kind::Metrics, watch.metrics(self.shared)),
                     "/locks.json" => (Kind::Json, watch.locks(self.shared)),
-                    _ => (Kind::Page, watch.page(self.shared)),
+                    _ => {
+                        let prefix = request.field("prefix");
+                        (Kind::Page, watch.page(self.shared, &prefix))
+                    }
                 };
                 return (response(kind, request.wants_body, &text), true);
             }

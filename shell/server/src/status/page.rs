@@ -16,8 +16,32 @@ const ROWS_MAX: usize = 100;
 const WIDTH: f64 = 600.0;
 const HEIGHT: f64 = 120.0;
 
-/// The whole page.
-pub(super) fn html(snapshot: &Snapshot, history: &History) -> String {
+/// The most waiting clients of a lock that the page names.
+const WAITERS_MAX: usize = 3;
+
+/// A lock with waiting clients is marked if it has been held for longer.
+const HELD_LONG: Duration = Duration::from_secs(60);
+
+/// A column of the table of locks: its name, the class of its cells, and the HTML of a cell.
+type Column = (&'static str, &'static str, fn(&LockShown) -> String);
+
+const COLUMNS: &[Column] = &[
+    ("key", "key", key),
+    ("waiters", "number", waiting),
+    ("held for", "number", |lock| span(lock.held)),
+    ("lease left", "number", |lock| {
+        lock.lease.map_or("–".into(), span)
+    }),
+    ("mode", "", mode),
+    ("connection", "", |lock| lock.owner.to_string()),
+    ("client", "", |lock| escaped(&lock.peer)),
+    ("last request", "number", |lock| {
+        format!("{} ago", span(lock.silent))
+    }),
+];
+
+/// The whole page, with the locks whose keys begin with `prefix`.
+pub(super) fn html(snapshot: &Snapshot, history: &History, prefix: &[u8]) -> String {
     let mut page = format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
@@ -29,7 +53,7 @@ pub(super) fn html(snapshot: &Snapshot, history: &History) -> String {
     header(&mut page, snapshot);
     tiles(&mut page, snapshot, history);
     charts(&mut page, history);
-    locks(&mut page, snapshot);
+    locks(&mut page, snapshot, &prefix.escape_ascii().to_string());
     page.push_str("</body>\n</html>\n");
     page
 }
@@ -50,21 +74,22 @@ fn header(page: &mut String, snapshot: &Snapshot) {
 fn tiles(page: &mut String, snapshot: &Snapshot, history: &History) {
     let (counters, gauges) = (&snapshot.stats.counters, &snapshot.stats.gauges);
     let rates = history.whole();
+    let window = format!("last {}", span(history.span()));
     page.push_str("<div class=\"tiles\">\n");
     let hits = rates
         .hit_percent
         .map_or("–".into(), |percent| format!("{percent:.1} %"));
-    tile(page, "hit rate", &hits, "of recent gets", None);
-    let gets = format!("{} sets per second", rate(rates.sets));
+    tile(page, "hit ratio", &hits, &window, None);
+    let gets = format!("{} sets per second, {window}", rate(rates.sets));
     tile(page, "gets per second", &rate(rates.gets), &gets, None);
     tile(
         page,
         "memory",
         &bytes(gauges.bytes),
-        &format!("of {}", bytes(gauges.limit_maxbytes)),
+        &format!("of {} now", bytes(gauges.limit_maxbytes)),
         Some((gauges.bytes, gauges.limit_maxbytes)),
     );
-    let items = format!("{} evicted", grouped(counters.evictions));
+    let items = format!("{} evicted since the start", grouped(counters.evictions));
     tile(page, "items", &grouped(gauges.curr_items), &items, None);
     let open = number(snapshot.line("curr_connections"));
     let most = number(snapshot.line("max_connections"));
@@ -72,10 +97,10 @@ fn tiles(page: &mut String, snapshot: &Snapshot, history: &History) {
         page,
         "connections",
         &grouped(open),
-        &format!("of {}", grouped(most)),
+        &format!("of {} now", grouped(most)),
         Some((open, most)),
     );
-    let holders = format!("by {} connections", grouped(gauges.lock_holders));
+    let holders = format!("by {} connections now", grouped(gauges.lock_holders));
     tile(
         page,
         "locks held",
@@ -83,7 +108,7 @@ fn tiles(page: &mut String, snapshot: &Snapshot, history: &History) {
         &holders,
         None,
     );
-    let most = format!("{} waited in total", grouped(counters.lock_waits));
+    let most = format!("now; {} since the start", grouped(counters.lock_waits));
     tile(
         page,
         "waiting for locks",
@@ -91,7 +116,14 @@ fn tiles(page: &mut String, snapshot: &Snapshot, history: &History) {
         &most,
         None,
     );
-    let asked = format!("of {} requested", grouped(counters.cmd_lock));
+    let lost = counters.lock_died + counters.lock_expired;
+    let died = format!(
+        "{} with their client, {} with their lease, since the start",
+        grouped(counters.lock_died),
+        grouped(counters.lock_expired)
+    );
+    tile(page, "locks not released", &grouped(lost), &died, None);
+    let asked = format!("of {} requests since the start", grouped(counters.cmd_lock));
     tile(
         page,
         "locks contended",
@@ -99,7 +131,7 @@ fn tiles(page: &mut String, snapshot: &Snapshot, history: &History) {
         &asked,
         None,
     );
-    let waits = format!("{} already won (Z)", grouped(counters.win_waits));
+    let waits = format!("and {} Z since the start", grouped(counters.win_waits));
     tile(page, "wins (W)", &grouped(counters.win_sent), &waits, None);
     page.push_str("</div>\n");
 }
@@ -131,24 +163,34 @@ fn charts(page: &mut String, history: &History) {
         .copied()
         .fold(0.0, f64::max);
     let top = round_up(most);
-    let ago = span(history.span());
     page.push_str("<div class=\"charts\">\n");
-    let _ = writeln!(
-        page,
-        "<section><h2><span class=\"one-name\">gets</span> and <span class=\"two-name\">sets</span> per \
-         second <span class=\"soft\">up to {}</span></h2><figure>{}\
-         <figcaption><span>{ago} ago</span><span>now</span></figcaption></figure></section>",
-        rate(top),
-        chart(&[("one", &gets), ("two", &sets)], top)
-    );
-    let _ = writeln!(
-        page,
-        "<section><h2><span class=\"one-name\">hit rate</span> in percent of gets \
-         <span class=\"soft\">0 to 100</span></h2><figure>{}\
-         <figcaption><span>{ago} ago</span><span>now</span></figcaption></figure></section>",
-        chart(&[("area", &hits), ("one", &hits)], 100.0)
-    );
+    let names =
+        "<span class=\"one-name\">gets</span> and <span class=\"two-name\">sets</span> per second";
+    let svg = chart(&[("one", &gets), ("two", &sets)], top);
+    figure(page, history, names, [rate(top), rate(top / 2.0)], &svg);
+    let svg = chart(&[("area", &hits), ("one", &hits)], 100.0);
+    let names = "<span class=\"one-name\">hit ratio</span> in percent of gets";
+    figure(page, history, names, ["100".into(), "50".into()], &svg);
     page.push_str("</div>\n");
+}
+
+/// A chart with the numbers of its axes: the top, the middle and 0, and the time.
+fn figure(
+    page: &mut String,
+    history: &History,
+    names: &str,
+    [top, middle]: [String; 2],
+    svg: &str,
+) {
+    let ago = history.span();
+    let _ = writeln!(
+        page,
+        "<section><h2>{names}</h2><figure>\
+         <div class=\"axis\"><span>{top}</span><span>{middle}</span><span>0</span></div>{svg}\
+         <figcaption><span>{} ago</span><span>{}</span><span>now</span></figcaption></figure></section>",
+        span(ago),
+        span(ago / 2)
+    );
 }
 
 /// A chart of lines over the same time, with gaps where values are missing.
@@ -185,51 +227,81 @@ fn chart(lines: &[(&str, &[Option<f64>])], top: f64) -> String {
     svg
 }
 
-fn locks(page: &mut String, snapshot: &Snapshot) {
+fn locks(page: &mut String, snapshot: &Snapshot, prefix: &str) {
     let held = snapshot.stats.gauges.locks_held;
-    let shown = snapshot.locks.len().min(ROWS_MAX);
+    let all = snapshot.locks.iter();
+    let found: Vec<_> = all.filter(|lock| lock.key.starts_with(prefix)).collect();
+    let shown = found.len().min(ROWS_MAX);
     let which = if !snapshot.tells_keys {
         "keys are hidden (-X)".into()
-    } else if (shown as u64) < held {
+    } else if held == 0 {
+        "no locks are held".into()
+    } else if prefix.is_empty() && shown == found.len() {
+        String::new()
+    } else if prefix.is_empty() {
         format!("{shown} of {}", grouped(held))
     } else {
-        String::new()
+        let (found, listed) = (found.len() as u64, snapshot.locks.len() as u64);
+        format!(
+            "{} of the first {}, of {} in all",
+            grouped(found),
+            grouped(listed),
+            grouped(held)
+        )
     };
     let _ = write!(
         page,
-        "<section><h2>locks <span class=\"soft\">{which}</span></h2>"
+        "<section><h2>locks <span class=\"soft\">{which}</span></h2>\
+         <form><label>keys that begin with <input name=\"prefix\" value=\"{}\"></label><button>show</button></form>",
+        escaped(prefix)
     );
     if shown == 0 {
-        let said = if held == 0 { "no locks are held" } else { "" };
-        let _ = writeln!(page, "<span class=\"soft\">{said}</span></section>");
+        page.push_str("</section>\n");
         return;
     }
-    page.push_str(
-        "<div class=\"wide\"><table><tr><th>key</th><th>mode</th><th>connection</th><th>client</th>\
-         <th class=\"number\">last request</th><th class=\"number\">held for</th>\
-         <th class=\"number\">lease left</th><th class=\"number\">waiters</th></tr>\n",
-    );
-    for lock in snapshot.locks.iter().take(ROWS_MAX) {
-        let mode = if lock.is_shared {
-            format!("shared by {}", lock.holders)
+    page.push_str("<div class=\"wide\"><table><tr>");
+    for (name, class, _) in COLUMNS {
+        let _ = write!(page, "<th class=\"{class}\">{name}</th>");
+    }
+    page.push_str("</tr>\n");
+    for lock in found.into_iter().take(ROWS_MAX) {
+        page.push_str(if is_late(lock) {
+            "<tr class=\"late\">"
         } else {
-            "exclusive".to_owned()
-        };
-        let _ = writeln!(
-            page,
-            "<tr><td class=\"key\">{}</td><td>{mode}</td><td>{}</td><td>{}</td>\
-             <td class=\"number\">{} ago</td><td class=\"number\">{}</td><td class=\"number\">{}</td>\
-             <td class=\"number\">{}</td></tr>",
-            escaped(&lock.key),
-            lock.owner,
-            escaped(&lock.peer),
-            span(lock.silent),
-            span(lock.held),
-            lock.lease.map_or("–".to_owned(), span),
-            waiting(lock)
-        );
+            "<tr>"
+        });
+        for (name, class, cell) in COLUMNS {
+            let _ = write!(
+                page,
+                "<td class=\"{class}\" data-name=\"{name}\"><span>{}</span></td>",
+                cell(lock)
+            );
+        }
+        page.push_str("</tr>\n");
     }
     page.push_str("</table></div></section>\n");
+}
+
+/// Whether the lock is held long and waited for.
+fn is_late(lock: &LockShown) -> bool {
+    lock.waiting > 0 && lock.held > HELD_LONG
+}
+
+fn key(lock: &LockShown) -> String {
+    let mark = if is_late(lock) {
+        " <span class=\"mark\">held long</span>"
+    } else {
+        ""
+    };
+    format!("{}{mark}", escaped(&lock.key))
+}
+
+fn mode(lock: &LockShown) -> String {
+    match (lock.is_shared, lock.permits) {
+        (false, _) => "exclusive".into(),
+        (true, None) => format!("shared by {}", lock.holders),
+        (true, Some(permits)) => format!("shared by {} of {permits}", lock.holders),
+    }
 }
 
 /// The number of clients that wait for a lock, and the first of them.
@@ -237,18 +309,13 @@ fn waiting(lock: &LockShown) -> String {
     if lock.waiting == 0 {
         return "–".into();
     }
-    let conns = lock
-        .first_waiters
-        .iter()
-        .map(|waiter| waiter.conn.to_string());
-    let conns = conns.collect::<Vec<_>>().join(", ");
-    let more = if lock.waiting > lock.first_waiters.len() {
-        ", …"
-    } else {
-        ""
-    };
+    let first = lock.first_waiters.iter().take(WAITERS_MAX);
+    let mut conns: Vec<_> = first.map(|waiter| waiter.conn.to_string()).collect();
+    if lock.waiting > conns.len() {
+        conns.push("…".into());
+    }
     let count = grouped(lock.waiting as u64);
-    format!("{count} <span class=\"soft\">({conns}{more})</span>")
+    format!("{count} <span class=\"first\">{}</span>", conns.join(", "))
 }
 
 /// Escapes text for HTML.
@@ -346,7 +413,7 @@ mod tests {
         let key = b"</td><script>alert('x')</script>&\""
             .escape_ascii()
             .to_string();
-        let page = html(&snapshot(vec![lock(&key)]), &History::default());
+        let page = html(&snapshot(vec![lock(&key)]), &History::default(), b"<");
         assert!(
             page.contains("&lt;/td&gt;&lt;script&gt;alert(\\&#39;x\\&#39;)"),
             "{page}"
@@ -361,14 +428,30 @@ mod tests {
     #[test]
     fn page_limits_its_lock_rows() {
         let many = snapshot(vec![lock("key"); 1000]);
-        let page = html(&many, &History::default());
-        assert_eq!(page.matches("<tr><td").count(), ROWS_MAX);
+        let page = html(&many, &History::default(), b"");
+        assert_eq!(page.matches("<td class=\"key\"").count(), ROWS_MAX);
         assert!(page.contains("100 of 1\u{202f}000"), "{page}");
-        let page = html(&snapshot(Vec::new()), &History::default());
+        let page = html(&snapshot(Vec::new()), &History::default(), b"");
         assert!(page.contains("no locks are held"));
         let mut silent = snapshot(Vec::new());
         silent.tells_keys = false;
-        assert!(html(&silent, &History::default()).contains("keys are hidden"));
+        assert!(html(&silent, &History::default(), b"").contains("keys are hidden"));
+    }
+
+    #[test]
+    fn locks_are_filtered_and_marked() {
+        let [mut late, mut early, other] = ["job:\\x01", "job:b", "other"].map(lock);
+        (late.waiting, early.waiting) = (1, 1);
+        early.held = HELD_LONG;
+        let all = snapshot(vec![late, early, other]);
+        let page = html(&all, &History::default(), b"job:");
+        assert_eq!(page.matches("<td class=\"key\"").count(), 2);
+        assert_eq!(page.matches("held long").count(), 1);
+        assert!(page.contains("2 of the first 3, of 3 in all"), "{page}");
+        let page = html(&all, &History::default(), b"job:\x01");
+        assert!(page.contains("value=\"job:\\x01\""), "{page}");
+        assert_eq!(page.matches("<td class=\"key\"").count(), 1);
+        assert!(html(&all, &History::default(), b"\">").contains("value=\"\\&quot;&gt;\""));
     }
 
     #[test]

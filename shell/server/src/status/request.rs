@@ -6,11 +6,15 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
+use percent_encoding::percent_decode_str;
+
 /// A request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Request<'a> {
     /// The path, without a query.
     pub(super) path: &'a str,
+    /// The query; empty if there is none.
+    pub(super) query: &'a str,
     /// Whether the reply has a body: GET, and not HEAD.
     pub(super) wants_body: bool,
     /// Whether the host that it names is this server, or it names none.
@@ -93,12 +97,24 @@ impl<'a> Request<'a> {
             "HEAD" => false,
             _ => return Err(Refusal::NotReading),
         };
-        let path = target.split_once('?').map_or(target, |(path, _)| path);
+        let (path, query) = target.split_once('?').unwrap_or((target, ""));
         Ok(Self {
             path,
+            query,
             wants_body,
             is_ours,
         })
+    }
+
+    /// The value of a field of the query, as a form sends it.
+    pub(super) fn field(&self, name: &str) -> Vec<u8> {
+        let mut fields = self
+            .query
+            .split('&')
+            .filter_map(|field| field.split_once('='));
+        let value = fields.find_map(|(field, value)| (field == name).then_some(value));
+        let value = value.unwrap_or_default().replace('+', " ");
+        percent_decode_str(&value).collect()
     }
 }
 
@@ -115,6 +131,7 @@ mod tests {
     fn a_browser_and_a_probe_are_understood() {
         let page = Request {
             path: "/locks.json",
+            query: "x=1",
             wants_body: true,
             is_ours: true,
         };
@@ -122,6 +139,9 @@ mod tests {
         assert_eq!(parse(asked), Ok(page));
         let asked = "HEAD / HTTP/1.0\r\n\r\n";
         assert!(!parse(asked).unwrap().wants_body);
+        let asked = "GET /?a=b&prefix=j+o%2Bb%ff%2&prefix=no HTTP/1.0\r\n\r\n";
+        assert_eq!(parse(asked).unwrap().field("prefix"), b"j o+b\xff%2");
+        assert_eq!(parse(asked).unwrap().field("x"), b"");
     }
 
     #[test]

@@ -46,7 +46,7 @@ pub(super) fn response(kind: Kind, wants_body: bool, text: &str) -> Vec<u8> {
          Connection: close\r\n\
          Cache-Control: no-store\r\n\
          Content-Security-Policy: default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; \
-         form-action 'none'; frame-ancestors 'none'\r\n\
+         form-action 'self'; frame-ancestors 'none'\r\n\
          Cross-Origin-Resource-Policy: same-origin\r\n\
          Referrer-Policy: no-referrer\r\n\
          X-Content-Type-Options: nosniff\r\n\r\n"

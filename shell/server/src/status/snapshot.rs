@@ -1,5 +1,6 @@
 //! A snapshot of the server, for the pages of the status port.
 
+use std::cmp::Reverse;
 use std::time::Duration;
 
 use latchd_core::stats::{Report, Stats, StatsLine, StatsTopic};
@@ -7,6 +8,7 @@ use latchd_core::times::Times;
 use latchd_core::{ConnId, Instant, Owner};
 
 use super::process::ProcessUsage;
+use crate::shards::look::Seen;
 use crate::shared::Shared;
 use crate::stats::turn_times::Measured;
 
@@ -22,8 +24,10 @@ pub(super) struct Snapshot {
     pub(super) lines: Vec<(String, String)>,
     /// The `stats items` and `stats slabs` lines of the one class, without the class number.
     pub(super) of_class: Vec<(String, String)>,
-    /// Some of the locks, if keys may be shown.
+    /// Some of the locks, if keys may be shown: those with the most waiting clients first, then the oldest.
     pub(super) locks: Vec<LockShown>,
+    /// How long the oldest lock with waiting clients has been held; zero without such a lock.
+    pub(super) blocking: Duration,
     /// Whether keys may be shown: `-X`.
     pub(super) tells_keys: bool,
     /// The time since the server's start.
@@ -49,6 +53,8 @@ pub(super) struct LockShown {
     pub(super) is_shared: bool,
     /// The number of holders.
     pub(super) holders: usize,
+    /// The most holders, if a holder limits them; 1 if the lock is exclusive.
+    pub(super) permits: Option<u32>,
     /// The holder's session, if it is one.
     pub(super) session: Option<SessionShown>,
     /// The holder's address; empty if it has just left, or if its session has no connection.
@@ -90,7 +96,14 @@ pub(super) struct WaiterShown {
 impl Snapshot {
     pub(super) fn take(shared: &Shared) -> Self {
         let now = shared.clock.now();
-        let (stats, hold_times, keys) = shared.shards.look(now, LOCKS_SHOWN_MAX);
+        let Seen {
+            stats,
+            hold_times,
+            locks: keys,
+            blocking_since,
+        } = shared.shards.look(now, LOCKS_SHOWN_MAX);
+        let since =
+            |then: Instant| Duration::from_millis(now.as_millis().saturating_sub(then.as_millis()));
         let transport = shared.stats_lines(StatsTopic::General);
         let mut lines = Vec::new();
         report(&stats, &transport).each(StatsTopic::General, |name, value| {
@@ -105,7 +118,6 @@ impl Snapshot {
                 let holding = lock.holding;
                 let owner = holding.owner.number();
                 let (peer, silent, session) = found(shared, holding.owner, now);
-                let held_ms = now.as_millis().saturating_sub(holding.since.as_millis());
                 let lease = holding.lease_until.map(|until| {
                     let left_ms = until.as_millis().saturating_sub(now.as_millis());
                     Duration::from_millis(left_ms)
@@ -128,23 +140,26 @@ impl Snapshot {
                     is_shared: holding.mode.is_shared(),
                     holders: lock.holders,
                     session,
+                    permits: (lock.permits < u32::MAX).then_some(lock.permits),
                     peer,
                     fence: holding.fence.number(),
-                    held: Duration::from_millis(held_ms),
+                    held: since(holding.since),
                     silent,
                 }
             })
             .collect();
-        // The lock held longest is the most likely one to be stuck.
+        // A lock that delays many clients comes first; among these, the one held longest may be stuck.
         locks.sort_by(|one, other| {
-            let order = other.held.cmp(&one.held);
-            order.then_with(|| (one.owner, &one.key).cmp(&(other.owner, &other.key)))
+            let place = |lock: &LockShown| (Reverse(lock.waiting), Reverse(lock.held), lock.owner);
+            let order = place(one).cmp(&place(other));
+            order.then_with(|| one.key.cmp(&other.key))
         });
         Self {
             stats,
             lines,
             of_class,
             locks,
+            blocking: blocking_since.map_or(Duration::ZERO, since),
             tells_keys,
             uptime: shared.clock.uptime(),
             turns: shared.connection_stats.turn_times(),
@@ -234,6 +249,7 @@ pub(super) mod tests {
             stats,
             lines,
             locks,
+            blocking: Duration::from_millis(61_500),
             tells_keys: true,
             uptime: Duration::from_secs(3_725),
             turns: Measured {
@@ -270,6 +286,7 @@ pub(super) mod tests {
             is_shared: false,
             holders: 1,
             session: None,
+            permits: Some(1),
             peer: "tcp:127.0.0.1:4711".to_owned(),
             fence: 1 << 60,
             held: Duration::from_secs(3_601),

@@ -47,10 +47,10 @@ impl Watch {
         locks::json(self.look(shared))
     }
 
-    /// `/`.
-    pub(super) fn page(&mut self, shared: &Shared) -> String {
+    /// `/`, with the locks whose keys begin with `prefix`.
+    pub(super) fn page(&mut self, shared: &Shared, prefix: &[u8]) -> String {
         self.look(shared);
-        page::html(&self.last, &self.history)
+        page::html(&self.last, &self.history, prefix)
     }
 
     fn look(&mut self, shared: &Shared) -> &Snapshot {
