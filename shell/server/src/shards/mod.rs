@@ -24,7 +24,7 @@ mod hold;
 mod holders;
 mod limit;
 mod lock_memory;
-pub(crate) mod look;
+mod look;
 mod saved;
 mod session;
 mod waits;

@@ -8,7 +8,6 @@ use latchd_core::times::Times;
 use latchd_core::{ConnId, Instant, Owner};
 
 use super::process::ProcessUsage;
-use crate::shards::look::Seen;
 use crate::shared::Shared;
 use crate::stats::turn_times::Measured;
 
@@ -96,12 +95,8 @@ pub(super) struct WaiterShown {
 impl Snapshot {
     pub(super) fn take(shared: &Shared) -> Self {
         let now = shared.clock.now();
-        let Seen {
-            stats,
-            hold_times,
-            locks: keys,
-            blocking_since,
-        } = shared.shards.look(now, LOCKS_SHOWN_MAX);
+        let seen = shared.shards.look(now, LOCKS_SHOWN_MAX);
+        let stats = seen.stats;
         let since =
             |then: Instant| Duration::from_millis(now.as_millis().saturating_sub(then.as_millis()));
         let transport = shared.stats_lines(StatsTopic::General);
@@ -111,7 +106,8 @@ impl Snapshot {
         });
         let of_class = of_class(&stats);
         let tells_keys = shared.config.allowed.listing;
-        let mut locks: Vec<_> = keys
+        let mut locks: Vec<_> = seen
+            .locks
             .into_iter()
             .filter(|_| tells_keys)
             .map(|lock| {
@@ -159,11 +155,11 @@ impl Snapshot {
             lines,
             of_class,
             locks,
-            blocking: blocking_since.map_or(Duration::ZERO, since),
+            blocking: seen.blocking_since.map_or(Duration::ZERO, since),
             tells_keys,
             uptime: shared.clock.uptime(),
             turns: shared.connection_stats.turn_times(),
-            hold_times,
+            hold_times: seen.hold_times,
             wait_times: shared.waiters.lock_times(),
             process: ProcessUsage::now(),
         }
