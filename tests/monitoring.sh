@@ -61,7 +61,7 @@ if ! command -v prometheus >/dev/null; then
 fi
 
 # Some load, so that every rate and quantile has a value.
-python3 - "${address%:*}" "${address##*:}" <<'END' &
+python3 - "${address%:*}" "${address##*:}" 2>/dev/null <<'END' &
 import socket, ssl, sys, time
 tls = ssl._create_unverified_context()
 one, other = (tls.wrap_socket(socket.create_connection(sys.argv[1:])) for _ in range(2))
