@@ -24,7 +24,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use async_signal::{Signal, Signals};
-use latchd_client::{Client, ClientOptions, Error, ErrorKind, NotObtained};
+use latchd_client::{Client, ClientOptions, Error, ErrorKind, Feature, NotObtained};
 use rustix::io::Errno;
 use smol::Timer;
 use smol::future::FutureExt;
@@ -62,6 +62,8 @@ Kinds of locks:
   With --ttl the lock is a lease. It is renewed while the command runs. If this process dies, the
   lease stays on the server until it expires. This works on memcached too. A lease with a ttl below
   one second requires latchd, and also ends with this process.
+  With --session the lock is in a session on the server. It survives a broken connection, and ends
+  when the server has not heard of this process for that time. This requires latchd.
 
 Variables of the command:
   LATCHD_LOCK_KEY      the key; of several keys the first in byte order
@@ -116,6 +118,13 @@ pub(crate) struct LockArgs {
     /// Acquire a lease of SECS instead of a lock bound to the connection
     #[arg(long, value_name = "SECS", value_parser = seconds, help_heading = LOCKS)]
     ttl: Option<Duration>,
+    /// Acquire the lock in a session that survives a broken connection for SECS
+    ///
+    /// After a break the client connects again by itself. If that takes longer than SECS, less 1%,
+    /// the lock is lost. If this process dies, the lock stays for SECS. This requires latchd.
+    #[arg(long, value_name = "SECS", value_parser = clap::value_parser!(u16).range(1..=3600),
+        conflicts_with_all = ["ttl", "inherit"], help_heading = LOCKS, verbatim_doc_comment)]
+    session: Option<u16>,
     /// Share the lock with other shared holders, as readers do; requires latchd
     #[arg(long, conflicts_with_all = ["ttl", "metadata", "permits"], help_heading = LOCKS)]
     shared: bool,
@@ -254,6 +263,8 @@ impl LockArgs {
             && &**words == "ERROR"
         {
             "; it has no locks bound to connections: add --ttl to use a lease"
+        } else if let ErrorKind::Unsupported(Feature::Sessions) = error.kind() {
+            "; use --ttl for a lease"
         } else if let ErrorKind::NotObtained(NotObtained::HasValue) = error.kind() {
             "; lock another key, or remove --metadata"
         } else {

@@ -26,9 +26,12 @@
 //!   item is looked up before the next try. Conversely, the server refuses to store or renew the item of a
 //!   locked key. So on a latchd the two kinds of lock exclude each other.
 //!
+//! A lock in a session ([`SessionTerms`]) outlives its connection (`in_session.rs`); B1 and B2 are about the others.
+//!
 //! Source: yrmcds 1.1 `docs/locking.md`; docs/PROTOCOL.md, "Locks" and "Locks of keys".
 
 mod answers;
+mod in_session;
 mod leased;
 mod requests;
 mod terms;
@@ -38,6 +41,9 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use core::time::Duration;
 
+use super::attachment::Attachment;
+#[cfg(doc)]
+use super::attachment::SessionTerms;
 use super::keys::needs_meta;
 use super::machine::{Action, Failure, Loss, Machine, NotObtained};
 use super::moment::{after, earlier};
@@ -85,6 +91,8 @@ pub enum BoundNews {
     Lost(Loss),
     /// The obtain has ended without an answer. If the server had granted the lock, it is released.
     Failed(Failure),
+    /// The lock's session has ended, or is left to end by time. The last news of a lock in a session.
+    SessionEnded,
 }
 
 /// A job for the holder.
@@ -137,6 +145,11 @@ enum Query {
     Ping,
     /// The first of the jobs.
     Job,
+    /// Attaches the connection to the session, or is its sign of life.
+    Attach,
+    /// Asks for the lock that the session has.
+    Confirm,
+    EndSession,
 }
 
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -159,6 +172,16 @@ enum Turn {
 struct Belief {
     deadline: Instant,
     since: Instant,
+}
+
+/// A request to release the lock, in a session.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+enum Release {
+    #[default]
+    Unsent,
+    Sent,
+    /// It was sent over a connection that broke before the reply.
+    Unanswered,
 }
 
 /// Whether there is a connection.
@@ -204,6 +227,11 @@ pub struct Bound {
     undone_renewal: Option<Failure>,
     /// An item of the key stands for another client's lock; it is looked up before the next try (B6, E3).
     is_obstructed: bool,
+    /// The session that has the lock.
+    session: Option<Attachment>,
+    /// The request that follows once the connection is attached to the session.
+    then: Option<Query>,
+    release: Release,
     /// When something last came from the server.
     heard: Instant,
     /// The value of a read without its last part.
@@ -219,6 +247,12 @@ impl Bound {
             key: key.as_bytes().into(),
             needs_meta: needs_meta(key),
             retries: terms.retry.begin(terms.seed),
+            session: terms
+                .session
+                .clone()
+                .map(|session| Attachment::new(session, terms.seed)),
+            then: None,
+            release: Release::Unsent,
             terms,
             goal: BoundGoal::None,
             turn: Turn::Rest,
@@ -243,7 +277,8 @@ impl Bound {
     /// Begins to obtain it. Ends in [`Obtained`](BoundNews::Obtained),
     /// [`NotObtained`](BoundNews::NotObtained) or [`Failed`](BoundNews::Failed).
     ///
-    /// To break an obtain off, close the connection.
+    /// To break an obtain off, close the connection; in a session, [`abandon`](Self::abandon) it. While an earlier session
+    /// of the lock is being ended, nothing begins.
     pub fn obtain(&mut self, now: Instant) {
         if self.goal != BoundGoal::None || self.turn != Turn::Rest {
             return;
@@ -252,6 +287,7 @@ impl Bound {
         (self.creations, self.ours, self.heard_held) = (0, false, false);
         (self.of_key, self.number) = (false, None);
         (self.belief, self.renew_at, self.is_obstructed) = (None, None, false);
+        (self.then, self.release) = (None, Release::Unsent);
         if self.words == LockSupport::Classic && self.needs_ml() {
             return self.is_unsupported();
         }
@@ -303,7 +339,7 @@ impl Bound {
         self.want(Job::Unlock { is_written: false });
     }
 
-    /// Whether it is ours, as far as we can know (B2).
+    /// Whether it is ours, as far as we can know (B2; in a session, until [`deadline`](Self::deadline)).
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.goal == BoundGoal::Hold
@@ -343,7 +379,8 @@ impl Bound {
     /// Whether nothing is held, under way or left to report.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        self.goal == BoundGoal::None && self.news.is_empty()
+        let has_session = self.session.as_ref().is_some_and(Attachment::may_live);
+        self.goal == BoundGoal::None && self.news.is_empty() && !has_session
     }
 
     fn want(&mut self, job: Job) {
@@ -369,6 +406,9 @@ impl Bound {
     }
 
     fn obtained(&mut self) {
+        if self.has_waited_too_long() {
+            return self.attach_again();
+        }
         self.goal = BoundGoal::Hold;
         self.news.push_back(BoundNews::Obtained);
     }
@@ -409,7 +449,10 @@ impl Bound {
             Turn::Due { at, .. } => Some(at),
             Turn::Awaiting { query, sent, .. } => Some(self.silence_end(query, sent)),
             Turn::Rest if self.is_held() => {
-                let ping = self.terms.heartbeat.map(|every| after(self.heard, every));
+                let ping = match &self.session {
+                    Some(session) => session.ping_at(),
+                    None => self.terms.heartbeat.map(|every| after(self.heard, every)),
+                };
                 earlier(ping, self.renew_at)
             }
             Turn::Rest => None,
@@ -419,13 +462,23 @@ impl Bound {
 
     /// When a request sent at `sent` has been unanswered for too long.
     fn silence_end(&self, query: Query, sent: Instant) -> Instant {
-        let patience = query.wait().saturating_add(self.terms.reply_timeout);
-        after(sent, patience)
+        let own = self.terms.reply_timeout;
+        let patience = match &self.session {
+            Some(session) => session.patience(own),
+            None => own,
+        };
+        after(sent, query.wait().saturating_add(patience))
     }
 
     /// Chooses the next request, if no request is under way.
     fn take_turn(&mut self, now: Instant) {
-        if self.turn != Turn::Rest || !self.is_held() {
+        if self.turn != Turn::Rest {
+            return;
+        }
+        if self.session.is_some() {
+            return self.take_turn_in_session(now);
+        }
+        if !self.is_held() {
             return;
         }
         let quiet_since = after(self.heard, self.terms.heartbeat.unwrap_or(Duration::MAX));
@@ -452,7 +505,10 @@ impl Query {
             | Self::GiveUp
             | Self::Renew
             | Self::Ping
-            | Self::Job => Duration::ZERO,
+            | Self::Job
+            | Self::Attach
+            | Self::Confirm
+            | Self::EndSession => Duration::ZERO,
         }
     }
 }
@@ -463,6 +519,7 @@ impl Machine for Bound {
     fn poll(&mut self, now: Instant) -> Action<'_, BoundNews> {
         self.pass_time(now);
         self.expire(now);
+        self.pass_session(now);
         if let Some(news) = self.news.pop_front() {
             return Action::Tell(news);
         }
@@ -473,9 +530,11 @@ impl Machine for Bound {
         match self.turn {
             Turn::Due { query, at } if now >= at => {
                 if self.link == Link::Down {
-                    let until = self.goal_end();
+                    let until = self.connect_end();
                     return Action::Connect { until };
                 }
+                let query = self.after_attaching(query);
+                self.note_sent(query, now);
                 self.turn = Turn::Awaiting {
                     query,
                     sent: now,
@@ -500,6 +559,9 @@ impl Machine for Bound {
     fn disconnected(&mut self, now: Instant) {
         self.link = Link::Down;
         self.item = None;
+        if self.session.is_some() {
+            return self.disconnected_in_session(now);
+        }
         let gave_up = matches!(
             self.turn,
             Turn::Awaiting {
@@ -555,6 +617,9 @@ impl Machine for Bound {
             Query::GiveUp => self.gave_up(now, answer),
             Query::Renew => self.renewed(now, (sent, ttl), answer),
             Query::Ping => {}
+            Query::Attach => self.attached(now, sent, answer),
+            Query::Confirm => self.confirmed(answer),
+            Query::EndSession => self.end_answered(answer),
             Query::Job if self.jobs.front() == Some(&Job::Refresh) => {
                 self.renewed(now, (sent, ttl), answer);
                 if self.is_held() {

@@ -89,6 +89,8 @@ pub enum Feature {
     Fences,
     /// Locks of keys that have blanks or control bytes.
     AnyKeys,
+    /// Sessions, which outlive a connection.
+    Sessions,
 }
 
 impl fmt::Display for Feature {
@@ -98,6 +100,7 @@ impl fmt::Display for Feature {
             Self::SharedLocks => "shared locks",
             Self::Fences => "changes that end with a lock",
             Self::AnyKeys => "locks of keys with blanks or control bytes",
+            Self::Sessions => "sessions",
         })
     }
 }

@@ -7,7 +7,8 @@
 //! - [`Lease`]: a lock that the server ends by time. It works on any memcached that knows meta
 //!   commands.
 //! - [`Leases`]: several of them, all or none.
-//! - [`Bound`]: a lock that latchd ends with the connection.
+//! - [`Bound`]: a lock that latchd ends with the connection, or with a session that outlives connections
+//!   ([`SessionTerms`]).
 //! - [`Recompute`]: reads a value, or makes this client the one that computes it.
 //!
 //! Before any of them, a [`Login`] authenticates the client, if the server requires that.
@@ -16,6 +17,7 @@
 //! made of bytes that the caller drew. So the same events give the same requests, and the model checks the
 //! machines that ship.
 
+mod attachment;
 mod bound;
 mod keys;
 mod lease;
@@ -29,6 +31,7 @@ mod session;
 mod terms;
 mod token;
 
+pub use attachment::SessionTerms;
 pub use bound::{
     Bound, BoundNews, BoundTerms, Item, LOCK_ITEM, LeaseTerms, LockSupport, Mark, MissingItem,
     SHORT_TTL_MIN,

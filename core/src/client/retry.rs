@@ -122,6 +122,11 @@ pub struct Retries {
 }
 
 impl Retries {
+    /// Begins the tries anew.
+    pub(super) const fn restart(&mut self) {
+        self.tries = 0;
+    }
+
     /// How long to wait before the next try; `None` means no more tries.
     pub fn next_wait(&mut self) -> Option<Duration> {
         if self.retry.tries_max.is_some_and(|max| self.tries >= max) {

@@ -16,7 +16,9 @@ use core::fmt;
 
 use crate::command::Command;
 use crate::key::Key;
+use crate::sessions::SessionRequest;
 use crate::wire::meta::reply::Code;
+use crate::wire::meta::session::SessionResponse;
 use crate::wire::meta::{Flag, Verb};
 use crate::wire::{Malformed, classic, meta, scan};
 
@@ -52,6 +54,8 @@ pub enum AnyRequest<'a> {
     },
     /// `mn`: answered when everything before it is.
     Noop,
+    /// `mo`: opens, resumes or ends a session of the server.
+    Session(SessionRequest<'a>),
 }
 
 impl<'a> AnyRequest<'a> {
@@ -143,6 +147,8 @@ pub enum AnyResponse<'a> {
     Meta(meta::reply::MetaResponse<'a>),
     /// To a classic command, or an error line to any.
     Classic(classic::reply::ClassicResponse<'a>),
+    /// To `mo`, if it is no error line.
+    Session(SessionResponse<'a>),
     /// A quiet request was served without an answer.
     Silent,
 }
@@ -157,7 +163,9 @@ impl AnyResponse<'_> {
             Self::Classic(ClassicResponse::Error(words)) => ("ERROR ", *words),
             Self::Classic(ClassicResponse::ClientError(words)) => ("CLIENT_ERROR ", *words),
             Self::Classic(ClassicResponse::ServerError(words)) => ("SERVER_ERROR ", *words),
-            Self::Classic(_) | Self::Meta(_) | Self::Silent => return None,
+            Self::Classic(_) | Self::Meta(_) | Self::Session(_) | Self::Silent => {
+                return None;
+            },
         };
         let words = words.get(..REFUSAL_BYTES_MAX).unwrap_or(words);
         let mut text = String::from(kind);
@@ -183,7 +191,7 @@ impl AnyResponse<'_> {
     pub const fn code(&self) -> Option<Code> {
         match self {
             Self::Meta(response) => Some(response.code),
-            Self::Classic(_) | Self::Silent => None,
+            Self::Classic(_) | Self::Session(_) | Self::Silent => None,
         }
     }
 
@@ -192,7 +200,7 @@ impl AnyResponse<'_> {
     pub fn number(&self, letter: u8) -> Option<u64> {
         match self {
             Self::Meta(response) => scan::u64_from(response.flag(letter)?),
-            Self::Classic(_) | Self::Silent => None,
+            Self::Classic(_) | Self::Session(_) | Self::Silent => None,
         }
     }
 
@@ -201,7 +209,7 @@ impl AnyResponse<'_> {
     pub fn has(&self, letter: u8) -> bool {
         match self {
             Self::Meta(response) => response.flag(letter).is_some(),
-            Self::Classic(_) | Self::Silent => false,
+            Self::Classic(_) | Self::Session(_) | Self::Silent => false,
         }
     }
 }
@@ -248,6 +256,7 @@ enum Shape {
     Noop,
     Line,
     Values,
+    Session,
 }
 
 /// The client's side of one connection.
@@ -320,6 +329,10 @@ impl Session {
                 meta::request::encode_noop(out);
                 Shape::Noop
             }
+            AnyRequest::Session(request) => {
+                meta::session::encode(request, out);
+                Shape::Session
+            }
         };
         self.pending.push_back(shape);
         Ok(Ticket(ticket))
@@ -343,6 +356,7 @@ impl Session {
                 shape_of(*envelope).ok_or(SendError::Inexpressible)?
             }
             AnyRequest::Noop => Shape::Noop,
+            AnyRequest::Session(_) => Shape::Session,
         };
         let ticket = self.first + self.pending.len() as u64;
         self.pending.push_back(shape);
@@ -368,7 +382,7 @@ impl Session {
             return self.receive_quiet(answer, consumed).map(Some);
         }
         let last = match shape {
-            Shape::Meta { .. } | Shape::Noop | Shape::Line => true,
+            Shape::Meta { .. } | Shape::Noop | Shape::Line | Shape::Session => true,
             Shape::Values => ends_values(&answer),
         };
         Ok(Some(self.received(answer, last, consumed)))
@@ -393,7 +407,9 @@ impl Session {
                 }
             }
             // Neither an error line nor a classic answer says which request it belongs to.
-            AnyResponse::Classic(_) | AnyResponse::Silent => return Err(Malformed),
+            AnyResponse::Classic(_) | AnyResponse::Session(_) | AnyResponse::Silent => {
+                return Err(Malformed);
+            },
         }
         // A later answer has arrived. It stays in the input until its request is the oldest one.
         if self.pending.len() < 2 {
@@ -469,7 +485,11 @@ fn decode(shape: Shape, input: &[u8]) -> Result<Option<(AnyResponse<'_>, usize)>
         .any(|word| input.starts_with(word));
     match shape {
         Shape::Line | Shape::Values => classic(),
-        Shape::Meta { .. } | Shape::Noop if is_error => classic(),
+        Shape::Meta { .. } | Shape::Noop | Shape::Session if is_error => classic(),
+        Shape::Session => {
+            let read = SessionResponse::decode(input)?;
+            Ok(read.map(|(response, consumed)| (AnyResponse::Session(response), consumed)))
+        }
         Shape::Meta { quiet: true } => meta(),
         Shape::Meta { quiet: false } => match meta()? {
             Some((AnyResponse::Meta(response), _)) if response.code == Code::Noop => Err(Malformed),

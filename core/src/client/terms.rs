@@ -152,6 +152,10 @@ pub enum TermsError {
     CasInGrant,
     /// There is no key, or one is there twice, or there are more than [`KEYS_MAX`](super::KEYS_MAX).
     Keys,
+    /// The time of a session is under a second or over an hour.
+    SessionTime,
+    /// The connection of a lock in a session is to be inherited, which would not keep the lock.
+    Inherited,
 }
 
 impl fmt::Display for TermsError {
@@ -167,6 +171,8 @@ impl fmt::Display for TermsError {
             Self::CasInGrant => "under a lock nobody else changes the item: leave out the version",
             Self::TtlTooLong => "a ttl is at most 29 days: a longer exptime would be a date",
             Self::Keys => "the keys of a lock must be there, differ, and be a thousand at most",
+            Self::SessionTime => "a session lasts 1 to 3600 s without a sign of life",
+            Self::Inherited => "a lock in a session is not inherited with a connection",
         })
     }
 }

@@ -1,12 +1,14 @@
-//! A connection-bound lock.
+//! A connection-bound lock, or one in a session.
 
 use std::convert::Infallible;
 use std::fmt;
 use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use async_channel::{Receiver, Sender, bounded};
-use latchd_core::client::{Bound, BoundNews, Failure, Item, Loss};
+use latchd_core::Instant;
+use latchd_core::client::{Bound, BoundNews, Failure, Item, Loss, TermsError};
 use latchd_core::fence::Fence;
 use latchd_core::time::Exptime;
 
@@ -16,7 +18,8 @@ use super::driver::Driver;
 use super::error::{Error, ErrorKind};
 use super::pool::Pool;
 use super::task::{Crew, Task};
-use super::{clock, pending_release};
+use super::clock;
+use super::pending_release::{self, Holder, PendingRelease};
 
 /// A connection-bound lock that is held.
 ///
@@ -28,6 +31,13 @@ use super::{clock, pending_release};
 /// it while it is silent. A server that became unreachable may grant the lock to another client before this
 /// one notices, within at most the heartbeat plus the reply timeout. If that matters, pass the
 /// [number](Self::number) to the protected resource.
+///
+/// # In a session
+///
+/// A lock in a [session](super::BoundOptions::session) outlives its connection. While the connection is broken,
+/// [`is_held`](Self::is_held) stays true and calls wait, until the session has its next connection or its time is over by
+/// the holder's clock. Dropping it ends the session in the background. If the process dies, the server frees the lock after
+/// the session's time. [`set`](Self::set) may be executed twice if its reply is lost.
 #[must_use = "a lock that is not kept is released at once"]
 pub struct BoundLock {
     key: Box<[u8]>,
@@ -38,9 +48,13 @@ pub struct BoundLock {
     pool: Pool,
     /// The tasks that bring the replies to calls.
     crew: Crew,
+    /// Of a lock in a session.
+    _holder: Option<Holder>,
 }
 
 struct BoundWatch {
+    /// When it is lost without a sign of life, in milliseconds.
+    deadline_ms: AtomicU64,
     loss: OnceLock<Loss>,
     /// Closed when the lock is lost or released.
     lost: Receiver<Infallible>,
@@ -65,11 +79,13 @@ impl BoundLock {
         let (calls, heard) = bounded(CALLS_MAX);
         let (alive, lost) = bounded(1);
         let watch = Arc::new(BoundWatch {
+            deadline_ms: AtomicU64::new(u64::MAX),
             loss: OnceLock::new(),
             lost,
         });
         let key = bound.key().into();
         let (answer, obtained) = bounded(1);
+        let (holder, pending) = bound.is_in_session().then(pending_release::new).unzip();
         let work = BoundTask {
             driver: pool.driver().await,
             pool: pool.clone(),
@@ -80,6 +96,7 @@ impl BoundLock {
             obtain: Some(answer),
             read: None,
             write: None,
+            _pending: pending,
         };
         pending_release::flush_at_end();
         let crew = Crew::of(Task::new(work.run(heard)));
@@ -96,6 +113,7 @@ impl BoundLock {
             watch,
             pool: pool.clone(),
             crew,
+            _holder: holder,
         })
     }
 
@@ -123,7 +141,7 @@ impl BoundLock {
     /// Whether this client holds it, as far as the client knows.
     #[must_use]
     pub fn is_held(&self) -> bool {
-        !self.watch.lost.is_closed()
+        !self.watch.lost.is_closed() && self.watch.has_time(clock::now())
     }
 
     /// Waits until the lock is lost, and returns the reason.
@@ -147,8 +165,10 @@ impl BoundLock {
 
     /// Copies the lock's connection, so that programs started from now on inherit it. The lock lasts until it
     /// is released, or until every copy is closed, for example by the death of the last process that has one.
+    ///
     /// # Errors
-    /// [`ErrorKind::NotHeld`] if the lock is lost; [`ErrorKind::Unreachable`] if no file descriptor is left.
+    /// [`ErrorKind::NotHeld`] if the lock is lost; [`ErrorKind::Unreachable`] if no file descriptor is left;
+    /// [`ErrorKind::Terms`] for a lock in a session, which no connection keeps.
     pub async fn inheritable(&self) -> Result<OwnedFd, Error> {
         self.call(BoundCall::Inheritable).await
     }
@@ -230,6 +250,18 @@ impl fmt::Debug for BoundLock {
 }
 
 impl BoundWatch {
+    /// Notes until when it is held; without a deadline, the last one stays.
+    fn show(&self, deadline: Option<Instant>) {
+        if let Some(deadline) = deadline {
+            self.deadline_ms
+                .store(deadline.as_millis(), Ordering::SeqCst);
+        }
+    }
+
+    fn has_time(&self, now: Instant) -> bool {
+        now.as_millis() < self.deadline_ms.load(Ordering::SeqCst)
+    }
+
     async fn ended(&self) -> Option<Loss> {
         let _ = self.lost.recv().await;
         self.loss.get().copied()
@@ -251,6 +283,8 @@ struct BoundTask {
     read: Option<Caller<Item>>,
     /// The caller of a check, a write or a release.
     write: Option<Caller<()>>,
+    /// Of a lock in a session.
+    _pending: Option<PendingRelease>,
 }
 
 impl BoundTask {
@@ -267,19 +301,26 @@ impl BoundTask {
                     calls.recv().await
                 }
             };
-            match drive(&mut self.driver, &mut self.bound, call, |_| {}).await {
+            let watch = Arc::clone(&self.watch);
+            let show = |bound: &Bound| watch.show(bound.deadline());
+            match drive(&mut self.driver, &mut self.bound, call, show).await {
                 Heard::News(news) => self.tell(news),
                 Heard::Call(Ok(call)) => self.take(call),
-                // The holder was dropped: the connection is closed with this task, and that releases the
-                // lock.
-                Heard::Call(Err(_)) => {
-                    if self.free {
-                        self.driver.keep_lock_support(self.bound.words());
-                        self.pool.give_back(self.driver);
-                    }
-                    return;
-                }
+                Heard::Call(Err(_)) => break,
             }
+        }
+        // The holder was dropped: the connection is closed with this task, and that releases the lock. A session goes
+        // on until it is ended.
+        if self.bound.is_in_session() {
+            self.bound.abandon();
+            while !self.bound.is_idle() {
+                let news = self.driver.news(&mut self.bound).await;
+                self.tell(news);
+            }
+        }
+        if self.free {
+            self.driver.keep_lock_support(self.bound.words());
+            self.pool.give_back(self.driver);
         }
     }
 
@@ -288,6 +329,9 @@ impl BoundTask {
             BoundCall::Check(answer) => {
                 self.write = Some(answer);
                 self.bound.check();
+            }
+            BoundCall::Inheritable(answer) if self.bound.is_in_session() => {
+                reply(&mut Some(answer), Err(TermsError::Inherited.into()));
             }
             BoundCall::Inheritable(answer) => {
                 let copy = self.driver.inheritable();
@@ -325,7 +369,7 @@ impl BoundTask {
                 reply(&mut self.obtain, Ok(grant));
             }
             BoundNews::NotObtained(why) => {
-                self.free = true;
+                self.free = !self.bound.is_in_session();
                 reply(
                     &mut self.obtain,
                     Err(self.pool.error(ErrorKind::NotObtained(why))),
@@ -340,7 +384,7 @@ impl BoundTask {
                 self.fail(error);
             }
             BoundNews::Released => {
-                self.free = true;
+                self.free = !self.bound.is_in_session();
                 self.alive = None;
                 reply(&mut self.write, Ok(()));
             }
@@ -359,6 +403,7 @@ impl BoundTask {
                 let error = self.error(failure);
                 reply(&mut self.obtain, Err(error));
             }
+            BoundNews::SessionEnded => self.free = true,
         }
     }
 

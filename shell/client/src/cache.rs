@@ -231,7 +231,10 @@ impl Client {
         };
         self.ask_one(flush, |answer| match answer {
             AnyResponse::Classic(ClassicResponse::Ok) => Ok(()),
-            AnyResponse::Meta(_) | AnyResponse::Classic(_) | AnyResponse::Silent => {
+            AnyResponse::Meta(_)
+            | AnyResponse::Classic(_)
+            | AnyResponse::Session(_)
+            | AnyResponse::Silent => {
                 Err(refusal(answer))
             }
         })
@@ -255,7 +258,10 @@ impl Client {
                 all.push((text(name), text(value)));
             }
             AnyResponse::Classic(ClassicResponse::End) => {}
-            AnyResponse::Meta(_) | AnyResponse::Classic(_) | AnyResponse::Silent => {
+            AnyResponse::Meta(_)
+            | AnyResponse::Classic(_)
+            | AnyResponse::Session(_)
+            | AnyResponse::Silent => {
                 refused = Some(refusal(answer));
             }
         })

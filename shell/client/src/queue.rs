@@ -55,7 +55,8 @@ impl LockTask {
             | BoundNews::Undone(_)
             | BoundNews::Released
             | BoundNews::NotHeld
-            | BoundNews::Lost(_) => unreachable!("nothing but the lock was asked for"),
+            | BoundNews::Lost(_)
+            | BoundNews::SessionEnded => unreachable!("nothing but the lock was asked for"),
         }
         Ok(())
     }

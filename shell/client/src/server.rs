@@ -192,18 +192,20 @@ impl Client {
     /// While another client holds the lock, latchd queues this client, and serves waiting clients in order.
     /// On yrmcds, the client tries again by the options' strategy.
     ///
-    /// If the future is dropped before it ends, the connection is closed. That ends its place in the queue,
-    /// and releases the lock.
+    /// If the future is dropped before it ends, the connection is closed, or the [session](BoundOptions::session) is
+    /// ended. That ends its place in the queue, and releases the lock.
     ///
     /// # Errors
-    /// [`ErrorKind::NotObtained`] if another client holds it for too long, or if there is no item; another
-    /// kind if it could not be obtained for another reason.
+    /// [`ErrorKind::NotObtained`] if another client holds it for too long, or if there is no item;
+    /// [`ErrorKind::Terms`] if the time of a session is out of range; another kind if it could not be obtained for
+    /// another reason.
     pub async fn lock(
         &self,
         key: impl AsRef<[u8]>,
         options: &BoundOptions,
     ) -> Result<BoundLock, Error> {
-        let bound = Bound::new(wire_key(key.as_ref())?, options.terms(self.pool.options()));
+        let terms = options.terms(self.pool.options())?;
+        let bound = Bound::new(wire_key(key.as_ref())?, terms);
         BoundLock::obtain(&self.pool, bound).await
     }
 

@@ -134,7 +134,9 @@ impl Short {
                 let error = self.error(failure);
                 reply(&mut self.obtain, Err(error));
             }
-            BoundNews::Read(_) | BoundNews::Written => unreachable!("it was not requested"),
+            BoundNews::Read(_) | BoundNews::Written | BoundNews::SessionEnded => {
+                unreachable!("it was not requested")
+            }
         }
     }
 

@@ -1,4 +1,4 @@
-//! The locks of a command: one lease of all keys, or one bound lock per key.
+//! The locks of a command: one lease of all keys, or one bound lock per key, with or without a session.
 
 use std::num::NonZeroU32;
 use std::os::fd::OwnedFd;
@@ -24,7 +24,7 @@ const ITEM_TTL_S: u32 = 5;
 pub(super) enum Held {
     /// One lease, and the ttl of each renewal.
     Leased(Lock, Duration),
-    /// Bound locks, in the order of their keys.
+    /// Bound locks, or each in a session of its own, in the order of their keys.
     Bound(Vec<BoundLock>),
 }
 
@@ -63,6 +63,9 @@ impl Held {
         }
         if let Some(permits) = args.permits.and_then(NonZeroU32::new) {
             options = options.permits(permits);
+        }
+        if let Some(seconds) = args.session {
+            options = options.session(Duration::from_secs(seconds.into()));
         }
         Self::obtain_bound(client, keys, note, options, deadline).await
     }

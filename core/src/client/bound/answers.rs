@@ -4,6 +4,7 @@ use alloc::boxed::Box;
 
 use super::{
     Bound, BoundGoal, BoundNews, CREATIONS_MAX, Item, Job, LOCK_ITEM, Mark, MissingItem, Query,
+    Release,
 };
 use crate::client::machine::{Failure, Loss, NotObtained};
 use crate::client::moment::after;
@@ -84,7 +85,10 @@ impl Bound {
                 self.begin(Query::Lock, now);
             }
             AnyResponse::Classic(ClassicResponse::Locked) => self.back_off(now),
-            AnyResponse::Classic(_) | AnyResponse::Meta(_) | AnyResponse::Silent => {
+            AnyResponse::Classic(_)
+            | AnyResponse::Meta(_)
+            | AnyResponse::Session(_)
+            | AnyResponse::Silent => {
                 self.end(BoundNews::Failed(Failure::from_answer(answer)));
             }
         }
@@ -216,7 +220,7 @@ impl Bound {
         let meta = match answer {
             AnyResponse::Classic(response) => return Some(*response),
             AnyResponse::Meta(meta) => meta,
-            AnyResponse::Silent => return None,
+            AnyResponse::Session(_) | AnyResponse::Silent => return None,
         };
         match (job, meta.code) {
             (Job::Read, Code::Value) => {
@@ -244,6 +248,8 @@ impl Bound {
                 self.ours = false;
                 self.jobs.push_front(job);
             }
+            // The request whose reply was lost has released it.
+            Code::NotFound if self.release == Release::Unanswered => self.end(BoundNews::Released),
             Code::Value
             | Code::Miss
             | Code::NotFound

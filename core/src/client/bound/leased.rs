@@ -14,9 +14,10 @@
 
 use core::time::Duration;
 
-use super::{Belief, Bound, BoundGoal, BoundNews, Query};
+use super::{Belief, Bound, BoundGoal, BoundNews, Query, Turn};
+use crate::client::attachment::Attachment;
 use crate::client::machine::{Failure, Feature, Loss};
-use crate::client::moment::{after, millis};
+use crate::client::moment::{after, earlier, millis};
 use crate::client::session::AnyResponse;
 use crate::client::terms::DRIFT_PART;
 use crate::command::{LEASE_MS_MIN, Lease};
@@ -50,12 +51,18 @@ impl Bound {
         self.want(super::Job::Refresh);
     }
 
-    /// When it is lost without a renewal; `None` if it is not ours, or never expires.
+    /// When it is lost without a renewal, or without a sign of life of its session; `None` if it is not ours, or never
+    /// expires.
     #[must_use]
-    pub const fn deadline(&self) -> Option<Instant> {
-        match (self.goal, self.belief) {
-            (BoundGoal::Hold, Some(belief)) => Some(belief.deadline),
-            (BoundGoal::Hold | BoundGoal::None | BoundGoal::Obtain { .. }, _) => None,
+    pub fn deadline(&self) -> Option<Instant> {
+        match self.goal {
+            BoundGoal::Hold => earlier(
+                self.belief.map(|belief| belief.deadline),
+                self.session
+                    .as_ref()
+                    .and_then(Attachment::believed_until),
+            ),
+            BoundGoal::None | BoundGoal::Obtain { .. } => None,
         }
     }
 
@@ -152,8 +159,11 @@ impl Bound {
         });
     }
 
-    fn lose(&mut self, loss: Loss) {
-        self.link = super::Link::Unwanted;
+    pub(super) fn lose(&mut self, loss: Loss) {
+        // A session is ended over the same connection if that can hear it.
+        if self.session.is_none() || matches!(self.turn, Turn::Awaiting { .. }) {
+            self.link = super::Link::Unwanted;
+        }
         self.end(BoundNews::Lost(loss));
     }
 

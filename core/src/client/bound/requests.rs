@@ -11,7 +11,22 @@ use crate::wire::meta::{Flag, Verb};
 impl Bound {
     pub(super) fn request(&self, query: Query) -> AnyRequest<'_> {
         let key = Key::new(&self.key).expect("these bytes were taken from a key");
+        if let Some(session) = &self.session {
+            match query {
+                Query::Attach => return session.attach(self.is_held()),
+                Query::EndSession => return session.end(),
+                _ => {}
+            }
+        }
         match (query, self.jobs.front()) {
+            // The item may be gone by now.
+            (Query::Confirm, _) => {
+                let mut flags = Flags::of([Flag::ShowFence]);
+                if let Mode::Shared { among } = self.terms.mode {
+                    flags = flags.with(Flag::Shared(among));
+                }
+                AnyRequest::meta(Verb::Lock, key, flags)
+            }
             (Query::Lock, _) if self.words == LockSupport::Classic => {
                 AnyRequest::change(ItemCommand::Lock { key })
             }
@@ -107,7 +122,8 @@ impl Bound {
             (Query::GiveUp, _) | (Query::Job, Some(Job::Unlock { .. })) => {
                 AnyRequest::change(ItemCommand::Unlock { key })
             }
-            (Query::Ping, _) | (Query::Job, None | Some(Job::Check)) => AnyRequest::Noop,
+            (Query::Ping | Query::Attach | Query::EndSession, _)
+            | (Query::Job, None | Some(Job::Check)) => AnyRequest::Noop,
         }
     }
 

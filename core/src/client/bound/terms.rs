@@ -5,6 +5,7 @@ use core::time::Duration;
 
 #[cfg(doc)]
 use crate::client::NotObtained;
+use crate::client::attachment::SessionTerms;
 use crate::client::retry::Retry;
 use crate::client::terms::{Terms, place_ttl};
 use crate::command::{LEASE_MS_MIN, Mode};
@@ -38,6 +39,9 @@ pub struct BoundTerms {
     /// The lock is only the place of a leased lock at the head of the queue. It carries no belief about time,
     /// so after a wait it is not renewed first.
     pub is_place: bool,
+    /// The session that has the lock; `None` means its connection. Not together with a [`lease`](Self::lease). The server
+    /// needs sessions.
+    pub session: Option<SessionTerms>,
     /// The seed of the jitter: any number that differs between clients.
     pub seed: u64,
 }
@@ -76,6 +80,7 @@ impl Default for BoundTerms {
             lease: None,
             mode: Mode::Exclusive,
             is_place: false,
+            session: None,
             seed: 0,
         }
     }

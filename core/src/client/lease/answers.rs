@@ -128,7 +128,10 @@ impl Lease {
                 code: Code::Value | Code::Miss,
                 ..
             }) => None,
-            AnyResponse::Meta(_) | AnyResponse::Classic(_) | AnyResponse::Silent => {
+            AnyResponse::Meta(_)
+            | AnyResponse::Classic(_)
+            | AnyResponse::Session(_)
+            | AnyResponse::Silent => {
                 return self.fail(now, answer);
             }
         };

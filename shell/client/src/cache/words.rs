@@ -57,7 +57,10 @@ pub(super) fn item(answer: &AnyResponse<'_>) -> Result<Option<CacheItem>, ErrorK
         AnyResponse::Meta(MetaResponse {
             code: Code::Miss, ..
         }) => Ok(None),
-        AnyResponse::Meta(_) | AnyResponse::Classic(_) | AnyResponse::Silent => {
+        AnyResponse::Meta(_)
+            | AnyResponse::Classic(_)
+            | AnyResponse::Session(_)
+            | AnyResponse::Silent => {
             Err(refusal(answer))
         }
     }
@@ -90,7 +93,10 @@ pub(super) fn number(answer: &AnyResponse<'_>) -> Result<Option<u64>, ErrorKind>
         AnyResponse::Meta(MetaResponse {
             code: Code::Exists, ..
         }) => Err(ErrorKind::NotHeld(Some(Loss::Taken))),
-        AnyResponse::Meta(_) | AnyResponse::Classic(_) | AnyResponse::Silent => {
+        AnyResponse::Meta(_)
+            | AnyResponse::Classic(_)
+            | AnyResponse::Session(_)
+            | AnyResponse::Silent => {
             Err(refusal(answer))
         }
     }
