@@ -1,8 +1,9 @@
 //! A client's part in a session of the server ([`crate::sessions`]): the locks and wins of one machine outlive its
 //! connection.
 //!
-//! - H1: The session is believed to live until its time, less 1%, has passed since the last answered `mo` was
-//!   *sent*. So the belief ends before the server ends the session (S4), whatever the network does.
+//! - H1: The session is believed to live until its time, less 1% and 10 ms, has passed since the last answered `mo` was
+//!   *sent*. So the belief ends before the server ends the session (S4). The 1% is for clocks that drift, and the 10 ms
+//!   are for a server that reads its clock once a turn.
 //! - H2: While anything is held, a new connection only resumes (`x`), and shows the owner that it resumes. If there is
 //!   no such session, or it has another owner, everything is lost.
 //! - H3: The client pings at a third of the time, and takes a silence of a third for a broken connection. So it has
@@ -11,6 +12,7 @@
 //!   ended the session by itself.
 //! - H5: A connection that is lost soon after it was attached is replaced after a pause, which grows. So two clients
 //!   with one token take over from each other a few times a second, and not as fast as they can.
+//! - H6: No token is used again after its session, so a late request about an ended session reaches no other.
 //!
 //! Each machine has a session of its own, as it has a connection of its own: one session is one locker.
 //!
@@ -23,17 +25,20 @@ use super::machine::{Failure, Feature};
 use super::moment::{after, millis, span};
 use super::retry::{Retries, Retry};
 use super::session::{AnyRequest, AnyResponse};
-use super::terms::{DRIFT_PART, RECONNECT, TermsError};
+use super::terms::{DRIFT_PART, RECONNECT, TICK_MS, TermsError};
 use crate::owner::Owner;
 use crate::sessions::{
-    SESSION_S_MAX, SessionAction, SessionRequest, Token as SessionToken, TOKEN_BYTES_MIN,
+    SESSION_S_MAX, SessionAction, SessionRequest, TOKEN_BYTES_MIN, Token as SessionToken,
 };
 use crate::time::Instant;
 use crate::wire::classic::reply::ClassicResponse;
 use crate::wire::meta::session::SessionResponse;
 
-/// Two characters for each random byte.
-const TOKEN_BYTES: usize = 2 * TOKEN_BYTES_MIN;
+/// Two characters for each random byte, and those of a number (H6).
+const TOKEN_BYTES: usize = 2 * TOKEN_BYTES_MIN + NUMBER_BYTES;
+
+/// Two characters for each byte of a `u32`.
+const NUMBER_BYTES: usize = 8;
 
 /// The longest pause before a connection is replaced.
 const RECONNECT_MAX: Duration = Duration::from_secs(1);
@@ -59,20 +64,31 @@ impl SessionTerms {
         if ttl < Duration::from_secs(1) || seconds > SESSION_S_MAX {
             return Err(TermsError::SessionTime);
         }
-        let mut token = [0; TOKEN_BYTES];
-        for (pair, byte) in token.chunks_exact_mut(2).zip(random) {
-            let digits = [byte >> 4, byte & 0xf].map(|digit| match digit {
-                0..10 => b'0' + digit,
-                _ => b'a' + digit - 10,
-            });
-            pair.copy_from_slice(&digits);
-        }
+        let mut token = [b'0'; TOKEN_BYTES];
+        put_hex(&mut token, &random);
         Ok(Self { token, seconds })
+    }
+
+    /// Changes the token to that of the session with this number (H6).
+    fn number(&mut self, number: u32) {
+        let (_, digits) = self.token.split_at_mut(TOKEN_BYTES - NUMBER_BYTES);
+        put_hex(digits, &number.to_be_bytes());
     }
 
     fn request(&self, action: SessionAction) -> AnyRequest<'_> {
         let token = SessionToken::new(&self.token).expect("hexadecimal digits, and enough");
         AnyRequest::Session(SessionRequest { token, action })
+    }
+}
+
+/// Writes bytes as hexadecimal digits, to the front of `digits`.
+fn put_hex(digits: &mut [u8], bytes: &[u8]) {
+    for (pair, byte) in digits.chunks_exact_mut(2).zip(bytes) {
+        let both = [byte >> 4, byte & 0xf].map(|digit| match digit {
+            0..10 => b'0' + digit,
+            _ => b'a' + digit - 10,
+        });
+        pair.copy_from_slice(&both);
     }
 }
 
@@ -101,6 +117,8 @@ pub(super) enum Attached {
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub(super) struct Attachment {
     terms: SessionTerms,
+    /// The number of sessions that have ended (H6).
+    number: u32,
     owner: Option<Owner>,
     /// The connection is attached since this moment.
     attached: Option<Instant>,
@@ -119,6 +137,7 @@ impl Attachment {
         let pauses = Retry::exponential(RECONNECT, RECONNECT_MAX).with_jitter();
         Self {
             terms,
+            number: 0,
             owner: None,
             attached: None,
             may_live: false,
@@ -130,6 +149,13 @@ impl Attachment {
 
     const fn ttl(&self) -> Duration {
         Duration::from_secs(self.terms.seconds as u64)
+    }
+
+    /// From the next sign of life on it has the time of these terms.
+    pub(super) fn last_for(&mut self, terms: &SessionTerms) {
+        if self.terms.seconds != terms.seconds {
+            (self.terms.seconds, self.confirmed) = (terms.seconds, None);
+        }
     }
 
     /// Whether this connection is attached.
@@ -197,8 +223,10 @@ impl Attachment {
     }
 
     /// The server has answered that there is no such session, or has ended it.
-    pub(super) const fn has_ended(&mut self) {
+    pub(super) fn has_ended(&mut self) {
         (self.may_live, self.attached, self.confirmed) = (false, None, None);
+        self.number = self.number.wrapping_add(1);
+        self.terms.number(self.number);
     }
 
     /// The connection is gone. Returns when to open another one (H5).
@@ -217,8 +245,9 @@ impl Attachment {
 
     /// Until when the session surely lives (H1); `None` if that is unknown.
     pub(super) fn believed_until(&self) -> Option<Instant> {
-        let ttl = self.ttl();
-        let believed = ttl.saturating_sub(Duration::from_millis(millis(ttl).div_ceil(DRIFT_PART)));
+        let ttl_ms = millis(self.ttl());
+        let believed_ms = ttl_ms - ttl_ms.div_ceil(DRIFT_PART) - TICK_MS;
+        let believed = Duration::from_millis(believed_ms);
         self.confirmed.map(|sent| after(sent, believed))
     }
 

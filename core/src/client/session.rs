@@ -165,7 +165,7 @@ impl AnyResponse<'_> {
             Self::Classic(ClassicResponse::ServerError(words)) => ("SERVER_ERROR ", *words),
             Self::Classic(_) | Self::Meta(_) | Self::Session(_) | Self::Silent => {
                 return None;
-            },
+            }
         };
         let words = words.get(..REFUSAL_BYTES_MAX).unwrap_or(words);
         let mut text = String::from(kind);
@@ -409,7 +409,7 @@ impl Session {
             // Neither an error line nor a classic answer says which request it belongs to.
             AnyResponse::Classic(_) | AnyResponse::Session(_) | AnyResponse::Silent => {
                 return Err(Malformed);
-            },
+            }
         }
         // A later answer has arrived. It stays in the input until its request is the oldest one.
         if self.pending.len() < 2 {

@@ -27,6 +27,9 @@ pub const LEASE_ITEM: u32 = 0x6c65_6173;
 /// The server's clock may run faster than the holder's by one part in this many.
 pub(super) const DRIFT_PART: u64 = 100;
 
+/// The error of a server that counts milliseconds, in milliseconds: its clock ticks once a turn.
+pub(super) const TICK_MS: u64 = 10;
+
 /// The time between two tries to reach a server again.
 pub(super) const RECONNECT: Duration = Duration::from_millis(100);
 

@@ -112,10 +112,9 @@ impl Bound {
 
     /// Gives up ending a session that has ended by itself.
     pub(super) fn pass_session(&mut self, now: Instant) {
-        let is_over = self
-            .session
-            .as_ref()
-            .is_some_and(|session| session.may_live() && now >= session.ends_at());
+        let is_over = self.session.as_ref().is_some_and(|session| {
+            session.may_live() && !session.is_attached() && now >= session.ends_at()
+        });
         if is_over && self.goal == BoundGoal::None {
             if matches!(self.turn, Turn::Awaiting { .. }) {
                 self.link = Link::Unwanted;

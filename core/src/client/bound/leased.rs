@@ -19,14 +19,11 @@ use crate::client::attachment::Attachment;
 use crate::client::machine::{Failure, Feature, Loss};
 use crate::client::moment::{after, earlier, millis};
 use crate::client::session::AnyResponse;
-use crate::client::terms::DRIFT_PART;
+use crate::client::terms::{DRIFT_PART, TICK_MS};
 use crate::command::{LEASE_MS_MIN, Lease};
 use crate::time::Instant;
 use crate::wire::meta::Flag;
 use crate::wire::meta::reply::Code;
-
-/// The error of a server that counts milliseconds, in milliseconds: its clock ticks once a turn.
-const TICK_MS: u64 = 10;
 
 /// The lease that a request asks for, so that it outlives the belief in it: one percent and ten milliseconds
 /// more than `ttl`.
@@ -58,9 +55,7 @@ impl Bound {
         match self.goal {
             BoundGoal::Hold => earlier(
                 self.belief.map(|belief| belief.deadline),
-                self.session
-                    .as_ref()
-                    .and_then(Attachment::believed_until),
+                self.session.as_ref().and_then(Attachment::believed_until),
             ),
             BoundGoal::None | BoundGoal::Obtain { .. } => None,
         }

@@ -6,13 +6,17 @@ extern crate std;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+mod believers;
+mod in_session;
 mod leased;
 mod rare;
 mod waiting;
 
 use super::*;
 use crate::client::{Retry, Session};
+use crate::owner::Owner;
 use crate::wire::meta::reply::MetaResponse;
+use crate::wire::meta::session::SessionResponse;
 
 const fn at(ms: u64) -> Instant {
     Instant::from_millis(ms)
