@@ -73,8 +73,8 @@ Variables of the command:
   LATCHD_LOCK_NUMBERS  all fencing tokens, one per line
   The last two are left out if a key contains a line end, or if a list exceeds 127 KiB.
 
-Ctrl-Z stops the command and this process; a lease is not renewed then. When both continue, the lock
-is checked first. If it was lost, the command is killed.
+Ctrl-Z stops the command and this process; a lease or session is not renewed then. When both continue,
+the lock is checked first. If it was lost, the command is killed.
 
 Exit codes:
   the command's own, or 128 plus the signal that ended it

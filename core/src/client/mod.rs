@@ -41,7 +41,7 @@ pub use lease::{Lease, LeaseNews};
 pub use leases::{KEYS_MAX, Leases, LeasesNews};
 pub use login::{CREDENTIALS_BYTES_MAX, Credentials, CredentialsError, Login, LoginStep};
 pub use machine::{Action, Failure, Feature, Loss, Machine, NotObtained};
-pub use recompute::{Losers, Recompute, RecomputeNews, RecomputeTerms, WinSupport};
+pub use recompute::{KeptSession, Losers, Recompute, RecomputeNews, RecomputeTerms, WinSupport};
 pub use retry::{Retries, Retry};
 pub use session::{
     AnyRequest, AnyResponse, Flags, PENDING_MAX, Received, SendError, Session, Ticket,

@@ -21,9 +21,12 @@
 //! - R7: A bound win that has lost its connection already belongs to the next reader, and is not given back.
 //!   The computed value is stored all the same, unless that reader was faster (R1).
 //!
+//! A win in a session ([`SessionTerms`]) outlives its connection (`in_session.rs`); R3 and R7 are about the others.
+//!
 //! Source: memcached 1.6.45 `doc/protocol.txt`, "Meta Get", "stampeding herd"; it works on 1.6.18.
 
 mod answers;
+mod in_session;
 mod requests;
 mod terms;
 mod waiting;
@@ -31,6 +34,9 @@ mod waiting;
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 
+use super::attachment::Attachment;
+#[cfg(doc)]
+use super::attachment::SessionTerms;
 use super::machine::{Action, Failure, Machine};
 use super::moment::{after, earlier};
 use super::retry::Retries;
@@ -40,6 +46,7 @@ use crate::item::Cas;
 use crate::key::Key;
 use crate::time::Instant;
 
+pub use in_session::KeptSession;
 pub use terms::{Losers, RecomputeTerms, WinSupport};
 
 /// The news of a read.
@@ -86,6 +93,8 @@ enum RecomputeGoal {
     GiveBack,
     /// No goal, but the answer to a read is still to come, and may be a win (R6).
     Abandon,
+    /// The session may have a win that nobody wants.
+    EndSession,
 }
 
 /// A win.
@@ -110,6 +119,8 @@ enum Query {
     Wait { ms: u64 },
     /// Asks for the server's uptime (R5).
     Uptime,
+    /// Attaches the connection to the session, or is its sign of life.
+    Attach,
 }
 
 /// The side that acts next. A request is repeated once if the connection breaks. A second time does no harm,
@@ -142,6 +153,12 @@ pub struct Recompute {
     words: WinSupport,
     /// This read neither binds nor waits (M2).
     is_plain: bool,
+    /// The session of its wins.
+    session: Option<Attachment>,
+    /// The server has answered since this read began.
+    is_answered: bool,
+    /// When a broken connection is replaced while the caller computes.
+    resumes_at: Instant,
     /// Its connection waits on the server for a value that is no longer wanted.
     hangs_up: bool,
     /// The connection broke under this request before.
@@ -161,6 +178,12 @@ impl Recompute {
         Self {
             key: key.as_bytes().into(),
             retries: terms.retry.begin(terms.seed),
+            session: terms
+                .session
+                .clone()
+                .map(|session| Attachment::new(session, terms.seed)),
+            is_answered: false,
+            resumes_at: Instant::default(),
             terms,
             goal: RecomputeGoal::None,
             turn: Turn::Rest,
@@ -190,7 +213,8 @@ impl Recompute {
         let until = after(now, patience);
         let span = self.terms.retry.span();
         self.tries_end = span.map(|span| after(now, span));
-        (self.heard_busy, self.is_plain) = (false, false);
+        (self.heard_busy, self.is_plain, self.is_answered) = (false, false, false);
+        self.won = None;
         self.begin(RecomputeGoal::Read { until }, now);
     }
 
@@ -220,9 +244,9 @@ impl Recompute {
         self.begin(RecomputeGoal::GiveBack, now);
     }
 
-    /// Whether the win has ended with its connection (R7).
+    /// Whether the win has ended with its connection (R7), or with its session.
     fn has_lost_bound(&self) -> bool {
-        !self.is_proven && self.won.is_some_and(|win| win.is_bound)
+        !self.is_proven && self.session.is_none() && self.won.is_some_and(|win| win.is_bound)
     }
 
     /// The support for wins that this connection's server has, for the next user of the connection.
@@ -245,15 +269,13 @@ impl Recompute {
                 self.goal = RecomputeGoal::Abandon;
                 self.hangs_up = !query.wait().is_zero();
             }
-            (RecomputeGoal::Read { .. }, Turn::Due { .. } | Turn::Rest) => {
-                self.goal = RecomputeGoal::None;
-                self.turn = Turn::Rest;
-            }
+            (RecomputeGoal::Read { .. }, Turn::Due { .. } | Turn::Rest) => self.rest(now),
             (RecomputeGoal::Compute, _) => self.give_back(now),
             (
                 RecomputeGoal::None
                 | RecomputeGoal::Store { .. }
                 | RecomputeGoal::GiveBack
+                | RecomputeGoal::EndSession
                 | RecomputeGoal::Abandon,
                 _,
             ) => {}
@@ -269,7 +291,10 @@ impl Recompute {
     fn begin(&mut self, goal: RecomputeGoal, at: Instant) {
         self.goal = goal;
         self.repeated = false;
-        self.turn = Turn::Due { at };
+        // A sign of life is answered first.
+        if !self.awaits_attach() {
+            self.turn = Turn::Due { at };
+        }
     }
 
     fn end(&mut self, news: RecomputeNews) {
@@ -298,8 +323,7 @@ impl Recompute {
         if is_out {
             self.goal = RecomputeGoal::Abandon;
         } else {
-            self.goal = RecomputeGoal::None;
-            self.turn = Turn::Rest;
+            self.rest(now);
         }
     }
 
@@ -311,6 +335,7 @@ impl Recompute {
             | RecomputeGoal::Compute
             | RecomputeGoal::Store { .. }
             | RecomputeGoal::GiveBack
+            | RecomputeGoal::EndSession
             | RecomputeGoal::Abandon => None,
         }
     }
@@ -321,6 +346,7 @@ impl Machine for Recompute {
 
     fn poll(&mut self, now: Instant) -> Action<'_, RecomputeNews> {
         self.pass_time(now);
+        self.take_turn_in_session(now);
         if let Some(news) = self.news.pop_front() {
             return Action::Tell(news);
         }
@@ -334,6 +360,7 @@ impl Machine for Recompute {
                     return Action::Connect { until: goal_end };
                 }
                 let query = self.query(now);
+                self.note_sent(now);
                 self.turn = Turn::Awaiting { query, sent: now };
                 Action::Send(self.request(query))
             }
@@ -341,7 +368,7 @@ impl Machine for Recompute {
                 until: earlier(goal_end, Some(at)),
             },
             Turn::Awaiting { query, sent } => {
-                let patience = query.wait().saturating_add(self.terms.reply_timeout);
+                let patience = query.wait().saturating_add(self.reply_timeout());
                 let until = after(sent, patience);
                 if now >= until {
                     return Action::Disconnect;
@@ -350,7 +377,9 @@ impl Machine for Recompute {
                     until: earlier(goal_end, Some(until)),
                 }
             }
-            Turn::Rest => Action::Wait { until: None },
+            Turn::Rest => Action::Wait {
+                until: self.sign_of_life_at(),
+            },
         }
     }
 
@@ -363,6 +392,9 @@ impl Machine for Recompute {
         let had_none = !core::mem::replace(&mut self.connected, false);
         (self.is_proven, self.hangs_up) = (false, false);
         self.uptime_s = None;
+        if self.disconnected_in_session(now, had_none) {
+            return;
+        }
         if self.turn == Turn::Rest {
             return;
         }
@@ -387,14 +419,18 @@ impl Machine for Recompute {
             return;
         };
         self.turn = Turn::Rest;
-        if query == Query::Uptime {
-            return self.was_up(now, answer);
+        self.is_answered = true;
+        match query {
+            Query::Uptime => return self.was_up(now, answer),
+            Query::Attach => return self.was_attached(now, sent, answer),
+            Query::Goal | Query::Wait { .. } => {}
         }
         match self.goal {
             RecomputeGoal::Read { until } => self.was_read(now, (query, sent, until), answer),
             RecomputeGoal::Store { .. } => self.was_stored(answer),
             RecomputeGoal::GiveBack => self.was_given_back(answer),
             RecomputeGoal::Abandon => self.was_abandoned(now, sent, answer),
+            RecomputeGoal::EndSession => self.session_ended(),
             RecomputeGoal::None | RecomputeGoal::Compute => {}
         }
     }

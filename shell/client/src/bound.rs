@@ -13,13 +13,13 @@ use latchd_core::fence::Fence;
 use latchd_core::time::Exptime;
 
 use super::calls::{self, CALLS_MAX, Caller, reply};
+use super::clock;
 use super::drive::{Heard, drive};
 use super::driver::Driver;
 use super::error::{Error, ErrorKind};
+use super::pending_release::{self, Holder, PendingRelease};
 use super::pool::Pool;
 use super::task::{Crew, Task};
-use super::clock;
-use super::pending_release::{self, Holder, PendingRelease};
 
 /// A connection-bound lock that is held.
 ///

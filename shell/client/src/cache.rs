@@ -234,9 +234,7 @@ impl Client {
             AnyResponse::Meta(_)
             | AnyResponse::Classic(_)
             | AnyResponse::Session(_)
-            | AnyResponse::Silent => {
-                Err(refusal(answer))
-            }
+            | AnyResponse::Silent => Err(refusal(answer)),
         })
         .await
     }

@@ -1,12 +1,15 @@
 //! Reads a value that one client at a time computes.
 
+use async_channel::{Receiver, Sender, bounded};
 use latchd_core::client::{Failure, Recompute, RecomputeNews, RecomputeTerms};
 use latchd_core::key::Key;
 
+use super::drive::{Heard, drive};
 use super::driver::Driver;
 use super::error::{ComputeError, Error, ErrorKind};
+use super::pending_release::{self, Holder};
 use super::pool::Pool;
-use super::{background, clock, pending_release};
+use super::{background, clock};
 
 /// A value, and how it was obtained.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -47,22 +50,18 @@ impl Reading {
     /// Returns the connection to the pool once no request is unanswered on it. An unused win is given back
     /// first, also one that the reply has yet to bring.
     fn finish(&mut self) {
-        let Some((mut driver, mut machine)) = self.work.take() else {
+        let Some((driver, mut machine)) = self.work.take() else {
             return;
         };
         machine.abandon(clock::now());
         if machine.is_idle() {
-            return self.pool.give_back(driver);
+            return give_back(&self.pool, driver, &machine);
         }
         let pool = self.pool.clone();
         // There was no holder from the start.
         let (_, pending) = pending_release::new();
         background::spawn(async move {
-            while !machine.is_idle() {
-                // The result does not matter: a win also ends by time.
-                let _ = driver.news(&mut machine).await;
-            }
-            pool.give_back(driver);
+            finish(&pool, driver, machine).await;
             drop(pending);
         });
     }
@@ -76,6 +75,73 @@ impl Reading {
     }
 }
 
+/// Does what is left to do, and returns the connection.
+async fn finish(pool: &Pool, mut driver: Driver, mut machine: Recompute) {
+    while !machine.is_idle() {
+        // The result does not matter: a win also ends by time.
+        let _ = driver.news(&mut machine).await;
+    }
+    give_back(pool, driver, &machine);
+}
+
+/// Returns the connection to the pool, attached or not.
+fn give_back(pool: &Pool, mut driver: Driver, machine: &Recompute) {
+    driver.keep_session(machine.session());
+    pool.give_back(driver);
+}
+
+/// A win in a session, which the background keeps while the caller computes.
+struct Kept {
+    /// The value, or nothing if the win is to be given back.
+    computed: Sender<Option<Vec<u8>>>,
+    /// The value again, and whether it is stored.
+    stored: Receiver<(Option<Vec<u8>>, RecomputeNews)>,
+    _holder: Holder,
+}
+
+impl Kept {
+    fn begin(pool: Pool, mut driver: Driver, mut machine: Recompute) -> Self {
+        let (computed, made) = bounded::<Option<Vec<u8>>>(1);
+        let (tell, stored) = bounded::<(Option<Vec<u8>>, RecomputeNews)>(1);
+        let (holder, pending) = pending_release::new();
+        pending_release::flush_at_end();
+        background::spawn(async move {
+            let made = loop {
+                match drive(&mut driver, &mut machine, made.recv(), |_| {}).await {
+                    // The caller computes: there is no news for it.
+                    Heard::News(_) => {}
+                    Heard::Call(made) => break made.unwrap_or_default(),
+                }
+            };
+            let now = clock::now();
+            match &made {
+                Some(bytes) => machine.computed(now, bytes),
+                None => machine.give_back(now),
+            }
+            let news = driver.news(&mut machine).await;
+            // The caller may be gone.
+            let _ = tell.try_send((made, news));
+            finish(&pool, driver, machine).await;
+            drop(pending);
+        });
+        Self {
+            computed,
+            stored,
+            _holder: holder,
+        }
+    }
+
+    /// Stores the value. Returns it, and whether it is stored.
+    async fn store(self, bytes: Vec<u8>) -> (Vec<u8>, bool) {
+        // The background takes one value, and answers once.
+        let _ = self.computed.try_send(Some(bytes));
+        match self.stored.recv().await {
+            Ok((bytes, news)) => (bytes.unwrap_or_default(), news == RecomputeNews::Stored),
+            Err(_) => unreachable!("the background has answered"),
+        }
+    }
+}
+
 pub(super) async fn get_or_compute<E>(
     pool: &Pool,
     key: Key<'_>,
@@ -83,10 +149,18 @@ pub(super) async fn get_or_compute<E>(
     compute: impl AsyncFnOnce(Option<Vec<u8>>) -> Result<Vec<u8>, E>,
 ) -> Result<Value, ComputeError<E>> {
     pool.check_process()?;
-    let driver = pool.driver().await;
+    let in_session = terms.session.is_some();
+    let driver = if in_session {
+        pool.attached_driver().await
+    } else {
+        pool.driver().await
+    };
     let mut machine = Recompute::new(key, terms);
     driver.lend(&mut machine);
     machine.knows(driver.win_support());
+    if let Some(session) = driver.kept_session() {
+        machine.resume(session.clone());
+    }
     machine.read(clock::now());
     let mut reading = Reading {
         pool: pool.clone(),
@@ -112,7 +186,19 @@ pub(super) async fn get_or_compute<E>(
             unreachable!("nothing was stored or given back")
         }
     };
-    let computed = compute(old.map(<[u8]>::into_vec)).await;
+    let old = old.map(<[u8]>::into_vec);
+    if in_session && let Some((driver, machine)) = reading.work.take() {
+        let kept = Kept::begin(pool.clone(), driver, machine);
+        let bytes = compute(old).await.map_err(ComputeError::Compute)?;
+        let (bytes, stored) = kept.store(bytes).await;
+        return Ok(Value {
+            bytes,
+            computed: true,
+            stored,
+            stale: false,
+        });
+    }
+    let computed = compute(old).await;
     let (_, machine) = reading.work.as_mut().expect("it is not finished");
     let now = clock::now();
     match &computed {

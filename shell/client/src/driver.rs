@@ -9,7 +9,9 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_lite::future;
-use latchd_core::client::{AnyRequest, LockSupport, Machine, Received, Session, WinSupport};
+use latchd_core::client::{
+    AnyRequest, KeptSession, LockSupport, Machine, Received, Session, WinSupport,
+};
 
 use super::clock;
 use super::connector::Connector;
@@ -29,6 +31,8 @@ struct Open {
     lock_support: LockSupport,
     /// Its support for wins.
     win_support: WinSupport,
+    /// The server's session that the connection is attached to.
+    kept_session: Option<KeptSession>,
     /// Bytes that have arrived and are not consumed.
     input: Vec<u8>,
     /// Bytes that are encoded and not sent.
@@ -132,6 +136,21 @@ impl Driver {
         }
     }
 
+    /// The server's session that the connection is attached to.
+    pub(super) const fn kept_session(&self) -> Option<&KeptSession> {
+        match &self.state {
+            State::Open(open) => open.kept_session.as_ref(),
+            State::Closed | State::Opening(_) => None,
+        }
+    }
+
+    /// Remembers, for the next user of this connection, the session that it is attached to.
+    pub(super) fn keep_session(&mut self, session: Option<KeptSession>) {
+        if let State::Open(open) = &mut self.state {
+            open.kept_session = session;
+        }
+    }
+
     /// Drives `machine` until it has news.
     pub(super) async fn news<M: Machine>(&mut self, machine: &mut M) -> M::News {
         match drive(self, machine, future::pending::<()>(), |_| {}).await {
@@ -176,6 +195,7 @@ impl Driver {
                     session: Session::new(),
                     lock_support: LockSupport::Unknown,
                     win_support: WinSupport::Unknown,
+                    kept_session: None,
                     input: Vec::new(),
                     output: Vec::new(),
                 });

@@ -29,7 +29,8 @@
 //!   It works on memcached too.
 //! - [`Client::lock`]: **bound to a connection**. latchd ends the lock with the connection, so a dead holder
 //!   blocks no other client. Waiting clients are served in order. It needs latchd (or yrmcds, where the
-//!   client polls). A lock of less than a second is of this kind, too.
+//!   client polls). A lock of less than a second is of this kind, too. In a [session](BoundOptions::session), the lock
+//!   survives a broken connection, and a dead holder blocks others for the session's time.
 //!
 //! Both report a loss: [`Lock::lost`] and [`BoundLock::lost`] end when the lock is no longer certain, and
 //! `is_held` tests it. No lock over a network can guarantee that its holder acts in time. So let the

@@ -367,6 +367,7 @@ pub struct ComputeOptions {
     retry: Option<Retry>,
     deadline: Option<Duration>,
     reply_timeout: Option<Duration>,
+    session: Option<Duration>,
 }
 
 impl ComputeOptions {
@@ -412,6 +413,15 @@ impl ComputeOptions {
         self
     }
 
+    /// Keeps the right to compute in a session, which outlives a broken connection for `ttl`: no other client computes
+    /// meanwhile. In turn, a winner that dies delays the others for `ttl`. 1 s to 1 h, rounded up to a second. It
+    /// requires latchd. The session stays with its connection for the next call.
+    #[must_use]
+    pub const fn session(mut self, ttl: Duration) -> Self {
+        self.session = Some(ttl);
+        self
+    }
+
     pub(super) fn terms(
         &self,
         ttl: Duration,
@@ -424,6 +434,7 @@ impl ComputeOptions {
         terms.retry = self.retry.unwrap_or(terms.retry);
         terms.deadline = self.deadline;
         terms.reply_timeout = self.reply_timeout.unwrap_or(client.reply_timeout);
+        terms.session = self.session.map(new_session).transpose()?;
         terms.seed = clock::seed();
         Ok(terms)
     }

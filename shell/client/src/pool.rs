@@ -131,8 +131,24 @@ impl Pool {
 
     /// An idle open connection, or one still to be opened.
     pub(super) async fn driver(&self) -> Driver {
+        self.driver_such(|driver| driver.kept_session().is_none())
+            .await
+    }
+
+    /// As [`driver`](Self::driver), but one that is attached to a session if there is one.
+    pub(super) async fn attached_driver(&self) -> Driver {
+        self.driver_such(|driver| driver.kept_session().is_some())
+            .await
+    }
+
+    async fn driver_such(&self, fits: impl Fn(&Driver) -> bool) -> Driver {
         loop {
-            let Some(mut driver) = self.idle().pop() else {
+            let found = {
+                let mut idle = self.idle();
+                let place = idle.iter().rposition(&fits);
+                place.map(|place| idle.remove(place))
+            };
+            let Some(mut driver) = found else {
                 return Driver::new(self.0.connector.clone(), &self.0.options);
             };
             // The server may have closed it: after a restart, or because it was idle.

@@ -6,8 +6,9 @@
 //!   knows of it within its heartbeat and its reply timeout.
 //! - B3: the numbers of the grants of a bound lock rise in all cases. A change in the right of a
 //!   grant that is over is refused.
+//! - B4: this holds for a lock in a session, also when connections break. A server that restarts knows no session.
 //!
-//! Each of the four runs takes a few seconds a server; `LATCHD_STRESS_SECS` says how many.
+//! Each of the five runs takes a few seconds a server; `LATCHD_STRESS_SECS` says how many.
 //! `LATCHD_TEST_MEMCACHED` is a memcached to test besides the one on PATH. docs/CLIENT.md has the
 //! long run.
 
@@ -250,9 +251,30 @@ fn bind(
     client: &Client,
     chance: &mut Chance,
 ) -> Result<(), Error> {
-    let options = BoundOptions::new()
+    let options = BoundOptions::new().heartbeat(Some(HEARTBEAT));
+    bind_with(options, holders, place, client, chance)
+}
+
+/// As [`bind`], in a session of a second.
+fn bind_in_session(
+    holders: &Holders,
+    place: usize,
+    client: &Client,
+    chance: &mut Chance,
+) -> Result<(), Error> {
+    let options = BoundOptions::new().session(ms(1_000));
+    bind_with(options, holders, place, client, chance)
+}
+
+fn bind_with(
+    options: BoundOptions,
+    holders: &Holders,
+    place: usize,
+    client: &Client,
+    chance: &mut Chance,
+) -> Result<(), Error> {
+    let options = options
         .create(Exptime::Never)
-        .heartbeat(Some(HEARTBEAT))
         .reply_timeout(REPLY_TIMEOUT)
         .retry(Retry::linear(ms(10)))
         .deadline(ms(2_000));
@@ -427,6 +449,24 @@ fn a_bound_lock_excludes_over_a_bad_network() {
     stress(name, &addresses, bind, &holders, |harm, chance| {
         harm.network(&proxies, false, chance);
     });
+    speak_all(&proxies);
+}
+
+#[test]
+fn a_session_excludes_over_a_bad_network() {
+    let server = Started::latchd();
+    let (proxies, addresses) = proxies(&server);
+    let name = "session, network, latchd";
+    let holders = Holders::of_changes();
+    stress(
+        name,
+        &addresses,
+        bind_in_session,
+        &holders,
+        |harm, chance| {
+            harm.network(&proxies, true, chance);
+        },
+    );
     speak_all(&proxies);
 }
 

@@ -35,7 +35,7 @@ fn code(server: &Started, arguments: &[&str]) -> Option<i32> {
 /// The ways to lock that this server has.
 fn ways(server: &Started) -> Vec<Vec<&'static str>> {
     match server {
-        Started::Latchd(..) => vec![vec![], vec!["--ttl", "2"]],
+        Started::Latchd(..) => vec![vec![], vec!["--ttl", "2"], vec!["--session", "2"]],
         Started::Memcached(..) => vec![vec!["--ttl", "2"]],
     }
 }

@@ -22,6 +22,7 @@ mod lock_jobs;
 mod lock_program;
 mod locks;
 mod restart;
+mod sessions;
 mod shared_locks;
 mod short_locks;
 mod tokio;

@@ -15,6 +15,9 @@ use crate::wire::meta::{Flag, Verb};
 impl Recompute {
     /// The next request to send.
     pub(super) fn query(&self, now: Instant) -> Query {
+        if self.is_to_attach(now) {
+            return Query::Attach;
+        }
         match self.goal {
             RecomputeGoal::Read { .. } if self.heard_busy => self
                 .wait_left(now)
@@ -27,6 +30,7 @@ impl Recompute {
             | RecomputeGoal::None
             | RecomputeGoal::Compute
             | RecomputeGoal::Abandon
+            | RecomputeGoal::EndSession
             | RecomputeGoal::Read { .. } => Query::Goal,
         }
     }
@@ -38,6 +42,14 @@ impl Recompute {
                 command: Command::Global(GlobalCommand::Stats(topic)),
                 envelope: classic::ClassicEnvelope::Stats(topic),
             };
+        }
+        if let Some(session) = &self.session {
+            if query == Query::Attach {
+                return session.attach(self.won.is_some());
+            }
+            if self.goal == RecomputeGoal::EndSession {
+                return session.end();
+            }
         }
         let key = Key::new(&self.key).expect("these bytes were taken from a key");
         let (cas, is_claim) = match self.won {
@@ -60,6 +72,7 @@ impl Recompute {
             RecomputeGoal::None
             | RecomputeGoal::Compute
             | RecomputeGoal::Abandon
+            | RecomputeGoal::EndSession
             | RecomputeGoal::Read { .. } => {
                 let claim = Flag::Vivify(whole_seconds(self.terms.claim.max(TTL_MIN)));
                 let read = [Flag::Value, Flag::ShowCas, claim];
@@ -77,7 +90,7 @@ impl Recompute {
                 };
                 let flags = match query {
                     Query::Wait { ms } => flags.with(Flag::Wait(ms)),
-                    Query::Goal | Query::Uptime => flags,
+                    Query::Goal | Query::Uptime | Query::Attach => flags,
                 };
                 AnyRequest::meta(Verb::Get, key, flags)
             }

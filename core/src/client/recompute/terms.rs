@@ -2,6 +2,7 @@
 
 use core::time::Duration;
 
+use crate::client::attachment::SessionTerms;
 use crate::client::retry::Retry;
 use crate::client::terms::{TTL_MAX, TTL_MIN, TermsError};
 
@@ -23,6 +24,8 @@ pub struct RecomputeTerms {
     pub deadline: Option<Duration>,
     /// How long the server may take to answer before the connection counts as broken.
     pub reply_timeout: Duration,
+    /// The session that has the win; `None` means its connection. The server needs sessions.
+    pub session: Option<SessionTerms>,
     /// The seed of the jitter: any number that differs between clients.
     pub seed: u64,
 }
@@ -48,6 +51,7 @@ impl RecomputeTerms {
                 .with_jitter(),
             deadline: None,
             reply_timeout: Duration::from_secs(5),
+            session: None,
             seed: 0,
         })
     }

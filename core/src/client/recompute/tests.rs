@@ -5,12 +5,15 @@ extern crate std;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+mod in_session;
 mod rare;
 mod waiting;
 
 use super::*;
 use crate::client::terms::TermsError;
 use crate::client::{Retry, Session};
+use crate::owner::Owner;
+use crate::wire::meta::session::SessionResponse;
 use core::time::Duration;
 
 const fn at(ms: u64) -> Instant {

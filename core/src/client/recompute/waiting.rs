@@ -50,7 +50,7 @@ impl Query {
     pub(super) const fn wait(self) -> Duration {
         match self {
             Self::Wait { ms } => Duration::from_millis(ms),
-            Self::Goal | Self::Uptime => Duration::ZERO,
+            Self::Goal | Self::Uptime | Self::Attach => Duration::ZERO,
         }
     }
 }

@@ -58,11 +58,9 @@ pub(super) fn item(answer: &AnyResponse<'_>) -> Result<Option<CacheItem>, ErrorK
             code: Code::Miss, ..
         }) => Ok(None),
         AnyResponse::Meta(_)
-            | AnyResponse::Classic(_)
-            | AnyResponse::Session(_)
-            | AnyResponse::Silent => {
-            Err(refusal(answer))
-        }
+        | AnyResponse::Classic(_)
+        | AnyResponse::Session(_)
+        | AnyResponse::Silent => Err(refusal(answer)),
     }
 }
 
@@ -94,11 +92,9 @@ pub(super) fn number(answer: &AnyResponse<'_>) -> Result<Option<u64>, ErrorKind>
             code: Code::Exists, ..
         }) => Err(ErrorKind::NotHeld(Some(Loss::Taken))),
         AnyResponse::Meta(_)
-            | AnyResponse::Classic(_)
-            | AnyResponse::Session(_)
-            | AnyResponse::Silent => {
-            Err(refusal(answer))
-        }
+        | AnyResponse::Classic(_)
+        | AnyResponse::Session(_)
+        | AnyResponse::Silent => Err(refusal(answer)),
     }
 }
 
