@@ -11,12 +11,13 @@ use arbitrary::Unstructured;
 use latchd_core::Instant;
 use latchd_core::client::{
     Action, AnyRequest, Bound, BoundTerms, Flags, Lease, LeaseTerms, Leases, Losers, Machine, Mark,
-    MissingItem, Recompute, RecomputeTerms, Retry, Session, Terms, Token, TokenValue,
+    MissingItem, Recompute, RecomputeTerms, Retry, Session, SessionTerms, Terms, Token, TokenValue,
 };
 use latchd_core::command::{
     Arithmetic, Command, Delete, Direction, Get, GlobalCommand, ItemCommand, Mode, Set,
 };
 use latchd_core::key::Key;
+use latchd_core::sessions::{SessionAction, SessionRequest, Token as SessionToken};
 use latchd_core::stats::StatsTopic;
 use latchd_core::time::Exptime;
 use latchd_core::wire::binary::reply::decode as decode_packet;
@@ -191,6 +192,10 @@ fn request(kind: u8) -> AnyRequest<'static> {
             GlobalCommand::Stats(StatsTopic::General).into(),
             ClassicEnvelope::Stats(StatsTopic::General),
         ),
+        11 if kind > 127 => AnyRequest::Session(SessionRequest {
+            token: SessionToken::new(b"0123456789abcdef").expect("it is long"),
+            action: SessionAction::End,
+        }),
         _ => classic(GlobalCommand::UnlockAll.into(), change),
     }
 }
@@ -365,6 +370,14 @@ fn likely(which: u8, number: u8, sent: &[u8]) -> Vec<u8> {
     });
     let with = |head: String| [head.as_bytes(), b"\r\n", value, b"\r\n"].concat();
     let bytes = value.len();
+    if sent.starts_with(b"mo ") && which < 24 {
+        // To `mo`, mostly what a server answers.
+        return match which % 4 {
+            0 => format!("HD n{} N\r\n", number % 2).into_bytes(),
+            1 | 2 => format!("HD n{} R\r\n", number % 2).into_bytes(),
+            _ => b"NF\r\n".to_vec(),
+        };
+    }
     match which % 28 {
         0 => format!("HD c{number}\r\n").into_bytes(),
         1 => b"HD\r\n".to_vec(),
@@ -462,6 +475,10 @@ fn are_leased(leases: &Leases, now: Instant) -> bool {
     leases.is_held(now)
 }
 
+fn session() -> SessionTerms {
+    SessionTerms::new([7; 16], span(3_000)).expect("a server can measure it")
+}
+
 fn bound(input: &[u8]) -> Bound {
     let mut terms = BoundTerms::default();
     terms.retry = Retry::linear(span(50)).limited(3);
@@ -483,22 +500,32 @@ fn bound(input: &[u8]) -> Bound {
     if chooses(input, 5) {
         terms.mode = Mode::Shared { among: None };
     }
+    if chooses(input, 6) && terms.lease.is_none() {
+        terms.session = Some(session());
+    }
     Bound::new(key(), terms)
 }
 
 fn of_bound(bound: &mut Bound, call: u8, now: Instant) {
-    match call % 6 {
+    match call % 7 {
         0 => bound.obtain(now),
         1 => bound.read(),
         2 => bound.write(b"value", 1, Exptime::Never),
         3 => bound.replace_and_unlock(b"value", 1, Exptime::Never),
         4 => bound.check(),
+        5 if bound.is_in_session() => bound.abandon(),
         _ => bound.release(),
     }
 }
 
-fn is_bound(bound: &Bound, _: Instant) -> bool {
-    bound.is_held()
+fn is_bound(bound: &Bound, now: Instant) -> bool {
+    if !bound.is_in_session() {
+        return bound.is_held();
+    }
+    // A session needs no connection, and has an end.
+    let has_time = bound.deadline().is_some_and(|deadline| now < deadline);
+    assert_eq!(bound.is_held(), has_time, "a belief ends in time");
+    false
 }
 
 fn recompute(input: &[u8]) -> Recompute {
@@ -507,6 +534,7 @@ fn recompute(input: &[u8]) -> Recompute {
         terms.losers = Losers::TakeStale;
     }
     terms.retry = Retry::linear(span(50)).limited(3);
+    terms.session = chooses(input, 1).then(session);
     Recompute::new(key(), terms)
 }
 

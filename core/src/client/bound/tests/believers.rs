@@ -1,6 +1,7 @@
 //! S4: two clients with a lock in a session each, and a real server. The network loses and delays requests and replies,
 //! breaks connections on one side or both, and executes late requests. At no moment do two clients believe, each by
-//! its own clock; the second one's is 1% slow. Mistakes that are planted between client and world are found.
+//! its own clock; the second one's is 1% slow. A client whose session somebody else has ended is wrong until it is told, and
+//! not a moment longer. Mistakes that are planted between client and world are found.
 
 use super::*;
 use crate::client::SessionTerms;
@@ -37,6 +38,8 @@ struct Side {
     down: Vec<u8>,
     /// The owner of its session, for a forged reply.
     owner: u64,
+    /// Somebody else has ended its session, and the client was not told.
+    is_robbed: bool,
 }
 
 /// The cases that were met.
@@ -46,6 +49,7 @@ struct Met {
     released: u32,
     resumed: u32,
     expired: u32,
+    robbed: u32,
     waited: u32,
 }
 
@@ -86,6 +90,7 @@ impl World {
             up: Vec::new(),
             down: Vec::new(),
             owner: 0,
+            is_robbed: false,
         };
         Self {
             server: Server::with_machine(core, wire_limits),
@@ -186,6 +191,7 @@ impl World {
                     self.server.close(at(self.now_ms), conn);
                 }
             }
+            _ if self.chance.u8(0..4) == 0 => self.rob(place),
             _ => {
                 let bound = &mut self.sides[place].bound;
                 if bound.is_held() && self.chance.u8(0..3) > 0 {
@@ -196,6 +202,24 @@ impl World {
             }
         }
         self.serve();
+    }
+
+    /// Ends the session of a client that believes, over a connection of somebody who knows the token.
+    fn rob(&mut self, place: usize) {
+        if !self.believes(place) {
+            return;
+        }
+        let side = &mut self.sides[place];
+        let session = side.bound.session.as_ref().unwrap();
+        let mut end = Vec::new();
+        Session::new().send(&session.end(), &mut end).unwrap();
+        let now = at(self.now_ms);
+        let robber = self.server.open(now);
+        self.server.receive(now, robber, &end);
+        self.serve();
+        self.server.close(now, robber);
+        self.sides[place].is_robbed = true;
+        self.met.robbed += 1;
     }
 
     /// Does what the client wants. Returns whether it may want more.
@@ -245,10 +269,11 @@ impl World {
     fn hear(&mut self, place: usize) {
         let now = self.clock(place);
         let side = &mut self.sides[place];
-        if self.trap == Trap::TakesNotFoundForHeld
-            && side.bound.is_held()
-            && side.down.starts_with(b"NF\r\n")
-        {
+        let is_told = side.bound.is_held() && side.down.starts_with(b"NF\r\n");
+        if is_told {
+            side.is_robbed = false;
+        }
+        if is_told && self.trap == Trap::TakesNotFoundForHeld {
             let forged = std::format!("HD n{} R\r\n", side.owner);
             side.down.splice(0..4, forged.into_bytes());
         }
@@ -282,7 +307,13 @@ fn course(seed: u64, trap: Trap) -> (Met, bool) {
     let mut world = World::new(seed, trap);
     for _ in 0..STEPS {
         world.step();
-        if world.believes(0) && world.believes(1) {
+        let believe = [0, 1].map(|place| {
+            let believes = world.believes(place);
+            let side = &mut world.sides[place];
+            side.is_robbed &= believes;
+            believes && !side.is_robbed
+        });
+        if believe == [true, true] {
             return (world.met, true);
         }
     }
@@ -299,6 +330,7 @@ fn no_two_clients_believe_at_once() {
         met.released += course.released;
         met.resumed += course.resumed;
         met.expired += course.expired;
+        met.robbed += course.robbed;
         met.waited += course.waited;
     }
     let all = [
@@ -306,6 +338,7 @@ fn no_two_clients_believe_at_once() {
         met.released,
         met.resumed,
         met.expired,
+        met.robbed,
         met.waited,
     ];
     assert!(all.iter().all(|count| *count >= 5), "{met:?}");
