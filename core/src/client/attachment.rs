@@ -16,7 +16,7 @@
 //!
 //! Each machine has a session of its own, as it has a connection of its own: one session is one locker.
 //!
-//! Source: docs/PROTOCOL.md, "Sessions"; ZooKeeper's programmer's guide, "ZooKeeper Sessions".
+//! Source: docs/PROTOCOL.md, "Sessions"; the programmer's guide of Apache `ZooKeeper`, "Sessions".
 
 use core::fmt;
 use core::time::Duration;
@@ -209,7 +209,12 @@ impl Attachment {
                 self.may_live = false;
                 return Attached::Failed(Failure::Unsupported(Feature::Sessions));
             }
-            _ => return Attached::Failed(Failure::from_answer(answer)),
+            AnyResponse::Session(_)
+            | AnyResponse::Classic(_)
+            | AnyResponse::Meta(_)
+            | AnyResponse::Silent => {
+                return Attached::Failed(Failure::from_answer(answer));
+            }
         };
         if holds && self.owner.is_some_and(|known| known != owner) {
             // It is another client's now, and not for this one to end.

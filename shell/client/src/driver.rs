@@ -42,7 +42,7 @@ struct Open {
 enum State {
     Closed,
     Opening(Opening),
-    Open(Open),
+    Open(Box<Open>),
 }
 
 /// A connection that may be opened, closed and opened again.
@@ -190,7 +190,7 @@ impl Driver {
             (Progress::Opened(socket), state) => {
                 // A Unix socket does not need it, and the socket reports if the system refuses.
                 let _ = socket.probe(self.gone);
-                *state = State::Open(Open {
+                *state = State::Open(Box::new(Open {
                     socket,
                     session: Session::new(),
                     lock_support: LockSupport::Unknown,
@@ -198,7 +198,7 @@ impl Driver {
                     kept_session: None,
                     input: Vec::new(),
                     output: Vec::new(),
-                });
+                }));
             }
             (Progress::Moved(Moved::Sent(bytes)), State::Open(open)) => {
                 open.output.drain(..bytes);

@@ -94,10 +94,9 @@ impl Bound {
             return;
         };
         match self.goal {
-            BoundGoal::Obtain { .. } => {}
             // F4
             BoundGoal::None if session.may_live() => self.begin(Query::EndSession, now),
-            BoundGoal::None => {}
+            BoundGoal::None | BoundGoal::Obtain { .. } => {}
             BoundGoal::Hold => {
                 let pings = session.ping_at().is_some_and(|at| now >= at);
                 match self.jobs.front() {

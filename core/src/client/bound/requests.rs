@@ -11,12 +11,15 @@ use crate::wire::meta::{Flag, Verb};
 impl Bound {
     pub(super) fn request(&self, query: Query) -> AnyRequest<'_> {
         let key = Key::new(&self.key).expect("these bytes were taken from a key");
-        if let Some(session) = &self.session {
-            match query {
-                Query::Attach => return session.attach(self.is_held()),
-                Query::EndSession => return session.end(),
-                _ => {}
-            }
+        if let Some(session) = &self.session
+            && query == Query::Attach
+        {
+            return session.attach(self.is_held());
+        }
+        if let Some(session) = &self.session
+            && query == Query::EndSession
+        {
+            return session.end();
         }
         match (query, self.jobs.front()) {
             // The item may be gone by now.

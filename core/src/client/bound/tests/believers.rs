@@ -245,12 +245,11 @@ impl World {
                 side.wire.send(&request, &mut side.up).unwrap();
                 side.before = Some(before);
             }
-            Action::Tell(news) => match news {
-                BoundNews::Obtained => self.met.obtained += 1,
-                BoundNews::Released => self.met.released += 1,
-                BoundNews::Lost(Loss::Expired) => self.met.expired += 1,
-                _ => return false,
-            },
+            Action::Tell(news) => {
+                self.met.obtained += u32::from(news == BoundNews::Obtained);
+                self.met.released += u32::from(news == BoundNews::Released);
+                self.met.expired += u32::from(news == BoundNews::Lost(Loss::Expired));
+            }
             Action::Wait { .. } => {
                 self.met.waited += u32::from(matches!(
                     side.bound.turn,
