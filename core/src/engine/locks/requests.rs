@@ -160,6 +160,9 @@ impl<S: Store> Core<S> {
             return Reply::NotFound;
         }
         let slot = found.map(|(slot, _)| slot);
+        if is_held && owner.is_session() {
+            self.leave_former_place(owner, &acquire);
+        }
         let is_open = |core: &Self| core.locks.table.held_by(owner).is_some();
         if is_held && is_open(self) && !self.locks.may_join(owner, &acquire) {
             // A request that waits is counted when it has its reply.
@@ -260,11 +263,9 @@ impl<S: Store> Core<S> {
             Wait::TooLong => return self.refuse_wait(Refusal::TooManyLocks),
             Wait::UpTo { ms } => ms.min(self.limits.wait_ms_max),
         };
-        if owner.is_session() {
-            if self.locks.waits_again(owner, acquire, ms, self.clock.now) {
-                return Reply::Waits;
-            }
-            self.leave_all(owner);
+        if owner.is_session() && self.locks.is_same_wait(owner, acquire, self.clock.now) {
+            self.locks.change_time(owner, ms, self.clock.now);
+            return Reply::Waits;
         }
         if let Err(refusal) = self.admit_wait(owner, key, slot) {
             return self.refuse_wait(refusal);
@@ -272,6 +273,17 @@ impl<S: Store> Core<S> {
         let (locks, mut context) = self.locks_in_context();
         locks.wait(owner, acquire, ms, &mut context);
         Reply::Waits
+    }
+
+    /// A session may wait for a lock while it still has a place in a queue, since the connection of its last request has
+    /// closed. For another request it leaves that place, before it is known whether it must wait: the place would be in its
+    /// own way.
+    #[cold]
+    fn leave_former_place(&mut self, owner: Owner, acquire: &Acquire<'_>) {
+        let may_wait = matches!(acquire.wait, Wait::UpTo { ms: 1.. });
+        if may_wait && !self.locks.is_same_wait(owner, acquire, self.clock.now) {
+            self.leave_all(owner);
+        }
     }
 
     fn count_refused(&mut self) {

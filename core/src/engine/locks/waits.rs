@@ -58,30 +58,32 @@ impl Locks {
         self.table.set_waited(acquire.key, true);
     }
 
-    /// A session requests the lock that it waits for already, since the connection of its last request has closed: it keeps
-    /// its place, until the new time. Returns whether it does; not if it asks for other terms.
-    pub(in crate::engine) fn waits_again(
-        &mut self,
+    /// Whether a session waits already as it requests now, and its deadline has not passed.
+    pub(in crate::engine) fn is_same_wait(
+        &self,
         owner: Owner,
         acquire: &Acquire<'_>,
-        ms: u64,
         now: Instant,
     ) -> bool {
-        let is_same = self.queue.place(owner).is_some_and(|place| {
+        self.queue.place(owner).is_some_and(|place| {
             let Waiter {
+                until,
                 mode,
                 lease,
                 needs_item,
                 ..
             } = place.waiter;
+            let asked = (acquire.mode, acquire.lease, acquire.needs_item);
             as_key(&place.key) == acquire.key
-                && (mode, lease, needs_item) == (acquire.mode, acquire.lease, acquire.needs_item)
-        });
-        if is_same {
-            let until = after(now, ms);
-            self.queue.change_time(owner, |waiter| waiter.until = until);
-        }
-        is_same
+                && until > now
+                && (mode, lease, needs_item) == asked
+        })
+    }
+
+    /// A session that requests the same wait again keeps its place, until the new time.
+    pub(in crate::engine) fn change_time(&mut self, owner: Owner, ms: u64, now: Instant) {
+        let until = after(now, ms);
+        self.queue.change_time(owner, |waiter| waiter.until = until);
     }
 
     /// Gives the lock of `key`, which is free or has room for sharers, to the waiters that can have it, in their order (Q6, Q7).

@@ -145,6 +145,12 @@ impl Oracle {
         if acquire.lease == Some(Lease::Off) && own.is_none() {
             return OwnedReply::NotFound;
         }
+        // A session that asks for another wait leaves the place that it has.
+        let may_wait = matches!(acquire.wait, Wait::UpTo { ms: 1.. });
+        let is_again = self.same_wait(conn, acquire).is_some();
+        if held && may_wait && conn.is_session() && !is_again {
+            self.leave_all(conn);
+        }
         let joins = held
             && own.is_none()
             && self.queue(key).next().is_none()
@@ -228,16 +234,9 @@ impl Oracle {
             self.counts.lock_deadlocks += 1;
             return OwnedReply::WouldDeadlock(self.lock_seen(key).expect("it is held"));
         }
-        if conn.is_session() {
-            let asked = (acquire.mode, acquire.lease, acquire.needs_item);
-            let is_again = |it: &&mut Waiting| {
-                it.conn == conn && it.key == key && (it.mode, it.lease, it.needs_item) == asked
-            };
-            if let Some(place) = self.waits.iter_mut().find(is_again) {
-                place.until_ms = self.now_ms + ms;
-                return OwnedReply::Waits;
-            }
-            self.leave_all(conn);
+        if let Some(place) = self.same_wait(conn, acquire) {
+            self.waits[place].until_ms = self.now_ms + ms;
+            return OwnedReply::Waits;
         }
         if self.has_enough(conn) || !self.has_room_in_tables(Place::Wait, key) {
             return OwnedReply::Refused(Refusal::TooManyLocks);
@@ -252,6 +251,17 @@ impl Oracle {
             needs_item: acquire.needs_item,
         });
         OwnedReply::Waits
+    }
+
+    /// The place of a session that waits already as it requests now.
+    fn same_wait(&self, conn: Owner, acquire: &Acquire<'_>) -> Option<usize> {
+        let asked = (acquire.mode, acquire.lease, acquire.needs_item);
+        self.waits.iter().position(|it| {
+            it.conn == conn
+                && conn.is_session()
+                && it.key == acquire.key.as_bytes()
+                && (it.mode, it.lease, it.needs_item) == asked
+        })
     }
 
     /// Whether the search for a deadlock of a wait for this key exceeds its limit. More holders
