@@ -35,6 +35,7 @@ pub mod limits;
 pub mod output;
 mod owner;
 pub mod reply;
+pub mod ring;
 pub mod server;
 pub mod sessions;
 pub mod stats;

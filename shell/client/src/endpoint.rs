@@ -55,22 +55,12 @@ impl Endpoint {
         }
     }
 
-    /// Its name on the ketama ring: memcached's default port is left out.
+    /// Its address on the ring; a Unix socket has port 0 there.
     ///
-    /// Source: libmemcached 1.1.4 `src/libmemcached/hosts.cc`, `update_continuum`.
-    pub(super) fn ketama_name(&self) -> String {
+    /// Source: libmemcached 1.1.4 `src/libmemcached/hosts.cc`, `memcached_server_add_unix_socket`.
+    pub(super) fn ring_address(&self) -> String {
         match &self.place {
-            Place::Tcp(name) => match name.rsplit_once(':') {
-                Some((host, port)) => {
-                    let host = host.trim_start_matches('[').trim_end_matches(']');
-                    if port == DEFAULT_PORT.to_string() {
-                        host.to_owned()
-                    } else {
-                        format!("{host}:{port}")
-                    }
-                }
-                None => name.to_string(),
-            },
+            Place::Tcp(name) => name.to_string(),
             Place::Unix(path) => format!("{}:0", path.display()),
         }
     }
