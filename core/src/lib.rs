@@ -24,6 +24,7 @@ pub mod client;
 pub mod command;
 mod conn_id;
 pub mod connection;
+pub mod election;
 pub mod engine;
 mod erased;
 pub mod execute;

@@ -1,0 +1,244 @@
+//! A standby: it reads the record, and claims the partition when its primary must have stopped.
+//!
+//! - E7: A standby claims the record that it has seen unchanged for T since the first answer that showed it, or that
+//!   says `free`, and no other; without a record, T after it was first told so. One transaction is under way at a
+//!   time. A claim counts as held from its first sending. If its outcome is unknown, the record is read again.
+//! - E9: A record of the predecessor, which is known to have ended, is claimed at once.
+//!
+//! A record that cannot be read is never claimed: a newer version may serve.
+
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::vec;
+
+use super::primary::Primary;
+use super::record::{Id, PartitionRecord, RecordError, State};
+use super::timing::{HEARTBEAT_MS, LEAVING_MS, Timing};
+use super::{Action, Answer, Found, Moment, News, Pending, Process, Term, Transaction, after};
+use crate::fence::Fence;
+use crate::time::Instant;
+
+/// The distance of `floor` from the numbers given: more than a process gives between two heartbeats.
+pub(super) const NUMBERS_AHEAD: u64 = 1 << 32;
+
+/// A process that stands by.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+pub(super) struct Standby {
+    process: Process,
+    timing: Timing,
+    predecessor: Option<Id>,
+    /// The record, as the last answer showed it; `None` before the first.
+    watched: Option<Watched>,
+    /// The highest term that was seen: a record that was deleted does not start the terms again.
+    term_max: u64,
+    pending: Option<Pending>,
+    /// The earliest moment of the next read.
+    reads_at: Instant,
+    /// The claim whose outcome is unknown.
+    claim: Option<Claim>,
+    /// Whether the record must be read before the next claim.
+    doubts: bool,
+    untold: bool,
+}
+
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+struct Watched {
+    found: Option<Found>,
+    /// `None` if there is none.
+    record: Option<Result<PartitionRecord, RecordError>>,
+    /// When it was first received.
+    since: Instant,
+}
+
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+struct Claim {
+    record: PartitionRecord,
+    value: String,
+    expected: Option<Found>,
+    first_sent: Instant,
+    term: Term,
+}
+
+impl Standby {
+    pub(super) const fn new(process: Process, timing: Timing, predecessor: Option<Id>) -> Self {
+        Self {
+            process,
+            timing,
+            predecessor,
+            watched: None,
+            term_max: 0,
+            pending: None,
+            reads_at: Instant::from_millis(0),
+            claim: None,
+            doubts: false,
+            untold: false,
+        }
+    }
+
+    pub(super) fn poll(&mut self, moment: Moment, number: u64) -> Action {
+        let now = moment.now;
+        if self.untold {
+            self.untold = false;
+            return Action::Tell(self.news());
+        }
+        if let Some(pending) = self.pending {
+            if now < pending.ends() {
+                let until = Some(pending.ends());
+                return Action::Wait { until };
+            }
+            self.pending = None;
+            if self.claim.is_some() {
+                self.doubts = true;
+                self.reads_at = now;
+            }
+        }
+        let claims_at = self.claims_at();
+        let transaction = if claims_at.is_some_and(|at| now >= at) {
+            let claim = self.claim(moment);
+            Transaction::Swap {
+                expected: claim.expected.clone(),
+                value: claim.value.clone(),
+            }
+        } else if now >= self.reads_at {
+            self.reads_at = after(now, self.interval());
+            Transaction::Read
+        } else {
+            let until = claims_at.map_or(self.reads_at, |at| at.min(self.reads_at));
+            return Action::Wait { until: Some(until) };
+        };
+        self.pending = Some(Pending { number, sent: now });
+        Action::Send {
+            number,
+            transaction,
+        }
+    }
+
+    /// The time from one read to the next.
+    fn interval(&self) -> u64 {
+        match self.record().map(|one| one.state) {
+            Some(State::Leaving) => LEAVING_MS,
+            Some(State::Serving | State::Free) | None => HEARTBEAT_MS,
+        }
+    }
+
+    /// Takes an answer, and returns the primary that the process has become.
+    pub(super) fn answer(&mut self, now: Instant, number: u64, answer: Answer) -> Option<Primary> {
+        self.pending.take_if(|one| one.number == number)?;
+        match answer {
+            Answer::Swapped { revision } => self.claim.take().map(|claim| {
+                let value = claim.value.clone();
+                self.primary(claim, Found { revision, value })
+            }),
+            Answer::Found(found) => self.see(now, found),
+        }
+    }
+
+    /// The record is this one now.
+    fn see(&mut self, now: Instant, found: Option<Found>) -> Option<Primary> {
+        self.doubts = false;
+        let (claim, found) = match (self.claim.take(), found) {
+            (Some(claim), Some(found)) if claim.value == found.value => {
+                return Some(self.primary(claim, found));
+            }
+            (claim, found) => (claim, found),
+        };
+        // A claim compares: it cannot succeed any more once the record has changed.
+        self.claim = claim.filter(|claim| claim.expected == found);
+        if let Some(watched) = &self.watched
+            && watched.found == found
+        {
+            return None;
+        }
+        let record = found
+            .as_ref()
+            .map(|found| PartitionRecord::parse(&found.value));
+        let of = |record: &PartitionRecord| (record.id, record.term, record.state);
+        let known = self.watched.as_ref().and_then(|one| one.record.as_ref());
+        let is_same = match (known, &record) {
+            (Some(Ok(known)), Some(Ok(record))) => of(known) == of(record),
+            (Some(Err(known)), Some(Err(error))) => known == error,
+            (Some(_) | None, Some(_) | None) => false,
+        };
+        self.untold |= !is_same;
+        if let Some(Ok(record)) = &record {
+            self.term_max = self.term_max.max(record.term);
+        }
+        self.watched = Some(Watched {
+            found,
+            record,
+            since: now,
+        });
+        self.reads_at = self.reads_at.min(after(now, self.interval()));
+        None
+    }
+
+    /// The record, if there is one that can be read.
+    fn record(&self) -> Option<&PartitionRecord> {
+        self.watched.as_ref()?.record.as_ref()?.as_ref().ok()
+    }
+
+    fn news(&self) -> News {
+        match self.watched.as_ref().and_then(|one| one.record.as_ref()) {
+            None => News::Stands(None),
+            Some(Ok(record)) => News::Stands(Some(Box::new(record.clone()))),
+            Some(Err(error)) => News::Unreadable(error.clone()),
+        }
+    }
+
+    /// When the record may be claimed, if it stays as it is (E7, E9); `None` if it must be read first.
+    fn claims_at(&self) -> Option<Instant> {
+        let watched = self.watched.as_ref().filter(|_| !self.doubts)?;
+        let waited = after(watched.since, self.timing.wait_ms());
+        match &watched.record {
+            None => Some(waited),
+            Some(Ok(record)) => {
+                let is_dead = self.predecessor == Some(record.id);
+                let is_free = record.state == State::Free || is_dead;
+                Some(if is_free { watched.since } else { waited })
+            }
+            Some(Err(_)) => None,
+        }
+    }
+
+    /// The claim of the watched record; the last one, if that was of this record.
+    fn claim(&mut self, moment: Moment) -> &Claim {
+        let (watched, known) = (self.watched.as_ref(), self.record());
+        let inherits = known.filter(|one| one.state == State::Free);
+        let floor = known.and_then(|one| Fence::new(one.floor));
+        let first = Fence::first_at(moment.unix_ms).max(floor.unwrap_or(Fence::FIRST));
+        let term = Term {
+            number: self.term_max.saturating_add(1),
+            first,
+            inherits: inherits.map(|one| (one.id, one.term)),
+        };
+        let record = PartitionRecord {
+            term: term.number,
+            id: self.process.id,
+            beat: 0,
+            state: State::Serving,
+            address: self.process.address.clone(),
+            floor: first.step(NUMBERS_AHEAD).number(),
+            version: self.process.version.clone(),
+        };
+        let expected = watched.and_then(|one| one.found.clone());
+        self.claim.get_or_insert_with(|| Claim {
+            value: record.to_json(),
+            record,
+            expected,
+            first_sent: moment.now,
+            term,
+        })
+    }
+
+    fn primary(&self, claim: Claim, known: Found) -> Primary {
+        let answered = vec![0; self.process.workers];
+        Primary::new(
+            claim.record,
+            known,
+            claim.term,
+            self.timing,
+            claim.first_sent,
+            answered,
+        )
+    }
+}

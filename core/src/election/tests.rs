@@ -1,0 +1,444 @@
+use alloc::format;
+use alloc::string::ToString;
+use alloc::vec::Vec;
+
+use super::standby::NUMBERS_AHEAD;
+use super::*;
+
+const UNIX_MS: u64 = 1_700_000_000_000;
+
+/// An authority with one record, in which a driver can break the line.
+#[derive(Default)]
+struct Register {
+    found: Option<Found>,
+    /// Executes a swap, and does not answer it.
+    is_mute: bool,
+    /// Neither executes nor answers.
+    is_cut: bool,
+    writes: u64,
+}
+
+impl Authority for Register {
+    type Error = ();
+
+    fn read(&mut self, _: &str) -> Result<Option<Found>, ()> {
+        let found = self.found.clone();
+        if self.is_cut { Err(()) } else { Ok(found) }
+    }
+
+    fn swap(&mut self, _: &str, expected: Option<&Found>, value: &str) -> Result<Answer, ()> {
+        if self.is_cut {
+            return Err(());
+        }
+        let is_expected = self.found.as_ref() == expected;
+        if is_expected {
+            self.write(value);
+        }
+        if self.is_mute {
+            return Err(());
+        }
+        let revision = self.writes;
+        Ok(if is_expected {
+            Answer::Swapped { revision }
+        } else {
+            Answer::Found(self.found.clone())
+        })
+    }
+}
+
+impl Register {
+    fn write(&mut self, value: &str) {
+        self.writes += 1;
+        let (revision, value) = (self.writes, value.into());
+        self.found = Some(Found { revision, value });
+    }
+
+    fn record(&self) -> PartitionRecord {
+        PartitionRecord::parse(&self.found.as_ref().unwrap().value).unwrap()
+    }
+}
+
+struct Driver {
+    election: Election,
+    now: u64,
+    numbers: u64,
+    /// Whether workers answer.
+    is_awake: bool,
+    sent: Vec<(u64, &'static str)>,
+}
+
+impl Driver {
+    fn new(id: u128, now: u64, predecessor: Option<u128>) -> Self {
+        let process = Process {
+            id: Id(id),
+            address: format!("10.0.0.{id}:11211"),
+            version: "1.0.0".into(),
+            workers: 2,
+        };
+        Self {
+            election: Election::new(process, Timing::default(), predecessor.map(Id)),
+            now,
+            numbers: 0,
+            is_awake: true,
+            sent: Vec::new(),
+        }
+    }
+
+    /// A process that has served since `now`, of a partition that was free.
+    fn primary(register: &mut Register, id: u128, now: u64) -> Self {
+        let free = Self::new(99, 0, None).record(State::Free);
+        register.write(&free.to_json());
+        let mut driver = Self::new(id, now, None);
+        let news = driver.run(register, now);
+        assert!(
+            matches!(news[..], [(_, News::Stands(_)), (_, News::Serves(_))]),
+            "{news:?}"
+        );
+        driver
+    }
+
+    fn record(&self, state: State) -> PartitionRecord {
+        PartitionRecord {
+            term: 4,
+            id: Id(99),
+            beat: 7,
+            state,
+            address: "10.0.0.99:11211".into(),
+            floor: 1 << 62,
+            version: "1.0.0".into(),
+        }
+    }
+
+    /// Polls until the moment after `end`, and returns the news.
+    fn run(&mut self, register: &mut Register, end: u64) -> Vec<(u64, News)> {
+        let mut news = Vec::new();
+        loop {
+            let now = Instant::from_millis(self.now);
+            let moment = Moment {
+                now,
+                unix_ms: UNIX_MS,
+                numbers: self.numbers,
+            };
+            match self.election.poll(moment) {
+                Action::Send {
+                    number,
+                    transaction,
+                } => {
+                    let is_read = transaction == Transaction::Read;
+                    self.sent
+                        .push((self.now, if is_read { "read" } else { "swap" }));
+                    if let Ok(answer) = transaction.perform(register, "") {
+                        self.election.answer(now, number, answer.clone());
+                        // A second time it is ignored.
+                        self.election.answer(now, number, answer);
+                    }
+                }
+                Action::AskWorkers { round } => self.answer(round),
+                Action::Tell(told) => {
+                    if let News::Suspended { round } = told {
+                        self.answer(round);
+                    }
+                    news.push((self.now, told));
+                }
+                Action::Wait { until } => {
+                    let until = until.map_or(u64::MAX, Instant::as_millis);
+                    assert!(until > self.now, "it waits for a moment that has passed");
+                    if until > end {
+                        return news;
+                    }
+                    self.now = until;
+                }
+            }
+        }
+    }
+
+    fn answer(&mut self, round: u64) {
+        self.election.worker_answered(0, round);
+        if self.is_awake {
+            self.election.worker_answered(1, round);
+        }
+    }
+
+    fn stops(&self) -> Option<u64> {
+        self.election.serves_until().map(Instant::as_millis)
+    }
+}
+
+#[test]
+fn a_standby_claims_an_unchanged_record_after_t() {
+    let mut register = Register::default();
+    let mut standby = Driver::new(1, 1000, None);
+    register.write(&standby.record(State::Serving).to_json());
+    let news = standby.run(&mut register, 4900);
+    assert!(matches!(&news[..], [(1000, News::Stands(Some(one)))] if one.id == Id(99)));
+    assert_eq!(
+        standby.sent,
+        (0..10)
+            .map(|read| (1000 + 400 * read, "read"))
+            .collect::<Vec<_>>()
+    );
+    // A heartbeat, and only a heartbeat: the wait begins again, and nothing is told.
+    let mut beaten = standby.record(State::Serving);
+    beaten.beat += 1;
+    register.write(&beaten.to_json());
+    assert_eq!(standby.run(&mut register, 8999), []);
+    let term = Term {
+        number: 5,
+        first: Fence::new(1 << 62).unwrap(),
+        inherits: None,
+    };
+    assert_eq!(
+        standby.run(&mut register, 9000),
+        [(9000, News::Serves(term))]
+    );
+    assert_eq!(register.record().floor, (1 << 62) + NUMBERS_AHEAD);
+    assert_eq!(standby.stops(), Some(9000 + 3200));
+}
+
+#[test]
+fn free_leaving_and_dead_primaries_are_not_waited_for() {
+    let mut register = Register::default();
+    let mut standby = Driver::new(1, 0, None);
+    register.write(&standby.record(State::Leaving).to_json());
+    standby.run(&mut register, 250);
+    assert_eq!(standby.sent, [(0, "read"), (100, "read"), (200, "read")]);
+    register.write(&standby.record(State::Free).to_json());
+    let news = standby.run(&mut register, 300);
+    let inherits = |news: &(u64, News)| match news {
+        (_, News::Serves(term)) => term.inherits,
+        (_, other) => panic!("{other:?}"),
+    };
+    assert_eq!(inherits(&news[1]), Some((Id(99), 4)));
+
+    register.write(&standby.record(State::Serving).to_json());
+    let news = Driver::new(2, 5000, Some(99)).run(&mut register, 5000);
+    assert_eq!(inherits(&news[1]), None);
+    register.write(&standby.record(State::Serving).to_json());
+    assert_eq!(
+        Driver::new(3, 5000, Some(98))
+            .run(&mut register, 5000)
+            .len(),
+        1
+    );
+}
+
+#[test]
+fn an_unreadable_record_is_never_claimed() {
+    let mut register = Register::default();
+    let mut standby = Driver::new(1, 0, None);
+    for beat in 0..20 {
+        register.write(&format!("{{\"format\":2,\"beat\":{beat}}}"));
+        let news = standby.run(&mut register, 400 * beat + 399);
+        let told = if beat == 0 { 1 } else { 0 };
+        assert_eq!(news.len(), told, "{news:?}");
+    }
+    standby.run(&mut register, 60_000);
+    assert_eq!(standby.stops(), None);
+
+    let mut primary = Driver::primary(&mut register, 2, 60_000);
+    register.write("{}");
+    let news = primary.run(&mut register, 70_000);
+    assert_eq!(
+        news.iter().map(|(at, _)| *at).collect::<Vec<_>>(),
+        [60_400, 63_200],
+        "told, and suspended: {news:?}"
+    );
+}
+
+#[test]
+fn a_claim_without_an_answer_is_looked_up() {
+    let mut register = Register::default();
+    let mut standby = Driver::new(1, 0, None);
+    register.write(&standby.record(State::Free).to_json());
+    // The claim is lost on its way there, then on its way back.
+    register.is_cut = true;
+    standby.run(&mut register, 399);
+    register.is_cut = false;
+    let moment = |now| Moment {
+        now: Instant::from_millis(now),
+        unix_ms: UNIX_MS,
+        numbers: 0,
+    };
+    let Action::Send {
+        number,
+        transaction,
+    } = standby.election.poll(moment(400))
+    else {
+        panic!()
+    };
+    let answer = transaction.perform(&mut register, "").unwrap();
+    standby
+        .election
+        .answer(Instant::from_millis(410), number, answer);
+    assert!(matches!(
+        standby.election.poll(moment(410)),
+        Action::Tell(_)
+    ));
+    let claim = standby.election.poll(moment(410));
+    assert!(matches!(
+        claim,
+        Action::Send {
+            transaction: Transaction::Swap { .. },
+            ..
+        }
+    ));
+    standby.now = 411;
+    register.is_mute = true;
+    standby.run(&mut register, 810);
+    let before = standby.sent.len();
+    assert_eq!(standby.run(&mut register, 1210).len(), 1);
+    assert_eq!(standby.sent[before..].first(), Some(&(1210, "read")));
+    // It counts from the first sending.
+    assert_eq!(standby.stops(), Some(410 + 3200));
+}
+
+#[test]
+fn a_hold_counts_from_the_first_sending() {
+    let mut register = Register::default();
+    let mut primary = Driver::primary(&mut register, 1, 0);
+    assert_eq!(primary.stops(), Some(3200));
+    primary.run(&mut register, 400);
+    assert_eq!(primary.stops(), Some(3600));
+    register.is_mute = true;
+    assert_eq!(primary.run(&mut register, 1999), []);
+    assert_eq!(primary.stops(), Some(3600));
+    register.is_mute = false;
+    // The record shows the heartbeat that was sent at 800, and at once the next one follows.
+    primary.sent.clear();
+    primary.run(&mut register, 2000);
+    assert_eq!(primary.sent, [(2000, "swap"), (2000, "swap")]);
+    assert_eq!(primary.stops(), Some(2000 + 3200));
+    assert_eq!(register.record().beat, 3);
+}
+
+#[test]
+fn a_primary_without_answers_is_suspended_and_resumes() {
+    let mut register = Register::default();
+    let mut primary = Driver::primary(&mut register, 1, 0);
+    register.is_cut = true;
+    let suspended = (3200, News::Suspended { round: 2 });
+    assert_eq!(primary.run(&mut register, 19_999), [suspended]);
+    assert_eq!(primary.stops(), None);
+    register.is_cut = false;
+    assert_eq!(
+        primary.run(&mut register, 20_000),
+        [(20_000, News::Resumed)]
+    );
+    assert_eq!(primary.stops(), Some(23_200));
+
+    // Another process has claimed it.
+    let other = primary.record(State::Serving);
+    register.write(&other.to_json());
+    assert_eq!(
+        primary.run(&mut register, 30_000),
+        [(20_400, News::Over(End::Lost))]
+    );
+    assert_eq!(End::Lost.exit_code(), 75);
+}
+
+#[test]
+fn a_record_that_is_no_heartbeat_of_its_own_ends_a_term() {
+    for change in 0..4 {
+        let mut register = Register::default();
+        let mut primary = Driver::primary(&mut register, 1, 0);
+        let mut record = register.record();
+        match change {
+            0 => record.id = Id(2),
+            1 => record.term += 1,
+            // The authority was restored from a copy.
+            2 => record.beat += 5,
+            _ => register.found = None,
+        }
+        if register.found.is_some() {
+            register.write(&record.to_json());
+        }
+        assert_eq!(
+            primary.run(&mut register, 9999),
+            [(400, News::Over(End::Lost))],
+            "{change}"
+        );
+        assert_eq!(primary.stops(), None);
+    }
+}
+
+#[test]
+fn a_stuck_worker_ends_the_term() {
+    let mut register = Register::default();
+    let mut primary = Driver::primary(&mut register, 1, 0);
+    primary.is_awake = false;
+    let news = primary.run(&mut register, 9999);
+    // The heartbeat at 400 asks, and there is none after it.
+    assert_eq!(register.record().beat, 1);
+    let over = (4000, News::Over(End::Stuck));
+    assert_eq!(news, [(3600, News::Suspended { round: 2 }), over]);
+}
+
+#[test]
+fn a_process_that_was_stopped_ends_at_once() {
+    let mut register = Register::default();
+    let mut primary = Driver::primary(&mut register, 1, 0);
+    primary.now = 10_000;
+    assert_eq!(primary.stops(), Some(3200));
+    assert_eq!(
+        primary.run(&mut register, 10_000),
+        [(10_000, News::Over(End::Stuck))]
+    );
+    assert_eq!(register.record().beat, 0);
+}
+
+#[test]
+fn numbers_stay_below_the_floor_of_the_record() {
+    let mut register = Register::default();
+    let mut primary = Driver::primary(&mut register, 1, 0);
+    primary.numbers = (1 << 62) + 1000;
+    primary.run(&mut register, 400);
+    assert_eq!(register.record().floor, primary.numbers + NUMBERS_AHEAD);
+    // Without a record, the wall clock is above all earlier terms; the count of the terms goes on.
+    register.found = None;
+    let mut standby = Driver::new(2, 400, None);
+    let news = standby.run(&mut register, 4400);
+    let first = Fence::first_at(UNIX_MS);
+    let term = Term {
+        number: 1,
+        first,
+        inherits: None,
+    };
+    assert_eq!(
+        news,
+        [(400, News::Stands(None)), (4400, News::Serves(term))]
+    );
+}
+
+#[test]
+fn a_process_that_leaves_says_free_once_it_has_closed() {
+    let mut register = Register::default();
+    let mut primary = Driver::primary(&mut register, 1, 0);
+    primary.election.leave();
+    primary.run(&mut register, 300);
+    assert_eq!(
+        (register.record().state, primary.stops()),
+        (State::Leaving, Some(3201))
+    );
+    primary.election.closed();
+    assert_eq!(primary.stops(), None);
+    let news = primary.run(&mut register, 301);
+    assert_eq!(news, [(2, News::Over(End::Left))]);
+    assert_eq!(
+        (register.record().state, End::Left.exit_code()),
+        (State::Free, 0)
+    );
+
+    // Without the authority it does not wait longer than its hold.
+    let mut primary = Driver::primary(&mut register, 2, 1000);
+    register.is_cut = true;
+    primary.election.leave();
+    primary.election.closed();
+    assert_eq!(
+        primary.run(&mut register, 9999),
+        [(4600, News::Over(End::Left))]
+    );
+    let mut standby = Driver::new(3, 0, None);
+    standby.election.leave();
+    assert_eq!(standby.run(&mut register, 0), [(0, News::Over(End::Left))]);
+    assert_eq!(Id(255).to_string(), "000000000000000000000000000000ff");
+}

@@ -1,0 +1,172 @@
+//! The times of an election, and the clocks under which they are safe.
+//!
+//! - E8: A standby waits longer than a hold lasts, even if its clock is fast by ρ = 5 % and the primary's is slow by
+//!   as much: T / H > (1 + ρ) / (1 − ρ). Other times are refused.
+//!
+//! All spans are milliseconds of CLOCK_BOOTTIME, which also counts while the machine sleeps.
+
+use core::fmt;
+
+/// A primary sends a heartbeat, and a standby reads, every 400 ms (E1, E7).
+pub const HEARTBEAT_MS: u64 = 400;
+
+/// A transaction without an answer for 400 ms counts as unanswered (E1).
+pub const ANSWER_MS: u64 = 400;
+
+/// C: a primary stops serving 400 ms before the end of its hold, for the time between a check of the clock and the
+/// effect of the step that it permits (E2).
+pub const MARGIN_MS: u64 = 400;
+
+/// A standby reads every 100 ms while the primary leaves (E7).
+pub const LEAVING_MS: u64 = 100;
+
+/// H, unless the ring has another one.
+pub const HOLD_MS: u64 = 3600;
+
+/// T, unless the ring has another one.
+pub const WAIT_MS: u64 = 4000;
+
+/// The longest H and T: ten minutes without a primary is no failover any more.
+pub const SPAN_MS_MAX: u64 = 600_000;
+
+/// The shortest H: two heartbeats can be lost before a primary stops serving.
+pub const HOLD_MS_MIN: u64 = MARGIN_MS + 2 * HEARTBEAT_MS;
+
+/// ρ, in percent: a clock of any machine gains or loses less.
+const DRIFT_PERCENT: u64 = 5;
+
+/// A clock is read in whole milliseconds, so a measured wait may be this much longer than the real one.
+const GRAIN_MS: u64 = 1;
+
+/// H and T of a ring, checked (E8).
+///
+/// ```
+/// use latchd_core::election::Timing;
+///
+/// assert!(Timing::new(3600, 4000).is_ok());
+/// let error = Timing::new(3600, 3900).unwrap_err();
+/// assert_eq!(error.to_string(), "wait_ms 3900 is too short for hold_ms 3600; use at least 3981");
+/// ```
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub struct Timing {
+    hold_ms: u64,
+    wait_ms: u64,
+}
+
+/// Times that are not safe, or beyond a bound.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum TimingError {
+    /// H is not within [`HOLD_MS_MIN`] and [`SPAN_MS_MAX`].
+    Hold(u64),
+    /// T is over [`SPAN_MS_MAX`].
+    Wait(u64),
+    /// T is too short for H (E8).
+    Ratio(Timing),
+}
+
+impl Timing {
+    /// Checks H (`hold_ms`) and T (`wait_ms`).
+    ///
+    /// # Errors
+    /// [`TimingError`], with the legal range.
+    pub const fn new(hold_ms: u64, wait_ms: u64) -> Result<Self, TimingError> {
+        let timing = Self { hold_ms, wait_ms };
+        if hold_ms < HOLD_MS_MIN || hold_ms > SPAN_MS_MAX {
+            Err(TimingError::Hold(hold_ms))
+        } else if wait_ms > SPAN_MS_MAX {
+            Err(TimingError::Wait(wait_ms))
+        } else if wait_ms < timing.wait_ms_min() {
+            Err(TimingError::Ratio(timing))
+        } else {
+            Ok(timing)
+        }
+    }
+
+    /// The same without E8, for a proof that needs it.
+    #[cfg(feature = "verify")]
+    #[must_use]
+    pub const fn unchecked(hold_ms: u64, wait_ms: u64) -> Self {
+        Self { hold_ms, wait_ms }
+    }
+
+    /// H: how long a heartbeat that the authority has executed keeps the partition, from the moment it was sent.
+    #[must_use]
+    pub const fn hold_ms(self) -> u64 {
+        self.hold_ms
+    }
+
+    /// T: how long a standby sees an unchanged record before it claims the partition.
+    #[must_use]
+    pub const fn wait_ms(self) -> u64 {
+        self.wait_ms
+    }
+
+    /// The shortest T for this H.
+    const fn wait_ms_min(self) -> u64 {
+        let (slow, fast) = (100 - DRIFT_PERCENT, 100 + DRIFT_PERCENT);
+        self.hold_ms * fast / slow + 1 + GRAIN_MS
+    }
+}
+
+impl Default for Timing {
+    fn default() -> Self {
+        Self {
+            hold_ms: HOLD_MS,
+            wait_ms: WAIT_MS,
+        }
+    }
+}
+
+impl fmt::Display for TimingError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Hold(hold) => write!(
+                formatter,
+                "hold_ms {hold} is out of range; use {HOLD_MS_MIN} to {SPAN_MS_MAX}"
+            ),
+            Self::Wait(wait) => write!(
+                formatter,
+                "wait_ms {wait} is out of range; use at most {SPAN_MS_MAX}"
+            ),
+            Self::Ratio(timing) => write!(
+                formatter,
+                "wait_ms {} is too short for hold_ms {}; use at least {}",
+                timing.wait_ms,
+                timing.hold_ms,
+                timing.wait_ms_min()
+            ),
+        }
+    }
+}
+
+impl core::error::Error for TimingError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_shortest_wait_outlasts_a_hold_under_drift() {
+        let Timing { hold_ms, wait_ms } = Timing::default();
+        assert_eq!(Timing::new(hold_ms, wait_ms), Ok(Timing::default()));
+        for hold_ms in HOLD_MS_MIN..10_000 {
+            let shortest = Timing {
+                hold_ms,
+                wait_ms: 0,
+            }
+            .wait_ms_min();
+            assert!(
+                (shortest - GRAIN_MS) * (100 - DRIFT_PERCENT) > hold_ms * (100 + DRIFT_PERCENT)
+            );
+            assert!(Timing::new(hold_ms, shortest).is_ok());
+            assert!(matches!(
+                Timing::new(hold_ms, shortest - 1),
+                Err(TimingError::Ratio(_))
+            ));
+        }
+        let (least, most) = (HOLD_MS_MIN - 1, SPAN_MS_MAX + 1);
+        assert_eq!(Timing::new(least, 9000), Err(TimingError::Hold(least)));
+        assert_eq!(Timing::new(most, most), Err(TimingError::Hold(most)));
+        assert_eq!(Timing::new(9000, most), Err(TimingError::Wait(most)));
+    }
+}
