@@ -5,6 +5,7 @@ mod action;
 mod beliefs;
 mod canonical;
 mod client;
+pub mod election;
 mod expected;
 mod frame;
 pub mod invariants;
@@ -40,7 +41,7 @@ pub fn of_sessions() -> impl Iterator<Item = &'static dyn Framed> {
     sessions::ALL.iter().map(|bounds| bounds as &dyn Framed)
 }
 
-/// Every model but those of leases.
+/// Every model but those of leases and elections.
 pub fn all() -> impl Iterator<Item = &'static dyn Framed> {
     unwaited().chain(waited()).chain(of_sessions())
 }

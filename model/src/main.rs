@@ -11,7 +11,9 @@ use std::time::Instant;
 use clap::{Args, Parser, Subcommand};
 use latchd_harness::transcript::parse::parse;
 use latchd_model::search::Compared;
-use latchd_model::{Framed, all, lease, of_sessions, pairs, rule, unwaited, waited};
+use latchd_model::{
+    Framed, Offence, all, election, lease, of_sessions, pairs, rule, unwaited, waited,
+};
 use mimalloc::MiMalloc;
 
 /// A state is a few dozen small allocations, which one thread makes and another frees: the system's
@@ -72,6 +74,15 @@ enum Task {
         #[arg(long)]
         renews: Option<bool>,
     },
+    /// Explores every state of the elections: real elections against an authority, over a hostile
+    /// network and with clocks that differ. Then falls into the mistakes that an election can have.
+    Election {
+        #[command(flatten)]
+        run: Run,
+        /// Print the shortest way into each mistake.
+        #[arg(long)]
+        show: bool,
+    },
     /// Explores every state of the models of waiting for locks and for values, and of sessions.
     Waits(Run),
     /// Serves stateright's Explorer for one model, on the loopback interface.
@@ -129,7 +140,17 @@ fn main() -> ExitCode {
         } => {
             let bounds: Vec<_> = lease::within(steps, renews).collect();
             let models = bounds.iter().map(|bounds| bounds as &dyn Framed);
-            leases(&chosen(models, run.name.as_deref()), &run, show)
+            let traps = lease::TRAPS.iter();
+            let traps =
+                traps.map(|(trap, steps)| (format!("{trap:?}"), lease::fall_into(*trap), *steps));
+            trapped(&chosen(models, run.name.as_deref()), traps, &run, show)
+        }
+        Task::Election { run, show } => {
+            let models = election::ALL.iter().map(|bounds| bounds as &dyn Framed);
+            let traps = election::TRAPS.iter();
+            let traps = traps
+                .map(|(trap, steps)| (format!("{trap:?}"), election::fall_into(*trap), *steps));
+            trapped(&chosen(models, run.name.as_deref()), traps, &run, show)
         }
         Task::Waits(run) => {
             let models = chosen(waited().chain(of_sessions()), run.name.as_deref());
@@ -301,20 +322,25 @@ fn view(models: &[&dyn Framed], threads: usize, steps_max: usize) -> bool {
     })
 }
 
-fn leases(models: &[&dyn Framed], run: &Run, show: bool) -> bool {
+/// Checks the models, then each trap: its name, the way into it, and the pinned length of that.
+fn trapped(
+    models: &[&dyn Framed],
+    traps: impl Iterator<Item = (String, Option<Offence>, usize)>,
+    run: &Run,
+    show: bool,
+) -> bool {
     let mut complaints = check(models, run);
-    println!("\n{:20} {:>5}  breaks", "trap", "steps");
-    for (trap, pinned) in lease::TRAPS {
-        let name = format!("{trap:?}");
-        let Some(offence) = lease::fall_into(*trap) else {
+    println!("\n{:22} {:>5}  breaks", "trap", "steps");
+    for (name, offence, pinned) in traps {
+        let Some(offence) = offence else {
             complaints += &["  ", &name, " is not found\n"].concat();
             continue;
         };
-        println!("{name:20} {:>5}  {}", offence.steps, offence.fault);
+        println!("{name:22} {:>5}  {}", offence.steps, offence.fault);
         if show {
             println!("{}", offence.transcript);
         }
-        if offence.steps != *pinned {
+        if offence.steps != pinned {
             complaints += &["  ", &name, " is found in another number of steps\n"].concat();
         }
     }
