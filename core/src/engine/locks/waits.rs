@@ -74,9 +74,7 @@ impl Locks {
                 ..
             } = place.waiter;
             let asked = (acquire.mode, acquire.lease, acquire.needs_item);
-            as_key(&place.key) == acquire.key
-                && until > now
-                && (mode, lease, needs_item) == asked
+            as_key(&place.key) == acquire.key && until > now && (mode, lease, needs_item) == asked
         })
     }
 

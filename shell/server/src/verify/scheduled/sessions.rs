@@ -80,7 +80,7 @@ impl Caller {
                 Progress::Yielded => continue,
                 Progress::Waiting => Heard::Waits,
                 Progress::Close => Heard::Closed,
-                _ => {
+                Progress::NeedsInput { .. } | Progress::OutputFull => {
                     let said = String::from_utf8(output.into()).unwrap();
                     Heard::Said(said.trim_end().to_owned())
                 }
