@@ -215,10 +215,14 @@ fn waiting_session_outlives_requests_in_it() {
         assert!(one.said(0, OPEN).ends_with(" N"));
         assert_eq!(one.ask(0, &format!("ml {} w60000", keys[0])), Heard::Waits);
         let in_it = format!("ml {} j0123456789abcdef", keys[1]);
-        assert_eq!(two.said(500, &in_it), "HD");
-        shared
-            .sessions
-            .end_due(Instant::from_millis(5_000), &shared.shards, |_| ());
+        let asker = thread::spawn(move || {
+            assert_eq!(two.said(500, &in_it), "HD");
+            two
+        });
+        let due = Instant::from_millis(5_000);
+        shared.sessions.end_due(due, &shared.shards, |_| ());
+        let two = asker.join().unwrap();
+        shared.sessions.end_due(due, &shared.shards, |_| ());
         assert_eq!(shared.sessions.count(), 1, "its client waits");
         one.close(5_000);
         let closed = [5_999, 6_001].map(|ms| {
