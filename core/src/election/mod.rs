@@ -172,7 +172,7 @@ pub struct Process {
 /// The state of the process at a call.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct Moment {
-    /// The time on CLOCK_BOOTTIME.
+    /// The time on `CLOCK_BOOTTIME`.
     pub now: Instant,
     /// Milliseconds since 1970, by the wall clock. Only numbers depend on it (E10).
     pub unix_ms: u64,

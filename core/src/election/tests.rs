@@ -86,7 +86,7 @@ impl Driver {
 
     /// A process that has served since `now`, of a partition that was free.
     fn primary(register: &mut Register, id: u128, now: u64) -> Self {
-        let free = Self::new(99, 0, None).record(State::Free);
+        let free = Self::record(State::Free);
         register.write(&free.to_json());
         let mut driver = Self::new(id, now, None);
         let news = driver.run(register, now);
@@ -97,7 +97,7 @@ impl Driver {
         driver
     }
 
-    fn record(&self, state: State) -> PartitionRecord {
+    fn record(state: State) -> PartitionRecord {
         PartitionRecord {
             term: 4,
             id: Id(99),
@@ -168,7 +168,7 @@ impl Driver {
 fn a_standby_claims_an_unchanged_record_after_t() {
     let mut register = Register::default();
     let mut standby = Driver::new(1, 1000, None);
-    register.write(&standby.record(State::Serving).to_json());
+    register.write(&Driver::record(State::Serving).to_json());
     let news = standby.run(&mut register, 4900);
     assert!(matches!(&news[..], [(1000, News::Stands(Some(one)))] if one.id == Id(99)));
     assert_eq!(
@@ -178,7 +178,7 @@ fn a_standby_claims_an_unchanged_record_after_t() {
             .collect::<Vec<_>>()
     );
     // A heartbeat, and only a heartbeat: the wait begins again, and nothing is told.
-    let mut beaten = standby.record(State::Serving);
+    let mut beaten = Driver::record(State::Serving);
     beaten.beat += 1;
     register.write(&beaten.to_json());
     assert_eq!(standby.run(&mut register, 8999), []);
@@ -199,10 +199,10 @@ fn a_standby_claims_an_unchanged_record_after_t() {
 fn free_leaving_and_dead_primaries_are_not_waited_for() {
     let mut register = Register::default();
     let mut standby = Driver::new(1, 0, None);
-    register.write(&standby.record(State::Leaving).to_json());
+    register.write(&Driver::record(State::Leaving).to_json());
     standby.run(&mut register, 250);
     assert_eq!(standby.sent, [(0, "read"), (100, "read"), (200, "read")]);
-    register.write(&standby.record(State::Free).to_json());
+    register.write(&Driver::record(State::Free).to_json());
     let news = standby.run(&mut register, 300);
     let inherits = |news: &(u64, News)| match news {
         (_, News::Serves(term)) => term.inherits,
@@ -210,10 +210,10 @@ fn free_leaving_and_dead_primaries_are_not_waited_for() {
     };
     assert_eq!(inherits(&news[1]), Some((Id(99), 4)));
 
-    register.write(&standby.record(State::Serving).to_json());
+    register.write(&Driver::record(State::Serving).to_json());
     let news = Driver::new(2, 5000, Some(99)).run(&mut register, 5000);
     assert_eq!(inherits(&news[1]), None);
-    register.write(&standby.record(State::Serving).to_json());
+    register.write(&Driver::record(State::Serving).to_json());
     assert_eq!(
         Driver::new(3, 5000, Some(98))
             .run(&mut register, 5000)
@@ -229,7 +229,7 @@ fn an_unreadable_record_is_never_claimed() {
     for beat in 0..20 {
         register.write(&format!("{{\"format\":2,\"beat\":{beat}}}"));
         let news = standby.run(&mut register, 400 * beat + 399);
-        let told = if beat == 0 { 1 } else { 0 };
+        let told = usize::from(beat == 0);
         assert_eq!(news.len(), told, "{news:?}");
     }
     standby.run(&mut register, 60_000);
@@ -249,7 +249,7 @@ fn an_unreadable_record_is_never_claimed() {
 fn a_claim_without_an_answer_is_looked_up() {
     let mut register = Register::default();
     let mut standby = Driver::new(1, 0, None);
-    register.write(&standby.record(State::Free).to_json());
+    register.write(&Driver::record(State::Free).to_json());
     // The claim is lost on its way there, then on its way back.
     register.is_cut = true;
     standby.run(&mut register, 399);
@@ -327,7 +327,7 @@ fn a_primary_without_answers_is_suspended_and_resumes() {
     assert_eq!(primary.stops(), Some(23_200));
 
     // Another process has claimed it.
-    let other = primary.record(State::Serving);
+    let other = Driver::record(State::Serving);
     register.write(&other.to_json());
     assert_eq!(
         primary.run(&mut register, 30_000),

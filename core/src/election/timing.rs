@@ -3,7 +3,7 @@
 //! - E8: A standby waits longer than a hold lasts, even if its clock is fast by ρ = 5 % and the primary's is slow by
 //!   as much: T / H > (1 + ρ) / (1 − ρ). Other times are refused.
 //!
-//! All spans are milliseconds of CLOCK_BOOTTIME, which also counts while the machine sleeps.
+//! All spans are milliseconds of `CLOCK_BOOTTIME`, which also counts while the machine sleeps.
 
 use core::fmt;
 

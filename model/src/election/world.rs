@@ -25,6 +25,7 @@ const STEPS_TO_SERVE: u64 = (1600 + 1000) * 10 / 8 / STEP_MS + 1;
 
 /// A process and its transactions on the way.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is seen with each")]
 struct One {
     id: Id,
     election: Election,
@@ -337,7 +338,7 @@ impl World {
                 let expected = one.read.clone().and_then(|[_, last]| last);
                 Transaction::Swap { expected, value }
             }
-            other => other,
+            other @ (Transaction::Read | Transaction::Swap { .. }) => other,
         };
         let is_absent = self.view.register.found.is_none();
         let answer = self.perform(&transaction);
@@ -584,7 +585,9 @@ impl World {
                 let mut belief = self.view.heard.take();
                 if self.is(Trap::BelievesFromAnswer) {
                     let now = self.clock(self.view.processes.len());
-                    belief.iter_mut().for_each(|belief| belief.asked = now);
+                    for belief in &mut belief {
+                        belief.asked = now;
+                    }
                 }
                 self.view.belief = belief;
             }

@@ -4,7 +4,7 @@ use std::iter;
 use std::mem;
 
 use latchd_core::command::{Acquire, Command, ItemCommand, Release, Wait};
-use latchd_core::engine::{Config, Core, Event, Notification};
+use latchd_core::engine::{Config, Core, Event, Held, Notification};
 use latchd_core::execute::Execute as _;
 use latchd_core::key::Key;
 use latchd_core::reply::Reply;
@@ -119,7 +119,18 @@ fn got(reply: &Reply<'_>) -> Got {
         Reply::Waits => Got::Waits,
         Reply::Unlocked => Got::Released,
         Reply::NotFound => Got::NotFound,
-        _ => Got::Other,
+        Reply::Hit(_)
+        | Reply::Miss
+        | Reply::Stored(_)
+        | Reply::NotStored
+        | Reply::Exists
+        | Reply::Deleted
+        | Reply::Number(_)
+        | Reply::Locked
+        | Reply::Ok
+        | Reply::Keys(_)
+        | Reply::Stats(_)
+        | Reply::Refused(_) => Got::Other,
     }
 }
 
@@ -203,7 +214,7 @@ impl World {
         } = happening;
         self.seen = Shown::default();
         match word {
-            "time" => self.pass()?,
+            "time" => self.pass(),
             "stranger" => self.stranger(token)?,
             "open" => {
                 self.numbers += 1;
@@ -211,7 +222,7 @@ impl World {
                 self.conns[conn].id = Some(id);
                 self.core.handle(self.now(), Event::Opened(id.into()));
             }
-            "close" => self.close(conn)?,
+            "close" => self.close(conn),
             "again" => {
                 if let Some(Parked::Session {
                     token,
@@ -295,8 +306,12 @@ impl World {
             ..
         } = visit;
         self.conns[conn].membership = session;
-        closes.into_iter().for_each(|id| self.doom(id));
-        told.into_iter().for_each(|id| self.tell(id));
+        for id in closes {
+            self.doom(id);
+        }
+        for id in told {
+            self.tell(id);
+        }
         result
     }
 
@@ -339,7 +354,7 @@ impl World {
     }
 
     /// A step of time: what is over ends at its moment.
-    fn pass(&mut self) -> Judged {
+    fn pass(&mut self) {
         self.now_ms += STEP_MS;
         let (now, now_ms) = (self.now(), self.now_ms);
         let is_over = |known: &Known| known.heard_ms + u64::from(TTL_S) * STEP_MS <= now_ms;
@@ -376,8 +391,12 @@ impl World {
         while let Some((attached, taker)) =
             visit::end_due(&mut self.core, &mut self.sessions, now, waits)
         {
-            attached.into_iter().for_each(|id| self.doom(id));
-            taker.into_iter().for_each(|id| self.tell(id));
+            if let Some(id) = attached {
+                self.doom(id);
+            }
+            if let Some(id) = taker {
+                self.tell(id);
+            }
         }
         self.core.handle(now, Event::Due);
         // A connection whose session has ended has no part in it.
@@ -386,7 +405,6 @@ impl World {
                 self.conns[conn].membership = Membership::No;
             }
         }
-        Ok(())
     }
 
     /// Whether the core still knows of a place in a queue that this session has lost just now.
@@ -445,7 +463,7 @@ impl World {
     }
 
     /// A connection closes: by its client, or since it has lost its session.
-    fn close(&mut self, conn: usize) -> Judged {
+    fn close(&mut self, conn: usize) {
         let (now, id) = (self.now(), self.id(conn));
         let one = mem::take(&mut self.conns[conn]);
         let taken = one.membership.owner();
@@ -479,7 +497,6 @@ impl World {
         if let Some(taker) = visit::leave(core, sessions, now, id, one.membership, waits) {
             self.tell(taker);
         }
-        Ok(())
     }
 
     /// `mo`, of a connection that may have asked before.
@@ -530,7 +547,7 @@ impl World {
             if self.has_ended[token] {
                 self.seen.add(Witness::OpenedAgain);
             }
-            let is_empty = self.core.held_here(owner) == Default::default();
+            let is_empty = self.core.held_here(owner) == Held::default();
             must(is_empty, "S3: a new session holds something")?;
             self.known[token] = Some(Known {
                 owner,
@@ -808,6 +825,7 @@ impl World {
     }
 
     /// Everything that matters to later steps. What is equal by [`judge`](Self::judge) is there once.
+    #[expect(clippy::cast_possible_truncation, reason = "places and tokens are a few")]
     pub(super) fn view(&self) -> Vec<u8> {
         let left = |ms: u64| u8::try_from((ms + 8 * STEP_MS).saturating_sub(self.now_ms) / STEP_MS);
         let left = |ms| left(ms).unwrap_or(u8::MAX);

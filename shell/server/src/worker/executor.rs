@@ -158,7 +158,8 @@ impl Shared {
             return (0, Progress::Close);
         };
         let now = visit.now;
-        place.note_turn(now);
+        // The round may have begun before the client sent this, and the client counts from then (S4).
+        place.note_turn(self.clock.now());
         let visit = Visit { session, ..visit };
         let driven = self.drive_as(visit, part, wire, input, output, output_bytes_max);
         if driven.1 == Progress::Waiting {
@@ -314,7 +315,8 @@ impl Execute for Executor<'_> {
     #[cold]
     fn session(&mut self, request: SessionRequest<'_>) -> SessionReply {
         self.work.note_executed();
-        let (shared, now) = (self.shared, self.now);
+        // As above: not the time of the round.
+        let (shared, now) = (self.shared, self.shared.clock.now());
         let part = &mut *self.part;
         let attached = part.membership.attached().map(|place| place.owner());
         match request.action {
@@ -401,7 +403,7 @@ impl Execute for Executor<'_> {
         }
         let mut locks = place.lock();
         let session = locks.as_mut().ok_or(SessionRefusal::NoSession)?;
-        place.note_heard(self.now);
+        place.note_heard(self.shared.clock.now());
         let mut core = Executor {
             session,
             part: self.part,
