@@ -40,6 +40,8 @@ struct Side {
     owner: u64,
     /// Somebody else has ended its session, and the client was not told.
     is_robbed: bool,
+    /// Nothing reaches it, and nothing of it arrives.
+    is_cut_off: bool,
 }
 
 /// The cases that were met.
@@ -91,6 +93,7 @@ impl World {
             down: Vec::new(),
             owner: 0,
             is_robbed: false,
+            is_cut_off: false,
         };
         Self {
             server: Server::with_machine(core, wire_limits),
@@ -160,7 +163,10 @@ impl World {
 
     fn step(&mut self) {
         let place = self.chance.usize(0..2);
-        match self.chance.u8(0..20) {
+        let is_cut_off = self.sides[place].is_cut_off;
+        match self.chance.u8(0..21) {
+            20 => self.sides[place].is_cut_off = self.chance.u8(0..4) == 0,
+            8..16 if is_cut_off => {}
             0..4 => {
                 let span = if self.chance.u8(0..4) == 0 { 3 } else { 20 };
                 self.now_ms += self.chance.u64(1..TTL_MS / span);
@@ -232,7 +238,7 @@ impl World {
         let before = side.bound.clone();
         match side.bound.poll(now) {
             Action::Connect { .. } => {
-                if self.chance.u8(0..3) > 0 {
+                if !side.is_cut_off && self.chance.u8(0..3) > 0 {
                     side.conn = Some(self.server.open(at(self.now_ms)));
                     side.wire = Session::new();
                     side.bound.connected(now);
