@@ -585,7 +585,7 @@ impl World {
                 let mut belief = self.view.heard.take();
                 if self.is(Trap::BelievesFromAnswer) {
                     let now = self.clock(self.view.processes.len());
-                    for belief in &mut belief {
+                    if let Some(belief) = &mut belief {
                         belief.asked = now;
                     }
                 }

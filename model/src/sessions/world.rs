@@ -825,7 +825,10 @@ impl World {
     }
 
     /// Everything that matters to later steps. What is equal by [`judge`](Self::judge) is there once.
-    #[expect(clippy::cast_possible_truncation, reason = "places and tokens are a few")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "places and tokens are a few"
+    )]
     pub(super) fn view(&self) -> Vec<u8> {
         let left = |ms: u64| u8::try_from((ms + 8 * STEP_MS).saturating_sub(self.now_ms) / STEP_MS);
         let left = |ms| left(ms).unwrap_or(u8::MAX);
@@ -886,6 +889,10 @@ impl World {
     }
 }
 
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "a reference would be written at each call"
+)]
 fn same<T: PartialEq + std::fmt::Debug>(got: T, due: T, rule: &str) -> Judged {
     if got == due {
         Ok(())

@@ -186,7 +186,7 @@ impl World {
                 }
             }
             // What a client has left reaches the server, whole or not, and then its end.
-            17..19 => {
+            17..=18 => {
                 if !self.left.is_empty() {
                     let index = self.chance.usize(0..self.left.len());
                     let (conn, up) = self.left.swap_remove(index);

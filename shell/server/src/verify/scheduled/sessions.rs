@@ -93,7 +93,9 @@ impl Caller {
     fn hear(&mut self, at_ms: u64) -> Heard {
         loop {
             self.shared.mailbox(self.holder.worker).hear();
-            for message in self.shared.mailbox(self.holder.worker).take() {
+            let messages = self.shared.mailbox(self.holder.worker).take();
+            // What ends its wait comes first; nothing else comes but the end of its connection.
+            if let Some(message) = messages.into_iter().next() {
                 match message {
                     Message::LostSession(name) if name == self.holder.name => return Heard::Closed,
                     Message::WaitEnded(name, outcome) if name == self.holder.name => {
