@@ -102,8 +102,10 @@ impl<M: StateMachine> Both<M> {
     }
 }
 
+/// The clients but the session: a shard alone judges whether the place that it has left is in its own way.
 fn clients() -> impl Iterator<Item = ClientNumber> {
-    (0..CLIENTS).map(|number| ClientNumber::new(u8::try_from(number).expect("a few")))
+    let all = (0..CLIENTS).map(|number| ClientNumber::new(u8::try_from(number).expect("a few")));
+    all.filter(|client| !client.is_session())
 }
 
 fn is_open(environment: &Environment, owner: Owner) -> bool {
@@ -229,6 +231,11 @@ fn play(seed: u64) -> Result<usize, String> {
     let requests = (0..random.below(OPS_MAX)).map(|_| drawn(&mut random));
     let closes = clients().map(|client| Op::Close { client });
     for op in opens.chain(known).chain(requests).chain(closes) {
+        if let Op::Open { client } | Op::Detach { client } = op
+            && client.is_session()
+        {
+            continue;
+        }
         if let Op::Request { client, .. } = op
             && both.environments[0].connection(client).is_none()
         {

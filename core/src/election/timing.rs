@@ -45,7 +45,7 @@ const GRAIN_MS: u64 = 1;
 ///
 /// assert!(Timing::new(3600, 4000).is_ok());
 /// let error = Timing::new(3600, 3900).unwrap_err();
-/// assert_eq!(error.to_string(), "wait_ms 3900 is too short for hold_ms 3600; use at least 3981");
+/// assert_eq!(error.to_string(), "wait_ms 3900 is too short for hold_ms 3600; use at least 3980");
 /// ```
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct Timing {

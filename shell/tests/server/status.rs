@@ -95,10 +95,10 @@ fn the_status_port_shows_counters_and_holders() {
     let row = format!("{{\"key\":\"job\",\"connection\":2,\"peer\":\"tcp:{me}\",\"fence\":\"");
     assert!(locks.contains(&row), "{locks}");
     assert!(
-        locks.contains("\"mode\":\"x\",\"holders\":1,\"permits\":1,\"lease_s\":null,\"waiting\":0"),
+        locks.contains("\"mode\":\"x\",\"holders\":1,\"permits\":1,\"lease_s\":null,\"session\":null,\"waiting\":0"),
         "{locks}"
     );
-    let waited = "\"mode\":\"s\",\"holders\":1,\"permits\":3,\"lease_s\":3600,\"waiting\":12,\"waiters\":[{\"connection\":3,";
+    let waited = "\"mode\":\"s\",\"holders\":1,\"permits\":3,\"lease_s\":3600,\"session\":null,\"waiting\":12,\"waiters\":[{\"connection\":3,";
     assert!(locks.contains(waited), "{locks}");
     let (code, page) = get(address, "/");
     assert_eq!(code, "200");

@@ -40,8 +40,6 @@ struct Side {
     owner: u64,
     /// Somebody else has ended its session, and the client was not told.
     is_robbed: bool,
-    /// Nothing reaches it, and nothing of it arrives.
-    is_cut_off: bool,
 }
 
 /// The cases that were met.
@@ -93,7 +91,6 @@ impl World {
             down: Vec::new(),
             owner: 0,
             is_robbed: false,
-            is_cut_off: false,
         };
         Self {
             server: Server::with_machine(core, wire_limits),
@@ -163,10 +160,7 @@ impl World {
 
     fn step(&mut self) {
         let place = self.chance.usize(0..2);
-        let is_cut_off = self.sides[place].is_cut_off;
-        match self.chance.u8(0..21) {
-            20 => self.sides[place].is_cut_off = self.chance.u8(0..4) == 0,
-            8..16 if is_cut_off => {}
+        match self.chance.u8(0..20) {
             0..4 => {
                 let span = if self.chance.u8(0..4) == 0 { 3 } else { 20 };
                 self.now_ms += self.chance.u64(1..TTL_MS / span);
@@ -186,7 +180,7 @@ impl World {
                 }
             }
             // What a client has left reaches the server, whole or not, and then its end.
-            17..=18 => {
+            17..19 => {
                 if !self.left.is_empty() {
                     let index = self.chance.usize(0..self.left.len());
                     let (conn, up) = self.left.swap_remove(index);
@@ -238,7 +232,7 @@ impl World {
         let before = side.bound.clone();
         match side.bound.poll(now) {
             Action::Connect { .. } => {
-                if !side.is_cut_off && self.chance.u8(0..3) > 0 {
+                if self.chance.u8(0..3) > 0 {
                     side.conn = Some(self.server.open(at(self.now_ms)));
                     side.wire = Session::new();
                     side.bound.connected(now);
@@ -252,9 +246,16 @@ impl World {
                 side.before = Some(before);
             }
             Action::Tell(news) => {
-                self.met.obtained += u32::from(news == BoundNews::Obtained);
-                self.met.released += u32::from(news == BoundNews::Released);
-                self.met.expired += u32::from(news == BoundNews::Lost(Loss::Expired));
+                let (met, expired) = (&mut self.met, BoundNews::Lost(Loss::Expired));
+                if news == BoundNews::Obtained {
+                    met.obtained += 1;
+                } else if news == BoundNews::Released {
+                    met.released += 1;
+                } else if news == expired {
+                    met.expired += 1;
+                } else {
+                    return false;
+                }
             }
             Action::Wait { .. } => {
                 self.met.waited += u32::from(matches!(
