@@ -80,7 +80,7 @@ witnesses! {
 pub const ALL: &[Bounds] = &[
     Bounds {
         name: "sessions-2x2x1",
-        pinned: (126_233, 1_693_645),
+        pinned: (125_805, 1_688_835),
         tokens: 2,
         keys: 1,
         wait_ms: 3 * STEP_MS,

@@ -330,7 +330,9 @@ impl Oracle {
                 self.asked.cmd_lock += 1;
                 self.asked.lock_misses += 1;
                 Outcome::NotFound
-            } else if !is_pinned && self.lacks(Refusal::TooManyLocks)
+            } else if self.has_enough(conn)
+                // A session may have acquired other locks since.
+                || !is_pinned && self.lacks(Refusal::TooManyLocks)
                 || !self.may_be_pinned(conn, key, first.mode)
             {
                 self.asked.cmd_lock += 1;
@@ -362,6 +364,8 @@ impl Oracle {
     pub(super) fn leave_all(&mut self, conn: Owner) {
         self.leave(conn);
         self.gets.retain(|getting| getting.conn != conn);
+        // The notice of a wait that has ended just now would be taken for that of the next one.
+        self.notices.retain(|notice| notice.owner != conn);
     }
 
     /// Waits end one after the other, in the order of their deadlines. Waiters behind them are
