@@ -109,7 +109,7 @@ pub enum SessionReply {
     /// There is no such session.
     NotFound,
     /// Not yet: another connection is to be closed first (S5). The connection waits
-    /// ([`Connection::settle`](crate::connection::Connection::settle)), and asks again. It is also the reply to a connection that
+    /// ([`Connection::end_wait`](crate::connection::Connection::end_wait)), and asks again. It is also the reply to a connection that
     /// has lost the session and is about to be closed.
     Waits,
     /// Nothing has changed.

@@ -137,7 +137,8 @@ impl<S: Store> Core<S> {
         };
         // A holder that asks for the other mode is refused like any other requester.
         if let Some(held) = own.filter(|held| held.mode.is_shared() == acquire.mode.is_shared()) {
-            if held.is_unanswered {
+            let is_there = found.is_some() || !acquire.needs_item;
+            if held.is_unanswered && (is_there || !owner.is_session()) {
                 // It has waited for this lock. The lease lasts from the hand-over.
                 self.stats.counters.cmd_lock += 1;
                 self.locks.table.set_unanswered(key, owner, false);
@@ -147,8 +148,12 @@ impl<S: Store> Core<S> {
                 self.stats.counters.cmd_lock += 1;
                 return self.renew(owner, &acquire, found, held.fence, lease);
             }
-            if owner.is_session() && (found.is_some() || !acquire.needs_item) {
+            if owner.is_session() {
                 self.stats.counters.cmd_lock += 1;
+                if !is_there {
+                    self.stats.counters.lock_misses += 1;
+                    return Reply::NotFound;
+                }
                 return self.granted(&acquire, found, held.fence);
             }
         }

@@ -45,7 +45,7 @@ impl<S: Store> Core<S> {
 
     /// A page of `stats locks` for a transport that shares its time among clients: at most `lines_max` lines, of the locks from
     /// this place in the table on. Also returns the place where the next page begins, if there may be more. A page ends after
-    /// [`GRANTS_PER_PAGE`] grants. A lock that changes between two pages may be missing, or be shown twice.
+    /// 256 grants. A lock that changes between two pages may be missing, or be shown twice.
     #[must_use]
     pub fn lock_page(&self, from: usize, lines_max: usize) -> (Vec<StatsLine>, Option<usize>) {
         let mut lines = Vec::new();

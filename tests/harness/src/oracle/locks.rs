@@ -122,7 +122,8 @@ impl Oracle {
         let held = self.locks.contains_key(key);
         let own = self.own(key, conn);
         let same = own.filter(|own| own.mode.is_shared() == acquire.mode.is_shared());
-        if let Some(own) = same.filter(|own| own.is_unheard) {
+        let is_there = !acquire.needs_item || self.items.contains_key(key);
+        if let Some(own) = same.filter(|own| own.is_unheard && (is_there || !conn.is_session())) {
             self.own_mut(key, conn).expect("its own").is_unheard = false;
             return self.granted(acquire, own.fence);
         }
@@ -138,8 +139,10 @@ impl Oracle {
             return self.granted(acquire, own.fence);
         }
         // A session may not have heard that it has the lock.
-        let is_there = !acquire.needs_item || self.items.contains_key(key);
-        if let Some(own) = same.filter(|_| conn.is_session() && is_there) {
+        if let Some(own) = same.filter(|_| conn.is_session()) {
+            if !is_there {
+                return OwnedReply::NotFound;
+            }
             return self.granted(acquire, own.fence);
         }
         if acquire.lease == Some(Lease::Off) && own.is_none() {
