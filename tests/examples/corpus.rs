@@ -40,8 +40,8 @@ fn main() -> io::Result<()> {
         random.fill(&mut input);
         // Every other input is a known one with a few other bytes: rare pairs are near those that met them.
         if seed % 2 == 1 {
-            let other = input;
-            input = random.choose(&known).clone();
+            let other = std::mem::take(&mut input);
+            input.clone_from(random.choose(&known));
             for (place, byte) in (0..8).zip(&other) {
                 let place = usize::from(other[2 * place]) << 8 | usize::from(other[2 * place + 1]);
                 let place = place % input.len().max(1);
