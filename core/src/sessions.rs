@@ -161,6 +161,8 @@ pub struct Asker {
     pub user: Option<u128>,
     /// Its address, as a number of the transport's choice; for [`SessionLimits::per_address_max`].
     pub address: u128,
+    /// The session that it is attached to.
+    pub attached: Option<Owner>,
 }
 
 /// The connections of a session.
@@ -234,6 +236,8 @@ impl<S> Session<S> {
 pub struct Opening {
     /// The reply.
     pub reply: SessionReply,
+    /// The session that the connection is attached to, or waits for; `None` if the request was refused.
+    pub owner: Option<Owner>,
     /// The connection to be closed, if there is one: it has lost the session, or waits for it in vain.
     pub closes: Option<ConnId>,
 }
@@ -242,6 +246,7 @@ impl From<SessionReply> for Opening {
     fn from(reply: SessionReply) -> Self {
         Self {
             reply,
+            owner: None,
             closes: None,
         }
     }
@@ -328,8 +333,8 @@ impl<S> Sessions<S> {
         hasher.finish128().as_u128()
     }
 
-    /// Opens or resumes a session for a connection that is attached to no other session. A new session is the owner
-    /// `fresh`, which must never have been used; `state` makes the transport's state of it.
+    /// Opens or resumes a session for a connection. `make` gives the owner that a new session is, which must never have
+    /// been used, and the transport's state of it.
     ///
     /// A connection that the session is attached to already is heard, and the session has the new time; unless another
     /// connection takes it over, since it is to be closed then.
@@ -338,8 +343,7 @@ impl<S> Sessions<S> {
         now: Instant,
         asker: Asker,
         open: Open<'_>,
-        fresh: Owner,
-        state: impl FnOnce() -> S,
+        make: impl FnOnce() -> (Owner, S),
     ) -> Opening {
         let Open {
             token,
@@ -347,12 +351,18 @@ impl<S> Sessions<S> {
             only_resumes,
         } = open;
         let hash = self.hash(token.as_bytes());
+        if asker.attached.is_some()
+            && asker.attached != self.by_token.get(&hash).map(|session| session.owner)
+        {
+            self.counters.refused += 1;
+            return SessionReply::Refused(SessionRefusal::Attached).into();
+        }
         let Some(session) = self.by_token.get_mut(&hash) else {
             if only_resumes {
                 self.counters.missed += 1;
                 return SessionReply::NotFound.into();
             }
-            return self.open_new(now, asker, hash, ttl_ms, fresh, state).into();
+            return self.open_new(now, asker, hash, ttl_ms, make);
         };
         if session.user != asker.user {
             self.counters.refused += 1;
@@ -364,7 +374,11 @@ impl<S> Sessions<S> {
             && from == conn
         {
             // It has lost the session, and renews nothing: it is closed instead of answered.
-            return SessionReply::Waits.into();
+            return Opening {
+                reply: SessionReply::Waits,
+                owner: Some(owner),
+                closes: None,
+            };
         }
         session.heard_at = session.heard_at.max(now);
         session.ttl_ms = ttl_ms;
@@ -397,7 +411,11 @@ impl<S> Sessions<S> {
             session.due_at = ends_at;
             self.due.insert((ends_at, owner));
         }
-        Opening { reply, closes }
+        Opening {
+            reply,
+            owner: Some(owner),
+            closes,
+        }
     }
 
     fn open_new(
@@ -406,28 +424,29 @@ impl<S> Sessions<S> {
         asker: Asker,
         hash: u128,
         ttl_ms: u64,
-        owner: Owner,
-        state: impl FnOnce() -> S,
-    ) -> SessionReply {
+        make: impl FnOnce() -> (Owner, S),
+    ) -> Opening {
         let of_address = self.by_address.get(&asker.address).copied().unwrap_or(0);
         if self.by_token.len() >= self.limits.sessions_max
             || of_address >= self.limits.per_address_max
         {
             self.counters.refused += 1;
-            return SessionReply::Refused(if self.limits.sessions_max == 0 {
+            let refusal = if self.limits.sessions_max == 0 {
                 SessionRefusal::Off
             } else {
                 SessionRefusal::TooMany
-            });
+            };
+            return SessionReply::Refused(refusal).into();
         }
         self.counters.opened += 1;
+        let (owner, state) = make();
         let session = Session {
             owner,
             ttl_ms,
             heard_at: now,
             opened_at: now,
             attached: Attached::To(asker.conn),
-            state: state(),
+            state,
             user: asker.user,
             address: asker.address,
             due_at: Instant::from_millis(now.as_millis().saturating_add(ttl_ms)),
@@ -436,22 +455,26 @@ impl<S> Sessions<S> {
         self.by_owner.insert(owner, hash);
         self.by_address.insert(asker.address, of_address + 1);
         self.by_token.insert(hash, session);
-        SessionReply::Opened(owner)
+        Opening {
+            reply: SessionReply::Opened(owner),
+            owner: Some(owner),
+            closes: None,
+        }
     }
 
-    /// The session with this token, for a request of a connection of this user.
+    /// The session with this token, for a request in it.
     ///
     /// # Errors
-    /// [`SessionRefusal::NoSession`] and [`SessionRefusal::OtherUser`] as they say.
-    pub fn find(
-        &self,
-        token: Token<'_>,
-        user: Option<u128>,
-    ) -> Result<&Session<S>, SessionRefusal> {
-        match self.by_token.get(&self.hash(token.as_bytes())) {
-            None => Err(SessionRefusal::NoSession),
-            Some(session) if session.user != user => Err(SessionRefusal::OtherUser),
-            Some(session) => Ok(session),
+    /// [`SessionRefusal::NoSession`], [`SessionRefusal::OtherUser`] and [`SessionRefusal::Attached`] as they say.
+    pub fn find(&self, token: Token<'_>, asker: Asker) -> Result<&Session<S>, SessionRefusal> {
+        let found = self.by_token.get(&self.hash(token.as_bytes()));
+        let session = found.ok_or(SessionRefusal::NoSession)?;
+        if session.user != asker.user {
+            Err(SessionRefusal::OtherUser)
+        } else if asker.attached.is_some_and(|own| own != session.owner) {
+            Err(SessionRefusal::Attached)
+        } else {
+            Ok(session)
         }
     }
 
@@ -493,9 +516,9 @@ impl<S> Sessions<S> {
     pub fn end(
         &mut self,
         token: Token<'_>,
-        user: Option<u128>,
+        asker: Asker,
     ) -> Result<EndedSession<S>, SessionRefusal> {
-        let owner = match self.find(token, user) {
+        let owner = match self.find(token, asker) {
             Ok(session) => session.owner,
             Err(refusal) => {
                 if refusal == SessionRefusal::NoSession {
@@ -650,23 +673,19 @@ mod tests {
             conn: ConnId::from_number(conn),
             user,
             address: 0,
+            attached: None,
         }
     }
 
     fn open(sessions: &mut Sessions, at_ms: u64, asker: Asker) -> Opening {
         let token = Token::new(b"0123456789abcdef").unwrap();
-        let (now, fresh) = (Instant::from_millis(at_ms), Owner::of_session(9));
-        let opening = sessions.open(
-            now,
-            asker,
-            Open {
-                token,
-                ttl_ms: TTL_MS,
-                only_resumes: false,
-            },
-            fresh,
-            || (),
-        );
+        let open = Open {
+            token,
+            ttl_ms: TTL_MS,
+            only_resumes: false,
+        };
+        let now = Instant::from_millis(at_ms);
+        let opening = sessions.open(now, asker, open, || (Owner::of_session(9), ()));
         sessions.check();
         opening
     }
@@ -679,10 +698,12 @@ mod tests {
         assert_eq!(open(&mut sessions, 0, a).reply, SessionReply::Opened(owner));
         let taken = Opening {
             reply: SessionReply::Waits,
+            owner: Some(owner),
             closes: Some(a.conn),
         };
         assert_eq!(open(&mut sessions, 100, b), taken);
-        assert_eq!(open(&mut sessions, 900, a), SessionReply::Waits.into());
+        let lost = open(&mut sessions, 900, a);
+        assert_eq!((lost.reply, lost.closes), (SessionReply::Waits, None));
         assert_eq!(
             sessions.get(owner).unwrap().heard_at,
             Instant::from_millis(100)
@@ -701,7 +722,8 @@ mod tests {
         open(&mut sessions, 0, asker(1, Some(7)));
         let refused = SessionReply::Refused(SessionRefusal::OtherUser);
         for other in [None, Some(8)] {
-            assert_eq!(open(&mut sessions, 900, asker(2, other)).reply, refused);
+            let other = asker(2, other);
+            assert_eq!(open(&mut sessions, 900, other).reply, refused);
             let found = sessions.find(token, other).map(|it| it.owner);
             assert_eq!(found, Err(SessionRefusal::OtherUser));
             let ended = sessions.end(token, other).map(|it| it.owner);

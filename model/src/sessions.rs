@@ -80,7 +80,7 @@ witnesses! {
 pub const ALL: &[Bounds] = &[
     Bounds {
         name: "sessions-2x2x1",
-        pinned: (126_095, 1_692_333),
+        pinned: (107_895, 1_399_045),
         tokens: 2,
         keys: 1,
         wait_ms: 3 * STEP_MS,

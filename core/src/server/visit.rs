@@ -151,65 +151,57 @@ impl<'a, M: StateMachine> Visit<'a, M> {
             conn: self.conn,
             user: self.user,
             address: 0,
+            attached: self.session.attached(),
         }
     }
 
     fn open(&mut self, token: Token<'_>, seconds: u32, only_resumes: bool) -> SessionReply {
-        let known = self
-            .sessions
-            .find(token, self.user)
-            .map(|session| session.owner);
-        match self.session.attached() {
-            Some(own) if known != Ok(own) => {
-                return SessionReply::Refused(SessionRefusal::Attached);
-            }
-            None if self.machine.held(self.conn.into()) != Held::default() => {
-                return SessionReply::Refused(SessionRefusal::Holds);
-            }
-            Some(_) | None => {}
-        }
-        let fresh = Owner::of_session(*self.numbers + 1);
-        let ttl_ms = u64::from(seconds) * 1_000;
         let asker = self.asker();
+        if asker.attached.is_none() && self.machine.held(self.conn.into()) != Held::default() {
+            return SessionReply::Refused(SessionRefusal::Holds);
+        }
+        let ttl_ms = u64::from(seconds) * 1_000;
         let open = Open {
             token,
             ttl_ms,
             only_resumes,
         };
-        let opening = self.sessions.open(self.now, asker, open, fresh, || ());
-        self.closes.extend(opening.closes);
-        self.session = match opening.reply {
-            SessionReply::Opened(owner) => {
-                *self.numbers += 1;
-                self.machine.handle(self.now, Event::Opened(owner));
-                Membership::Attached(owner)
-            }
-            SessionReply::Resumed(owner) => Membership::Attached(owner),
-            SessionReply::Waits => known.map_or(Membership::No, Membership::Waits),
-            SessionReply::Ended | SessionReply::NotFound | SessionReply::Refused(_) => self.session,
+        let numbers = &mut *self.numbers;
+        let make = || {
+            *numbers += 1;
+            (Owner::of_session(*numbers), ())
         };
+        let opening = self.sessions.open(self.now, asker, open, make);
+        if let SessionReply::Opened(owner) = opening.reply {
+            self.machine.handle(self.now, Event::Opened(owner));
+        }
+        self.closes.extend(opening.closes);
+        if let Some(owner) = opening.owner {
+            self.session = if opening.reply == SessionReply::Waits {
+                Membership::Waits(owner)
+            } else {
+                Membership::Attached(owner)
+            };
+        } else if let Membership::Waits(_) = self.session {
+            self.session = Membership::No;
+        }
         opening.reply
     }
 
     fn end(&mut self, token: Token<'_>) -> SessionReply {
-        let own = self.session.attached();
-        if let (Some(own), Ok(session)) = (own, self.sessions.find(token, self.user))
-            && session.owner != own
-        {
-            return SessionReply::Refused(SessionRefusal::Attached);
-        }
+        let asker = self.asker();
         let EndedSession {
             owner,
             attached,
             taker,
             state: (),
-        } = match self.sessions.end(token, self.user) {
+        } = match self.sessions.end(token, asker) {
             Ok(ended) => ended,
             Err(SessionRefusal::NoSession) => return SessionReply::NotFound,
             Err(refusal) => return SessionReply::Refused(refusal),
         };
         self.machine.handle(self.now, Event::Closed(owner));
-        if own == Some(owner) {
+        if asker.attached == Some(owner) {
             self.session = Membership::No;
         } else {
             self.closes.extend(attached);
@@ -242,10 +234,7 @@ impl<M: StateMachine> Execute for Visit<'_, M> {
         command: &Command<'_>,
         answer: &mut dyn FnMut(&Reply<'_>),
     ) -> Result<(), SessionRefusal> {
-        let owner = self.sessions.find(token, self.user)?.owner;
-        if self.session.attached().is_some_and(|own| own != owner) {
-            return Err(SessionRefusal::Attached);
-        }
+        let owner = self.sessions.find(token, self.asker())?.owner;
         self.sessions.heard(owner, self.now);
         self.machine.execute(self.now, owner, command, answer);
         Ok(())

@@ -10,7 +10,8 @@ use latchd_core::key::Key;
 use latchd_core::reply::Reply;
 use latchd_core::server::visit::{self, Membership, Visit};
 use latchd_core::sessions::{
-    SessionAction, SessionLimits, SessionRefusal, SessionReply, SessionRequest, Sessions, Token,
+    Asker, SessionAction, SessionLimits, SessionRefusal, SessionReply, SessionRequest, Sessions,
+    Token,
 };
 use latchd_core::store::MapStore;
 use latchd_core::{ConnId, Instant, Limits, Owner};
@@ -762,7 +763,13 @@ impl World {
         self.core.check();
         self.sessions.check();
         for token in 0..MANY {
-            let found = self.sessions.find(token_of(token), None).ok();
+            let asker = Asker {
+                conn: ConnId::from_number(0),
+                user: None,
+                address: 0,
+                attached: None,
+            };
+            let found = self.sessions.find(token_of(token), asker).ok();
             let Some((known, session)) = self.known[token].zip(found) else {
                 must(
                     self.known[token].is_none() && found.is_none(),

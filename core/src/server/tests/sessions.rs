@@ -1,7 +1,6 @@
 //! Sessions, as clients of a server see them.
 
 use super::*;
-use crate::sessions::{Asker, Open, Opening, SessionReply, Token};
 use crate::wire::meta::session::SessionResponse;
 
 const TOKEN: &str = "0123456789abcdef";
@@ -338,63 +337,6 @@ fn takers_are_closed_in_turn() {
     );
     assert_eq!(world.said(third, "ml k"), "HD");
     world.server.sessions().check();
-}
-
-#[test]
-fn a_connection_that_has_lost_its_session_takes_nothing_back() {
-    let mut sessions: Sessions = Sessions::new(SessionLimits::default(), [1, 2]);
-    let token = Token::new(TOKEN.as_bytes()).unwrap();
-    let mut open = |number, ms| {
-        let asker = Asker {
-            conn: ConnId::from_number(number),
-            user: None,
-            address: 0,
-        };
-        sessions.open(
-            at(ms),
-            asker,
-            Open {
-                token,
-                ttl_ms: 1_000,
-                only_resumes: false,
-            },
-            Owner::of_session(9),
-            || (),
-        )
-    };
-    let conn = ConnId::from_number;
-    assert_eq!(open(1, 0).reply, SessionReply::Opened(Owner::of_session(9)));
-    assert_eq!(
-        open(2, 100),
-        Opening {
-            reply: SessionReply::Waits,
-            closes: Some(conn(1))
-        }
-    );
-    assert_eq!(
-        open(3, 200),
-        Opening {
-            reply: SessionReply::Waits,
-            closes: Some(conn(2))
-        }
-    );
-    // It asks before it is closed: that neither renews the session nor stops the one that takes it over.
-    assert_eq!(
-        open(1, 900),
-        Opening {
-            reply: SessionReply::Waits,
-            closes: None
-        }
-    );
-    sessions.check();
-    let owner = Owner::of_session(9);
-    assert_eq!(sessions.detach(owner, conn(2)), None);
-    assert_eq!(sessions.detach(owner, conn(1)), Some(conn(3)));
-    assert!(sessions.end_due(at(1_199), |_| None).is_none());
-    assert_eq!(
-        sessions.end_due(at(1_200), |_| None).unwrap().attached,
-        Some(conn(3))
-    );
 }
 
 #[test]

@@ -194,48 +194,34 @@ impl Registry {
         self.table().sessions.hash(name)
     }
 
-    /// Opens or resumes a session for a connection. `attached` is its session by now; `numbers` gives an unused number.
+    /// Opens or resumes a session for a connection; `numbers` gives an unused number.
     pub(crate) fn open(
         &self,
         now: Instant,
         asker: Asker,
         holder: Holder,
-        attached: Option<Owner>,
         open: Open<'_>,
         numbers: impl FnOnce() -> u64,
     ) -> (SessionReply, Membership) {
         let mut table = self.table();
-        let known = table
-            .sessions
-            .find(open.token, asker.user)
-            .map(|session| session.owner);
-        if attached.is_some() && attached != known.ok() {
-            let refused = SessionReply::Refused(SessionRefusal::Attached);
-            return (refused, Membership::No);
-        }
-        let fresh = Owner::of_session(match known {
-            Err(SessionRefusal::NoSession) if !open.only_resumes => numbers(),
-            _ => 0,
-        });
-        let state = || {
-            Arc::new(Place {
-                owner: fresh,
-                shard: Mutex::new(Some(ShardSession::of_session(fresh, asker.conn, holder))),
+        let make = || {
+            let owner = Owner::of_session(numbers());
+            let shard = ShardSession::of_session(owner, asker.conn, holder);
+            let place = Place {
+                owner,
+                shard: Mutex::new(Some(shard)),
                 heard_ms: AtomicU64::new(now.as_millis()),
-            })
+            };
+            (owner, Arc::new(place))
         };
-        let opening = table.sessions.open(now, asker, open, fresh, state);
-        let membership = match opening.reply {
-            SessionReply::Opened(owner) | SessionReply::Resumed(owner) => {
-                let session = table.sessions.get(owner);
-                session.map_or(Membership::No, |session| {
-                    Membership::Attached(Arc::clone(&session.state))
-                })
+        let opening = table.sessions.open(now, asker, open, make);
+        let session = opening.owner.and_then(|owner| table.sessions.get(owner));
+        let membership = match session {
+            None => Membership::No,
+            Some(session) if opening.reply == SessionReply::Waits => {
+                Membership::Waits(session.owner)
             }
-            SessionReply::Waits => known.map_or(Membership::No, Membership::Waits),
-            SessionReply::Ended | SessionReply::NotFound | SessionReply::Refused(_) => {
-                Membership::No
-            }
+            Some(session) => Membership::Attached(Arc::clone(&session.state)),
         };
         match membership {
             Membership::Attached(_) | Membership::Waits(_) => {
@@ -258,42 +244,35 @@ impl Registry {
         (opening.reply, membership)
     }
 
-    /// The state of the session with this token, for a request of a connection of this user (`j`).
+    /// The state of the session with this token, for a request in it (`j`).
     ///
     /// # Errors
     /// As [`Sessions::find`].
     pub(crate) fn find(
         &self,
         token: Token<'_>,
-        user: Option<u128>,
+        asker: Asker,
     ) -> Result<Arc<Place>, SessionRefusal> {
         let table = self.table();
-        let session = table.sessions.find(token, user)?;
+        let session = table.sessions.find(token, asker)?;
         Ok(Arc::clone(&session.state))
     }
 
-    /// Ends the session with this token, for a connection that is attached to `attached`. If that is the session, its locks
-    /// are left to the caller, who has them (N1): then the place is returned.
+    /// Ends the session with this token. Returns the owner that it was. If the connection is attached to it, its locks are left
+    /// to the caller, who has them (N1).
+    ///
+    /// # Errors
+    /// As [`Sessions::end`].
     pub(crate) fn end(
         &self,
         now: Instant,
         shards: &Shards,
         token: Token<'_>,
-        user: Option<u128>,
-        attached: Option<Owner>,
-    ) -> (SessionReply, bool) {
+        asker: Asker,
+    ) -> Result<Owner, SessionRefusal> {
         let mut table = self.table();
-        if let (Some(own), Ok(session)) = (attached, table.sessions.find(token, user))
-            && session.owner != own
-        {
-            return (SessionReply::Refused(SessionRefusal::Attached), false);
-        }
-        let ended = match table.sessions.end(token, user) {
-            Ok(ended) => ended,
-            Err(SessionRefusal::NoSession) => return (SessionReply::NotFound, false),
-            Err(refusal) => return (SessionReply::Refused(refusal), false),
-        };
-        let is_own = attached == Some(ended.owner);
+        let ended = table.sessions.end(token, asker)?;
+        let is_own = asker.attached == Some(ended.owner);
         let (conn, taker) = Self::forget(&mut table, &ended, is_own);
         drop(table);
         if !is_own {
@@ -304,7 +283,7 @@ impl Registry {
         }
         self.close(conn);
         self.wake(taker);
-        (SessionReply::Ended, is_own)
+        Ok(ended.owner)
     }
 
     /// A connection has closed that was attached to a session, or has waited for it.

@@ -120,6 +120,18 @@ struct Part {
     host: u128,
 }
 
+impl Part {
+    /// The connection, as sessions see it.
+    fn asker(&self) -> Asker {
+        Asker {
+            conn: self.conn,
+            user: self.user,
+            address: self.host,
+            attached: self.membership.attached().map(|place| place.owner()),
+        }
+    }
+}
+
 impl ClientSession {
     /// A connection without locks and without a session.
     pub(crate) fn new(conn: ConnId, holder: Holder, host: u128) -> Self {
@@ -318,7 +330,8 @@ impl Execute for Executor<'_> {
         // As above: not the time of the round.
         let (shared, now) = (self.shared, self.shared.clock.now());
         let part = &mut *self.part;
-        let attached = part.membership.attached().map(|place| place.owner());
+        let asker = part.asker();
+        let attached = asker.attached;
         match request.action {
             SessionAction::Open {
                 seconds,
@@ -333,17 +346,9 @@ impl Execute for Executor<'_> {
                     ttl_ms: u64::from(seconds) * 1_000 + 1,
                     only_resumes,
                 };
-                let asker = Asker {
-                    conn: part.conn,
-                    user: part.user,
-                    address: part.host,
-                };
+                let numbers = || shared.next_number();
                 let (reply, membership) =
-                    shared
-                        .sessions
-                        .open(now, asker, part.holder, attached, open, || {
-                            shared.next_number()
-                        });
+                    shared.sessions.open(now, asker, part.holder, open, numbers);
                 if attached.is_none() {
                     if let Some(place) = membership.attached() {
                         // The next request has another owner.
@@ -371,17 +376,18 @@ impl Execute for Executor<'_> {
             }
             SessionAction::End => {
                 let (shards, token) = (&shared.shards, request.token);
-                let known = shared.sessions.find(token, part.user);
-                let (reply, is_own) = shared.sessions.end(now, shards, token, part.user, attached);
-                if let (SessionReply::Ended, Ok(place)) = (reply, known) {
-                    shared.tell_session("end", place.owner(), Some(part.conn));
-                }
-                if is_own {
+                let owner = match shared.sessions.end(now, shards, token, asker) {
+                    Ok(owner) => owner,
+                    Err(SessionRefusal::NoSession) => return SessionReply::NotFound,
+                    Err(refusal) => return SessionReply::Refused(refusal),
+                };
+                shared.tell_session("end", owner, Some(part.conn));
+                if attached == Some(owner) {
                     // The next request has another owner.
                     self.work.spend(WHOLE_TURN);
                     part.membership = Membership::No;
                 }
-                reply
+                SessionReply::Ended
             }
         }
     }
@@ -393,11 +399,8 @@ impl Execute for Executor<'_> {
         command: &Command<'_>,
         answer: &mut dyn FnMut(&Reply<'_>),
     ) -> Result<(), SessionRefusal> {
-        let place = self.shared.sessions.find(token, self.part.user)?;
-        if let Some(own) = self.part.membership.attached() {
-            if own.owner() != place.owner() {
-                return Err(SessionRefusal::Attached);
-            }
+        let place = self.shared.sessions.find(token, self.part.asker())?;
+        if self.part.membership.attached().is_some() {
             self.execute(command, answer);
             return Ok(());
         }
