@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use super::snapshot::{SessionShown, Snapshot, WaiterShown};
+use super::snapshot::{HolderSession, Snapshot, WaiterShown};
 
 /// The locks as JSON. All text is ASCII already, without control characters. A fence is text: most JSON
 /// readers keep 53 bits of a number.
@@ -46,7 +46,7 @@ pub(super) fn json(snapshot: &Snapshot) -> String {
 }
 
 /// The `connection` of a lock is the number of the session then.
-fn session(session: SessionShown) -> String {
+fn session(session: HolderSession) -> String {
     let conn = session
         .conn
         .map_or("null".to_owned(), |conn| conn.to_string());
@@ -100,7 +100,7 @@ mod tests {
         let mut leased = lock("k");
         leased.lease = Some(Duration::from_millis(1_001));
         leased.waiting = 40;
-        leased.session = Some(SessionShown {
+        leased.session = Some(HolderSession {
             conn: None,
             left: Duration::from_millis(29_001),
         });

@@ -55,7 +55,7 @@ pub(super) struct LockShown {
     /// The most holders, if a holder limits them; 1 if the lock is exclusive.
     pub(super) permits: Option<u32>,
     /// The holder's session, if it is one.
-    pub(super) session: Option<SessionShown>,
+    pub(super) session: Option<HolderSession>,
     /// The holder's address; empty if it has just left, or if its session has no connection.
     pub(super) peer: String,
     /// The fence of the grant.
@@ -74,7 +74,7 @@ pub(super) struct LockShown {
 
 /// The session of a holder.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) struct SessionShown {
+pub(super) struct HolderSession {
     /// Its connection, if it has one.
     pub(super) conn: Option<u64>,
     /// How long it lasts if its client is not heard.
@@ -177,14 +177,14 @@ impl Snapshot {
 }
 
 /// The address of an owner, the time since its last request, and its session.
-fn found(shared: &Shared, owner: Owner, now: Instant) -> (String, Duration, Option<SessionShown>) {
+fn found(shared: &Shared, owner: Owner, now: Instant) -> (String, Duration, Option<HolderSession>) {
     let mut conn = Some(owner.number());
     let mut session = None;
     if owner.is_session()
         && let Some(shown) = shared.sessions.shown(owner, now)
     {
         conn = shown.conn.map(ConnId::number);
-        session = Some(SessionShown {
+        session = Some(HolderSession {
             conn,
             left: Duration::from_millis(shown.left_ms),
         });
