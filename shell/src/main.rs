@@ -34,10 +34,11 @@ use smol::stream::StreamExt;
 use crate::args::{Args, Task};
 use crate::flags::Process;
 use crate::log::{Form, JsonEvents, Log};
+use crate::os::daemon::{self, Daemon};
 use crate::os::pid_file::PidFile;
 use crate::os::privileges::Refusal;
 use crate::os::service_manager::{ServiceManager, State};
-use crate::os::{daemon, descriptors, handed_over, pid_file, privileges};
+use crate::os::{descriptors, handed_over, pid_file, privileges};
 
 /// `EX_OSERR` of sysexits(3).
 const EXIT_OS_ERROR: u8 = 71;
@@ -118,8 +119,8 @@ fn serve(mut config: Config, ignored: &[String], process: &Process) -> ExitCode 
             return fail(&format!("cannot log to {place}: {error}"));
         }
     };
-    let warnings = match prepare(&config, process) {
-        Ok(warnings) => warnings,
+    let (daemon, warnings) = match prepare(&config, process) {
+        Ok(prepared) => prepared,
         Err(Refusal::NoUser(why)) => {
             fail(&why);
             return ExitCode::from(EXIT_NO_USER);
@@ -143,7 +144,7 @@ fn serve(mut config: Config, ignored: &[String], process: &Process) -> ExitCode 
     for warning in warnings {
         tracing::warn!("{warning}");
     }
-    let code = match run(config, process, &log) {
+    let code = match run(config, process, daemon, &log) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             let advice = if error.kind() == io::ErrorKind::AddrInUse {
@@ -187,14 +188,12 @@ fn refuse(error: &clap::Error) -> ! {
     error.exit()
 }
 
-/// Performs the actions that require root, then drops root. Returns warnings.
-fn prepare(config: &Config, process: &Process) -> Result<Vec<String>, Refusal> {
+/// Performs the actions that require root, then drops root. Returns the daemon of `-d`, and warnings.
+fn prepare(config: &Config, process: &Process) -> Result<(Option<Daemon>, Vec<String>), Refusal> {
     let denied = |error: io::Error| Refusal::Denied(error.to_string());
-    let mut warnings = Vec::new();
-    if process.daemon {
-        daemon::begin().map_err(denied)?;
-    }
-    warnings.extend(descriptors::raise(config));
+    let daemon = process.daemon.then(Daemon::begin).transpose();
+    let daemon = daemon.map_err(denied)?;
+    let mut warnings = Vec::from_iter(descriptors::raise(config));
     if process.enable_coredumps {
         privileges::allow_core_files().map_err(denied)?;
     }
@@ -210,10 +209,10 @@ fn prepare(config: &Config, process: &Process) -> Result<Vec<String>, Refusal> {
     if process.lock_memory {
         warnings.extend(privileges::lock_memory(check::memory_needed(config)).err());
     }
-    Ok(warnings)
+    Ok((daemon, warnings))
 }
 
-fn run(config: Config, process: &Process, log: &Log) -> io::Result<()> {
+fn run(config: Config, process: &Process, daemon: Option<Daemon>, log: &Log) -> io::Result<()> {
     // Before the server starts, so a signal during the start also stops it.
     let mut signals = Signals::new([Signal::Int, Signal::Term, Signal::Usr1, Signal::Hup])?;
     let verbosity = config.verbosity;
@@ -239,10 +238,10 @@ fn run(config: Config, process: &Process, log: &Log) -> io::Result<()> {
     if process.user.is_none() && privileges::is_root() {
         tracing::warn!("running as root, which is not needed; add -u NAME");
     }
-    if process.daemon {
+    if let Some(daemon) = daemon {
         // The process that started the daemon reads the log so far.
         log.flush_start();
-        daemon::serve(verbosity == 0)?;
+        daemon.serve(verbosity == 0)?;
     }
     if io::stderr().is_terminal() && process.log == Form::Text {
         log.say(greeting(server.addresses(), &facts));

@@ -47,28 +47,38 @@ pub(crate) fn detach() -> io::Result<ExitCode> {
     Ok(ExitCode::from(u8::try_from(code).unwrap_or(1)))
 }
 
-/// Starts a new session, so closing the terminal does not stop the server.
-///
-/// # Errors
-/// The kernel's.
-pub(crate) fn begin() -> io::Result<()> {
-    rustix::process::setsid()?;
-    Ok(())
+/// The serving process of a daemon.
+pub(crate) struct Daemon {
+    /// `/dev/null`. It is open from the start, because a user that the server becomes may be unable to open it.
+    nowhere: File,
 }
 
-/// Reports that the server listens, and closes standard output; standard error too if it `is_silent`.
-///
-/// # Errors
-/// The kernel's.
-pub(crate) fn serve(is_silent: bool) -> io::Result<()> {
-    // The waiting process may have been killed.
-    let _ = io::stdout()
-        .write_all(READY)
-        .and_then(|()| io::stdout().flush());
-    let nowhere = File::options().write(true).open("/dev/null")?;
-    rustix::stdio::dup2_stdout(&nowhere)?;
-    if is_silent {
-        rustix::stdio::dup2_stderr(&nowhere)?;
+impl Daemon {
+    /// Starts a new session, so closing the terminal does not stop the server.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(crate) fn begin() -> io::Result<Self> {
+        rustix::process::setsid()?;
+        let nowhere = File::options().write(true).open("/dev/null");
+        let explain =
+            |error: io::Error| io::Error::new(error.kind(), format!("-d: /dev/null: {error}"));
+        nowhere.map(|nowhere| Self { nowhere }).map_err(explain)
     }
-    Ok(())
+
+    /// Reports that the server listens, and closes standard output; standard error too if it `is_silent`.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(crate) fn serve(self, is_silent: bool) -> io::Result<()> {
+        // The waiting process may have been killed.
+        let _ = io::stdout()
+            .write_all(READY)
+            .and_then(|()| io::stdout().flush());
+        rustix::stdio::dup2_stdout(&self.nowhere)?;
+        if is_silent {
+            rustix::stdio::dup2_stderr(&self.nowhere)?;
+        }
+        Ok(())
+    }
 }
