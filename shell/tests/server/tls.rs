@@ -387,11 +387,15 @@ fn a_thousand_half_handshakes_delay_no_client() {
     let mut knocking: Vec<_> = (0..1000)
         .map(|_| TcpStream::connect(address).unwrap())
         .collect();
+    let storm_begun = Instant::now();
     let storm = std::thread::spawn(move || {
         for socket in &mut knocking {
             socket.write_all(&hello).unwrap();
         }
-        knocking
+        for socket in &mut knocking {
+            socket.read_exact(&mut [0]).unwrap();
+        }
+        (knocking, storm_begun.elapsed())
     });
     let mut slowest = Duration::ZERO;
     let mut asked = 0;
@@ -401,10 +405,12 @@ fn a_thousand_half_handshakes_delay_no_client() {
         slowest = slowest.max(begun.elapsed());
         asked += 1;
     }
-    let knocking = storm.join().unwrap();
-    // If they were all served at once, that would take half a second in a debug build.
-    assert!(slowest < Duration::from_millis(250), "{slowest:?}");
-    println!("{asked} requests beside 1,000 half handshakes: the slowest took {slowest:?}");
+    let (knocking, signing) = storm.join().unwrap();
+    // If the workers signed for all of them before the next request, it would take about as long as the storm.
+    println!(
+        "{asked} requests beside 1,000 half handshakes, of {signing:?}: the slowest took {slowest:?}"
+    );
+    assert!(slowest < signing / 2);
     assert_eq!(beside.stat("curr_connections"), "1001");
     drop(knocking);
     let begun = Instant::now();
