@@ -3,7 +3,6 @@
 //! - E3, L12 over several cores: the versions of core `i` of `n` are `i + 1`, `i + 1 + n`, and so on, so
 //!   no two cores give the same; and so with fences, from a first one that the transport hands in.
 
-use super::Numbers;
 use crate::fence::Fence;
 use crate::item::Cas;
 use crate::limits::Limits;
@@ -67,19 +66,6 @@ impl Config {
     pub const fn started_at(mut self, unix_ms: u64) -> Self {
         let index = self.fence_first.number() - Fence::FIRST.number();
         self.fence_first = Fence::first_at(unix_ms).step(index);
-        self
-    }
-
-    /// The same for a run after another one, with the numbers that it has saved: no CAS and no fence of it is given
-    /// again.
-    #[must_use]
-    pub fn resumed(mut self, numbers: Numbers) -> Self {
-        let index = self.cas_first.number() - Cas::FIRST.number();
-        let above = |fence: Fence| fence.step(index);
-        self.fence_first = self.fence_first.max(above(numbers.fence));
-        // With any start, cores that begin one after the other give different numbers.
-        let cas = numbers.cas.number().saturating_add(index);
-        self.cas_first = Cas::new(cas).unwrap_or(self.cas_first);
         self
     }
 

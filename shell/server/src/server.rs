@@ -71,11 +71,10 @@ impl Server {
         let memory_claim = memory_file.map(Claim::to).transpose()?;
         let memory_file = memory_file.map(|path| MemoryFile::open(path, config.value_bytes_max));
         let memory_file = memory_file.transpose()?.flatten();
-        let resumes = memory_file.as_ref().map(|file| file.numbers);
         if config.secure_erase {
             input::erase();
         }
-        let (shared, shutdowns) = Shared::new(config, &addresses, keys, passwords, resumes)?;
+        let (shared, shutdowns) = Shared::new(config, &addresses, keys, passwords)?;
         let shared = Arc::new(shared);
         // The channel has space for one error of each thread.
         let (fail, failures) = bounded(threads + 1);
@@ -93,6 +92,7 @@ impl Server {
             _memory_claim: memory_claim,
         };
         if let Some(file) = memory_file {
+            server.shared.shards.resume(file.numbers);
             file.restore(&server.shared.shards, &server.shared.clock)?;
         }
         server.is_complete = true;

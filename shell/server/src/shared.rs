@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use latchd_core::command::ScanCursor;
-use latchd_core::engine::Numbers;
 use latchd_core::stats::{StatsLine, StatsTopic};
 use latchd_core::watch::{Topic, of_session};
 use latchd_core::wire::{Admission, Protocols, WireLimits};
@@ -78,7 +77,7 @@ pub(crate) struct Shared {
 
 impl Shared {
     /// The state of a server before its threads start, and the receiver of a client's shutdown request. It
-    /// listens on `addresses`, and continues the numbers of an earlier server (`resumes`).
+    /// listens on `addresses`.
     ///
     /// # Errors
     /// The kernel's, if there are no descriptors left.
@@ -87,7 +86,6 @@ impl Shared {
         addresses: &[Address],
         keys: Option<Keys>,
         passwords: Option<Passwords>,
-        resumes: Option<Numbers>,
     ) -> io::Result<(Self, Receiver<()>)> {
         let threads = config.threads.get();
         let mut limits = Limits::new(config.memory_bytes_max, config.value_bytes_max);
@@ -125,7 +123,6 @@ impl Shared {
                 clock.unix_s_at_start(),
                 config.prefix_delimiter,
                 Arc::clone(&waiters),
-                resumes,
             ),
             wire_limits,
             roster,

@@ -78,6 +78,16 @@ impl<S: Store> Core<S> {
         }
     }
 
+    /// Goes on above the numbers of an earlier run: no CAS and no fence of it is given again. Call it before the first
+    /// command, with the same numbers for all cores that share them.
+    pub fn resume(&mut self, numbers: Numbers) {
+        let index = (self.next_cas.number() - Cas::FIRST.number()) % u64::from(self.cas_stride);
+        let fence = numbers.fence.step(index);
+        self.locks.next_fence = self.locks.next_fence.max(fence);
+        let cas = numbers.cas.number().saturating_add(index);
+        self.next_cas = Cas::new(cas).map_or(self.next_cas, |cas| self.next_cas.max(cas));
+    }
+
     /// Shows the items that a client would find among up to `items_max` from `cursor` on. Returns where to go on;
     /// `None` at the end.
     pub fn save(

@@ -29,8 +29,8 @@ fn all(core: &Core) -> Vec<Copied> {
 
 /// A core that begins `later_s` seconds after the first one did, with what `core` has.
 fn next(core: &Core, later_s: u64) -> (Core, Vec<Restored>) {
-    let config = Config::new(*core.limits(), 1_700_000_000 + later_s).resumed(core.numbers());
-    let mut next = Core::new(config);
+    let mut next = Core::new(Config::new(*core.limits(), 1_700_000_000 + later_s));
+    next.resume(core.numbers());
     let mut restored = Vec::new();
     let mut cursor = Some(ScanCursor::default());
     while let Some(at) = cursor {
@@ -130,7 +130,8 @@ fn unfit_item_is_refused_unchanged() {
         cas: Cas::FIRST.step(9),
         fence: Fence::FIRST.step(1 << 60),
     };
-    let mut core = Core::new(config(1 << 20).strided(1, 2).resumed(numbers));
+    let mut core = Core::new(config(1 << 20).strided(1, 2));
+    core.resume(numbers);
     assert_eq!(core.numbers().cas.number(), 11);
     assert!(core.numbers().fence > numbers.fence);
     let large = SavedItem {

@@ -35,7 +35,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use latchd_core::command::{Command, GlobalCommand, ItemCommand, ScanCursor, Set, Wait};
-use latchd_core::engine::{Config, Core, Event, Held, Numbers};
+use latchd_core::engine::{Config, Core, Event, Held};
 use latchd_core::key::Key;
 use latchd_core::reply::Reply;
 use latchd_core::stats::{Report, Stats, StatsLine, StatsTopic, Unstored};
@@ -119,15 +119,13 @@ fn random_seed() -> HashSeed {
 }
 
 impl Shards {
-    /// Divides `limits` over `count` shards, a power of two up to 64. Notices to waiting clients go through `waiters`. With
-    /// `resumes`, the numbers of an earlier run are not given again.
+    /// Divides `limits` over `count` shards, a power of two up to 64. Notices to waiting clients go through `waiters`.
     pub(crate) fn new(
         count: usize,
         limits: Limits,
         unix_s_at_start: u64,
         prefix_delimiter: Option<u8>,
         waiters: Arc<Waiters>,
-        resumes: Option<Numbers>,
     ) -> Self {
         assert!(
             count.is_power_of_two() && count <= SHARDS_MAX,
@@ -145,9 +143,6 @@ impl Shards {
                     .sharing_tables(count)
                     .started_at(unix_ms);
                 config.prefix_delimiter = prefix_delimiter;
-                if let Some(numbers) = resumes {
-                    config = config.resumed(numbers);
-                }
                 let store = LogStore::in_blocks(&share, SipHash::new(random_seed()));
                 value_bytes_in_log_max = store.value_bytes_in_log_max();
                 let mut core = Core::with_store(config, store);

@@ -26,6 +26,13 @@ impl Shards {
         numbers
     }
 
+    /// Goes on above the numbers of an earlier run. Call it before the first client is served.
+    pub(crate) fn resume(&self, numbers: Numbers) {
+        for shard in 0..self.cores.len() {
+            self.core(shard).resume(numbers);
+        }
+    }
+
     /// Calls `visit` for every item that is visible to clients at `now`, one shard after the other.
     ///
     /// # Errors

@@ -50,7 +50,7 @@ impl Shards {
 }
 
 fn shards(count: usize) -> Shards {
-    Shards::new(count, Limits::default(), 0, None, nobody_waits(), None)
+    Shards::new(count, Limits::default(), 0, None, nobody_waits())
 }
 
 /// The waiters of a server with one thread.
@@ -164,7 +164,7 @@ fn a_connection_that_never_locks_is_unknown_to_the_cores() {
 fn keys_of_every_shard_are_listed_once() {
     let mut limits = Limits::default();
     limits.scan_items_max = 7;
-    let shards = Shards::new(8, limits, 0, None, nobody_waits(), None);
+    let shards = Shards::new(8, limits, 0, None, nobody_waits());
     let mut one = session(1);
     fill(&shards, &mut one);
     let mut found = Vec::new();
@@ -455,7 +455,7 @@ fn moved_bytes_are_charged_to_the_client() {
 #[test]
 fn lock_memory_is_one_budget_over_all_shards() {
     let limits = Limits::new(16 << 20, 1 << 10);
-    let shards = Shards::new(8, limits, 0, None, nobody_waits(), None);
+    let shards = Shards::new(8, limits, 0, None, nobody_waits());
     let mut client = session(1);
     let value = [b'v'; 1 << 10];
     for number in 0..20_000 {
@@ -512,7 +512,7 @@ fn lock_memory_is_one_budget_over_all_shards() {
 fn a_crowd_is_told_a_few_at_a_time_in_turn() {
     let mailboxes: Arc<[Mailbox]> = Arc::new([Mailbox::new().unwrap()]);
     let waiters = Arc::new(Waiters::new(Arc::clone(&mailboxes), false));
-    let shards = Shards::new(4, Limits::default(), 0, None, Arc::clone(&waiters), None);
+    let shards = Shards::new(4, Limits::default(), 0, None, Arc::clone(&waiters));
     let get = Get {
         steps: TtlSteps::one(TtlStep::Vivify(Exptime::In { seconds: 600 })),
         recaches: true,
@@ -578,7 +578,7 @@ fn pages(
 /// Prefixes with the sums of all shards, and locks up to their bound.
 #[test]
 fn lists_of_statistics_come_in_pages() {
-    let shards = Shards::new(4, Limits::default(), 0, Some(b':'), nobody_waits(), None);
+    let shards = Shards::new(4, Limits::default(), 0, Some(b':'), nobody_waits());
     let mut one = session(1);
     for number in 0..2_000 {
         let name = format!("p{}:{number}", number % 500);

@@ -41,7 +41,7 @@ impl Sharded {
         let waiters = Arc::new(Waiters::new(Arc::clone(&mailboxes), false));
         let shards = loop {
             let waiters = Arc::clone(&waiters);
-            let shards = Shards::new(2, limits, unix_s_at_start, None, waiters, None);
+            let shards = Shards::new(2, limits, unix_s_at_start, None, waiters);
             let is_in = |(key, core): &(&[u8], usize)| {
                 let key = Key::new(key).expect("a legal key");
                 shards.shard_of(key) == *core
