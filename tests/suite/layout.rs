@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 type Row = (&'static str, &'static [&'static str]);
 
 const SERVER: &[Row] = &[
+    ("cluster", &[]),
     ("config", &[]),
     ("os", &[]),
     ("saved", &[]),
