@@ -38,6 +38,7 @@ const USER_AGENT: &str = concat!("latchd/", env!("CARGO_PKG_VERSION"));
 pub(super) struct Link {
     agent: Agent,
     base: String,
+    is_secure: bool,
     /// The last request was answered, so its connection may be used again.
     is_kept: bool,
 }
@@ -68,6 +69,7 @@ impl Link {
         Self {
             agent: Agent::with_parts(config.build(), DefaultConnector::default(), resolver),
             base: url.to_string(),
+            is_secure: url.is_secure(),
             is_kept: false,
         }
     }
@@ -90,7 +92,8 @@ impl Link {
             request = request.header("Authorization", token);
         }
         let request = request.config().timeout_global(Some(limit)).build();
-        let failed = |error| meaning(error, was_kept);
+        let is_secure = self.is_secure;
+        let failed = |error| meaning(error, was_kept, is_secure);
         let mut reply = request.send(body).map_err(failed)?;
         let status = reply.status().as_u16();
         let text = reply.body_mut().with_config().limit(REPLY_BYTES_MAX as u64);
@@ -103,7 +106,7 @@ impl Link {
 
 /// The meaning of an error of ureq. `was_kept` says whether an earlier request used the same connection.
 #[allow(clippy::wildcard_enum_match_arm)] // The enum is another crate's.
-fn meaning(error: Error, was_kept: bool) -> AuthorityError {
+fn meaning(error: Error, was_kept: bool, is_secure: bool) -> AuthorityError {
     let unreachable = |why: &str| AuthorityError::Unreachable(why.to_owned());
     match error {
         Error::Timeout(_) => AuthorityError::Late,
@@ -111,14 +114,16 @@ fn meaning(error: Error, was_kept: bool) -> AuthorityError {
         Error::Protocol(_) => AuthorityError::Malformed("no HTTP"),
         Error::LargeResponseHeader(..) => AuthorityError::TooLong(HEADER_BYTES_MAX),
         Error::BodyExceedsLimit(_) => AuthorityError::TooLong(REPLY_BYTES_MAX),
-        Error::Io(error) => tls::fault(&error).unwrap_or_else(|| broken(&error, was_kept)),
+        Error::Io(error) => {
+            tls::fault(&error).unwrap_or_else(|| broken(&error, was_kept, is_secure))
+        }
         other => tls::meaning(other).unwrap_or_else(|other| unreachable(&other.to_string())),
     }
 }
 
 /// The meaning of an error of the socket.
 #[allow(clippy::wildcard_enum_match_arm)] // The enum is the standard library's.
-fn broken(error: &io::Error, was_kept: bool) -> AuthorityError {
+fn broken(error: &io::Error, was_kept: bool, is_secure: bool) -> AuthorityError {
     match error.kind() {
         io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => AuthorityError::Late,
         io::ErrorKind::ConnectionRefused => {
@@ -128,14 +133,18 @@ fn broken(error: &io::Error, was_kept: bool) -> AuthorityError {
         | io::ErrorKind::ConnectionReset
         | io::ErrorKind::ConnectionAborted
         | io::ErrorKind::BrokenPipe => {
-            // etcd closes so if it wants a certificate or a user that its gateway cannot pass on.
-            if was_kept {
-                AuthorityError::Unreachable("the connection was closed".into())
-            } else {
-                AuthorityError::Authentication(
-                    "empty reply; check the user, the password and the certificates".into(),
-                )
-            }
+            // etcd closes without a reply if one side speaks TLS and the other does not, or if its gateway cannot
+            // pass on the certificate.
+            let hint = match (was_kept, is_secure) {
+                (true, _) => {
+                    return AuthorityError::Unreachable("the connection was closed".into());
+                }
+                (false, false) => "if etcd requires TLS, write https:// in the URL",
+                (false, true) => {
+                    "check --authority-cert; if etcd has no TLS, write http:// in the URL"
+                }
+            };
+            AuthorityError::Authentication(format!("empty reply; {hint}"))
         }
         _ => AuthorityError::Unreachable(error.to_string()),
     }

@@ -225,7 +225,10 @@ pub(super) fn refusal(status: u16, text: &str) -> Refusal {
         (401 | 403, None) | (_, Some(UNAUTHENTICATED | PERMISSION_DENIED)) => {
             AuthorityError::Authentication(shown(message))
         }
-        (_, Some(INVALID_ARGUMENT)) if is_old || is_unnamed || says("authentication failed") => {
+        (_, Some(INVALID_ARGUMENT)) if is_unnamed => {
+            AuthorityError::Authentication(format!("{}; set --authority-user", shown(message)))
+        }
+        (_, Some(INVALID_ARGUMENT)) if is_old || says("authentication failed") => {
             AuthorityError::Authentication(shown(message))
         }
         (_, Some(RESOURCE_EXHAUSTED)) if says("space exceeded") => AuthorityError::NoSpace,
