@@ -3,6 +3,7 @@
 //! Uses only `log` of this program, for the flag of its format.
 
 mod access;
+mod password;
 mod process;
 mod server;
 
