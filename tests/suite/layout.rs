@@ -78,8 +78,12 @@ const PROGRAM: &[Row] = &[
     ("flags", &["log"]),
     ("check", &["flags", "log", "os"]),
     ("cli", &["flags", "os"]),
+    ("cluster", &["flags"]),
     ("lock", &["flags", "os"]),
-    ("args", &["check", "cli", "flags", "lock", "manual"]),
+    (
+        "args",
+        &["check", "cli", "cluster", "flags", "lock", "manual"],
+    ),
 ];
 
 #[test]

@@ -119,8 +119,28 @@ impl EtcdProcess {
         kill_process(Pid::from_raw(pid).unwrap(), signal).unwrap();
     }
 
+    /// Adds the user `latchd` with the password `secret` for the records of latchd alone, and requires users.
+    pub(crate) fn add_users(&self) {
+        for (path, text) in [
+            ("user/add", r#"{"name":"root","password":"root"}"#),
+            ("user/grant", r#"{"user":"root","role":"root"}"#),
+            ("user/add", r#"{"name":"latchd","password":"secret"}"#),
+            ("role/add", r#"{"name":"latchd"}"#),
+            // "/latchd/" to "/latchd0".
+            (
+                "role/grant",
+                r#"{"name":"latchd","perm":{"permType":"READWRITE","key":"L2xhdGNoZC8=","range_end":"L2xhdGNoZDA="}}"#,
+            ),
+            ("user/grant", r#"{"user":"latchd","role":"latchd"}"#),
+            ("enable", "{}"),
+        ] {
+            let (status, reply) = self.post(&format!("/v3/auth/{path}"), text);
+            assert!(status.contains("200"), "{path}: {status} {reply}");
+        }
+    }
+
     /// Sends a request to the gateway without TLS; returns the status line and the rest of the reply.
-    pub(crate) fn post(&self, path: &str, text: &str) -> (String, String) {
+    fn post(&self, path: &str, text: &str) -> (String, String) {
         let length = text.len();
         let request = format!(
             "POST {path} HTTP/1.1\r\nHost: etcd\r\nConnection: close\r\n\

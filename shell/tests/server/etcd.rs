@@ -124,26 +124,6 @@ fn an_etcd_that_stops_is_late_and_comes_back() {
     );
 }
 
-/// A user for the records of latchd alone; root has the password `root`.
-fn with_users(etcd: &EtcdProcess) {
-    for (path, text) in [
-        ("user/add", r#"{"name":"root","password":"root"}"#),
-        ("user/grant", r#"{"user":"root","role":"root"}"#),
-        ("user/add", r#"{"name":"latchd","password":"secret"}"#),
-        ("role/add", r#"{"name":"latchd"}"#),
-        // "/latchd/" to "/latchd0".
-        (
-            "role/grant",
-            r#"{"name":"latchd","perm":{"permType":"READWRITE","key":"L2xhdGNoZC8=","range_end":"L2xhdGNoZDA="}}"#,
-        ),
-        ("user/grant", r#"{"user":"latchd","role":"latchd"}"#),
-        ("enable", "{}"),
-    ] {
-        let (status, reply) = etcd.post(&format!("/v3/auth/{path}"), text);
-        assert!(status.contains("200"), "{path}: {status} {reply}");
-    }
-}
-
 #[test]
 fn a_login_is_renewed_when_etcd_restarts() {
     let Some(mut etcd) = EtcdProcess::start(&[]) else {
@@ -158,7 +138,7 @@ fn a_login_is_renewed_when_etcd_restarts() {
     let (mut latchd, mut wrong) = (with("latchd", "secret"), with("latchd", "secreter"));
     let mut nobody = endpoint(&options(&etcd));
     assert_eq!(answered(|| latchd.read("/latchd/k")), None);
-    with_users(&etcd);
+    etcd.add_users();
     assert_eq!(answered(|| latchd.read("/latchd/k")), None);
     swapped(answered(|| latchd.swap("/latchd/k", None, "v")));
     let said = |error: AuthorityError| error.to_string();

@@ -11,6 +11,7 @@ mod etcd_process;
 #[path = "../common/port.rs"]
 mod port;
 
+mod cluster;
 mod death;
 mod erase;
 mod etcd;
