@@ -29,7 +29,12 @@ fn endpoint(acts: Vec<Act>) -> (Endpoint, Receiver<Seen>) {
 
 /// A successful reply with these members behind the header.
 fn ok(members: &str) -> Act {
-    Act::Reply(200, format!("{{{HEADER}{members}}}"))
+    Act::Reply(200, text(members))
+}
+
+/// The text of such a reply.
+fn text(members: &str) -> String {
+    format!("{{{HEADER}{members}}}")
 }
 
 fn refused(status: u16, code: u64, message: &str) -> Act {
@@ -129,7 +134,7 @@ fn a_list_has_the_records_of_its_prefix() {
 /// A1: no fault is taken for a fact.
 #[test]
 fn a_fault_is_named_in_words() {
-    let text = |act| error(act).to_string();
+    let said = |act| error(act).to_string();
     let refusals = [
         (
             Act::Reply(404, "404 page not found\n".into()),
@@ -199,7 +204,7 @@ fn a_fault_is_named_in_words() {
         (Act::Stall, "no answer in time"),
     ];
     for (act, start) in refusals {
-        let said = text(act);
+        let said = said(act);
         assert!(said.starts_with(start), "{start}: {said}");
     }
     let closed = TcpListener::bind("127.0.0.1:0")
@@ -356,6 +361,17 @@ fn a_token_is_renewed_once() {
     );
 }
 
+/// Otherwise a slow etcd would compute one login after the other in vain.
+#[test]
+fn a_login_may_take_longer_than_a_request() {
+    let token = Act::Late(text(r#","token":"one""#));
+    let (address, requests) = scripted(vec![token, ok(""), Act::Late(text(""))]);
+    let mut endpoint = etcd(&[address], Some(login())).endpoints().remove(0);
+    assert_eq!(endpoint.read("k"), Ok(None));
+    assert_eq!(endpoint.read("k"), Err(AuthorityError::Late));
+    assert_eq!(requests.try_iter().count(), 3);
+}
+
 #[test]
 fn a_login_needs_no_users_in_etcd() {
     let (address, requests) = scripted(vec![
@@ -385,11 +401,9 @@ fn a_login_needs_no_users_in_etcd() {
         (Act::Stall, "no answer in time"),
     ] {
         let (address, _requests) = scripted(vec![act]);
-        let error = etcd(&[address], Some(login()))
-            .endpoints()
-            .remove(0)
-            .read("k")
-            .unwrap_err();
+        let mut endpoint = etcd(&[address], Some(login())).endpoints().remove(0);
+        endpoint.login_limit = endpoint.limit;
+        let error = endpoint.read("k").unwrap_err();
         assert!(error.to_string().starts_with(said), "{error}");
     }
 }
@@ -397,10 +411,7 @@ fn a_login_needs_no_users_in_etcd() {
 #[test]
 fn another_etcd_cluster_is_no_answer() {
     let (one, _) = scripted(vec![ok("")]);
-    let Act::Reply(_, text) = ok("") else {
-        unreachable!()
-    };
-    let (other, _) = scripted(vec![Act::Reply(200, text.replace("77", "78"))]);
+    let (other, _) = scripted(vec![Act::Reply(200, text("").replace("77", "78"))]);
     let etcd = etcd(&[one, other], None);
     let mut endpoints = etcd.endpoints();
     assert_eq!(endpoints[0].read("k"), Ok(None));

@@ -4,6 +4,9 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
+use std::time::Duration;
+
+use latchd_core::election::ANSWER_MS;
 
 /// The reaction to one request.
 #[derive(Clone, Debug)]
@@ -12,6 +15,8 @@ pub(super) enum Act {
     Reply(u16, String),
     /// These bytes, and the end of the connection.
     Bytes(Vec<u8>),
+    /// The same as [`Act::Reply`] with status 200, later than the time limit of a request.
+    Late(String),
     /// The end of the connection.
     Close,
     /// The first part of a reply, and then nothing.
@@ -76,6 +81,10 @@ fn request(reader: &mut BufReader<TcpStream>) -> Option<Seen> {
 /// Performs an act; returns whether the connection goes on.
 fn perform(act: Act, stream: &mut TcpStream) -> bool {
     match act {
+        Act::Late(text) => {
+            thread::sleep(Duration::from_millis(ANSWER_MS + 200));
+            perform(Act::Reply(200, text), stream)
+        }
         Act::Reply(status, text) => {
             let length = text.len();
             let reply = format!("HTTP/1.1 {status} x\r\nContent-Length: {length}\r\n\r\n{text}");
