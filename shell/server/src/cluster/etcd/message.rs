@@ -5,7 +5,8 @@
 //! The gateway writes numbers of 64 bits as strings, bytes in Base64, and leaves out each field that is 0, false or
 //! empty.
 //!
-//! Source: etcd 3.4 `etcdserver/etcdserverpb/rpc.proto` and `etcdserver/api/v3rpc/rpctypes/error.go`.
+//! Source: etcd 3.4 `etcdserver/etcdserverpb/rpc.proto`, `etcdserver/api/v3rpc/rpctypes/error.go` and, for the common
+//! name, `embed/serve.go`.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -222,6 +223,12 @@ pub(super) fn refusal(status: u16, text: &str) -> Refusal {
         (400, None) if says("HTTP request to an HTTPS server") => {
             AuthorityError::Unreachable("etcd requires TLS; write https:// in the URL".into())
         }
+        // Its gateway cannot pass on the certificate, so the name in it could be taken for a user.
+        (400, _) if says("CommonName of client") => AuthorityError::Authentication(
+            "an etcd with users refuses a client certificate with a common name; use one without, and \
+             --authority-user"
+                .into(),
+        ),
         (401 | 403, None) | (_, Some(UNAUTHENTICATED | PERMISSION_DENIED)) => {
             AuthorityError::Authentication(shown(message))
         }

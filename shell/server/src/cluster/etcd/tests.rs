@@ -186,6 +186,13 @@ fn a_fault_is_named_in_words() {
             "unreachable: etcd requires TLS",
         ),
         (
+            Act::Reply(
+                400,
+                "CommonName of client sending a request against gateway will be ignored and not used as expected".into(),
+            ),
+            "authentication: an etcd with users refuses a client certificate with a common name",
+        ),
+        (
             Act::Bytes(b"ERROR\r\n".to_vec()),
             "the answer is malformed (no HTTP)",
         ),
