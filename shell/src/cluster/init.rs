@@ -9,6 +9,7 @@ use latchd_core::election::{
     Answer, Authority, HOLD_MS, Id, PARTITIONS_MAX, Partition, RingRecord, Timing, WAIT_MS,
     ring_key,
 };
+use latchd_server::{AuthorityError, Unanswered};
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::{Failure, open, partition, print, ring};
@@ -37,9 +38,14 @@ pub(super) fn run(args: &InitArgs) -> Result<(), Failure> {
     let (mut authority, cluster) = open(&args.authority)?;
     let key = ring_key(&cluster).ok_or_else(|| Failure::Option("--cluster: no name".into()))?;
     let value = wanted.to_json();
-    let answer = authority.swap(&key, None, &value).map_err(|error| {
-        let unknown = "the ring may have been written, see `latchd cluster status`";
-        Failure::Unavailable(format!("no answer from etcd: {error}; {unknown}"))
+    let answer = authority.swap(&key, None, &value);
+    let answer = answer.map_err(|error| {
+        if may_be_written(&error) {
+            let unknown = "the ring may have been written, see `latchd cluster status`";
+            Failure::Unavailable(format!("no answer from etcd: {error}; {unknown}"))
+        } else {
+            error.into()
+        }
     })?;
     let found = match answer {
         Answer::Swapped { .. } => None,
@@ -54,6 +60,20 @@ pub(super) fn run(args: &InitArgs) -> Result<(), Failure> {
     Err(Failure::No(format!(
         "cluster {cluster} exists already, unchanged: {present}"
     )))
+}
+
+/// Whether an endpoint may have executed the swap.
+fn may_be_written(error: &Unanswered) -> bool {
+    let is_open = |error: &AuthorityError| {
+        matches!(
+            error,
+            AuthorityError::Late
+                | AuthorityError::Malformed(_)
+                | AuthorityError::TooLong(_)
+                | AuthorityError::Refused { .. }
+        )
+    };
+    error.errors().iter().any(|(_, error)| is_open(error))
 }
 
 /// The ring that the options describe, with a new id.

@@ -325,6 +325,7 @@ fn an_etcd_that_is_not_there_is_named() {
             let part = format!("{url}: unreachable: connection refused");
             assert!(said.contains(&part), "{said}");
         }
+        assert!(!said.contains("may have been written"), "{said}");
     }
     let flags = [
         "--authority",
