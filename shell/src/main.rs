@@ -9,6 +9,7 @@
 mod args;
 mod check;
 mod cli;
+mod cluster;
 mod flags;
 mod lock;
 mod log;
@@ -69,6 +70,7 @@ fn main() -> ExitCode {
             let (config, ignored) = settle(args, Vec::new());
             check::run(&config, &ignored, &process)
         }
+        Some(Task::Cluster(cluster)) => cluster::run(cluster),
         Some(Task::Man(man)) => manual::print_page(man, args::command()),
         Some(Task::Completions(wanted)) => manual::print_completions(wanted, args::command()),
     }

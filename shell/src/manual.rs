@@ -27,6 +27,12 @@ enum Page {
     Cli,
     /// Checking the system for a server.
     Check,
+    /// The programs for a cluster.
+    Cluster,
+    /// Creating a cluster.
+    ClusterInit,
+    /// Showing the primaries of a cluster.
+    ClusterStatus,
 }
 
 /// Print shell completions: `source <(latchd completions bash)`
@@ -67,11 +73,15 @@ fn page(page: Page, mut program: Command, out: &mut Vec<u8>) -> io::Result<()> {
             Man::new(program).render(out)?;
             return sections().to_writer(out);
         }
-        Page::Lock => "lock",
-        Page::Cli => "cli",
-        Page::Check => "check",
+        Page::Lock => &["lock"][..],
+        Page::Cli => &["cli"],
+        Page::Check => &["check"],
+        Page::Cluster => &["cluster"],
+        Page::ClusterInit => &["cluster", "init"],
+        Page::ClusterStatus => &["cluster", "status"],
     };
-    let found = program.find_subcommand(task).cloned();
+    let of = |program: Command, task: &&str| program.find_subcommand(task).cloned();
+    let found = task.iter().try_fold(program, of);
     let task = found.ok_or_else(|| io::Error::other("no such manual page"))?;
     let name = task.get_display_name().unwrap_or_default().to_owned();
     Man::new(task).title(name).render(out)
@@ -117,6 +127,8 @@ fn sections() -> Roff {
         bold("latchd-cli"),
         roman("(1), "),
         bold("latchd-check"),
+        roman("(1), "),
+        bold("latchd-cluster"),
         roman("(1), "),
         bold("memcached"),
         roman("(1)"),

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 type Row = (&'static str, &'static [&'static str]);
 
 const SERVER: &[Row] = &[
+    ("cluster", &[]),
     ("config", &[]),
     ("os", &[]),
     ("saved", &[]),
@@ -77,8 +78,12 @@ const PROGRAM: &[Row] = &[
     ("flags", &["log"]),
     ("check", &["flags", "log", "os"]),
     ("cli", &["flags", "os"]),
+    ("cluster", &["flags"]),
     ("lock", &["flags", "os"]),
-    ("args", &["check", "cli", "flags", "lock", "manual"]),
+    (
+        "args",
+        &["check", "cli", "cluster", "flags", "lock", "manual"],
+    ),
 ];
 
 #[test]

@@ -28,6 +28,7 @@
 
 mod acceptor;
 mod clients;
+mod cluster;
 mod config;
 mod memory_file;
 mod net;
@@ -45,6 +46,10 @@ mod time_keeper;
 pub mod verify;
 mod worker;
 
+pub use cluster::etcd::{
+    AuthorityError, AuthorityLogin, AuthorityOptions, AuthorityUrl, ENDPOINTS_MAX, Endpoint, Etcd,
+    InTurn, LOGIN_BYTES_MAX, RECORDS_MAX, Unanswered,
+};
 pub use config::listen_address::{ListenAddress, ListenTls};
 pub use config::tls_settings::{ClientCertificate, KeyFormat, TlsSettings, TlsVersion};
 pub use config::{Config, UnixSocket};

@@ -19,6 +19,7 @@ const PREFIX: &str = "LATCHD_";
 /// Variables with the prefix that are not flags: those that latchd sets for its child processes, and those of
 /// its tests.
 const OTHERS: &[&str] = &[
+    "LATCHD_AUTHORITY_PASSWORD",
     "LATCHD_CLIENTS_DIR",
     "LATCHD_DETACHED",
     "LATCHD_ITEMS",

@@ -1,16 +1,12 @@
 //! TLS and login of `latchd lock` and `latchd cli`.
-//!
-//! - A password is read from a file or from the environment, and never from the command line: every user of the
-//!   machine can read that.
 
 use std::ffi::OsString;
-use std::fs::File;
-use std::io::Read;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::{Path, PathBuf};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 
 use latchd_client::{CREDENTIALS_BYTES_MAX, ClientOptions, Credentials, TlsOptions};
 
+use super::password::PasswordSource;
 use super::{SECURITY, TLS};
 
 /// The variable with the password, if no file is given.
@@ -81,26 +77,12 @@ impl AccessArgs {
     }
 
     fn password(&self) -> Result<Vec<u8>, String> {
-        if let Some(path) = &self.password_file {
-            return first_line(path).map_err(|error| {
-                format!("--password-file: cannot read {}: {error}", path.display())
-            });
-        }
-        std::env::var_os(PASSWORD)
-            .map(OsString::into_vec)
-            .ok_or_else(|| format!("--user: no password; add --password-file or set {PASSWORD}"))
+        let source = PasswordSource {
+            user_flag: "--user",
+            file_flag: "--password-file",
+            variable: PASSWORD,
+            bytes_max: CREDENTIALS_BYTES_MAX,
+        };
+        source.read(self.password_file.as_deref())
     }
-}
-
-/// The first line of a file, without its line end. Reads at most the length of the longest password.
-fn first_line(path: &Path) -> std::io::Result<Vec<u8>> {
-    let mut text = Vec::new();
-    let bytes_max = CREDENTIALS_BYTES_MAX as u64 + 2;
-    File::open(path)?.take(bytes_max).read_to_end(&mut text)?;
-    let end = text.iter().position(|byte| *byte == b'\n');
-    text.truncate(end.unwrap_or(text.len()));
-    if text.ends_with(b"\r") {
-        text.pop();
-    }
-    Ok(text)
 }

@@ -3,12 +3,15 @@
 //! Uses only `log` of this program, for the flag of its format.
 
 mod access;
+mod authority;
+mod password;
 mod process;
 mod server;
 
 use std::time::Duration;
 
 pub(crate) use self::access::AccessArgs;
+pub(crate) use self::authority::AuthorityFlags;
 pub(crate) use self::process::Process;
 pub(crate) use self::server::ServerArgs;
 
@@ -16,6 +19,7 @@ pub(crate) use self::server::ServerArgs;
 pub(crate) const NETWORK: &str = "Network";
 pub(crate) const SECURITY: &str = "Security";
 pub(crate) const TLS: &str = "TLS";
+pub(crate) const CLUSTER: &str = "Cluster";
 pub(crate) const LOGGING: &str = "Logging";
 pub(crate) const PROCESS: &str = "Process";
 

@@ -6,11 +6,15 @@
 #[path = "../common/certificates.rs"]
 mod certificates;
 mod client;
+#[path = "../common/etcd.rs"]
+mod etcd_process;
 #[path = "../common/port.rs"]
 mod port;
 
+mod cluster;
 mod death;
 mod erase;
+mod etcd;
 mod operator;
 mod program;
 mod server;

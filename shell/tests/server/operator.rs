@@ -416,6 +416,10 @@ fn manual_pages_and_completions_know_the_flags() {
     assert!(shown(&["man", "lock"]).contains(".TH latchd-lock 1"));
     assert!(shown(&["man", "check"]).contains(".TH latchd-check 1"));
     assert!(shown(&["man", "cli"]).contains(".TH latchd-cli 1"));
+    assert!(shown(&["man", "cluster"]).contains(".TH latchd-cluster 1"));
+    let page = shown(&["man", "cluster-init"]);
+    assert!(page.contains(".TH latchd-cluster-init 1") && page.contains("PARTITION"));
+    assert!(shown(&["man", "cluster-status"]).contains(".TH latchd-cluster-status 1"));
     for shell in ["bash", "zsh", "fish"] {
         assert!(
             shown(&["completions", shell]).contains("max-item-size"),

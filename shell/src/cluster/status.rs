@@ -1,0 +1,120 @@
+//! `latchd cluster status`: the primaries of a cluster.
+//!
+//! A record does not say when it was written. So the records are read again until each primary has sent a heartbeat,
+//! for at most [`WATCH`].
+
+use std::collections::BTreeMap;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use latchd_core::election::{Found, RingRecord, partition_key, ring_key};
+use latchd_server::InTurn;
+
+use super::view::{Row, State, json, table};
+use super::{Failure, open, print, ring};
+use crate::flags::AuthorityFlags;
+
+/// The time without a heartbeat after which a partition counts as one without a primary. A primary sends one every
+/// 400 ms and tries again as soon, so this is three lost ones.
+const WATCH: Duration = Duration::from_millis(1600);
+
+/// The time between two reads: the grain of an age.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Show the primary of each partition; exit code 1 if one has none
+#[derive(Debug, clap::Args)]
+pub(super) struct StatusArgs {
+    #[command(flatten)]
+    authority: AuthorityFlags,
+    /// Write one JSON object instead of a table
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(args: &StatusArgs) -> Result<(), Failure> {
+    let (mut authority, cluster) = open(&args.authority)?;
+    let (ring, rows) = watch(&mut authority, &cluster)?;
+    let text = if args.json {
+        json(&cluster, &ring, &rows)
+    } else {
+        table(&cluster, &rows)
+    };
+    print(&text)?;
+    let lacking = rows.iter().filter(|row| !row.state.is_primary());
+    let names: Vec<_> = lacking.map(|row| row.partition.name.as_str()).collect();
+    if names.is_empty() {
+        return Ok(());
+    }
+    Err(Failure::No(format!("no primary: {}", names.join(", "))))
+}
+
+/// A record, and the reads that saw it.
+struct Seen {
+    found: Found,
+    /// The last read that saw an older one; `None` until it changes.
+    after: Option<Instant>,
+}
+
+/// Reads the ring once, and the records of its partitions until each has changed.
+fn watch(authority: &mut InTurn, cluster: &str) -> Result<(RingRecord, Vec<Row>), Failure> {
+    let key = ring_key(cluster).ok_or_else(|| Failure::Option("--cluster: no name".into()))?;
+    let prefix = key.strip_suffix("ring").unwrap_or(&key);
+    let mut read_at = Instant::now();
+    let mut records: BTreeMap<String, Found> = authority.list(prefix)?.into_iter().collect();
+    let Some(found) = records.remove(&key) else {
+        let why = format!("there is no cluster {cluster}; run `latchd cluster init`");
+        return Err(Failure::Unavailable(why));
+    };
+    let ring = ring(cluster, &found.value)?;
+    let begun = read_at;
+    let fresh = |found| Seen { found, after: None };
+    let mut seen: BTreeMap<_, _> = records
+        .into_iter()
+        .map(|(key, found)| (key, fresh(found)))
+        .collect();
+    loop {
+        let rows = rows(cluster, &ring, &seen, begun);
+        let is_watched = |row: &Row| row.state == State::Silent;
+        if begun.elapsed() >= WATCH || !rows.iter().any(is_watched) {
+            return Ok((ring, rows));
+        }
+        thread::sleep(PAUSE);
+        let (before, now) = (read_at, Instant::now());
+        read_at = now;
+        let mut records: BTreeMap<String, Found> = authority.list(prefix)?.into_iter().collect();
+        seen.retain(|key, _| records.contains_key(key));
+        for (key, seen) in &mut seen {
+            if let Some(found) = records.remove(key).filter(|found| *found != seen.found) {
+                *seen = Seen {
+                    found,
+                    after: Some(before),
+                };
+            }
+        }
+        let new = |found| Seen {
+            found,
+            after: Some(before),
+        };
+        seen.extend(records.into_iter().map(|(key, found)| (key, new(found))));
+    }
+}
+
+fn rows(
+    cluster: &str,
+    ring: &RingRecord,
+    seen: &BTreeMap<String, Seen>,
+    begun: Instant,
+) -> Vec<Row> {
+    let row = |partition: &_| Row::new(partition, None, None, begun.elapsed());
+    let rows = ring.partitions().iter().map(|partition| {
+        let key = partition_key(cluster, &partition.name).unwrap_or_default();
+        match seen.get(&key) {
+            None => row(partition),
+            Some(seen) => {
+                let age = seen.after.map(|after| after.elapsed());
+                Row::new(partition, Some(&seen.found.value), age, begun.elapsed())
+            }
+        }
+    });
+    rows.collect()
+}

@@ -1,0 +1,311 @@
+//! The state of each partition, as a table and as JSON.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use latchd_core::election::json::push_text;
+use latchd_core::election::{self, Partition, PartitionRecord, RingRecord};
+
+/// A partition and its record.
+#[derive(Debug)]
+pub(super) struct Row {
+    pub(super) partition: Partition,
+    pub(super) state: State,
+    record: Option<PartitionRecord>,
+    /// The age of the last heartbeat, at most; `None` if none was seen.
+    age: Option<Duration>,
+    /// The time for which the record was watched.
+    watched: Duration,
+}
+
+/// The state of a partition.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) enum State {
+    /// The primary serves.
+    Serving,
+    /// The primary closes.
+    Leaving,
+    /// The primary sends no heartbeat.
+    Silent,
+    /// The last primary has left.
+    Free,
+    /// No process has ever claimed the partition.
+    Unclaimed,
+    /// The record is not usable: the reason.
+    Unreadable(String),
+}
+
+impl State {
+    /// Whether a primary has the partition.
+    pub(super) const fn is_primary(&self) -> bool {
+        match self {
+            Self::Serving | Self::Leaving => true,
+            Self::Silent | Self::Free | Self::Unclaimed | Self::Unreadable(_) => false,
+        }
+    }
+
+    const fn word(&self) -> &'static str {
+        match self {
+            Self::Serving => "serving",
+            Self::Leaving => "leaving",
+            Self::Silent => "silent",
+            Self::Free => "free",
+            Self::Unclaimed => "unclaimed",
+            Self::Unreadable(_) => "unreadable",
+        }
+    }
+}
+
+impl Row {
+    /// Reads the record of a partition, if it has one. `age` is that of the last heartbeat, if one was seen within
+    /// `watched`.
+    pub(super) fn new(
+        partition: &Partition,
+        value: Option<&str>,
+        age: Option<Duration>,
+        watched: Duration,
+    ) -> Self {
+        let (state, record) = match value.map(PartitionRecord::parse) {
+            None => (State::Unclaimed, None),
+            Some(Err(error)) => (State::Unreadable(error.to_string()), None),
+            Some(Ok(record)) => {
+                let state = match (record.state, age) {
+                    (election::State::Free, _) => State::Free,
+                    (election::State::Serving | election::State::Leaving, None) => State::Silent,
+                    (election::State::Serving, Some(_)) => State::Serving,
+                    (election::State::Leaving, Some(_)) => State::Leaving,
+                };
+                (state, Some(record))
+            }
+        };
+        Self {
+            partition: partition.clone(),
+            state,
+            record,
+            age,
+            watched,
+        }
+    }
+
+    /// The age of the heartbeat for a person; empty without a primary that could send one.
+    fn heartbeat(&self) -> String {
+        match (&self.state, self.age) {
+            (State::Serving | State::Leaving, Some(age)) => {
+                format!("{:.1} s ago", age.as_secs_f64())
+            }
+            (State::Silent, _) => format!("over {:.1} s ago", self.watched.as_secs_f64()),
+            (
+                State::Serving
+                | State::Leaving
+                | State::Free
+                | State::Unclaimed
+                | State::Unreadable(_),
+                _,
+            ) => "-".into(),
+        }
+    }
+}
+
+/// The headings of the table.
+const HEADINGS: [&str; 6] = [
+    "PARTITION",
+    "STATE",
+    "PRIMARY",
+    "TERM",
+    "HEARTBEAT",
+    "VERSION",
+];
+
+/// A table with a line for each partition, and the reason behind each unreadable record.
+pub(super) fn table(cluster: &str, rows: &[Row]) -> String {
+    let mut cells = vec![HEADINGS.map(str::to_owned)];
+    cells.extend(rows.iter().map(|row| {
+        let of_record =
+            |text: fn(&PartitionRecord) -> String| row.record.as_ref().map_or("-".into(), text);
+        [
+            row.partition.name.clone(),
+            row.state.word().to_owned(),
+            of_record(|record| record.address.clone()),
+            of_record(|record| record.term.to_string()),
+            row.heartbeat(),
+            of_record(|record| record.version.clone()),
+        ]
+    }));
+    let widths: [usize; 6] = std::array::from_fn(|column| {
+        cells
+            .iter()
+            .map(|line| line[column].len())
+            .max()
+            .unwrap_or(0)
+    });
+    let mut text = String::new();
+    for line in &cells {
+        let padded = line
+            .iter()
+            .zip(widths)
+            .map(|(cell, width)| format!("{cell:width$}"));
+        let padded: Vec<_> = padded.collect();
+        text.push_str(padded.join("  ").trim_end());
+        text.push('\n');
+    }
+    for row in rows {
+        if let State::Unreadable(why) = &row.state {
+            let name = &row.partition.name;
+            // Writing into a string does not fail.
+            let _ = writeln!(
+                text,
+                "the record of {name} in cluster {cluster} is not usable: {why}"
+            );
+        }
+    }
+    text
+}
+
+/// One JSON object. Numbers of 64 bits are strings, as in etcd.
+pub(super) fn json(cluster: &str, ring: &RingRecord, rows: &[Row]) -> String {
+    let mut text = String::from("{\"cluster\":");
+    push_text(&mut text, cluster);
+    let (hold, wait) = (ring.timing().hold_ms(), ring.timing().wait_ms());
+    // Writing into a string does not fail.
+    let _ = write!(
+        text,
+        ",\"id\":\"{}\",\"hold_ms\":{hold},\"wait_ms\":{wait},\"partitions\":[",
+        ring.id()
+    );
+    for (at, row) in rows.iter().enumerate() {
+        text.push_str(if at == 0 { "{\"name\":" } else { ",{\"name\":" });
+        push_text(&mut text, &row.partition.name);
+        let (weight, state) = (row.partition.weight, row.state.word());
+        let _ = write!(text, ",\"weight\":{weight},\"state\":\"{state}\"");
+        if let Some(record) = &row.record {
+            text.push_str(",\"primary\":");
+            push_text(&mut text, &record.address);
+            let _ = write!(
+                text,
+                ",\"id\":\"{}\",\"term\":\"{}\"",
+                record.id, record.term
+            );
+            text.push_str(",\"version\":");
+            push_text(&mut text, &record.version);
+        }
+        if let (true, Some(age)) = (row.state.is_primary(), row.age) {
+            let _ = write!(text, ",\"heartbeat_ms\":{}", age.as_millis());
+        }
+        if let State::Unreadable(why) = &row.state {
+            text.push_str(",\"error\":");
+            push_text(&mut text, why);
+        }
+        text.push('}');
+    }
+    text.push_str("]}\n");
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use latchd_core::election::{Id, Timing};
+
+    use super::*;
+
+    fn rows() -> Vec<Row> {
+        let partition = |name: &str| Partition {
+            name: name.into(),
+            weight: 1,
+        };
+        let record = |state| PartitionRecord {
+            term: 7,
+            id: Id(255),
+            beat: 3,
+            state,
+            address: "10.0.0.1:11211".into(),
+            floor: 9,
+            version: "1.2.3".into(),
+        };
+        let json = |state| Some(record(state).to_json());
+        let (age, watched) = (
+            Some(Duration::from_millis(240)),
+            Duration::from_millis(1600),
+        );
+        let newer = Some("{\"format\":2}".to_owned());
+        let rows = [
+            ("a:1", json(election::State::Serving), age),
+            ("cache-b:1", json(election::State::Leaving), age),
+            ("c:1", json(election::State::Serving), None),
+            ("d:1", json(election::State::Free), age),
+            ("e:1", None, None),
+            ("f:1", newer, age),
+        ];
+        let row = |(name, value, age): (_, Option<String>, _)| {
+            Row::new(&partition(name), value.as_deref(), age, watched)
+        };
+        rows.into_iter().map(row).collect()
+    }
+
+    #[test]
+    fn a_table_has_a_line_for_each_partition() {
+        let expected = "\
+PARTITION  STATE       PRIMARY         TERM  HEARTBEAT       VERSION
+a:1        serving     10.0.0.1:11211  7     0.2 s ago       1.2.3
+cache-b:1  leaving     10.0.0.1:11211  7     0.2 s ago       1.2.3
+c:1        silent      10.0.0.1:11211  7     over 1.6 s ago  1.2.3
+d:1        free        10.0.0.1:11211  7     -               1.2.3
+e:1        unclaimed   -               -     -               -
+f:1        unreadable  -               -     -               -
+the record of f:1 in cluster shop is not usable: format 2, and this version reads 1; run a newer latchd
+";
+        assert_eq!(table("shop", &rows()), expected);
+        let rows = rows();
+        let with_primary = rows.iter().filter(|row| row.state.is_primary());
+        assert_eq!(with_primary.count(), 2);
+    }
+
+    #[test]
+    fn json_has_the_same() {
+        let rows = rows();
+        let partitions = rows.iter().map(|row| row.partition.clone()).collect();
+        let ring = RingRecord::new(Id(1), partitions, Timing::default()).unwrap();
+        let text = json("shop", &ring, &rows);
+        let value = election::json::Value::parse(text.trim_end()).unwrap();
+        assert_eq!(
+            value
+                .member("hold_ms")
+                .and_then(election::json::Value::number),
+            Some(3600)
+        );
+        let all = value
+            .member("partitions")
+            .and_then(election::json::Value::array)
+            .unwrap();
+        let texts = |name: &str| -> Vec<_> {
+            all.iter()
+                .map(|one| {
+                    one.member(name)
+                        .and_then(election::json::Value::text)
+                        .unwrap_or("-")
+                })
+                .collect()
+        };
+        assert_eq!(
+            texts("state"),
+            [
+                "serving",
+                "leaving",
+                "silent",
+                "free",
+                "unclaimed",
+                "unreadable"
+            ]
+        );
+        assert_eq!(texts("term"), ["7", "7", "7", "7", "-", "-"]);
+        assert_eq!(
+            texts("error")[5],
+            "format 2, and this version reads 1; run a newer latchd"
+        );
+        let age = |one: &election::json::Value<'_>| {
+            one.member("heartbeat_ms")
+                .and_then(election::json::Value::number)
+        };
+        let ages: Vec<_> = all.iter().map(age).collect();
+        assert_eq!(ages, [Some(240), Some(240), None, None, None, None]);
+    }
+}
