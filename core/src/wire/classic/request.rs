@@ -10,7 +10,7 @@
 mod encode;
 mod tuning;
 
-pub use encode::{Inexpressible, encode};
+pub use encode::{Inexpressible, encode, encode_cluster};
 
 use super::{ClassicEnvelope, dump};
 use crate::command::{

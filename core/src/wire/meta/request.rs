@@ -449,6 +449,11 @@ impl MetaRequest<'_> {
     }
 }
 
+/// Appends `mn H`. Its response shows the hold as well.
+pub fn encode_hold(out: &mut Vec<u8>) {
+    put_line(out, "mn H");
+}
+
 /// Appends `mn`. Its response `MN` shows a client that all earlier requests were answered.
 pub fn encode_noop(out: &mut Vec<u8>) {
     put_line(out, "mn");
