@@ -239,6 +239,20 @@ impl Client {
         .await
     }
 
+    /// Asks the server for a sign of life.
+    ///
+    /// # Errors
+    /// As above; [`Error::is_not_primary`] if the server serves nothing at present.
+    pub async fn ping(&self) -> Result<(), Error> {
+        self.ask_one(AnyRequest::Noop, |answer| match answer {
+            AnyResponse::Meta(_) => Ok(()),
+            AnyResponse::Classic(_) | AnyResponse::Session(_) | AnyResponse::Silent => {
+                Err(refusal(answer))
+            }
+        })
+        .await
+    }
+
     /// The server's statistics: names and values, as it prints them.
     ///
     /// # Errors

@@ -19,6 +19,9 @@ const UNAUTHENTICATED: [&str; 4] = [
     "CLIENT_ERROR authentication failure",
 ];
 
+/// The reply of a server that is not primary.
+const NOT_PRIMARY: &str = "SERVER_ERROR not primary";
+
 /// The error of a call of the client.
 #[derive(Debug)]
 pub struct Error {
@@ -93,6 +96,12 @@ impl Error {
     #[must_use]
     pub const fn is_not_held(&self) -> bool {
         matches!(self.kind, ErrorKind::NotHeld(_))
+    }
+
+    /// Whether the server serves nothing at present, because it is not primary of its partition: another server may be.
+    #[must_use]
+    pub fn is_not_primary(&self) -> bool {
+        matches!(&self.kind, ErrorKind::Refused(words) if &**words == NOT_PRIMARY)
     }
 
     /// Whether the server could not be reached, or did not reply in time.
