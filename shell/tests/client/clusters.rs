@@ -6,7 +6,9 @@ use std::process::{Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use latchd_client::{BoundOptions, Client, ClientOptions, Loss};
+use latchd_client::{
+    BoundOptions, Client, ClientOptions, Cluster, ErrorKind, Exptime, Loss, Outcome,
+};
 use smol::block_on;
 
 use crate::support::{Started, eventually};
@@ -217,4 +219,95 @@ fn silent_server_is_left_after_the_timeout() {
     let list = [silent.address.to_string(), server.address()];
     let output = lock(&list, &["--timeout", "0.3"]).output().unwrap();
     assert_eq!(said(&output), "held\n");
+}
+
+/// A configuration endpoint, and the addresses that it shows for these names.
+fn endpoint(names: &'static [&'static str]) -> (Script, Arc<Mutex<Vec<SocketAddr>>>) {
+    let addresses = Arc::new(Mutex::new(Vec::new()));
+    let shown = Arc::clone(&addresses);
+    let script = Script::start(move |_, line| {
+        assert_eq!(line, "config get cluster");
+        let shown: std::sync::MutexGuard<'_, Vec<SocketAddr>> = shown.lock().unwrap();
+        let servers: Vec<_> = names
+            .iter()
+            .zip(&*shown)
+            .map(|(name, address)| format!("{name}|{}|{}", address.ip(), address.port()))
+            .collect();
+        let text = format!("7\n{}\n", servers.join(" "));
+        Some(format!(
+            "CONFIG cluster 0 {}\r\n{text}\r\nEND\r\n",
+            text.len()
+        ))
+    });
+    (script, addresses)
+}
+
+fn address(server: &Started) -> SocketAddr {
+    server.address().parse().unwrap()
+}
+
+#[test]
+fn ring_follows_the_addresses() {
+    let (a, b, standby) = (Started::latchd(), Started::latchd(), Started::latchd());
+    let (endpoint, addresses) = endpoint(&["cache-a:11211", "cache-b:11211"]);
+    *addresses.lock().unwrap() = vec![address(&a), address(&b)];
+    let (_bound, refuses) = self::standby();
+    // The first endpoint refuses connections, as a standby does.
+    let endpoints = [refuses, endpoint.address.to_string()];
+    let cluster = block_on(Cluster::discover(&endpoints, &ClientOptions::new())).unwrap();
+    // The names decide the ring, not the addresses.
+    let named = Cluster::new(["cache-a:11211", "cache-b:11211"], &ClientOptions::new()).unwrap();
+    let mut of_b = None;
+    for key in (0..100).map(|number| format!("k{number}")) {
+        assert_eq!(cluster.server(&key).address(), named.server(&key).address());
+        let stored = block_on(cluster.server(&key).set(&key, "1", Exptime::Never));
+        assert_eq!(stored.unwrap(), Outcome::Done);
+        if cluster.server(&key).address() == "cache-b:11211" {
+            of_b = Some(key);
+        }
+    }
+    let of_b = of_b.expect("some key is of the second server");
+    assert_eq!(b.ask(&format!("mg {of_b}\r\n"), "\r\n"), "HD\r\n");
+    assert_eq!(endpoint.heard("config get cluster"), 1);
+    // The second partition has another primary.
+    addresses.lock().unwrap()[1] = address(&standby);
+    drop(b);
+    let set = || block_on(cluster.server(&of_b).set(&of_b, "2", Exptime::Never));
+    assert_eq!(eventually(|| set().ok()), Outcome::Done);
+    assert_eq!(
+        standby.ask(&format!("mg {of_b} v\r\n"), "2\r\n"),
+        "VA 1\r\n2\r\n"
+    );
+}
+
+#[test]
+fn suspended_server_is_left_for_its_successor() {
+    let suspended = Script::start(|_, _| Some(NOT_PRIMARY.into()));
+    let primary = Started::latchd();
+    let (endpoint, addresses) = endpoint(&["cache-a:11211"]);
+    *addresses.lock().unwrap() = vec![suspended.address];
+    let endpoints = [endpoint.address.to_string()];
+    let cluster = block_on(Cluster::discover(&endpoints, &ClientOptions::new())).unwrap();
+    let server = cluster.server("k");
+    assert!(block_on(server.ping()).unwrap_err().is_not_primary());
+    let refused = block_on(server.lock("k", &BoundOptions::new())).unwrap_err();
+    assert!(refused.is_not_primary());
+    addresses.lock().unwrap()[0] = address(&primary);
+    eventually(|| block_on(server.ping()).ok());
+    let lock = eventually(|| block_on(server.lock("k", &BoundOptions::new())).ok());
+    assert!(lock.is_held());
+}
+
+#[test]
+fn cluster_is_needed_to_discover() {
+    let alone = Started::latchd();
+    let options = ClientOptions::new();
+    let refused = block_on(Cluster::discover([alone.address()], &options)).unwrap_err();
+    assert!(matches!(refused.kind(), ErrorKind::Refused(words) if &**words == "ERROR"));
+    let none: [&str; 0] = [];
+    let none = block_on(Cluster::discover(none, &options)).unwrap_err();
+    assert!(matches!(none.kind(), ErrorKind::Address(_)));
+    let wild = Script::start(|_, _| Some("CONFIG cluster 0 5\r\n1\nab\n\r\nEND\r\n".into()));
+    let wild = block_on(Cluster::discover([wild.address.to_string()], &options)).unwrap_err();
+    assert!(wild.to_string().contains("malformed"), "{wild}");
 }
