@@ -12,19 +12,23 @@
 //! - W6: The reply to a request is sent after all of the request has arrived, even if its body is not kept. A
 //!   proxy that shares the connection among its clients could not match an earlier reply.
 
+mod refuse;
+
 use alloc::string::String;
 
 use crate::command::{Command, ItemCommand};
 use crate::execute::Execute;
 use crate::output::Output;
 use crate::reply::{Refusal, Reply};
-use crate::sessions::SessionReply;
+use crate::sessions::{SessionReply, Token};
 use crate::wait::Outcome;
 use crate::watch::Watched;
 use crate::wire::authenticate::{self, FAILURES_MAX, Unauthenticated};
+use crate::wire::classic::reply::ClassicResponse;
 use crate::wire::line::Line;
 use crate::wire::locked_reply::WhenLocked;
-use crate::wire::status_line::{LINE_TOO_LONG, MEMORY_REFUSED, NO_ROOM_TO_READ};
+use crate::wire::meta::Verb;
+use crate::wire::status_line::{ERROR, LINE_TOO_LONG, MEMORY_REFUSED, NO_ROOM_TO_READ};
 use crate::wire::{
     Admission, BINARY_MAGIC, Cursor, Envelope, LocalResponse, Protocols, binary, classic, meta,
     text,
@@ -373,6 +377,8 @@ impl Connection {
             | Step::ExecuteAs { consumed, .. }
             | Step::Session { consumed, .. }
             | Step::Authenticate { consumed, .. }
+            | Step::Hold { consumed }
+            | Step::Cluster { consumed }
             | Step::Send { consumed, .. }
             | Step::Watch { consumed, .. }
             | Step::ReadCertificates { consumed, .. }
@@ -450,12 +456,13 @@ impl Connection {
                     }
                     *consumed
                 }
-                Step::ExecuteAs { .. } | Step::Session { .. } => {
-                    match self.step_of_session(&step, core, out) {
-                        Some(consumed) => consumed,
-                        None => break Progress::Waiting,
-                    }
-                }
+                Step::ExecuteAs { .. }
+                | Step::Session { .. }
+                | Step::Hold { .. }
+                | Step::Cluster { .. } => match self.rare_step(&step, core, out) {
+                    Some(consumed) => consumed,
+                    None => break Progress::Waiting,
+                },
                 Step::Send {
                     consumed, response, ..
                 } => {
@@ -520,34 +527,90 @@ impl Connection {
         (input.len() - rest.len(), progress)
     }
 
-    /// Takes a step about a session, or in one. Returns the number of bytes that are consumed; `None` if it waits.
+    /// Takes a step about a session, a hold or a cluster. Returns the number of bytes that are consumed; `None` if
+    /// it waits.
     #[cold]
     #[inline(never)]
-    fn step_of_session(
+    fn rare_step(
         &mut self,
         step: &Step<'_>,
         core: &mut impl Execute,
         out: &mut Output,
     ) -> Option<usize> {
-        core.note_meta();
-        if let Step::ExecuteAs {
-            consumed,
-            token,
-            command,
-            envelope,
-        } = step
-        {
-            let mut answer = |reply: &Reply<'_>| self.reply(envelope, reply, out);
-            if let Err(refusal) = core.execute_as(*token, command, &mut answer) {
-                self.attach(&SessionReply::Refused(refusal), out);
+        let consumed = match step {
+            Step::ExecuteAs {
+                consumed,
+                token,
+                command,
+                envelope,
+            } => {
+                core.note_meta();
+                self.execute_as(*token, command, envelope, core, out);
+                *consumed
             }
-            return Some(*consumed);
-        }
-        let Step::Session { consumed, request } = step else {
-            return Some(0);
+            Step::Session { consumed, request } => {
+                core.note_meta();
+                self.attach(&core.session(*request), out);
+                *consumed
+            }
+            Step::Hold { consumed } => {
+                meta::reply::encode_noop(core.hold_ms(), out.copied());
+                *consumed
+            }
+            Step::Cluster { consumed } => {
+                match core.cluster() {
+                    Some(text) => {
+                        ClassicResponse::Cluster(text.as_bytes()).encode(out.copied());
+                        ClassicResponse::End.encode(out.copied());
+                    }
+                    None => LocalResponse::Line(ERROR).encode(out),
+                }
+                *consumed
+            }
+            // The caller takes the other steps.
+            Step::Incomplete { .. }
+            | Step::Execute { .. }
+            | Step::Send { .. }
+            | Step::Skip { .. }
+            | Step::Close { .. }
+            | Step::Authenticate { .. }
+            | Step::Watch { .. }
+            | Step::ReadCertificates { .. }
+            | Step::LimitMemory { .. }
+            | Step::ShutDown => 0,
         };
-        self.attach(&core.session(*request), out);
-        (!self.is_waiting()).then_some(*consumed)
+        (!self.is_waiting()).then_some(consumed)
+    }
+
+    /// Executes a command as a session, if there is a token. The reply to a grant shows the hold, if the request
+    /// asks for it.
+    fn execute_as(
+        &mut self,
+        token: Option<Token<'_>>,
+        command: &Command<'_>,
+        envelope: &Envelope<'_>,
+        core: &mut impl Execute,
+        out: &mut Output,
+    ) {
+        // Before the command, so that it does not count the time that this takes.
+        let hold_ms = match envelope {
+            Envelope::Meta(envelope) if envelope.verb == Verb::Lock => core.hold_ms(),
+            Envelope::Meta(_) | Envelope::Classic(_) | Envelope::Binary(_) => None,
+        };
+        let mut answer = |reply: &Reply<'_>| match (envelope, reply) {
+            (Envelope::Meta(envelope), Reply::Granted(granted)) if envelope.verb == Verb::Lock => {
+                meta::reply::encode_granted(envelope, granted, hold_ms, out);
+            }
+            _ => self.reply(envelope, reply, out),
+        };
+        match token {
+            None => core.execute(command, &mut answer),
+            Some(token) => {
+                if let Err(refusal) = core.execute_as(token, command, &mut answer) {
+                    self.attach(&SessionReply::Refused(refusal), out);
+                }
+            }
+        }
     }
 
     /// Answers the request at the front of `input` after its wait. Returns the number of its bytes that are
@@ -562,11 +625,17 @@ impl Connection {
     ) -> usize {
         self.parked = Parked::No;
         let mut key_buffer = KeyBuffer::new();
-        let Step::Execute {
+        let (Step::Execute {
             consumed,
             command,
             envelope,
-        } = self.next(input, &mut key_buffer)
+        }
+        | Step::ExecuteAs {
+            consumed,
+            token: None,
+            command,
+            envelope,
+        }) = self.next(input, &mut key_buffer)
         else {
             // A driver that has lost the request gets no answer to it.
             return 0;
@@ -574,7 +643,7 @@ impl Connection {
         let reply = match outcome {
             Outcome::Granted | Outcome::TimedOut => {
                 let command = command.without_wait();
-                core.execute(&command, &mut |reply| self.reply(&envelope, reply, out));
+                self.execute_as(None, &command, &envelope, core, out);
                 return consumed;
             }
             Outcome::NotFound => match command {

@@ -1,6 +1,7 @@
 //! The interface between the wire and the items: an executor of commands.
 
 use alloc::string::String;
+use alloc::sync::Arc;
 
 use crate::command::Command;
 use crate::limits::MemoryRefused;
@@ -37,6 +38,19 @@ pub trait Execute {
     ) -> Result<(), SessionRefusal> {
         let _ = (token, command, answer);
         Err(SessionRefusal::Off)
+    }
+
+    /// For how many milliseconds from now no other server can serve the same items, rounded down; 0 once that is
+    /// over. A client that relies on it counts from the moment at which it *sent* the request (`mn H`, `ml … H`),
+    /// so the time must be read after the request has arrived. The default, `None`, makes no such statement.
+    fn hold_ms(&mut self) -> Option<u64> {
+        None
+    }
+
+    /// The servers of the cluster, as [`ClusterConfig::encode`](crate::wire::cluster::ClusterConfig::encode) writes them. The
+    /// default is no cluster.
+    fn cluster(&mut self) -> Option<Arc<str>> {
+        None
     }
 
     /// Whether the connection may take another step now. The connection asks after each step, so a client that

@@ -51,6 +51,9 @@ pub enum Reply<'a> {
     /// The command was refused and has changed nothing (but see
     /// [`Refusal::TooLarge`]).
     Refused(Refusal),
+    /// The key belongs to the partition with this name, which another server serves. Nothing has changed. Only a
+    /// transport that checks keys gives this reply.
+    KeyOf(&'a str),
 }
 
 /// Why a command was refused.

@@ -223,6 +223,8 @@ pub struct Server<M = Core> {
     due: VecDeque<ConnId>,
     wire_limits: WireLimits,
     unsent_bytes_max: usize,
+    /// Until then no other server can serve these items.
+    hold_until: Option<Instant>,
     /// The latest moment that a call has named.
     now: Instant,
     tick_at: Instant,
@@ -280,6 +282,7 @@ impl<M: StateMachine> Server<M> {
             due: VecDeque::new(),
             wire_limits,
             unsent_bytes_max: UNSENT_BYTES_MAX,
+            hold_until: None,
             now: Instant::from_millis(0),
             tick_at: Instant::from_millis(TICK_MS),
         }
@@ -337,6 +340,12 @@ impl<M: StateMachine> Server<M> {
             open.unsent_bytes_max = unsent_bytes_max;
             self.sent(conn, 0);
         }
+    }
+
+    /// Until `hold_until` no other server can serve these items. `mn H` and `ml … H` show the rest of that time, so
+    /// the times of the calls must not lag behind. By default it is `None`, and they show nothing.
+    pub const fn set_hold(&mut self, hold_until: Option<Instant>) {
+        self.hold_until = hold_until;
     }
 
     /// Bytes have arrived, cut anywhere. Executes every request that is complete, as far as the bound of unsent
@@ -586,6 +595,7 @@ impl<M: StateMachine> Server<M> {
                 (conn, None),
                 open.session,
             );
+            visit.hold_until = self.hold_until;
             open.progress = open.advance(bytes, &mut visit);
             let Visit {
                 session,

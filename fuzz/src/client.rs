@@ -168,7 +168,7 @@ fn request(kind: u8) -> AnyRequest<'static> {
     };
     let classic = |command: Command<'static>, envelope| AnyRequest::Classic { command, envelope };
     let change = ClassicEnvelope::Change { noreply: false };
-    match kind % 12 {
+    match kind % 14 {
         0 => meta(Verb::Get, &[Flag::Value, Flag::ShowCas, Flag::ShowTtl]),
         1 => meta(Verb::Get, &[Flag::Value, Flag::Quiet]),
         2 => meta(Verb::Set, &[Flag::ShowCas]),
@@ -196,6 +196,8 @@ fn request(kind: u8) -> AnyRequest<'static> {
             token: SessionToken::new(b"0123456789abcdef").expect("it is long"),
             action: SessionAction::End,
         }),
+        12 => AnyRequest::Hold,
+        13 => AnyRequest::Cluster,
         _ => classic(GlobalCommand::UnlockAll.into(), change),
     }
 }

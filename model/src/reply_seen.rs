@@ -101,6 +101,7 @@ impl From<&Reply<'_>> for ReplySeen {
             },
             Reply::Stats(_) => Self::Report,
             Reply::Refused(refusal) => Self::Refused(*refusal),
+            Reply::KeyOf(_) => panic!("a core has all keys"),
         }
     }
 }

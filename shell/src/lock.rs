@@ -16,24 +16,23 @@ mod held;
 pub(crate) mod helper;
 mod inherited;
 mod keys;
+mod servers;
 mod terminal;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use async_signal::{Signal, Signals};
-use latchd_client::{Client, ClientOptions, Error, ErrorKind, Feature, NotObtained};
-use rustix::io::Errno;
-use smol::Timer;
+use latchd_client::{ClientOptions, Error, ErrorKind, Feature, NotObtained};
 use smol::future::FutureExt;
 use smol::stream::StreamExt;
 
 use attend::{Attendance, End};
-use held::Held;
 use inherited::Inherited;
 use keys::Job;
+use servers::Servers;
 use terminal::Terminal;
 
 use crate::flags::{AccessArgs, NETWORK, ServerArgs, seconds};
@@ -43,9 +42,6 @@ use crate::os::descriptors;
 pub(crate) const EXIT_FAILED: u8 = 125;
 /// Added to the number of the signal that ended the command.
 const EXIT_SIGNALLED: i32 = 128;
-
-/// The pause before another attempt to reach an unreachable server.
-const TRY_AGAIN: Duration = Duration::from_millis(200);
 
 /// The text under the options of `-h`.
 pub(crate) const SHORT_HELP: &str = "\
@@ -101,7 +97,7 @@ pub(crate) struct LockArgs {
     access: AccessArgs,
     /// Wait at most SECS for the lock and the server [default: no limit for the lock]
     ///
-    /// Until then, an unreachable server is tried again every 200 ms.
+    /// Until then, an unreachable server is tried again every 200 ms, and of a list each in turn.
     /// Without this option, the wait for the lock has no limit, and an unreachable server is an error.
     #[arg(short, long, value_name = "SECS", value_parser = seconds, conflicts_with = "nonblock",
         help_heading = LOCKS, verbatim_doc_comment)]
@@ -177,11 +173,11 @@ async fn lock_and_run(
     inherited: &Inherited,
     mut signals: Signals,
 ) -> ExitCode {
-    let client = match args.client() {
-        Ok(client) => client,
+    let servers = match args.servers() {
+        Ok(servers) => servers,
         Err(problem) => return failed(&problem),
     };
-    let obtained = async { Ok(obtain(args, job, &client).await) };
+    let obtained = async { Ok(servers.obtain(args, job).await) };
     let signal = async { Err(next(&mut signals).await) };
     let held = match obtained.or(signal).await {
         Ok(Ok(held)) => held,
@@ -233,27 +229,28 @@ async fn lock_and_run(
 }
 
 impl LockArgs {
-    /// The client that the options describe.
+    /// The servers that the options describe.
     ///
     /// # Errors
     /// A message for the user, if the options contradict each other.
-    fn client(&self) -> Result<Client, String> {
+    fn servers(&self) -> Result<Servers, String> {
         let options = ClientOptions::new()
             .connect_timeout(self.timeout)
             .reply_timeout(self.timeout);
         let options = self.access.options(options)?;
-        Client::new(&self.server.address()?, options).map_err(|error| error.to_string())
+        Servers::new(&self.server.addresses()?, &options)
     }
 
     /// The number of descriptors that are needed besides the standard ones: one connection per bound lock and a copy
-    /// to inherit, or four that leases share; and those of the event loop, signals, terminal and child processes.
+    /// to inherit, or four that leases share; and those of the event loop, signals, terminal and child processes, and
+    /// one that asks a server of a list for a sign of life.
     fn descriptors(&self, keys: usize) -> usize {
         let connections = match (self.ttl, self.inherit) {
             (Some(_), _) => 4,
             (None, true) => 2 * keys,
             (None, false) => keys,
         };
-        connections + 14
+        connections + 15
     }
 
     /// An error, with advice where the cause is not obvious.
@@ -272,35 +269,6 @@ impl LockArgs {
         };
         format!("{}: {error}{hint}", job.names())
     }
-}
-
-/// Acquires all locks or none. Retries an unreachable server until the time of `-w` is over.
-async fn obtain(args: &LockArgs, job: &Job, client: &Client) -> Result<Held, Error> {
-    let begun = Instant::now();
-    loop {
-        let left = args.wait.map(|wait| wait.saturating_sub(begun.elapsed()));
-        match Held::obtain(args, &job.keys, client, left).await {
-            Err(error) if is_absent(&error) && left.is_some_and(|left| left > TRY_AGAIN) => {
-                Timer::after(TRY_AGAIN).await;
-            }
-            ended => return ended,
-        }
-    }
-}
-
-/// Whether the error can disappear when a server starts later.
-fn is_absent(error: &Error) -> bool {
-    use std::io::ErrorKind as Kind;
-    let ErrorKind::Unreachable(error) = error.kind() else {
-        return false;
-    };
-    let no_descriptors = [Errno::MFILE, Errno::NFILE].map(|errno| Some(errno.raw_os_error()));
-    let is_wrong = [
-        Kind::InvalidData,
-        Kind::InvalidInput,
-        Kind::PermissionDenied,
-    ];
-    !is_wrong.contains(&error.kind()) && !no_descriptors.contains(&error.raw_os_error())
 }
 
 /// Checks that this program can start itself once more, which starting the command needs.

@@ -31,6 +31,7 @@
 //! Source: yrmcds 1.1 `docs/locking.md`; docs/PROTOCOL.md, "Locks" and "Locks of keys".
 
 mod answers;
+mod hold;
 mod in_session;
 mod leased;
 mod requests;
@@ -56,6 +57,8 @@ use crate::fence::Fence;
 use crate::key::Key;
 use crate::time::{Exptime, Instant};
 use crate::wire::classic::reply::ClassicResponse;
+
+use hold::Hold;
 
 pub use terms::{BoundTerms, Item, LeaseTerms, LockSupport, Mark, MissingItem, SHORT_TTL_MIN};
 
@@ -232,6 +235,10 @@ pub struct Bound {
     /// The request that follows once the connection is attached to the session.
     then: Option<Query>,
     release: Release,
+    /// For how long the server is the only one, if it says so.
+    hold: Option<Hold>,
+    /// The server at the other end does not know the flag that asks for the hold.
+    lacks_hold: bool,
     /// When something last came from the server.
     heard: Instant,
     /// The value of a read without its last part.
@@ -268,6 +275,8 @@ impl Bound {
             renew_at: None,
             undone_renewal: None,
             is_obstructed: false,
+            hold: None,
+            lacks_hold: false,
             heard: Instant::default(),
             item: None,
             news: VecDeque::new(),
@@ -287,7 +296,7 @@ impl Bound {
         (self.creations, self.ours, self.heard_held) = (0, false, false);
         (self.of_key, self.number) = (false, None);
         (self.belief, self.renew_at, self.is_obstructed) = (None, None, false);
-        (self.then, self.release) = (None, Release::Unsent);
+        (self.then, self.release, self.hold) = (None, Release::Unsent, None);
         if self.words == LockSupport::Classic && self.needs_ml() {
             return self.is_unsupported();
         }
@@ -409,6 +418,9 @@ impl Bound {
         if self.has_waited_too_long() {
             return self.attach_again();
         }
+        if self.is_hold_over() {
+            return self.begin(Query::Ping, self.heard);
+        }
         self.goal = BoundGoal::Hold;
         self.news.push_back(BoundNews::Obtained);
     }
@@ -453,7 +465,7 @@ impl Bound {
                     Some(session) => session.ping_at(),
                     None => self.terms.heartbeat.map(|every| after(self.heard, every)),
                 };
-                earlier(ping, self.renew_at)
+                earlier(earlier(ping, self.renew_at), self.hold_at())
             }
             Turn::Rest => None,
         };
@@ -482,7 +494,9 @@ impl Bound {
             return;
         }
         let quiet_since = after(self.heard, self.terms.heartbeat.unwrap_or(Duration::MAX));
-        if !self.jobs.is_empty() {
+        if self.is_hold_due(now) {
+            self.begin(Query::Ping, now);
+        } else if !self.jobs.is_empty() {
             self.begin(Query::Job, now);
         } else if self.renew_at.is_some_and(|at| now >= at) {
             self.begin(Query::Renew, now);
@@ -554,6 +568,11 @@ impl Machine for Bound {
         self.link = Link::Up;
         self.heard = now;
         self.words = LockSupport::Unknown;
+        self.lacks_hold = false;
+        if !self.is_held() {
+            // It may be another server.
+            self.hold = None;
+        }
     }
 
     fn disconnected(&mut self, now: Instant) {
@@ -606,6 +625,7 @@ impl Machine for Bound {
             return;
         }
         self.turn = Turn::Rest;
+        self.note_hold(sent, answer);
         match query {
             Query::Lock if self.words == LockSupport::Classic => self.locked(now, answer),
             Query::Lock => self.asked(now, (sent, ttl), answer),
@@ -616,7 +636,7 @@ impl Machine for Bound {
             Query::Mark => self.marked(answer),
             Query::GiveUp => self.gave_up(now, answer),
             Query::Renew => self.renewed(now, (sent, ttl), answer),
-            Query::Ping => {}
+            Query::Ping => self.pinged(now, answer),
             Query::Attach => self.attached(now, sent, answer),
             Query::Confirm => self.confirmed(answer),
             Query::EndSession => self.end_answered(answer),

@@ -171,6 +171,8 @@ pub enum Loss {
     Expired,
     /// It was held as long as its [`hold_max`](super::Terms::hold_max) allows.
     HeldTooLong,
+    /// Its server did not confirm in time that it still is primary, so another server may grant the lock.
+    Unconfirmed,
 }
 
 impl fmt::Display for Loss {
@@ -180,6 +182,7 @@ impl fmt::Display for Loss {
             Self::Taken => "the server says that it is not ours any more",
             Self::Expired => "its ttl ran out",
             Self::HeldTooLong => "it was held as long as was allowed",
+            Self::Unconfirmed => "its server did not confirm in time that it is still primary",
         })
     }
 }

@@ -54,6 +54,10 @@ pub enum AnyRequest<'a> {
     },
     /// `mn`: answered when everything before it is.
     Noop,
+    /// `mn H`: the same, and shows for how long no other server can be primary.
+    Hold,
+    /// `config get cluster`: the servers of the cluster.
+    Cluster,
     /// `mo`: opens, resumes or ends a session of the server.
     Session(SessionRequest<'a>),
 }
@@ -329,6 +333,14 @@ impl Session {
                 meta::request::encode_noop(out);
                 Shape::Noop
             }
+            AnyRequest::Hold => {
+                meta::request::encode_hold(out);
+                Shape::Noop
+            }
+            AnyRequest::Cluster => {
+                classic::request::encode_cluster(out);
+                Shape::Values
+            }
             AnyRequest::Session(request) => {
                 meta::session::encode(request, out);
                 Shape::Session
@@ -355,7 +367,8 @@ impl Session {
             AnyRequest::Classic { envelope, .. } => {
                 shape_of(*envelope).ok_or(SendError::Inexpressible)?
             }
-            AnyRequest::Noop => Shape::Noop,
+            AnyRequest::Noop | AnyRequest::Hold => Shape::Noop,
+            AnyRequest::Cluster => Shape::Values,
             AnyRequest::Session(_) => Shape::Session,
         };
         let ticket = self.first + self.pending.len() as u64;
@@ -463,6 +476,7 @@ const fn ends_values(answer: &AnyResponse<'_>) -> bool {
         answer,
         AnyResponse::Classic(
             ClassicResponse::Value { .. }
+                | ClassicResponse::Cluster(_)
                 | ClassicResponse::Key { .. }
                 | ClassicResponse::Stat { .. }
         )

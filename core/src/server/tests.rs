@@ -2,8 +2,10 @@
 
 extern crate std;
 
+mod hold;
 mod sessions;
 
+use std::format;
 use std::string::String;
 use std::vec;
 use std::vec::Vec;

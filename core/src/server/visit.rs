@@ -30,6 +30,8 @@ pub struct Visit<'a, M> {
     now: Instant,
     conn: ConnId,
     user: Option<u128>,
+    /// Until then no other server can serve the items; `None` makes no such statement.
+    pub hold_until: Option<Instant>,
     /// The session of the connection.
     pub session: Membership,
     /// The connections that are to be closed: they have lost their sessions.
@@ -140,6 +142,7 @@ impl<'a, M: StateMachine> Visit<'a, M> {
             now,
             conn,
             user,
+            hold_until: None,
             session,
             closes: Vec::new(),
             told: Vec::new(),
@@ -238,6 +241,11 @@ impl<M: StateMachine> Execute for Visit<'_, M> {
         self.sessions.heard(owner, self.now);
         self.machine.execute(self.now, owner, command, answer);
         Ok(())
+    }
+
+    fn hold_ms(&mut self) -> Option<u64> {
+        let until = self.hold_until?;
+        Some(until.as_millis().saturating_sub(self.now.as_millis()))
     }
 
     fn note_unstored(&mut self, why: Unstored) {

@@ -167,6 +167,7 @@ fn stored(
         Reply::Exists => ("exists", size),
         Reply::NotFound => ("not_found", size),
         Reply::Refused(refusal) => (refused(*refusal), size),
+        Reply::KeyOf(_) => (OTHER_PARTITION, size),
         Reply::Hit(_)
         | Reply::Miss
         | Reply::Deleted
@@ -195,6 +196,9 @@ fn stored(
     );
     Some(line)
 }
+
+/// The status for a key of another partition.
+const OTHER_PARTITION: &str = "other_partition";
 
 const fn refused(refusal: Refusal) -> &'static str {
     match refusal {
@@ -235,6 +239,7 @@ fn locked(command: &ItemCommand<'_>, reply: &Reply<'_>, asked: Asked) -> Option<
         Reply::WouldDeadlock(lock) => ("deadlock", Some(lock.fence)),
         Reply::Refused(Refusal::Locked) => ("contended", None),
         Reply::Refused(refusal) => (refused(*refusal), None),
+        Reply::KeyOf(_) => (OTHER_PARTITION, None),
         Reply::Miss | Reply::NotFound => ("not_found", None),
         Reply::Unlocked => ("released", None),
         Reply::Stored(_)

@@ -60,7 +60,7 @@ impl<'a> Line<'a> {
             },
             Some(token) => Step::ExecuteAs {
                 consumed,
-                token,
+                token: Some(token),
                 command,
                 envelope,
             },

@@ -11,6 +11,7 @@ pub(crate) mod authenticate;
 pub mod binary;
 pub mod chosen_limits;
 pub mod classic;
+pub mod cluster;
 pub mod envelope;
 pub mod limits;
 pub mod line;

@@ -23,6 +23,22 @@ pub(crate) const OUT_OF_MEMORY: &str = "SERVER_ERROR out of memory";
 /// For a reply that does not fit its command. Only a driver that mixes up its replies sends it.
 pub(crate) const MISMATCH: &str = "SERVER_ERROR the reply does not fit the request";
 
+/// For every request while the server does not serve its partition.
+pub(crate) const NOT_PRIMARY: &str = "SERVER_ERROR not primary";
+
+/// For a key of another partition, in front of its name.
+const KEY_OF: &str = "SERVER_ERROR key of ";
+
+/// The same if the name is not known any more: the body of the request was skipped.
+pub(crate) const KEY_OF_ANOTHER: &str = "SERVER_ERROR key of another partition";
+
+/// Appends the line for a key of another partition.
+#[cold]
+pub(crate) fn put_key_of(partition: &str, out: &mut Vec<u8>) {
+    out.extend_from_slice(KEY_OF.as_bytes());
+    put_line(out, partition);
+}
+
 /// The line for a refusal. Lines that differ by verb are with the verb.
 pub(crate) const fn refusal(refusal: Refusal) -> &'static str {
     match refusal {

@@ -34,14 +34,15 @@ pub enum Step<'a> {
         /// The form of the reply; the core does not need it.
         envelope: Envelope<'a>,
     },
-    /// As [`Execute`](Self::Execute), as a session and not as the connection (`j`;
-    /// [`Execute::execute_as`](crate::execute::Execute)).
+    /// As [`Execute`](Self::Execute), for the few requests that are executed as a session (`j`;
+    /// [`Execute::execute_as`](crate::execute::Execute)) or whose reply shows the hold (`H`;
+    /// [`Execute::hold_ms`](crate::execute::Execute)).
     ExecuteAs {
         /// Bytes of input that are consumed once the reply is encoded.
         consumed: usize,
-        /// The session.
-        token: Token<'a>,
-        /// The command, which does not wait.
+        /// The session; `None` is the connection.
+        token: Option<Token<'a>>,
+        /// The command. As a session it does not wait.
         command: Command<'a>,
         /// The form of the reply.
         envelope: Envelope<'a>,
@@ -53,6 +54,17 @@ pub enum Step<'a> {
         consumed: usize,
         /// The request.
         request: SessionRequest<'a>,
+    },
+    /// Ask for the hold ([`Execute::hold_ms`](crate::execute::Execute)), and answer `MN` with it.
+    Hold {
+        /// Bytes of input that are consumed.
+        consumed: usize,
+    },
+    /// Ask for the servers of the cluster ([`Execute::cluster`](crate::execute::Execute)), and answer with them,
+    /// or `ERROR`.
+    Cluster {
+        /// Bytes of input that are consumed.
+        consumed: usize,
     },
     /// Encode the response ([`LocalResponse::encode`]); it needs no core.
     Send {

@@ -10,6 +10,7 @@ use super::classic;
 use super::limits::LINE_BYTES_MAX;
 use super::line::Line;
 use super::meta::{self, KeyBuffer, Verb};
+use super::scan::Tokens;
 use super::status_line::BAD_FORMAT;
 use super::step::{Cursor, Step};
 
@@ -35,6 +36,10 @@ pub(crate) fn decode<'a>(
             return meta::request::decode(verb, rest, line, limits, key_buffer);
         }
         match word {
+            b"mn" if Tokens::new(rest).eq([b"H"]) => {
+                let consumed = line.bytes;
+                return Step::Hold { consumed };
+            }
             b"mn" => return line.respond("MN"),
             b"mo" => return meta::session::decode(rest, line),
             _ => {}

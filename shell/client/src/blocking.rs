@@ -244,6 +244,14 @@ impl Client {
         block_on(self.0.flush_all())
     }
 
+    /// See [`ping`](super::Client::ping).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn ping(&self) -> Result<(), Error> {
+        block_on(self.0.ping())
+    }
+
     /// See [`stats`](super::Client::stats).
     ///
     /// # Errors

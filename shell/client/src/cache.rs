@@ -17,6 +17,7 @@ use latchd_core::stats::StatsTopic;
 use latchd_core::time::Exptime;
 use latchd_core::wire::classic::ClassicEnvelope;
 use latchd_core::wire::classic::reply::ClassicResponse;
+use latchd_core::wire::cluster::ClusterConfig;
 use latchd_core::wire::meta::{Flag, Verb};
 
 use self::words::{item, meta, number, outcome, read, refusal};
@@ -237,6 +238,38 @@ impl Client {
             | AnyResponse::Silent => Err(refusal(answer)),
         })
         .await
+    }
+
+    /// Asks the server for a sign of life.
+    ///
+    /// # Errors
+    /// As above; [`Error::is_not_primary`] if the server serves nothing at present.
+    pub async fn ping(&self) -> Result<(), Error> {
+        self.ask_one(AnyRequest::Noop, |answer| match answer {
+            AnyResponse::Meta(_) => Ok(()),
+            AnyResponse::Classic(_) | AnyResponse::Session(_) | AnyResponse::Silent => {
+                Err(refusal(answer))
+            }
+        })
+        .await
+    }
+
+    /// The servers of the cluster, as this server knows them.
+    pub(super) async fn cluster_config(&self) -> Result<ClusterConfig, Error> {
+        let mut config = Err(ErrorKind::Refused("END".into()));
+        self.ask(&[AnyRequest::Cluster], |_, answer| match answer {
+            AnyResponse::Classic(ClassicResponse::Cluster(text)) => {
+                let unfit = |_| ErrorKind::Refused("the list of servers is malformed".into());
+                config = ClusterConfig::decode(text).map_err(unfit);
+            }
+            AnyResponse::Classic(ClassicResponse::End) => {}
+            AnyResponse::Meta(_)
+            | AnyResponse::Classic(_)
+            | AnyResponse::Session(_)
+            | AnyResponse::Silent => config = Err(refusal(answer)),
+        })
+        .await?;
+        config.map_err(|kind| self.pool.error(kind))
     }
 
     /// The server's statistics: names and values, as it prints them.

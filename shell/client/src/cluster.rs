@@ -3,10 +3,13 @@
 //! - R1: If a server is down, calls for its keys fail. The keys are not moved: another server would have old
 //!   values when the first one returns, and two clients could hold the same lock.
 
+use std::sync::Arc;
+
 use futures_lite::future;
 use latchd_core::ring::Ring;
 
 use super::cache::CacheItem;
+use super::discovery::{Discovery, Route};
 use super::error::{Error, ErrorKind};
 use super::options::ClientOptions;
 use super::server::Client;
@@ -48,6 +51,41 @@ impl Cluster {
         }
         if clients.is_empty() {
             return Err(ErrorKind::Address("a cluster needs at least one server".into()).into());
+        }
+        Ok(Self {
+            servers: clients,
+            ring: Ring::new(&names),
+        })
+    }
+
+    /// The cluster that its configuration endpoints describe (ElastiCache's "auto discovery"): `config get cluster` names
+    /// its servers, which decide the ring, and their current addresses. The endpoints, at most 64, are asked in order
+    /// until one answers.
+    ///
+    /// Connections follow the addresses. They are asked for again before a connection is opened, if one has failed or
+    /// the server was not primary since, and otherwise at most once a minute. Servers that are added later are not
+    /// used: make a new cluster.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Refused`] if the last endpoint knows no cluster; [`ErrorKind::Unreachable`] if it cannot be
+    /// reached; as [`new`](Self::new).
+    pub async fn discover<A: AsRef<str>>(
+        endpoints: impl IntoIterator<Item = A>,
+        options: &ClientOptions,
+    ) -> Result<Self, Error> {
+        let discovery = Arc::new(Discovery::new(endpoints, options)?);
+        let config = discovery.ask().await?;
+        let (mut clients, mut names) = (Vec::new(), Vec::new());
+        for server in &config.servers {
+            let unfit =
+                |_| ErrorKind::Address(format!("{}: not a server's name", server.name).into());
+            let name = server.ring_name().map_err(unfit)?;
+            let route = Route {
+                discovery: Arc::clone(&discovery),
+                name: name.as_str().into(),
+            };
+            clients.push(Client::routed(&name, Some(route), options.clone())?);
+            names.push((name, 1));
         }
         Ok(Self {
             servers: clients,

@@ -16,6 +16,7 @@ use futures_lite::io::{AsyncReadExt, AsyncWriteExt};
 use latchd_core::client::{Credentials, Login, LoginStep};
 
 use super::background::is_forked;
+use super::discovery::Route;
 use super::endpoint::{Endpoint, Place};
 use super::options::ClientOptions;
 use super::race;
@@ -31,6 +32,8 @@ pub(super) struct Connector(Arc<Settings>);
 
 struct Settings {
     endpoint: Endpoint,
+    /// The way from the name to the current address, in a cluster that was discovered.
+    route: Option<Route>,
     within: Duration,
     tls: Option<Tls>,
     credentials: Option<Credentials>,
@@ -46,7 +49,11 @@ impl Connector {
     ///
     /// # Errors
     /// A message for a person if TLS cannot be set up.
-    pub(super) fn new(endpoint: Endpoint, options: &ClientOptions) -> Result<Self, String> {
+    pub(super) fn new(
+        endpoint: Endpoint,
+        route: Option<Route>,
+        options: &ClientOptions,
+    ) -> Result<Self, String> {
         let tls = match (&options.tls, endpoint.host()) {
             (None, _) => None,
             (Some(tls), Some(host)) => Some(Tls::new(tls, host)?),
@@ -54,6 +61,7 @@ impl Connector {
         };
         Ok(Self(Arc::new(Settings {
             endpoint,
+            route,
             within: options.connect_timeout,
             tls,
             credentials: options.credentials.clone(),
@@ -78,8 +86,20 @@ impl Connector {
             Timer::after(self.0.within).await;
             Err(io::ErrorKind::TimedOut.into())
         };
-        let stream = self.0.enter().or(late).await?;
-        Ok(Socket::new(stream))
+        match self.0.enter().or(late).await {
+            Ok(stream) => Ok(Socket::new(stream)),
+            Err(error) => {
+                self.has_failed();
+                Err(error)
+            }
+        }
+    }
+
+    /// A connection has failed, or its server refuses to serve: the server may have another address now.
+    pub(super) fn has_failed(&self) {
+        if let Some(route) = &self.0.route {
+            route.has_failed();
+        }
     }
 }
 
@@ -87,6 +107,11 @@ impl Settings {
     async fn enter(&self) -> io::Result<Pin<Box<dyn Stream>>> {
         let (plain, is_here): (Pin<Box<dyn Stream>>, bool) = match self.endpoint.place() {
             Place::Tcp(address) => {
+                let current = match &self.route {
+                    Some(route) => route.address().await,
+                    None => None,
+                };
+                let address = current.as_ref().unwrap_or(address);
                 let stream = race::connect(address, self.within).await?;
                 stream.get_ref().set_nodelay(true)?;
                 let is_here = stream
@@ -193,7 +218,7 @@ mod tests {
             (options().credentials(fred()).plain_password(), false, true),
         ] {
             let endpoint = Endpoint::parse("cache.example").expect("an address");
-            let connector = Connector::new(endpoint, &options).expect("nothing is read");
+            let connector = Connector::new(endpoint, None, &options).expect("nothing is read");
             assert_eq!(connector.0.guard(is_here).is_ok(), goes, "{options:?}");
         }
     }

@@ -16,6 +16,7 @@ use latchd_core::client::{
 use super::clock;
 use super::connector::Connector;
 use super::drive::{Heard, Line, drive};
+use super::error::is_not_primary;
 use super::options::ClientOptions;
 use super::socket::{INPUT_BYTES_MAX, Moved, Opening, Socket, is_tls_alert, no_answer};
 
@@ -33,6 +34,8 @@ struct Open {
     win_support: WinSupport,
     /// The server's session that the connection is attached to.
     kept_session: Option<KeptSession>,
+    /// The server was not primary, so the connection is of no use for the next call.
+    is_refused: bool,
     /// Bytes that have arrived and are not consumed.
     input: Vec<u8>,
     /// Bytes that are encoded and not sent.
@@ -78,7 +81,9 @@ impl Driver {
     /// Whether it is open, and all requests have replies.
     pub(super) fn is_quiet(&self) -> bool {
         match &self.state {
-            State::Open(open) => open.session.pending() == 0 && open.input.is_empty(),
+            State::Open(open) => {
+                open.session.pending() == 0 && open.input.is_empty() && !open.is_refused
+            }
             State::Closed | State::Opening(_) => false,
         }
     }
@@ -196,6 +201,7 @@ impl Driver {
                     lock_support: LockSupport::Unknown,
                     win_support: WinSupport::Unknown,
                     kept_session: None,
+                    is_refused: false,
                     input: Vec::new(),
                     output: Vec::new(),
                 }));
@@ -226,6 +232,10 @@ impl Driver {
             return Ok(false);
         };
         machine.reply(clock::now(), &answer);
+        if is_not_primary(&answer) {
+            open.is_refused = true;
+            self.connector.has_failed();
+        }
         open.input.drain(..consumed);
         Ok(true)
     }
@@ -292,6 +302,7 @@ impl Line for Driver {
 
     fn fail(&mut self, machine: &mut impl Machine, cause: io::Error) {
         self.state = State::Closed;
+        self.connector.has_failed();
         self.cause = Some(cause);
         machine.disconnected(clock::now());
     }

@@ -5,7 +5,10 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-use latchd_core::client::{Failure, Feature, KeyError, Loss, NotObtained, TermsError, TokenError};
+use latchd_core::client::{
+    AnyResponse, Failure, Feature, KeyError, Loss, NotObtained, TermsError, TokenError,
+};
+use latchd_core::wire::classic::reply::ClassicResponse;
 
 use super::background::is_forked;
 use super::connector::Unauthenticated;
@@ -18,6 +21,15 @@ const UNAUTHENTICATED: [&str; 4] = [
     "CLIENT_ERROR auth token too long",
     "CLIENT_ERROR authentication failure",
 ];
+
+/// The reply of a server that is not primary.
+const NOT_PRIMARY: &str = "SERVER_ERROR not primary";
+
+/// Whether an answer says that the server serves nothing at present.
+pub(super) fn is_not_primary(answer: &AnyResponse<'_>) -> bool {
+    let words = NOT_PRIMARY.trim_start_matches("SERVER_ERROR ").as_bytes();
+    matches!(answer, AnyResponse::Classic(ClassicResponse::ServerError(said)) if *said == words)
+}
 
 /// The error of a call of the client.
 #[derive(Debug)]
@@ -93,6 +105,12 @@ impl Error {
     #[must_use]
     pub const fn is_not_held(&self) -> bool {
         matches!(self.kind, ErrorKind::NotHeld(_))
+    }
+
+    /// Whether the server serves nothing at present, because it is not primary of its partition: another server may be.
+    #[must_use]
+    pub fn is_not_primary(&self) -> bool {
+        matches!(&self.kind, ErrorKind::Refused(words) if &**words == NOT_PRIMARY)
     }
 
     /// Whether the server could not be reached, or did not reply in time.

@@ -26,6 +26,7 @@ use slab::Slab;
 
 use super::background::{self, Alarm};
 use super::connector::Connector;
+use super::error::is_not_primary;
 use super::socket::{INPUT_BYTES_MAX, Moved, Socket, is_tls_alert, no_answer};
 use super::task::Task;
 
@@ -231,6 +232,7 @@ impl HubTask {
             match self.connector.clone().open().await {
                 Ok(socket) => {
                     let error = self.serve(attempt, socket, &mut is_of_use).await;
+                    self.connector.has_failed();
                     lock(&self.state).end(attempt, error);
                     if !is_of_use {
                         Timer::after(PAUSE).await;
@@ -320,14 +322,21 @@ impl HubTask {
         if state.attempt != attempt || state.phase != Phase::Open {
             return Err(io::ErrorKind::NotConnected.into());
         }
-        let mut used = 0;
+        let (mut used, mut is_refused) = (0, false);
         // Unrequested bytes wait for the first request.
         while state.session.pending() > 0 {
             let rest = input.get(used..).unwrap_or_default();
             let received = state.session.receive(rest).map_err(|_| no_answer(rest))?;
-            let Some(Received { last, consumed, .. }) = received else {
+            let Some(Received {
+                answer,
+                last,
+                consumed,
+                ..
+            }) = received
+            else {
                 break;
             };
+            is_refused |= is_not_primary(&answer);
             let answer = rest.get(..consumed).unwrap_or_default().into();
             let asker = if last {
                 state.askers.pop_front()
@@ -341,6 +350,11 @@ impl HubTask {
             used += consumed;
         }
         input.drain(..used);
+        if is_refused {
+            // The next connection may lead to the primary.
+            let why = "the server is not primary any more";
+            return Err(io::Error::new(io::ErrorKind::ConnectionAborted, why));
+        }
         if input.len() > UNASKED_BYTES_MAX && state.session.pending() == 0 {
             return Err(io::ErrorKind::InvalidData.into());
         }

@@ -90,6 +90,7 @@ mod cluster;
 mod compute;
 mod connection;
 mod connector;
+mod discovery;
 mod drive;
 mod driver;
 mod endpoint;

@@ -11,6 +11,7 @@ use latchd_core::client::{
 
 use super::bound::BoundLock;
 use super::connector::Connector;
+use super::discovery::Route;
 use super::endpoint::Endpoint;
 use super::error::{ComputeError, Error, ErrorKind};
 use super::lock::Lock;
@@ -54,11 +55,20 @@ impl Client {
     /// [`ErrorKind::Address`] if the address is invalid; [`ErrorKind::Tls`] if TLS cannot be set up with
     /// these options; [`ErrorKind::Unreachable`] if no file descriptor is left for an event loop.
     pub fn new(address: &str, options: ClientOptions) -> Result<Self, Error> {
+        Self::routed(address, None, options)
+    }
+
+    /// A client of the server with this address, or with this name in a cluster.
+    pub(super) fn routed(
+        address: &str,
+        route: Option<Route>,
+        options: ClientOptions,
+    ) -> Result<Self, Error> {
         event_loop::check().map_err(ErrorKind::Unreachable)?;
         let endpoint = Endpoint::parse(address)
             .map_err(|problem| ErrorKind::Address(format!("{address}: {problem}").into()))?;
         let name = Arc::clone(endpoint.name());
-        let connector = Connector::new(endpoint, &options)
+        let connector = Connector::new(endpoint, route, &options)
             .map_err(|problem| Error::at(name, ErrorKind::Tls(problem.into())))?;
         Ok(Self {
             pool: Pool::new(connector, options),

@@ -166,7 +166,7 @@ mod tests {
         let address = listener.local_addr().unwrap().to_string();
         block_on(async {
             let endpoint = Endpoint::parse(&address).unwrap();
-            let connector = Connector::new(endpoint, &ClientOptions::new()).unwrap();
+            let connector = Connector::new(endpoint, None, &ClientOptions::new()).unwrap();
             let socket = connector.open().await.unwrap();
             let stream = socket.stream.as_fd();
             assert!(!sockopt::socket_keepalive(stream).unwrap());

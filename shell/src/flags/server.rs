@@ -10,12 +10,16 @@ const SERVER: &str = "LATCHD_SERVER";
 /// The server, if neither an option nor the variable names one.
 const DEFAULT: &str = "127.0.0.1:11211";
 
+/// The most servers of a list.
+const SERVERS_MAX: usize = 16;
+
 /// The server to connect to.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ServerArgs {
     /// Connect to this server [default: `LATCHD_SERVER`, or 127.0.0.1:11211]
     ///
-    /// ADDRESS is HOST:PORT or the path of a Unix socket.
+    /// ADDRESS is HOST:PORT or the path of a Unix socket. `latchd lock` also accepts a list of addresses
+    /// with commas between them, as of a primary and its standby, and uses the first that serves.
     #[arg(short, long, value_name = "ADDRESS", help_heading = NETWORK)]
     server: Option<String>,
 }
@@ -26,6 +30,31 @@ impl ServerArgs {
     /// # Errors
     /// A message for the user, if the variable is not UTF-8.
     pub(crate) fn address(&self) -> Result<String, String> {
+        let address = self.value()?;
+        if address.contains(',') {
+            return Err(format!("{address}: give one address"));
+        }
+        Ok(address)
+    }
+
+    /// Its addresses: one, or a list.
+    ///
+    /// # Errors
+    /// A message for the user, if the variable is not UTF-8, an address is empty or there are more than
+    /// [`SERVERS_MAX`].
+    pub(crate) fn addresses(&self) -> Result<Vec<String>, String> {
+        let value = self.value()?;
+        let addresses: Vec<String> = value.split(',').map(|one| one.trim().into()).collect();
+        if addresses.len() > SERVERS_MAX {
+            return Err(format!("give at most {SERVERS_MAX} servers"));
+        }
+        if addresses.iter().any(String::is_empty) {
+            return Err(format!("{value}: an address is empty"));
+        }
+        Ok(addresses)
+    }
+
+    fn value(&self) -> Result<String, String> {
         if let Some(server) = &self.server {
             return Ok(server.clone());
         }

@@ -16,6 +16,7 @@ mod cache;
 mod cli;
 mod client_waits;
 mod client_win_waits;
+mod clusters;
 mod faults;
 mod fenced;
 mod lock_jobs;

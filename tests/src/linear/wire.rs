@@ -202,6 +202,7 @@ fn classic(ask: &Ask<'_>, bytes: &[u8]) -> Result<Option<(Answer, usize)>, Unfit
         Classic::End
         | Classic::Key { .. }
         | Classic::Stat { .. }
+        | Classic::Cluster(_)
         | Classic::Touched
         | Classic::Reset
         | Classic::Version(_)

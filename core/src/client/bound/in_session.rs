@@ -97,6 +97,9 @@ impl Bound {
             // F4
             BoundGoal::None if session.may_live() => self.begin(Query::EndSession, now),
             BoundGoal::None | BoundGoal::Obtain { .. } => {}
+            BoundGoal::Hold if session.is_attached() && self.is_hold_due(now) => {
+                self.begin(Query::Ping, now);
+            }
             BoundGoal::Hold => {
                 let pings = session.ping_at().is_some_and(|at| now >= at);
                 match self.jobs.front() {

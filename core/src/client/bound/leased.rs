@@ -54,8 +54,11 @@ impl Bound {
     pub fn deadline(&self) -> Option<Instant> {
         match self.goal {
             BoundGoal::Hold => earlier(
-                self.belief.map(|belief| belief.deadline),
-                self.session.as_ref().and_then(Attachment::believed_until),
+                earlier(
+                    self.belief.map(|belief| belief.deadline),
+                    self.session.as_ref().and_then(Attachment::believed_until),
+                ),
+                self.held_until(),
             ),
             BoundGoal::None | BoundGoal::Obtain { .. } => None,
         }
@@ -149,6 +152,8 @@ impl Bound {
             .is_some_and(|(belief, span)| now >= after(belief.since, span));
         self.lose(if is_capped {
             Loss::HeldTooLong
+        } else if self.held_until().is_some_and(|until| now >= until) {
+            Loss::Unconfirmed
         } else {
             Loss::Expired
         });

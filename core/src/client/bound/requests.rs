@@ -24,7 +24,7 @@ impl Bound {
         match (query, self.jobs.front()) {
             // The item may be gone by now.
             (Query::Confirm, _) => {
-                let mut flags = Flags::of([Flag::ShowFence]);
+                let mut flags = self.grant_flags();
                 if let Mode::Shared { among } = self.terms.mode {
                     flags = flags.with(Flag::Shared(among));
                 }
@@ -47,7 +47,7 @@ impl Bound {
                 ..Set::new(key, b"")
             }),
             (Query::Renew, _) | (Query::Job, Some(Job::Refresh)) => {
-                let flags = Flags::of([Flag::ShowFence, leased::asked_for(self.ttl())]);
+                let flags = self.grant_flags().with(leased::asked_for(self.ttl()));
                 AnyRequest::meta(Verb::Lock, key, flags)
             }
             (Query::Obstacle, _) if self.terms.lease.is_some() => {
@@ -125,15 +125,28 @@ impl Bound {
             (Query::GiveUp, _) | (Query::Job, Some(Job::Unlock { .. })) => {
                 AnyRequest::change(ItemCommand::Unlock { key })
             }
+            (Query::Ping, _) | (Query::Job, Some(Job::Check)) if self.hold.is_some() => {
+                AnyRequest::Hold
+            }
             (Query::Ping | Query::Attach | Query::EndSession, _)
             | (Query::Job, None | Some(Job::Check)) => AnyRequest::Noop,
+        }
+    }
+
+    /// The flags of `ml` that show the grant. The place of a lease carries no belief, so it needs no hold.
+    fn grant_flags(&self) -> Flags<'static> {
+        let flags = Flags::of([Flag::ShowFence]);
+        if self.lacks_hold || self.terms.is_place {
+            flags
+        } else {
+            flags.with(Flag::ShowHold)
         }
     }
 
     /// The flags of `ml`. They ask for the fence, and for the fields of the item if there is one (B4, B6, E3).
     /// If no item may be made, the item must exist.
     fn lock_flags(&self) -> Flags<'static> {
-        let mut flags = Flags::of([Flag::ShowFence]);
+        let mut flags = self.grant_flags();
         if self.terms.lease.is_none() {
             flags = flags.with(Flag::ShowClientFlags);
         }

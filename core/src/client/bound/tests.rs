@@ -7,6 +7,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 mod believers;
+mod hold;
 mod in_session;
 mod leased;
 mod rare;
@@ -343,7 +344,7 @@ fn waiter_survives_a_server_restart() {
     // Another server may have taken the place of the one before.
     assert_eq!(
         play(&mut bound, 220, &["ERROR\r\n", "OK\r\n"]),
-        ["ml k F f x", "lock k", "Obtained"]
+        ["ml k F H f x", "lock k", "Obtained"]
     );
     assert_eq!(play(&mut gone, 600, &[]), ["Failed(Disconnected)"]);
 }

@@ -32,6 +32,9 @@ impl Bound {
         stored: (Instant, Duration),
         answer: &AnyResponse<'_>,
     ) {
+        if self.is_without_hold(now, answer) {
+            return;
+        }
         if self.words == LockSupport::Unknown {
             self.words = if answer.is_not_understood() {
                 LockSupport::Classic

@@ -6,7 +6,7 @@ use super::*;
 
 /// Requests, whole and broken, in any order.
 #[derive(Clone, Debug)]
-struct Script(Vec<u8>);
+pub(super) struct Script(pub(super) Vec<u8>);
 
 impl Arbitrary for Script {
     fn arbitrary(g: &mut Gen) -> Self {
@@ -39,6 +39,9 @@ impl Arbitrary for Script {
             b"stats items\r\n",
             b"version\r\n",
             b"mn\r\n",
+            b"mn H\r\n",
+            b"ml a F H\r\n",
+            b"config get cluster\r\n",
             b"mg a v t c k\r\n",
             b"mg b v N30 R20 t q O1\r\n",
             b"mg YQ== b k v\r\n",
@@ -198,6 +201,8 @@ quickcheck! {
                 | Step::ExecuteAs { consumed, .. }
                 | Step::Session { consumed, .. }
                 | Step::Skip { consumed }
+                | Step::Hold { consumed }
+                | Step::Cluster { consumed }
                 | Step::ReadCertificates { consumed, .. }
                 | Step::LimitMemory { consumed, .. }
                 | Step::Authenticate { consumed, .. } => {

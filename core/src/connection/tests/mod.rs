@@ -5,9 +5,11 @@ extern crate std;
 
 mod access;
 mod classic_text;
+mod cluster;
 mod cuts;
 mod dumps;
 mod meta_text;
+mod refuse;
 mod values;
 mod waits;
 
@@ -21,7 +23,7 @@ use crate::engine::{Config, Core, Event, Notification};
 use crate::limits::MemoryRefused;
 use crate::server::At;
 use crate::stats::{Report, Stats, StatsLine};
-use crate::wire::{Allowed, Claim, VERSION};
+use crate::wire::{Admission, Allowed, Claim, VERSION};
 use crate::{Instant, Limits, Owner};
 
 const VALUE_BYTES_MAX: usize = 1 << 10;

@@ -41,6 +41,10 @@ impl Status {
     pub const NOT_STORED: Self = Self(0x0005);
     /// The item's value is not a decimal number below 2^64.
     pub const NON_NUMERIC: Self = Self(0x0006);
+    /// The key belongs to a partition of another server.
+    ///
+    /// Source: memcached's wiki, `BinaryProtocolRevamped`: "The vbucket belongs to another server".
+    pub const KEY_OF_ANOTHER: Self = Self(0x0007);
     /// A connection holds the item's lock.
     pub const LOCKED: Self = Self(0x0010);
     /// The connection does not hold the item's lock.
@@ -56,6 +60,10 @@ impl Status {
     /// The server contradicts itself. memcached does not use it; later servers of this protocol
     /// call 0x0084 "internal error".
     pub const INTERNAL: Self = Self(0x0084);
+    /// The server does not serve its partition at present.
+    ///
+    /// Source: memcached's wiki, `BinaryProtocolRevamped`: "Temporary failure".
+    pub const NOT_PRIMARY: Self = Self(0x0086);
 
     /// The status that has this number on the wire, named here or not.
     #[must_use]
@@ -80,6 +88,8 @@ impl Status {
             Self::INVALID => "Invalid arguments",
             Self::NOT_STORED => "Not stored.",
             Self::NON_NUMERIC => "Non-numeric server-side value for incr or decr",
+            Self::KEY_OF_ANOTHER => "key of another partition",
+            Self::NOT_PRIMARY => "not primary",
             Self::LOCKED => "Locked",
             Self::NOT_LOCKED => "Not locked",
             Self::AUTH_FAILURE => "Auth failure.",

@@ -8,6 +8,7 @@
 //! `process_bin_get_or_touch`; yrmcds `docs/locking.md` for the lock commands, and yrmcds 1.1 for
 //! the form of Keys.
 
+use alloc::format;
 use alloc::vec::Vec;
 
 use super::header::{HEADER_BYTES, Status};
@@ -66,7 +67,19 @@ pub fn encode(envelope: &BinaryEnvelope<'_>, reply: &Reply<'_>, out: &mut Output
         Reply::Keys(page) => encode_keys(envelope, page, out),
         Reply::Stats(report) => encode_stats(envelope, report, out),
         Reply::Refused(refused) => refusal(envelope, Some(*refused)).encode(out),
+        Reply::KeyOf(partition) => encode_key_of(envelope, partition, out),
     }
+}
+
+#[cold]
+fn encode_key_of(envelope: &BinaryEnvelope<'_>, partition: &str, out: &mut Vec<u8>) {
+    let text = format!("key of {partition}");
+    ResponsePacket {
+        status: Status::KEY_OF_ANOTHER,
+        value: text.as_bytes(),
+        ..ResponsePacket::success(envelope)
+    }
+    .encode(out);
 }
 
 fn error(envelope: &BinaryEnvelope<'_>, status: Status, out: &mut Vec<u8>) {

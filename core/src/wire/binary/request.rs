@@ -156,6 +156,14 @@ pub(crate) fn decode<'a>(
     lower(&request, packet_bytes, cursor).unwrap_or(close(Status::INVALID))
 }
 
+/// The length of the packet at the start of `input`; all of `input` if that is not known.
+pub(crate) fn packet_bytes(input: &[u8]) -> usize {
+    match RequestHeader::decode(input) {
+        Ok(Some(header)) => HEADER_BYTES + header.body_bytes as usize,
+        Ok(None) | Err(WrongMagic) => input.len(),
+    }
+}
+
 /// The response to the packet at the start of `input` if there is no memory for it.
 pub(crate) fn out_of_memory(input: &[u8]) -> LocalResponse<'static> {
     match RequestHeader::decode(input) {

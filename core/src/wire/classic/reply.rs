@@ -11,6 +11,7 @@ use crate::output::Output;
 use crate::reply::{KeysPage, Refusal, Reply};
 use crate::stats::StatsTopic;
 use crate::wire::Malformed;
+use crate::wire::cluster::TEXT_BYTES_MAX;
 use crate::wire::meta::{listed_form, put_key};
 use crate::wire::scan::{Tokens, reply_line_bytes, u32_from, u64_from, without_line_end};
 use crate::wire::status_line::{self, MISMATCH, put_line, put_number};
@@ -45,6 +46,11 @@ pub enum ClassicResponse<'a> {
         /// The first word behind the name.
         value: &'a [u8],
     },
+    /// `CONFIG cluster` with a length, and the servers of the cluster
+    /// ([`ClusterConfig`](crate::wire::cluster::ClusterConfig)); [`End`] follows.
+    ///
+    /// [`End`]: ClassicResponse::End
+    Cluster(&'a [u8]),
     /// `END`: no more values, keys or statistics follow.
     End,
     /// `STORED`: the item has this value now, or begins or ends with it.
@@ -99,6 +105,11 @@ impl<'a> ClassicResponse<'a> {
                 put(out, b"STAT ", name);
                 put(out, b" ", value);
             }
+            Self::Cluster(text) => {
+                out.extend_from_slice(b"CONFIG cluster 0 ");
+                put_number(out, text.len());
+                put(out, b"\r\n", text);
+            }
             Self::End => out.extend_from_slice(b"END"),
             Self::Stored => out.extend_from_slice(b"STORED"),
             Self::NotStored => out.extend_from_slice(b"NOT_STORED"),
@@ -134,6 +145,7 @@ impl<'a> ClassicResponse<'a> {
         let verb = words.next().ok_or(Malformed)?;
         let response = match verb {
             b"VALUE" => return Self::decode_value(words, body, line_bytes),
+            b"CONFIG" => return Self::decode_cluster(words, body, line_bytes),
             b"STAT" => {
                 let name = words.next().ok_or(Malformed)?;
                 Self::Stat {
@@ -161,6 +173,20 @@ impl<'a> ClassicResponse<'a> {
         Ok(Some((response, line_bytes)))
     }
 
+    fn decode_cluster(
+        mut words: Tokens<'a>,
+        body: &'a [u8],
+        line_bytes: usize,
+    ) -> Result<Option<(Self, usize)>, Malformed> {
+        let (Some(b"cluster"), Some(_), Some(bytes)) = (words.next(), words.next(), words.next())
+        else {
+            return Err(Malformed);
+        };
+        let bytes = u32_from(bytes).filter(|bytes| *bytes as usize <= TEXT_BYTES_MAX);
+        let read = block(body, bytes.ok_or(Malformed)?)?;
+        Ok(read.map(|(text, body_bytes)| (Self::Cluster(text), line_bytes + body_bytes)))
+    }
+
     fn decode_value(
         mut words: Tokens<'a>,
         body: &'a [u8],
@@ -185,13 +211,10 @@ impl<'a> ClassicResponse<'a> {
         }
         let client_flags = u32_from(client_flags).ok_or(Malformed)?;
         let value_bytes = words.next().and_then(u32_from).ok_or(Malformed)?;
-        let value_bytes = usize::try_from(value_bytes).map_err(|_| Malformed)?;
         let cas = words.next().and_then(u64_from).and_then(Cas::new);
-        let body_bytes = value_bytes.checked_add(2).ok_or(Malformed)?;
-        let Some(body) = body.get(..body_bytes) else {
+        let Some((value, body_bytes)) = block(body, value_bytes)? else {
             return Ok(None);
         };
-        let value = body.strip_suffix(b"\r\n").ok_or(Malformed)?;
         Ok(Some((
             Self::Value {
                 key,
@@ -202,6 +225,17 @@ impl<'a> ClassicResponse<'a> {
             line_bytes + body_bytes,
         )))
     }
+}
+
+/// The first `bytes` bytes of `body`, and their length with the line end behind them; `None` if it is not complete.
+fn block(body: &[u8], bytes: u32) -> Result<Option<(&[u8], usize)>, Malformed> {
+    let bytes = usize::try_from(bytes).map_err(|_| Malformed)?;
+    let body_bytes = bytes.checked_add(2).ok_or(Malformed)?;
+    let Some(body) = body.get(..body_bytes) else {
+        return Ok(None);
+    };
+    let value = body.strip_suffix(b"\r\n").ok_or(Malformed)?;
+    Ok(Some((value, body_bytes)))
 }
 
 fn behind_blank(text: &[u8]) -> &[u8] {
@@ -363,6 +397,7 @@ fn encode_word(reply: &Reply<'_>, out: &mut Vec<u8>) {
         Reply::Number(number) => ClassicResponse::Number(number.value).encode(out),
         Reply::Locked | Reply::Unlocked | Reply::Ok => ClassicResponse::Ok.encode(out),
         Reply::Refused(refusal) => put_line(out, status_line::refusal(*refusal)),
+        Reply::KeyOf(partition) => status_line::put_key_of(partition, out),
         Reply::Hit(_)
         | Reply::Miss
         | Reply::Keys(_)

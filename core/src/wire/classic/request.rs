@@ -10,7 +10,7 @@
 mod encode;
 mod tuning;
 
-pub use encode::{Inexpressible, encode};
+pub use encode::{Inexpressible, encode, encode_cluster};
 
 use super::{ClassicEnvelope, dump};
 use crate::command::{
@@ -438,6 +438,9 @@ fn decode_rare<'a>(line: Line<'a>, limits: &WireLimits, cursor: &mut Cursor) -> 
         b"lru_crawler" | b"slabs" | b"lru" => {
             line.respond_unless(noreply, tuning::answer(line.text))
         }
+        b"config" if line.text == CLUSTER => Step::Cluster {
+            consumed: line.bytes,
+        },
         b"cache_memlimit" => tuning::memory_limit(argument, noreply, line),
         b"refresh_certs" => Step::ReadCertificates {
             consumed: line.bytes,
@@ -471,6 +474,9 @@ fn exptime_from(token: &[u8]) -> Option<Exptime> {
 }
 
 const NOREPLY: &[u8] = b"noreply";
+
+/// The request for the servers of the cluster.
+pub(crate) const CLUSTER: &[u8] = b"config get cluster";
 
 /// Whether the last word of a line is `noreply`; `taken` of its words are before `rest`.
 fn noreply(rest: &[u8], taken: usize) -> bool {

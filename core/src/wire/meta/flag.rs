@@ -48,6 +48,8 @@ pub enum Flag<'a> {
     Shared(Option<NonZeroU32>),
     /// `F` of `ml`: show the number of the grant.
     ShowFence,
+    /// `H` of `ml`: show for how long no other server can grant the lock.
+    ShowHold,
     /// `U`: release the lock in the same step.
     Unlock,
     /// `h`: show whether the item was fetched before.
@@ -142,6 +144,7 @@ impl<'a> Flag<'a> {
             b'F' => Self::ClientFlags(some(token).and_then(u32_from).ok_or(BadFlag::ClientFlags)?),
             b'G' if verb.changes() => Self::InGrant(fence()?),
             b'h' => Self::ShowFetched,
+            b'H' if verb == Verb::Lock => Self::ShowHold,
             b'I' => Self::Invalidate,
             b'j' if verb.is_in_session() => Self::InSession(Token::new(token).ok_or(BAD_TOKEN)?),
             b'J' => Self::Initial(number(BadFlag::Token(
@@ -209,6 +212,7 @@ impl<'a> Flag<'a> {
             Self::Unlock => out.push(b'U'),
             Self::ShowFetched => out.push(b'h'),
             Self::Invalidate => out.push(b'I'),
+            Self::ShowHold => out.push(b'H'),
             Self::InSession(token) => {
                 out.push(b'j');
                 out.extend_from_slice(token.as_bytes());

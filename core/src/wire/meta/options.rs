@@ -48,6 +48,8 @@ pub(super) struct Options<'a> {
     pub(super) session: Option<Token<'a>>,
     /// Some flag shows a field of the item.
     pub(super) looks: bool,
+    /// `H` of `ml`.
+    pub(super) shows_hold: bool,
     pub(super) new_cas: NewCas,
     pub(super) touch: Option<Exptime>,
     pub(super) vivify: Option<Exptime>,
@@ -116,6 +118,7 @@ impl<'a> Options<'a> {
             lock_mode: LockMode::Exclusive,
             session: None,
             looks: false,
+            shows_hold: false,
             new_cas: NewCas::Next,
             touch: None,
             vivify: None,
@@ -215,6 +218,7 @@ impl<'a> Options<'a> {
             Flag::Bind => return self.binds = true,
             Flag::Shared(among) => return self.lock_mode = LockMode::Shared { among },
             Flag::Unlock => return self.unlocks = true,
+            Flag::ShowHold => return self.shows_hold = true,
             Flag::InSession(token) => return self.session = Some(token),
             Flag::Value => {
                 self.with_value = true;

@@ -27,7 +27,9 @@ use crate::wire::status_line::{self, MISMATCH, put_line, put_number};
 pub fn encode(envelope: &MetaEnvelope<'_>, reply: &Reply<'_>, out: &mut Output) {
     match (envelope.verb, reply) {
         (Verb::Get, Reply::Hit(hit)) => return encode_hit(envelope, hit, None, out),
-        (Verb::Lock, Reply::Granted(granted)) => return encode_granted(envelope, granted, out),
+        (Verb::Lock, Reply::Granted(granted)) => {
+            return encode_granted(envelope, granted, None, out);
+        }
         _ => {}
     }
     let out = out.copied();
@@ -71,6 +73,7 @@ pub fn encode(envelope: &MetaEnvelope<'_>, reply: &Reply<'_>, out: &mut Output) 
             put_line(out, status_line::OUT_OF_MEMORY);
         }
         (_, Reply::Refused(refusal)) => put_line(out, status_line::refusal(*refusal)),
+        (_, Reply::KeyOf(partition)) => status_line::put_key_of(partition, out),
         _ => put_line(out, MISMATCH),
     }
 }
@@ -131,13 +134,27 @@ fn encode_number(envelope: &MetaEnvelope<'_>, number: &Number, out: &mut Vec<u8>
     }
 }
 
-/// A lock that was granted, with the item if there is one. Without an item, `v` shows nothing.
-fn encode_granted(envelope: &MetaEnvelope<'_>, granted: &Granted<'_>, out: &mut Output) {
+/// The fields of a grant that flags of its request show.
+#[derive(Clone, Copy)]
+struct Grant {
+    fence: Fence,
+    /// `None` shows nothing.
+    hold_ms: Option<u64>,
+}
+
+/// A lock that was granted, with the item if there is one. Without an item, `v` shows nothing. `H` shows the hold, if
+/// there is one.
+pub(crate) fn encode_granted(
+    envelope: &MetaEnvelope<'_>,
+    granted: &Granted<'_>,
+    hold_ms: Option<u64>,
+    out: &mut Output,
+) {
     let fence = granted.fence;
     match &granted.item {
         // It brings nothing new unless the value is requested.
         _ if envelope.quiet && !envelope.with_value => {}
-        Some(hit) => encode_hit(envelope, hit, Some(fence), out),
+        Some(hit) => encode_hit(envelope, hit, Some(Grant { fence, hold_ms }), out),
         None if envelope.quiet => {}
         None => {
             let out = out.copied();
@@ -145,6 +162,7 @@ fn encode_granted(envelope: &MetaEnvelope<'_>, granted: &Granted<'_>, out: &mut 
             for word in Tokens::new(envelope.flags) {
                 match word.first() {
                     Some(b'F') => put_flag(b'F', fence.number(), out),
+                    Some(b'H') => put_hold(hold_ms, out),
                     _ => put_reflected(word, envelope, out),
                 }
             }
@@ -174,7 +192,7 @@ fn encode_contended(
     out.extend_from_slice(b"\r\n");
 }
 
-fn encode_hit(envelope: &MetaEnvelope<'_>, hit: &Hit<'_>, fence: Option<Fence>, out: &mut Output) {
+fn encode_hit(envelope: &MetaEnvelope<'_>, hit: &Hit<'_>, grant: Option<Grant>, out: &mut Output) {
     // A client that knows this version (`C`) has the value.
     let with_value = envelope.with_value && !hit.unchanged;
     // One allocation for the whole response: a head line without key, opaque and fence is at most 120 bytes.
@@ -184,18 +202,18 @@ fn encode_hit(envelope: &MetaEnvelope<'_>, hit: &Hit<'_>, fence: Option<Fence>, 
         Value::default()
     };
     out.reserve(128, shown);
-    put_hit_line(envelope, hit, fence, with_value, out.copied());
+    put_hit_line(envelope, hit, grant, with_value, out.copied());
     if with_value {
         out.push_value(hit.value);
         out.extend_from_slice(b"\r\n");
     }
 }
 
-/// Appends the line of a hit, line end included; with the `fence` of its lock, if it was acquired.
+/// Appends the line of a hit, line end included; with the `grant` of its lock, if it was acquired.
 fn put_hit_line(
     envelope: &MetaEnvelope<'_>,
     hit: &Hit<'_>,
-    fence: Option<Fence>,
+    grant: Option<Grant>,
     with_value: bool,
     out: &mut Vec<u8>,
 ) {
@@ -205,8 +223,13 @@ fn put_hit_line(
         match word.first() {
             Some(b'T' | b'N' | b'R') => ttl.step(),
             Some(b'F') => {
-                if let Some(fence) = fence {
-                    put_flag(b'F', fence.number(), out);
+                if let Some(grant) = grant {
+                    put_flag(b'F', grant.fence.number(), out);
+                }
+            }
+            Some(b'H') => {
+                if let Some(grant) = grant {
+                    put_hold(grant.hold_ms, out);
                 }
             }
             Some(b's') => put_flag(b's', hit.value.len(), out),
@@ -303,6 +326,19 @@ fn put_head(with_value: bool, value_bytes: usize, out: &mut Vec<u8>) {
 fn put_flag(letter: u8, number: impl itoa::Integer, out: &mut Vec<u8>) {
     out.extend_from_slice(&[b' ', letter]);
     put_number(out, number);
+}
+
+fn put_hold(hold_ms: Option<u64>, out: &mut Vec<u8>) {
+    if let Some(hold_ms) = hold_ms {
+        put_flag(b'H', hold_ms, out);
+    }
+}
+
+/// Appends `MN`, with the hold if there is one.
+pub(crate) fn encode_noop(hold_ms: Option<u64>, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"MN");
+    put_hold(hold_ms, out);
+    out.extend_from_slice(b"\r\n");
 }
 
 fn put_ttl(ttl: TtlSeconds, out: &mut Vec<u8>) {

@@ -343,7 +343,16 @@ fn decode_of_lock<'a>(
             fence: flags.fence,
         })
     };
-    line.execute_in(flags.session, 0, command.into(), flags.envelope(text, 0))
+    let envelope = flags.envelope(text, 0);
+    if flags.shows_hold {
+        return Step::ExecuteAs {
+            consumed: line.bytes,
+            token: flags.session,
+            command: command.into(),
+            envelope,
+        };
+    }
+    line.execute_in(flags.session, 0, command.into(), envelope)
 }
 
 /// `me` has one flag, `b`, and it must be the first; the others are ignored.
@@ -438,6 +447,11 @@ impl MetaRequest<'_> {
             out.extend_from_slice(b"\r\n");
         }
     }
+}
+
+/// Appends `mn H`. Its response shows the hold as well.
+pub fn encode_hold(out: &mut Vec<u8>) {
+    put_line(out, "mn H");
 }
 
 /// Appends `mn`. Its response `MN` shows a client that all earlier requests were answered.

@@ -276,6 +276,8 @@ quickcheck! {
             | Step::Close { .. }
             | Step::Authenticate { .. }
             | Step::Watch { .. }
+            | Step::Hold { .. }
+            | Step::Cluster { .. }
             | Step::ReadCertificates { .. }
             | Step::LimitMemory { .. }
             | Step::ShutDown => false,

@@ -36,6 +36,17 @@ impl Cluster {
         crate::Cluster::with_weights(servers, options).map(Self::of)
     }
 
+    /// See [`discover`](crate::Cluster::discover).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn discover<A: AsRef<str>>(
+        endpoints: impl IntoIterator<Item = A>,
+        options: &ClientOptions,
+    ) -> Result<Self, Error> {
+        block_on(crate::Cluster::discover(endpoints, options)).map(Self::of)
+    }
+
     fn of(cluster: crate::Cluster) -> Self {
         let servers = cluster.servers().iter().cloned().map(Client).collect();
         Self { cluster, servers }

@@ -67,6 +67,7 @@ pub(crate) fn answered(conn: Owner, command: &Command<'_>, reply: &Reply<'_>) {
         Reply::NotFound | Reply::Miss => "no_item",
         Reply::Refused(Refusal::TooManyLocks) => "too_many_locks",
         Reply::Refused(Refusal::OutOfMemory) => "no_memory",
+        Reply::KeyOf(_) => "other_partition",
         // None of these replies to a lock request.
         Reply::Refused(
             Refusal::NotLocked

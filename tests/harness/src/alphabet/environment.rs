@@ -129,7 +129,8 @@ impl Told {
             | Reply::Ok
             | Reply::Keys(_)
             | Reply::Stats(_)
-            | Reply::Refused(_) => return,
+            | Reply::Refused(_)
+            | Reply::KeyOf(_) => return,
         };
         if self.version != Some(cas) {
             self.former_version = self.version.replace(cas);

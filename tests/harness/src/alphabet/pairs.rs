@@ -414,6 +414,7 @@ impl ReplyKind {
                 Refusal::OutOfMemory => Self::RefusedOutOfMemory,
                 Refusal::NonNumeric => Self::RefusedNonNumeric,
             },
+            Reply::KeyOf(_) => panic!("a core has all keys"),
         }
     }
 }

@@ -173,6 +173,7 @@ impl OwnedReply {
                 Self::Stats(Box::new((Asked::of(counters), counts)))
             }
             Reply::Refused(refusal) => Self::Refused(*refusal),
+            Reply::KeyOf(_) => panic!("a core has all keys"),
         }
     }
 }

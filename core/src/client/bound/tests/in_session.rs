@@ -43,7 +43,7 @@ fn a_session_is_opened_pinged_and_ended() {
     let mut bound = asked(terms());
     assert_eq!(
         play(&mut bound, 5, &["HD n9 N\r\n", "HD F7\r\n"]),
-        [OPEN, "ml k F f", "Obtained"]
+        [OPEN, "ml k F H f", "Obtained"]
     );
     // T is 30 s, less 1% and 10 ms, from the moment at which the request was sent.
     assert_eq!(bound.deadline(), Some(at(29_695)));
@@ -77,7 +77,7 @@ fn a_resumed_session_has_the_same_grant() {
     assert!(bound.is_held(), "the session has time");
     assert_eq!(
         play(&mut bound, 20_000, &["HD n9 R\r\n", "HD F7\r\n"]),
-        [RESUME, "ml k F"]
+        [RESUME, "ml k F H"]
     );
     assert_eq!(
         (bound.is_held(), bound.deadline()),
@@ -87,11 +87,11 @@ fn a_resumed_session_has_the_same_grant() {
         // The grant was ended, and this is another one: it ends with the session.
         (
             &["HD n9 R\r\n", "HD F8\r\n", "HD\r\n"][..],
-            &[RESUME, "ml k F", "Lost(Taken)", END, "SessionEnded"][..],
+            &[RESUME, "ml k F H", "Lost(Taken)", END, "SessionEnded"][..],
         ),
         (
             &["HD n9 R\r\n", "LK\r\n", "HD\r\n"],
-            &[RESUME, "ml k F", "Lost(Taken)", END, "SessionEnded"],
+            &[RESUME, "ml k F H", "Lost(Taken)", END, "SessionEnded"],
         ),
         (
             &["NF\r\n"],
@@ -160,11 +160,11 @@ fn a_silent_connection_is_replaced_in_time() {
 fn a_lost_reply_is_asked_for_again() {
     // To `ml`.
     let mut bound = asked(terms());
-    assert_eq!(play(&mut bound, 0, &["HD n9 N\r\n"]), [OPEN, "ml k F f"]);
+    assert_eq!(play(&mut bound, 0, &["HD n9 N\r\n"]), [OPEN, "ml k F H f"]);
     break_at(&mut bound, 2_000);
     assert_eq!(
         play(&mut bound, 2_000, &["HD n9 R\r\n", "HD F7\r\n"]),
-        [OPEN, "ml k F f", "Obtained"]
+        [OPEN, "ml k F H f", "Obtained"]
     );
     // To `mu`, which was executed, or not.
     for answer in ["NF\r\n", "HD\r\n"] {
@@ -190,7 +190,7 @@ fn a_lost_reply_is_asked_for_again() {
         ),
         [
             RESUME,
-            "ml k F",
+            "ml k F H",
             "set k 0 0 3 new",
             "mu k",
             "Released",
@@ -215,12 +215,12 @@ fn a_long_wait_is_confirmed_before_it_is_believed() {
         ..terms()
     });
     let done = play(&mut bound, 0, &["HD n9 N\r\n", "LK\r\n"]);
-    assert_eq!(done, [OPEN, "ml k F f", "ml k F f w100000"]);
+    assert_eq!(done, [OPEN, "ml k F H f", "ml k F H f w100000"]);
     bound.reply(at(60_000), &answer(b"HD F7\r\n"));
     assert!(!bound.is_held());
     assert_eq!(
         play(&mut bound, 60_000, &["HD n9 R\r\n", "HD F7\r\n"]),
-        [OPEN, "ml k F f", "Obtained"]
+        [OPEN, "ml k F H f", "Obtained"]
     );
     assert_eq!(bound.deadline(), Some(at(89_690)));
     // A wait goes on over the next connection, however long that takes.
@@ -235,7 +235,7 @@ fn a_long_wait_is_confirmed_before_it_is_believed() {
     assert_eq!(play(&mut bound, 50_200, &[]), ["connect"]);
     bound.connected(at(90_000));
     let done = play(&mut bound, 90_000, &["HD n10 N\r\n", "LK\r\n"]);
-    assert_eq!(done, [OPEN, "ml k F f", "ml k F f w10000"]);
+    assert_eq!(done, [OPEN, "ml k F H f", "ml k F H f w10000"]);
 }
 
 #[test]
@@ -309,7 +309,7 @@ fn servers_without_sessions_are_refused() {
     assert!(bound.is_held());
     break_at(&mut bound, 10_000);
     let done = play(&mut bound, 10_000, &["HD n9 R\r\n", "HD F7\r\n"]);
-    assert_eq!(done, [RESUME, "ml k F"]);
+    assert_eq!(done, [RESUME, "ml k F H"]);
     // An unreachable one fails as without a session.
     let mut nowhere = Bound::new(Key::new(b"k").unwrap(), terms());
     nowhere.obtain(at(0));
@@ -331,7 +331,7 @@ fn two_clients_with_one_token_take_turns_slowly() {
         }
         bound.connected(at(ms));
         let done = play(&mut bound, ms, &["HD n9 R\r\n", "HD F7\r\n"]);
-        assert_eq!(done, [RESUME, "ml k F"]);
+        assert_eq!(done, [RESUME, "ml k F H"]);
         turns += 1;
     }
     assert!((10..30).contains(&turns), "{turns} in 10 s");

@@ -97,7 +97,7 @@ fn shared_lock_refuses_writes() {
     let mut shared = asked(BoundTerms { mode, ..made() });
     assert_eq!(
         play(&mut shared, 0, &["HD F7\r\n"]),
-        ["ml k F f S4", "Obtained"]
+        ["ml k F H f S4", "Obtained"]
     );
     shared.write(b"new", 0, Exptime::Never);
     let done = play(&mut shared, 1, &["LOCKED\r\n"]);
@@ -134,7 +134,7 @@ fn no_grant_has_the_number_0() {
     play(&mut waited, 0, &[HELD]);
     say(&mut waited, 5_000, b"HD F7\r\n");
     let done = play(&mut waited, 5_000, &["HD F0\r\n"]);
-    assert_eq!(done[0], "ml k F T0.263");
+    assert_eq!(done[0], "ml k F H T0.263");
     assert!(done[1].starts_with("Failed("), "{done:?}");
 }
 
@@ -143,10 +143,10 @@ fn lost_grant_is_requested_again() {
     let mut bound = asked(leased());
     play(&mut bound, 0, &[HELD]);
     say(&mut bound, 5_000, b"HD F7\r\n");
-    assert_eq!(play(&mut bound, 5_000, &[HELD]), ["ml k F T0.263"]);
+    assert_eq!(play(&mut bound, 5_000, &[HELD]), ["ml k F H T0.263"]);
     assert_eq!(
         play(&mut bound, 5_010, &["HD F9\r\n"]),
-        ["ml k F T0.263 s", "Obtained"]
+        ["ml k F H T0.263 s", "Obtained"]
     );
 }
 
@@ -166,10 +166,10 @@ fn refused_renewal_retries_after_a_tenth() {
     play(&mut bound, 0, &["HD F7\r\n"]);
     assert_eq!(
         play(&mut bound, 83, &["SERVER_ERROR busy\r\n"]),
-        ["ml k F T0.263"]
+        ["ml k F H T0.263"]
     );
     assert_eq!(play(&mut bound, 107, &[]), [""; 0]);
-    assert_eq!(play(&mut bound, 108, &["HD F7\r\n"]), ["ml k F T0.263"]);
+    assert_eq!(play(&mut bound, 108, &["HD F7\r\n"]), ["ml k F H T0.263"]);
     assert_eq!(bound.deadline(), Some(at(358)));
 }
 
@@ -177,7 +177,10 @@ fn refused_renewal_retries_after_a_tenth() {
 fn a_wait_may_end_ten_milliseconds_early() {
     for (ms, words) in [(489, LockSupport::Asks), (490, LockSupport::Waits)] {
         let mut bound = asked(patient(100, 500));
-        assert_eq!(play(&mut bound, 0, &[HELD]), ["ml k F f", "ml k F f w500"]);
+        assert_eq!(
+            play(&mut bound, 0, &[HELD]),
+            ["ml k F H f", "ml k F H f w500"]
+        );
         say(&mut bound, ms, HELD.as_bytes());
         assert_eq!(bound.words(), words, "{ms}");
     }

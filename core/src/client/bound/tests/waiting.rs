@@ -24,7 +24,7 @@ fn a_free_lock_is_had_with_its_fence_and_leaves_nothing() {
     let mut bound = asked(patient());
     assert_eq!(
         play(&mut bound, 0, &["HD F77\r\n"]),
-        ["ml k F f", "Obtained"]
+        ["ml k F H f", "Obtained"]
     );
     assert_eq!(bound.number(), Some(77));
     assert_eq!(bound.words(), LockSupport::Waits);
@@ -41,7 +41,7 @@ fn a_number_costs_no_request_of_its_own() {
     });
     assert_eq!(
         play(&mut bound, 0, &["HD F77\r\n"]),
-        ["ml k F f", "Obtained"]
+        ["ml k F H f", "Obtained"]
     );
     assert_eq!(bound.number(), Some(77));
 }
@@ -51,7 +51,7 @@ fn an_item_that_must_be_there_is_asked_for() {
     let mut bound = asked(BoundTerms::default());
     assert_eq!(
         play(&mut bound, 0, &["NF\r\n"]),
-        ["ml k F f x", "NotObtained(NoItem)"]
+        ["ml k F H f x", "NotObtained(NoItem)"]
     );
     // It can be lost during the wait.
     let mut waits = asked(BoundTerms {
@@ -60,16 +60,16 @@ fn an_item_that_must_be_there_is_asked_for() {
     });
     assert_eq!(
         play(&mut waits, 0, &[HELD, "NF\r\n"]),
-        ["ml k F f x", "ml k F f x w500", "NotObtained(NoItem)"]
+        ["ml k F H f x", "ml k F H f x w500", "NotObtained(NoItem)"]
     );
 }
 
 #[test]
 fn held_lock_is_awaited_until_the_deadline() {
     let mut bound = asked(until(500));
-    assert_eq!(play(&mut bound, 0, &[]), ["ml k F f"]);
+    assert_eq!(play(&mut bound, 0, &[]), ["ml k F H f"]);
     bound.reply(at(20), &locked());
-    assert_eq!(play(&mut bound, 20, &[]), ["ml k F f w480"]);
+    assert_eq!(play(&mut bound, 20, &[]), ["ml k F H f w480"]);
     // Nothing is sent meanwhile, and nothing is broken.
     assert_eq!(play(&mut bound, 499, &[]), [""; 0]);
     let mut late = bound.clone();
@@ -92,13 +92,13 @@ fn endless_wait_is_an_hour_each() {
     let mut bound = asked(patient());
     assert_eq!(
         play(&mut bound, 0, &[HELD]),
-        ["ml k F f", "ml k F f w3600000"]
+        ["ml k F H f", "ml k F H f w3600000"]
     );
     let hour = 3_600_000;
     assert_eq!(play(&mut bound, hour + 4_999, &[]), [""; 0]);
     let mut silent = bound.clone();
     bound.reply(at(hour), &locked());
-    assert_eq!(play(&mut bound, hour, &[]), ["ml k F f w3600000"]);
+    assert_eq!(play(&mut bound, hour, &[]), ["ml k F H f w3600000"]);
     // The wait is over, and so is the time for an answer: the peer does not answer.
     assert_eq!(play(&mut silent, hour + 5_000, &[]), ["disconnect"]);
 }
@@ -111,7 +111,7 @@ fn obtain_without_wait_asks_once() {
     });
     assert_eq!(
         play(&mut bound, 0, &[HELD]),
-        ["ml k F f", "NotObtained(Held)"]
+        ["ml k F H f", "NotObtained(Held)"]
     );
     let mut none_left = asked(BoundTerms {
         retry: Retry::linear(Duration::from_millis(100)).limited(0),
@@ -119,7 +119,7 @@ fn obtain_without_wait_asks_once() {
     });
     assert_eq!(
         play(&mut none_left, 0, &[HELD]),
-        ["ml k F f", "NotObtained(Held)"]
+        ["ml k F H f", "NotObtained(Held)"]
     );
 }
 
@@ -130,20 +130,26 @@ fn wait_lasts_as_long_as_the_tries() {
         ..patient()
     };
     let mut bound = asked(terms.clone());
-    assert_eq!(play(&mut bound, 0, &[HELD]), ["ml k F f", "ml k F f w300"]);
+    assert_eq!(
+        play(&mut bound, 0, &[HELD]),
+        ["ml k F H f", "ml k F H f w300"]
+    );
     bound.reply(at(301), &locked());
     assert_eq!(play(&mut bound, 301, &[]), ["NotObtained(Held)"]);
     // A server without waits is asked as often as the strategy says, however long that takes.
     let mut polled = asked(terms.clone());
     let answers = [HELD, "CLIENT_ERROR invalid flag\r\n"];
     assert_eq!(play(&mut polled, 0, &answers).len(), 2);
-    assert_eq!(play(&mut polled, 350, &[HELD]), ["ml k F f"]);
+    assert_eq!(play(&mut polled, 350, &[HELD]), ["ml k F H f"]);
     // The deadline ends the obtain.
     let mut short = asked(BoundTerms {
         deadline: Some(Duration::from_millis(200)),
         ..terms
     });
-    assert_eq!(play(&mut short, 0, &[HELD]), ["ml k F f", "ml k F f w200"]);
+    assert_eq!(
+        play(&mut short, 0, &[HELD]),
+        ["ml k F H f", "ml k F H f w200"]
+    );
     short.reply(at(201), &locked());
     assert_eq!(play(&mut short, 201, &[]), ["NotObtained(Deadline)"]);
 }
@@ -153,18 +159,22 @@ fn a_wait_that_would_be_a_deadlock_is_told_at_once() {
     let mut bound = asked(until(500));
     assert_eq!(
         play(&mut bound, 0, &[HELD, "LK h7 a3 n2 d\r\n"]),
-        ["ml k F f", "ml k F f w500", "NotObtained(Deadlock)"]
+        ["ml k F H f", "ml k F H f w500", "NotObtained(Deadlock)"]
     );
     assert!(bound.is_idle());
 }
 
 #[test]
 fn a_server_without_ml_is_asked_in_the_words_it_knows() {
-    for unknown in ["ERROR\r\n", "CLIENT_ERROR bad command line format\r\n"] {
+    let line = "CLIENT_ERROR bad command line format\r\n";
+    for (unknown, asks) in [
+        (&["ERROR\r\n"][..], &["ml k F H f x"][..]),
+        (&[line, line], &["ml k F H f x", "ml k F f x"]),
+    ] {
         let mut bound = asked(BoundTerms::default());
         assert_eq!(
-            play(&mut bound, 0, &[unknown, "OK\r\n"]),
-            ["ml k F f x", "lock k", "Obtained"]
+            play(&mut bound, 0, &[unknown, &["OK\r\n"]].concat()),
+            [asks, &["lock k", "Obtained"]].concat()
         );
         assert_eq!(bound.number(), None);
         assert_eq!(bound.words(), LockSupport::Classic);
@@ -175,7 +185,7 @@ fn a_server_without_ml_is_asked_in_the_words_it_knows() {
     let mut memcached = asked(patient());
     assert_eq!(
         play(&mut memcached, 0, &["ERROR\r\n", "ERROR\r\n"]),
-        ["ml k F f", "lock k", "Failed(Refused(\"ERROR\"))"]
+        ["ml k F H f", "lock k", "Failed(Refused(\"ERROR\"))"]
     );
 }
 
@@ -184,7 +194,7 @@ fn it_is_found_out_once_a_connection() {
     let mut bound = asked(patient());
     assert_eq!(
         play(&mut bound, 0, &["ERROR\r\n", "LOCKED\r\n"]),
-        ["ml k F f", "lock k"]
+        ["ml k F H f", "lock k"]
     );
     assert_eq!(
         play(&mut bound, 100, &["LOCKED\r\n"]),
@@ -196,7 +206,7 @@ fn it_is_found_out_once_a_connection() {
     bound.connected(at(250));
     assert_eq!(
         play(&mut bound, 250, &["HD F9\r\n"]),
-        ["ml k F f", "Obtained"]
+        ["ml k F H f", "Obtained"]
     );
 }
 
@@ -211,7 +221,7 @@ fn an_error_that_is_an_answer_is_told() {
         assert_eq!(
             play(&mut bound, 0, &[&answer]),
             [
-                "ml k F f".into(),
+                "ml k F H f".into(),
                 std::format!("Failed(Refused(\"{words}\"))")
             ]
         );
@@ -219,7 +229,7 @@ fn an_error_that_is_an_answer_is_told() {
     let mut nonsense = asked(patient());
     assert_eq!(
         play(&mut nonsense, 0, &["HD\r\n"]),
-        ["ml k F f", "Failed(Unexpected)"]
+        ["ml k F H f", "Failed(Unexpected)"]
     );
 }
 
@@ -228,13 +238,13 @@ fn a_server_that_knows_no_wait_is_polled() {
     let mut bound = asked(patient());
     assert_eq!(
         play(&mut bound, 0, &[HELD, "CLIENT_ERROR invalid flag\r\n"]),
-        ["ml k F f", "ml k F f w3600000"]
+        ["ml k F H f", "ml k F H f w3600000"]
     );
     assert_eq!(play(&mut bound, 99, &[]), [""; 0]);
-    assert_eq!(play(&mut bound, 100, &[HELD]), ["ml k F f"]);
+    assert_eq!(play(&mut bound, 100, &[HELD]), ["ml k F H f"]);
     assert_eq!(
         play(&mut bound, 200, &["HD F5\r\n"]),
-        ["ml k F f", "Obtained"]
+        ["ml k F H f", "Obtained"]
     );
     assert_eq!(bound.words(), LockSupport::Asks);
 
@@ -242,9 +252,9 @@ fn a_server_that_knows_no_wait_is_polled() {
     let mut hasty = asked(patient());
     assert_eq!(
         play(&mut hasty, 0, &[HELD, HELD]),
-        ["ml k F f", "ml k F f w3600000"]
+        ["ml k F H f", "ml k F H f w3600000"]
     );
-    assert_eq!(play(&mut hasty, 100, &[HELD]), ["ml k F f"]);
+    assert_eq!(play(&mut hasty, 100, &[HELD]), ["ml k F H f"]);
     assert_eq!(play(&mut hasty, 199, &[]), [""; 0]);
 }
 
@@ -253,12 +263,12 @@ fn full_queue_is_polled() {
     let mut bound = asked(patient());
     assert_eq!(
         play(&mut bound, 0, &[HELD, "SERVER_ERROR too many locks\r\n"]),
-        ["ml k F f", "ml k F f w3600000"]
+        ["ml k F H f", "ml k F H f w3600000"]
     );
     assert_eq!(play(&mut bound, 99, &[]), [""; 0]);
     assert_eq!(
         play(&mut bound, 100, &[HELD, "HD F5\r\n"]),
-        ["ml k F f", "ml k F f w3600000", "Obtained"]
+        ["ml k F H f", "ml k F H f w3600000", "Obtained"]
     );
 }
 
@@ -270,14 +280,17 @@ fn a_wait_that_ends_a_moment_early_has_its_last_try() {
     assert_eq!(play(&mut bound, 499, &[]), [""; 0]);
     assert_eq!(
         play(&mut bound, 500, &["HD F5\r\n"]),
-        ["ml k F f", "Obtained"]
+        ["ml k F H f", "Obtained"]
     );
 }
 
 #[test]
 fn waiter_queues_again_after_a_restart() {
     let mut bound = asked(until(1_000));
-    assert_eq!(play(&mut bound, 0, &[HELD]), ["ml k F f", "ml k F f w1000"]);
+    assert_eq!(
+        play(&mut bound, 0, &[HELD]),
+        ["ml k F H f", "ml k F H f w1000"]
+    );
     bound.disconnected(at(300));
     assert_eq!(play(&mut bound, 399, &[]), [""; 0]);
     assert!(matches!(bound.poll(at(400)), Action::Connect { .. }));
@@ -285,7 +298,7 @@ fn waiter_queues_again_after_a_restart() {
     bound.connected(at(450));
     assert_eq!(
         play(&mut bound, 450, &[HELD]),
-        ["ml k F f", "ml k F f w550"]
+        ["ml k F H f", "ml k F H f w550"]
     );
     bound.reply(at(600), &granted());
     assert_eq!(play(&mut bound, 600, &[]), ["Obtained"]);
@@ -342,7 +355,7 @@ fn note_item_is_removed_with_the_lock() {
         let mut bound = asked(noted());
         assert_eq!(
             play(&mut bound, 0, &[there, "HD c9\r\n"]),
-            ["ml k F f", NOTE, "Obtained"]
+            ["ml k F H f", NOTE, "Obtained"]
         );
         assert_eq!(bound.number(), Some(3), "and not the version");
         bound.release();
@@ -351,7 +364,7 @@ fn note_item_is_removed_with_the_lock() {
     let mut somebodys = asked(noted());
     assert_eq!(
         play(&mut somebodys, 0, &["HD F3 f0\r\n", "HD\r\n"]),
-        ["ml k F f", "mu k", "NotObtained(HasValue)"]
+        ["ml k F H f", "mu k", "NotObtained(HasValue)"]
     );
 }
 
@@ -427,18 +440,18 @@ fn a_leased_item_is_left_alone_until_it_is_gone() {
     let mut bound = asked(patient());
     assert_eq!(
         play(&mut bound, 0, &[LEASED, "HD\r\n"]),
-        ["ml k F f", "mu k"]
+        ["ml k F H f", "mu k"]
     );
     assert_eq!(play(&mut bound, 100, &["HD f1818583411\r\n"]), ["mg k f"]);
     // Another client's connection-bound lock may be held next, and after it a lease again.
     assert_eq!(
         play(&mut bound, 200, &["EN\r\n", HELD, LEASED, "HD\r\n"]),
-        ["mg k f", "ml k F f", "ml k F f w3600000", "mu k"]
+        ["mg k f", "ml k F H f", "ml k F H f w3600000", "mu k"]
     );
     // An item of another kind is no obstacle.
     assert_eq!(
         play(&mut bound, 300, &["HD f0\r\n", "HD F9 f0\r\n"]),
-        ["mg k f", "ml k F f", "Obtained"]
+        ["mg k f", "ml k F H f", "Obtained"]
     );
     assert_eq!(bound.fence().map(Fence::number), Some(9));
     for terms in [
@@ -450,7 +463,7 @@ fn a_leased_item_is_left_alone_until_it_is_gone() {
     ] {
         let mut once = asked(terms);
         let done = play(&mut once, 0, &[LEASED, "HD\r\n"]);
-        assert_eq!(done, ["ml k F f x", "mu k", "NotObtained(Held)"]);
+        assert_eq!(done, ["ml k F H f x", "mu k", "NotObtained(Held)"]);
     }
 }
 
@@ -465,7 +478,7 @@ fn a_key_with_blanks_is_locked_by_ml_alone() {
     let mut bound = any_key();
     assert_eq!(
         play(&mut bound, 0, &["HD F7\r\n"]),
-        ["ml YSBi b F f", "Obtained"]
+        ["ml YSBi b F H f", "Obtained"]
     );
     bound.write(b"v", 3, Exptime::Never);
     bound.read();
@@ -481,6 +494,6 @@ fn a_key_with_blanks_is_locked_by_ml_alone() {
     let mut elsewhere = any_key();
     assert_eq!(
         play(&mut elsewhere, 0, &["ERROR\r\n"]),
-        ["ml YSBi b F f", "Failed(Unsupported(AnyKeys))"]
+        ["ml YSBi b F H f", "Failed(Unsupported(AnyKeys))"]
     );
 }

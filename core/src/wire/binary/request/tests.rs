@@ -31,6 +31,8 @@ fn refused_at_header(input: &[u8]) -> (Status, bool) {
         | Step::Close { .. }
         | Step::Authenticate { .. }
         | Step::Watch { .. }
+        | Step::Hold { .. }
+        | Step::Cluster { .. }
         | Step::ReadCertificates { .. }
         | Step::LimitMemory { .. }
         | Step::ShutDown) => panic!("taken: {other:?}"),
@@ -303,6 +305,8 @@ quickcheck! {
             | Step::Session { .. }
             | Step::Authenticate { .. }
             | Step::Watch { .. }
+            | Step::Hold { .. }
+            | Step::Cluster { .. }
             | Step::ReadCertificates { .. }
             | Step::LimitMemory { .. }
             | Step::ShutDown => false,

@@ -10,12 +10,19 @@ use crate::key::{Key, KeyForm};
 use crate::stats::StatsTopic;
 use crate::time::Exptime;
 use crate::wire::classic::ClassicEnvelope;
+use crate::wire::classic::request::CLUSTER;
 use crate::wire::scan::is_plain;
 use crate::wire::status_line::{put_line, put_number};
 
 /// The classic protocol cannot express this command or envelope.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Inexpressible;
+
+/// Appends `config get cluster`.
+pub fn encode_cluster(out: &mut Vec<u8>) {
+    out.extend_from_slice(CLUSTER);
+    out.extend_from_slice(b"\r\n");
+}
 
 /// Appends the request that decodes to `command` and `envelope`.
 ///
