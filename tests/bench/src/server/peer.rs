@@ -8,7 +8,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use crate::wire::Dialect;
+use latchd_load::wire::Dialect;
 
 /// The option style of a program.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -12,30 +12,37 @@ const DIGITS: u8 = 3;
 
 /// Times of answers.
 #[derive(Clone, Debug)]
-pub(crate) struct Latencies {
+pub struct Latencies {
     histogram: Histogram<u64>,
 }
 
 /// The percentiles of a histogram, in microseconds.
 #[derive(Clone, Copy, Debug, Serialize)]
 #[allow(clippy::struct_field_names)] // Units go last.
-pub(crate) struct Percentiles {
-    pub(crate) p50_us: f64,
-    pub(crate) p99_us: f64,
-    pub(crate) p99_9_us: f64,
-    pub(crate) p99_99_us: f64,
-    pub(crate) max_us: f64,
+pub struct Percentiles {
+    /// Half of the answers took at most this.
+    pub p50_us: f64,
+    /// 99 of 100.
+    pub p99_us: f64,
+    /// 999 of 1,000.
+    pub p99_9_us: f64,
+    /// 9,999 of 10,000.
+    pub p99_99_us: f64,
+    /// The slowest.
+    pub max_us: f64,
 }
 
 impl Latencies {
-    pub(crate) fn new() -> Self {
+    /// None yet.
+    #[must_use]
+    pub fn new() -> Self {
         let longest = nanoseconds(LONGEST);
         let histogram = Histogram::new_with_max(longest, DIGITS).expect("the bounds are constants");
         Self { histogram }
     }
 
     /// Counts answers that came at the same moment.
-    pub(crate) fn record(&mut self, latency: Duration, answers: u64) {
+    pub fn record(&mut self, latency: Duration, answers: u64) {
         let latency = nanoseconds(latency.min(LONGEST));
         self.histogram
             .record_n(latency, answers)
@@ -45,7 +52,7 @@ impl Latencies {
     /// Counts an answer to a client that asks once every `interval`: if it took longer, those that
     /// were not asked meanwhile count too, each with the rest of the time. Else a pause of a second
     /// would be one slow answer among many.
-    pub(crate) fn record_paced(&mut self, latency: Duration, interval: Duration) {
+    pub fn record_paced(&mut self, latency: Duration, interval: Duration) {
         let latency = nanoseconds(latency.min(LONGEST));
         self.histogram
             .record_correct(latency, nanoseconds(interval))
@@ -53,7 +60,8 @@ impl Latencies {
     }
 
     /// The percentiles; zeros if nothing was counted.
-    pub(crate) fn percentiles(&self) -> Percentiles {
+    #[must_use]
+    pub fn percentiles(&self) -> Percentiles {
         let at = |quantile| self.histogram.value_at_quantile(quantile) as f64 / 1e3;
         Percentiles {
             p50_us: at(0.5),
@@ -62,6 +70,12 @@ impl Latencies {
             p99_99_us: at(0.9999),
             max_us: self.histogram.max() as f64 / 1e3,
         }
+    }
+}
+
+impl Default for Latencies {
+    fn default() -> Self {
+        Self::new()
     }
 }
 

@@ -128,7 +128,7 @@ impl Connection {
 ///
 /// # Errors
 /// The server has closed it.
-pub(crate) fn read(mut stream: &TcpStream, chunk: &mut [u8]) -> Result<Option<usize>> {
+pub fn read(mut stream: &TcpStream, chunk: &mut [u8]) -> Result<Option<usize>> {
     match stream.read(chunk) {
         Ok(0) => bail!("the server closed the connection"),
         Ok(bytes) => Ok(Some(bytes)),

@@ -9,7 +9,7 @@ use crate::wire::{Ask, Reply, Requests};
 
 /// Gets, and one set in ten, of keys that are all there.
 #[derive(Debug)]
-pub(crate) struct GetsSets {
+pub struct GetsSets {
     rng: Rng,
     keys: u32,
     /// Of 100 requests.
@@ -18,7 +18,8 @@ pub(crate) struct GetsSets {
 
 impl GetsSets {
     /// Nine gets to one set, of `keys` keys in a random order that `seed` names.
-    pub(crate) fn new(seed: u64, keys: u32) -> Self {
+    #[must_use]
+    pub fn new(seed: u64, keys: u32) -> Self {
         let rng = Rng::with_seed(seed);
         Self {
             rng,
@@ -28,7 +29,8 @@ impl GetsSets {
     }
 
     /// Gets alone.
-    pub(crate) fn gets(seed: u64, keys: u32) -> Self {
+    #[must_use]
+    pub fn gets(seed: u64, keys: u32) -> Self {
         Self {
             sets: 0,
             ..Self::new(seed, keys)
@@ -50,7 +52,7 @@ impl Workload for GetsSets {
 
 /// Every connection locks a key and unlocks it, on keys of its own.
 #[derive(Debug)]
-pub(crate) struct Locks {
+pub struct Locks {
     rng: Rng,
     /// How many keys each connection has.
     keys: u32,
@@ -60,7 +62,8 @@ pub(crate) struct Locks {
 
 impl Locks {
     /// For `connections` connections, which divide `keys` keys among them.
-    pub(crate) fn new(seed: u64, keys: u32, connections: usize) -> Self {
+    #[must_use]
+    pub fn new(seed: u64, keys: u32, connections: usize) -> Self {
         let share = u32::try_from(connections).expect("connections are few");
         Self {
             rng: Rng::with_seed(seed),
@@ -88,17 +91,18 @@ impl Workload for Locks {
 
 /// Stores a range of keys, each once.
 #[derive(Debug)]
-pub(crate) struct Fill {
+pub struct Fill {
     keys: Range<u32>,
     /// Whether a server may refuse to store, as one does that is full.
     may_refuse: bool,
     /// How many it refused.
-    pub(crate) refused: u64,
+    pub refused: u64,
 }
 
 impl Fill {
     /// All of them are to be stored.
-    pub(crate) fn new(keys: Range<u32>) -> Self {
+    #[must_use]
+    pub fn new(keys: Range<u32>) -> Self {
         Self {
             keys,
             may_refuse: false,
@@ -107,12 +111,14 @@ impl Fill {
     }
 
     /// How many are still to be asked for.
-    pub(crate) fn left(&self) -> usize {
+    #[must_use]
+    pub fn left(&self) -> usize {
         self.keys.len()
     }
 
     /// Past the memory limit: refusals are counted.
-    pub(crate) fn past_the_limit(keys: Range<u32>) -> Self {
+    #[must_use]
+    pub fn past_the_limit(keys: Range<u32>) -> Self {
         Self {
             may_refuse: true,
             ..Self::new(keys)
@@ -133,7 +139,8 @@ impl Workload for Fill {
 }
 
 /// Whether a server says that it has no room.
-pub(crate) fn is_out_of_memory(reply: &Reply<'_>) -> bool {
+#[must_use]
+pub fn is_out_of_memory(reply: &Reply<'_>) -> bool {
     match reply {
         Reply::Other(words) => {
             words.starts_with(b"SERVER_ERROR out of memory") || words.starts_with(b"Out of memory")

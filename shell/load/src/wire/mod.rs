@@ -7,7 +7,7 @@
 //! `docs/locking.md`.
 
 mod binary;
-pub(crate) mod item;
+pub mod item;
 mod text;
 
 use anyhow::Result;
@@ -18,7 +18,7 @@ use self::item::{DIGITS, STEM, Values, digits};
 /// How requests are written.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Dialect {
+pub enum Dialect {
     /// `get`, `set`, `lock`.
     Classic,
     /// `mg`, `ms`; locks as in classic text.
@@ -29,7 +29,8 @@ pub(crate) enum Dialect {
 
 impl Dialect {
     /// Its name in tables.
-    pub(crate) fn name(self) -> &'static str {
+    #[must_use]
+    pub fn name(self) -> &'static str {
         match self {
             Self::Classic => "classic",
             Self::Meta => "meta",
@@ -40,16 +41,20 @@ impl Dialect {
 
 /// A request about the key of this number.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Ask {
+pub enum Ask {
+    /// Reads the item.
     Get(u32),
+    /// Stores its value.
     Set(u32),
+    /// Acquires the lock.
     Lock(u32),
+    /// Releases the lock.
     Unlock(u32),
 }
 
 /// A reply; its bytes are in the buffer that it was read from.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Reply<'a> {
+pub enum Reply<'a> {
     /// The item is there, with this value.
     Hit(&'a [u8]),
     /// The item is missing.
@@ -64,7 +69,7 @@ pub(crate) enum Reply<'a> {
 
 /// All requests that are sent in one dialect with values of one size.
 #[derive(Clone, Debug)]
-pub(crate) struct Requests {
+pub struct Requests {
     dialect: Dialect,
     values: Values,
     get: Template,
@@ -75,7 +80,8 @@ pub(crate) struct Requests {
 
 impl Requests {
     /// Requests that store values of `value_bytes` bytes with this exptime.
-    pub(crate) fn new(dialect: Dialect, value_bytes: usize, exptime: u32) -> Self {
+    #[must_use]
+    pub fn new(dialect: Dialect, value_bytes: usize, exptime: u32) -> Self {
         let values = Values::new(value_bytes);
         let [get, set, lock, unlock] = match dialect {
             Dialect::Classic => text::classic(&values, exptime),
@@ -93,7 +99,7 @@ impl Requests {
     }
 
     /// Writes a request behind `out`.
-    pub(crate) fn encode(&self, ask: Ask, out: &mut Vec<u8>) {
+    pub fn encode(&self, ask: Ask, out: &mut Vec<u8>) {
         match ask {
             Ask::Get(key) => self.get.fill(key, out),
             Ask::Set(key) => self.set.fill(key, out),
@@ -107,7 +113,7 @@ impl Requests {
     ///
     /// # Errors
     /// It is not a reply at all.
-    pub(crate) fn decode<'a>(&self, input: &'a [u8]) -> Result<Option<(Reply<'a>, usize)>> {
+    pub fn decode<'a>(&self, input: &'a [u8]) -> Result<Option<(Reply<'a>, usize)>> {
         match self.dialect {
             Dialect::Classic | Dialect::Meta => text::decode(input),
             Dialect::Binary => binary::decode(input),
@@ -115,7 +121,8 @@ impl Requests {
     }
 
     /// Whether a request that finds its item, or its lock free, is answered like this.
-    pub(crate) fn is_answered(&self, ask: Ask, reply: &Reply<'_>) -> bool {
+    #[must_use]
+    pub fn is_answered(&self, ask: Ask, reply: &Reply<'_>) -> bool {
         match (ask, reply) {
             (Ask::Get(key), Reply::Hit(value)) => self.values.is_of(key, value),
             (Ask::Set(_), Reply::Stored) | (Ask::Lock(_) | Ask::Unlock(_), Reply::Granted) => true,
@@ -170,7 +177,8 @@ impl Template {
 }
 
 /// Bytes as a person can read them in a message, at most the first 80.
-pub(crate) fn shown(bytes: &[u8]) -> String {
+#[must_use]
+pub fn shown(bytes: &[u8]) -> String {
     const BYTES_MAX: usize = 80;
     let start = bytes.get(..BYTES_MAX).unwrap_or(bytes);
     let dots = if start.len() < bytes.len() { "…" } else { "" };
