@@ -22,4 +22,4 @@ pub mod zipf;
 #[doc = include_str!("../README.md")]
 struct Page;
 
-pub use load::{Budget, Load, Meter, PATIENCE, Stop, Workload, read, wait};
+pub use load::{Budget, Load, Meter, PATIENCE, Stop, Stream, Workload, read, wait};

@@ -9,8 +9,10 @@
 mod budget;
 mod connection;
 
+use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -44,6 +46,9 @@ pub trait Workload {
     /// Takes an answer; `false` if it is wrong.
     fn judge(&mut self, requests: &Requests, ask: Ask, reply: &Reply<'_>) -> bool;
 
+    /// A right answer, and the time since its batch of requests was sent.
+    fn answered(&mut self, _connection: usize, _ask: Ask, _reply: &Reply<'_>, _latency: Duration) {}
+
     /// Serves the other client.
     ///
     /// # Errors
@@ -52,6 +57,18 @@ pub trait Workload {
         Ok(())
     }
 }
+
+/// A connected stream that does not block: reading, writing and flushing fail with [`io::ErrorKind::WouldBlock`]
+/// instead.
+///
+/// [`io::ErrorKind::WouldBlock`]: std::io::ErrorKind::WouldBlock
+pub trait Stream: Read + Write + AsFd {
+    /// Whether the stream may keep received bytes that its descriptor does not report, as TLS does.
+    const KEEPS_INPUT: bool = false;
+}
+
+impl Stream for TcpStream {}
+impl Stream for UnixStream {}
 
 /// The measurements of a run.
 #[derive(Debug)]
@@ -80,9 +97,9 @@ impl Default for Meter {
 }
 
 /// Open connections to one server.
-pub struct Load {
+pub struct Load<S = TcpStream> {
     epoll: OwnedFd,
-    connections: Vec<Connection>,
+    connections: Vec<Connection<S>>,
     depth: usize,
     acknowledges_at_once: bool,
     chunk: Vec<u8>,
@@ -90,24 +107,38 @@ pub struct Load {
 }
 
 impl Load {
-    /// Opens `connections` connections, each for at most `depth` requests at a time.
+    /// Opens `connections` connections over TCP, each for at most `depth` requests at a time.
     ///
     /// # Errors
     /// One cannot be opened.
     pub fn open(address: SocketAddr, connections: usize, depth: usize) -> Result<Self> {
+        let mut streams = Vec::with_capacity(connections);
+        for _ in 0..connections {
+            let stream = TcpStream::connect(address).context("connect")?;
+            stream.set_nodelay(true)?;
+            stream.set_nonblocking(true)?;
+            streams.push(stream);
+        }
+        Self::over(streams, depth)
+    }
+}
+
+impl<S: Stream> Load<S> {
+    /// Load on open streams, each for at most `depth` requests at a time.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn over(streams: Vec<S>, depth: usize) -> Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).context("epoll_create")?;
         let mut load = Self {
             epoll,
-            connections: Vec::with_capacity(connections),
+            connections: Vec::with_capacity(streams.len()),
             depth,
             acknowledges_at_once: false,
             chunk: vec![0; CHUNK_BYTES],
             events: Vec::with_capacity(EVENTS_MAX),
         };
-        for index in 0..connections {
-            let stream = TcpStream::connect(address).context("connect")?;
-            stream.set_nodelay(true)?;
-            stream.set_nonblocking(true)?;
+        for (index, stream) in streams.into_iter().enumerate() {
             let mark = epoll::EventData::new_u64(u64::try_from(index)?);
             epoll::add(&load.epoll, &stream, mark, epoll::EventFlags::IN)?;
             load.connections.push(Connection::new(stream));
@@ -115,7 +146,7 @@ impl Load {
         Ok(load)
     }
 
-    /// The same, telling the kernel to acknowledge all that comes at once: a server that sends small
+    /// The same, over TCP, telling the kernel to acknowledge all that comes at once: a server that sends small
     /// packets and leaves Nagle's algorithm on (yrmcds) else rests for 40 ms between any two. For
     /// measurements of something else than time.
     #[must_use]
@@ -222,7 +253,7 @@ impl Load {
         Ok(())
     }
 
-    /// Reads once, and judges the replies that are complete.
+    /// Reads once, or all that the stream keeps, and judges the replies that are complete.
     fn receive<W: Workload>(
         &mut self,
         index: usize,
@@ -231,14 +262,17 @@ impl Load {
         meter: &mut Meter,
     ) -> Result<()> {
         let connection = &mut self.connections[index];
-        let Some(bytes) = read(connection.stream(), &mut self.chunk)? else {
-            return Ok(());
-        };
-        if self.acknowledges_at_once {
-            // The kernel forgets it now and then.
-            set_tcp_quickack(connection.stream(), true)?;
+        while let Some(bytes) = read(connection.stream_mut(), &mut self.chunk)? {
+            if self.acknowledges_at_once {
+                // The kernel forgets it now and then.
+                set_tcp_quickack(connection.stream(), true)?;
+            }
+            connection.hear(index, &self.chunk[..bytes], requests, workload, meter)?;
+            if !S::KEEPS_INPUT {
+                break;
+            }
         }
-        connection.hear(&self.chunk[..bytes], requests, workload, meter)
+        Ok(())
     }
 }
 
