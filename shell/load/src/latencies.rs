@@ -10,6 +10,35 @@ const LONGEST: Duration = Duration::from_secs(60);
 /// Times are kept to one part in a thousand.
 const DIGITS: u8 = 3;
 
+/// The ends of the steps of a histogram, in microseconds; the last is beyond [`LONGEST`].
+const ENDS_US: [u64; 25] = [
+    1,
+    2,
+    5,
+    10,
+    20,
+    50,
+    100,
+    200,
+    500,
+    1_000,
+    2_000,
+    5_000,
+    10_000,
+    20_000,
+    50_000,
+    100_000,
+    200_000,
+    500_000,
+    1_000_000,
+    2_000_000,
+    5_000_000,
+    10_000_000,
+    20_000_000,
+    50_000_000,
+    100_000_000,
+];
+
 /// Times of answers.
 #[derive(Clone, Debug)]
 pub struct Latencies {
@@ -57,6 +86,44 @@ impl Latencies {
         self.histogram
             .record_correct(latency, nanoseconds(interval))
             .expect("it is within the bounds");
+    }
+
+    /// Adds those of another.
+    pub fn add(&mut self, other: &Self) {
+        self.histogram
+            .add(&other.histogram)
+            .expect("both have the same bounds");
+    }
+
+    /// How many answers were counted.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.histogram.len()
+    }
+
+    /// The time that this share of the answers, from 0 to 1, did not exceed, in microseconds; 0 if nothing was counted.
+    #[must_use]
+    pub fn quantile_us(&self, share: f64) -> f64 {
+        self.histogram.value_at_quantile(share) as f64 / 1e3
+    }
+
+    /// How many answers took how long, in steps of 1, 2, 5, 10 and so on: the end of each step in microseconds, and its
+    /// answers. The first and the last step have some.
+    #[must_use]
+    pub fn steps(&self) -> Vec<(u64, u64)> {
+        let mut counts = [0; ENDS_US.len()];
+        for step in self.histogram.iter_recorded() {
+            let value = self.histogram.lowest_equivalent(step.value_iterated_to());
+            let index = ENDS_US.partition_point(|end| end * 1_000 < value);
+            counts[index] += step.count_since_last_iteration();
+        }
+        let first = counts.iter().position(|count| *count > 0);
+        let last = counts.iter().rposition(|count| *count > 0);
+        let (Some(first), Some(last)) = (first, last) else {
+            return Vec::new();
+        };
+        let steps = ENDS_US.into_iter().zip(counts);
+        steps.skip(first).take(last - first + 1).collect()
     }
 
     /// The percentiles; zeros if nothing was counted.
@@ -127,6 +194,22 @@ mod tests {
         let percentiles = latencies.percentiles();
         assert!(percentiles.p99_us > 80_000.0, "{percentiles:?}");
         assert!(is_about(percentiles.p50_us, 50.0), "{percentiles:?}");
+    }
+
+    #[test]
+    fn steps_begin_and_end_with_answers() {
+        let mut latencies = Latencies::new();
+        assert_eq!(latencies.steps(), []);
+        let mut others = Latencies::new();
+        latencies.record(Duration::from_micros(10), 3);
+        others.record(Duration::from_nanos(10_100), 4);
+        others.record(Duration::from_micros(70), 5);
+        latencies.add(&others);
+        assert_eq!(latencies.steps(), [(10, 3), (20, 4), (50, 0), (100, 5)]);
+        assert_eq!(latencies.count(), 12);
+        assert!(is_about(latencies.quantile_us(0.25), 10.0));
+        latencies.record(Duration::from_secs(3_600), 1);
+        assert_eq!(latencies.steps().last(), Some(&(100_000_000, 1)));
     }
 
     #[test]

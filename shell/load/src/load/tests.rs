@@ -46,7 +46,7 @@ fn a_run_ends_with_no_request_pending() {
     let server = Scripted::start(20, 1_000, Flaw::None, 0);
     let mut load = Load::open(server.address(), 2, 2).expect("it listens");
     let mut meter = Meter::new();
-    let mut locks = Locks::new(1, 100, 2);
+    let mut locks = Locks::new(1, 0..100, 2);
     let stop = Stop::After(Duration::from_millis(50));
     load.run(&requests(20), &mut locks, stop, &mut meter)
         .expect("all answers are right");

@@ -4,7 +4,7 @@
 //! building one is a copy. A reply is read whole: its lengths are followed and its end is checked.
 //!
 //! Source: memcached `doc/protocol.txt` and `doc/protocol-binary.txt`; for locks yrmcds
-//! `docs/locking.md`.
+//! `docs/locking.md`, and latchd's docs/PROTOCOL.md for `ml` and `mu`.
 
 mod binary;
 pub mod item;
@@ -21,7 +21,7 @@ use self::item::{DIGITS, STEM, Values, digits};
 pub enum Dialect {
     /// `get`, `set`, `lock`.
     Classic,
-    /// `mg`, `ms`; locks as in classic text.
+    /// `mg`, `ms`, `ml`, `mu`.
     Meta,
     /// Packets of 24 bytes and more.
     Binary,
@@ -59,9 +59,9 @@ pub enum Reply<'a> {
     Hit(&'a [u8]),
     /// The item is missing.
     Miss,
-    /// The item was stored.
+    /// The item was stored, or any meta command without a value succeeded.
     Stored,
-    /// A lock was given or taken back.
+    /// A lock was acquired or released, by a command other than a meta command.
     Granted,
     /// Anything else: a refusal or an error, in the server's words.
     Other(&'a [u8]),
@@ -98,6 +98,16 @@ impl Requests {
         }
     }
 
+    /// The same, but a lock waits while another connection holds it, for at most an hour. In meta text alone, and on
+    /// latchd alone.
+    #[must_use]
+    pub fn waiting(mut self) -> Self {
+        if self.dialect == Dialect::Meta {
+            self.lock = text::waiting_lock();
+        }
+        self
+    }
+
     /// Writes a request behind `out`.
     pub fn encode(&self, ask: Ask, out: &mut Vec<u8>) {
         match ask {
@@ -125,7 +135,10 @@ impl Requests {
     pub fn is_answered(&self, ask: Ask, reply: &Reply<'_>) -> bool {
         match (ask, reply) {
             (Ask::Get(key), Reply::Hit(value)) => self.values.is_of(key, value),
-            (Ask::Set(_), Reply::Stored) | (Ask::Lock(_) | Ask::Unlock(_), Reply::Granted) => true,
+            (Ask::Set(_), Reply::Stored) => true,
+            // Meta commands have one word for both.
+            (Ask::Lock(_) | Ask::Unlock(_), Reply::Stored) => self.dialect == Dialect::Meta,
+            (Ask::Lock(_) | Ask::Unlock(_), Reply::Granted) => self.dialect != Dialect::Meta,
             (
                 Ask::Get(_) | Ask::Set(_) | Ask::Lock(_) | Ask::Unlock(_),
                 Reply::Hit(_) | Reply::Miss | Reply::Stored | Reply::Granted | Reply::Other(_),

@@ -213,7 +213,7 @@ impl Contestant {
             asks: match mix {
                 Mix::GetsSets => Asks::GetsSets(GetsSets::new(SEED, row.keys)),
                 Mix::Gets => Asks::GetsSets(GetsSets::gets(SEED, row.keys)),
-                Mix::Locks => Asks::Locks(Locks::new(SEED, row.keys, CONNECTIONS)),
+                Mix::Locks => Asks::Locks(Locks::new(SEED, 0..row.keys, CONNECTIONS)),
             },
             load,
             _idle: idle,
