@@ -206,6 +206,8 @@ pub(crate) enum Task {
     Cli(crate::cli::CliArgs),
     #[command(after_help = crate::check::HELP)]
     Check(crate::check::CheckArgs),
+    #[command(after_help = crate::bench::HELP)]
+    Bench(crate::bench::BenchArgs),
     Man(crate::manual::ManArgs),
     Completions(crate::manual::CompletionsArgs),
 }

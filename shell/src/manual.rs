@@ -27,6 +27,8 @@ enum Page {
     Cli,
     /// Checking the system for a server.
     Check,
+    /// Measuring a server.
+    Bench,
 }
 
 /// Print shell completions: `source <(latchd completions bash)`
@@ -70,6 +72,7 @@ fn page(page: Page, mut program: Command, out: &mut Vec<u8>) -> io::Result<()> {
         Page::Lock => "lock",
         Page::Cli => "cli",
         Page::Check => "check",
+        Page::Bench => "bench",
     };
     let found = program.find_subcommand(task).cloned();
     let task = found.ok_or_else(|| io::Error::other("no such manual page"))?;
@@ -117,6 +120,8 @@ fn sections() -> Roff {
         bold("latchd-cli"),
         roman("(1), "),
         bold("latchd-check"),
+        roman("(1), "),
+        bold("latchd-bench"),
         roman("(1), "),
         bold("memcached"),
         roman("(1)"),

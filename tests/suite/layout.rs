@@ -76,9 +76,13 @@ const PROGRAM: &[Row] = &[
     ("os", &[]),
     ("flags", &["log"]),
     ("check", &["flags", "log", "os"]),
+    ("bench", &["flags", "os"]),
     ("cli", &["flags", "os"]),
     ("lock", &["flags", "os"]),
-    ("args", &["check", "cli", "flags", "lock", "manual"]),
+    (
+        "args",
+        &["bench", "check", "cli", "flags", "lock", "manual"],
+    ),
 ];
 
 #[test]

@@ -103,7 +103,6 @@ pub struct Load<S = TcpStream> {
     depth: usize,
     acknowledges_at_once: bool,
     chunk: Vec<u8>,
-    events: Vec<epoll::Event>,
 }
 
 impl Load {
@@ -136,7 +135,6 @@ impl<S: Stream> Load<S> {
             depth,
             acknowledges_at_once: false,
             chunk: vec![0; CHUNK_BYTES],
-            events: Vec::with_capacity(EVENTS_MAX),
         };
         for (index, stream) in streams.into_iter().enumerate() {
             let mark = epoll::EventData::new_u64(u64::try_from(index)?);
@@ -144,6 +142,11 @@ impl<S: Stream> Load<S> {
             load.connections.push(Connection::new(stream));
         }
         Ok(load)
+    }
+
+    /// Changes the most requests at a time, for the next run.
+    pub fn set_depth(&mut self, depth: usize) {
+        self.depth = depth;
     }
 
     /// The same, over TCP, telling the kernel to acknowledge all that comes at once: a server that sends small
@@ -171,7 +174,7 @@ impl<S: Stream> Load<S> {
         for index in 0..self.connections.len() {
             waiting += usize::from(self.ask(index, requests, workload, &mut budget)?);
         }
-        let mut events = std::mem::take(&mut self.events);
+        let mut events = Vec::with_capacity(EVENTS_MAX);
         let mut heard_at = Instant::now();
         while waiting > 0 {
             wait(&self.epoll, &mut events, W::SHARES_THE_THREAD)?;
@@ -207,7 +210,6 @@ impl<S: Stream> Load<S> {
                 }
             }
         }
-        self.events = events;
         Ok(())
     }
 

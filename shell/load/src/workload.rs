@@ -63,7 +63,8 @@ pub enum Keys {
 }
 
 impl Keys {
-    fn draw(&self, rng: &mut Rng) -> u32 {
+    /// The next key.
+    pub fn draw(&self, rng: &mut Rng) -> u32 {
         match self {
             Self::Evenly(keys) => rng.u32(..*keys),
             Self::Zipf(zipf) => zipf.draw(rng),

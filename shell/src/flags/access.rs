@@ -1,4 +1,4 @@
-//! TLS and login of `latchd lock` and `latchd cli`.
+//! TLS and login of `latchd lock`, `latchd cli` and `latchd bench`.
 //!
 //! - A password is read from a file or from the environment, and never from the command line: every user of the
 //!   machine can read that.
@@ -46,6 +46,11 @@ pub(crate) struct AccessArgs {
 }
 
 impl AccessArgs {
+    /// Whether the connections are under TLS.
+    pub(crate) const fn is_tls(&self) -> bool {
+        self.tls
+    }
+
     /// Adds these flags to the options of a client.
     ///
     /// # Errors
