@@ -190,6 +190,13 @@ pub type TtlSeconds = Option<u32>;
 pub struct TtlTrace(pub [TtlSeconds; TTL_STEPS_MAX + 1]);
 
 impl TtlTrace {
+    /// A TTL that no step changes.
+    #[must_use]
+    #[inline]
+    pub const fn unchanged(ttl: TtlSeconds) -> Self {
+        Self([ttl; TTL_STEPS_MAX + 1])
+    }
+
     /// The TTL after `steps` steps. After the last step it stays the same.
     #[must_use]
     pub fn after(&self, steps: usize) -> TtlSeconds {

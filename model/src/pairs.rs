@@ -14,7 +14,8 @@ use latchd_core::reply::Reply;
 use latchd_harness::alphabet::{ReplyKind, RequestKind, needs_bound, needs_log, needs_sharing};
 
 /// A row for each kind of request, in it a bit for each kind of reply.
-static SEEN: [AtomicU64; RequestKind::ALL.len()] = [const { AtomicU64::new(0) }; _];
+static SEEN: [AtomicU64; RequestKind::ALL.len()] =
+    [const { AtomicU64::new(0) }; RequestKind::ALL.len()];
 
 /// Notes a pair.
 pub(crate) fn note(command: &Command<'_>, reply: &Reply<'_>) {

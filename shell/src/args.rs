@@ -208,6 +208,8 @@ pub(crate) enum Task {
     Check(crate::check::CheckArgs),
     #[command(after_help = crate::cluster::HELP, disable_help_subcommand = true)]
     Cluster(crate::cluster::ClusterArgs),
+    #[command(after_help = crate::bench::HELP)]
+    Bench(crate::bench::BenchArgs),
     Man(crate::manual::ManArgs),
     Completions(crate::manual::CompletionsArgs),
 }

@@ -7,6 +7,7 @@
 //! All messages of the server go through the [`Log`], so a slow reader of the log delays no client.
 
 mod args;
+mod bench;
 mod check;
 mod cli;
 mod cluster;
@@ -63,6 +64,7 @@ fn main() -> ExitCode {
         None => start(args),
         Some(Task::Lock(lock)) => lock::run(lock),
         Some(Task::Cli(cli)) => cli::run(cli),
+        Some(Task::Bench(bench)) => bench::run(bench),
         Some(Task::Check(check)) => {
             let words = iter::once(OsString::from("latchd")).chain(check.flags.iter().cloned());
             let args = args::read(words).unwrap_or_else(|error| refuse(&error));

@@ -33,6 +33,8 @@ enum Page {
     ClusterInit,
     /// Showing the primaries of a cluster.
     ClusterStatus,
+    /// Measuring a server.
+    Bench,
 }
 
 /// Print shell completions: `source <(latchd completions bash)`
@@ -79,6 +81,7 @@ fn page(page: Page, mut program: Command, out: &mut Vec<u8>) -> io::Result<()> {
         Page::Cluster => &["cluster"],
         Page::ClusterInit => &["cluster", "init"],
         Page::ClusterStatus => &["cluster", "status"],
+        Page::Bench => &["bench"],
     };
     let of = |program: Command, task: &&str| program.find_subcommand(task).cloned();
     let found = task.iter().try_fold(program, of);
@@ -127,6 +130,8 @@ fn sections() -> Roff {
         bold("latchd-cli"),
         roman("(1), "),
         bold("latchd-check"),
+        roman("(1), "),
+        bold("latchd-bench"),
         roman("(1), "),
         bold("latchd-cluster"),
         roman("(1), "),

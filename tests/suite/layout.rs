@@ -77,12 +77,15 @@ const PROGRAM: &[Row] = &[
     ("os", &[]),
     ("flags", &["log"]),
     ("check", &["flags", "log", "os"]),
+    ("bench", &["flags", "os"]),
     ("cli", &["flags", "os"]),
     ("cluster", &["flags"]),
     ("lock", &["flags", "os"]),
     (
         "args",
-        &["check", "cli", "cluster", "flags", "lock", "manual"],
+        &[
+            "bench", "check", "cli", "cluster", "flags", "lock", "manual",
+        ],
     ),
 ];
 

@@ -4,6 +4,8 @@ use std::fmt;
 use std::future::{Future, poll_fn};
 use std::io::{self, Read, Write};
 use std::ops::Range;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use async_io::Timer;
@@ -35,6 +37,71 @@ impl Connection {
             unread: 0..0,
         })
     }
+
+    /// Reads bytes that have arrived, without waiting; 0 is the end.
+    ///
+    /// A program that waits on the [descriptor](AsFd) of a TLS connection must read until this fails with
+    /// [`io::ErrorKind::WouldBlock`]: bytes that TLS keeps do not make the descriptor readable.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::WouldBlock`] if nothing has arrived; the socket's.
+    pub fn try_read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.unread.is_empty() {
+            let socket = &mut self.socket;
+            match at_once(|context| socket.poll_move(context, &[])) {
+                Ok(Moved::Received(bytes)) => self.unread = 0..bytes,
+                Ok(Moved::Sent(_)) => {}
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(0),
+                Err(error) => return Err(error),
+            }
+        }
+        self.take(buffer)
+    }
+
+    /// Writes as many bytes as the connection accepts without waiting. Call [`try_flush`](Self::try_flush) behind it.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::WouldBlock`] if it accepts none; the socket's.
+    pub fn try_write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if bytes.is_empty() {
+            return Ok(0);
+        }
+        let socket = &mut self.socket;
+        at_once(|context| socket.poll_send(context, bytes))
+    }
+
+    /// Sends bytes that the connection has accepted and keeps, without waiting.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::WouldBlock`] if some are left: try again when the descriptor is writable; the socket's.
+    pub fn try_flush(&mut self) -> io::Result<()> {
+        let socket = &mut self.socket;
+        at_once(|context| socket.poll_send(context, &[])).map(drop)
+    }
+
+    /// Hands over received bytes.
+    fn take(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let arrived = self.socket.arrived(self.unread.end);
+        let mut unread = arrived.get(self.unread.start..).unwrap_or_default();
+        let bytes = unread.read(buffer)?;
+        self.unread.start += bytes;
+        Ok(bytes)
+    }
+}
+
+/// The socket's descriptor, which does not block: for waiting until it is ready.
+impl AsFd for Connection {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// The result of a step that does not wait.
+fn at_once<T>(step: impl FnOnce(&mut Context<'_>) -> Poll<io::Result<T>>) -> io::Result<T> {
+    match step(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(result) => result,
+        Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
+    }
 }
 
 /// Waits for a future, within a limit.
@@ -59,11 +126,7 @@ impl Read for Connection {
                 Err(error) => return Err(error),
             }
         }
-        let arrived = self.socket.arrived(self.unread.end);
-        let mut unread = arrived.get(self.unread.start..).unwrap_or_default();
-        let bytes = unread.read(buffer)?;
-        self.unread.start += bytes;
-        Ok(bytes)
+        self.take(buffer)
     }
 }
 

@@ -5,7 +5,7 @@
 
 use std::future::Future;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -138,6 +138,11 @@ impl Socket {
         #[cfg(not(target_os = "linux"))]
         let _ = within;
         Ok(())
+    }
+
+    /// The descriptor of the socket.
+    pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
     }
 
     /// Copies the socket for programs to inherit.

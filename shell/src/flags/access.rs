@@ -1,4 +1,4 @@
-//! TLS and login of `latchd lock` and `latchd cli`.
+//! TLS and login of `latchd lock`, `latchd cli` and `latchd bench`.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -42,6 +42,11 @@ pub(crate) struct AccessArgs {
 }
 
 impl AccessArgs {
+    /// Whether the connections are under TLS.
+    pub(crate) const fn is_tls(&self) -> bool {
+        self.tls
+    }
+
     /// Adds these flags to the options of a client.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! The server of `latchd lock` and `latchd cli`.
+//! The server of `latchd lock`, `latchd cli` and `latchd bench`.
 
 use std::env;
 

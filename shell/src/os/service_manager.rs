@@ -2,7 +2,7 @@
 //!
 //! - Notifications are optional: without a listener none are sent, and errors are ignored.
 //!
-//! Source: `sd_notify(3)`, `sd_watchdog_enabled(3)`. One datagram, so no library.
+//! Source: `sd_notify(3)`, `sd_watchdog_enabled(3)`. One datagram; the library sd-notify 0.5 knows no abstract names.
 
 use std::ffi::OsStr;
 use std::os::linux::net::SocketAddrExt;

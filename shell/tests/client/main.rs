@@ -1,4 +1,4 @@
-//! The client's library, `latchd lock` and `latchd cli`, against servers: latchd in this process, memcached and yrmcds in their own.
+//! The client's library, `latchd lock`, `cli` and `bench`, against servers: latchd in this process, memcached and yrmcds in their own.
 
 #![allow(clippy::unwrap_used)]
 
@@ -11,6 +11,7 @@ mod support;
 
 mod access;
 mod believers;
+mod bench;
 mod blocking;
 mod cache;
 mod cli;

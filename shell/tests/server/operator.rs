@@ -415,6 +415,7 @@ fn manual_pages_and_completions_know_the_flags() {
     assert!(page.contains("EXIT STATUS"), "{page}");
     assert!(shown(&["man", "lock"]).contains(".TH latchd-lock 1"));
     assert!(shown(&["man", "check"]).contains(".TH latchd-check 1"));
+    assert!(shown(&["man", "bench"]).contains(".TH latchd-bench 1"));
     assert!(shown(&["man", "cli"]).contains(".TH latchd-cli 1"));
     assert!(shown(&["man", "cluster"]).contains(".TH latchd-cluster 1"));
     let page = shown(&["man", "cluster-init"]);

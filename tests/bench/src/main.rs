@@ -16,7 +16,6 @@ mod progress;
 mod report;
 mod server;
 mod tasks;
-mod wire;
 
 use std::process::ExitCode;
 use std::time::Duration;

@@ -166,7 +166,7 @@ impl TextStream {
     /// The data of an `append` or a `prepend`: a word does not become a number by it.
     fn addition(&mut self, key: &str) -> Vec<u8> {
         let other: &[u8] = if key.starts_with('n') { b"1" } else { b"y" };
-        (*self.random.choose(&[b"", other, b"x"])).to_vec()
+        (*self.random.choose(&[&b""[..], other, b"x"])).to_vec()
     }
 
     fn get(&mut self) -> PairedRequest {

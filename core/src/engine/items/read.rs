@@ -31,7 +31,7 @@ fn hit<'a>(now: Tick, shown: Shown<'a>, header: &ItemHeader) -> Hit<'a> {
         value,
         cas: header.cas,
         client_flags: header.client_flags,
-        ttl: TtlTrace([ttl; _]),
+        ttl: TtlTrace::unchanged(ttl),
         last_access_s: now.seconds_since(header.last_access),
         fetched: header.fetched,
         stale: header.stale,

@@ -45,7 +45,7 @@ pub(in crate::engine) fn decide(
     let mut runs_short = false;
     let (deadline, ttl) = if steps.is_empty() {
         // The most frequent case, with the result of `walk`.
-        let ttl = TtlTrace([shown(clock, header.deadline); _]);
+        let ttl = TtlTrace::unchanged(shown(clock, header.deadline));
         (header.deadline, ttl)
     } else {
         walk(
@@ -91,7 +91,7 @@ pub(in crate::engine) fn walk(
     mut recache: impl FnMut(Option<Deadline>, Exptime),
 ) -> (Option<Deadline>, TtlTrace) {
     let mut deadline = deadline;
-    let mut ttl = TtlTrace([shown(clock, deadline); _]);
+    let mut ttl = TtlTrace::unchanged(shown(clock, deadline));
     for (taken, step) in steps.iter().enumerate() {
         match step {
             TtlStep::Touch(exptime) => deadline = clock.deadline(exptime),

@@ -11,6 +11,7 @@ use std::num::NonZeroUsize;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::Ordering;
 
+use fastrand::Rng;
 use latchd_core::ConnId;
 use latchd_core::key::Key;
 use latchd_core::stats::StatsTopic;
@@ -327,18 +328,6 @@ fn a_watcher_reads_of_every_client() {
     bench.end();
 }
 
-/// Random numbers: xorshift.
-struct Draw(u64);
-
-impl Draw {
-    fn below(&mut self, bound: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        usize::try_from(self.0 >> 33).unwrap() % bound
-    }
-}
-
 /// A client of a drawn run: each of its requests has a number, and its reply the same one.
 struct Drawn {
     peer: Peer,
@@ -351,19 +340,19 @@ struct Drawn {
 const KEYS: usize = 4;
 
 impl Drawn {
-    fn ask(&mut self, draw: &mut Draw) {
+    fn ask(&mut self, draw: &mut Rng) {
         self.next += 1;
-        let (number, key) = (self.next, draw.below(KEYS));
-        let request = match draw.below(20) {
+        let (number, key) = (self.next, draw.usize(..KEYS));
+        let request = match draw.usize(..20) {
             0..3 => format!("ml l{key} O{number}\r\n"),
             3..8 => format!(
                 "ml l{key} w{} O{number}\r\n",
-                [20, 500, 60_000][draw.below(3)]
+                [20, 500, 60_000][draw.usize(..3)]
             ),
             8..11 => format!("mu l{key} O{number}\r\n"),
             11 => format!("ml l{key} T0.3 w60000 O{number}\r\n"),
             12..15 => {
-                let bytes = [1, 300, 9_000, 200_000][draw.below(4)];
+                let bytes = [1, 300, 9_000, 200_000][draw.usize(..4)];
                 let value = char::from(b'a' + u8::try_from(key).unwrap())
                     .to_string()
                     .repeat(bytes);
@@ -372,7 +361,7 @@ impl Drawn {
             15..19 => format!("mg v{key} v O{number}\r\n"),
             _ => format!(
                 "mg w{key} v N30 w{} B O{number}\r\n",
-                [20, 60_000][draw.below(2)]
+                [20, 60_000][draw.usize(..2)]
             ),
         };
         self.asked.push_back(number);
@@ -446,7 +435,7 @@ fn check_waits(bench: &Bench, clients: &[Drawn]) {
 }
 
 fn play(seed: u64) -> [u64; 3] {
-    let mut draw = Draw(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let mut draw = Rng::with_seed(seed);
     let mut bench = Bench::new(2, |config| {
         config.locks_per_connection_max = 2;
         config.value_bytes_max = 300_000;
@@ -456,8 +445,8 @@ fn play(seed: u64) -> [u64; 3] {
     let mut clients: Vec<Drawn> = Vec::new();
     let (mut waits, mut lost) = (0, 0);
     for _ in 0..400 {
-        if clients.len() < 2 || clients.len() < 8 && draw.below(12) == 0 {
-            let peer = bench.connect(draw.below(2));
+        if clients.len() < 2 || clients.len() < 8 && draw.usize(..12) == 0 {
+            let peer = bench.connect(draw.usize(..2));
             clients.push(Drawn {
                 peer,
                 asked: VecDeque::new(),
@@ -466,19 +455,19 @@ fn play(seed: u64) -> [u64; 3] {
                 has_quit: false,
             });
         }
-        let chosen = draw.below(clients.len());
+        let chosen = draw.usize(..clients.len());
         let client = &mut clients[chosen];
-        match draw.below(32) {
+        match draw.usize(..32) {
             0..12 if !client.has_quit && client.asked.len() < 20 => client.ask(&mut draw),
             12..17 => client.peer.send(usize::MAX),
-            17 => client.peer.send(1 + draw.below(5_000)),
+            17 => client.peer.send(1 + draw.usize(..5_000)),
             18..21 => client.is_stalled = !client.is_stalled,
             21 if !client.has_quit => {
                 client.has_quit = true;
                 client.peer.unsent.extend_from_slice(b"quit\r\n");
             }
             22 => drop(clients.swap_remove(chosen)),
-            23 => bench.pass([1, 30, 700][draw.below(3)]),
+            23 => bench.pass([1, 30, 700][draw.usize(..3)]),
             24 => {
                 for client in &mut clients {
                     client.is_stalled = false;
@@ -493,7 +482,7 @@ fn play(seed: u64) -> [u64; 3] {
                 check_waits(&bench, &clients);
                 waits += u64::from(!bench.shared.waiters.registered().is_empty());
             }
-            _ => drop(bench.round(draw.below(2))),
+            _ => drop(bench.round(draw.usize(..2))),
         }
         lost += hear_all(&mut clients);
     }

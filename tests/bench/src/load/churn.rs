@@ -12,9 +12,8 @@ use rustix::event::epoll;
 use rustix::io::ioctl_fionbio;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with, sockopt};
 
-use crate::load::budget::Budget;
-use crate::load::{Meter, PATIENCE, Stop, Workload, read, wait};
-use crate::wire::{Ask, Requests, shown};
+use latchd_load::wire::{Ask, Requests, shown};
+use latchd_load::{Budget, Meter, PATIENCE, Stop, Workload, read, wait};
 
 /// How many client addresses are used in turn, 127.0.0.2 and up.
 const ADDRESSES: u8 = 250;

@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::figures::histogram::Latencies;
-use crate::load::{PATIENCE, Workload, read};
-use crate::wire::{Ask, Dialect, Reply, Requests, shown};
+use latchd_load::latencies::Latencies;
+use latchd_load::wire::{Ask, Dialect, Reply, Requests, shown};
+use latchd_load::{PATIENCE, Workload, read};
 
 /// How often it asks.
 pub(super) const INTERVAL: Duration = Duration::from_micros(100);

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
-use crate::load::{PATIENCE, read};
+use latchd_load::{PATIENCE, read};
 
 /// The commands.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -12,16 +12,16 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 use serde::Serialize;
 
-use crate::figures::table::{Table, grouped};
-use crate::load::filling::fill;
-use crate::load::workload::GetsSets;
-use crate::load::{Load, Meter, Stop};
 use crate::progress::Progress;
 use crate::server::Server;
 use crate::server::cores::Cores;
 use crate::server::peer::{Allowance, Peer};
 use crate::tasks::speed::rows::{Row, SPEED, Shape};
-use crate::wire::Requests;
+use latchd_load::filling::fill;
+use latchd_load::table::{Table, grouped};
+use latchd_load::wire::Requests;
+use latchd_load::workload::GetsSets;
+use latchd_load::{Load, Meter, Stop};
 
 /// The rows of `speed` with counted instructions.
 const ROWS: [&str; 2] = ["b", "c100"];

@@ -429,7 +429,7 @@ pub struct Pairs {
 impl Default for Pairs {
     fn default() -> Self {
         Self {
-            seen: vec![[0; _]; RequestKind::ALL.len()],
+            seen: vec![[0; ReplyKind::ALL.len()]; RequestKind::ALL.len()],
         }
     }
 }

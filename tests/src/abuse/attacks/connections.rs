@@ -1,10 +1,13 @@
 //! Connections: too many, too slow, too short-lived, too strange.
 
 use std::io;
+use std::iter;
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
+
+use fastrand::Rng;
 
 use super::super::client::Client;
 use super::super::target::{Log, Start};
@@ -149,19 +152,13 @@ pub(super) const GARBAGE: Attack = Attack {
     play: |stage| {
         let mut target = small(stage, &["-t", "4"])?;
         let begun = Instant::now();
-        let mut random = 0x9e37_79b9_7f4a_7c15_u64;
+        let mut random = Rng::with_seed(1);
         let (seen, ()) = watch(target.address, || {
             while begun.elapsed() < stage.setting.span {
                 let mut client = Client::connect(target.address)?;
-                let first: &[u8] = if random & 1 == 0 { b"\x80" } else { b"" };
+                let first: &[u8] = if random.bool() { b"\x80" } else { b"" };
                 let mut bytes = first.to_vec();
-                for _ in 0..2_000 {
-                    // xorshift64, Marsaglia 2003.
-                    random ^= random << 13;
-                    random ^= random >> 7;
-                    random ^= random << 17;
-                    bytes.push(random.to_le_bytes()[3]);
-                }
+                bytes.extend(iter::repeat_with(|| random.u8(..)).take(2_000));
                 // Closing in the middle is a valid answer.
                 let _ = client.send(&bytes);
             }

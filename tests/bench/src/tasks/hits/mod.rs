@@ -15,16 +15,16 @@ use serde::Serialize;
 
 use crate::figures::plot::{Bar, Chart, Group};
 use crate::figures::statistics::share;
-use crate::figures::table::{Table, mib};
-use crate::load::workload::is_out_of_memory;
-use crate::load::{Load, Meter, Stop, Workload};
 use crate::progress::Progress;
 use crate::server::Server;
 use crate::server::cores::Cores;
 use crate::server::peer::{Allowance, Peer};
 use crate::server::usage::rss_bytes_peak;
 use crate::tasks::hits::trace::Trace;
-use crate::wire::{Ask, Dialect, Reply, Requests};
+use latchd_load::table::{Table, mib};
+use latchd_load::wire::{Ask, Dialect, Reply, Requests};
+use latchd_load::workload::is_out_of_memory;
+use latchd_load::{Load, Meter, Stop, Workload};
 
 /// The limit of every server.
 const MEMORY_MIB: u64 = 64;
@@ -273,7 +273,7 @@ mod tests {
             ..ReadThrough::new(Trace::Loop, 0)
         };
         let mut value = b"00000001".to_vec();
-        value.extend(crate::wire::item::Values::new(VALUE_BYTES).rest());
+        value.extend(latchd_load::wire::item::Values::new(VALUE_BYTES).rest());
         for _ in 0..2 {
             assert_eq!(cache.next(0), Some(Ask::Get(1)));
         }

@@ -12,16 +12,16 @@ use anyhow::{Context, Result};
 use rustix::process::{Resource, getrlimit};
 
 use self::report::{Churn, Idle, Memory, MemoryReport, PerConnection, PerItem};
-use crate::load::filling::{fill, look};
-use crate::load::workload::{Fill, GetsSets};
-use crate::load::{Load, Meter, Stop};
 use crate::progress::Progress;
 use crate::server::Server;
 use crate::server::cores::Cores;
 use crate::server::peer::{Allowance, Peer};
 use crate::server::usage::{rss_bytes, rss_bytes_peak};
-use crate::wire::item::KEY_BYTES;
-use crate::wire::{Dialect, Requests};
+use latchd_load::filling::{fill, look};
+use latchd_load::wire::item::KEY_BYTES;
+use latchd_load::wire::{Dialect, Requests};
+use latchd_load::workload::{Fill, GetsSets};
+use latchd_load::{Load, Meter, Stop};
 
 /// Values of the measurement of an item.
 const VALUE_BYTES: [usize; 3] = [10, 100, 1_000];

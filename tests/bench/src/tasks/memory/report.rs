@@ -6,8 +6,8 @@ use serde::Serialize;
 
 use super::{CHURN_BYTES, CHURN_TIMES, THREADS, VALUE_BYTES};
 use crate::figures::plot::{Bar, Chart, Group};
-use crate::figures::table::{Table, mib};
-use crate::wire::item::KEY_BYTES;
+use latchd_load::table::{Table, mib};
+use latchd_load::wire::item::KEY_BYTES;
 
 /// Of all servers.
 #[derive(Debug, Default, Serialize)]

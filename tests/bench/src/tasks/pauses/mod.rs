@@ -11,17 +11,17 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result, ensure};
 
 use self::report::{Pauses, PausesReport, Phase};
-use crate::load::filling::{fill, look};
 use crate::load::innocent::{Beside, Innocent, VALUE_BYTES};
-use crate::load::workload::Fill;
-use crate::load::{Load, Meter, Stop, Workload};
 use crate::progress::Progress;
 use crate::server::Server;
 use crate::server::control::{Answer, Control, Question, stat};
 use crate::server::cores::Cores;
 use crate::server::peer::{Allowance, Peer};
 use crate::server::usage::Usage;
-use crate::wire::{Ask, Dialect, Reply, Requests};
+use latchd_load::filling::{fill, look};
+use latchd_load::wire::{Ask, Dialect, Reply, Requests};
+use latchd_load::workload::Fill;
+use latchd_load::{Load, Meter, Stop, Workload};
 
 /// Requests that the others have under way: few, since to queue behind them is no pause.
 const DEPTH: usize = 16;
@@ -217,7 +217,7 @@ impl Stage {
         };
         Ok(format!(
             "{} sets/s{refused}",
-            crate::figures::table::grouped(rate)
+            latchd_load::table::grouped(rate)
         ))
     }
 

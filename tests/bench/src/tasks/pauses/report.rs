@@ -5,11 +5,11 @@ use std::fmt;
 use serde::Serialize;
 
 use super::PHASES;
-use crate::figures::histogram::Percentiles;
 use crate::figures::plot::{Bar, Chart, Group};
-use crate::figures::table::Table;
 use crate::load::innocent::VALUE_BYTES;
-use crate::wire::item::KEY_BYTES;
+use latchd_load::latencies::Percentiles;
+use latchd_load::table::Table;
+use latchd_load::wire::item::KEY_BYTES;
 
 /// Of all servers.
 #[derive(Debug, Serialize)]

@@ -13,9 +13,6 @@ use anyhow::{Context, Result};
 use serde::Serialize;
 
 use crate::load::churn;
-use crate::load::filling::fill;
-use crate::load::workload::{GetsSets, Locks};
-use crate::load::{Load, Meter, Stop, Workload};
 use crate::progress::Progress;
 use crate::server::Server;
 use crate::server::cores::Cores;
@@ -25,7 +22,10 @@ use crate::server::perf::Count;
 use crate::server::usage::{Usage, rss_bytes};
 use crate::tasks::speed::rows::{CONNECTIONS, Mix, Row, Shape};
 use crate::tasks::speed::standing::{Standing, Standings, Whose};
-use crate::wire::{Ask, Reply, Requests};
+use latchd_load::filling::fill;
+use latchd_load::wire::{Ask, Reply, Requests};
+use latchd_load::workload::{GetsSets, Locks};
+use latchd_load::{Load, Meter, Stop, Workload};
 
 /// The random order of keys, the same for every server.
 const SEED: u64 = 12;
@@ -213,7 +213,7 @@ impl Contestant {
             asks: match mix {
                 Mix::GetsSets => Asks::GetsSets(GetsSets::new(SEED, row.keys)),
                 Mix::Gets => Asks::GetsSets(GetsSets::gets(SEED, row.keys)),
-                Mix::Locks => Asks::Locks(Locks::new(SEED, row.keys, CONNECTIONS)),
+                Mix::Locks => Asks::Locks(Locks::new(SEED, 0..row.keys, CONNECTIONS)),
             },
             load,
             _idle: idle,

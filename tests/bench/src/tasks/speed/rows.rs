@@ -5,7 +5,7 @@
 //! of the same run.
 
 use crate::server::peer::Peer;
-use crate::wire::Dialect;
+use latchd_load::wire::Dialect;
 
 /// How many keys most rows use.
 const KEYS: u32 = 50_000;

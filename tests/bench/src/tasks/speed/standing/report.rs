@@ -5,7 +5,7 @@ use std::fmt;
 use super::{Against, Standing, Standings, Whose};
 use crate::figures::plot::{Bar, Chart, Group};
 use crate::figures::statistics::Spread;
-use crate::figures::table::{Table, grouped, mib};
+use latchd_load::table::{Table, grouped, mib};
 
 /// The highest ratio that is plotted: one that is far beyond all others would hide them.
 const TOP: f64 = 3.0;

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 /// When no more is asked.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Stop {
+pub enum Stop {
     /// After so long.
     After(Duration),
     /// After this many requests.
@@ -15,14 +15,16 @@ pub(crate) enum Stop {
 
 /// Whether more may be asked.
 #[derive(Debug)]
-pub(super) struct Budget {
+pub struct Budget {
     requests: u64,
     deadline: Option<Instant>,
     is_over: bool,
 }
 
 impl Budget {
-    pub(super) fn new(stop: Stop) -> Self {
+    /// All that `stop` allows.
+    #[must_use]
+    pub fn new(stop: Stop) -> Self {
         let (requests, deadline) = match stop {
             Stop::After(span) => (u64::MAX, Some(Instant::now() + span)),
             Stop::Requests(requests) => (requests, None),
@@ -35,15 +37,19 @@ impl Budget {
         }
     }
 
-    pub(super) fn look(&mut self, now: Instant) {
+    /// Compares the time with the deadline.
+    pub fn look(&mut self, now: Instant) {
         self.is_over |= self.deadline.is_some_and(|deadline| now >= deadline);
     }
 
-    pub(super) fn allows(&self) -> bool {
+    /// Whether another request may be sent.
+    #[must_use]
+    pub fn allows(&self) -> bool {
         self.requests > 0 && !self.is_over
     }
 
-    pub(super) fn spend(&mut self) {
+    /// A request is sent.
+    pub fn spend(&mut self) {
         self.requests -= 1;
     }
 }

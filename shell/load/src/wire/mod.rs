@@ -4,10 +4,10 @@
 //! building one is a copy. A reply is read whole: its lengths are followed and its end is checked.
 //!
 //! Source: memcached `doc/protocol.txt` and `doc/protocol-binary.txt`; for locks yrmcds
-//! `docs/locking.md`.
+//! `docs/locking.md`, and latchd's docs/PROTOCOL.md for `ml` and `mu`.
 
 mod binary;
-pub(crate) mod item;
+pub mod item;
 mod text;
 
 use anyhow::Result;
@@ -18,10 +18,10 @@ use self::item::{DIGITS, STEM, Values, digits};
 /// How requests are written.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Dialect {
+pub enum Dialect {
     /// `get`, `set`, `lock`.
     Classic,
-    /// `mg`, `ms`; locks as in classic text.
+    /// `mg`, `ms`, `ml`, `mu`.
     Meta,
     /// Packets of 24 bytes and more.
     Binary,
@@ -29,7 +29,8 @@ pub(crate) enum Dialect {
 
 impl Dialect {
     /// Its name in tables.
-    pub(crate) fn name(self) -> &'static str {
+    #[must_use]
+    pub fn name(self) -> &'static str {
         match self {
             Self::Classic => "classic",
             Self::Meta => "meta",
@@ -40,23 +41,27 @@ impl Dialect {
 
 /// A request about the key of this number.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Ask {
+pub enum Ask {
+    /// Reads the item.
     Get(u32),
+    /// Stores its value.
     Set(u32),
+    /// Acquires the lock.
     Lock(u32),
+    /// Releases the lock.
     Unlock(u32),
 }
 
 /// A reply; its bytes are in the buffer that it was read from.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Reply<'a> {
+pub enum Reply<'a> {
     /// The item is there, with this value.
     Hit(&'a [u8]),
     /// The item is missing.
     Miss,
-    /// The item was stored.
+    /// The item was stored, or any meta command without a value succeeded.
     Stored,
-    /// A lock was given or taken back.
+    /// A lock was acquired or released, by a command other than a meta command.
     Granted,
     /// Anything else: a refusal or an error, in the server's words.
     Other(&'a [u8]),
@@ -64,7 +69,7 @@ pub(crate) enum Reply<'a> {
 
 /// All requests that are sent in one dialect with values of one size.
 #[derive(Clone, Debug)]
-pub(crate) struct Requests {
+pub struct Requests {
     dialect: Dialect,
     values: Values,
     get: Template,
@@ -75,7 +80,8 @@ pub(crate) struct Requests {
 
 impl Requests {
     /// Requests that store values of `value_bytes` bytes with this exptime.
-    pub(crate) fn new(dialect: Dialect, value_bytes: usize, exptime: u32) -> Self {
+    #[must_use]
+    pub fn new(dialect: Dialect, value_bytes: usize, exptime: u32) -> Self {
         let values = Values::new(value_bytes);
         let [get, set, lock, unlock] = match dialect {
             Dialect::Classic => text::classic(&values, exptime),
@@ -92,8 +98,18 @@ impl Requests {
         }
     }
 
+    /// The same, but a lock waits while another connection holds it, for at most an hour. In meta text alone, and on
+    /// latchd alone.
+    #[must_use]
+    pub fn waiting(mut self) -> Self {
+        if self.dialect == Dialect::Meta {
+            self.lock = text::waiting_lock();
+        }
+        self
+    }
+
     /// Writes a request behind `out`.
-    pub(crate) fn encode(&self, ask: Ask, out: &mut Vec<u8>) {
+    pub fn encode(&self, ask: Ask, out: &mut Vec<u8>) {
         match ask {
             Ask::Get(key) => self.get.fill(key, out),
             Ask::Set(key) => self.set.fill(key, out),
@@ -107,7 +123,7 @@ impl Requests {
     ///
     /// # Errors
     /// It is not a reply at all.
-    pub(crate) fn decode<'a>(&self, input: &'a [u8]) -> Result<Option<(Reply<'a>, usize)>> {
+    pub fn decode<'a>(&self, input: &'a [u8]) -> Result<Option<(Reply<'a>, usize)>> {
         match self.dialect {
             Dialect::Classic | Dialect::Meta => text::decode(input),
             Dialect::Binary => binary::decode(input),
@@ -115,10 +131,14 @@ impl Requests {
     }
 
     /// Whether a request that finds its item, or its lock free, is answered like this.
-    pub(crate) fn is_answered(&self, ask: Ask, reply: &Reply<'_>) -> bool {
+    #[must_use]
+    pub fn is_answered(&self, ask: Ask, reply: &Reply<'_>) -> bool {
         match (ask, reply) {
             (Ask::Get(key), Reply::Hit(value)) => self.values.is_of(key, value),
-            (Ask::Set(_), Reply::Stored) | (Ask::Lock(_) | Ask::Unlock(_), Reply::Granted) => true,
+            (Ask::Set(_), Reply::Stored) => true,
+            // Meta commands have one word for both.
+            (Ask::Lock(_) | Ask::Unlock(_), Reply::Stored) => self.dialect == Dialect::Meta,
+            (Ask::Lock(_) | Ask::Unlock(_), Reply::Granted) => self.dialect != Dialect::Meta,
             (
                 Ask::Get(_) | Ask::Set(_) | Ask::Lock(_) | Ask::Unlock(_),
                 Reply::Hit(_) | Reply::Miss | Reply::Stored | Reply::Granted | Reply::Other(_),
@@ -170,7 +190,8 @@ impl Template {
 }
 
 /// Bytes as a person can read them in a message, at most the first 80.
-pub(crate) fn shown(bytes: &[u8]) -> String {
+#[must_use]
+pub fn shown(bytes: &[u8]) -> String {
     const BYTES_MAX: usize = 80;
     let start = bytes.get(..BYTES_MAX).unwrap_or(bytes);
     let dots = if start.len() < bytes.len() { "…" } else { "" };

@@ -4,18 +4,19 @@
 //! bytes. So another key's value, a shifted one and a truncated one are all detected.
 
 /// The length of every key.
-pub(crate) const KEY_BYTES: usize = 32;
+pub const KEY_BYTES: usize = 32;
 /// The digits at the end of a key and at the start of its value.
-pub(crate) const DIGITS: usize = 8;
+pub const DIGITS: usize = 8;
 /// The smallest value there can be.
-pub(crate) const VALUE_BYTES_MIN: usize = DIGITS;
+pub const VALUE_BYTES_MIN: usize = DIGITS;
 
 /// The common start of all keys.
-pub(crate) const STEM: &[u8; KEY_BYTES - DIGITS] = b"latchd:bench:item:number";
+pub const STEM: &[u8; KEY_BYTES - DIGITS] = b"latchd:bench:item:number";
 const ALPHABET: &[u8; 36] = b"abcdefghijklmnopqrstuvwxyz0123456789";
 
 /// A number in eight hexadecimal digits.
-pub(crate) fn digits(number: u32) -> [u8; DIGITS] {
+#[must_use]
+pub fn digits(number: u32) -> [u8; DIGITS] {
     const HEX: &[u8; 16] = b"0123456789abcdef";
     let mut digits = [0; DIGITS];
     for (digit, byte) in digits.chunks_exact_mut(2).zip(number.to_be_bytes()) {
@@ -27,14 +28,15 @@ pub(crate) fn digits(number: u32) -> [u8; DIGITS] {
 
 /// The values of one size.
 #[derive(Clone, Debug)]
-pub(crate) struct Values {
+pub struct Values {
     /// All of a value but its digits.
     rest: Vec<u8>,
 }
 
 impl Values {
     /// Values of `bytes` bytes, at least [`VALUE_BYTES_MIN`].
-    pub(crate) fn new(bytes: usize) -> Self {
+    #[must_use]
+    pub fn new(bytes: usize) -> Self {
         assert!(bytes >= VALUE_BYTES_MIN, "a value has room for its digits");
         let rest = ALPHABET.iter().copied().cycle();
         Self {
@@ -43,17 +45,20 @@ impl Values {
     }
 
     /// The length of each.
-    pub(crate) fn bytes(&self) -> usize {
+    #[must_use]
+    pub fn bytes(&self) -> usize {
         DIGITS + self.rest.len()
     }
 
     /// The bytes behind the digits.
-    pub(crate) fn rest(&self) -> &[u8] {
+    #[must_use]
+    pub fn rest(&self) -> &[u8] {
         &self.rest
     }
 
     /// Whether `value` is the one of this key, to the last byte.
-    pub(crate) fn is_of(&self, number: u32, value: &[u8]) -> bool {
+    #[must_use]
+    pub fn is_of(&self, number: u32, value: &[u8]) -> bool {
         value
             .split_first_chunk::<DIGITS>()
             .is_some_and(|(start, rest)| *start == digits(number) && rest == self.rest)

@@ -4,12 +4,13 @@ use std::fmt::{self, Write};
 
 /// A heading and rows of cells.
 #[derive(Clone, Debug)]
-pub(crate) struct Table {
+pub struct Table {
     rows: Vec<Vec<String>>,
 }
 
 impl Table {
-    pub(crate) fn new<'a>(heading: impl IntoIterator<Item = &'a str>) -> Self {
+    /// A table with this heading and no rows yet.
+    pub fn new<'a>(heading: impl IntoIterator<Item = &'a str>) -> Self {
         let heading = heading.into_iter().map(str::to_owned).collect();
         Self {
             rows: vec![heading],
@@ -17,7 +18,7 @@ impl Table {
     }
 
     /// Adds a row with as many cells as the heading.
-    pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
+    pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
         let cells: Vec<_> = cells.into_iter().collect();
         assert_eq!(cells.len(), self.rows[0].len(), "one cell a column");
         self.rows.push(cells);
@@ -44,7 +45,8 @@ impl fmt::Display for Table {
 }
 
 /// A number with commas between its thousands.
-pub(crate) fn grouped(number: f64) -> String {
+#[must_use]
+pub fn grouped(number: f64) -> String {
     let digits = format!("{:.0}", number.abs());
     let mut text = String::new();
     for (index, digit) in digits.chars().enumerate() {
@@ -60,7 +62,8 @@ pub(crate) fn grouped(number: f64) -> String {
 }
 
 /// Bytes in MiB, with one decimal.
-pub(crate) fn mib(bytes: u64) -> String {
+#[must_use]
+pub fn mib(bytes: u64) -> String {
     format!("{:.1}", bytes as f64 / f64::from(1 << 20))
 }
 

@@ -8,6 +8,9 @@ use crate::wire::item::Values;
 /// The longest first line of a reply that is waited for.
 const LINE_BYTES_MAX: usize = 2048;
 
+/// The reply of a TLS server to a request without TLS: a record of type alert. Source: RFC 8446, section 5.1.
+const TLS_ALERT: &[u8] = &[0x15, 3];
+
 /// `get`, `set`, `lock` and `unlock` in classic text.
 pub(super) fn classic(values: &Values, exptime: u32) -> [Template; 4] {
     let of_key = |verb: &[u8]| Template::default().then(verb).then_key();
@@ -23,27 +26,43 @@ pub(super) fn classic(values: &Values, exptime: u32) -> [Template; 4] {
     ]
 }
 
-/// `mg` and `ms`; there are no meta commands for the locks of yrmcds.
+/// The wait of a lock, in milliseconds: the longest that latchd permits.
+const WAIT_MS: u32 = 3_600_000;
+
+/// `mg`, `ms`, `ml` and `mu`.
 pub(super) fn meta(values: &Values, exptime: u32) -> [Template; 4] {
     let of_key = |verb: &[u8]| Template::default().then(verb).then_key();
     let header = match exptime {
         0 => format!(" {}\r\n", values.bytes()),
         _ => format!(" {} T{exptime}\r\n", values.bytes()),
     };
-    let [_, _, lock, unlock] = classic(values, exptime);
     [
         of_key(b"mg ").then(b" v\r\n"),
         of_key(b"ms ")
             .then(header.as_bytes())
             .then_value(values)
             .then(b"\r\n"),
-        lock,
-        unlock,
+        of_key(b"ml ").then(b"\r\n"),
+        of_key(b"mu ").then(b"\r\n"),
     ]
+}
+
+/// `ml` that waits.
+pub(super) fn waiting_lock() -> Template {
+    let flag = format!(" w{WAIT_MS}\r\n");
+    Template::default()
+        .then(b"ml ")
+        .then_key()
+        .then(flag.as_bytes())
 }
 
 /// See [`Requests::decode`](super::Requests::decode).
 pub(super) fn decode(input: &[u8]) -> Result<Option<(Reply<'_>, usize)>> {
+    ensure!(
+        !input.starts_with(TLS_ALERT),
+        "the server requires TLS: {}",
+        shown(input)
+    );
     let Some(end) = memchr::memchr(b'\n', input) else {
         ensure!(
             input.len() <= LINE_BYTES_MAX,
@@ -135,6 +154,10 @@ mod tests {
             sent(&plain, Ask::Set(1)),
             format!("ms {key} 10\r\n00000001ab\r\n")
         );
+        assert_eq!(sent(&plain, Ask::Lock(1)), format!("ml {key}\r\n"));
+        assert_eq!(sent(&plain, Ask::Unlock(1)), format!("mu {key}\r\n"));
+        let waits = plain.waiting();
+        assert_eq!(sent(&waits, Ask::Lock(1)), format!("ml {key} w3600000\r\n"));
         let dated = Requests::new(Dialect::Meta, 10, 9);
         assert_eq!(
             sent(&dated, Ask::Set(1)),
@@ -177,6 +200,7 @@ mod tests {
     #[test]
     fn an_invalid_reply_is_an_error() {
         assert!(decode(b"STORED\n").is_err(), "no CR");
+        assert!(decode(b"\x15\x03\x03\x00\x02").is_err(), "a TLS alert");
         assert!(decode(b"VA x\r\n").is_err(), "no number");
         assert!(
             decode(b"VA 4\r\nabcdef\r\n").is_err(),

@@ -6,29 +6,34 @@ use fastrand::Rng;
 
 use crate::load::Workload;
 use crate::wire::{Ask, Reply, Requests};
+use crate::zipf::Zipf;
 
 /// Gets, and one set in ten, of keys that are all there.
 #[derive(Debug)]
-pub(crate) struct GetsSets {
+pub struct GetsSets {
     rng: Rng,
-    keys: u32,
+    keys: Keys,
     /// Of 100 requests.
     sets: u8,
 }
 
 impl GetsSets {
     /// Nine gets to one set, of `keys` keys in a random order that `seed` names.
-    pub(crate) fn new(seed: u64, keys: u32) -> Self {
+    #[must_use]
+    pub fn new(seed: u64, keys: u32) -> Self {
+        Self::of(seed, Keys::Evenly(keys), 10)
+    }
+
+    /// `sets` sets in 100 requests, of these keys.
+    #[must_use]
+    pub fn of(seed: u64, keys: Keys, sets: u8) -> Self {
         let rng = Rng::with_seed(seed);
-        Self {
-            rng,
-            keys,
-            sets: 10,
-        }
+        Self { rng, keys, sets }
     }
 
     /// Gets alone.
-    pub(crate) fn gets(seed: u64, keys: u32) -> Self {
+    #[must_use]
+    pub fn gets(seed: u64, keys: u32) -> Self {
         Self {
             sets: 0,
             ..Self::new(seed, keys)
@@ -38,7 +43,7 @@ impl GetsSets {
 
 impl Workload for GetsSets {
     fn next(&mut self, _connection: usize) -> Option<Ask> {
-        let key = self.rng.u32(..self.keys);
+        let key = self.keys.draw(&mut self.rng);
         let is_set = self.rng.u8(..100) < self.sets;
         Some(if is_set { Ask::Set(key) } else { Ask::Get(key) })
     }
@@ -48,37 +53,62 @@ impl Workload for GetsSets {
     }
 }
 
+/// Which keys are drawn how often.
+#[derive(Clone, Debug)]
+pub enum Keys {
+    /// Each of the first so many keys equally often.
+    Evenly(u32),
+    /// The first keys far more often than the others.
+    Zipf(Zipf),
+}
+
+impl Keys {
+    /// The next key.
+    pub fn draw(&self, rng: &mut Rng) -> u32 {
+        match self {
+            Self::Evenly(keys) => rng.u32(..*keys),
+            Self::Zipf(zipf) => zipf.draw(rng),
+        }
+    }
+}
+
 /// Every connection locks a key and unlocks it, on keys of its own.
 #[derive(Debug)]
-pub(crate) struct Locks {
+pub struct Locks {
     rng: Rng,
-    /// How many keys each connection has.
-    keys: u32,
+    /// The keys of the first connection. Those of the others follow, as many each.
+    first: Range<u32>,
     /// The lock that each connection holds.
     held: Vec<Option<u32>>,
 }
 
 impl Locks {
-    /// For `connections` connections, which divide `keys` keys among them.
-    pub(crate) fn new(seed: u64, keys: u32, connections: usize) -> Self {
+    /// For `connections` connections, which divide these keys among them: at least one each.
+    #[must_use]
+    pub fn new(seed: u64, keys: Range<u32>, connections: usize) -> Self {
         let share = u32::try_from(connections).expect("connections are few");
         Self {
             rng: Rng::with_seed(seed),
-            keys: keys / share,
+            first: keys.start..keys.start + (keys.end - keys.start) / share,
             held: vec![None; connections],
         }
+    }
+
+    /// The request that releases the lock of a connection; `None` if it has none. The next request acquires.
+    pub fn release(&mut self, connection: usize) -> Option<Ask> {
+        self.held[connection].take().map(Ask::Unlock)
     }
 }
 
 impl Workload for Locks {
     fn next(&mut self, connection: usize) -> Option<Ask> {
         let index = u32::try_from(connection).expect("connections are few");
-        let key = index * self.keys + self.rng.u32(..self.keys);
-        let held = &mut self.held[connection];
-        Some(match held.take() {
-            Some(key) => Ask::Unlock(key),
-            None => Ask::Lock(*held.insert(key)),
-        })
+        if let Some(release) = self.release(connection) {
+            return Some(release);
+        }
+        let share = self.first.end - self.first.start;
+        let key = index * share + self.rng.u32(self.first.clone());
+        Some(Ask::Lock(*self.held[connection].insert(key)))
     }
 
     fn judge(&mut self, requests: &Requests, ask: Ask, reply: &Reply<'_>) -> bool {
@@ -88,17 +118,18 @@ impl Workload for Locks {
 
 /// Stores a range of keys, each once.
 #[derive(Debug)]
-pub(crate) struct Fill {
+pub struct Fill {
     keys: Range<u32>,
     /// Whether a server may refuse to store, as one does that is full.
     may_refuse: bool,
     /// How many it refused.
-    pub(crate) refused: u64,
+    pub refused: u64,
 }
 
 impl Fill {
     /// All of them are to be stored.
-    pub(crate) fn new(keys: Range<u32>) -> Self {
+    #[must_use]
+    pub fn new(keys: Range<u32>) -> Self {
         Self {
             keys,
             may_refuse: false,
@@ -107,12 +138,14 @@ impl Fill {
     }
 
     /// How many are still to be asked for.
-    pub(crate) fn left(&self) -> usize {
+    #[must_use]
+    pub fn left(&self) -> usize {
         self.keys.len()
     }
 
     /// Past the memory limit: refusals are counted.
-    pub(crate) fn past_the_limit(keys: Range<u32>) -> Self {
+    #[must_use]
+    pub fn past_the_limit(keys: Range<u32>) -> Self {
         Self {
             may_refuse: true,
             ..Self::new(keys)
@@ -133,7 +166,8 @@ impl Workload for Fill {
 }
 
 /// Whether a server says that it has no room.
-pub(crate) fn is_out_of_memory(reply: &Reply<'_>) -> bool {
+#[must_use]
+pub fn is_out_of_memory(reply: &Reply<'_>) -> bool {
     match reply {
         Reply::Other(words) => {
             words.starts_with(b"SERVER_ERROR out of memory") || words.starts_with(b"Out of memory")
@@ -162,7 +196,7 @@ mod tests {
 
     #[test]
     fn connections_unlock_their_own_keys() {
-        let mut workload = Locks::new(1, 100, 4);
+        let mut workload = Locks::new(1, 0..100, 4);
         for _ in 0..50 {
             for connection in 0..4 {
                 let Some(Ask::Lock(locked)) = workload.next(connection) else {
@@ -172,6 +206,28 @@ mod tests {
                 assert_eq!(workload.next(connection), Some(Ask::Unlock(locked)));
             }
         }
+    }
+
+    #[test]
+    fn a_lock_is_released_at_the_end() {
+        let mut workload = Locks::new(1, 40..60, 2);
+        assert_eq!(workload.release(1), None);
+        let Some(Ask::Lock(locked)) = workload.next(1) else {
+            panic!("a lock first");
+        };
+        assert!((50..60).contains(&locked), "{locked}");
+        assert_eq!(workload.release(1), Some(Ask::Unlock(locked)));
+        assert_eq!(workload.release(1), None);
+        assert!(matches!(workload.next(1), Some(Ask::Lock(50..60))));
+    }
+
+    #[test]
+    fn popular_keys_are_drawn_more_often() {
+        let keys = Keys::Zipf(Zipf::new(1_000, 1.0));
+        let mut workload = GetsSets::of(1, keys, 100);
+        let next = std::iter::from_fn(|| workload.next(0));
+        let first = next.take(1_000).filter(|ask| *ask == Ask::Set(0)).count();
+        assert!((90..180).contains(&first), "{first} of 1,000");
     }
 
     #[test]

@@ -4,9 +4,9 @@ use std::net::SocketAddr;
 
 use anyhow::{Context, Result};
 
-use crate::load::workload::{Fill, GetsSets};
 use crate::load::{Load, Meter, Stop};
 use crate::wire::Requests;
+use crate::workload::{Fill, GetsSets};
 
 /// How many connections fill a server, and how many requests each has at a time.
 const FILLING: (usize, usize) = (4, 64);
@@ -14,7 +14,10 @@ const FILLING: (usize, usize) = (4, 64);
 const LOOK_SEED: u64 = 1;
 
 /// Stores the first `keys` keys.
-pub(crate) fn fill(address: SocketAddr, requests: &Requests, keys: u32) -> Result<()> {
+///
+/// # Errors
+/// The server cannot be reached, or does not store one.
+pub fn fill(address: SocketAddr, requests: &Requests, keys: u32) -> Result<()> {
     let (connections, depth) = FILLING;
     Load::open(address, connections, depth)?
         .acknowledging_at_once()
@@ -27,7 +30,10 @@ pub(crate) fn fill(address: SocketAddr, requests: &Requests, keys: u32) -> Resul
 }
 
 /// Looks whether the first `keys` keys are all there, by asking for some of them in a random order.
-pub(crate) fn look(address: SocketAddr, requests: &Requests, keys: u32) -> Result<()> {
+///
+/// # Errors
+/// One is missing.
+pub fn look(address: SocketAddr, requests: &Requests, keys: u32) -> Result<()> {
     const LOOKS: u64 = 10_000;
     let (connections, depth) = FILLING;
     Load::open(address, connections, depth)?

@@ -4,31 +4,30 @@
 //! - Bytes are copied only if a reply comes in pieces.
 
 use std::collections::VecDeque;
-use std::io::{self, Read, Write};
-use std::net::TcpStream;
+use std::io::{self, Read};
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 
-use crate::load::{Meter, Workload};
+use crate::load::{Meter, Stream, Workload};
 use crate::wire::{Ask, Requests, shown};
 
 /// A connection that does not block.
 #[derive(Debug)]
-pub(super) struct Connection {
-    stream: TcpStream,
+pub(super) struct Connection<S> {
+    stream: S,
     /// Requests without an answer, the oldest first.
     asked: VecDeque<Ask>,
     sent_at: Instant,
     output: Vec<u8>,
-    /// How much of `output` is sent. If not all, the connection waits until it can be written to.
+    /// How much of `output` the stream has accepted. Until it is flushed, the connection waits until it can be written to.
     written: usize,
     /// The start of an incomplete reply.
     input: Vec<u8>,
 }
 
-impl Connection {
-    pub(super) fn new(stream: TcpStream) -> Self {
+impl<S: Stream> Connection<S> {
+    pub(super) fn new(stream: S) -> Self {
         Self {
             stream,
             asked: VecDeque::new(),
@@ -39,8 +38,12 @@ impl Connection {
         }
     }
 
-    pub(super) fn stream(&self) -> &TcpStream {
+    pub(super) fn stream(&self) -> &S {
         &self.stream
+    }
+
+    pub(super) fn stream_mut(&mut self) -> &mut S {
+        &mut self.stream
     }
 
     /// Whether an answer is due.
@@ -56,7 +59,6 @@ impl Connection {
 
     /// Sends the requests since the last time; `true` if that was all.
     pub(super) fn send(&mut self) -> Result<bool> {
-        assert_eq!(self.written, 0, "what was sent last is answered");
         self.sent_at = Instant::now();
         self.write()
     }
@@ -64,8 +66,16 @@ impl Connection {
     /// Writes the rest of the output; `true` if that was all.
     pub(super) fn write(&mut self) -> Result<bool> {
         while let Some(rest) = self.output.get(self.written..).filter(|r| !r.is_empty()) {
-            match (&self.stream).write(rest) {
+            match self.stream.write(rest) {
                 Ok(bytes) => self.written += bytes,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error).context("write"),
+            }
+        }
+        loop {
+            match self.stream.flush() {
+                Ok(()) => break,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error).context("write"),
@@ -76,12 +86,13 @@ impl Connection {
         Ok(true)
     }
 
-    /// Judges the replies that are complete with these bytes.
+    /// Judges the replies that are complete with these bytes. `index` is this connection's in the load.
     ///
     /// # Errors
     /// One is wrong, or was not requested.
     pub(super) fn hear<W: Workload>(
         &mut self,
+        index: usize,
         chunk: &[u8],
         requests: &Requests,
         workload: &mut W,
@@ -107,6 +118,7 @@ impl Connection {
             if !workload.judge(requests, ask, &reply) {
                 bail!("{ask:?} was answered {}", shown(&rest[..length]));
             }
+            workload.answered(index, ask, &reply, latency);
             self.asked.pop_front();
             consumed += length;
             answers += 1;
@@ -128,7 +140,7 @@ impl Connection {
 ///
 /// # Errors
 /// The server has closed it.
-pub(crate) fn read(mut stream: &TcpStream, chunk: &mut [u8]) -> Result<Option<usize>> {
+pub fn read(mut stream: impl Read, chunk: &mut [u8]) -> Result<Option<usize>> {
     match stream.read(chunk) {
         Ok(0) => bail!("the server closed the connection"),
         Ok(bytes) => Ok(Some(bytes)),
