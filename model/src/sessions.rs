@@ -80,7 +80,7 @@ witnesses! {
 pub const ALL: &[Bounds] = &[
     Bounds {
         name: "sessions-2x2x1",
-        pinned: (107_895, 1_399_045),
+        pinned: (172_983, 2_264_245),
         tokens: 2,
         keys: 1,
         wait_ms: 3 * STEP_MS,
@@ -88,7 +88,7 @@ pub const ALL: &[Bounds] = &[
     },
     Bounds {
         name: "sessions-2x2x2",
-        pinned: (216_099, 2_005_185),
+        pinned: (386_523, 3_596_145),
         tokens: 2,
         keys: 2,
         wait_ms: STEP_MS,
@@ -142,11 +142,6 @@ impl Bounded for Bounds {
     type Happening = Happening;
     type View = Vec<u8>;
     type Label = (Happening, Shown);
-
-    // The view is coarser than the core's state: which of two states is kept, and so the count, depends on the order.
-    fn threads_max(&self) -> usize {
-        1
-    }
 
     fn first(&self) -> World {
         World::new()

@@ -1,6 +1,5 @@
 //! One state: the table, the core, the connections as their transport knows them, and the expected state.
 
-use std::iter;
 use std::mem;
 
 use latchd_core::command::{Acquire, Command, ItemCommand, Release, Wait};
@@ -812,11 +811,11 @@ impl World {
                 holders.into_iter().eq(expected),
                 "S2: a lock has another holder",
             )?;
-            for (who, _) in &lock.line {
-                let owner = self.owner(*who).ok_or("Q8: a waiter has gone")?;
-                let sought = self.core.sought_by(owner).map(|sought| sought.key);
-                must(sought == Some(key_of(key)), "S2: a place is lost")?;
-            }
+            let line = lock.line.iter();
+            let line = line.map(|(who, until_ms)| (self.owner(*who), *until_ms));
+            let queue = self.core.waits().queue(key_of(key));
+            let queue = queue.map(|(owner, waiter)| (Some(owner), waiter.until.as_millis()));
+            must(queue.eq(line), "S2, Q8: a queue has other places")?;
         }
         for (conn, one) in self.conns.iter().enumerate() {
             if let Some(Parked::Lock(key)) = one.parked {
@@ -831,7 +830,7 @@ impl World {
         Ok(())
     }
 
-    /// Everything that matters to later steps. What is equal by [`judge`](Self::judge) is there once.
+    /// Everything that matters to later steps and to their judgement. What is equal by [`judge`](Self::judge) is there once.
     #[expect(
         clippy::cast_possible_truncation,
         reason = "places and tokens are a few"
@@ -873,25 +872,30 @@ impl World {
             view.push(u8::from(self.has_ended[token]));
             if let Some(known) = known {
                 let session = self.sessions.get(known.owner);
-                let ends = session.map_or(0, |session| session.ends_at().as_millis());
+                let times = session.map(|session| [session.ends_at(), session.due_at()]);
                 view.extend([
                     place(known.attached),
                     place(known.taker),
                     left(known.heard_ms),
-                    left(ends),
                 ]);
+                view.extend(times.into_iter().flatten().map(|at| left(at.as_millis())));
             } else {
                 view.push(u8::MAX);
             }
         }
-        for lock in &self.locks {
-            view.extend([who(lock.holder), u8::from(lock.is_unseen)]);
+        for (key, lock) in self.locks.iter().enumerate() {
+            let holding = self.core.locks().in_force(key_of(key));
+            let (is_told, is_unanswered) = holding.map_or((false, false), |holding| {
+                let is_told = holding.fence.number() == lock.fence;
+                (is_told, holding.is_unanswered)
+            });
+            let facts = [lock.is_unseen, is_told, is_unanswered];
+            view.push(who(lock.holder));
+            view.extend(facts.map(u8::from));
             let line = lock.line.iter();
             view.extend(line.flat_map(|(waiter, until)| [who(Some(*waiter)), left(*until)]));
             view.push(u8::MAX);
         }
-        let dues = iter::once(self.sessions.next_deadline());
-        view.extend(dues.map(|due| due.map_or(0, |due| left(due.as_millis()))));
         view
     }
 }
