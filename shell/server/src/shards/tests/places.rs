@@ -62,7 +62,7 @@ fn wait(shards: &Shards, session: &mut ShardSession, name: &str, mode: Mode) -> 
 }
 
 /// D7: The place was judged when the wait began. A later waiter behind it, and a sharer that waits for the session since, are
-/// no reason to refuse the same request again.
+/// no reason to refuse the same request again. The notice of its end goes to the connection that has asked last (G2).
 #[test]
 fn same_wait_again_is_no_deadlock() {
     let Table {
@@ -78,7 +78,14 @@ fn same_wait_again_is_no_deadlock() {
     assert_eq!(wait(&shards, &mut one, &shared, PAIR), "waits");
     assert_eq!(wait(&shards, &mut last, &shared, Mode::Exclusive), "waits");
     assert_eq!(wait(&shards, &mut first, &own, Mode::Exclusive), "waits");
+    let address = Holder {
+        worker: 0,
+        name: 10,
+    };
+    one.move_to(ConnId::from_number(10), address);
     assert_eq!(wait(&shards, &mut one, &shared, PAIR), "waits");
+    let registered = shards.waiters.registered();
+    assert!(registered.contains(&(one.owner(), address)));
     // The second sharer releases, and the session has its place before the later waiter.
     shards.close(NOW, second);
     assert_eq!(wait(&shards, &mut one, &shared, PAIR), "granted");
