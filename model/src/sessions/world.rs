@@ -540,7 +540,6 @@ impl World {
                 SessionReply::Waits
             }
         } else if only_resumes {
-            self.seen.add(Witness::NothingToResume);
             SessionReply::NotFound
         } else {
             let owner = Owner::of_session(self.numbers);
@@ -557,6 +556,8 @@ impl World {
             });
             SessionReply::Opened(owner)
         };
+        let word = if only_resumes { "mo x" } else { "mo" };
+        self.seen.add(Witness::of_pair(word, reply)?);
         same(reply, due, "S3, S5")
     }
 
@@ -586,6 +587,7 @@ impl World {
                 SessionReply::Ended
             }
         };
+        self.seen.add(Witness::of_pair("mo T0", reply)?);
         same(reply, due, "S3")
     }
 
@@ -649,6 +651,7 @@ impl World {
             Some(_) if own.is_some_and(|own| own != token) => Err(SessionRefusal::Attached),
             Some(_) => Ok(()),
         };
+        self.seen.add(Witness::of_token(done)?);
         same(done, due, "S3")?;
         if due.is_ok() {
             self.hear(token);
