@@ -98,6 +98,17 @@ impl Count {
     }
 }
 
+/// A bound lock that its client has lost.
+#[derive(Clone, Copy, Debug)]
+struct Lost {
+    client: usize,
+    /// Of the grant.
+    number: u64,
+    loss: Loss,
+    /// When it was found, a few milliseconds after it at most.
+    at: Instant,
+}
+
 /// The locks that the clients hold, for the observer.
 #[derive(Default)]
 struct Holders {
@@ -109,8 +120,8 @@ struct Holders {
     both_max: Duration,
     grants: Count,
     losses: Count,
-    /// The numbers of lost locks in sessions, and the reasons that the clients have.
-    lost: Mutex<Vec<(u64, Loss)>>,
+    /// The lost locks.
+    lost: Mutex<Vec<Lost>>,
     looks: Count,
     /// Observations in which a client believed.
     seen: Count,
@@ -296,11 +307,21 @@ fn bind_with(
     holders.highest.fetch_max(number, Ordering::SeqCst);
     holders.show(place, lock.clone());
     holders.change(client, number, false);
-    thread::sleep(ms(chance.below(held_ms)));
+    let (mut at, held_ms) = (Instant::now(), chance.below(held_ms));
+    let until = at + ms(held_ms);
+    while at < until && lock.is_held() {
+        thread::sleep(ms(10).min(until - at));
+        at = Instant::now();
+    }
     holders.count_loss(&*lock);
     if !lock.is_held() {
-        let loss = block_on(lock.lost());
-        holders.lost.lock().unwrap().push((number, loss));
+        let lost = Lost {
+            client: place,
+            number,
+            loss: block_on(lock.lost()),
+            at,
+        };
+        holders.lost.lock().unwrap().push(lost);
     }
     holders.hide(place);
     // The observer has it for a moment still.
@@ -511,26 +532,26 @@ impl Told {
 
     /// Whether a lock was lost in the right: the time of its session was over, by the server's clock or, a little before, by
     /// its client's, which then ends it. `None` if the session lives so far.
-    fn allows(&self, (number, loss): (u64, Loss)) -> Option<bool> {
-        let end = self.ends.get(self.sessions.get(&number)?)?;
-        Some(end == "expire" || loss == Loss::Expired)
+    fn allows(&self, lost: Lost) -> Option<bool> {
+        let end = self.ends.get(self.sessions.get(&lost.number)?)?;
+        Some(end == "expire" || lost.loss == Loss::Expired)
     }
 }
 
-/// Cuts a way for 0 to 2 times of a session: in the midst of requests, or by silence. `until` is when each is back.
-fn outage(
-    harm: &Harm,
-    proxies: &[Proxy],
-    until: &mut [Option<Instant>; CLIENTS],
-    chance: &mut Chance,
-) {
-    for (proxy, until) in proxies.iter().zip(until.iter_mut()) {
-        if until.is_some_and(|at| at <= Instant::now()) {
-            proxy.speak();
-            *until = None;
-        } else if until.is_none() && chance.below(20) == 0 {
+/// The outages of one way to the server, each from its beginning to its end.
+type Outages = Vec<(Instant, Instant)>;
+
+/// Cuts ways for 0 to 2 times of a session each: in the midst of requests, or by silence.
+fn cut_ways(harm: &Harm, proxies: &[Proxy], outages: &mut [Outages; CLIENTS], chance: &mut Chance) {
+    for (proxy, outages) in proxies.iter().zip(outages) {
+        let now = Instant::now();
+        if outages.last().is_some_and(|(_, until)| now < *until) {
+            continue;
+        }
+        proxy.speak();
+        if chance.below(40) == 0 {
             let span_ms = chance.below(2 * u64::try_from(SESSION.as_millis()).unwrap());
-            *until = Some(Instant::now() + ms(span_ms));
+            outages.push((now, now + ms(span_ms)));
             proxy.silence();
             match chance.below(3) {
                 0 => proxy.cut(),
@@ -550,21 +571,26 @@ fn a_session_excludes_over_a_bad_network() {
     let (proxies, addresses) = proxies(&server);
     let name = "session, network, latchd";
     let holders = Holders::of_changes();
-    let mut until = [None; CLIENTS];
+    let mut outages: [Outages; CLIENTS] = Default::default();
     stress(
         name,
         &addresses,
         bind_in_session,
         &holders,
-        |harm, chance| outage(harm, &proxies, &mut until, chance),
+        |harm, chance| cut_ways(harm, &proxies, &mut outages, chance),
     );
     speak_all(&proxies);
     let lost = holders.lost.lock().unwrap();
-    for &loss in &*lost {
-        let is_allowed = eventually(|| told.lock().unwrap().allows(loss));
-        assert!(is_allowed, "B5: {loss:?} was lost while its session lived");
+    for &lost in &*lost {
+        let is_allowed = eventually(|| told.lock().unwrap().allows(lost));
+        assert!(is_allowed, "B5: {lost:?} while its session lived");
+        // Its way was cut within the last time of the session.
+        let is_of_it =
+            |(from, until): &(Instant, Instant)| *from <= lost.at && lost.at <= *until + SESSION;
+        let is_cut = outages[lost.client].iter().any(is_of_it);
+        assert!(is_cut, "B5: {lost:?} over a way that was there");
     }
-    let by_server = lost.iter().filter(|(_, loss)| *loss != Loss::Expired);
+    let by_server = lost.iter().filter(|lost| lost.loss != Loss::Expired);
     println!(
         "{name}: of {} lost locks, the server told of {}",
         lost.len(),
