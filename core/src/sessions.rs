@@ -229,6 +229,13 @@ impl<S> Session<S> {
     pub const fn ends_at(&self) -> Instant {
         Instant::from_millis(self.heard_at.as_millis().saturating_add(self.ttl_ms))
     }
+
+    /// The time at which the table asks next whether its client was heard: not after [`Self::ends_at`].
+    #[cfg(feature = "verify")]
+    #[must_use]
+    pub const fn due_at(&self) -> Instant {
+        self.due_at
+    }
 }
 
 /// The result of [`Sessions::open`].

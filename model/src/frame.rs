@@ -129,11 +129,6 @@ pub(crate) trait Bounded: Named + Clone + Debug + Send + Sync + 'static {
     /// A step and its reply, the same for worlds that differ in names alone.
     type Label: Hash + Ord;
 
-    /// On how many threads it may be searched: one if its count depends on the order of the search.
-    fn threads_max(&self) -> usize {
-        usize::MAX
-    }
-
     /// The world before the first step.
     fn first(&self) -> Self::World;
 
@@ -330,7 +325,6 @@ impl<B: Bounded> Framed for B {
     fn check(&self, threads: usize, progress: &dyn Fn(usize)) -> Outcome {
         let frame = Frame::new(self);
         let start = Instant::now();
-        let threads = threads.min(self.threads_max());
         let mut checker = frame.clone().checker().threads(threads).spawn_bfs();
         let workers = checker.handles();
         while !workers.iter().all(JoinHandle::is_finished) {

@@ -10,12 +10,15 @@
 //! - S3: A token whose session has ended resumes nothing: its next session has a new owner, which holds nothing.
 //! - S5: A connection that takes over is answered when the other has closed, and not before.
 //! - S7: Another user is refused, and changes nothing.
+//! - P1, P2: Each request about a session gets the replies of `Witness::of_pair`, each of them somewhere, and no other.
 //!
 //! Times count from now, so the number of states is finite.
 
 mod world;
 
 use std::fmt;
+
+use latchd_core::sessions::{SessionRefusal, SessionReply};
 
 use crate::frame::{Bounded, Judged, Named, Shown, witnesses};
 
@@ -74,13 +77,67 @@ witnesses! {
     EndsWhileTaken of "S5", "a session ends while a connection waits for it", |_| true;
     LoserHolds of "S1", "a connection acquires in the session that it has lost, before it closes", |b| b.has("ml");
     OtherUser of "S7", "another user is refused", |_| true;
+    Opened of "P2", "mo: opened", |_| true;
+    Resumed of "P2", "mo: resumed", |_| true;
+    Waits of "P2", "mo: waits", |_| true;
+    Attached of "P2", "mo: attached to another session", |_| true;
+    Holds of "P2", "mo: holds locks of its own", |_| true;
+    OnlyResumed of "P2", "mo x: resumed", |b| b.has("mo x");
+    OnlyWaits of "P2", "mo x: waits", |b| b.has("mo x");
+    OnlyAttached of "P2", "mo x: attached to another session", |b| b.has("mo x");
+    OnlyHolds of "P2", "mo x: holds locks of its own", |b| b.has("mo x");
+    Ended of "P2", "mo T0: ended", |b| b.has("mo T0");
+    NothingToEnd of "P2", "mo T0: not found", |b| b.has("mo T0");
+    EndAttached of "P2", "mo T0: attached to another session", |b| b.has("mo T0");
+    ByToken of "P2", "j: executed", |b| b.has("ml j");
+    NoSession of "P2", "j: no session", |b| b.has("ml j");
+    TokenAttached of "P2", "j: attached to another session", |b| b.has("ml j");
+}
+
+impl Witness {
+    /// The pair of a request about a session and its reply (P1).
+    ///
+    /// # Errors
+    /// No such request gets such a reply.
+    fn of_pair(word: &str, reply: SessionReply) -> Result<Self, String> {
+        use SessionRefusal::{Attached, Holds, OtherUser};
+        use SessionReply::{Ended, NotFound, Opened, Refused, Resumed, Waits};
+        Ok(match (word, reply) {
+            (_, Refused(OtherUser)) => Self::OtherUser,
+            ("mo", Opened(_)) => Self::Opened,
+            ("mo", Resumed(_)) => Self::Resumed,
+            ("mo", Waits) => Self::Waits,
+            ("mo", Refused(Attached)) => Self::Attached,
+            ("mo", Refused(Holds)) => Self::Holds,
+            ("mo x", Resumed(_)) => Self::OnlyResumed,
+            ("mo x", NotFound) => Self::NothingToResume,
+            ("mo x", Waits) => Self::OnlyWaits,
+            ("mo x", Refused(Attached)) => Self::OnlyAttached,
+            ("mo x", Refused(Holds)) => Self::OnlyHolds,
+            ("mo T0", Ended) => Self::Ended,
+            ("mo T0", NotFound) => Self::NothingToEnd,
+            ("mo T0", Refused(Attached)) => Self::EndAttached,
+            _ => return Err(format!("P1: {word} gets {reply:?}")),
+        })
+    }
+
+    /// The same for a request with `j`.
+    fn of_token(done: Result<(), SessionRefusal>) -> Result<Self, String> {
+        Ok(match done {
+            Ok(()) => Self::ByToken,
+            Err(SessionRefusal::NoSession) => Self::NoSession,
+            Err(SessionRefusal::Attached) => Self::TokenAttached,
+            Err(SessionRefusal::OtherUser) => Self::OtherUser,
+            Err(refusal) => return Err(format!("P1: j gets {refusal:?}")),
+        })
+    }
 }
 
 /// The models that are checked.
 pub const ALL: &[Bounds] = &[
     Bounds {
         name: "sessions-2x2x1",
-        pinned: (107_895, 1_399_045),
+        pinned: (172_983, 2_264_245),
         tokens: 2,
         keys: 1,
         wait_ms: 3 * STEP_MS,
@@ -88,7 +145,7 @@ pub const ALL: &[Bounds] = &[
     },
     Bounds {
         name: "sessions-2x2x2",
-        pinned: (216_099, 2_005_185),
+        pinned: (386_523, 3_596_145),
         tokens: 2,
         keys: 2,
         wait_ms: STEP_MS,
@@ -142,11 +199,6 @@ impl Bounded for Bounds {
     type Happening = Happening;
     type View = Vec<u8>;
     type Label = (Happening, Shown);
-
-    // The view is coarser than the core's state: which of two states is kept, and so the count, depends on the order.
-    fn threads_max(&self) -> usize {
-        1
-    }
 
     fn first(&self) -> World {
         World::new()

@@ -7,20 +7,24 @@
 //! - B3: the numbers of the grants of a bound lock rise in all cases. A change in the right of a
 //!   grant that is over is refused.
 //! - B4: this holds for a lock in a session, also when connections break. A server that restarts knows no session.
+//! - B5: no lock in a session is lost while its session lives, though the network is cut for up to twice its time.
 //!
 //! Each of the five runs takes a few seconds a server; `LATCHD_STRESS_SECS` says how many.
 //! `LATCHD_TEST_MEMCACHED` is a memcached to test besides the one on PATH. docs/CLIENT.md has the
 //! long run.
 
+use std::collections::HashMap;
 use std::fmt::Debug;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::support::{Proxy, Started};
+use crate::support::{Proxy, Started, eventually};
 use latchd_client::{
-    BoundLock, BoundOptions, Client, ClientOptions, Error, Exptime, Fence, Lock, LockOptions,
+    BoundLock, BoundOptions, Client, ClientOptions, Error, Exptime, Fence, Lock, LockOptions, Loss,
     Outcome, Retry,
 };
 use smol::block_on;
@@ -34,6 +38,9 @@ const REPLY_TIMEOUT: Duration = ms(300);
 /// How long two clients with broken connections may believe (B2); the rest is for a machine that
 /// does other things too.
 const BOTH_MAX: Duration = ms(500 + 2_000);
+
+/// The time of a session.
+const SESSION: Duration = ms(1_000);
 
 const fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
@@ -91,6 +98,17 @@ impl Count {
     }
 }
 
+/// A bound lock that its client has lost.
+#[derive(Clone, Copy, Debug)]
+struct Lost {
+    client: usize,
+    /// Of the grant.
+    number: u64,
+    loss: Loss,
+    /// When it was found, a few milliseconds after it at most.
+    at: Instant,
+}
+
 /// The locks that the clients hold, for the observer.
 #[derive(Default)]
 struct Holders {
@@ -102,6 +120,8 @@ struct Holders {
     both_max: Duration,
     grants: Count,
     losses: Count,
+    /// The lost locks.
+    lost: Mutex<Vec<Lost>>,
     looks: Count,
     /// Observations in which a client believed.
     seen: Count,
@@ -252,22 +272,24 @@ fn bind(
     chance: &mut Chance,
 ) -> Result<(), Error> {
     let options = BoundOptions::new().heartbeat(Some(HEARTBEAT));
-    bind_with(options, holders, place, client, chance)
+    bind_with(options, 100, holders, place, client, chance)
 }
 
-/// As [`bind`], in a session of a second.
+/// As [`bind`], in a session. One in four is held for longer than the session's time.
 fn bind_in_session(
     holders: &Holders,
     place: usize,
     client: &Client,
     chance: &mut Chance,
 ) -> Result<(), Error> {
-    let options = BoundOptions::new().session(ms(1_000));
-    bind_with(options, holders, place, client, chance)
+    let options = BoundOptions::new().session(SESSION);
+    let held_ms = if chance.below(4) == 0 { 2_500 } else { 100 };
+    bind_with(options, held_ms, holders, place, client, chance)
 }
 
 fn bind_with(
     options: BoundOptions,
+    held_ms: u64,
     holders: &Holders,
     place: usize,
     client: &Client,
@@ -285,8 +307,22 @@ fn bind_with(
     holders.highest.fetch_max(number, Ordering::SeqCst);
     holders.show(place, lock.clone());
     holders.change(client, number, false);
-    thread::sleep(ms(chance.below(100)));
+    let (mut at, held_ms) = (Instant::now(), chance.below(held_ms));
+    let until = at + ms(held_ms);
+    while at < until && lock.is_held() {
+        thread::sleep(ms(10).min(until - at));
+        at = Instant::now();
+    }
     holders.count_loss(&*lock);
+    if !lock.is_held() {
+        let lost = Lost {
+            client: place,
+            number,
+            loss: block_on(lock.lost()),
+            at,
+        };
+        holders.lost.lock().unwrap().push(lost);
+    }
     holders.hide(place);
     // The observer has it for a moment still.
     let mut shared = Err(lock);
@@ -452,22 +488,114 @@ fn a_bound_lock_excludes_over_a_bad_network() {
     speak_all(&proxies);
 }
 
+/// The word of the server: the session of each grant, and how each session has ended.
+#[derive(Default)]
+struct Told {
+    sessions: HashMap<u64, u64>,
+    ends: HashMap<u64, String>,
+}
+
+impl Told {
+    /// Watches a server until it closes.
+    fn watch(server: &Started) -> Arc<Mutex<Self>> {
+        let mut socket = TcpStream::connect(server.address()).unwrap();
+        socket.write_all(b"watch locks\r\n").unwrap();
+        let mut lines = BufReader::new(socket).lines();
+        assert_eq!(lines.next().unwrap().unwrap(), "OK");
+        let told = Arc::new(Mutex::new(Self::default()));
+        let noted = Arc::clone(&told);
+        thread::spawn(move || {
+            for line in lines.map_while(Result::ok) {
+                noted.lock().unwrap().note(&line);
+            }
+        });
+        told
+    }
+
+    fn note(&mut self, line: &str) {
+        let words = line.split(' ').filter_map(|word| word.split_once('='));
+        let words: HashMap<_, _> = words.collect();
+        let number = |name| words.get(name).and_then(|word| word.parse().ok());
+        let Some(session) = number("session") else {
+            return;
+        };
+        match (words.get("event"), number("fence"), words.get("status")) {
+            (Some(&event @ ("end" | "expire")), ..) => {
+                self.ends.insert(session, event.to_owned());
+            }
+            (_, Some(fence), Some(&"granted")) => {
+                self.sessions.insert(fence, session);
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether a lock was lost in the right: the time of its session was over, by the server's clock or, a little before, by
+    /// its client's, which then ends it. `None` if the session lives so far.
+    fn allows(&self, lost: Lost) -> Option<bool> {
+        let end = self.ends.get(self.sessions.get(&lost.number)?)?;
+        Some(end == "expire" || lost.loss == Loss::Expired)
+    }
+}
+
+/// The outages of one way to the server, each from its beginning to its end.
+type Outages = Vec<(Instant, Instant)>;
+
+/// Cuts ways for 0 to 2 times of a session each: in the midst of requests, or by silence.
+fn cut_ways(harm: &Harm, proxies: &[Proxy], outages: &mut [Outages; CLIENTS], chance: &mut Chance) {
+    for (proxy, outages) in proxies.iter().zip(outages) {
+        let now = Instant::now();
+        if outages.last().is_some_and(|(_, until)| now < *until) {
+            continue;
+        }
+        proxy.speak();
+        if chance.below(40) == 0 {
+            let span_ms = chance.below(2 * u64::try_from(SESSION.as_millis()).unwrap());
+            outages.push((now, now + ms(span_ms)));
+            proxy.silence();
+            match chance.below(3) {
+                0 => proxy.cut(),
+                1 => proxy.cut_behind(),
+                _ => {}
+            }
+            harm.cuts.add();
+        }
+    }
+    thread::sleep(ms(chance.below(60)));
+}
+
 #[test]
 fn a_session_excludes_over_a_bad_network() {
     let server = Started::latchd();
+    let told = Told::watch(&server);
     let (proxies, addresses) = proxies(&server);
     let name = "session, network, latchd";
     let holders = Holders::of_changes();
+    let mut outages: [Outages; CLIENTS] = Default::default();
     stress(
         name,
         &addresses,
         bind_in_session,
         &holders,
-        |harm, chance| {
-            harm.network(&proxies, true, chance);
-        },
+        |harm, chance| cut_ways(harm, &proxies, &mut outages, chance),
     );
     speak_all(&proxies);
+    let lost = holders.lost.lock().unwrap();
+    for &lost in &*lost {
+        let is_allowed = eventually(|| told.lock().unwrap().allows(lost));
+        assert!(is_allowed, "B5: {lost:?} while its session lived");
+        // Its way was cut within the last time of the session.
+        let is_of_it =
+            |(from, until): &(Instant, Instant)| *from <= lost.at && lost.at <= *until + SESSION;
+        let is_cut = outages[lost.client].iter().any(is_of_it);
+        assert!(is_cut, "B5: {lost:?} over a way that was there");
+    }
+    let by_server = lost.iter().filter(|lost| lost.loss != Loss::Expired);
+    println!(
+        "{name}: of {} lost locks, the server told of {}",
+        lost.len(),
+        by_server.count()
+    );
 }
 
 #[test]

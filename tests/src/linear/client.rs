@@ -9,7 +9,7 @@ use latchd_harness::wording::Protocol;
 use socket2::SockRef;
 
 use super::believer::monotonic;
-use super::history::{ANONYMOUS, Answer, NEVER, Operation, Record};
+use super::history::{ANONYMOUS, Answer, NEVER, Operation, Record, SESSIONS, is_session, shown};
 use super::wire::{Ask, decode, encode};
 
 /// How long an answer may take.
@@ -75,35 +75,58 @@ pub(super) enum Kill {
     Reset,
 }
 
-/// A connection.
+/// A connection, or a session with its present one.
 #[derive(Debug)]
 pub(super) struct Client {
     stream: TcpStream,
     pub(super) conn: u64,
+    /// Of its session, or for one.
+    token: String,
     place: u64,
     input: Vec<u8>,
     output: Vec<u8>,
 }
 
 impl Client {
-    /// Connects. A client that speaks text asks for its own number.
+    /// Connects. A client that speaks text asks for its own number, or opens a session: every second does.
     pub(super) fn connect(world: &World, is_binary: bool) -> io::Result<Self> {
-        let stream = TcpStream::connect(world.address)?;
-        stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(DUE))?;
-        stream.set_write_timeout(Some(DUE))?;
+        let stream = open(world)?;
         let number = world.clients.fetch_add(1, Ordering::Relaxed);
         let mut client = Self {
             stream,
             conn: ANONYMOUS + number,
+            token: format!("{:020}-{number}", world.began),
             place: 0,
             input: Vec::new(),
             output: Vec::new(),
         };
-        if !is_binary {
+        if !is_binary && number % 2 == 1 {
+            client.conn = SESSIONS + attach(&mut client.stream, &client.token, " N")?;
+        } else if !is_binary {
             client.conn = client.ask_number(world, number)?;
         }
         Ok(client)
+    }
+
+    /// Whether it has a session.
+    pub(super) const fn is_session(&self) -> bool {
+        is_session(self.conn)
+    }
+
+    /// Goes on with another connection, when everything is answered. With `kill` the old one ends first; without, it is taken
+    /// over.
+    pub(super) fn resume(&mut self, world: &World, kill: Option<Kill>) -> io::Result<()> {
+        let mut stream = open(world)?;
+        if let Some(kill) = kill {
+            end(&self.stream, kill)?;
+        }
+        let owner = attach(&mut stream, &self.token, " R")?;
+        let before = shown(self.conn);
+        if owner != before {
+            return Err(io::Error::other(format!("session {before} is {owner} now")));
+        }
+        self.stream = stream;
+        Ok(())
     }
 
     pub(super) const fn is_binary(&self) -> bool {
@@ -209,13 +232,12 @@ impl Client {
 }
 
 impl Client {
-    /// Ends the connection. Returns that as a record, without the time on the server's side.
+    /// Ends the connection, and its session by another one. Returns that as a record, without the time on the server's side.
     pub(super) fn kill(self, world: &World, kill: Kill) -> io::Result<Record> {
         let invoked = world.now();
-        match kill {
-            // Unread answers would make it a reset.
-            Kill::Close => self.stream.shutdown(Shutdown::Write)?,
-            Kill::Reset => SockRef::from(&self.stream).set_linger(Some(Duration::ZERO))?,
+        end(&self.stream, kill)?;
+        if self.is_session() {
+            say(&mut open(world)?, &format!("mo {} T0", self.token))?;
         }
         Ok(Record {
             conn: self.conn,
@@ -241,4 +263,44 @@ fn ask<'a>(record: &'a Record, keys: &'a [Vec<u8>]) -> Ask<'a> {
         key: record.key.map_or(&[], |key| &keys[key]),
         opaque: u32::try_from(record.place).expect("a connection has fewer requests"),
     }
+}
+
+fn open(world: &World) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect(world.address)?;
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(DUE))?;
+    stream.set_write_timeout(Some(DUE))?;
+    Ok(stream)
+}
+
+fn end(stream: &TcpStream, kill: Kill) -> io::Result<()> {
+    match kill {
+        // Unread answers would make it a reset.
+        Kill::Close => stream.shutdown(Shutdown::Write),
+        Kill::Reset => SockRef::from(stream).set_linger(Some(Duration::ZERO)),
+    }
+}
+
+/// Attaches a connection to the session of this token, which must be new (` N`) or not (` R`). Returns its number.
+fn attach(stream: &mut TcpStream, token: &str, is_new: &str) -> io::Result<u64> {
+    let said = say(stream, &format!("mo {token} T3600"))?;
+    let owner = said
+        .strip_prefix("HD n")
+        .and_then(|rest| rest.strip_suffix(is_new));
+    let owner = owner.and_then(|owner| owner.parse().ok());
+    owner.ok_or_else(|| {
+        io::Error::other(format!("a session is answered: {said}, and{is_new} is due"))
+    })
+}
+
+/// The line that answers a line.
+fn say(stream: &mut TcpStream, request: &str) -> io::Result<String> {
+    stream.write_all(format!("{request}\r\n").as_bytes())?;
+    let mut said = Vec::new();
+    while !said.ends_with(b"\r\n") {
+        let mut byte = [0];
+        stream.read_exact(&mut byte)?;
+        said.extend(byte);
+    }
+    Ok(String::from_utf8_lossy(&said).trim_end().to_owned())
 }

@@ -52,7 +52,7 @@ pub enum Operation {
     UnlockAll,
     /// `flush_all`.
     Flush,
-    /// The connection ends: it happens, though no client is told.
+    /// The connection ends, or the session: it happens, though no client is told.
     Death,
 }
 
@@ -175,7 +175,7 @@ pub struct Marks {
 /// One operation: from its first byte sent to its last byte received.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Record {
-    /// Its connection: the server's number of the connection if known, and otherwise one from
+    /// Its connection, or its session: the server's number if known, and otherwise one from
     /// [`ANONYMOUS`] on.
     pub conn: u64,
     /// Its place among the operations of its connection.
@@ -194,9 +194,28 @@ pub struct Record {
     pub answer: Option<Answer>,
 }
 
+/// From here on it is a session, behind the server's number of it.
+pub const SESSIONS: u64 = 1 << 63;
+
 /// From here on a connection has a number of our own and not the server's: no binary client can ask
 /// for the server's.
-pub const ANONYMOUS: u64 = 1 << 63;
+pub const ANONYMOUS: u64 = 3 << 62;
+
+/// The number by which the server shows a connection or a session.
+#[must_use]
+pub const fn shown(conn: u64) -> u64 {
+    if is_session(conn) {
+        conn - SESSIONS
+    } else {
+        conn
+    }
+}
+
+/// Whether this is a session.
+#[must_use]
+pub const fn is_session(conn: u64) -> bool {
+    conn >= SESSIONS && conn < ANONYMOUS
+}
 
 impl Record {
     /// Whether it has happened for certain.
@@ -238,6 +257,7 @@ impl Record {
 fn name(conn: u64) -> String {
     match conn.checked_sub(ANONYMOUS) {
         Some(number) => format!("binary {number}"),
+        None if is_session(conn) => format!("session {}", conn - SESSIONS),
         None => format!("text {conn}"),
     }
 }

@@ -14,7 +14,7 @@ use latchd_harness::random::Random;
 use latchd_harness::wording::Protocol;
 
 use super::client::{Client, Kill, Planned, World};
-use super::history::{Answer, Operation, Record, Store};
+use super::history::{Answer, Operation, Record, Store, is_session, shown};
 use super::one_step::{self, Look};
 use super::recorder::{Post, Recorder};
 use super::search::{self, Verdict};
@@ -380,7 +380,7 @@ impl Director<'_> {
         let mut actor = Client::connect(&world, false)?;
         let (holder, operation) = match step {
             Step::Flush => (None, Operation::Store(Store::new(b"1"))),
-            Step::Die(_) | Step::UnlockAll => (Some(actor.conn), Operation::Acquire),
+            Step::Die(_) | Step::UnlockAll => (Some(shown(actor.conn)), Operation::Acquire),
         };
         let plan = (0..KEYS_A_STEP)
             .map(|key| Planned::new(Some(key), Protocol::Meta, operation.clone()))
@@ -487,7 +487,7 @@ pub(super) fn judge_one(seen: &Seen, tally: &mut Tally) -> Result<(), Failure> {
 /// Two answers that contradict each other.
 pub fn judge_numbers(records: &[Record]) -> Result<(), String> {
     let mut versions: HashMap<u64, &Record> = HashMap::new();
-    let mut fences = HashSet::new();
+    let mut fences: HashMap<u64, &Record> = HashMap::new();
     for record in records {
         match &record.answer {
             Some(Answer::Hit(hit)) => match hit.cas.map(|cas| versions.entry(cas)) {
@@ -505,8 +505,16 @@ pub fn judge_numbers(records: &[Record]) -> Result<(), String> {
                     }
                 }
             },
-            Some(Answer::Granted { fence }) if !fences.insert(*fence) => {
-                return Err(format!("a fence was given before:\n  {record}"));
+            Some(Answer::Granted { fence }) => {
+                // A session is granted the same lock again.
+                let before = fences.insert(*fence, record);
+                let is_again = |before: &Record| {
+                    is_session(record.conn)
+                        && (record.conn, record.key) == (before.conn, before.key)
+                };
+                if before.is_some_and(|before| !is_again(before)) {
+                    return Err(format!("a fence was given before:\n  {record}"));
+                }
             }
             _ => {}
         }

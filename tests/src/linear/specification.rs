@@ -4,7 +4,8 @@
 //! and with the oracle only the rules. Versions and fences are numbers that the server chooses: a
 //! number that no client was shown is unknown, and is learned from the first answer that shows it.
 //!
-//! - P1: a version is greater than every version of the key that was shown before, and so is a fence.
+//! - P1: a version is greater than every version of the key that was shown before, and so is a fence. Only a session is granted
+//!   a lock again, under the same fence.
 //! - P2: a client has every number that it sends from an answer, its own or another's, which came before.
 //!   So a number that is not known yet is not the one that a client sends: the client's is older.
 
@@ -13,7 +14,9 @@ use std::sync::Arc;
 
 use latchd_harness::wording::Protocol;
 
-use super::history::{ANONYMOUS, Answer, Hit, Marks, Mode, Operation, Record, Store};
+use super::history::{
+    ANONYMOUS, Answer, Hit, Marks, Mode, Operation, Record, Store, is_session, shown,
+};
 
 /// Everything there is to know of a key.
 #[derive(Clone, Debug, Default, Eq, Hash, PartialEq)]
@@ -174,6 +177,8 @@ impl State {
             Operation::Unlock => Outcome::NotLocked {
                 is_missing: self.item.is_none(),
             },
+            // It may not have heard that it has the lock.
+            Operation::Acquire if is_session(conn) && self.is_held_by(conn) => Outcome::Granted,
             Operation::Acquire if self.lock.is_some() => Outcome::Locked,
             Operation::Acquire => {
                 self.take(conn, true);
@@ -320,13 +325,16 @@ impl State {
             }
             (Outcome::Granted, Answer::Granted { fence }) => {
                 let lock = self.lock.as_mut()?;
-                let is_new = *fence > self.fence_shown;
+                let is_right = match lock.fence {
+                    None => *fence > self.fence_shown,
+                    Some(known) => *fence == known,
+                };
                 (lock.fence, self.fence_shown) = (Some(*fence), *fence);
-                is_new
+                is_right
             }
             (Outcome::Locked, Answer::Held { by }) => {
                 let owner = self.lock?.owner;
-                owner == *by || owner >= ANONYMOUS
+                shown(owner) == *by || owner >= ANONYMOUS
             }
             (Outcome::NotLocked { is_missing }, Answer::NotLocked) => {
                 !(*is_missing && record.protocol == Protocol::Binary)

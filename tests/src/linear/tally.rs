@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use super::history::{Answer, Operation, Record};
+use super::history::{Answer, Operation, Record, is_session};
 
 /// Counts of a run.
 #[derive(Clone, Debug, Default)]
@@ -16,6 +16,8 @@ pub struct Tally {
     pub open: u64,
     /// Connections that were ended in the midst of an operation.
     pub deaths: u64,
+    /// Operations in sessions.
+    pub in_sessions: u64,
     /// Steps over several keys.
     pub steps: u64,
     /// Looks at keys during those.
@@ -72,6 +74,7 @@ impl Tally {
             return;
         }
         self.operations += 1;
+        self.in_sessions += u64::from(is_session(record.conn));
         match &record.answer {
             None => self.open += 1,
             Some(answer) => {
@@ -94,6 +97,7 @@ impl Tally {
             ),
             (self.open, "an operation without an answer"),
             (self.deaths, "the end of a connection in the midst of it"),
+            (self.in_sessions, "an operation in a session"),
             (self.looks, "a look during a step that spans keys"),
         ];
         let counts = counts.into_iter().filter(|(count, _)| *count == 0);
@@ -166,10 +170,11 @@ impl fmt::Display for Tally {
         }
         writeln!(
             formatter,
-            "\n{} operations in {} histories, {} of them never answered, {} connections ended; {} steps \
+            "\n{} operations in {} histories, {} of them in sessions and {} never answered, {} connections ended; {} steps \
              across keys with {} looks; {} states tried, at most {} for one history",
             self.operations,
             self.histories,
+            self.in_sessions,
             self.open,
             self.deaths,
             self.steps,

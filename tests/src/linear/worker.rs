@@ -135,7 +135,9 @@ impl Worker {
             let plan: Vec<_> = (0..depth).map(|_| self.plan(board)).collect();
             let (mut batch, sent) = self.client.send(&self.world, &board.keys, plan);
             let is_last = self.random.chance(1, BATCHES_A_LIFE);
-            let read = if is_last {
+            // A session may go on.
+            let resumes = is_last && self.client.is_session() && self.random.chance(2, 3);
+            let read = if is_last && !resumes {
                 self.random.below(depth)
             } else {
                 depth
@@ -149,7 +151,11 @@ impl Worker {
             }
             records.append(&mut batch);
             heard?;
-            if is_last {
+            if resumes {
+                let kills = [None, Some(Kill::Close), Some(Kill::Reset)];
+                self.client
+                    .resume(&self.world, *self.random.choose(&kills))?;
+            } else if is_last {
                 records.push(self.die()?);
             }
         }

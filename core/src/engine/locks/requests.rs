@@ -165,8 +165,9 @@ impl<S: Store> Core<S> {
             return Reply::NotFound;
         }
         let slot = found.map(|(slot, _)| slot);
-        if is_held && owner.is_session() {
-            self.leave_former_place(owner, &acquire);
+        if is_held && self.locks.leaves_place(owner, &acquire, self.clock.now) {
+            // The place would be in its own way.
+            self.leave_all(owner);
         }
         let is_open = |core: &Self| core.locks.table.held_by(owner).is_some();
         if is_held && is_open(self) && !self.locks.may_join(owner, &acquire) {
@@ -249,6 +250,13 @@ impl<S: Store> Core<S> {
         let seen = self.locks.seen(key, self.clock.now);
         let seen = seen.expect("the key is locked");
         let wait = match acquire.wait {
+            Wait::UpTo { ms: ms @ 1.. }
+                if self.locks.is_same_wait(owner, acquire, self.clock.now) =>
+            {
+                let ms = ms.min(self.limits.wait_ms_max);
+                self.locks.change_time(owner, ms, self.clock.now);
+                return Reply::Waits;
+            }
             Wait::UpTo { ms: 1.. } => {
                 let (locks, context) = self.locks_in_context();
                 let (chain, read) = locks.chain(owner, acquire, &context);
@@ -268,27 +276,12 @@ impl<S: Store> Core<S> {
             Wait::TooLong => return self.refuse_wait(Refusal::TooManyLocks),
             Wait::UpTo { ms } => ms.min(self.limits.wait_ms_max),
         };
-        if owner.is_session() && self.locks.is_same_wait(owner, acquire, self.clock.now) {
-            self.locks.change_time(owner, ms, self.clock.now);
-            return Reply::Waits;
-        }
         if let Err(refusal) = self.admit_wait(owner, key, slot) {
             return self.refuse_wait(refusal);
         }
         let (locks, mut context) = self.locks_in_context();
         locks.wait(owner, acquire, ms, &mut context);
         Reply::Waits
-    }
-
-    /// A session may wait for a lock while it still has a place in a queue, since the connection of its last request has
-    /// closed. For another request it leaves that place, before it is known whether it must wait: the place would be in its
-    /// own way.
-    #[cold]
-    fn leave_former_place(&mut self, owner: Owner, acquire: &Acquire<'_>) {
-        let may_wait = matches!(acquire.wait, Wait::UpTo { ms: 1.. });
-        if may_wait && !self.locks.is_same_wait(owner, acquire, self.clock.now) {
-            self.leave_all(owner);
-        }
     }
 
     fn count_refused(&mut self) {
@@ -372,13 +365,25 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// Whether a request of `owner` would wait, or be refused, because of the holders of the lock or its waiters: for a
-    /// transport over several cores, which must know it beforehand.
+    /// Whether a session leaves the place in a queue that it has, in this core or another, before its request is judged: for a
+    /// transport over several cores, which calls [`Event::WaitsElsewhere`](crate::engine::Event::WaitsElsewhere) for
+    /// the core of the place.
+    pub fn leaves_place(&mut self, now: Instant, owner: Owner, acquire: &Acquire<'_>) -> bool {
+        self.catch_up_before(now, acquire.key);
+        self.locks.leaves_place(owner, acquire, now)
+    }
+
+    /// Whether a request of `owner` would wait in a new place, or be refused, because of the holders of the lock or its waiters:
+    /// for a transport over several cores, which must know it beforehand.
     pub fn would_contend(&mut self, now: Instant, owner: Owner, acquire: &Acquire<'_>) -> bool {
+        self.catch_up_before(now, acquire.key);
+        self.locks.would_contend(owner, acquire, now)
+    }
+
+    fn catch_up_before(&mut self, now: Instant, key: Key<'_>) {
         if self.advance(now) || self.locks.table.has_ended() {
-            self.catch_up(Some(acquire.key));
+            self.catch_up(Some(key));
         }
-        self.locks.would_contend(owner, acquire)
     }
 
     /// The lock that this request would wait for ([`would_deadlock`](crate::wait::would_deadlock)).

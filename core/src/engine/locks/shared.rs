@@ -13,6 +13,7 @@ use crate::command::{Acquire, Mode};
 use crate::key::Key;
 use crate::limits::Limits;
 use crate::owner::Owner;
+use crate::time::Instant;
 use crate::wait::Sought;
 
 impl Locks {
@@ -25,12 +26,18 @@ impl Locks {
             && self.table.has_room(key, mode)
     }
 
-    /// Whether a request of `owner` would wait, or be refused, because of the holders of the lock or its waiters.
-    pub(in crate::engine) fn would_contend(&self, owner: Owner, acquire: &Acquire<'_>) -> bool {
+    /// Whether a request of `owner` would wait in a new place, or be refused, because of the holders of the lock or its waiters.
+    pub(in crate::engine) fn would_contend(
+        &self,
+        owner: Owner,
+        acquire: &Acquire<'_>,
+        now: Instant,
+    ) -> bool {
         let key = acquire.key;
         self.table.owner(key).is_some()
             && self.table.held_as(key, owner).is_none()
             && !self.may_join(owner, acquire)
+            && !self.is_same_wait(owner, acquire, now)
     }
 
     /// The lock that this request would wait for ([`would_deadlock`](crate::wait::would_deadlock)).

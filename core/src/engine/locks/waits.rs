@@ -11,7 +11,7 @@
 use super::queue::Waiter;
 use super::table::LockScope;
 use super::{Effect, Locks, Terms};
-use crate::command::{Acquire, Lease};
+use crate::command::{Acquire, Lease, Wait};
 use crate::engine::context::Context;
 use crate::engine::owned_key::{OwnedKey, as_key};
 use crate::engine::queues::Waits;
@@ -58,14 +58,40 @@ impl Locks {
         self.table.set_waited(acquire.key, true);
     }
 
-    /// Whether a session waits already as it requests now, and its deadline has not passed.
+    /// Whether a session leaves the place in a queue that its last connection has left to it, before its request is judged:
+    /// the request may wait for a held lock, and is not the one of that place.
+    pub(in crate::engine) fn leaves_place(
+        &self,
+        owner: Owner,
+        acquire: &Acquire<'_>,
+        now: Instant,
+    ) -> bool {
+        let may_wait = || {
+            let held = self.table.held_as(acquire.key, owner);
+            let is_answered = match held {
+                Some(held) => held.mode.is_shared() == acquire.mode.is_shared(),
+                None => acquire.lease == Some(Lease::Off),
+            };
+            matches!(acquire.wait, Wait::UpTo { ms: 1.. })
+                && !is_answered
+                && self.table.owner(acquire.key).is_some()
+        };
+        owner.is_session() && may_wait() && !self.is_same_wait(owner, acquire, now)
+    }
+
+    /// Whether a session waits already as it requests now, and its deadline has not passed. Its place was judged when the wait
+    /// began, and no later wait has made it vain (Q9), so it is not judged again.
     pub(in crate::engine) fn is_same_wait(
         &self,
         owner: Owner,
         acquire: &Acquire<'_>,
         now: Instant,
     ) -> bool {
-        self.queue.place(owner).is_some_and(|place| {
+        let place = owner
+            .is_session()
+            .then(|| self.queue.place(owner))
+            .flatten();
+        place.is_some_and(|place| {
             let Waiter {
                 until,
                 mode,

@@ -187,7 +187,8 @@ impl<S: Store> Core<S> {
     }
 
     /// Whether `owner` waits for a lock or a value.
-    pub(in crate::engine) fn is_waiting(&self, owner: Owner) -> bool {
+    #[must_use]
+    pub fn is_waiting(&self, owner: Owner) -> bool {
         self.locks.queue.waits_for(owner).is_some() || self.wins.queue.is_waiting(owner)
     }
 

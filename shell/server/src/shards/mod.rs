@@ -10,7 +10,8 @@
 //!   sees one of its locks free and another one held.
 //! - D2: A connection is open in a shard from its first request for a lock there until [`Shards::close`], and never again:
 //!   [`Shards::close`] consumes its [`ShardSession`].
-//! - D4: The locks and bound wins of a connection are counted over all shards.
+//! - D4: The locks and bound wins of a connection are counted over all shards. A session's place in the queue of another shard
+//!   counts as the lock or the win that it is for.
 //! - D6: A delayed `flush_all` takes effect in all shards at once: the first thread that finds it due, by whichever clock,
 //!   flushes all before anything else.
 //! - D3: CAS numbers are unique over all shards: each shard counts in strides of its own.
@@ -361,13 +362,13 @@ impl Shards {
         if !session.opened.contains(shard) {
             return;
         }
-        session.held[shard] = core.held_here(session.owner);
+        session.note_held(shard, &core);
         self.lock_memory.publish(shard, &core);
     }
 
     /// Notes a connection's locks in a shard after [`Self::ask_holder`], and the memory of the shard's tables.
     fn note_asked(&self, session: &mut ShardSession, shard: usize, core: &ShardCore) {
-        session.held[shard] = core.held_here(session.owner);
+        session.note_held(shard, core);
         self.lock_memory.end_reservation(shard, core);
     }
 
@@ -415,10 +416,10 @@ impl Shards {
     #[cold]
     fn count_others(&self, now: Instant, session: &mut ShardSession, shard: usize) {
         for other in 0..self.cores.len() {
-            if other != shard && session.held[other].locks > 0 {
+            if other != shard && (session.held[other].locks > 0 || session.has_place_in(other)) {
                 let mut core = self.core_at(now, other);
                 core.handle(now, Event::Due);
-                session.held[other] = core.held_here(session.owner);
+                session.note_held(other, &core);
                 self.lock_memory.publish(other, &core);
                 session.work.charge(1);
             }

@@ -5,6 +5,7 @@ use latchd_core::engine::Held;
 use latchd_core::work::Meter;
 use latchd_core::{ConnId, Owner};
 
+use super::ShardCore;
 use crate::clients::budget::Holder;
 
 /// One connection's state in the shards. While it exists, the connection may hold locks.
@@ -20,6 +21,9 @@ pub(crate) struct ShardSession {
     /// Its locks and wins in each shard at its last command there (D4). Another connection may have released a lock since,
     /// by its fence. Empty until its first request for a lock.
     pub(super) held: Vec<Held>,
+    /// A session's place in a queue: the shard of its last wait, and what the session will have if that is granted. Its
+    /// client may have gone on to other commands meanwhile. `None` if that wait is known to be over.
+    pub(super) place: Option<(usize, Held)>,
     /// During a turn, the buffer of the input, if a value may stay in it.
     pub(super) request: Option<Bytes>,
     /// The work of its commands, beyond one unit each.
@@ -53,6 +57,7 @@ impl ShardSession {
             address,
             opened: ShardSet::default(),
             held: Vec::new(),
+            place: None,
             request: None,
             work: Meter::new(),
         }
@@ -71,15 +76,30 @@ impl ShardSession {
         (self.conn, self.address) = (conn, address);
     }
 
-    /// How many locks it holds in all shards.
+    /// How many locks it holds in all shards, or may hold at any moment.
     #[inline]
     pub(super) fn locks(&self) -> usize {
-        self.held.iter().map(|held| held.locks).sum()
+        self.held_elsewhere(usize::MAX).locks
     }
 
-    /// The number of wins that are bound to it, over all shards.
+    /// The number of wins that are bound to it, over all shards, or may be at any moment.
     pub(super) fn wins(&self) -> usize {
-        self.held.iter().map(|held| held.wins).sum()
+        self.held_elsewhere(usize::MAX).wins
+    }
+
+    /// Notes what it has in a shard now (D4).
+    #[inline]
+    pub(super) fn note_held(&mut self, shard: usize, core: &ShardCore) {
+        self.held[shard] = core.held_here(self.owner);
+        // While there are notices, one may be of its last wait.
+        if self.has_place_in(shard) && !core.is_waiting(self.owner) && !core.has_notices() {
+            self.place = None;
+        }
+    }
+
+    /// Whether it may have a place in a queue of this shard.
+    pub(super) fn has_place_in(&self, shard: usize) -> bool {
+        self.place.is_some_and(|(at, _)| at == shard)
     }
 
     /// The connection.
@@ -112,11 +132,13 @@ impl ShardSession {
         }
     }
 
-    /// Its locks and wins in all shards except this one.
+    /// Its locks and wins in all shards except this one. A place there counts as what it is for.
     pub(super) fn held_elsewhere(&self, shard: usize) -> Held {
+        let place = self.place.filter(|(at, _)| *at != shard);
+        let place = place.map_or_else(Held::default, |(_, held)| held);
         let others = self.held.iter().enumerate();
         let others = others.filter(|(other, _)| *other != shard);
-        others.fold(Held::default(), |sum, (_, held)| sum.with(*held))
+        others.fold(place, |sum, (_, held)| sum.with(*held))
     }
 
     /// Whether it has ever asked for a lock.

@@ -20,6 +20,8 @@ use super::*;
 use crate::clients::budget::Holder;
 use crate::clients::mailbox::{Mailbox, Message};
 
+mod places;
+
 const NOW: Instant = Instant::from_millis(0);
 
 impl Shards {

@@ -5,12 +5,13 @@
 
 use latchd_core::Instant;
 use latchd_core::command::{Acquire, Get, ItemCommand, Lease, Wait};
-use latchd_core::engine::Event;
+use latchd_core::engine::{Event, Held};
 use latchd_core::key::Key;
 use latchd_core::reply::Reply;
 use latchd_core::wait::would_deadlock;
 
 use super::hold::Hold;
+use super::session::ShardSet;
 use super::{ShardCore, ShardSession, Shards};
 
 /// The most wins checked before a get of a connection that has reached its limit of wins, over all other shards.
@@ -38,9 +39,13 @@ impl Shards {
         answer: &mut dyn FnMut(&Reply<'_>),
     ) {
         let shard = self.shard_of(acquire.key);
-        self.leave_other_queue(now, session, shard);
         self.count_again(now, session, shard);
         let mut core = self.core_at(now, shard);
+        if core.leaves_place(now, session.owner, &acquire) {
+            drop(core);
+            self.leave_place(now, session);
+            core = self.core_at(now, shard);
+        }
         let waits = core.would_contend(now, session.owner, &acquire);
         // A single core finds its own cycles.
         if !waits || self.cores.len() == 1 {
@@ -73,19 +78,36 @@ impl Shards {
         self.spread_lock_memory(now);
     }
 
-    /// Before a session may wait in a shard: it leaves the place in a queue of another shard that its last connection has
-    /// left to it.
-    fn leave_other_queue(&self, now: Instant, session: &ShardSession, shard: usize) {
-        if !session.owner.is_session() {
-            return;
-        }
-        let other = self.waiters.places().shard_of(session.owner);
-        if let Some(other) = other.filter(|other| *other != shard) {
-            let mut core = self.core_at(now, other);
+    /// A session leaves the place in a queue that its last connection has left to it, in whichever shard that is. If another
+    /// thread answers the request meanwhile, the place is left all the same.
+    fn leave_place(&self, now: Instant, session: &mut ShardSession) {
+        if let Some((shard, _)) = session.place.take() {
+            let mut core = self.core_at(now, shard);
             core.handle(now, Event::WaitsElsewhere(session.owner));
             self.waiters.leave(session.owner);
-            self.lock_memory.publish(other, &core);
+            session.note_held(shard, &core);
+            self.lock_memory.publish(shard, &core);
         }
+    }
+
+    /// Registers a wait, while its shard is locked (G1).
+    fn register(
+        &self,
+        now: Instant,
+        session: &mut ShardSession,
+        shard: usize,
+        key: Option<Key<'_>>,
+    ) {
+        if session.owner.is_session() {
+            let held = Held {
+                locks: key.is_some().into(),
+                wins: key.is_none().into(),
+                ..Held::default()
+            };
+            session.place = Some((shard, held));
+        }
+        self.waiters
+            .register(session.owner, session.address, shard, now, key);
     }
 
     /// Executes the request in the shard of its key, and registers the waiter if it has to wait.
@@ -101,16 +123,15 @@ impl Shards {
         let command = ItemCommand::Acquire(acquire).into();
         let reply = self.ask_holder(now, session, shard, core, &command);
         if let Reply::Waits = reply {
-            let key = Some(acquire.key);
-            self.waiters
-                .register(session.owner, session.address, shard, now, key);
+            self.register(now, session, shard, Some(acquire.key));
         }
         answer(&reply);
         session.charge(core.take_work());
         self.note_asked(session, shard, core);
     }
 
-    /// A get that may wait. Its shard does all of that. Its time limit ends every cycle with such a wait.
+    /// A get that may wait. Its shard does all of that, except that a session leaves its place in a queue of another shard if
+    /// the get waits. Its time limit ends every cycle with such a wait.
     #[cold]
     pub(super) fn wait_for_value(
         &self,
@@ -121,23 +142,37 @@ impl Shards {
         answer: &mut dyn FnMut(&Reply<'_>),
     ) {
         let shard = self.shard_of(get.key);
-        self.leave_other_queue(now, session, shard);
         self.update_wins(now, session, shard, get.key);
-        let mut core = self.core_at(now, shard);
-        look(&mut core);
+        let place = session.place.map(|(other, _)| other);
+        let place = place.filter(|other| *other != shard);
+        let mut set = ShardSet::default();
+        set.insert(shard);
+        if let Some(other) = place {
+            set.insert(other);
+        }
+        let mut cores = self.cores_at(now, set);
+        let at = usize::from(place.is_some_and(|other| other < shard));
+        let core = &mut cores[at];
+        look(core);
         // As for locks, not a millisecond too early.
         let wait_ms = get.wait_ms.saturating_add(1);
         let get = Get { wait_ms, ..get };
         let get = get.into();
-        let reply = self.ask_holder(now, session, shard, &mut core, &get);
-        if let Reply::Waits = reply {
-            self.waiters
-                .register(session.owner, session.address, shard, now, None);
-        }
+        let reply = self.ask_holder(now, session, shard, core, &get);
+        let waits = matches!(reply, Reply::Waits);
         answer(&reply);
         session.charge(core.take_work());
-        self.note_asked(session, shard, &core);
-        drop(core);
+        self.note_asked(session, shard, core);
+        if waits {
+            if let Some(other) = place {
+                let core = &mut cores[1 - at];
+                core.handle(now, Event::WaitsElsewhere(session.owner));
+                session.note_held(other, core);
+                self.lock_memory.publish(other, core);
+            }
+            self.register(now, session, shard, None);
+        }
+        drop(cores);
         self.spread_lock_memory(now);
     }
 
@@ -155,10 +190,10 @@ impl Shards {
         }
         let wins_max = (WINS_SPARED / self.cores.len()).max(1);
         for other in 0..self.cores.len() {
-            if other != shard && session.held[other].wins > 0 {
+            if other != shard && (session.held[other].wins > 0 || session.has_place_in(other)) {
                 let mut core = self.core_at(now, other);
                 core.update_wins(now, session.owner, key, wins_max);
-                session.held[other] = core.held_here(session.owner);
+                session.note_held(other, &core);
             }
         }
     }

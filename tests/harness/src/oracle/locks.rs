@@ -229,6 +229,10 @@ impl Oracle {
     /// A request for a lock that another holds, or the same: it waits, unless that would be for ever.
     fn join(&mut self, conn: Owner, acquire: &Acquire<'_>, ms: u64) -> OwnedReply {
         let key = acquire.key.as_bytes();
+        if let Some(place) = self.same_wait(conn, acquire) {
+            self.waits[place].until_ms = self.now_ms + ms;
+            return OwnedReply::Waits;
+        }
         if self.takes_too_long_to_tell(key) {
             return OwnedReply::Refused(Refusal::TooManyLocks);
         }
@@ -236,10 +240,6 @@ impl Oracle {
             self.counts.lock_contended += 1;
             self.counts.lock_deadlocks += 1;
             return OwnedReply::WouldDeadlock(self.lock_seen(key).expect("it is held"));
-        }
-        if let Some(place) = self.same_wait(conn, acquire) {
-            self.waits[place].until_ms = self.now_ms + ms;
-            return OwnedReply::Waits;
         }
         if self.has_enough(conn) || !self.has_room_in_tables(Place::Wait, key) {
             return OwnedReply::Refused(Refusal::TooManyLocks);

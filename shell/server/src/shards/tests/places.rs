@@ -1,0 +1,163 @@
+//! The places in queues that a session has kept from its last connection, over several shards.
+
+#![allow(
+    clippy::wildcard_enum_match_arm,
+    reason = "any other reply is a failure"
+)]
+
+use std::num::NonZeroU32;
+
+use latchd_core::command::{Mode, Release};
+use latchd_core::reply::Refusal;
+
+use latchd_core::Owner;
+
+use super::*;
+
+const PAIR: Mode = Mode::Shared {
+    among: NonZeroU32::new(2),
+};
+
+/// A session that waits, and two keys in different shards of it.
+struct Table {
+    shards: Shards,
+    keys: [String; 2],
+    session: ShardSession,
+}
+
+fn table(limits: Limits) -> Table {
+    let shards = Shards::new(2, limits, 0, None, nobody_waits(), None);
+    let in_shard = |shard| {
+        let names = names().into_iter();
+        let mut there = names.filter(|name| shards.shard_of(key(name)) == shard);
+        there.next().unwrap()
+    };
+    let keys = [in_shard(0), in_shard(1)];
+    let holder = Holder { worker: 0, name: 9 };
+    let conn = ConnId::from_number(9);
+    Table {
+        shards,
+        keys,
+        session: ShardSession::of_session(Owner::of_session(9), conn, holder),
+    }
+}
+
+fn wait(shards: &Shards, session: &mut ShardSession, name: &str, mode: Mode) -> &'static str {
+    let acquire = Acquire {
+        mode,
+        wait: Wait::UpTo { ms: 60_000 },
+        ..Acquire::new(key(name))
+    };
+    ask(
+        shards,
+        session,
+        ItemCommand::Acquire(acquire),
+        |reply| match reply {
+            Reply::Granted(_) => "granted",
+            Reply::Waits => "waits",
+            Reply::WouldDeadlock(_) => "deadlock",
+            other => panic!("{other:?}"),
+        },
+    )
+}
+
+/// D7: The place was judged when the wait began. A later waiter behind it, and a sharer that waits for the session since, are
+/// no reason to refuse the same request again. The notice of its end goes to the connection that has asked last (G2).
+#[test]
+fn same_wait_again_is_no_deadlock() {
+    let Table {
+        shards,
+        keys: [shared, own],
+        session: mut one,
+    } = table(Limits::default());
+    let [mut first, mut second, mut last] = [1, 2, 3].map(session);
+    for sharer in [&mut first, &mut second] {
+        assert_eq!(wait(&shards, sharer, &shared, PAIR), "granted");
+    }
+    assert_eq!(wait(&shards, &mut one, &own, Mode::Exclusive), "granted");
+    assert_eq!(wait(&shards, &mut one, &shared, PAIR), "waits");
+    assert_eq!(wait(&shards, &mut last, &shared, Mode::Exclusive), "waits");
+    assert_eq!(wait(&shards, &mut first, &own, Mode::Exclusive), "waits");
+    let address = Holder {
+        worker: 0,
+        name: 10,
+    };
+    one.move_to(ConnId::from_number(10), address);
+    assert_eq!(wait(&shards, &mut one, &shared, PAIR), "waits");
+    let registered = shards.waiters.registered();
+    assert!(registered.contains(&(one.owner(), address)));
+    // The second sharer releases, and the session has its place before the later waiter.
+    shards.close(NOW, second);
+    assert_eq!(wait(&shards, &mut one, &shared, PAIR), "granted");
+}
+
+/// Only a request that waits leaves a place in another shard, as in the same one.
+#[test]
+fn granted_request_leaves_no_place() {
+    let Table {
+        shards,
+        keys: [held, free],
+        session: mut one,
+    } = table(Limits::default());
+    let mut holder = session(1);
+    assert_eq!(
+        wait(&shards, &mut holder, &held, Mode::Exclusive),
+        "granted"
+    );
+    assert_eq!(wait(&shards, &mut one, &held, Mode::Exclusive), "waits");
+    assert_eq!(wait(&shards, &mut one, &free, Mode::Exclusive), "granted");
+    let is_miss = |reply: &Reply<'_>| matches!(reply, Reply::Miss);
+    let get = Get {
+        wait_ms: 60_000,
+        ..Get::new(key(&free))
+    };
+    assert!(ask(&shards, &mut one, ItemCommand::Get(get), is_miss));
+    let waits = || {
+        let core = shards.core(shards.shard_of(key(&held)));
+        core.waits().waiting(key(&held))
+    };
+    assert_eq!(waits(), 1, "the place is kept");
+    shards.close(NOW, holder);
+    let mut next = session(2);
+    assert_eq!(wait(&shards, &mut next, &held, Mode::Exclusive), "waits");
+    assert_eq!(wait(&shards, &mut one, &held, Mode::Exclusive), "granted");
+    assert_eq!(wait(&shards, &mut next, &free, Mode::Exclusive), "waits");
+}
+
+/// D4: The place is granted in the end, and its session has as many locks as it may.
+#[test]
+fn place_counts_as_a_lock() {
+    let mut limits = Limits::default();
+    limits.locks_per_connection_max = 2;
+    let Table {
+        shards,
+        keys: [held, free],
+        session: mut one,
+    } = table(limits);
+    let lock = |session: &mut ShardSession, name: &str| {
+        let acquire = ItemCommand::Acquire(Acquire::new(key(name)));
+        ask(&shards, session, acquire, |reply| match reply {
+            Reply::Granted(_) => true,
+            Reply::Refused(Refusal::TooManyLocks) => false,
+            other => panic!("{other:?}"),
+        })
+    };
+    let mut names = names()
+        .into_iter()
+        .filter(|name| shards.shard_of(key(name)) == 1 && *name != free);
+    let [second, third] = [(); 2].map(|()| names.next().unwrap());
+    let mut holder = session(1);
+    assert_eq!(
+        wait(&shards, &mut holder, &held, Mode::Exclusive),
+        "granted"
+    );
+    assert_eq!(wait(&shards, &mut one, &held, Mode::Exclusive), "waits");
+    assert!(lock(&mut one, &free));
+    assert!(!lock(&mut one, &second), "it has a lock and a place");
+    shards.close(NOW, holder);
+    assert!(!lock(&mut one, &second), "it has two locks");
+    let unlock = ItemCommand::Release(Release::new(key(&held)));
+    assert!(ask(&shards, &mut one, unlock, |reply| *reply == Reply::Unlocked));
+    assert!(lock(&mut one, &second));
+    assert!(!lock(&mut one, &third));
+}
