@@ -193,7 +193,9 @@ impl Standby {
             None => Some(waited),
             Some(Ok(record)) => {
                 let is_dead = self.predecessor == Some(record.id);
-                let is_free = record.state == State::Free || is_dead;
+                // A record of an earlier term was put back: the later primary may still hold the partition.
+                let is_last = record.term >= self.term_max;
+                let is_free = is_last && (record.state == State::Free || is_dead);
                 Some(if is_free { watched.since } else { waited })
             }
             Some(Err(_)) => None,

@@ -210,6 +210,18 @@ fn free_leaving_and_dead_primaries_are_not_waited_for() {
     };
     assert_eq!(inherits(&news[1]), Some((Id(99), 4)));
 
+    // The same record after a later term: an authority that was restored.
+    let mut standby = Driver::new(1, 0, Some(99));
+    let mut later = Driver::record(State::Serving);
+    (later.id, later.term) = (Id(98), 5);
+    register.write(&later.to_json());
+    standby.run(&mut register, 100);
+    register.write(&Driver::record(State::Free).to_json());
+    standby.run(&mut register, 4399);
+    assert_eq!(register.record().term, 4, "it waits for T");
+    let news = standby.run(&mut register, 4400);
+    assert!(matches!(&news[..], [(_, News::Serves(term))] if term.number == 6));
+
     register.write(&Driver::record(State::Serving).to_json());
     let news = Driver::new(2, 5000, Some(99)).run(&mut register, 5000);
     assert_eq!(inherits(&news[1]), None);
