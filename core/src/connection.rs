@@ -592,9 +592,14 @@ impl Connection {
         core: &mut impl Execute,
         out: &mut Output,
     ) {
-        // Before the command, so that it does not count the time that this takes.
+        // Before the command, so that it does not count the time that this takes. An `H` within another flag asks in
+        // vain, which costs only time.
         let hold_ms = match envelope {
-            Envelope::Meta(envelope) if envelope.verb == Verb::Lock => core.hold_ms(),
+            Envelope::Meta(envelope)
+                if envelope.verb == Verb::Lock && envelope.flags.contains(&b'H') =>
+            {
+                core.hold_ms()
+            }
             Envelope::Meta(_) | Envelope::Classic(_) | Envelope::Binary(_) => None,
         };
         let mut answer = |reply: &Reply<'_>| match (envelope, reply) {
