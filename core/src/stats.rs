@@ -285,6 +285,8 @@ pub enum StatsTopic {
     Sizes,
     /// `extstore`: always empty, since there is none.
     Extstore,
+    /// `cluster`: the part of the server in a cluster; empty without one.
+    Cluster,
     /// `conns`: a page of the connections, from here on.
     Conns(ScanCursor),
     /// `sessions`: a page of the sessions, from here on.
@@ -312,6 +314,7 @@ impl StatsTopic {
             | Self::Slabs
             | Self::Sizes
             | Self::Extstore
+            | Self::Cluster
             | Self::Conns(_)
             | Self::Sessions(_) => false,
         }
@@ -331,6 +334,7 @@ impl StatsTopic {
             | Self::Slabs
             | Self::Sizes
             | Self::Extstore
+            | Self::Cluster
             | Self::DetailOn
             | Self::DetailOff => None,
         }
@@ -404,7 +408,8 @@ impl<'a> Report<'a> {
             | StatsTopic::Detail(_)
             | StatsTopic::DetailOn
             | StatsTopic::DetailOff
-            | StatsTopic::Extstore => {}
+            | StatsTopic::Extstore
+            | StatsTopic::Cluster => {}
         }
     }
 
@@ -611,6 +616,7 @@ mod tests {
             StatsTopic::Slabs,
             StatsTopic::Sizes,
             StatsTopic::Extstore,
+            StatsTopic::Cluster,
             StatsTopic::Conns(ScanCursor(0)),
             StatsTopic::Sessions(ScanCursor(0)),
         ];

@@ -95,6 +95,7 @@ impl<S: Store> Core<S> {
             | StatsTopic::Slabs
             | StatsTopic::Sizes
             | StatsTopic::Extstore
+            | StatsTopic::Cluster
             | StatsTopic::Conns(_)
             | StatsTopic::Sessions(_)
             | StatsTopic::Locks(_)

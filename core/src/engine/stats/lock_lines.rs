@@ -108,6 +108,7 @@ impl<S: Store> Core<S> {
             | StatsTopic::Slabs
             | StatsTopic::Sizes
             | StatsTopic::Extstore
+            | StatsTopic::Cluster
             | StatsTopic::Conns(_)
             | StatsTopic::Sessions(_)
             | StatsTopic::DetailOn

@@ -363,6 +363,7 @@ fn encode_stats(topic: StatsTopic, reply: &Reply<'_>, out: &mut Vec<u8>) {
         | StatsTopic::Slabs
         | StatsTopic::Sizes
         | StatsTopic::Extstore
+        | StatsTopic::Cluster
         | StatsTopic::Conns(_)
         | StatsTopic::Sessions(_)
         | StatsTopic::Locks(_) => report.each(topic, |name, value| {

@@ -361,6 +361,7 @@ fn decode_stats<'a>(
         b"slabs" => on(StatsTopic::Slabs),
         b"sizes" => on(StatsTopic::Sizes),
         b"extstore" => on(StatsTopic::Extstore),
+        b"cluster" => on(StatsTopic::Cluster),
         b"sessions" => pages(StatsTopic::Sessions, cursor),
         b"locks" if !allowed.listing => line.respond("CLIENT_ERROR stats locks not allowed"),
         b"locks" => pages(StatsTopic::Locks, cursor),

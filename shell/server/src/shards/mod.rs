@@ -243,6 +243,7 @@ impl Shards {
                     | StatsTopic::Slabs
                     | StatsTopic::Sizes
                     | StatsTopic::Extstore
+                    | StatsTopic::Cluster
                     | StatsTopic::Conns(_)
                     | StatsTopic::Sessions(_) => lines(topic),
                 };

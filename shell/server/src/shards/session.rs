@@ -102,6 +102,11 @@ impl ShardSession {
         self.place.is_some_and(|(at, _)| at == shard)
     }
 
+    /// Whether a win is bound to it.
+    pub(crate) fn has_wins(&self) -> bool {
+        self.wins() > 0
+    }
+
     /// The connection.
     pub(crate) fn conn(&self) -> ConnId {
         self.conn

@@ -121,6 +121,7 @@ fn put_request(command: &Command<'_>, envelope: ClassicEnvelope, out: &mut Vec<u
                 StatsTopic::Slabs => b"stats slabs",
                 StatsTopic::Sizes => b"stats sizes",
                 StatsTopic::Extstore => b"stats extstore",
+                StatsTopic::Cluster => b"stats cluster",
                 StatsTopic::Conns(_) => b"stats conns",
                 StatsTopic::Sessions(_) => b"stats sessions",
                 StatsTopic::Locks(_) => b"stats locks",

@@ -26,7 +26,7 @@ struct Table {
 }
 
 fn table(limits: Limits) -> Table {
-    let shards = Shards::new(2, limits, 0, None, nobody_waits(), None);
+    let shards = Shards::new(2, limits, 0, None, nobody_waits());
     let in_shard = |shard| {
         let names = names().into_iter();
         let mut there = names.filter(|name| shards.shard_of(key(name)) == shard);
