@@ -6,6 +6,7 @@
 //! - `*` is IPv4 and IPv6. An address family that the machine does not have is skipped, as long as the other
 //!   one works.
 //! - A Unix socket gets its permissions before it listens, so no other user can connect in between.
+//! - A member of a cluster binds its addresses and listens when its term begins (E11). Until then connections are refused.
 //! - Only the server that made the file of a Unix socket removes it. It recognizes the file by its inode,
 //!   since another process may have put a file of its own at the path. The check whether another server is
 //!   alive does not wait for a reply.
@@ -59,6 +60,8 @@ pub(crate) struct Listener {
     security: Security,
     /// The file of a Unix socket that this server removes.
     file: Option<FileId>,
+    /// The backlog with which it is to listen; `None` if it listens already.
+    waits_with: Option<u16>,
 }
 
 /// The identity of a file, independent of its path: device and inode.
@@ -73,6 +76,18 @@ impl Listener {
     /// The transport security of its clients.
     pub(crate) fn security(&self) -> Security {
         self.security
+    }
+
+    /// Listens, unless it does.
+    ///
+    /// # Errors
+    /// The kernel's, with the address.
+    pub(crate) fn begin(&self) -> io::Result<()> {
+        let Some(backlog) = self.waits_with else {
+            return Ok(());
+        };
+        rustix::net::listen(&self.socket, i32::from(backlog))
+            .map_err(|errno| explain(&errno.into(), &self.address))
     }
 
     /// Accepts the next waiting client: its socket and its address.
@@ -125,6 +140,9 @@ pub(crate) fn listen(config: &Config) -> io::Result<Vec<Listener>> {
             listen_unix(unix_socket, config.backlog)
                 .map_err(|error| explain(&error, &unix_socket.path.display()))?,
         );
+    }
+    if config.cluster.is_none() {
+        listeners.iter().try_for_each(Listener::begin)?;
     }
     for socket in &config.sockets {
         let explain = |error: io::Error| {
@@ -236,7 +254,6 @@ fn listen_tcp(address: SocketAddr, security: Security, config: &Config) -> io::R
     sockopt::set_socket_keepalive(&socket, true)?;
     sockopt::set_tcp_nodelay(&socket, true)?;
     dead_peer::close(&socket, dead_peer::without_locks(config.dead_peer))?;
-    rustix::net::listen(&socket, i32::from(config.backlog))?;
     let address = rustix::net::getsockname(&socket)?;
     let address = SocketAddr::try_from(address)?;
     Ok(Listener {
@@ -244,6 +261,7 @@ fn listen_tcp(address: SocketAddr, security: Security, config: &Config) -> io::R
         address: Address::Tcp(address),
         security,
         file: None,
+        waits_with: Some(config.backlog),
     })
 }
 
@@ -273,9 +291,9 @@ fn listen_unix(wanted: &UnixSocket, backlog: u16) -> io::Result<Listener> {
         address: Address::Unix(wanted.path.clone()),
         security: Security::Plain,
         file: file_id(&wanted.path),
+        waits_with: Some(backlog),
     };
     rustix::fs::chmod(&wanted.path, rustix::fs::Mode::from_raw_mode(wanted.mode))?;
-    rustix::net::listen(&listener.socket, i32::from(backlog))?;
     Ok(listener)
 }
 
@@ -301,6 +319,7 @@ fn take_over(socket: &OwnedFd, config: &Config) -> io::Result<Listener> {
         address,
         security,
         file: None,
+        waits_with: None,
     })
 }
 
