@@ -2,7 +2,8 @@
 
 use std::io::Read;
 
-use arbitrary::{Result, Unstructured};
+use arbitrary::{Arbitrary, Result, Unstructured};
+use latchd_core::election::Id;
 use latchd_core::engine::{Numbers, SavedItem};
 use latchd_core::fence::Fence;
 use latchd_core::item::Cas;
@@ -12,7 +13,7 @@ use latchd_core::key::{Key, KeyForm};
 #[path = "../../shell/server/src/saved.rs"]
 mod format;
 
-use format::{Damage, Writer, read, verify};
+use format::{Damage, Head, Writer, read, verify};
 
 /// The largest value that the reader allows.
 const VALUE_BYTES_MAX: usize = 1 << 10;
@@ -23,6 +24,9 @@ const FRAME_BYTES_MAX: usize = VALUE_BYTES_MAX + (64 << 10) + 26 + 250;
 
 /// The length of a head.
 const HEAD_BYTES: usize = 32;
+
+/// The length of the id and the term in a head that has them.
+const WRITER_BYTES: usize = 24;
 
 /// The length of the head of a frame.
 const FRAME_HEAD_BYTES: usize = 9;
@@ -85,16 +89,16 @@ impl Shown {
 
 /// The content of a file, if it is whole. Otherwise it is refused, also by `verify`, which runs
 /// before the reader that hands items on.
-fn refuse_or_read(file: &[u8]) -> Option<(Numbers, Vec<Shown>, u64)> {
+fn refuse_or_read(file: &[u8]) -> Option<(Head, Vec<Shown>, u64)> {
     let mut items = Vec::new();
     let read = read(file, VALUE_BYTES_MAX, &mut |item| {
         assert!(item.value.len() <= FRAME_BYTES_MAX, "more than a frame");
         items.push(Shown::of(item));
     });
     match (verify(file, VALUE_BYTES_MAX), read) {
-        (Ok(about), Ok((numbers, passed_over))) => {
-            assert_eq!(about, numbers);
-            Some((numbers, items, passed_over))
+        (Ok(about), Ok((head, passed_over))) => {
+            assert_eq!(about, head);
+            Some((head, items, passed_over))
         }
         (Err(damage), Err(again)) => {
             assert_eq!(damage.to_string(), again.to_string());
@@ -152,6 +156,11 @@ fn written(source: &mut Unstructured<'_>) -> Result<()> {
         cas: Cas::new(source.arbitrary::<u64>()? | 1).expect("it is not 0"),
         fence: Fence::new(source.arbitrary::<u64>()? | 1).expect("it is not 0"),
     };
+    let member = Option::<(u128, u64)>::arbitrary(source)?;
+    let head = Head {
+        numbers,
+        writer: member.map(|(id, term)| (Id(id), term)),
+    };
     let (cut, bit) = (
         source.arbitrary::<u32>()? as usize,
         source.arbitrary::<u32>()? as usize,
@@ -160,7 +169,7 @@ fn written(source: &mut Unstructured<'_>) -> Result<()> {
     while !source.is_empty() {
         items.push(drawn(source)?);
     }
-    let mut writer = Writer::new(Vec::new(), numbers).expect("memory takes it");
+    let mut writer = Writer::new(Vec::new(), head).expect("memory takes it");
     for item in &items {
         writer.push(&item.item()).expect("memory takes it");
     }
@@ -168,8 +177,8 @@ fn written(source: &mut Unstructured<'_>) -> Result<()> {
     assert_eq!(count, items.len() as u64);
 
     let whole = refuse_or_read(&file);
-    let (numbers_read, shown, passed_over) = whole.expect("it is as it was written");
-    assert_eq!(numbers_read, numbers);
+    let (head_read, shown, passed_over) = whole.expect("it is as it was written");
+    assert_eq!(head_read, head);
     assert_eq!(shown.len() as u64 + passed_over, count);
     if passed_over == 0 {
         assert_eq!(shown, items);
@@ -183,9 +192,10 @@ fn written(source: &mut Unstructured<'_>) -> Result<()> {
     );
 
     // Within the body of the first frame: there a CRC finds every bit.
-    let first = HEAD_BYTES + FRAME_HEAD_BYTES;
+    let head_bytes = HEAD_BYTES + member.map_or(0, |_| WRITER_BYTES);
+    let first = head_bytes + FRAME_HEAD_BYTES;
     let mut head = [0; FRAME_HEAD_BYTES];
-    (&file[HEAD_BYTES..])
+    (&file[head_bytes..])
         .read_exact(&mut head)
         .expect("there is a frame");
     let [_, b0, b1, b2, b3, ..] = head;

@@ -5,6 +5,7 @@
 //! | part | bytes |
 //! | --- | --- |
 //! | head | `latchd\r\n`, the version of the format (4), the next CAS (8), the next fence (8), their checksum |
+//! | head of version 2 | the same, with the id (16) and the term (8) of a member of a cluster before the checksum |
 //! | frame | its kind (1; 1 is items), the length of its body (4), its checksum, its body |
 //! | item | bits (1), length of the key (1), of the value (4), client flags (4), CAS (8), Unix time of expiry in milliseconds if it expires (8), key, value |
 //! | end | a frame of kind 2, with the number of items as its body (8). No bytes follow it |
@@ -19,6 +20,7 @@
 use std::fmt;
 use std::io::{self, Read, Write};
 
+use latchd_core::election::Id;
 use latchd_core::engine::{Numbers, SavedItem};
 use latchd_core::fence::Fence;
 use latchd_core::item::Cas;
@@ -26,8 +28,11 @@ use latchd_core::key::{Key, KeyForm};
 
 const MAGIC: &[u8; 8] = b"latchd\r\n";
 
-/// The format version written, and the only one read.
+/// The format version of a server by itself.
 const VERSION: u32 = 1;
+
+/// The format version of a member of a cluster. It has the writer's id and term, so that no later term reads it.
+const VERSION_OF_TERM: u32 = 2;
 
 /// The size at which a frame is written, in bytes.
 const FRAME_BYTES: usize = 64 << 10;
@@ -44,6 +49,15 @@ const FETCHED: u8 = 4;
 const STALE: u8 = 8;
 const KNOWN_BITS: u8 = HAS_DEADLINE | BINARY_KEY | FETCHED | STALE;
 
+/// The head of a file.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Head {
+    /// The numbers that its server had assigned.
+    pub(crate) numbers: Numbers,
+    /// The member of a cluster that wrote it, and its term.
+    pub(crate) writer: Option<(Id, u64)>,
+}
+
 /// Writes items one after the other.
 #[derive(Debug)]
 pub(crate) struct Writer<W> {
@@ -56,12 +70,18 @@ pub(crate) struct Writer<W> {
 impl<W: Write> Writer<W> {
     /// # Errors
     /// The system's, also in the methods below.
-    pub(crate) fn new(mut out: W, numbers: Numbers) -> io::Result<Self> {
-        let mut head = Vec::with_capacity(32);
+    pub(crate) fn new(mut out: W, written: Head) -> io::Result<Self> {
+        let Head { numbers, writer } = written;
+        let version = writer.map_or(VERSION, |_| VERSION_OF_TERM);
+        let mut head = Vec::with_capacity(56);
         head.extend_from_slice(MAGIC);
-        head.extend_from_slice(&VERSION.to_le_bytes());
+        head.extend_from_slice(&version.to_le_bytes());
         head.extend_from_slice(&numbers.cas.number().to_le_bytes());
         head.extend_from_slice(&numbers.fence.number().to_le_bytes());
+        if let Some((id, term)) = writer {
+            head.extend_from_slice(&id.0.to_le_bytes());
+            head.extend_from_slice(&term.to_le_bytes());
+        }
         let check = crc32fast::hash(&head);
         head.extend_from_slice(&check.to_le_bytes());
         out.write_all(&head)?;
@@ -169,7 +189,7 @@ impl fmt::Display for Damage {
             Self::Version(version) => {
                 write!(
                     f,
-                    "the file has format {version}, but this version reads {VERSION}"
+                    "the file has format {version}, but this version reads {VERSION} and {VERSION_OF_TERM}"
                 )
             }
             Self::Cut => f.write_str("the file is truncated"),
@@ -188,17 +208,17 @@ impl From<io::Error> for Damage {
     }
 }
 
-/// Reads a complete file to its end, and returns the numbers in its head (P1).
+/// Reads a complete file to its end, and returns its head (P1).
 ///
 /// # Errors
 /// The defect of the file.
-pub(crate) fn verify(input: impl Read, value_bytes_max: usize) -> Result<Numbers, Damage> {
-    let (numbers, _) = read(input, value_bytes_max, &mut |_| ())?;
-    Ok(numbers)
+pub(crate) fn verify(input: impl Read, value_bytes_max: usize) -> Result<Head, Damage> {
+    let (head, _) = read(input, value_bytes_max, &mut |_| ())?;
+    Ok(head)
 }
 
 /// Calls the visitor with each item of a file. It skips an item in a frame of its own if the value exceeds
-/// `value_bytes_max`. Returns an upper bound of the skipped items.
+/// `value_bytes_max`. Returns the head, and an upper bound of the skipped items.
 ///
 /// # Errors
 /// The defect of the file. The visitor has seen the items before it.
@@ -206,8 +226,8 @@ pub(crate) fn read(
     mut input: impl Read,
     value_bytes_max: usize,
     visit: &mut dyn FnMut(&SavedItem<'_>),
-) -> Result<(Numbers, u64), Damage> {
-    let numbers = read_head(&mut input)?;
+) -> Result<(Head, u64), Damage> {
+    let written = read_head(&mut input)?;
     let frame_bytes_max = value_bytes_max.saturating_add(FRAME_BYTES + ITEM_BYTES);
     let (mut shown, mut passed_over) = (0, 0);
     let mut body = Vec::new();
@@ -242,7 +262,7 @@ pub(crate) fn read(
                 if items.ok() != Some(shown + passed_over) || input.read(&mut [0])? != 0 {
                     return Err(Damage::Changed);
                 }
-                return Ok((numbers, passed_over));
+                return Ok((written, passed_over));
             }
             _ => return Err(Damage::Changed),
         }
@@ -251,32 +271,46 @@ pub(crate) fn read(
     Err(Damage::Changed)
 }
 
-fn read_head(input: &mut impl Read) -> Result<Numbers, Damage> {
+fn read_head(input: &mut impl Read) -> Result<Head, Damage> {
     let mut magic = [0; 8];
     input.read_exact(&mut magic)?;
     if magic != *MAGIC {
         return Err(Damage::Foreign);
     }
-    let (mut version, mut cas, mut fence, mut check) = ([0; 4], [0; 8], [0; 8], [0; 4]);
-    input.read_exact(&mut version)?;
-    let version_number = u32::from_le_bytes(version);
-    if version_number != VERSION {
-        return Err(Damage::Version(version_number));
-    }
-    input.read_exact(&mut cas)?;
-    input.read_exact(&mut fence)?;
-    input.read_exact(&mut check)?;
     let mut hasher = crc32fast::Hasher::new();
-    for part in [&magic[..], &version, &cas, &fence] {
-        hasher.update(part);
+    hasher.update(&magic);
+    let version = u32::from_le_bytes(next(input, &mut hasher)?);
+    if version != VERSION && version != VERSION_OF_TERM {
+        return Err(Damage::Version(version));
     }
+    let cas = u64::from_le_bytes(next(input, &mut hasher)?);
+    let fence = u64::from_le_bytes(next(input, &mut hasher)?);
+    let mut writer = None;
+    if version == VERSION_OF_TERM {
+        let id = Id(u128::from_le_bytes(next(input, &mut hasher)?));
+        writer = Some((id, u64::from_le_bytes(next(input, &mut hasher)?)));
+    }
+    let mut check = [0; 4];
+    input.read_exact(&mut check)?;
     if hasher.finalize() != u32::from_le_bytes(check) {
         return Err(Damage::Changed);
     }
-    Ok(Numbers {
-        cas: Cas::new(u64::from_le_bytes(cas)).ok_or(Damage::Changed)?,
-        fence: Fence::new(u64::from_le_bytes(fence)).ok_or(Damage::Changed)?,
-    })
+    let numbers = Numbers {
+        cas: Cas::new(cas).ok_or(Damage::Changed)?,
+        fence: Fence::new(fence).ok_or(Damage::Changed)?,
+    };
+    Ok(Head { numbers, writer })
+}
+
+/// Reads the next bytes of a head, and adds them to its checksum.
+fn next<const N: usize>(
+    input: &mut impl Read,
+    hasher: &mut crc32fast::Hasher,
+) -> io::Result<[u8; N]> {
+    let mut bytes = [0; N];
+    input.read_exact(&mut bytes)?;
+    hasher.update(&bytes);
+    Ok(bytes)
 }
 
 /// Reads this many bytes without keeping them.
@@ -348,10 +382,13 @@ mod tests {
 
     const VALUE_BYTES_MAX: usize = 1 << 20;
 
-    fn numbers() -> Numbers {
-        Numbers {
-            cas: Cas::new(77).unwrap(),
-            fence: Fence::new(1 << 40).unwrap(),
+    fn head() -> Head {
+        Head {
+            numbers: Numbers {
+                cas: Cas::new(77).unwrap(),
+                fence: Fence::new(1 << 40).unwrap(),
+            },
+            writer: None,
         }
     }
 
@@ -369,7 +406,7 @@ mod tests {
     }
 
     fn written(items: &[SavedItem<'_>]) -> Vec<u8> {
-        let mut writer = Writer::new(Vec::new(), numbers()).unwrap();
+        let mut writer = Writer::new(Vec::new(), head()).unwrap();
         for item in items {
             writer.push(item).unwrap();
         }
@@ -381,10 +418,10 @@ mod tests {
     /// The printed items of a file.
     fn shown(bytes: &[u8], value_bytes_max: usize) -> Result<(Vec<String>, u64), Damage> {
         let mut items = Vec::new();
-        let (numbers_read, passed_over) = read(bytes, value_bytes_max, &mut |item| {
+        let (head_read, passed_over) = read(bytes, value_bytes_max, &mut |item| {
             items.push(format!("{item:?}"));
         })?;
-        assert_eq!(numbers_read, numbers());
+        assert_eq!(head_read, head());
         Ok((items, passed_over))
     }
 
@@ -408,7 +445,7 @@ mod tests {
         let bytes = written(&items);
         let all: Vec<_> = items.iter().map(|item| format!("{item:?}")).collect();
         assert_eq!(shown(&bytes, VALUE_BYTES_MAX).unwrap(), (all.clone(), 0));
-        assert_eq!(verify(&*bytes, VALUE_BYTES_MAX).unwrap(), numbers());
+        assert_eq!(verify(&*bytes, VALUE_BYTES_MAX).unwrap(), head());
         let (small, passed_over) = shown(&bytes, 1 << 10).unwrap();
         assert_eq!(
             (small.len(), passed_over),
@@ -416,6 +453,24 @@ mod tests {
             "who holds less passes over what is larger"
         );
         assert!(shown(&written(&[]), VALUE_BYTES_MAX).unwrap().0.is_empty());
+    }
+
+    #[test]
+    fn file_of_a_member_names_its_term() {
+        let of_term = Head {
+            writer: Some((Id(u128::MAX - 7), 9)),
+            ..head()
+        };
+        let mut writer = Writer::new(Vec::new(), of_term).unwrap();
+        writer.push(&item(b"a", b"value")).unwrap();
+        let (mut bytes, _) = writer.finish().unwrap();
+        assert_eq!(verify(&*bytes, VALUE_BYTES_MAX).unwrap(), of_term);
+        for at in 28..52 {
+            bytes[at] ^= 1;
+            let damage = verify(&*bytes, VALUE_BYTES_MAX).unwrap_err();
+            assert!(matches!(damage, Damage::Changed), "byte {at}");
+            bytes[at] ^= 1;
+        }
     }
 
     #[test]
@@ -488,11 +543,11 @@ mod tests {
     fn foreign_file_is_named_as_such() {
         let bytes = written(&[]);
         let mut later = bytes.clone();
-        later[8] = 2;
+        later[8] = 3;
         let said = |bytes: &[u8]| verify(bytes, 0).unwrap_err().to_string();
         assert_eq!(
             said(&later),
-            "the file has format 2, but this version reads 1"
+            "the file has format 3, but this version reads 1 and 2"
         );
         assert_eq!(said(b"#!/bin/sh\n"), "not a memory file of latchd");
         assert_eq!(said(b""), "the file is truncated");
