@@ -5,6 +5,7 @@
 //! The names and defaults are memcached's (1.6.45 `memcached.c`, `settings_init`), with one exception: latchd
 //! listens on loopback by default.
 
+pub(crate) mod cluster_settings;
 pub(crate) mod listen_address;
 pub(crate) mod tls_settings;
 
@@ -20,6 +21,7 @@ use latchd_core::address::DEFAULT_PORT;
 use latchd_core::sessions::SessionLimits;
 use latchd_core::wire::Allowed;
 
+use crate::config::cluster_settings::ClusterSettings;
 use crate::config::listen_address::{ListenAddress, ListenTls};
 use crate::config::tls_settings::{ClientCertificate, TlsSettings};
 
@@ -119,6 +121,8 @@ pub struct Config {
     /// Host names by which a browser may request the page and the locks from the status port. Always allowed:
     /// addresses, `localhost`, the machine's name and that of [`status`](Self::status). `--status-host`.
     pub status_hosts: Vec<String>,
+    /// The part in a cluster; `None`: the server serves from its start on. `--authority`.
+    pub cluster: Option<ClusterSettings>,
     /// The level of the log beyond warnings: 0 nothing, 1 connections, 2 also requests and replies, 3 also
     /// lock events. `-v`.
     pub verbosity: u8,
@@ -157,6 +161,7 @@ impl Default for Config {
             dead_peer: Duration::from_secs(10),
             status: None,
             status_hosts: Vec::new(),
+            cluster: None,
             verbosity: 0,
             log_dropped: Arc::default(),
         }
@@ -205,6 +210,15 @@ impl Config {
                  per user, as in MEMCACHED_SASL_PWDB"
                     .into(),
             );
+        }
+        if let Some(cluster) = &self.cluster {
+            cluster.check()?;
+            if !self.sockets.is_empty() {
+                return Err(
+                    "--authority with LISTEN_FDS: a standby must not listen; remove the socket unit"
+                        .into(),
+                );
+            }
         }
         self.check_tls()
     }

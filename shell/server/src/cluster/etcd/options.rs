@@ -3,6 +3,8 @@
 //! - O1: Holding an [`AuthorityUrl`] is the proof that it is a scheme, a host and a port, and nothing else.
 
 use std::fmt;
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -122,6 +124,15 @@ impl AuthorityUrl {
     #[must_use]
     pub fn is_secure(&self) -> bool {
         self.scheme == Scheme::Https
+    }
+
+    /// The addresses of its host. It waits for the resolver of the system.
+    ///
+    /// # Errors
+    /// The resolver's.
+    pub(crate) fn resolve(&self) -> io::Result<Vec<SocketAddr>> {
+        let HostPort { host, port } = &self.address;
+        Ok((host.as_str(), *port).to_socket_addrs()?.collect())
     }
 
     /// The host, an IPv6 address without brackets, and the port.

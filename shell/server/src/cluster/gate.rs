@@ -1,0 +1,180 @@
+//! The two moments of a hold, which every thread reads without a lock: the end of serving, and the end of the process.
+//!
+//! - M1: A thread checks the gate before it executes a batch and before it sends (E2). A closed gate needs no thread to
+//!   close it: the moment passes.
+//! - M2: At the end of the hold a thread that takes no lock ends the process, unless the election has heard more (E3).
+//! - M4: A client that was told how long the hold lasts believes in its locks for so long, even if it cannot be reached. So
+//!   a process that leaves serves until then and promises nothing beyond, and says `free` only then.
+//!
+//! Source of E1 to E12: [`latchd_core::election`].
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use latchd_core::Instant;
+use latchd_core::election::End;
+use rustix::time::{ClockId, clock_gettime};
+
+/// The longest sleep of the thread that ends the process, so that it sees a hold that has begun meanwhile.
+const WATCH: Duration = Duration::from_millis(50);
+
+/// The value of a moment that does not come.
+const NEVER: u64 = u64::MAX;
+
+/// The current time of `CLOCK_BOOTTIME`, which also counts while the machine sleeps.
+pub(crate) fn boot_time() -> Instant {
+    let now = clock_gettime(ClockId::Boottime);
+    let (seconds, nanoseconds) = (now.tv_sec.unsigned_abs(), now.tv_nsec.unsigned_abs());
+    Instant::from_millis(seconds * 1000 + nanoseconds / 1_000_000)
+}
+
+/// The moments of a hold, in milliseconds of [`boot_time`].
+#[derive(Debug)]
+pub(crate) struct Gate {
+    /// The first moment at which the process must not serve; 0 if it does not serve.
+    serves_until: AtomicU64,
+    /// The moment at which the process must have ended; [`NEVER`] without a hold.
+    ends_at: AtomicU64,
+    /// The latest end of serving that a client was told.
+    promised: AtomicU64,
+    /// The end of serving of a process that leaves; [`NEVER`] for any other.
+    leaves_at: AtomicU64,
+}
+
+impl Gate {
+    /// A closed gate.
+    pub(crate) const fn new() -> Self {
+        Self {
+            serves_until: AtomicU64::new(0),
+            ends_at: AtomicU64::new(NEVER),
+            promised: AtomicU64::new(0),
+            leaves_at: AtomicU64::new(NEVER),
+        }
+    }
+
+    /// Sets both moments. `None`: the process does not serve, or need not end.
+    pub(crate) fn set(&self, serves_until: Option<Instant>, ends_at: Option<Instant>) {
+        let end = ends_at.map_or(NEVER, Instant::as_millis);
+        let until = serves_until.map_or(0, Instant::as_millis);
+        self.ends_at.store(end, Ordering::SeqCst);
+        self.serves_until.store(until, Ordering::SeqCst);
+    }
+
+    /// Whether the process may serve at this moment.
+    pub(crate) fn is_open(&self) -> bool {
+        boot_time().as_millis() < self.serves_until.load(Ordering::SeqCst)
+    }
+
+    /// The time for which no other process can serve, as far as is known: zero if the gate is closed.
+    pub(crate) fn left(&self) -> Duration {
+        left_until(self.serves_until.load(Ordering::SeqCst))
+    }
+
+    /// The same, for a client that relies on it: the partition is not free before (M4).
+    pub(crate) fn promise(&self) -> Duration {
+        let until = self.serves_until.load(Ordering::SeqCst);
+        let until = until.min(self.leaves_at.load(Ordering::SeqCst));
+        self.promised.fetch_max(until, Ordering::SeqCst);
+        // A process that has decided to leave meanwhile may not have counted it.
+        left_until(until.min(self.leaves_at.load(Ordering::SeqCst)))
+    }
+
+    /// The process leaves: no client is told a later end than those that were told one already, or than `notice` from
+    /// now. Returns the time until then.
+    pub(crate) fn leave(&self, notice: Duration) -> Duration {
+        let notice_ms = u64::try_from(notice.as_millis()).unwrap_or(NEVER);
+        let at = boot_time().as_millis().saturating_add(notice_ms);
+        let at = at.max(self.promised.load(Ordering::SeqCst));
+        self.leaves_at.store(at, Ordering::SeqCst);
+        left_until(at)
+    }
+
+    /// The time until every client that relies on the hold has stopped to do so.
+    pub(crate) fn until_promised(&self) -> Duration {
+        left_until(self.promised.load(Ordering::SeqCst))
+    }
+
+    /// The time until the process must have ended; `None` without a hold.
+    fn until_end(&self) -> Option<Duration> {
+        let at = self.ends_at.load(Ordering::SeqCst);
+        (at != NEVER).then(|| left_until(at))
+    }
+
+    /// Starts the thread that ends the process at the end of a hold (M2). It ends with the last other user of the gate.
+    ///
+    /// # Errors
+    /// The kernel's, if it starts no thread.
+    pub(crate) fn watch_end(self: &Arc<Self>) -> std::io::Result<()> {
+        let gate = Arc::clone(self);
+        let thread = thread::Builder::new().name("latchd-end".into());
+        thread.spawn(move || {
+            while Arc::strong_count(&gate) > 1 {
+                match gate.until_end() {
+                    Some(Duration::ZERO) => end_process(End::Stuck),
+                    left => thread::sleep(left.map_or(WATCH, |left| left.min(WATCH))),
+                }
+            }
+        })?;
+        Ok(())
+    }
+}
+
+/// The time until a moment.
+fn left_until(at: u64) -> Duration {
+    Duration::from_millis(at.saturating_sub(boot_time().as_millis()))
+}
+
+/// Ends the process at once: nothing is saved, and no lock is taken.
+pub(crate) fn end_process(end: End) -> ! {
+    signal_hook::low_level::exit(end.exit_code().into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gate_closes_without_a_thread() {
+        let gate = Gate::new();
+        assert!(!gate.is_open());
+        let now = boot_time().as_millis();
+        gate.set(Some(Instant::from_millis(now + 60_000)), None);
+        assert!(gate.is_open());
+        assert!(gate.left() > Duration::from_secs(50));
+        gate.set(Some(Instant::from_millis(now)), None);
+        assert!(!gate.is_open());
+        assert_eq!(gate.left(), Duration::ZERO);
+    }
+
+    #[test]
+    fn leaving_process_promises_no_later_end() {
+        let gate = Gate::new();
+        let now = boot_time().as_millis();
+        gate.set(Some(Instant::from_millis(now + 60_000)), None);
+        assert_eq!(gate.until_promised(), Duration::ZERO);
+        let told = gate.leave(Duration::from_secs(20));
+        assert!(gate.promise() <= told);
+        gate.set(Some(Instant::from_millis(now + 90_000)), None);
+        assert!(gate.promise() <= told);
+
+        let gate = Gate::new();
+        gate.set(Some(Instant::from_millis(now + 60_000)), None);
+        let promised = gate.promise();
+        let told = gate.leave(Duration::from_secs(20));
+        assert!(told > Duration::from_secs(50) && told <= promised);
+        assert!(gate.until_promised() <= told);
+    }
+
+    #[test]
+    fn end_is_known_only_within_a_hold() {
+        let gate = Gate::new();
+        assert_eq!(gate.until_end(), None);
+        let later = Instant::from_millis(boot_time().as_millis() + 60_000);
+        gate.set(None, Some(later));
+        assert!(gate.until_end().is_some_and(|left| left > WATCH));
+        gate.set(None, Some(Instant::from_millis(1)));
+        assert_eq!(gate.until_end(), Some(Duration::ZERO));
+    }
+}

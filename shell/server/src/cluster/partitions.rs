@@ -1,0 +1,147 @@
+//! The ring of the cluster: the partition of a key, and the servers that clients are told.
+//!
+//! - M5: A command for a key of another partition is refused if the check covers it. A lock in the wrong partition would
+//!   exclude nobody, so by default the check covers locks, waits and bound wins.
+
+use latchd_core::address::HostPort;
+use latchd_core::command::{Command, ItemCommand};
+use latchd_core::election::RingRecord;
+use latchd_core::ring::Ring;
+use latchd_core::wire::cluster::{ClusterConfig, ClusterServer};
+
+/// The commands whose keys are checked. `--check-keys`.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum CheckKeys {
+    /// Commands for locks, waits and bound wins.
+    #[default]
+    Locks,
+    /// All commands for one key.
+    All,
+    /// None.
+    None,
+}
+
+/// The partitions of the cluster, and the one of this process.
+#[derive(Debug)]
+pub(crate) struct Partitions {
+    record: RingRecord,
+    ring: Ring,
+    own: usize,
+    checks: CheckKeys,
+}
+
+impl Partitions {
+    /// The partitions of a ring; `None` if `own` is none of them.
+    pub(crate) fn new(record: RingRecord, own: &str, checks: CheckKeys) -> Option<Self> {
+        let own = record.partitions().iter().position(|one| one.name == own)?;
+        Some(Self {
+            ring: record.ring(),
+            own,
+            checks: if record.partitions().len() == 1 {
+                CheckKeys::None
+            } else {
+                checks
+            },
+            record,
+        })
+    }
+
+    /// The name of the partition that has the key of this command, if the check covers it and it is another one (M5).
+    #[inline]
+    pub(crate) fn other(&self, command: &Command<'_>) -> Option<&str> {
+        let is_checked = match self.checks {
+            CheckKeys::None => false,
+            CheckKeys::All => true,
+            CheckKeys::Locks => concerns_locks(command),
+        };
+        let key = command.key().filter(|_| is_checked)?;
+        let place = self.ring.place(key.as_bytes());
+        let partition = self.record.partitions().get(place)?;
+        (place != self.own).then_some(&*partition.name)
+    }
+
+    /// The names, in the order of the ring.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.record.partitions().iter().map(|one| &*one.name)
+    }
+
+    /// The text of `config get cluster`, with the address of each partition's primary. A partition whose primary is
+    /// unknown has the address of its name.
+    pub(crate) fn config(&self, version: u64, primaries: &[Option<String>]) -> String {
+        let servers = self.names().enumerate().map(|(place, name)| {
+            let address = primaries.get(place).and_then(Option::as_deref);
+            // A name of the ring is an address.
+            let address = HostPort::parse(address.unwrap_or(name), 0).ok();
+            let (ip, port) = address.map_or((String::new(), 0), |one| (one.host, one.port));
+            ClusterServer {
+                name: name.to_owned(),
+                ip,
+                port,
+            }
+        });
+        let servers = servers.collect();
+        ClusterConfig { version, servers }.encode()
+    }
+}
+
+/// Whether a command asks for a lock, waits, or binds a win.
+fn concerns_locks(command: &Command<'_>) -> bool {
+    let is_get = |command: &Command<'_>| match command {
+        Command::Item(ItemCommand::Get(get)) => get.binds || get.wait_ms > 0,
+        Command::Item(_) | Command::Global(_) => false,
+    };
+    command.is_of_locks() || is_get(command)
+}
+
+#[cfg(test)]
+mod tests {
+    use latchd_core::command::{Acquire, Get};
+    use latchd_core::election::{Id, Partition, Timing};
+    use latchd_core::key::Key;
+
+    use super::*;
+
+    fn partitions(names: &[&str], checks: CheckKeys) -> Partitions {
+        let partition = |name: &&str| Partition {
+            name: (*name).to_owned(),
+            weight: 1,
+        };
+        let all = names.iter().map(partition).collect();
+        let record = RingRecord::new(Id(1), all, Timing::default()).unwrap();
+        Partitions::new(record, names[0], checks).unwrap()
+    }
+
+    #[test]
+    fn locks_of_other_partitions_are_named() {
+        let names = ["cache-a:11211", "cache-b:11211"];
+        // `user:8` belongs to the second one (the example of the ring).
+        let key = Key::new(b"user:8").unwrap();
+        let lock = Command::Item(ItemCommand::Acquire(Acquire::new(key)));
+        let get = Command::Item(ItemCommand::Get(Get::new(key)));
+        let bound = Get {
+            binds: true,
+            ..Get::new(key)
+        };
+        let bound = Command::Item(ItemCommand::Get(bound));
+        let other = |checks, command| partitions(&names, checks).other(command).map(str::to_owned);
+        let second = Some(names[1].to_owned());
+        assert_eq!(other(CheckKeys::Locks, &lock), second);
+        assert_eq!(other(CheckKeys::Locks, &bound), second);
+        assert_eq!(other(CheckKeys::Locks, &get), None);
+        assert_eq!(other(CheckKeys::All, &get), second);
+        assert_eq!(other(CheckKeys::None, &lock), None);
+        let reversed = partitions(&[names[1], names[0]], CheckKeys::All);
+        assert_eq!(reversed.other(&lock), None, "the first one is its own");
+        assert_eq!(partitions(&names[..1], CheckKeys::All).other(&lock), None);
+    }
+
+    #[test]
+    fn clients_are_told_the_primaries() {
+        let all = partitions(&["cache-a:11211", "cache-b:11211"], CheckKeys::Locks);
+        let primaries = [Some("10.0.0.7:11300".to_owned()), None];
+        assert_eq!(
+            all.config(3, &primaries),
+            "3\ncache-a:11211|10.0.0.7|11300 cache-b:11211|cache-b|11211\n"
+        );
+    }
+}
