@@ -45,15 +45,28 @@ const SILENCE: Duration = Duration::from_secs(1);
 /// The reply to a client past the limit. Source: memcached 1.6.45 `memcached.c`, `drive_machine`.
 const TOO_MANY: &[u8] = b"ERROR Too many open connections\r\n";
 
-/// Accepts on all listeners until `stopped` is closed.
+/// Accepts on all listeners until `stopped` is closed; as a member of a cluster from the first message of `begins` on
+/// (E11 of [`latchd_core::election`]).
 ///
 /// # Errors
-/// The kernel's, if it cannot wait. An error of one client ends only that client.
+/// The kernel's, if it cannot listen or wait. An error of one client ends only that client.
 pub(crate) async fn accept(
     listeners: Vec<Listener>,
     shared: &Shared,
+    begins: Option<Receiver<()>>,
     stopped: Receiver<()>,
 ) -> io::Result<()> {
+    if let Some(begins) = begins {
+        let begun = async { begins.recv().await.is_ok() };
+        let stop = async {
+            let _ = stopped.recv().await;
+            false
+        };
+        if !begun.or(stop).await {
+            return Ok(());
+        }
+        listeners.iter().try_for_each(Listener::begin)?;
+    }
     let acceptor = Acceptor::new(shared);
     let listeners = listeners
         .into_iter()

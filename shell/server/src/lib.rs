@@ -30,6 +30,7 @@ mod acceptor;
 mod clients;
 mod cluster;
 mod config;
+mod election;
 mod memory_file;
 mod net;
 mod os;
@@ -50,9 +51,12 @@ pub use cluster::etcd::{
     AuthorityError, AuthorityLogin, AuthorityOptions, AuthorityUrl, ENDPOINTS_MAX, Endpoint, Etcd,
     InTurn, LOGIN_BYTES_MAX, RECORDS_MAX, Unanswered,
 };
+pub use cluster::partitions::CheckKeys;
+pub use config::cluster_settings::ClusterSettings;
 pub use config::listen_address::{ListenAddress, ListenTls};
 pub use config::tls_settings::{ClientCertificate, KeyFormat, TlsSettings, TlsVersion};
 pub use config::{Config, UnixSocket};
+pub use election::Over;
 pub use net::listen::Address;
 pub use os::replaced::may_replace;
 pub use server::Server;

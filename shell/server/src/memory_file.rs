@@ -5,7 +5,10 @@
 //! - Q2: A file is complete, or it is not read ([`saved`](crate::saved)). It is written under another name,
 //!   and renamed once it is on the disk.
 //! - Q4: At most one server uses a path, from before the file is read until after it is written. The server
-//!   locks the file beside it ([`Claim`]); the lock ends with the process in every case.
+//!   locks the file beside it ([`Claim`]); the lock ends with the process in every case. A member of a cluster claims its
+//!   path for a term, so all members on one machine may share a path.
+//! - Q5: A file of a member of a cluster is read only by the term that follows its writer's (E12). A server outside a
+//!   cluster does not read it, and a member reads no other file.
 //! - Q3: The end of a server waits at most [`SAVING_MAX`] for the file. After that, it abandons the file.
 
 use std::fs::{self, File, OpenOptions};
@@ -14,12 +17,13 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use latchd_core::election::Id;
 use latchd_core::engine::{Numbers, Restored};
 use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
 
 use crate::os::replaced::may_replace;
-use crate::saved::{Writer, read, verify};
+use crate::saved::{Head, Writer, read, verify};
 use crate::shards::Shards;
 use crate::sync::clock::Clock;
 
@@ -37,6 +41,8 @@ pub(crate) struct MemoryFile {
     value_bytes_max: usize,
     /// The numbers that its server had assigned.
     pub(crate) numbers: Numbers,
+    /// The member of a cluster that wrote it, and its term.
+    pub(crate) writer: Option<(Id, u64)>,
 }
 
 /// The claim of one server to a path (Q4).
@@ -75,6 +81,14 @@ impl Claim {
     }
 }
 
+/// Checks that a server may write a file at a path.
+///
+/// # Errors
+/// It may not.
+pub(crate) fn check(path: &Path) -> io::Result<()> {
+    may_replace(path).map_err(in_words(path))
+}
+
 /// Adds the file's path to an error.
 fn in_words(path: &Path) -> impl Fn(io::Error) -> io::Error {
     move |error| io::Error::new(error.kind(), format!("-e {}: {error}", path.display()))
@@ -99,13 +113,14 @@ impl MemoryFile {
             value_bytes_max,
         );
         match verified {
-            Ok(numbers) => {
+            Ok(Head { numbers, writer }) => {
                 file.rewind().map_err(&in_words)?;
                 Ok(Some(Self {
                     file,
                     path: path.into(),
                     value_bytes_max,
                     numbers,
+                    writer,
                 }))
             }
             Err(damage) => {
@@ -118,6 +133,31 @@ impl MemoryFile {
                 Ok(None)
             }
         }
+    }
+
+    /// Restores the items of a server outside a cluster, and goes on above its numbers.
+    ///
+    /// # Errors
+    /// As [`restore`](Self::restore).
+    pub(crate) fn restore_alone(self, shards: &Shards, clock: &Clock) -> io::Result<()> {
+        if self.writer.is_some() {
+            self.discard("a member of a cluster wrote it");
+            return Ok(());
+        }
+        shards.resume(self.numbers);
+        self.restore(shards, clock)
+    }
+
+    /// Removes the file unread, and logs the reason.
+    pub(crate) fn discard(self, why: &str) {
+        let path = self.path.display();
+        tracing::warn!(
+            event = "items_refused",
+            reason = why,
+            "-e {path}: ignoring the file, starting empty: {why}"
+        );
+        // If it stays, the next term does not read it either (Q5).
+        let _ = fs::remove_file(&self.path);
     }
 
     /// Stores all items in the shards, and removes the file (Q1).
@@ -147,10 +187,11 @@ impl MemoryFile {
     }
 }
 
-/// Writes every item to the file, and logs the result. If that fails, the server ends all the same.
-pub(crate) fn save(path: &Path, shards: &Shards, clock: &Clock) {
+/// Writes every item to the file, and logs the result. If that fails, the server ends all the same. `writer` is the
+/// member of a cluster, and its term.
+pub(crate) fn save(path: &Path, shards: &Shards, clock: &Clock, writer: Option<(Id, u64)>) {
     let shown = path.display();
-    match write(path, shards, clock, Instant::now() + SAVING_MAX) {
+    match write(path, shards, clock, writer) {
         Ok((items, bytes)) => tracing::info!(
             event = "items_written",
             items,
@@ -169,9 +210,16 @@ pub(crate) fn save(path: &Path, shards: &Shards, clock: &Clock) {
     }
 }
 
-fn write(path: &Path, shards: &Shards, clock: &Clock, until: Instant) -> io::Result<(u64, u64)> {
+fn write(
+    path: &Path,
+    shards: &Shards,
+    clock: &Clock,
+    writer: Option<(Id, u64)>,
+) -> io::Result<(u64, u64)> {
+    let until = Instant::now() + SAVING_MAX;
     let file = BufWriter::with_capacity(BUFFER_BYTES, create(path)?);
-    let mut writer = Writer::new(file, shards.numbers())?;
+    let numbers = shards.numbers();
+    let mut writer = Writer::new(file, Head { numbers, writer })?;
     shards.save(clock.now(), &mut |item| {
         if Instant::now() > until {
             let limit = SAVING_MAX.as_secs();

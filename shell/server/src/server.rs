@@ -8,6 +8,8 @@ use std::thread::{self, JoinHandle};
 use crate::acceptor;
 use crate::clients::passwords::Passwords;
 use crate::config::Config;
+use crate::election::Over;
+use crate::election::candidacy::{Candidacy, Standing};
 use crate::memory_file::{self, Claim, MemoryFile};
 use crate::net::listen::{self, Address};
 use crate::net::tls::Keys;
@@ -40,10 +42,13 @@ pub struct Server {
     is_complete: bool,
     /// The claim to the memory file, held until the items are written.
     _memory_claim: Option<Claim>,
+    /// The part in a cluster.
+    cluster: Option<Standing>,
 }
 
 impl Server {
-    /// Listens, starts the threads, and returns. From then on clients are served.
+    /// Listens, starts the threads, and returns. From then on clients are served; as a member of a cluster
+    /// ([`Config::cluster`](crate::Config::cluster)) only while it is the primary, and until then no socket listens.
     ///
     /// # Errors
     /// An address that fails ([`io::ErrorKind::AddrInUse`] if another process has it), a lack of descriptors
@@ -67,14 +72,22 @@ impl Server {
             .iter()
             .map(|listener| listener.address().clone())
             .collect();
-        let memory_file = config.memory_file.as_deref();
-        let memory_claim = memory_file.map(Claim::to).transpose()?;
-        let memory_file = memory_file.map(|path| MemoryFile::open(path, config.value_bytes_max));
+        let memory_path = config.memory_file.as_deref();
+        memory_path.map(memory_file::check).transpose()?;
+        // A member of a cluster reads the file when its term begins.
+        let own_path = memory_path.filter(|_| config.cluster.is_none());
+        let memory_claim = own_path.map(Claim::to).transpose()?;
+        let memory_file = own_path.map(|path| MemoryFile::open(path, config.value_bytes_max));
         let memory_file = memory_file.transpose()?.flatten();
         if config.secure_erase {
             input::erase();
         }
-        let (shared, shutdowns) = Shared::new(config, &addresses, keys, passwords)?;
+        let candidacy = match &config.cluster {
+            Some(settings) => Some(Candidacy::new(settings, &addresses, threads)?),
+            None => None,
+        };
+        let member = candidacy.as_ref().map(|one| Arc::clone(&one.member));
+        let (shared, shutdowns) = Shared::new(config, &addresses, keys, passwords, member)?;
         let shared = Arc::new(shared);
         // The channel has space for one error of each thread.
         let (fail, failures) = bounded(threads + 1);
@@ -90,10 +103,10 @@ impl Server {
             shutdowns,
             is_complete: false,
             _memory_claim: memory_claim,
+            cluster: None,
         };
         if let Some(file) = memory_file {
-            server.shared.shards.resume(file.numbers);
-            file.restore(&server.shared.shards, &server.shared.clock)?;
+            file.restore_alone(&server.shared.shards, &server.shared.clock)?;
         }
         server.is_complete = true;
         for index in 0..threads {
@@ -124,11 +137,18 @@ impl Server {
                 }
             })?;
         }
+        let mut begins = None;
+        if let Some(candidacy) = candidacy {
+            let (begin, first) = bounded(1);
+            begins = Some(first);
+            server.cluster = Some(candidacy.stand(&server.shared, begin)?);
+        }
         // Last: every accepted client is served.
         let (stop, stopped) = bounded(1);
         let shared = Arc::clone(&server.shared);
         let thread = spawn("latchd-accept".into(), move || {
-            if let Err(error) = smol::block_on(acceptor::accept(listeners, &shared, stopped)) {
+            let accepting = acceptor::accept(listeners, &shared, begins, stopped);
+            if let Err(error) = smol::block_on(accepting) {
                 tracing::error!("accepting connections failed: {error}");
                 let _ = fail.try_send(error);
             }
@@ -169,6 +189,17 @@ impl Server {
         }
     }
 
+    /// Waits until the part in a cluster is over ([`Over`]). The caller ends the process at once; if it does not, the
+    /// process ends by itself after 100 ms. Without a cluster, this waits for ever.
+    pub async fn over(&self) -> Over {
+        if let Some(cluster) = &self.cluster
+            && let Ok(over) = cluster.over.recv().await
+        {
+            return over;
+        }
+        smol::future::pending().await
+    }
+
     /// The check for a watchdog: whether every thread responds, and the clock's ticks reach the items. It
     /// takes a few microseconds if so, and 3 s if not.
     pub async fn is_well(&self) -> bool {
@@ -191,7 +222,8 @@ impl Server {
 
     /// Shuts the server down: it stops listening, releases every lock, closes every connection, and removes
     /// its Unix socket. If it has a memory file ([`Config::memory_file`](crate::Config::memory_file)), it
-    /// writes its items. It returns when all this is done.
+    /// writes its items. It returns when all this is done. The primary of a partition first announces that it leaves,
+    /// and serves for 400 ms more: by then every standby looks for the end more often.
     pub fn shutdown(self) {
         drop(self);
     }
@@ -215,6 +247,9 @@ fn join(thread: JoinHandle<()>) {
 
 impl Drop for Server {
     fn drop(&mut self) {
+        if let Some(cluster) = &self.cluster {
+            cluster.member.leave();
+        }
         // The acceptor first: a new client could see locks of clients that are about to be closed.
         if let Some((stop, thread)) = self.acceptor.take() {
             drop(stop);
@@ -223,6 +258,13 @@ impl Drop for Server {
         self.shared.stop();
         self.stop_clock = None;
         self.threads.drain(..).for_each(join);
+        let mut writer = None;
+        if let Some(cluster) = &self.cluster {
+            cluster.member.note_ended();
+            writer = cluster.member.term();
+            // Without the claim the file is another's: a process that has not served has nothing to save.
+            self.is_complete &= writer.is_some() && cluster.has_claim();
+        }
         let Shared {
             config,
             shards,
@@ -233,7 +275,13 @@ impl Drop for Server {
         if let Some(path) = config.memory_file.as_deref().filter(|_| self.is_complete)
             && !shards.have_failed()
         {
-            memory_file::save(path, shards, clock);
+            memory_file::save(path, shards, clock, writer);
+        }
+        if let Some(cluster) = self.cluster.take() {
+            // The next primary may read the file.
+            cluster.give_up_claim();
+            cluster.member.close();
+            join(cluster.election);
         }
     }
 }

@@ -19,6 +19,7 @@ use crate::clients::passwords::Passwords;
 use crate::clients::roster::Roster;
 use crate::clients::waiters::Waiters;
 use crate::clients::watch::Watch;
+use crate::cluster::member::Member;
 use crate::config::Config;
 use crate::net::listen::Address;
 use crate::net::tls::Keys;
@@ -73,11 +74,13 @@ pub(crate) struct Shared {
     pub(crate) gone: Receiver<()>,
     /// Receives a message when a client requests a shutdown.
     pub(crate) tell_shutdown: Sender<()>,
+    /// The part in a cluster; `None`: the server serves from its start on.
+    pub(crate) member: Option<Arc<Member>>,
 }
 
 impl Shared {
     /// The state of a server before its threads start, and the receiver of a client's shutdown request. It
-    /// listens on `addresses`.
+    /// listens on `addresses`. As a `member` of a cluster, it serves only while it is the primary.
     ///
     /// # Errors
     /// The kernel's, if there are no descriptors left.
@@ -86,6 +89,7 @@ impl Shared {
         addresses: &[Address],
         keys: Option<Keys>,
         passwords: Option<Passwords>,
+        member: Option<Arc<Member>>,
     ) -> io::Result<(Self, Receiver<()>)> {
         let threads = config.threads.get();
         let mut limits = Limits::new(config.memory_bytes_max, config.value_bytes_max);
@@ -142,6 +146,7 @@ impl Shared {
             tell_gone,
             gone,
             tell_shutdown,
+            member,
         };
         Ok((shared, shutdowns))
     }
@@ -152,6 +157,13 @@ impl Shared {
         for mailbox in &*self.mailboxes {
             mailbox.ring();
         }
+    }
+
+    /// Whether the server may serve at this moment (E2).
+    #[inline]
+    pub(crate) fn serves(&self) -> bool {
+        let member = self.member.as_ref();
+        member.is_none_or(|member| member.gate().is_open())
     }
 
     /// A number that no connection and no session has had.
@@ -227,6 +239,9 @@ impl Shared {
                 lines.push(line("read_buf_bytes_free", 0));
                 lines.extend(self.watch.stats_lines());
                 lines.extend(self.sessions.general_lines());
+                if let Some(member) = &self.member {
+                    lines.extend(numbers_of(member));
+                }
                 let keys = self.keys.iter();
                 lines.extend(keys.flat_map(|keys| {
                     let (age, end) = (keys.age(), keys.not_after_unix_s());
@@ -235,6 +250,7 @@ impl Shared {
                 lines
             }
             StatsTopic::Settings => settings_lines(&self.config),
+            StatsTopic::Cluster => self.cluster_lines(),
             StatsTopic::Items
             | StatsTopic::Slabs
             | StatsTopic::Sizes
@@ -246,6 +262,26 @@ impl Shared {
             | StatsTopic::DetailOff
             | StatsTopic::Extstore => Vec::new(),
         }
+    }
+
+    /// The part in a cluster; empty without one.
+    fn cluster_lines(&self) -> Vec<StatsLine> {
+        let Some((member, settings)) = self.member.as_ref().zip(self.config.cluster.as_ref())
+        else {
+            return Vec::new();
+        };
+        let (role, address) = {
+            let view = member.view();
+            (view.role, view.address.clone())
+        };
+        let mut lines = vec![
+            line("cluster", &settings.cluster),
+            line("partition", &settings.partition),
+            line("address", address),
+            line("role", role.name()),
+        ];
+        lines.extend(numbers_of(member));
+        lines
     }
 
     /// The time since the last tick of the items.
@@ -276,4 +312,17 @@ impl Shared {
         // If the channel is full, the acceptor knows already.
         let _ = self.tell_gone.try_send(());
     }
+}
+
+/// The numbers of a member of a cluster.
+fn numbers_of(member: &Member) -> [StatsLine; 5] {
+    let hold_ms = member.gate().left().as_millis();
+    let view = member.view();
+    [
+        line("cluster_primary", u8::from(hold_ms > 0)),
+        line("cluster_term", view.term),
+        line("cluster_hold_ms", hold_ms),
+        line("cluster_resumed", view.resumed),
+        line("cluster_unanswered", view.unanswered),
+    ]
 }

@@ -43,6 +43,10 @@ pub(crate) enum Message {
     WaitEnded(u64, Outcome),
     /// Confirm that the worker responds. A sender waits for the reply before it sends the next echo.
     Echo(Sender<()>),
+    /// Confirm this round of the election.
+    Confirm(u64),
+    /// Close the clients with a lock, a wait, a bound win or a session, then confirm this round of the election.
+    Suspend(u64),
 }
 
 /// One worker's mailbox.
@@ -71,7 +75,7 @@ impl Mailbox {
 
     /// Adds a message and rings the bell. Repeated messages are added once. So the list holds at most one
     /// sweep; one arrival, one close and one lost session per connection; one news per watcher; one outcome per waiting client;
-    /// and one echo per sender.
+    /// one echo per sender; and two rounds of the election, which asks the next one when all workers have confirmed.
     pub(crate) fn post(&self, message: Message) {
         self.leave(message);
         self.ring();
@@ -86,7 +90,9 @@ impl Mailbox {
             | Message::LostSession(_)
             | Message::News(_)
             | Message::WaitEnded(..)
-            | Message::Echo(_) => false,
+            | Message::Echo(_)
+            | Message::Confirm(_)
+            | Message::Suspend(_) => false,
             Message::Sweep => messages.iter().any(|known| matches!(known, Message::Sweep)),
         };
         if !is_known {

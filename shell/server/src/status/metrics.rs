@@ -425,6 +425,30 @@ const OF_LATCHD: &[(&str, &str, Kind, &str)] = &[
         Gauge,
         "Bytes used by locked items.",
     ),
+    (
+        "cluster_primary",
+        "cluster_primary",
+        Gauge,
+        "1 while the server is the primary of its partition and serves.",
+    ),
+    (
+        "cluster_term",
+        "cluster_term",
+        Gauge,
+        "Term of the server; 0 before it is primary.",
+    ),
+    (
+        "cluster_resumed",
+        "cluster_resumed_total",
+        Counter,
+        "Suspensions after which the server went on in the same term.",
+    ),
+    (
+        "cluster_unanswered",
+        "cluster_unanswered_total",
+        Counter,
+        "Requests to etcd without an answer.",
+    ),
     ("sessions", "sessions", Gauge, "Open sessions."),
     (
         "sessions_attached",

@@ -14,8 +14,8 @@
 //!   A connection without a request gives way before one with a request. Among these, the host with most of
 //!   them gives way with its oldest one.
 //! - U2: A page of another site cannot read keys or the page. The host name that a browser requests must be
-//!   an address, `localhost`, this machine's name, or a configured one ([`Request`]). `/metrics` and
-//!   `/healthz` show no keys and accept every name: a scraper uses the name of a service.
+//!   an address, `localhost`, this machine's name, or a configured one ([`Request`]). `/metrics`,
+//!   `/healthz` and `/primary` show no keys and accept every name: a scraper uses the name of a service.
 //! - U3: The page loads nothing and runs nothing, and text that comes from clients is escaped.
 //!
 //! HTTP as in RFC 9112, as far as a GET needs it: one request per connection.
@@ -246,6 +246,8 @@ impl Desk<'_> {
             }
             "/healthz" if self.is_well().await => (Kind::Text, "ok\n".into()),
             "/healthz" => (Kind::Unwell, "a thread does not respond\n".into()),
+            "/primary" if self.shared.serves() => (Kind::Text, "primary\n".into()),
+            "/primary" => (Kind::Unwell, "not primary\n".into()),
             "/" | "/locks.json" | "/metrics" => {
                 let _turn = self.writing.lock().await;
                 Timer::after(PAUSE).await;

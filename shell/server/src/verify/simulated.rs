@@ -260,6 +260,15 @@ impl<M: StateMachine> Backend for Behind<M> {
         session.has_executed
     }
 
+    fn relies(&self, _: Instant, session: &Session) -> bool {
+        session.has_executed
+    }
+
+    // It is no member of a cluster.
+    fn serves(&self) -> bool {
+        true
+    }
+
     fn drive(
         &self,
         visit: Visit<'_, Session>,

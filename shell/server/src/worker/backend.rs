@@ -28,6 +28,12 @@ pub(crate) trait Backend {
     /// Whether the connection holds a lock at this time.
     fn holds(&self, now: Instant, session: &Self::Session) -> bool;
 
+    /// Whether the connection relies on this server alone: it holds a lock or a bound win, or has a session.
+    fn relies(&self, now: Instant, session: &Self::Session) -> bool;
+
+    /// Whether the server may execute and send at this moment (E2 of [`latchd_core::election`]).
+    fn serves(&self) -> bool;
+
     /// Takes every step that `input` allows ([`Connection::drive`]), until `output` holds `output_bytes_max` or more.
     fn drive(
         &self,

@@ -91,6 +91,8 @@ pub(crate) enum End {
     NoRoom(Kept),
     /// Its session has ended, or another connection has taken it over.
     LostSession,
+    /// The server is no primary at this moment: a reply cannot be sent, or the client relies on the server.
+    NotPrimary,
     /// The server's shutdown.
     Shutdown,
 }
@@ -134,6 +136,7 @@ impl End {
             | Self::NoHandshake
             | Self::NoRoom(Kept::Output)
             | Self::LostSession
+            | Self::NotPrimary
             | Self::Shutdown => false,
         }
     }
@@ -153,6 +156,7 @@ impl fmt::Display for End {
             }
             Self::NoRoom(Kept::Output) => formatter.write_str("no memory for its unread replies"),
             Self::LostSession => formatter.write_str("lost its session"),
+            Self::NotPrimary => formatter.write_str("the server is not primary"),
             Self::Shutdown => formatter.write_str("the server stops"),
         }
     }
@@ -307,6 +311,7 @@ impl<S: Socket, B: Backend> ClientConn<S, B> {
             End::PeerClosed => "normal",
             End::Idle => "idle_timeout",
             End::LostSession => "lost_session",
+            End::NotPrimary => "not_primary",
             End::Shutdown => "shutdown",
         };
         let endpoint = self.entry.endpoint();
@@ -320,6 +325,12 @@ impl<S: Socket, B: Backend> ClientConn<S, B> {
     pub(crate) fn holds(&self, now: Instant, backend: &B) -> bool {
         let session = self.session.as_ref();
         session.is_some_and(|session| backend.holds(now, session))
+    }
+
+    /// Whether it relies on this server alone: it holds a lock or a bound win, waits, or has a session.
+    pub(crate) fn relies(&self, now: Instant, backend: &B) -> bool {
+        let session = self.session.as_ref();
+        self.wire.is_waiting() || session.is_some_and(|session| backend.relies(now, session))
     }
 
     /// Probes its peer if the peer has been silent for long and `place` is due in these rounds.
@@ -410,6 +421,9 @@ impl<S: Socket, B: Backend> ClientConn<S, B> {
     /// Ends its wait for a lock: its request gets a reply, and the next requests are executed, once earlier
     /// output has been taken.
     pub(crate) fn end_wait(&mut self, outcome: Outcome, turn: &mut Turn<'_, B>) -> Next {
+        if !turn.backend.serves() {
+            return Next::End(End::NotPrimary);
+        }
         // If it did not wait, this changes nothing.
         self.wire.end_wait(outcome);
         if self.waits_for == EventFlags::OUT {
@@ -460,6 +474,9 @@ impl<S: Socket, B: Backend> ClientConn<S, B> {
         let Some(watcher) = &self.watcher else {
             return Ok(Next::Input);
         };
+        if !turn.backend.serves() {
+            return Ok(Next::End(End::NotPrimary));
+        }
         turn.output.extend_from_slice(&watcher.take());
         let sent = self.send(turn);
         turn.output.clear();
@@ -525,6 +542,9 @@ impl<S: Socket, B: Backend> ClientConn<S, B> {
 
     /// Sends the pending output; when all is sent, continues the work that waited for it.
     fn resume(&mut self, turn: &mut Turn<'_, B>) -> rustix::io::Result<Next> {
+        if !turn.backend.serves() {
+            return Ok(Next::End(End::NotPrimary));
+        }
         match self
             .transport
             .send(&mut self.pending, turn.traffic, turn.records)?
@@ -564,6 +584,11 @@ impl<S: Socket, B: Backend> ClientConn<S, B> {
             Errno::NOMEM
         })?;
         self.entry.set_state(State::Working);
+        let serves = turn.backend.serves();
+        // A request of a client that waits has begun: its reply would be one of a primary.
+        if !serves && self.wire.is_waiting() {
+            return Ok(Next::End(End::NotPrimary));
+        }
         let visit = Visit {
             now: turn.now,
             session,
@@ -571,9 +596,12 @@ impl<S: Socket, B: Backend> ClientConn<S, B> {
             work: &mut turn.work,
             watcher: &mut self.watcher,
         };
-        let (consumed, progress) =
+        let (consumed, progress) = if serves {
             turn.backend
-                .drive(visit, &mut self.wire, input, turn.output, OUTPUT_BYTES_MAX);
+                .drive(visit, &mut self.wire, input, turn.output, OUTPUT_BYTES_MAX)
+        } else {
+            self.wire.refuse(input, turn.output, OUTPUT_BYTES_MAX)
+        };
         let meta_commands = turn.work.take_meta();
         if meta_commands > 0 {
             turn.traffic.count_meta(meta_commands);
@@ -607,7 +635,12 @@ impl<S: Socket, B: Backend> ClientConn<S, B> {
             self.session.is_none() || !matches!(wanted, Next::End(_)),
             "B4: locks are free before the last reply is sent"
         );
-        let sent = if matches!(wanted, Next::Input) && self.put_off(turn) {
+        let sent = if serves && !turn.output.is_empty() && !turn.backend.serves() {
+            // The requests are executed, and the client must not learn it from this server.
+            turn.output.clear();
+            kept?;
+            return Ok(Next::End(End::NotPrimary));
+        } else if serves && matches!(wanted, Next::Input) && self.put_off(turn) {
             Ok(Sent::All)
         } else {
             self.send(turn)
@@ -650,6 +683,11 @@ impl<S: Socket, B: Backend> ClientConn<S, B> {
     /// Whether a deferred reply is not sent yet: it must be sent before any other work for this client.
     pub(crate) fn has_deferred(&self) -> bool {
         self.has_deferred
+    }
+
+    /// Drops the deferred reply of a connection that ends.
+    pub(crate) fn drop_deferred(&mut self) {
+        self.has_deferred = false;
     }
 
     /// Sends the deferred reply; the part that the socket does not take becomes pending.

@@ -46,6 +46,17 @@ impl Backend for Shared {
         self.shards.holds(now, &session.own)
     }
 
+    fn relies(&self, now: Instant, session: &ClientSession) -> bool {
+        session.part.membership.attached().is_some()
+            || session.own.has_wins()
+            || self.holds(now, session)
+    }
+
+    #[inline]
+    fn serves(&self) -> bool {
+        Self::serves(self)
+    }
+
     #[inline]
     fn drive(
         &self,
@@ -263,6 +274,11 @@ impl Execute for Executor<'_> {
         } = self;
         let is_meta = std::mem::take(is_meta);
         work.note_executed();
+        if let Some(member) = &shared.member
+            && let Some(partition) = member.partitions().and_then(|all| all.other(command))
+        {
+            return answer(&Reply::KeyOf(partition));
+        }
         if let Command::Global(global) = command {
             work.spend(HEAVY);
             if let GlobalCommand::StatsReset = global {
@@ -284,6 +300,15 @@ impl Execute for Executor<'_> {
         if let units @ 1.. = self.session.take_work() {
             self.work.spend(units);
         }
+    }
+
+    fn hold_ms(&mut self) -> Option<u64> {
+        let member = self.shared.member.as_ref()?;
+        Some(member.promise_ms())
+    }
+
+    fn cluster(&mut self) -> Option<Arc<str>> {
+        self.shared.member.as_ref()?.view().servers.clone()
     }
 
     fn note_meta(&mut self) {

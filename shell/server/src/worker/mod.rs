@@ -424,6 +424,11 @@ impl Worker {
             let Some(client) = self.clients.get_mut(slot).filter(is_meant) else {
                 continue;
             };
+            if !self.shared.serves() {
+                client.drop_deferred();
+                self.end(slot, &End::NotPrimary);
+                continue;
+            }
             let traffic = self.shared.connection_stats.traffic(self.index);
             match client.send_deferred(reply, traffic) {
                 // It waits for that already.
@@ -630,8 +635,26 @@ impl Worker {
                 }
                 // The channel has space for it, unless the sender no longer waits.
                 Message::Echo(tell) => drop(tell.try_send(())),
+                Message::Confirm(round) => self.confirm(round),
+                Message::Suspend(round) => self.suspend(round),
             }
         }
+    }
+
+    /// Confirms a round of the election.
+    fn confirm(&self, round: u64) {
+        if let Some(member) = &self.shared.member {
+            member.confirm(self.index, round);
+        }
+    }
+
+    /// Closes the clients that rely on the server alone, then confirms it (E3). All at once: nothing is served now.
+    fn suspend(&mut self, round: u64) {
+        let (now, shared) = (self.now, Arc::clone(&self.shared));
+        for slot in self.slots(|client| client.relies(now, &*shared)) {
+            self.end(slot, &End::NotPrimary);
+        }
+        self.confirm(round);
     }
 
     fn adopt(&mut self, arrival: Arrival) {

@@ -1,0 +1,437 @@
+//! The thread of the election: it carries transactions to the authority, and does what the election says.
+//!
+//! [`Election`] decides, without I/O and without a clock; the file has no rule of its own about terms. Each endpoint
+//! of the authority has a thread, because a request blocks. A transaction goes to all endpoints at once, and the first
+//! answer counts.
+//!
+//! - Y1: The thread waits for nothing but notices and the next moment of the election. Reading the file of `-e` has a
+//!   thread of its own.
+//! - Y2: The gate ([`crate::cluster::gate`]) is set after every step of the election, and opens only when the items of
+//!   the process before are there.
+//! - Y3: An endpoint has at most one request under way and one that waits; a newer request replaces the one that waits.
+//! - Y4: A request without an answer is logged, for each endpoint at most once in [`SILENCE`].
+
+pub(crate) mod candidacy;
+mod endpoints;
+
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use latchd_core::election::{
+    Action, Election, End, Found, HEARTBEAT_MS, Id, Moment, News, PartitionRecord, Process,
+    RingRecord, Term, partition_key,
+};
+use latchd_core::engine::Numbers;
+use latchd_core::fence::Fence;
+use latchd_core::item::Cas;
+use smol::channel::{Receiver, Sender};
+use smol::future::FutureExt;
+
+use self::endpoints::{Endpoints, Request};
+use crate::clients::mailbox::Message;
+use crate::cluster::etcd::{AuthorityError, Etcd};
+use crate::cluster::gate::boot_time;
+use crate::cluster::member::{Member, Notice, Role};
+use crate::cluster::partitions::Partitions;
+use crate::config::cluster_settings::ClusterSettings;
+use crate::memory_file::{Claim, MemoryFile};
+use crate::shared::Shared;
+use crate::sync::channel::Sender as Begin;
+use crate::sync::clock::unix_ms;
+
+/// The interval of the requests for the ring before it is read.
+const RING_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The interval of the requests for the addresses of the primaries.
+const PRIMARIES_INTERVAL: Duration = Duration::from_secs(2);
+
+/// The interval in which at most one failure of an endpoint is logged (Y4).
+const SILENCE: Duration = Duration::from_secs(10);
+
+/// The time for the last log line of a process whose term is over, in milliseconds.
+const LAST_WORDS_MS: u64 = 100;
+
+/// The most time for the record to say `free` after the process has closed.
+const FREE_MAX: Duration = Duration::from_secs(1);
+
+/// The reason why a process can take no part in its cluster any more.
+#[derive(Clone, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub enum Over {
+    /// Its term is over: the process must end with this code at once, and serves nothing until then.
+    Ended {
+        /// The exit code, 75.
+        exit_code: u8,
+    },
+    /// The ring does not fit its settings: a message for the operator.
+    Refused(String),
+}
+
+/// The means of the thread.
+#[derive(Debug)]
+pub(crate) struct Candidate {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) member: Arc<Member>,
+    pub(crate) settings: ClusterSettings,
+    pub(crate) process: Process,
+    /// The id that the state directory had.
+    pub(crate) predecessor: Option<Id>,
+    pub(crate) notices: Receiver<Notice>,
+    /// Lets the acceptor listen.
+    pub(crate) begin: Begin<()>,
+    pub(crate) over: Sender<Over>,
+    /// The claim to the file of `-e`, once the term has begun.
+    pub(crate) claim: Arc<Mutex<Option<Claim>>>,
+    /// Whether the gate may open: the items of the process before are there.
+    pub(crate) is_ready: bool,
+    /// The address of each partition's primary, in the order of the ring, as last read.
+    pub(crate) primaries: Vec<Option<String>>,
+    /// The version of the list of servers that clients get.
+    pub(crate) servers_version: u64,
+}
+
+impl Candidate {
+    /// Takes part until the process closes or its term is over.
+    pub(crate) fn run(mut self, etcd: &Etcd) {
+        let notices = self.member.notices();
+        let mut endpoints = match Endpoints::start(etcd, &self.settings, &notices) {
+            Ok(endpoints) => endpoints,
+            Err(error) => return self.refuse(&format!("cannot start a thread: {error}")),
+        };
+        let Some(ring) = self.read_ring(&mut endpoints) else {
+            return;
+        };
+        let election = Election::new(self.process.clone(), ring.timing(), self.predecessor);
+        let checks = self.settings.check_keys;
+        if let Some(partitions) = Partitions::new(ring, &self.settings.partition, checks) {
+            self.member.set_partitions(partitions);
+            self.tell_servers();
+        }
+        self.take_part(election, &mut endpoints);
+    }
+
+    /// Reads the ring, however long that takes. `None`: the process is told to stop, or the ring is refused.
+    ///
+    /// It hears every endpoint that answers, so that endpoints of different etcd clusters are found at the start.
+    fn read_ring(&mut self, endpoints: &mut Endpoints) -> Option<RingRecord> {
+        let mut ring = None;
+        while ring.is_none() {
+            endpoints.send(&Request::Ring);
+            let until = Instant::now() + RING_INTERVAL;
+            let mut unheard = endpoints.count();
+            while (unheard > 0 || ring.is_none())
+                && let Some(notice) = self.next(until)
+            {
+                match notice {
+                    Notice::Ring(found) => {
+                        unheard = unheard.saturating_sub(1);
+                        ring.get_or_insert(found);
+                    }
+                    Notice::Failed { endpoint, error } => {
+                        unheard = unheard.saturating_sub(1);
+                        if let AuthorityError::OtherCluster { .. } = error {
+                            let url = &self.settings.authority.endpoints[endpoint];
+                            self.refuse(&format!("--authority {url}: {error}"));
+                            return None;
+                        }
+                        self.note_failed(endpoints, endpoint, &error);
+                    }
+                    Notice::Leave | Notice::Closed => return None,
+                    Notice::Answered { .. }
+                    | Notice::Partitions(_)
+                    | Notice::Confirmed
+                    | Notice::Restored => {}
+                }
+            }
+        }
+        let found = ring.flatten();
+        match self
+            .settings
+            .ring(found.as_ref().map(|found| &*found.value))
+        {
+            Ok(ring) => Some(ring),
+            Err(why) => {
+                self.refuse(&why);
+                None
+            }
+        }
+    }
+
+    fn take_part(&mut self, mut election: Election, endpoints: &mut Endpoints) {
+        let (mut closes_at, mut gives_up) = (None, None);
+        let mut primaries_at = Instant::now();
+        loop {
+            for (worker, round) in self.member.rounds().enumerate() {
+                election.worker_answered(worker, round);
+            }
+            let action = election.poll(Moment {
+                now: boot_time(),
+                unix_ms: unix_ms(),
+                numbers: self.member.numbers(),
+            });
+            self.set_gate(&election);
+            let until = match action {
+                Action::Send {
+                    number,
+                    transaction,
+                } => {
+                    endpoints.send(&Request::Transaction(number, transaction));
+                    continue;
+                }
+                Action::AskWorkers { round } => {
+                    self.member.ask(round);
+                    self.post(|| Message::Confirm(round));
+                    continue;
+                }
+                Action::Tell(News::Over(end)) => return self.end(end),
+                Action::Tell(news) => {
+                    self.follow(news);
+                    continue;
+                }
+                Action::Wait { until } => until,
+            };
+            if Instant::now() >= primaries_at {
+                primaries_at = Instant::now() + PRIMARIES_INTERVAL;
+                endpoints.send(&Request::Partitions);
+            }
+            if closes_at.is_some_and(|at| Instant::now() >= at) {
+                closes_at = None;
+                election.closed();
+                gives_up = Some(Instant::now() + FREE_MAX);
+                continue;
+            }
+            let mut until = until.map_or(primaries_at, |at| primaries_at.min(on_this_clock(at)));
+            for at in [closes_at, gives_up].into_iter().flatten() {
+                until = until.min(at);
+            }
+            if gives_up.is_some_and(|at| Instant::now() >= at) {
+                return tracing::warn!(
+                    "the record was not released in time: a standby waits for the end of the hold"
+                );
+            }
+            let Some(notice) = self.next(until) else {
+                continue;
+            };
+            match notice {
+                Notice::Answered { number, answer } => {
+                    election.answer(boot_time(), number, answer);
+                }
+                Notice::Failed { endpoint, error } => self.note_failed(endpoints, endpoint, &error),
+                Notice::Partitions(found) => self.note_primaries(&found),
+                Notice::Restored => self.begin(),
+                Notice::Leave => {
+                    self.set_role(Role::Leaving);
+                    election.leave();
+                }
+                Notice::Closed => {
+                    self.is_ready = false;
+                    // M4 of the gate.
+                    closes_at = Some(Instant::now() + self.member.gate().until_promised());
+                }
+                Notice::Ring(_) | Notice::Confirmed => {}
+            }
+        }
+    }
+
+    /// Sets the moments of the hold (Y2).
+    fn set_gate(&self, election: &Election) {
+        let serves_until = election.serves_until().filter(|_| self.is_ready);
+        self.member.gate().set(serves_until, election.ends_at());
+    }
+
+    /// The next notice; `None` at that moment.
+    fn next(&self, until: Instant) -> Option<Notice> {
+        let later = async {
+            async_io::Timer::at(until).await;
+            None
+        };
+        smol::block_on(async { self.notices.recv().await.ok() }.or(later))
+    }
+
+    fn post(&self, message: impl Fn() -> Message) {
+        for mailbox in &*self.shared.mailboxes {
+            mailbox.post(message());
+        }
+    }
+
+    /// Does what a change of the role needs.
+    fn follow(&mut self, news: News) {
+        let partition = &self.settings.partition;
+        match news {
+            News::Stands(record) => {
+                self.set_role(Role::Standby);
+                let seen = record.map_or("no primary is recorded".into(), |record| {
+                    let PartitionRecord { address, term, .. } = &*record;
+                    format!("primary {address}, term {term}, {}", record.state.word())
+                });
+                tracing::info!(event = "standby", "standing by for {partition}: {seen}");
+            }
+            News::Unreadable(error) => tracing::error!(
+                event = "record_unreadable",
+                "the record of {partition} in the authority cannot be read, so no process can claim it: {error}"
+            ),
+            News::Serves(term) => self.serve(term),
+            News::Suspended { round } => {
+                self.set_role(Role::Suspended);
+                tracing::warn!(
+                    event = "suspended",
+                    "not serving {partition}: the authority has not answered in time; closing the connections with \
+                     locks, waits, wins and sessions"
+                );
+                self.member.ask(round);
+                self.post(|| Message::Suspend(round));
+            }
+            News::Resumed => {
+                self.member.view().resumed += 1;
+                self.set_role(Role::Primary);
+                tracing::warn!(
+                    event = "resumed",
+                    "serving {partition} again, in the same term"
+                );
+            }
+            News::Over(_) => {}
+        }
+    }
+
+    /// Begins a term: numbers above all earlier ones (E10), and the items of the process before if it has left them.
+    fn serve(&mut self, term: Term) {
+        let partition = &self.settings.partition;
+        tracing::warn!(
+            event = "primary",
+            "serving {partition}: term {}",
+            term.number
+        );
+        self.member.begin_term(self.process.id, term.number);
+        let first = term.first;
+        self.shared.shards.resume(Numbers {
+            cas: Cas::new(first.number()).unwrap_or(Cas::FIRST),
+            fence: first.max(Fence::FIRST),
+        });
+        let Some(path) = self.shared.config.memory_file.clone() else {
+            return self.begin();
+        };
+        let (shared, notices) = (Arc::clone(&self.shared), self.member.notices());
+        let claim = Arc::clone(&self.claim);
+        let restore = move || {
+            if let Err(error) = take_over(&path, &shared, &claim, term.inherits) {
+                tracing::error!(event = "items_refused", "{error}");
+            }
+            // Without a receiver, the process ends.
+            let _ = notices.send_blocking(Notice::Restored);
+        };
+        let thread = std::thread::Builder::new().name("latchd-restore".into());
+        if let Err(error) = thread.spawn(restore) {
+            tracing::error!("cannot read the file of -e, starting empty: {error}");
+            self.begin();
+        }
+    }
+
+    /// The items are there: clients are let in.
+    fn begin(&mut self) {
+        self.is_ready = true;
+        self.set_role(Role::Primary);
+        // The acceptor needs one message.
+        let _ = self.begin.try_send(());
+    }
+
+    fn set_role(&self, role: Role) {
+        self.member.view().role = role;
+    }
+
+    /// The process serves no more, and ends unless it has left.
+    fn end(&self, end: End) {
+        self.set_role(Role::Over);
+        let partition = &self.settings.partition;
+        match end {
+            End::Left => {
+                if self.member.term().is_some() {
+                    tracing::info!(event = "left", "{partition} is free for another process");
+                }
+                return self.member.gate().set(None, None);
+            }
+            End::Lost => tracing::error!(
+                event = "lost",
+                "{partition} has another primary, or its record was removed: this process ends"
+            ),
+            End::Stuck => tracing::error!(
+                event = "stuck",
+                "a thread did not confirm the end of the hold of {partition}: this process ends"
+            ),
+        }
+        let last = latchd_core::Instant::from_millis(boot_time().as_millis() + LAST_WORDS_MS);
+        self.member.gate().set(None, Some(last));
+        let exit_code = end.exit_code();
+        let _ = self.over.try_send(Over::Ended { exit_code });
+    }
+
+    fn refuse(&self, why: &str) {
+        self.set_role(Role::Over);
+        let _ = self.over.try_send(Over::Refused(why.to_owned()));
+    }
+
+    /// Counts a request without an answer, and logs it (Y4).
+    fn note_failed(&self, endpoints: &mut Endpoints, endpoint: usize, error: &AuthorityError) {
+        self.member.view().unanswered += 1;
+        if endpoints.note_failed(endpoint, SILENCE) {
+            let url = &self.settings.authority.endpoints[endpoint];
+            tracing::warn!(event = "authority_unanswered", "--authority {url}: {error}");
+        }
+    }
+
+    /// Keeps the addresses of all partitions' primaries, for clients that follow the cluster.
+    fn note_primaries(&mut self, found: &[(String, Found)]) {
+        let Some(partitions) = self.member.partitions() else {
+            return;
+        };
+        let address = |name: &str| {
+            let key = partition_key(&self.settings.cluster, name)?;
+            let (_, found) = found.iter().find(|(known, _)| *known == key)?;
+            let record = PartitionRecord::parse(&found.value).ok()?;
+            Some(record.address)
+        };
+        let primaries: Vec<_> = partitions.names().map(address).collect();
+        if primaries != self.primaries {
+            self.primaries = primaries;
+            self.tell_servers();
+        }
+    }
+
+    /// Sets the text for clients, with a version above those of earlier processes.
+    fn tell_servers(&mut self) {
+        self.servers_version = unix_ms().max(self.servers_version + 1);
+        if let Some(partitions) = self.member.partitions() {
+            let text = partitions.config(self.servers_version, &self.primaries);
+            self.member.view().servers = Some(text.into());
+        }
+    }
+}
+
+/// Claims the file of `-e` for a term, and stores its items if the process before has left them (Q5).
+fn take_over(
+    path: &Path,
+    shared: &Shared,
+    claim: &Mutex<Option<Claim>>,
+    inherits: Option<(Id, u64)>,
+) -> io::Result<()> {
+    let own = Claim::to(path)?;
+    match MemoryFile::open(path, shared.config.value_bytes_max)? {
+        Some(file) if file.writer.is_some() && file.writer == inherits => {
+            file.restore(&shared.shards, &shared.clock)?;
+        }
+        Some(file) => file.discard("it is not of the term just before"),
+        None => {}
+    }
+    // A process that ends before has not all items, and must not write them.
+    if let Ok(mut claim) = claim.lock() {
+        *claim = Some(own);
+    }
+    Ok(())
+}
+
+/// The moment of `CLOCK_BOOTTIME` on the clock of this process. If the machine sleeps, the thread wakes later.
+fn on_this_clock(at: latchd_core::Instant) -> Instant {
+    let left = at.as_millis().saturating_sub(boot_time().as_millis());
+    Instant::now() + Duration::from_millis(left.min(10 * HEARTBEAT_MS))
+}
