@@ -33,7 +33,7 @@ use self::ignored::Ignored;
 use self::refused::Refused;
 pub(crate) use self::sources::{command, read};
 use self::tls::TlsOptions;
-use crate::flags::{LOGGING, NETWORK, PROCESS, Process, SECURITY, TLS};
+use crate::flags::{ClusterFlags, LOGGING, NETWORK, PROCESS, Process, SECURITY, TLS};
 
 /// The largest number of threads.
 const THREADS_MAX: usize = 64;
@@ -162,10 +162,12 @@ pub(crate) struct Args {
     /// Speak TLS on TCP; requires `-o ssl_chain_cert=PATH`
     #[arg(short = 'Z', long, help_heading = TLS)]
     enable_ssl: bool,
+    #[command(flatten)]
+    cluster: ClusterFlags,
     /// Serve metrics, held locks and a status page over HTTP at this address
     ///
     /// ADDRESS is HOST or HOST:PORT; the default port is 9150.
-    /// The paths are `/` (status page), `/metrics` (Prometheus), `/locks.json` and `/healthz`.
+    /// The paths are `/` (status page), `/metrics` (Prometheus), `/locks.json`, `/healthz` and `/primary`.
     #[arg(long, value_name = "ADDRESS", value_parser = status_address, help_heading = MONITORING,
         verbatim_doc_comment)]
     status: Option<ListenAddress>,
@@ -318,6 +320,7 @@ impl Args {
             }
         }
         config.tls = tls.finish(self.enable_ssl)?;
+        config.cluster = self.cluster.settings()?;
         config.check()?;
         Ok((config, ignored))
     }

@@ -3,6 +3,7 @@
 //! It changes nothing, except that it listens on each address for a moment. All checks run, also after a failure.
 //! Exit codes: 0 if a server would start, with or without warnings; 71 if not.
 
+mod cluster;
 mod limits;
 mod places;
 
@@ -105,6 +106,7 @@ pub(crate) fn run(config: &Config, ignored: &[String], process: &Process) -> Exi
     }
     findings.extend(limits::look(config, process));
     findings.extend(places::look(config, process));
+    findings.extend(config.cluster.iter().flat_map(cluster::look));
     let mut out = io::stdout().lock();
     for finding in &findings {
         // The output may be closed. The exit code tells the result too.

@@ -2,7 +2,7 @@
 //!
 //! Exit codes: 0 after a signal or a client stops it; 2 for a wrong flag; 67 if the user does not exist; 70
 //! (`EX_SOFTWARE`) if an assertion fails; 71 (`EX_OSERR`, as memcached) if the system refuses a resource that the
-//! server needs, at its start or later.
+//! server needs, at its start or later; 75 (`EX_TEMPFAIL`) if its term in a cluster is over: start it again.
 //!
 //! All messages of the server go through the [`Log`], so a slow reader of the log delays no client.
 
@@ -28,7 +28,7 @@ use std::sync::Arc;
 
 use async_signal::{Signal, Signals};
 use clap::error::ErrorKind;
-use latchd_server::{Address, Config, Server};
+use latchd_server::{Address, Config, Over, Server};
 use smol::Timer;
 use smol::future::{self, FutureExt};
 use smol::stream::StreamExt;
@@ -226,6 +226,11 @@ fn run(config: Config, process: &Process, daemon: Option<Daemon>, log: &Log) -> 
         config.connections_max,
         config.threads
     );
+    let listens = if config.cluster.is_some() {
+        "standing by to listen"
+    } else {
+        "listening"
+    };
     let server = Server::start(config)?;
     for address in server.status_addresses() {
         let _ = write!(facts, "; status at http://{address}/");
@@ -253,7 +258,7 @@ fn run(config: Config, process: &Process, daemon: Option<Daemon>, log: &Log) -> 
         let version = env!("CARGO_PKG_VERSION");
         tracing::info!(
             event = "listening",
-            "latchd {version} listening on {}; {facts}",
+            "latchd {version} {listens} on {}; {facts}",
             list(server.addresses())
         );
     }
@@ -285,6 +290,17 @@ fn run(config: Config, process: &Process, daemon: Option<Daemon>, log: &Log) -> 
             }
         };
         let failure = async { Err(server.failed().await) };
+        let over = async {
+            match server.over().await {
+                Over::Refused(why) => Err(io::Error::other(why)),
+                Over::Ended { exit_code } => {
+                    log.flush();
+                    // Nothing is saved or closed: another process may serve already.
+                    std::process::exit(exit_code.into());
+                }
+                _ => future::pending().await,
+            }
+        };
         let shutdown = async {
             server.asked_to_end().await;
             Ok("a client sent shutdown".into())
@@ -301,7 +317,7 @@ fn run(config: Config, process: &Process, daemon: Option<Daemon>, log: &Log) -> 
                 }
             }
         };
-        signal.or(shutdown).or(failure).or(watchdog).await
+        signal.or(shutdown).or(failure).or(over).or(watchdog).await
     });
     tell(State::Stopping);
     server.shutdown();

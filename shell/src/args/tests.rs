@@ -4,7 +4,7 @@ use std::ffi::OsString;
 
 use clap::CommandFactory;
 use latchd_core::wire::{Allowed, LockedReply};
-use latchd_server::{ClientCertificate, KeyFormat, TlsSettings, TlsVersion};
+use latchd_server::{CheckKeys, ClientCertificate, KeyFormat, TlsSettings, TlsVersion};
 
 use super::sources::read_from;
 use super::*;
@@ -487,6 +487,38 @@ fn the_environment_can_override_the_file() {
     let environment = [("LATCHD_CONFIG", path), ("LATCHD_DISABLE_EVICTIONS", "no")];
     let (config, _) = parse_with("", &environment).unwrap();
     assert!(config.evict && !config.allowed.flush_all);
+}
+
+#[test]
+fn member_options_come_from_several_sources() {
+    let file = File::new(
+        "member",
+        "--authority http://10.0.0.1:2379\n--state /var/lib/latchd\n--check-keys all\n",
+    );
+    let environment = [
+        ("LATCHD_CLUSTER", "shop"),
+        ("LATCHD_ADVERTISE", "10.0.0.2:11211"),
+    ];
+    let line = format!("{} --partition cache-a:11211", file.flag());
+    let (merged, _) = parse_with(&line, &environment).unwrap();
+    let member = merged.cluster.unwrap();
+    assert_eq!(
+        (&*member.cluster, &*member.partition),
+        ("shop", "cache-a:11211")
+    );
+    assert_eq!(member.advertise.as_deref(), Some("10.0.0.2:11211"));
+    assert_eq!(member.check_keys, CheckKeys::All);
+    assert_eq!(
+        member.state.as_deref(),
+        Some(std::path::Path::new("/var/lib/latchd"))
+    );
+    for flag in ["--advertise a:1", "--check-keys none", "--state /tmp"] {
+        let error = parse(flag).unwrap_err();
+        assert!(
+            error.contains("there is no partition; add --partition"),
+            "{error}"
+        );
+    }
 }
 
 #[test]

@@ -124,7 +124,7 @@ fn kind(answer: Answer, line: &[u8]) -> Line {
     let code = words.next().unwrap_or_default();
     let is_list = matches!(answer, Answer::Names | Answer::Dump);
     match code {
-        b"VALUE" if !is_list => {
+        b"VALUE" | b"CONFIG" if !is_list => {
             words.nth(2).and_then(number).map_or(Line::Entry, |bytes| {
                 // Two bytes for the line end behind the value.
                 Line::EntryWithValue(bytes.saturating_add(2))
@@ -176,6 +176,11 @@ mod tests {
             (Answer::Names, "VALUE k\r\n", Line::Entry),
             (Answer::Names, "VALUE k 0 5\r\n", Line::Entry),
             (Answer::Line, "VA 2 W\r\n", Line::Value(4)),
+            (
+                Answer::Line,
+                "CONFIG cluster 0 42\r\n",
+                Line::EntryWithValue(44),
+            ),
             (Answer::Line, "EN\r\n", Line::Whole(Verdict::No)),
             (Answer::Dump, "EN\r\n", Line::End),
             (Answer::Dump, "OK\r\n", Line::Entry),

@@ -4,6 +4,7 @@
 
 mod access;
 mod authority;
+mod cluster;
 mod password;
 mod process;
 mod server;
@@ -12,14 +13,15 @@ use std::time::Duration;
 
 pub(crate) use self::access::AccessArgs;
 pub(crate) use self::authority::AuthorityFlags;
+pub(crate) use self::cluster::ClusterFlags;
 pub(crate) use self::process::Process;
 pub(crate) use self::server::ServerArgs;
 
 /// The headings of `--help`.
 pub(crate) const NETWORK: &str = "Network";
+pub(crate) const CLUSTER: &str = "Cluster";
 pub(crate) const SECURITY: &str = "Security";
 pub(crate) const TLS: &str = "TLS";
-pub(crate) const CLUSTER: &str = "Cluster";
 pub(crate) const LOGGING: &str = "Logging";
 pub(crate) const PROCESS: &str = "Process";
 
