@@ -114,6 +114,11 @@ impl EtcdProcess {
         let _ = self.child.wait();
     }
 
+    /// Stops it, until it gets the signal CONT.
+    pub(crate) fn pause(&self) {
+        pause(self.child.id());
+    }
+
     pub(crate) fn signal(&self, signal: Signal) {
         let pid = i32::try_from(self.child.id()).unwrap();
         kill_process(Pid::from_raw(pid).unwrap(), signal).unwrap();
@@ -166,6 +171,26 @@ impl Drop for EtcdProcess {
     fn drop(&mut self) {
         self.stop();
         let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// Stops a process, and waits until every thread of it stands.
+pub(crate) fn pause(process: u32) {
+    let pid = Pid::from_raw(i32::try_from(process).unwrap()).unwrap();
+    kill_process(pid, Signal::STOP).unwrap();
+    let stands = |task: std::io::Result<std::fs::DirEntry>| {
+        let state = std::fs::read_to_string(task.unwrap().path().join("stat"));
+        // The state follows the name, which is in brackets.
+        state.is_ok_and(|text| {
+            let rest = text.rsplit(')').next();
+            rest.is_some_and(|rest| rest.starts_with(" T"))
+        })
+    };
+    let tasks = format!("/proc/{process}/task");
+    let begun = Instant::now();
+    while !std::fs::read_dir(&tasks).unwrap().all(stands) {
+        assert!(begun.elapsed() < PATIENCE, "process {process} goes on");
+        std::thread::sleep(Duration::from_millis(1));
     }
 }
 

@@ -102,7 +102,7 @@ fn an_etcd_that_stops_is_late_and_comes_back() {
     };
     let mut endpoint = endpoint(&options(&etcd));
     let revision = swapped(endpoint.swap("k", None, "v").unwrap());
-    etcd.signal(Signal::STOP);
+    etcd.pause();
     assert_eq!(endpoint.read("k"), Err(AuthorityError::Late));
     assert_eq!(endpoint.swap("k", None, "w"), Err(AuthorityError::Late));
     etcd.signal(Signal::CONT);

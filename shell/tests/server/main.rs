@@ -15,6 +15,7 @@ mod cluster;
 mod death;
 mod erase;
 mod etcd;
+mod members;
 mod operator;
 mod program;
 mod server;

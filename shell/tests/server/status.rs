@@ -30,7 +30,7 @@ fn send(address: SocketAddr, request: &str) -> String {
 }
 
 /// The code and the body of an answer.
-fn get(address: SocketAddr, path: &str) -> (String, String) {
+pub(crate) fn get(address: SocketAddr, path: &str) -> (String, String) {
     let answer = send(
         address,
         &format!("GET {path} HTTP/1.1\r\nHost: {address}\r\n\r\n"),

@@ -1,0 +1,440 @@
+//! Members of a cluster, as processes with a real etcd: who serves a partition, and the end of a term.
+
+use std::fs;
+use std::net::{SocketAddr, TcpStream};
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::client::TestClient;
+use crate::etcd_process::{EtcdProcess, pause};
+use crate::port::free_port;
+use crate::status::get;
+
+/// A change of the role takes seconds, and the machine may be busy.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A hold that a busy machine does not miss.
+const TIMES: [&str; 4] = ["--hold", "5000", "--wait", "5700"];
+
+/// A wait that no other delay is confused with.
+const LONG_TIMES: [&str; 4] = ["--hold", "10000", "--wait", "11100"];
+
+/// The name of the only partition.
+const PARTITION: &str = "cache-a:11211";
+
+/// A cluster with its etcd, and a folder for the files of its members.
+struct Cluster {
+    etcd: EtcdProcess,
+    folder: PathBuf,
+}
+
+impl Cluster {
+    /// A cluster with these partitions; `None` without etcd.
+    fn start(partitions: &[&str]) -> Option<Self> {
+        Self::with(&TIMES, partitions)
+    }
+
+    fn with(times: &[&str], partitions: &[&str]) -> Option<Self> {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let etcd = EtcdProcess::start(&[])?;
+        let number = COUNT.fetch_add(1, Ordering::SeqCst);
+        let name = format!("latchd-members-{}-{number}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        fs::create_dir_all(&folder).unwrap();
+        let cluster = Self { etcd, folder };
+        let mut init = latchd(&["cluster", "init"]);
+        init.args(["--authority", &cluster.etcd.url(), "--cluster", "shop"]);
+        let output = init.args(times).args(partitions).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        Some(cluster)
+    }
+
+    /// The flags of a member at this address.
+    fn flags(&self, address: SocketAddr) -> Vec<String> {
+        let (url, address) = (self.etcd.url(), address.to_string());
+        let flags = [
+            "-l",
+            &address,
+            "--authority",
+            &url,
+            "--cluster",
+            "shop",
+            "--partition",
+            PARTITION,
+        ];
+        flags.map(str::to_owned).to_vec()
+    }
+
+    /// A member with more flags.
+    fn member(&self, flags: &[&str]) -> Member {
+        let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
+        let mut all = self.flags(address);
+        all.extend(flags.iter().map(|flag| (*flag).to_owned()));
+        Member::start(address, all)
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.folder.join(name).display().to_string()
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// A process, which is killed with the value.
+struct Member {
+    child: Child,
+    address: SocketAddr,
+    flags: Vec<String>,
+}
+
+impl Member {
+    fn start(address: SocketAddr, flags: Vec<String>) -> Self {
+        let child = latchd(&flags).spawn().unwrap();
+        Self {
+            child,
+            address,
+            flags,
+        }
+    }
+
+    fn restart(&mut self) {
+        self.child = latchd(&self.flags).spawn().unwrap();
+    }
+
+    /// Waits until it serves.
+    fn serves(&self) -> TestClient {
+        eventually("it does not serve", || self.is_primary());
+        TestClient::connect(self.address)
+    }
+
+    fn is_primary(&self) -> bool {
+        let Ok(stream) = TcpStream::connect(self.address) else {
+            return false;
+        };
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut client = TestClient::new(stream);
+        client.ask("mn") == "MN"
+    }
+
+    fn signal(&self, signal: Signal) {
+        let pid = i32::try_from(self.child.id()).unwrap();
+        kill_process(Pid::from_raw(pid).unwrap(), signal).unwrap();
+    }
+
+    fn exit_code(&mut self) -> Option<i32> {
+        self.child.wait().unwrap().code()
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn latchd<S: AsRef<std::ffi::OsStr>>(flags: &[S]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_latchd"));
+    command.args(flags).stdin(Stdio::null());
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    command
+}
+
+fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < PATIENCE, "{what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// The fence of a new lock.
+fn fence(client: &mut TestClient, key: &str) -> u64 {
+    let reply = client.ask(&format!("ml {key} F"));
+    let number = reply.strip_prefix("HD F").expect("a lock with its fence");
+    number.parse().unwrap()
+}
+
+#[test]
+fn standby_serves_after_the_primary_is_killed() {
+    let Some(cluster) = Cluster::start(&[PARTITION]) else {
+        return;
+    };
+    let mut first = cluster.member(&[]);
+    let mut client = first.serves();
+    assert_eq!(client.ask("set k 0 0 1\r\nx"), "STORED");
+    let before = fence(&mut client, "k");
+    let second = cluster.member(&[]);
+    assert!(client.ask("mn H").starts_with("MN H"));
+    assert!(TcpStream::connect(second.address).is_err(), "E11");
+    first.child.kill().unwrap();
+    first.exit_code();
+    let mut client = second.serves();
+    assert_eq!(client.ask("mg k v"), "EN", "X4");
+    assert!(fence(&mut client, "k") > before, "X3");
+}
+
+#[test]
+fn suspended_primary_refuses_and_goes_on() {
+    let Some(cluster) = Cluster::start(&[PARTITION]) else {
+        return;
+    };
+    let primary = cluster.member(&[]);
+    let (mut plain, mut holder) = (primary.serves(), primary.serves());
+    let mut waiter = primary.serves();
+    assert_eq!(plain.ask("set k 0 0 1\r\nx"), "STORED");
+    assert_eq!(holder.ask("ml k"), "HD");
+    waiter.send("ml k w600000\r\n");
+    cluster.etcd.pause();
+    assert_eq!(holder.rest(), b"", "E3: its lock is over");
+    assert_eq!(waiter.rest(), b"", "E3: it is not granted the lock");
+    for request in ["mg k v", "get k", "set k 0 0 1\r\ny", "mn H", "ml k"] {
+        assert_eq!(plain.ask(request), "SERVER_ERROR not primary", "{request}");
+    }
+    let mut new = TestClient::connect(primary.address);
+    assert_eq!(new.ask("mg k v"), "SERVER_ERROR not primary");
+    cluster.etcd.signal(Signal::CONT);
+    eventually("it does not go on", || primary.is_primary());
+    assert_eq!(plain.ask("mg k v"), "VA 1", "E4");
+    assert_eq!(plain.line(), "x");
+}
+
+#[test]
+fn paused_primary_executes_nothing_and_ends() {
+    let Some(cluster) = Cluster::start(&[PARTITION]) else {
+        return;
+    };
+    let mut first = cluster.member(&[]);
+    let mut late = first.serves();
+    let second = cluster.member(&[]);
+    pause(first.child.id());
+    late.send("set k 0 0 4\r\nlate\r\n");
+    let mut client = second.serves();
+    first.signal(Signal::CONT);
+    assert_eq!(first.exit_code(), Some(75), "E6");
+    let said = late.rest();
+    assert!(!String::from_utf8_lossy(&said).contains("STORED"), "E2");
+    assert_eq!(client.ask("mg k v"), "EN");
+}
+
+#[test]
+fn restart_with_its_state_serves_at_once() {
+    let Some(cluster) = Cluster::with(&LONG_TIMES, &[PARTITION]) else {
+        return;
+    };
+    let state = cluster.path("state");
+    fs::create_dir(&state).unwrap();
+    let mut first = cluster.member(&["--state", &state]);
+    let mut client = first.serves();
+    let before = fence(&mut client, "k");
+    let output = cluster_output(&cluster, &["--state", &state]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(71), "{said}");
+    assert!(said.contains("in use by another process"), "{said}");
+    first.child.kill().unwrap();
+    first.exit_code();
+    first.restart();
+    let mut client = first.serves();
+    assert!(fence(&mut client, "k") > before, "X3");
+    let uptime = client.stat("uptime").parse::<u64>().unwrap();
+    assert!(
+        uptime < 9,
+        "E9: it has not waited for 11.1 s, but {uptime} s"
+    );
+}
+
+#[test]
+fn only_the_next_term_reads_the_file() {
+    let Some(cluster) = Cluster::start(&[PARTITION]) else {
+        return;
+    };
+    let file = cluster.path("items");
+    let mut first = cluster.member(&["-e", &file]);
+    assert_eq!(first.serves().ask("set k 0 0 1\r\nx"), "STORED");
+    // A standby on the same machine.
+    let mut second = cluster.member(&["-e", &file]);
+    first.signal(Signal::TERM);
+    assert_eq!(first.exit_code(), Some(0));
+    let mut client = second.serves();
+    assert_eq!(client.ask("mg k v"), "VA 1", "E12");
+    assert_eq!(client.line(), "x");
+    drop(client);
+    second.signal(Signal::TERM);
+    assert_eq!(second.exit_code(), Some(0));
+    assert!(fs::exists(&file).unwrap());
+    // A term in between.
+    let mut between = cluster.member(&[]);
+    drop(between.serves());
+    between.signal(Signal::TERM);
+    assert_eq!(between.exit_code(), Some(0));
+    first.restart();
+    assert_eq!(first.serves().ask("mg k v"), "EN", "X4");
+}
+
+#[test]
+fn locks_of_another_partition_are_refused() {
+    // `user:8` belongs to the second one (the example of `RingRecord`).
+    let Some(cluster) = Cluster::start(&[PARTITION, "cache-b:11211"]) else {
+        return;
+    };
+    let member = cluster.member(&[]);
+    let mut client = member.serves();
+    assert_eq!(client.ask("ml user:8"), "SERVER_ERROR key of cache-b:11211");
+    assert_eq!(client.ask("set user:8 0 0 1\r\nx"), "STORED");
+    client.send("config get cluster\r\n");
+    assert!(client.line().starts_with("CONFIG cluster 0 "));
+    let version: u64 = client.line().parse().unwrap();
+    assert!(version > 1_700_000_000_000);
+    assert!(client.line().contains(" cache-b:11211|cache-b|11211"));
+    assert_eq!([client.line(), client.line()], ["", "END"]);
+}
+
+/// Runs a member that is expected to end.
+fn cluster_output(cluster: &Cluster, flags: &[&str]) -> Output {
+    let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
+    let mut command = latchd(&cluster.flags(address));
+    command.args(flags).stderr(Stdio::piped());
+    command.output().unwrap()
+}
+
+#[test]
+fn wrong_settings_end_with_their_reason() {
+    let Some(cluster) = Cluster::start(&["cache-b:11211", "cache-c:11211"]) else {
+        return;
+    };
+    let with = |flags: &[&str]| {
+        let output = cluster_output(&cluster, flags);
+        let said = String::from_utf8(output.stderr).unwrap();
+        (output.status.code(), said)
+    };
+    let (code, said) = with(&[]);
+    assert_eq!(code, Some(71), "{said}");
+    assert!(
+        said.contains("not a partition of shop; its ring is cache-b:11211, cache-c:11211"),
+        "{said}"
+    );
+    let (code, said) = with(&["--advertise", "nowhere"]);
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("expected HOST:PORT"), "{said}");
+    let (code, said) = with(&["--state", "/nonexistent/latchd"]);
+    assert_eq!(code, Some(71), "{said}");
+    assert!(said.contains("--state /nonexistent/latchd: "), "{said}");
+    let Some(other) = EtcdProcess::start(&[]) else {
+        return;
+    };
+    let (code, said) = with(&["--authority", &other.url()]);
+    assert_eq!(code, Some(71), "{said}");
+    assert!(said.contains("belongs to another etcd cluster"), "{said}");
+    let alone = latchd(&["--partition", PARTITION])
+        .stderr(Stdio::piped())
+        .output()
+        .unwrap();
+    assert_eq!(alone.status.code(), Some(2));
+    let said = String::from_utf8(alone.stderr).unwrap();
+    assert!(
+        said.contains("there is no authority; add --authority"),
+        "{said}"
+    );
+}
+
+#[test]
+fn check_asks_every_endpoint() {
+    let Some(cluster) = Cluster::start(&[PARTITION]) else {
+        return;
+    };
+    let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
+    let check = |cluster_name: &str, endpoints: &str, state: &str| {
+        let listen = address.to_string();
+        let flags = [
+            "check",
+            "-l",
+            &listen,
+            "--authority",
+            endpoints,
+            "--cluster",
+            cluster_name,
+            "--partition",
+            PARTITION,
+            "--state",
+            state,
+        ];
+        let output = latchd(&flags).stdout(Stdio::piped()).output().unwrap();
+        let said = String::from_utf8(output.stdout).unwrap();
+        (output.status.code(), said)
+    };
+    let (url, folder) = (cluster.etcd.url(), cluster.path(""));
+    let nobody = format!("http://127.0.0.1:{}", free_port());
+    let (code, said) = check("shop", &format!("{url},{nobody}"), &folder);
+    assert_eq!(code, Some(0), "{said}");
+    for line in [
+        format!("ok       --authority {url} answers"),
+        format!("warning  --authority {nobody}: unreachable"),
+        format!("ok       {PARTITION} is a partition of shop"),
+        format!("ok       --state {folder} is writable"),
+    ] {
+        assert!(said.contains(&line), "{line} in {said}");
+    }
+    let (code, said) = check("shop", &nobody, &folder);
+    assert_eq!(code, Some(71), "{said}");
+    let (code, said) = check("other", &url, "/nonexistent");
+    assert_eq!(code, Some(71), "{said}");
+    assert!(
+        said.contains("the authority has no cluster other"),
+        "{said}"
+    );
+    assert!(
+        said.contains("failure  --state /nonexistent is not writable"),
+        "{said}"
+    );
+}
+
+#[test]
+fn member_shows_its_role() {
+    let Some(cluster) = Cluster::start(&[PARTITION]) else {
+        return;
+    };
+    let status = [free_port(), free_port()].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
+    let primary = cluster.member(&["--status", &status[0].to_string()]);
+    let mut client = primary.serves();
+    let _standby = cluster.member(&["--status", &status[1].to_string()]);
+    eventually("it has no status port", || {
+        TcpStream::connect(status[1]).is_ok()
+    });
+    let paths = |path: &str| status.map(|address| get(address, path));
+    let [serves, stands] = paths("/primary");
+    assert_eq!(serves, ("200".to_owned(), "primary\n".to_owned()));
+    assert_eq!(stands, ("503".to_owned(), "not primary\n".to_owned()));
+    let [serves, stands] = paths("/healthz");
+    assert_eq!((&*serves.0, &*stands.0), ("200", "200"));
+    let [(_, serves), (_, stands)] = paths("/metrics");
+    for name in ["primary", "term"] {
+        let line = |value: u8| format!("\nlatchd_cluster_{name} {value}\n");
+        assert!(serves.contains(&line(1)) && stands.contains(&line(0)));
+    }
+    for name in ["resumed", "unanswered"] {
+        assert!(stands.contains(&format!("\nlatchd_cluster_{name}_total ")));
+    }
+    for (name, value) in [("primary", "1"), ("term", "1"), ("resumed", "0")] {
+        assert_eq!(client.stat(&format!("cluster_{name}")), value);
+    }
+    assert!(client.stat("cluster_hold_ms").parse::<u64>().unwrap() <= 5000);
+    client.send("stats cluster\r\n");
+    let lines = [(); 4].map(|()| client.line());
+    let address = format!("STAT address {}", primary.address);
+    let partition = format!("STAT partition {PARTITION}");
+    let expected = [
+        "STAT cluster shop",
+        &partition,
+        &address,
+        "STAT role primary",
+    ];
+    assert_eq!(lines, expected);
+}
