@@ -3,8 +3,9 @@
 #
 #   monitoring.sh SERVER-PROGRAM
 #
-# Each metric that they name must exist. If promtool is installed (Debian: prometheus), it checks the alerts; if prometheus
-# is, it scrapes the server, and each query of the dashboard must have a result, each alert an evaluation without an error.
+# Each metric that they name must exist; those of a cluster must be in the source, as only its members have them. If
+# promtool is installed (Debian: prometheus), it checks the alerts; if prometheus is, it scrapes the server, and each query
+# of the dashboard must have a result, each alert an evaluation without an error.
 
 set -eu -o pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -23,7 +24,7 @@ stop() {
     rm -r "$folder"
 }
 trap stop EXIT
-dashboard=packaging/grafana/latchd.json alerts=packaging/prometheus/alerts.yml
+dashboard=packaging/grafana/latchd.json alerts=packaging/prometheus/alerts.yml cluster=packaging/prometheus/cluster.yml
 
 openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=localhost \
     -keyout "$folder/key.pem" -out "$folder/certificate.pem" 2>/dev/null || give_up "no certificate can be made"
@@ -51,10 +52,13 @@ missing=0
 for name in $(grep -oE '\b(memcached|latchd|process)_[a-z_]+' "$folder/expressions" | sort -u); do
     grep -qE "^$name[ {]" "$folder/metrics" || { echo "not in /metrics: $name"; missing=1; }
 done
+for name in $(grep -oE '\blatchd_[a-z_]+' "$cluster" | sort -u); do
+    grep -qF "\"${name#latchd_}\"" shell/server/src/status/metrics.rs || { echo "no metric of a cluster: $name"; missing=1; }
+done
 [ $missing -eq 0 ] || exit 1
 echo "$(wc -l <"$folder/expressions") expressions name metrics that exist"
 
-if command -v promtool >/dev/null; then promtool check rules "$alerts"; else echo "skipped: promtool (Debian: prometheus)"; fi
+if command -v promtool >/dev/null; then promtool check rules "$alerts" "$cluster"; else echo "skipped: promtool (Debian: prometheus)"; fi
 if ! command -v prometheus >/dev/null; then
     echo "skipped: evaluation (Debian: prometheus)"
     exit
