@@ -46,7 +46,8 @@ fn got(reply: &Reply<'_>) -> Got {
         | Reply::Ok
         | Reply::Keys(_)
         | Reply::Stats(_)
-        | Reply::Refused(_) => Got::Other,
+        | Reply::Refused(_)
+        | Reply::KeyOf(_) => Got::Other,
     }
 }
 
