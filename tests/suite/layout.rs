@@ -14,7 +14,7 @@ type Row = (&'static str, &'static [&'static str]);
 
 const SERVER: &[Row] = &[
     ("cluster", &[]),
-    ("config", &[]),
+    ("config", &["cluster"]),
     ("os", &[]),
     ("saved", &[]),
     ("sync", &[]),
@@ -27,7 +27,19 @@ const SERVER: &[Row] = &[
     (
         "shared",
         &[
-            "clients", "config", "net", "sessions", "shards", "stats", "sync",
+            "clients", "cluster", "config", "net", "sessions", "shards", "stats", "sync",
+        ],
+    ),
+    (
+        "election",
+        &[
+            "clients",
+            "cluster",
+            "config",
+            "memory_file",
+            "net",
+            "shared",
+            "sync",
         ],
     ),
     (
@@ -45,6 +57,7 @@ const SERVER: &[Row] = &[
             "acceptor",
             "clients",
             "config",
+            "election",
             "memory_file",
             "net",
             "shared",
