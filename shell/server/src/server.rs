@@ -222,8 +222,8 @@ impl Server {
 
     /// Shuts the server down: it stops listening, releases every lock, closes every connection, and removes
     /// its Unix socket. If it has a memory file ([`Config::memory_file`](crate::Config::memory_file)), it
-    /// writes its items. It returns when all this is done. The primary of a partition first announces that it leaves,
-    /// and serves for 400 ms more: by then every standby looks for the end more often.
+    /// writes its items. It returns when all this is done. The primary of a partition first announces that it leaves. It
+    /// serves on for 400 ms, until every standby looks for the end more often, and until no client relies on its hold.
     pub fn shutdown(self) {
         drop(self);
     }
