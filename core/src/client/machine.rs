@@ -148,7 +148,7 @@ pub enum NotObtained {
 impl fmt::Display for NotObtained {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self {
-            Self::Held => "somebody else holds the lock",
+            Self::Held => "another client holds the lock",
             Self::Deadline => "the lock was not free before the deadline",
             Self::NoItem => "there is no item to lock",
             Self::HasValue => "the item has a value of its own, which a note would replace",

@@ -171,7 +171,7 @@ impl fmt::Display for TermsError {
                 "a lock of less than a second is its connection's: it has one key, no note and no token of \
                  one's own, and cannot be left behind"
             }
-            Self::CasInGrant => "under a lock nobody else changes the item: leave out the version",
+            Self::CasInGrant => "under a lock no other client changes the item: leave out the version",
             Self::TtlTooLong => "a ttl is at most 29 days: a longer exptime would be a date",
             Self::Keys => "the keys of a lock must be there, differ, and be a thousand at most",
             Self::SessionTime => "a session lasts 1 to 3600 s without a sign of life",
