@@ -74,7 +74,7 @@ const MEMORY: &str = "Memory";
 const MONITORING: &str = "Monitoring";
 const MORE: &str = "Extended options";
 
-/// A cache server with locks that die with their client. It speaks memcached's protocols.
+/// A cache server that speaks memcached's protocols, with locks that end with their client.
 #[derive(Debug, Parser)]
 #[command(
     name = "latchd",

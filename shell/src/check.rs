@@ -29,13 +29,13 @@ Each line of the output begins with `ok`, `warning` or `failure`.
 
 Exit codes:
    0  a server would start
-   2  a flag is wrong
+   2  an option is wrong
   71  the system does not let a server start";
 
 /// Check limits, memory, addresses and files before starting a server
 #[derive(Debug, clap::Args)]
 pub(crate) struct CheckArgs {
-    /// Check a server with these flags
+    /// Check for a server with these options
     #[arg(
         value_name = "FLAGS",
         trailing_var_arg = true,

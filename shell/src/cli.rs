@@ -48,7 +48,7 @@ Examples: latchd cli, latchd cli get k, latchd cli set k 0 60 hello
 /// The text under the options of `--help`.
 pub(crate) const HELP: &str = "\
 Without a command there is a prompt with a history (arrow keys, Ctrl-R); `help` lists the commands.
-Input from a pipe is read line by line. It speaks both text protocols of memcached and latchd's commands.
+Input from a pipe is read line by line. Commands are those of memcached's two text protocols and latchd's own.
 
 Values: write the value itself instead of its length:
   set k 0 60 hello world      the value is the rest of the line

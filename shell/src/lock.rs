@@ -54,7 +54,7 @@ Example: latchd lock -w 60 backup -- /usr/local/bin/backup
 
 Kinds of locks:
   Without --ttl the lock is bound to the connection. The server releases it as soon as this process
-  ends, for whatever reason. Waiting clients get it in order of arrival. This requires latchd.
+  ends or its connection breaks. Waiting clients get it in order of arrival. This requires latchd.
   With --ttl the lock is a lease. It is renewed while the command runs. If this process dies, the
   lease stays on the server until it expires. This works on memcached too. A lease with a ttl below
   one second requires latchd, and also ends with this process.
@@ -97,7 +97,7 @@ pub(crate) struct LockArgs {
     access: AccessArgs,
     /// Wait at most SECS for the lock and the server [default: no limit for the lock]
     ///
-    /// Until then, an unreachable server is tried again every 200 ms, and of a list each in turn.
+    /// Until then, an unreachable server is tried again every 200 ms; the servers of a list in turn.
     /// Without this option, the wait for the lock has no limit, and an unreachable server is an error.
     #[arg(short, long, value_name = "SECS", value_parser = seconds, conflicts_with = "nonblock",
         help_heading = LOCKS, verbatim_doc_comment)]
@@ -116,8 +116,9 @@ pub(crate) struct LockArgs {
     ttl: Option<Duration>,
     /// Acquire the lock in a session that survives a broken connection for SECS
     ///
-    /// After a break the client connects again by itself. If that takes longer than SECS, less 1%,
-    /// the lock is lost. If this process dies, the lock stays for SECS. This requires latchd.
+    /// SECS is 1 to 3600. After a break the client connects again by itself. If that takes longer than
+    /// SECS, less 1%, the lock is lost. If this process dies, the lock stays for SECS. This requires
+    /// latchd, and excludes --ttl and --inherit.
     #[arg(long, value_name = "SECS", value_parser = clap::value_parser!(u16).range(1..=3600),
         conflicts_with_all = ["ttl", "inherit"], help_heading = LOCKS, verbatim_doc_comment)]
     session: Option<u16>,

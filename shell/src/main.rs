@@ -360,7 +360,7 @@ fn greeting(addresses: &[Address], facts: &str) -> String {
         format!("try `latchd cli{server}` with the lines: set k 0 0 hello / get k / lock k\n")
     });
     format!(
-        "latchd {version}, a cache server with locks that die with their client\n\
+        "latchd {version}, a cache server with locks that end with their client\n\
          listening on {listening}\n{facts}\n{hint}press Ctrl-C to stop\n"
     )
 }

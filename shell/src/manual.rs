@@ -11,7 +11,7 @@ use clap_mangen::roff::{Roff, bold, roman};
 /// Print a manual page: `latchd man | man -l -`
 #[derive(Debug, clap::Args)]
 pub(crate) struct ManArgs {
-    /// Print the page of this program
+    /// Print this page
     #[arg(value_enum, default_value_t = Page::Latchd)]
     page: Page,
 }
@@ -111,13 +111,17 @@ fn sections() -> Roff {
     roff.control("SH", ["EXIT STATUS"]);
     for (code, meaning) in [
         ("0", "A signal or a client stopped the server."),
-        ("2", "A flag is wrong; the message says which."),
+        ("2", "An option is wrong; the message says which."),
         ("67", "The user of -u does not exist."),
         (
             "70",
             "An internal error; the last line of the log has its reason.",
         ),
         ("71", "The system refuses a resource that the server needs."),
+        (
+            "75",
+            "The term in a cluster is over: start the process again, as a standby.",
+        ),
     ] {
         roff.control("TP", []);
         roff.text([bold(code)]);

@@ -1,4 +1,4 @@
-//! A cache server with locks that die with their client: [`latchd_core`] behind real sockets.
+//! A cache server with locks that end with their client: [`latchd_core`] behind real sockets.
 //!
 //! The program `latchd` is a thin wrapper around this library, and a test or another program can
 //! run the same server inside its own process:

@@ -16,9 +16,13 @@ use super::password::PasswordSource;
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct AuthorityFlags {
     /// Elect primaries through the etcd at these URLs, separated by commas
+    ///
+    /// At most 16, each `http://HOST:PORT` or `https://HOST:PORT`; the default port is 2379.
     #[arg(long, value_name = "URL", value_delimiter = ',', help_heading = CLUSTER)]
     authority: Vec<AuthorityUrl>,
     /// Use the cluster of this name in etcd
+    ///
+    /// NAME has at most 64 letters, digits, `-`, `_` and `.`.
     #[arg(long, value_name = "NAME", value_parser = name, help_heading = CLUSTER)]
     cluster: Option<String>,
     /// Authenticate to etcd as this user

@@ -18,9 +18,9 @@ const SERVERS_MAX: usize = 16;
 pub(crate) struct ServerArgs {
     /// Connect to this server [default: `LATCHD_SERVER`, or 127.0.0.1:11211]
     ///
-    /// ADDRESS is HOST:PORT or the path of a Unix socket. `latchd lock` also accepts a list of addresses
-    /// with commas between them, as of a primary and its standby, and uses the first that serves.
-    #[arg(short, long, value_name = "ADDRESS", help_heading = NETWORK)]
+    /// ADDRESS is HOST:PORT or the path of a Unix socket. `latchd lock` also takes a list, such as the
+    /// addresses of a primary and its standby with a comma between, and uses the first that serves.
+    #[arg(short, long, value_name = "ADDRESS", help_heading = NETWORK, verbatim_doc_comment)]
     server: Option<String>,
 }
 
