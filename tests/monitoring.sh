@@ -53,7 +53,7 @@ for name in $(grep -oE '\b(memcached|latchd|process)_[a-z_]+' "$folder/expressio
     grep -qE "^$name[ {]" "$folder/metrics" || { echo "not in /metrics: $name"; missing=1; }
 done
 for name in $(grep -oE '\blatchd_[a-z_]+' "$cluster" | sort -u); do
-    grep -qF "\"${name#latchd_}\"" shell/server/src/status/metrics.rs || { echo "no metric of a cluster: $name"; missing=1; }
+    grep -qF "\"${name#latchd_}\"" shell/server/src/status/metrics/families.rs || { echo "no metric of a cluster: $name"; missing=1; }
 done
 [ $missing -eq 0 ] || exit 1
 echo "$(wc -l <"$folder/expressions") expressions name metrics that exist"
