@@ -3,9 +3,10 @@
 #
 #   monitoring.sh SERVER-PROGRAM
 #
-# Each metric that they name must exist; those of a cluster must be in the source, as only its members have them. If
-# promtool is installed (Debian: prometheus), it checks the alerts; if prometheus is, it scrapes the server, and each query
-# of the dashboard must have a result, each alert an evaluation without an error.
+# Each metric that they name must exist. Only members of a cluster have its metrics: if etcd is installed (Debian:
+# etcd-server), a member runs too; otherwise they must be in the source. If promtool is installed (Debian: prometheus), it
+# checks the alerts; if prometheus is, it scrapes the servers, and each query of the dashboard must have a result, each
+# alert an evaluation without an error.
 
 set -eu -o pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -28,32 +29,61 @@ dashboard=packaging/grafana/latchd.json alerts=packaging/prometheus/alerts.yml c
 
 openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=localhost \
     -keyout "$folder/key.pem" -out "$folder/certificate.pem" 2>/dev/null || give_up "no certificate can be made"
-status=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+free_port() { python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
+status=$(free_port)
 start "$1" "$folder/server.txt" --status "127.0.0.1:$status" -Z -o "ssl_chain_cert=$folder/certificate.pem,ssl_key=$folder/key.pem"
 pids+=("$pid")
 await "$address"
 await "127.0.0.1:$status"
 
-# Every expression, one a line. Grafana's variables get values.
+curl -fsS "http://127.0.0.1:$status/metrics" >"$folder/metrics"
+
+# A member of a cluster, which is primary.
+single=$address member=
+if command -v etcd >/dev/null; then
+    client=$(free_port)
+    etcd --data-dir "$folder/etcd" --listen-client-urls "http://127.0.0.1:$client" --advertise-client-urls "http://127.0.0.1:$client" \
+        --listen-peer-urls "http://127.0.0.1:$(free_port)" >"$folder/etcd.txt" 2>&1 &
+    pids+=($!)
+    await "127.0.0.1:$client"
+    authority=(--authority "http://127.0.0.1:$client" --cluster monitoring)
+    for _ in $(seq 50); do
+        "$1" cluster init "${authority[@]}" cache-a:11211 >"$folder/init.txt" 2>&1 && break
+        sleep 0.2
+    done
+    mkdir "$folder/state"
+    member=$(free_port)
+    start "$1" "$folder/member.txt" --status "127.0.0.1:$member" "${authority[@]}" --partition cache-a:11211 --state "$folder/state"
+    pids+=("$pid")
+    await "127.0.0.1:$member"
+    await "$address"
+    curl -fsS "http://127.0.0.1:$member/metrics" | grep '^latchd_cluster_' >>"$folder/metrics" || give_up "$(cat "$folder/init.txt" "$folder/member.txt")"
+else
+    echo "skipped: a member of a cluster (Debian: etcd-server)"
+fi
+
+# Every expression, one a line. Grafana's variables get values. Without a member, nothing is to be had of a cluster.
 expressions() {
-    python3 - "$dashboard" "$alerts" <<'END'
+    python3 - "$dashboard" "$alerts" "$cluster" <<'END'
 import json, re, sys
-for panel in json.load(open(sys.argv[1]))["panels"]:
+panels = json.load(open(sys.argv[1]))["panels"]
+for panel in [inner for panel in panels for inner in panel.get("panels") or [panel]]:
     for target in panel["targets"]:
         print("query\t" + target["expr"].replace("$instance", ".*").replace("$__rate_interval", "1m"))
-text = re.sub(r"\n {10,}(?=[a-z+])(?!summary|description)", " ", open(sys.argv[2]).read())
-for expression in re.findall(r"expr: >?\s*(.*)", text):
-    print("alert\t" + expression.strip())
+for alerts in sys.argv[2:]:
+    text = re.sub(r"\n {10,}(?=[a-z+])(?!summary|description)", " ", open(alerts).read())
+    for expression in re.findall(r"expr: >?\s*(.*)", text):
+        print("alert\t" + expression.strip())
 END
 }
 expressions >"$folder/expressions"
-curl -fsS "http://127.0.0.1:$status/metrics" >"$folder/metrics"
 missing=0
 for name in $(grep -oE '\b(memcached|latchd|process)_[a-z_]+' "$folder/expressions" | sort -u); do
-    grep -qE "^$name[ {]" "$folder/metrics" || { echo "not in /metrics: $name"; missing=1; }
-done
-for name in $(grep -oE '\blatchd_[a-z_]+' "$cluster" | sort -u); do
-    grep -qF "\"${name#latchd_}\"" shell/server/src/status/metrics/families.rs || { echo "no metric of a cluster: $name"; missing=1; }
+    if [[ -z $member && $name == latchd_cluster_* ]]; then
+        grep -qF "\"${name#latchd_}\"" shell/server/src/status/metrics/families.rs
+    else
+        grep -qE "^$name[ {]" "$folder/metrics"
+    fi || { echo "not in /metrics: $name"; missing=1; }
 done
 [ $missing -eq 0 ] || exit 1
 echo "$(wc -l <"$folder/expressions") expressions name metrics that exist"
@@ -65,7 +95,7 @@ if ! command -v prometheus >/dev/null; then
 fi
 
 # Some load, so that every rate and quantile has a value.
-python3 - "${address%:*}" "${address##*:}" 2>/dev/null <<'END' &
+python3 - "${single%:*}" "${single##*:}" 2>/dev/null <<'END' &
 import socket, ssl, sys, time
 tls = ssl._create_unverified_context()
 one, other = (tls.wrap_socket(socket.create_connection(sys.argv[1:])) for _ in range(2))
@@ -79,17 +109,23 @@ END
 pids+=($!)
 cat >"$folder/prometheus.yml" <<END
 global: { scrape_interval: 1s }
-rule_files: [$PWD/$alerts]
-scrape_configs: [{ job_name: latchd, static_configs: [{ targets: ["127.0.0.1:$status"] }] }]
+rule_files: [$PWD/$alerts, $PWD/$cluster]
+scrape_configs:
+  - job_name: latchd
+    static_configs:
+      - targets: ["127.0.0.1:$status"]
+      - targets: [${member:+"\"127.0.0.1:$member\""}]
+        labels: { partition: "cache-a:11211" }
 END
-web=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+web=$(free_port)
 prometheus --config.file="$folder/prometheus.yml" --storage.tsdb.path="$folder/data" --web.listen-address="127.0.0.1:$web" \
     >"$folder/prometheus.txt" 2>&1 &
 pids+=($!)
 await "127.0.0.1:$web"
 # A query of the dashboard has a number within a minute: rates need two scrapes, quantiles some ended locks.
-python3 - "$web" "$folder/expressions" <<'END'
+python3 - "$web" "$folder/expressions" "$member" <<'END'
 import json, sys, time, urllib.parse, urllib.request
+has_member = bool(sys.argv[3])
 end, failed, lines = time.monotonic() + 60, 0, open(sys.argv[2]).read().splitlines()
 def numbers(expression):
     query = urllib.parse.urlencode({"query": expression})
@@ -97,6 +133,8 @@ def numbers(expression):
         return [float(sample["value"][1]) for sample in json.load(reply)["data"]["result"]]
 for line in lines:
     kind, expression = line.split("\t")
+    if "latchd_cluster_" in expression and not has_member:
+        kind = "alert"
     while True:
         found = numbers(expression)
         if kind == "alert" or any(number == number for number in found) or time.monotonic() > end:

@@ -1,8 +1,9 @@
-// Package latchd has locks, fenced writes and cached values on latchd, with the standard library. Locks: lock.go. A
-// leased lock: lease.go.
+// Package latchd has locks, fenced writes and cached values on latchd, with the standard library. Locks and fenced
+// writes: lock.go. A leased lock: lease.go.
 package latchd
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -33,19 +34,17 @@ func (c *Conn) Ask(wait time.Duration, request string) (words []string, value []
 		return nil, nil, err
 	}
 	line, err := c.ReadLine()
+	words = strings.Fields(line)
+	if err == nil && (len(words) == 0 || strings.HasSuffix(words[0], "ERROR")) {
+		return nil, nil, errors.New(line)
+	}
 	size := 0
 	if _, none := fmt.Sscanf(line, "VA %d", &size); none == nil {
 		value = make([]byte, size+len("\r\n"))
 		_, err = io.ReadFull(c.R, value)
 		value = value[:size]
 	}
-	return strings.Fields(line), value, err
-}
-
-// FencedSet stores over any connection, only while this grant is in force.
-func (c *Conn) FencedSet(key string, value []byte, fence uint64, ttl int) (bool, error) {
-	words, _, err := c.Ask(0, fmt.Sprintf("ms %s %d G%d T%d\r\n%s", key, len(value), fence, ttl, value))
-	return err == nil && words[0] == "HD", err
+	return words, value, err
 }
 
 // Cached returns the value of key. One client computes it, early seconds before it expires; the others wait for it.

@@ -13,6 +13,9 @@ var (
 )
 
 // Lock is released by the server when this process or its machine dies.
+//
+//	lock, err := latchd.Acquire("127.0.0.1:11211", "job", time.Minute)
+//	if err == nil { defer lock.Release() … }
 type Lock struct {
 	Fence uint64          // rises with each grant of the key, over restarts too
 	Lost  <-chan struct{} // closed when the lock has ended
@@ -55,4 +58,10 @@ func (l *Lock) Release() error {
 		return fmt.Errorf("%w: %s %v", ErrLost, words, err)
 	}
 	return nil
+}
+
+// FencedSet stores over any connection, only while this grant is in force.
+func (c *Conn) FencedSet(key string, value []byte, fence uint64, ttl int) (bool, error) {
+	words, _, err := c.Ask(0, fmt.Sprintf("ms %s %d G%d T%d\r\n%s", key, len(value), fence, ttl, value))
+	return err == nil && words[0] == "HD", err
 }

@@ -39,6 +39,7 @@ public class Latchd implements Closeable {
       if (letter < 0) throw new Lost("the connection has ended");
     }
     var words = List.of(reply.toString().trim().split(" "));
+    if (words.get(0).endsWith("ERROR")) throw new IOException(String.join(" ", words));
     if (!words.get(0).equals("VA")) return new Reply(words, new byte[0]);
     var found = input.readNBytes(Integer.parseInt(words.get(1)));
     input.skipNBytes(2);
@@ -64,17 +65,15 @@ public class Latchd implements Closeable {
   }
 
   /** Whether the connection ends within `waitMs`, at least 1. */
-  synchronized boolean ended(int waitMs) throws IOException {
-    socket.setSoTimeout(waitMs);
+  synchronized boolean ended(int waitMs) {
     try {
+      socket.setSoTimeout(waitMs);
       input.read(); // no reply is due, so this is the end
       return true;
-    } catch (SocketTimeoutException none) {
-      return false;
+    } catch (IOException end) {
+      return !(end instanceof SocketTimeoutException);
     }
   }
 
-  @Override public void close() throws IOException {
-    socket.close();
-  }
+  @Override public void close() throws IOException { socket.close(); }
 }

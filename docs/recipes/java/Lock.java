@@ -21,8 +21,8 @@ public class Lock implements AutoCloseable {
     }
   }
 
-  /** Waits up to `waitMs`, at least 1, for the end of the lock. Ask between steps, or in a thread of its own. */
-  public boolean lost(int waitMs) throws IOException {
+  /** Waits up to `waitMs`, at least 1, for the end of the lock. Meanwhile, `close` waits. Ask between steps. */
+  public boolean lost(int waitMs) {
     return server.ended(waitMs);
   }
 

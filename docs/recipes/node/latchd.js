@@ -8,21 +8,27 @@ class Lost extends Error {} // the lock ended before its holder released it
 class Connection {
   #input = Buffer.alloc(0);
   #asked = []; // requests without a reply
+  #cause;
 
   constructor({ host = "127.0.0.1", port = 11211 } = {}) {
     this.socket = net.connect({ host, port, noDelay: true, keepAlive: true, keepAliveInitialDelay: 5000 });
-    this.socket.on("data", (bytes) => this.#read(bytes)).on("error", () => {});
+    this.socket.on("data", (bytes) => this.#read(bytes)).on("error", (cause) => (this.#cause = cause));
+    this.socket.on("timeout", () => this.#asked.length && this.socket.destroy());
     this.ended = new Promise((resolve) => this.socket.once("close", resolve));
-    this.ended.then(() => this.#asked.forEach(({ reject }) => reject(new Lost("the connection has ended"))));
+    this.ended.then(() => this.#asked.forEach(({ reject }) => reject(this.#lost())));
   }
 
   /** The words of the reply, and its value if it has one. The server may take `waitMs`. */
   ask(line, body, waitMs = 0) {
-    if (this.socket.destroyed) return Promise.reject(new Lost("the connection has ended"));
-    this.socket.setTimeout(waitMs + 5000, () => this.#asked.length && this.socket.destroy()); // never below `waitMs`
+    if (this.socket.destroyed) return Promise.reject(this.#lost());
+    this.socket.setTimeout(Math.max(waitMs, ...this.#asked.map((asked) => asked.waitMs)) + 5000); // never below a wait
     this.socket.write(`${line}\r\n`);
     if (body !== undefined) this.socket.write(Buffer.concat([body, Buffer.from("\r\n")]));
-    return new Promise((resolve, reject) => this.#asked.push({ resolve, reject }));
+    return new Promise((resolve, reject) => this.#asked.push({ resolve, reject, waitMs }));
+  }
+
+  #lost() {
+    return new Lost("the connection has ended", { cause: this.#cause });
   }
 
   #read(bytes) {
@@ -31,7 +37,9 @@ class Connection {
       const words = this.#input.toString("latin1", 0, start - 2).split(" ");
       const end = words[0] === "VA" ? start + Number(words[1]) + 2 : start;
       if (this.#input.length < end) return;
-      this.#asked.shift()?.resolve({ words, value: end > start ? this.#input.subarray(start, end - 2) : null });
+      const { resolve, reject } = this.#asked.shift() ?? { resolve() {}, reject() {} };
+      if (words[0].endsWith("ERROR")) reject(new Error(words.join(" ")));
+      else resolve({ words, value: end > start ? this.#input.subarray(start, end - 2) : null });
       this.#input = this.#input.subarray(end);
     }
   }

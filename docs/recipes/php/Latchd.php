@@ -12,7 +12,7 @@ class Connection
 
     public function __construct(string $server = '127.0.0.1:11211')
     {
-        $this->stream = stream_socket_client("tcp://$server", $code, $error, 5) ?: throw new \RuntimeException($error);
+        $this->stream = @stream_socket_client("tcp://$server", $code, $error, 5) ?: throw new \RuntimeException($error);
         $socket = socket_import_stream($this->stream);
         socket_set_option($socket, SOL_SOCKET, SO_KEEPALIVE, 1); // an unreachable server is lost after 10 s
         foreach ([TCP_KEEPIDLE => 5, TCP_KEEPINTVL => 1, TCP_KEEPCNT => 5] as $option => $value) {
@@ -24,15 +24,15 @@ class Connection
     public function ask(string $line, ?string $body = null, int $wait = 0): array
     {
         stream_set_timeout($this->stream, $wait + 5); // never below `$wait`
-        fwrite($this->stream, "$line\r\n" . ($body === null ? '' : "$body\r\n"));
+        @fwrite($this->stream, "$line\r\n" . ($body === null ? '' : "$body\r\n"));
         $reply = fgets($this->stream);
         if ($reply === false) {
-            fclose($this->stream);
+            stream_socket_shutdown($this->stream, STREAM_SHUT_RDWR); // a late reply must not be the next request's
             throw new Lost('the connection has ended');
         }
         $words = explode(' ', rtrim($reply));
-        $value = $words[0] === 'VA' ? substr(stream_get_contents($this->stream, (int) $words[1] + 2), 0, -2) : null;
-        return [$words, $value];
+        !str_ends_with($words[0], 'ERROR') || throw new \RuntimeException(rtrim($reply));
+        return [$words, $words[0] === 'VA' ? substr(stream_get_contents($this->stream, $words[1] + 2), 0, -2) : null];
     }
 
     /** The value of `$key`: one client computes it, `$early` s before it expires, and the others wait for it. */

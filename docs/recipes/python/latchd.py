@@ -1,15 +1,13 @@
 """Locks, fenced writes and cached values on latchd, with the standard library. A leased lock: lease.py."""
+import contextlib
 import select
 import socket
-
 
 class Held(Exception):
     """Another client holds the lock, or waiting for it would be a deadlock (the reply ends with `d`)."""
 
-
 class Lost(Exception):
     """The lock ended before its holder released it."""
-
 
 class Connection:
     def __init__(self, host="127.0.0.1", port=11211):
@@ -21,13 +19,22 @@ class Connection:
 
     def ask(self, line, body=None, wait=0):
         """The words of the reply, and its value if it has one. The server may take `wait` seconds."""
-        self.socket.settimeout(wait + 5)  # never below `wait`
-        self.socket.sendall(line.encode() + b"\r\n" + (b"" if body is None else body + b"\r\n"))
-        words = self.reader.readline().decode().split()
-        if not words:
-            raise Lost("the connection has ended")
-        value = self.reader.read(int(words[1]) + 2)[:-2] if words[0] == "VA" else None
+        try:
+            self.socket.settimeout(wait + 5)  # never below `wait`
+            self.socket.sendall(line.encode() + b"\r\n" + (b"" if body is None else body + b"\r\n"))
+            if not (words := self.reader.readline().decode().split()):
+                raise EOFError("no reply")
+            value = self.reader.read(int(words[1]) + 2)[:-2] if words[0] == "VA" else None
+        except (OSError, EOFError) as error:
+            self.close()  # a late reply must not be the next request's
+            raise Lost(f"the connection has ended: {error!r}") from error
+        if words[0].endswith("ERROR"):
+            raise ValueError(" ".join(words))
         return words, value
+
+    def close(self):
+        self.reader.close()
+        self.socket.close()
 
     def cached(self, key, ttl, compute, early=10, wait=10):
         """The value of `key`: one client computes it, `early` s before it expires, and the others wait for it."""
@@ -39,7 +46,6 @@ class Connection:
             value = compute()
         return value
 
-
 class Lock(Connection):
     """with Lock("job", wait=60) as lock: …   The server releases it when this process or its machine dies."""
 
@@ -48,23 +54,24 @@ class Lock(Connection):
         self.key = key
         words, _ = self.ask(f"ml {key} F w{int(wait * 1000)}", wait=wait)  # first come, first served
         if words[0] != "HD":
-            self.socket.close()
+            self.close()
             raise Held(" ".join(words))
         self.fence = int(words[1][1:])  # rises with each grant of the key, over restarts too
 
     def lost(self, wait=0):
         """Whether the lock has ended. Ask between steps, or wait in a thread of its own (`wait=None`)."""
-        readable, _, _ = select.select([self.socket], [], [], wait)
-        return bool(readable)  # no reply is due, so this is the end
+        descriptor, poll = self.socket.fileno(), select.poll()
+        if descriptor >= 0:
+            poll.register(descriptor, select.POLLIN)
+        return descriptor < 0 or bool(poll.poll(wait and wait * 1000))  # no reply is due, so this is the end
 
     def __enter__(self):
         return self
 
     def __exit__(self, kind, *_):
-        with self.socket:
+        with contextlib.closing(self):
             if self.ask(f"mu {self.key}")[0][0] != "HD" and kind is None:
                 raise Lost(self.key)
-
 
 def fenced_set(client, key, value, fence, ttl=0):
     """Stores over a client of pymemcache, only while this grant is in force: late holders change nothing."""

@@ -23,16 +23,17 @@ class Connection:
     async def ask(self, line, body=None, wait=0):
         """The words of the reply, and its value if it has one. The server may take `wait` seconds."""
         async with self.turn:
-            self.writer.write(line.encode() + b"\r\n" + (b"" if body is None else body + b"\r\n"))
             try:
-                async with asyncio.timeout(wait + 5):
-                    if not (words := (await self.reader.readline()).decode().split()):
-                        raise Lost("the connection has ended")
+                async with asyncio.timeout(wait + 5):  # never below `wait`
+                    self.writer.write(line.encode() + b"\r\n" + (b"" if body is None else body + b"\r\n"))
+                    words = (await self.reader.readuntil(b"\r\n")).decode().split()
                     value = (await self.reader.readexactly(int(words[1]) + 2))[:-2] if words[0] == "VA" else None
-                    return words, value
-            except BaseException:  # also a cancelled task: its reply must not be the next one's
+            except BaseException as error:  # also a cancelled task: its reply must not be the next request's
                 self.writer.close()
-                raise
+                raise Lost(f"the connection has ended: {error!r}") if isinstance(error, (OSError, EOFError)) else error
+            if words[0].endswith("ERROR"):
+                raise ValueError(" ".join(words))
+            return words, value
 
     async def cached(self, key, ttl, compute, early=10, wait=10):
         """The value of `key`: one client computes it, `early` s before it expires, and the others wait for it."""
@@ -46,26 +47,24 @@ class Connection:
         """Stores over this connection, only while this grant, of any connection, is in force."""
         return (await self.ask(f"ms {key} {len(value)} G{fence} T{ttl}", value))[0][0] == "HD"
 
-class Lock(Connection):
+class Lock:
     """async with Lock("job", wait=60) as lock: …   If the lock is lost, the body is cancelled, and Lost is raised."""
     def __init__(self, key, wait=0, **server):
-        super().__init__(**server)
-        self.key, self.wait, self.lost = key, wait, False
+        self.connection, self.key, self.wait, self.lost = Connection(**server), key, wait, False
 
     async def __aenter__(self):
-        await super().__aenter__()
-        words, _ = await self.ask(f"ml {self.key} F w{int(self.wait * 1000)}", wait=self.wait)
+        connection = await self.connection.__aenter__()
+        words, _ = await connection.ask(f"ml {self.key} F w{int(self.wait * 1000)}", wait=self.wait)
         if words[0] != "HD":
-            self.writer.close()
+            connection.writer.close()
             raise Held(" ".join(words))
         self.fence = int(words[1][1:])  # rises with each grant of the key, over restarts too
         self.watch = asyncio.create_task(self._watch(asyncio.current_task()))
         return self
 
     async def _watch(self, body):
-        await asyncio.gather(self.reader.read(1), return_exceptions=True)  # no reply is due, so this is the end
-        self.lost = True
-        body.cancel()
+        await asyncio.gather(self.connection.reader.read(1), return_exceptions=True)  # no reply is due: the end
+        self.lost = body.cancel()
 
     async def __aexit__(self, kind, *_):
         self.watch.cancel()
@@ -74,7 +73,7 @@ class Lock(Connection):
                 asyncio.current_task().uncancel()
                 raise Lost(self.key)
             await asyncio.wait([self.watch])
-            if (await self.ask(f"mu {self.key}"))[0][0] != "HD" and kind is None:
+            if (await self.connection.ask(f"mu {self.key}"))[0][0] != "HD" and kind is None:
                 raise Lost(self.key)
         finally:
-            self.writer.close()
+            self.connection.writer.close()

@@ -20,8 +20,9 @@ module Latchd
       @socket.wait_readable(wait + 5) or raise Lost, "no reply" # never below `wait`
       words = (@socket.gets or raise Lost, "the connection has ended").split
       value = @socket.read(words[1].to_i + 2)[0...-2] if words.first == "VA"
+      raise ArgumentError, words.join(" ") if words.first.end_with?("ERROR")
       [words, value]
-    rescue Lost, SystemCallError => e
+    rescue Lost, IOError, SystemCallError => e
       close
       raise Lost, e.message
     end
@@ -56,6 +57,9 @@ module Latchd
       words, = ask("ml #{key} F w#{(wait * 1000).to_i}", wait: wait) # first come, first served
       raise Held, words.join(" ") unless words.first == "HD"
       @fence = words[1].delete_prefix("F").to_i
+    rescue Held, ArgumentError
+      close
+      raise
     end
 
     # Whether the lock has ended. Ask between steps, or wait in a thread of its own (`wait: nil`).

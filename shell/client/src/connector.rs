@@ -21,7 +21,7 @@ use super::endpoint::{Endpoint, Place};
 use super::options::ClientOptions;
 use super::race;
 use super::socket::{Socket, Stream};
-use super::tls::Tls;
+use super::tls::{Tls, explained};
 
 /// The bytes read at a time from the reply to a login.
 const ANSWER_BYTES: usize = 512;
@@ -127,10 +127,10 @@ impl Settings {
         self.guard(is_here)?;
         let mut stream: Pin<Box<dyn Stream>> = match &self.tls {
             None => plain,
-            Some(tls) => Box::pin(tls.begin(plain).await?),
+            Some(tls) => tls.begin(plain).await?,
         };
         if let Some(credentials) = &self.credentials {
-            log_in(&mut stream, credentials).await?;
+            log_in(&mut stream, credentials).await.map_err(explained)?;
         }
         Ok(stream)
     }

@@ -2,6 +2,8 @@
 //!
 //! - K1: If the server closes the connection, its earlier bytes are still read, even if it accepts nothing
 //!   more.
+//! - K2: Waiting for input also sends the rest of an earlier write, and TLS's own messages. So a caller that
+//!   sends and then waits for the reply needs no flush.
 
 use std::future::Future;
 use std::io;
@@ -10,13 +12,19 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use async_io::Async;
 use futures_lite::io::{AsyncRead, AsyncWrite};
 #[cfg(target_os = "linux")]
 use latchd_core::keepalive::Probes;
 use rustix::net::sockopt;
 
+use super::tls::explained;
+
 /// The number of bytes read at a time.
 const READ_BYTES: usize = 16 << 10;
+
+/// The most bytes sent at a time. A longer write under TLS would encrypt for as long as the peer reads.
+const SEND_BYTES: usize = 64 << 10;
 
 /// The most bytes of an incomplete reply: the largest value that a server can be configured for, and its
 /// line.
@@ -42,8 +50,19 @@ pub(super) fn no_answer(bytes: &[u8]) -> io::Error {
 }
 
 /// A stream of bytes in both directions.
-pub(super) trait Stream: AsyncRead + AsyncWrite + AsFd + Send + Unpin {}
-impl<S: AsyncRead + AsyncWrite + AsFd + Send + Unpin> Stream for S {}
+pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {
+    /// The descriptor of the socket.
+    fn descriptor(&self) -> BorrowedFd<'_>;
+}
+
+impl<S: AsFd> Stream for Async<S>
+where
+    Self: AsyncRead + AsyncWrite + Send + Unpin,
+{
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.as_fd()
+    }
+}
 
 /// A socket that is being opened.
 pub(super) type Opening = Pin<Box<dyn Future<Output = io::Result<Socket>> + Send>>;
@@ -85,14 +104,16 @@ impl Socket {
         output: &[u8],
     ) -> Poll<io::Result<Moved>> {
         if !output.is_empty() && !self.is_deaf {
-            match self.stream.as_mut().poll_write(context, output) {
+            match self.stream.as_mut().poll_write(context, at_once(output)) {
                 Poll::Ready(Ok(bytes @ 1..)) => return Poll::Ready(Ok(Moved::Sent(bytes))),
                 Poll::Ready(Ok(0) | Err(_)) => self.is_deaf = true,
                 Poll::Pending => {}
             }
         }
+        // K2; a failure to send does not matter (K1).
+        let _ = self.stream.as_mut().poll_flush(context);
         let read = self.stream.as_mut().poll_read(context, &mut self.chunk);
-        read.map(|read| match read? {
+        read.map(|read| match read.map_err(explained)? {
             0 => Err(io::ErrorKind::UnexpectedEof.into()),
             bytes => Ok(Moved::Received(bytes)),
         })
@@ -111,7 +132,7 @@ impl Socket {
             let flushed = self.stream.as_mut().poll_flush(context);
             return flushed.map_ok(|()| 0);
         }
-        self.stream.as_mut().poll_write(context, output)
+        self.stream.as_mut().poll_write(context, at_once(output))
     }
 
     /// The bytes announced by [`Moved::Received`].
@@ -126,14 +147,14 @@ impl Socket {
     /// # Errors
     /// The kernel's; also for a Unix socket, which needs no such check.
     pub(super) fn probe(&self, within: Duration) -> io::Result<()> {
-        sockopt::set_socket_keepalive(self.stream.as_fd(), true)?;
+        sockopt::set_socket_keepalive(self.stream.descriptor(), true)?;
         #[cfg(target_os = "linux")]
         {
             let probes = Probes::within(within);
-            sockopt::set_tcp_user_timeout(self.stream.as_fd(), probes.timeout_ms)?;
-            sockopt::set_tcp_keepintvl(self.stream.as_fd(), probes.interval)?;
+            sockopt::set_tcp_user_timeout(self.stream.descriptor(), probes.timeout_ms)?;
+            sockopt::set_tcp_keepintvl(self.stream.descriptor(), probes.interval)?;
             // Last: it restarts the timer.
-            sockopt::set_tcp_keepidle(self.stream.as_fd(), probes.idle)?;
+            sockopt::set_tcp_keepidle(self.stream.descriptor(), probes.idle)?;
         }
         #[cfg(not(target_os = "linux"))]
         let _ = within;
@@ -142,7 +163,7 @@ impl Socket {
 
     /// The descriptor of the socket.
     pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
-        self.stream.as_fd()
+        self.stream.descriptor()
     }
 
     /// Copies the socket for programs to inherit.
@@ -150,8 +171,13 @@ impl Socket {
     /// # Errors
     /// The kernel's.
     pub(super) fn inheritable(&self) -> io::Result<OwnedFd> {
-        Ok(rustix::io::dup(self.stream.as_fd())?)
+        Ok(rustix::io::dup(self.stream.descriptor())?)
     }
+}
+
+/// The part of `output` that one write sends.
+fn at_once(output: &[u8]) -> &[u8] {
+    output.get(..SEND_BYTES).unwrap_or(output)
 }
 
 #[cfg(all(test, target_os = "linux"))]
@@ -173,7 +199,7 @@ mod tests {
             let endpoint = Endpoint::parse(&address).unwrap();
             let connector = Connector::new(endpoint, None, &ClientOptions::new()).unwrap();
             let socket = connector.open().await.unwrap();
-            let stream = socket.stream.as_fd();
+            let stream = socket.stream.descriptor();
             assert!(!sockopt::socket_keepalive(stream).unwrap());
             socket.probe(Duration::from_secs(10)).unwrap();
             assert!(sockopt::socket_keepalive(stream).unwrap());

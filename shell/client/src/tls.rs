@@ -1,23 +1,20 @@
 //! A client's socket under TLS.
 //!
 //! - S1: No request is sent before the server's identity is verified.
-//! - S2: Reading also sends the session's own messages and the rest of an earlier write. So a caller that
-//!   sends and then waits for the reply needs no flush.
-//! - S3: If the server closes the connection, its earlier bytes are still read, even if it accepts nothing
-//!   more or does not announce the close: each reply has an end of its own.
+//! - S2: If the server closes the connection, its earlier bytes are still read, even if it does not announce
+//!   the close: each reply has an end of its own.
 
-use std::future::poll_fn;
-use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::io;
+use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
-use futures_lite::io::{AsyncRead, AsyncWrite};
+use futures_rustls::TlsConnector;
+use futures_rustls::client::TlsStream;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::{AlertDescription, CertificateError, ClientConfig, ClientConnection, RootCertStore};
+use rustls::{AlertDescription, CertificateError, ClientConfig, RootCertStore};
 
 use super::socket::Stream;
 use super::tls_options::TlsOptions;
@@ -68,166 +65,29 @@ impl Tls {
     /// # Errors
     /// The socket's; [`io::ErrorKind::InvalidData`] with a message for a person if one side rejects the
     /// other's identity.
-    pub(super) async fn begin(&self, socket: Pin<Box<dyn Stream>>) -> io::Result<TlsStream> {
-        let session = ClientConnection::new(Arc::clone(&self.config), self.name.clone());
-        let session = session.map_err(|error| explained(&error))?;
-        let mut stream = TlsStream { socket, session };
-        poll_fn(|context| stream.poll_handshake(context)).await?;
-        Ok(stream)
+    pub(super) async fn begin(
+        &self,
+        socket: Pin<Box<dyn Stream>>,
+    ) -> io::Result<Pin<Box<dyn Stream>>> {
+        let connector = TlsConnector::from(Arc::clone(&self.config));
+        let handshake = connector.connect(self.name.clone(), socket);
+        Ok(Box::pin(handshake.await.map_err(explained)?))
     }
 }
 
-/// A socket under TLS.
-pub(super) struct TlsStream {
-    socket: Pin<Box<dyn Stream>>,
-    session: ClientConnection,
-}
-
-/// A non-blocking socket: waiting is reported as [`io::ErrorKind::WouldBlock`].
-struct AtOnce<'a, 'b> {
-    socket: Pin<&'a mut dyn Stream>,
-    context: &'a mut Context<'b>,
-}
-
-impl TlsStream {
-    fn poll_handshake(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        loop {
-            if !self.send_records(context)? {
-                return Poll::Pending;
-            }
-            if !self.session.is_handshaking() {
-                return Poll::Ready(Ok(()));
-            }
-            match self.receive_records(context) {
-                Ok(0) => return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into())),
-                Ok(_) => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Poll::Pending,
-                Err(error) => return Poll::Ready(Err(error)),
-            }
-        }
-    }
-
-    /// Sends the session's records; returns whether the socket has accepted all of them.
-    fn send_records(&mut self, context: &mut Context<'_>) -> io::Result<bool> {
-        let (mut socket, session) = (
-            AtOnce {
-                socket: self.socket.as_mut(),
-                context,
-            },
-            &mut self.session,
-        );
-        while session.wants_write() {
-            match session.write_tls(&mut socket) {
-                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(_) => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(true)
-    }
-
-    /// Receives records from the server; 0 is the end.
-    fn receive_records(&mut self, context: &mut Context<'_>) -> io::Result<usize> {
-        let bytes = self.session.read_tls(&mut AtOnce {
-            socket: self.socket.as_mut(),
-            context,
-        })?;
-        if let Err(error) = self.session.process_new_packets() {
-            // Sends the server the reason, if it still reads.
-            let _ = self.send_records(context);
-            return Err(explained(&error));
-        }
-        Ok(bytes)
+impl Stream for TlsStream<Pin<Box<dyn Stream>>> {
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.get_ref().0.descriptor()
     }
 }
 
-impl AsyncRead for TlsStream {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut [u8],
-    ) -> Poll<io::Result<usize>> {
-        loop {
-            // S2; a failure to send does not matter (S3).
-            let _ = self.send_records(context);
-            match self.session.reader().read(buffer) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                    return Poll::Ready(Ok(0));
-                }
-                read => return Poll::Ready(read),
-            }
-            match self.receive_records(context) {
-                Ok(_) => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Poll::Pending,
-                Err(error) => return Poll::Ready(Err(error)),
-            }
-        }
-    }
-}
-
-impl AsyncWrite for TlsStream {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        if !self.send_records(context)? {
-            return Poll::Pending;
-        }
-        let taken = self.session.writer().write(bytes)?;
-        // The next call sends the bytes that the socket does not accept now (S2).
-        self.send_records(context)?;
-        Poll::Ready(Ok(taken))
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if self.send_records(context)? {
-            Poll::Ready(Ok(()))
-        } else {
-            Poll::Pending
-        }
-    }
-
-    fn poll_close(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.session.send_close_notify();
-        self.poll_flush(context)
-    }
-}
-
-impl AsFd for TlsStream {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
-    }
-}
-
-impl Read for AtOnce<'_, '_> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        at_once(self.socket.as_mut().poll_read(self.context, buffer))
-    }
-}
-
-impl Write for AtOnce<'_, '_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        at_once(self.socket.as_mut().poll_write(self.context, bytes))
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-fn at_once<T>(poll: Poll<io::Result<T>>) -> io::Result<T> {
-    match poll {
-        Poll::Ready(done) => done,
-        Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
-    }
-}
-
-/// The message of a TLS error, with advice if the cause is not obvious.
-fn explained(error: &rustls::Error) -> io::Error {
+/// An error of a stream; one of TLS gets advice if its cause is not obvious. TLS 1.3 reports some faults of the
+/// handshake at the first read.
+pub(super) fn explained(error: io::Error) -> io::Error {
     use rustls::Error;
+    let Some(error) = error.get_ref().and_then(|inner| inner.downcast_ref()) else {
+        return error;
+    };
     let is_unknown = matches!(
         error,
         Error::InvalidCertificate(CertificateError::UnknownIssuer)

@@ -58,6 +58,8 @@ public class Locks {
       var value = new byte[] {made};
       ok("cached: computed once", connection.cached("page", 100, 10, () -> value)[0] == '0');
     }
+    fails("cached: an error of the server", java.io.IOException.class,
+        () -> connection.cached("k".repeat(251), 100, 10, () -> new byte[0]));
     ok("lock: not lost", !second.lost(1));
     ProcessHandle.of(pid).orElseThrow().destroyForcibly();
     ok("lock: lost", second.lost(10_000));

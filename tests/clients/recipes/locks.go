@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -64,6 +65,8 @@ func locks(address string, pid int) {
 		value, err := conn.Cached("page", 100, 10, func() ([]byte, error) { return []byte(made), nil })
 		ok("cached: computed once", err == nil && string(value) == "0", string(value), err)
 	}
+	_, err = conn.Cached(strings.Repeat("k", 251), 100, 10, func() ([]byte, error) { return nil, nil })
+	ok("cached: an error of the server", err != nil && strings.Contains(err.Error(), "ERROR"), err)
 	syscall.Kill(pid, syscall.SIGKILL)
 	select {
 	case <-second.Lost:

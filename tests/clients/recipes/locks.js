@@ -43,6 +43,11 @@ async function locks() {
   ok("lock: late fenced write", !(await connection.fencedSet("job", "2", fence)));
   const values = [await connection.cached("page", 100, () => "0"), await connection.cached("page", 100, () => "1")];
   ok("cached: computed once", values.join() === "0,0", values);
+  await throws("cached: an error of the server", Error, connection.cached("k".repeat(251), 100, () => "0"));
+  const long = connection.ask("ml beside F w60000", undefined, 60000);
+  await Promise.all([long, connection.ask("mn"), connection.ask("mn")]);
+  ok("a short request leaves the time of a waiting one", connection.socket.timeout >= 65000, connection.socket.timeout);
+  ok("requests leave no listeners", connection.socket.listenerCount("timeout") === 1);
   await throws("lock: lost", Lost, withLock("job", ({ signal }) => new Promise((_, reject) => {
     signal.addEventListener("abort", () => reject(signal.reason));
     process.kill(Number(pid), "SIGKILL");

@@ -53,11 +53,13 @@ if (isset($argv[3])) {
     ok('lock: late fenced write', !$connection->fencedSet('job', '2', $first->fence));
     $values = [$connection->cached('page', 100, fn () => '0'), $connection->cached('page', 100, fn () => '1')];
     ok('cached: computed once', $values === ['0', '0'], $values);
+    throws('cached: an error of the server', \RuntimeException::class, fn () => $connection->cached(str_repeat('k', 251), 9, fn () => '0'));
     $lock = new Lock('job', 5, $server);
     ok('lock: not lost', !$lock->lost());
     posix_kill((int) $argv[3], SIGKILL);
     for ($end = time() + 10; !$lock->lost() && time() < $end; usleep(1000));
     ok('lock: lost', $lock->lost());
-    throws('lock: released after a loss', Lost::class, fn () => @$lock->release());
+    throws('lock: released after a loss', Lost::class, $lock->release(...));
+    ok('lock: lost after its release', $lock->lost());
 }
 exit($failed ? 1 : 0);

@@ -49,6 +49,7 @@ def locks(client):
     connection = Connection(**server)
     values = [connection.cached("page", 100, lambda n=n: b"%d" % n) for n in range(2)]
     equal("cached: computed once", values, [b"0", b"0"])
+    raises("cached: an error of the server", ValueError, lambda: connection.cached("k" * 251, 100, bytes))
     ok("lock: not lost", not waited[0].lost())
     return waited[0]
 
@@ -86,7 +87,8 @@ def main():
         held = locks(client)
         asyncio.run(with_asyncio(int(sys.argv[3])))
         ok("lock: lost", held.lost(wait=10))
-        raises("lock: released after a loss", (Lost, OSError), lambda: held.__exit__(None))
+        raises("lock: released after a loss", Lost, lambda: held.__exit__(None))
+        ok("lock: lost after its release", held.lost())
 
 
 run(main)

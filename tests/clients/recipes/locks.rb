@@ -48,6 +48,7 @@ if pid
   ok("lock: late fenced write", !connection.fenced_set("job", "2", fence))
   values = %w[0 1].map { |value| connection.cached("page", 100) { value } }
   ok("cached: computed once", values == %w[0 0], values)
+  raises("cached: an error of the server", ArgumentError) { connection.cached("k" * 251, 100) { "0" } }
   raises("lock: released after a loss", Latchd::Lost) do
     Latchd.lock("job", **server) do |lock|
       ok("lock: not lost", !lock.lost?)

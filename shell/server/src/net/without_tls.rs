@@ -39,7 +39,7 @@ impl Keys {
 
 /// No buffers.
 #[derive(Debug, Default)]
-pub(crate) struct Records;
+pub(crate) struct Records {}
 
 /// No socket.
 #[derive(Debug)]
