@@ -493,6 +493,7 @@ impl<M: StateMachine> Worker<M> {
         };
         let mut turn = Turn {
             backend: &self.behind,
+            serves: true,
             traffic: &self.traffic,
             now,
             input: &mut self.input,
