@@ -120,6 +120,17 @@ impl<'a> Command<'a> {
         }
     }
 
+    /// Whether this asks for a lock or has one, waits, or binds a win: its reply is wrong if another server has the locks of
+    /// its key.
+    #[must_use]
+    pub fn concerns_locks(&self) -> bool {
+        let is_get_of_wins = match self {
+            Self::Item(ItemCommand::Get(get)) => get.binds || get.wait_ms > 0,
+            Self::Item(_) | Self::Global(_) => false,
+        };
+        is_get_of_wins || self.is_of_locks()
+    }
+
     /// The same command without its wait; the core executes it when a wait is over.
     #[must_use]
     pub const fn without_wait(self) -> Self {

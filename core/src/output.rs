@@ -132,6 +132,13 @@ impl Output {
         })
     }
 
+    /// Whether it takes no memory and holds no shared value.
+    #[inline]
+    #[must_use]
+    pub fn takes_nothing(&self) -> bool {
+        self.copied.capacity() == 0 && self.shared.is_empty()
+    }
+
     /// The memory of the copied bytes, in bytes.
     #[must_use]
     pub fn copied_room(&self) -> usize {

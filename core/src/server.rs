@@ -61,7 +61,7 @@ const BUSY_TICK_MS: u64 = 10;
 /// What a [`Server`] has behind its connections: a [`Core`], or what stands before several.
 pub trait StateMachine {
     /// Takes an event, at `now`.
-    fn handle(&mut self, now: Instant, event: Event);
+    fn handle(&mut self, now: Instant, event: Event<'_>);
 
     /// Executes a command of `owner`, at `now`, and hands its reply to `answer`, exactly once.
     fn execute(
@@ -94,8 +94,8 @@ pub trait StateMachine {
         false
     }
 
-    /// The work that was done since the last call ([`Core::take_work`]). By default a command is one unit, and nothing more.
-    fn take_work(&mut self) -> u32 {
+    /// The work that was done so far ([`Core::work`]). By default a command is one unit, and nothing more.
+    fn work(&self) -> u64 {
         0
     }
 
@@ -111,7 +111,7 @@ pub trait StateMachine {
 }
 
 impl<S: Store> StateMachine for Core<S> {
-    fn handle(&mut self, now: Instant, event: Event) {
+    fn handle(&mut self, now: Instant, event: Event<'_>) {
         Self::handle(self, now, event);
     }
 
@@ -137,8 +137,8 @@ impl<S: Store> StateMachine for Core<S> {
         Self::wants_tick(self)
     }
 
-    fn take_work(&mut self) -> u32 {
-        Self::take_work(self)
+    fn work(&self) -> u64 {
+        Self::work(self)
     }
 
     fn poll(&mut self) -> Option<Notification> {

@@ -8,10 +8,10 @@
 /// Moving, erasing or freeing this many bytes is one unit: the kernel takes pages one by one.
 pub const BYTES_A_UNIT: usize = 2 << 10;
 
-/// Units of work that were charged and not taken yet.
+/// Units of work: all that were ever charged, unless they are taken.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Meter {
-    units: u32,
+    units: u64,
 }
 
 impl Meter {
@@ -24,9 +24,7 @@ impl Meter {
     /// Charges `units` units.
     #[inline]
     pub fn charge(&mut self, units: usize) {
-        self.units = self
-            .units
-            .saturating_add(u32::try_from(units).unwrap_or(u32::MAX));
+        self.units = self.units.saturating_add(units as u64);
     }
 
     /// Charges the moving or erasing of `bytes` bytes.
@@ -35,10 +33,17 @@ impl Meter {
         self.charge(bytes / BYTES_A_UNIT);
     }
 
-    /// Returns the units charged since the last call.
+    /// The units charged and not taken.
     #[inline]
-    pub const fn take(&mut self) -> u32 {
-        core::mem::replace(&mut self.units, 0)
+    #[must_use]
+    pub const fn units(&self) -> u64 {
+        self.units
+    }
+
+    /// Returns the units charged since the last call, at most [`u32::MAX`].
+    #[inline]
+    pub fn take(&mut self) -> u32 {
+        u32::try_from(core::mem::take(&mut self.units)).unwrap_or(u32::MAX)
     }
 }
 
@@ -51,6 +56,7 @@ mod tests {
         let mut meter = Meter::default();
         meter.charge(3);
         meter.charge_bytes(2 * BYTES_A_UNIT - 1);
+        assert_eq!(meter.units(), 4);
         assert_eq!((meter.take(), meter.take()), (4, 0));
         meter.charge(usize::MAX);
         meter.charge(1);

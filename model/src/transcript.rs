@@ -244,7 +244,7 @@ fn said(request: &SmallRequest, words: &Words<'_>, in_binary: bool) -> Option<Li
 struct Spread(Vec<Core<MapStore>>);
 
 impl StateMachine for Spread {
-    fn handle(&mut self, now: Instant, event: Event) {
+    fn handle(&mut self, now: Instant, event: Event<'_>) {
         for core in &mut self.0 {
             core.handle(now, event);
         }

@@ -3,7 +3,8 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use super::{Held, LockEnd};
+use super::{Held, LockEnd, Numbers};
+use crate::key::Key;
 use crate::limits::Limits;
 use crate::owner::Owner;
 use crate::stats::Unstored;
@@ -12,7 +13,7 @@ use crate::watch::Evicted;
 
 /// An event besides a command. It has no reply.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub enum Event {
+pub enum Event<'a> {
     /// An owner is open: from now on it can acquire locks. An owner that acquires none need not be announced.
     Opened(Owner),
     /// The locks and wins of an open owner in other cores, for a transport that spreads items over several: the owner's
@@ -30,9 +31,25 @@ pub enum Event {
     /// As [`Due`](Self::Due), and no more is seen to at once than a command sees to: for a transport that looks at
     /// several cores at once.
     DueFew,
+    /// As [`DueFew`](Self::DueFew), and all that is due for the lock of this key: for a transport that asks about it next
+    /// ([`Core::would_contend`](super::Core::would_contend)).
+    DueAt(Key<'a>),
+    /// An owner that has as many wins as it may asks another core for one. Some of its wins here are updated, since their
+    /// items may be gone: for a transport over several cores.
+    WinElsewhere {
+        /// The owner.
+        owner: Owner,
+        /// The key that it asks for. Its wins behind this one come first.
+        key: Key<'a>,
+        /// How many are updated at most.
+        wins_max: usize,
+    },
     /// The bytes that the tables of other cores take from now on, for a transport with a budget for all cores
-    /// ([`Config::sharing_tables`](super::Config::sharing_tables)). No memory is freed for that yet ([`Core::make_room_for_tables`](super::Core::make_room_for_tables)).
+    /// ([`Config::sharing_tables`](super::Config::sharing_tables)). No memory is freed for that yet.
     TablesElsewhere(usize),
+    /// As [`TablesElsewhere`](Self::TablesElsewhere), and this core frees its part of the memory of all tables, if need be by
+    /// evicting items. If it cannot, it [lacks room](super::Core::lacks_room_for_tables).
+    TablesSpread(usize),
     /// A `flush_all` takes effect in another core. If it is still to take effect in this one, it does so now: for a
     /// transport that spreads items over several cores, so that no client sees a part of it.
     FlushedElsewhere,
@@ -46,6 +63,9 @@ pub enum Event {
         /// Whether there is a client that watches them.
         is_watched: bool,
     },
+    /// The numbers of an earlier run: no CAS and no fence of it is given again. To come before the first command, with the same
+    /// numbers for all cores that share them.
+    Resumed(Numbers),
     /// From now on the end of each lock is handed out by [`Core::poll`](super::Core::poll), or not.
     ReportLockEnds(bool),
     /// The wall clock was looked at.

@@ -81,11 +81,10 @@ impl<S: Store> Core<S> {
             .map_err(|Full| Refusal::TooManyLocks)
     }
 
-    /// Reserves this core's part of all tables.
-    ///
-    /// # Errors
-    /// [`Full`] if nothing else may be evicted.
-    pub fn make_room_for_tables(&mut self) -> Result<(), Full> {
-        self.set_tables_aside(0, None).map(|_| ())
+    /// Whether nothing could be evicted for its part of all tables at the last
+    /// [`Event::TablesSpread`](super::Event::TablesSpread). Then the tables of no core should grow.
+    #[must_use]
+    pub const fn lacks_room_for_tables(&self) -> bool {
+        self.lacks_room_for_tables
     }
 }

@@ -2,9 +2,8 @@
 //!
 //! A core has two entry points once it is made and filled ([`Core::restore`]). [`Core::execute`] takes a command of an
 //! owner and returns the reply; [`Core::handle`] takes any other event. Both take the time. [`Core::poll`] returns
-//! later results: notices of waits that are over, and reports. A transport over several cores also prepares a core for
-//! a command ([`Core::would_contend`], [`Core::update_wins`], [`Core::make_room_for_tables`]). [`Core::take_work`]
-//! reads the meter. No clock, socket, thread, randomness or log reaches a reply, so the same calls always give the same
+//! later results: notices of waits that are over, and reports. Nothing else changes a core; all other functions are questions.
+//! No clock, socket, thread, randomness or log reaches a reply, so the same calls always give the same
 //! replies.
 //!
 //! - E1: a refused command has changed nothing, but for
@@ -81,6 +80,8 @@ pub struct Core<S = LogStore> {
     table_cores: usize,
     /// The bytes that the tables of the other cores take.
     tables_elsewhere: usize,
+    /// It could not free its part of the memory of all tables when it was last asked to.
+    lacks_room_for_tables: bool,
     clock: Clock,
     next_cas: Cas,
     cas_stride: u32,
@@ -136,6 +137,7 @@ impl<S: Store> Core<S> {
             limits,
             table_cores: table_cores.max(1) as usize,
             tables_elsewhere: 0,
+            lacks_room_for_tables: false,
             clock: Clock {
                 now: Instant::default(),
                 unix_s_at_start,
@@ -221,7 +223,7 @@ impl<S: Store> Core<S> {
     }
 
     /// Handles an event at `now`; time as in [`execute`](Self::execute).
-    pub fn handle(&mut self, now: Instant, event: Event) {
+    pub fn handle(&mut self, now: Instant, event: Event<'_>) {
         match event {
             Event::Opened(owner) => {
                 self.come_to(now);
@@ -249,7 +251,21 @@ impl<S: Store> Core<S> {
                     self.catch_up(None);
                 }
             }
+            Event::DueAt(key) => self.come_to_key(now, key),
+            Event::WinElsewhere {
+                owner,
+                key,
+                wins_max,
+            } => {
+                self.advance(now);
+                self.update_wins_of(owner, key, wins_max);
+            }
             Event::TablesElsewhere(bytes) => self.tables_elsewhere = bytes,
+            Event::TablesSpread(bytes) => {
+                self.tables_elsewhere = bytes;
+                self.lacks_room_for_tables = self.set_tables_aside(0, None).is_err();
+            }
+            Event::Resumed(numbers) => self.resume(numbers),
             Event::FlushedElsewhere => {
                 self.advance(now);
                 if self.flush_at.is_some() {
@@ -279,6 +295,13 @@ impl<S: Store> Core<S> {
             self.expire_waits(self.limits.locks_settled_max);
             self.expire_locks(self.limits.locks_settled_max);
             self.sweep_gets(self.limits.locks_settled_max);
+        }
+    }
+
+    /// The work before a question about the lock of a key.
+    fn come_to_key(&mut self, now: Instant, key: Key<'_>) {
+        if self.advance(now) || self.locks.table.has_ended() {
+            self.catch_up(Some(key));
         }
     }
 
@@ -328,11 +351,12 @@ impl<S: Store> Core<S> {
         &self.limits
     }
 
-    /// The work that was done since the last call, besides one unit a command ([`crate::work`]): for a transport that
-    /// shares its time among clients.
+    /// The work that was done so far, besides one unit a command ([`crate::work`]): for a transport that shares its time
+    /// among clients. The difference of two readings is the work between them.
     #[inline]
-    pub fn take_work(&mut self) -> u32 {
-        self.work.take().saturating_add(self.store.take_work())
+    #[must_use]
+    pub fn work(&self) -> u64 {
+        self.work.units().saturating_add(self.store.work())
     }
 
     /// The table of locks.

@@ -77,6 +77,8 @@ impl Core<MapStore> {
             // Constant, and set by the transport.
             table_cores: _,
             tables_elsewhere: _,
+            // Only said to the transport.
+            lacks_room_for_tables: _,
             clock,
             next_cas,
             cas_stride,

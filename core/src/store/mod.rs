@@ -217,8 +217,8 @@ pub trait Store {
         (Vec::new(), 0)
     }
 
-    /// The work since the last call that exceeds the work of a small command ([`crate::work`]).
-    fn take_work(&mut self) -> u32 {
+    /// The work so far that exceeds the work of small commands ([`crate::work`]).
+    fn work(&self) -> u64 {
         0
     }
 

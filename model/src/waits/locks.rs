@@ -53,7 +53,10 @@ impl World {
         };
         let contends = self.call(
             shard,
-            |core, now| core.would_contend(now, conn, &asked),
+            |core, now| {
+                core.handle(now, Event::DueAt(asked.key));
+                core.would_contend(conn, &asked)
+            },
             |_, contends| Ok(contends),
         )?;
         if !contends {
@@ -67,7 +70,7 @@ impl World {
             )?;
         }
         let now = self.now();
-        self.cores[shard].would_contend(now, conn, &asked);
+        self.cores[shard].handle(now, Event::DueAt(asked.key));
         let (chain, _) = would_deadlock(
             conn,
             self.cores[shard].sought(&asked),

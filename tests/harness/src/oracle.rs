@@ -205,6 +205,10 @@ impl Oracle {
                 Event::Tick
                 | Event::Due
                 | Event::DueFew
+                | Event::DueAt(_)
+                | Event::WinElsewhere { .. }
+                | Event::TablesSpread(_)
+                | Event::Resumed(_)
                 | Event::TablesElsewhere(_)
                 | Event::HoldsElsewhere(..)
                 | Event::FlushedElsewhere

@@ -37,7 +37,7 @@ pub struct SavedItem<'a> {
 }
 
 /// The numbers above which the next run begins.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct Numbers {
     /// The next CAS that would have been given.
     pub cas: Cas,
@@ -78,9 +78,8 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// Goes on above the numbers of an earlier run: no CAS and no fence of it is given again. Call it before the first
-    /// command, with the same numbers for all cores that share them.
-    pub fn resume(&mut self, numbers: Numbers) {
+    /// Goes on above the numbers of an earlier run.
+    pub(in crate::engine) fn resume(&mut self, numbers: Numbers) {
         let index = (self.next_cas.number() - Cas::FIRST.number()) % u64::from(self.cas_stride);
         let fence = numbers.fence.step(index);
         self.locks.next_fence = self.locks.next_fence.max(fence);

@@ -366,24 +366,19 @@ impl<S: Store> Core<S> {
     }
 
     /// Whether a session leaves the place in a queue that it has, in this core or another, before its request is judged: for a
-    /// transport over several cores, which calls [`Event::WaitsElsewhere`](crate::engine::Event::WaitsElsewhere) for
-    /// the core of the place.
-    pub fn leaves_place(&mut self, now: Instant, owner: Owner, acquire: &Acquire<'_>) -> bool {
-        self.catch_up_before(now, acquire.key);
-        self.locks.leaves_place(owner, acquire, now)
+    /// transport over several cores, which passes [`Event::WaitsElsewhere`](crate::engine::Event::WaitsElsewhere) to
+    /// the core of the place. Ask it after [`Event::DueAt`](crate::engine::Event::DueAt).
+    #[must_use]
+    pub fn leaves_place(&self, owner: Owner, acquire: &Acquire<'_>) -> bool {
+        self.locks.leaves_place(owner, acquire, self.clock.now)
     }
 
     /// Whether a request of `owner` would wait in a new place, or be refused, because of the holders of the lock or its waiters:
-    /// for a transport over several cores, which must know it beforehand.
-    pub fn would_contend(&mut self, now: Instant, owner: Owner, acquire: &Acquire<'_>) -> bool {
-        self.catch_up_before(now, acquire.key);
-        self.locks.would_contend(owner, acquire, now)
-    }
-
-    fn catch_up_before(&mut self, now: Instant, key: Key<'_>) {
-        if self.advance(now) || self.locks.table.has_ended() {
-            self.catch_up(Some(key));
-        }
+    /// for a transport over several cores, which must know it beforehand. Ask it after
+    /// [`Event::DueAt`](crate::engine::Event::DueAt).
+    #[must_use]
+    pub fn would_contend(&self, owner: Owner, acquire: &Acquire<'_>) -> bool {
+        self.locks.would_contend(owner, acquire, self.clock.now)
     }
 
     /// The lock that this request would wait for ([`would_deadlock`](crate::wait::would_deadlock)).

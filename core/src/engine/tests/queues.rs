@@ -14,7 +14,6 @@ use crate::wait::Outcome;
 
 const CONNS: u64 = 5;
 const KEYS: [&str; 3] = ["a", "b", "c"];
-const CONN_OF_NOBODY: Owner = Owner::from_number(u64::MAX);
 
 /// Asks for a lock, with or without others and a lease, and waits so long.
 #[derive(Clone, Copy, Debug)]
@@ -216,7 +215,7 @@ fn compare(core: &mut Core, lines: &mut Lines) {
     let now = Instant::from_millis(lines.now_ms);
     for (name, line) in KEYS.iter().zip(&lines.by_key) {
         // As a command about it does.
-        core.would_contend(now, CONN_OF_NOBODY, &Acquire::new(key(name)));
+        core.handle(now, Event::DueAt(key(name)));
         let held: Vec<_> = core.locks().holders_of(key(name)).collect();
         let should = line.held.iter().map(|it| (it.owner, it.mode.among()));
         assert_eq!(held, should.collect::<Vec<_>>(), "who holds {name}");

@@ -30,7 +30,7 @@ fn all(core: &Core) -> Vec<Copied> {
 /// A core that begins `later_s` seconds after the first one did, with what `core` has.
 fn next(core: &Core, later_s: u64) -> (Core, Vec<Restored>) {
     let mut next = Core::new(Config::new(*core.limits(), 1_700_000_000 + later_s));
-    next.resume(core.numbers());
+    next.handle(Instant::default(), Event::Resumed(core.numbers()));
     let mut restored = Vec::new();
     let mut cursor = Some(ScanCursor::default());
     while let Some(at) = cursor {
@@ -131,7 +131,7 @@ fn unfit_item_is_refused_unchanged() {
         fence: Fence::FIRST.step(1 << 60),
     };
     let mut core = Core::new(config(1 << 20).strided(1, 2));
-    core.resume(numbers);
+    core.handle(now, Event::Resumed(numbers));
     assert_eq!(core.numbers().cas.number(), 11);
     assert!(core.numbers().fence > numbers.fence);
     let large = SavedItem {

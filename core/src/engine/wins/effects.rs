@@ -19,7 +19,6 @@ use crate::key::Key;
 use crate::owner::Owner;
 use crate::reply::{Refusal, Reply};
 use crate::store::Store;
-use crate::time::Instant;
 use crate::wait::Outcome;
 
 /// An item that was looked up.
@@ -244,14 +243,13 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// Updates up to `wins_max` wins of `owner`, first those after `key`, since their items may be gone: for a
-    /// transport over several cores, before another core is asked for a win and `owner` has as many as it may.
-    pub fn update_wins(&mut self, now: Instant, owner: Owner, key: Key<'_>, wins_max: usize) {
-        self.advance(now);
-        self.update_wins_of(owner, key, wins_max);
-    }
-
-    fn update_wins_of(&mut self, owner: Owner, key: Key<'_>, wins_max: usize) {
+    /// Updates up to `wins_max` wins of `owner`, first those after `key`, since their items may be gone.
+    pub(in crate::engine) fn update_wins_of(
+        &mut self,
+        owner: Owner,
+        key: Key<'_>,
+        wins_max: usize,
+    ) {
         for key in self.wins.bound.some_of(owner, key, wins_max) {
             self.update_win(as_key(&key));
         }

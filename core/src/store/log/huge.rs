@@ -126,9 +126,9 @@ impl<B: Block> Huge<B> {
         self.free = Some(number);
     }
 
-    /// The work of adding and removing values since the last call.
-    pub(super) const fn take_work(&mut self) -> u32 {
-        self.work.take()
+    /// The work of adding and removing values so far.
+    pub(super) const fn work(&self) -> u64 {
+        self.work.units()
     }
 
     /// The number of values.

@@ -502,8 +502,8 @@ impl<H: KeyHasher, B: Block> Store for LogStore<H, B> {
     }
 
     #[inline]
-    fn take_work(&mut self) -> u32 {
-        self.huge.take_work()
+    fn work(&self) -> u64 {
+        self.huge.work()
     }
 
     fn queue(&self) -> QueueState {

@@ -70,6 +70,14 @@ pub(crate) struct Charge {
     values: Vec<SharedValue>,
 }
 
+impl Charge {
+    /// Whether nothing is counted.
+    #[inline]
+    pub(crate) fn is_nothing(&self) -> bool {
+        self.own_bytes == 0 && self.values.is_empty()
+    }
+}
+
 impl Budget {
     /// A budget of `bytes_max` bytes.
     pub(crate) fn new(bytes_max: usize) -> Self {

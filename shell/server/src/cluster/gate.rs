@@ -1,7 +1,7 @@
 //! The two moments of a hold, which every thread reads without a lock: the end of serving, and the end of the process.
 //!
-//! - M1: A thread checks the gate before it executes a batch and before it sends (E2). A closed gate needs no thread to
-//!   close it: the moment passes.
+//! - M1: A worker checks the gate when a client's turn begins, and again before it sends the replies of that turn, now or
+//!   deferred (E2). A closed gate needs no thread to close it: the moment passes.
 //! - M2: At the end of the hold a thread that takes no lock ends the process, unless the election has heard more (E3).
 //! - M4: A client that was told how long the hold lasts believes in its locks for so long, even if it cannot be reached. So
 //!   a process that leaves serves until then and promises nothing beyond, and says `free` only then.

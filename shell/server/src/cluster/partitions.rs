@@ -4,7 +4,7 @@
 //!   exclude nobody, so by default the check covers locks, waits and bound wins.
 
 use latchd_core::address::HostPort;
-use latchd_core::command::{Command, ItemCommand};
+use latchd_core::command::Command;
 use latchd_core::election::RingRecord;
 use latchd_core::ring::Ring;
 use latchd_core::wire::cluster::{ClusterConfig, ClusterServer};
@@ -52,7 +52,7 @@ impl Partitions {
         let is_checked = match self.checks {
             CheckKeys::None => false,
             CheckKeys::All => true,
-            CheckKeys::Locks => concerns_locks(command),
+            CheckKeys::Locks => command.concerns_locks(),
         };
         let key = command.key().filter(|_| is_checked)?;
         let place = self.ring.place(key.as_bytes());
@@ -84,18 +84,9 @@ impl Partitions {
     }
 }
 
-/// Whether a command asks for a lock, waits, or binds a win.
-fn concerns_locks(command: &Command<'_>) -> bool {
-    let is_get = |command: &Command<'_>| match command {
-        Command::Item(ItemCommand::Get(get)) => get.binds || get.wait_ms > 0,
-        Command::Item(_) | Command::Global(_) => false,
-    };
-    command.is_of_locks() || is_get(command)
-}
-
 #[cfg(test)]
 mod tests {
-    use latchd_core::command::{Acquire, Get};
+    use latchd_core::command::{Acquire, Get, ItemCommand};
     use latchd_core::election::{Id, Partition, Timing};
     use latchd_core::key::Key;
 

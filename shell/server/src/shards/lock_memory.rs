@@ -74,10 +74,22 @@ impl LockMemory {
 
     /// Tells the core of a shard the memory of the other tables.
     pub(super) fn tell(&self, shard: usize, core: &mut ShardCore) {
+        let elsewhere = self.elsewhere(shard, core);
+        core.handle(Instant::default(), Event::TablesElsewhere(elsewhere));
+    }
+
+    /// Has the core of a shard free its part of the memory of all tables. Returns whether it can.
+    fn spread_to(&self, shard: usize, core: &mut ShardCore) -> bool {
+        let elsewhere = self.elsewhere(shard, core);
+        core.handle(Instant::default(), Event::TablesSpread(elsewhere));
+        !core.lacks_room_for_tables()
+    }
+
+    /// The memory of the tables of all other shards, after this one's is noted.
+    fn elsewhere(&self, shard: usize, core: &ShardCore) -> usize {
         self.publish(shard, core);
         let own = self.published[shard].load(Ordering::Relaxed);
-        let elsewhere = self.total.load(Ordering::Relaxed) - own;
-        core.handle(Instant::default(), Event::TablesElsewhere(elsewhere));
+        self.total.load(Ordering::Relaxed) - own
     }
 
     /// What the tables take and what is reserved, in bytes.
@@ -114,8 +126,7 @@ impl Shards {
         let mut is_full = false;
         for shard in 0..self.cores.len() {
             let mut core = self.core_at(now, shard);
-            self.lock_memory.tell(shard, &mut core);
-            is_full |= core.make_room_for_tables().is_err();
+            is_full |= !self.lock_memory.spread_to(shard, &mut core);
             besides(&mut core);
             self.lock_memory.publish(shard, &core);
         }

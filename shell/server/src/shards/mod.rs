@@ -47,7 +47,7 @@ use latchd_core::{Instant, Limits};
 use self::hold::Hold;
 use self::holders::Holders;
 use self::lock_memory::LockMemory;
-use self::session::ShardSet;
+use self::session::{ShardSet, charge_since};
 use crate::clients::waiters::Waiters;
 use crate::os::pages::{Pages, part_of};
 use crate::sync::Mutex;
@@ -206,8 +206,9 @@ impl Shards {
             GlobalCommand::UnlockAll => {
                 let work = &mut session.work;
                 self.together(now, session.opened, |core| {
+                    let before = core.work();
                     core.execute(now, conn, &command.into());
-                    work.charge(core.take_work() as usize);
+                    charge_since(work, before, core);
                 });
                 // Wins stay bound.
                 for held in &mut session.held {
@@ -221,8 +222,9 @@ impl Shards {
             GlobalCommand::FlushAll { .. } | GlobalCommand::StatsReset => {
                 let work = &mut session.work;
                 self.together(now, self.all(), |core| {
+                    let before = core.work();
                     core.execute(now, conn, &command.into());
-                    work.charge(core.take_work() as usize);
+                    charge_since(work, before, core);
                 });
                 answer(&Reply::Ok);
             }
@@ -349,16 +351,17 @@ impl Shards {
             self.count_again(now, session, shard);
         }
         let mut core = self.core_at(now, shard);
+        let before = core.work();
         look(&mut core);
         if takes_lock {
             answer(&self.ask_holder(now, session, shard, &mut core, command));
-            session.charge(core.take_work());
+            session.charge_since(before, &core);
             self.note_asked(session, shard, &core);
             drop(core);
             return self.spread_lock_memory(now);
         }
         answer(&core.execute(now, session.owner, command));
-        session.charge(core.take_work());
+        session.charge_since(before, &core);
         // A connection that was never announced here holds nothing here.
         if !session.opened.contains(shard) {
             return;
@@ -419,9 +422,11 @@ impl Shards {
         for other in 0..self.cores.len() {
             if other != shard && (session.held[other].locks > 0 || session.has_place_in(other)) {
                 let mut core = self.core_at(now, other);
+                let before = core.work();
                 core.handle(now, Event::Due);
                 session.note_held(other, &core);
                 self.lock_memory.publish(other, &core);
+                session.charge_since(before, &core);
                 session.work.charge(1);
             }
         }
@@ -457,8 +462,6 @@ impl Shards {
         self.make_room_for_tables(now, |core| {
             core.handle(now, Event::WallClock { unix_s_at_start });
             core.handle(now, Event::Tick);
-            // It is charged to no client.
-            let _ = core.take_work();
             wants_more |= core.wants_tick();
         });
         wants_more

@@ -29,7 +29,8 @@ impl Shards {
     /// Goes on above the numbers of an earlier run. Call it before the first client is served.
     pub(crate) fn resume(&self, numbers: Numbers) {
         for shard in 0..self.cores.len() {
-            self.core(shard).resume(numbers);
+            let mut core = self.core(shard);
+            core.handle(Instant::default(), Event::Resumed(numbers));
         }
     }
 

@@ -126,15 +126,16 @@ impl ShardSession {
     /// Takes the work of its commands since the last call, beyond one unit each.
     #[inline]
     pub(crate) fn take_work(&mut self) -> u32 {
+        if self.work.units() == 0 {
+            return 0;
+        }
         self.work.take()
     }
 
-    /// Charges the work of a shard for it.
+    /// Charges the work of a shard for it, since the shard's work was `before`.
     #[inline]
-    pub(super) fn charge(&mut self, units: u32) {
-        if units > 0 {
-            self.work.charge(units as usize);
-        }
+    pub(super) fn charge_since(&mut self, before: u64, core: &ShardCore) {
+        charge_since(&mut self.work, before, core);
     }
 
     /// Its locks and wins in all shards except this one. A place there counts as what it is for.
@@ -149,5 +150,14 @@ impl ShardSession {
     /// Whether it has ever asked for a lock.
     pub(crate) fn may_hold(&self) -> bool {
         !self.opened.is_empty()
+    }
+}
+
+/// Charges the work of a shard since it was `before`.
+#[inline]
+pub(super) fn charge_since(work: &mut Meter, before: u64, core: &ShardCore) {
+    let units = core.work() - before;
+    if units > 0 {
+        work.charge(usize::try_from(units).unwrap_or(usize::MAX));
     }
 }

@@ -40,13 +40,13 @@ impl Shards {
     ) {
         let shard = self.shard_of(acquire.key);
         self.count_again(now, session, shard);
-        let mut core = self.core_at(now, shard);
-        if core.leaves_place(now, session.owner, &acquire) {
+        let mut core = self.core_for(now, session, shard, acquire.key);
+        if core.leaves_place(session.owner, &acquire) {
             drop(core);
             self.leave_place(now, session);
-            core = self.core_at(now, shard);
+            core = self.core_for(now, session, shard, acquire.key);
         }
-        let waits = core.would_contend(now, session.owner, &acquire);
+        let waits = core.would_contend(session.owner, &acquire);
         // A single core finds its own cycles.
         if !waits || self.cores.len() == 1 {
             self.acquire(now, session, shard, &mut core, acquire, answer);
@@ -57,7 +57,9 @@ impl Shards {
         let mut cores = self.cores_at(now, self.all());
         for core in &mut cores {
             // Ended waits and leases are no part of a cycle.
+            let before = core.work();
             core.handle(now, Event::DueFew);
+            session.charge_since(before, core);
         }
         let places = self.waiters.places();
         let (chain, looks) = would_deadlock(
@@ -78,12 +80,29 @@ impl Shards {
         self.spread_lock_memory(now);
     }
 
+    /// Locks the shard of a key, as it is now for a question about the lock of that key.
+    fn core_for(
+        &self,
+        now: Instant,
+        session: &mut ShardSession,
+        shard: usize,
+        key: Key<'_>,
+    ) -> Hold<'_> {
+        let mut core = self.core_at(now, shard);
+        let before = core.work();
+        core.handle(now, Event::DueAt(key));
+        session.charge_since(before, &core);
+        core
+    }
+
     /// A session leaves the place in a queue that its last connection has left to it, in whichever shard that is. If another
     /// thread answers the request meanwhile, the place is left all the same.
     fn leave_place(&self, now: Instant, session: &mut ShardSession) {
         if let Some((shard, _)) = session.place.take() {
             let mut core = self.core_at(now, shard);
+            let before = core.work();
             core.handle(now, Event::WaitsElsewhere(session.owner));
+            session.charge_since(before, &core);
             self.waiters.leave(session.owner);
             session.note_held(shard, &core);
             self.lock_memory.publish(shard, &core);
@@ -121,12 +140,13 @@ impl Shards {
         answer: &mut dyn FnMut(&Reply<'_>),
     ) {
         let command = ItemCommand::Acquire(acquire).into();
+        let before = core.work();
         let reply = self.ask_holder(now, session, shard, core, &command);
         if let Reply::Waits = reply {
             self.register(now, session, shard, Some(acquire.key));
         }
         answer(&reply);
-        session.charge(core.take_work());
+        session.charge_since(before, core);
         self.note_asked(session, shard, core);
     }
 
@@ -153,6 +173,7 @@ impl Shards {
         let mut cores = self.cores_at(now, set);
         let at = usize::from(place.is_some_and(|other| other < shard));
         let core = &mut cores[at];
+        let before = core.work();
         look(core);
         // As for locks, not a millisecond too early.
         let wait_ms = get.wait_ms.saturating_add(1);
@@ -161,12 +182,14 @@ impl Shards {
         let reply = self.ask_holder(now, session, shard, core, &get);
         let waits = matches!(reply, Reply::Waits);
         answer(&reply);
-        session.charge(core.take_work());
+        session.charge_since(before, core);
         self.note_asked(session, shard, core);
         if waits {
             if let Some(other) = place {
                 let core = &mut cores[1 - at];
+                let before = core.work();
                 core.handle(now, Event::WaitsElsewhere(session.owner));
+                session.charge_since(before, core);
                 session.note_held(other, core);
                 self.lock_memory.publish(other, core);
             }
@@ -192,7 +215,17 @@ impl Shards {
         for other in 0..self.cores.len() {
             if other != shard && (session.held[other].wins > 0 || session.has_place_in(other)) {
                 let mut core = self.core_at(now, other);
-                core.update_wins(now, session.owner, key, wins_max);
+                let before = core.work();
+                let owner = session.owner;
+                core.handle(
+                    now,
+                    Event::WinElsewhere {
+                        owner,
+                        key,
+                        wins_max,
+                    },
+                );
+                session.charge_since(before, &core);
                 session.note_held(other, &core);
             }
         }

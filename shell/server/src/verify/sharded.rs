@@ -68,7 +68,7 @@ impl Sharded {
 }
 
 impl StateMachine for Sharded {
-    fn handle(&mut self, now: Instant, event: Event) {
+    fn handle(&mut self, now: Instant, event: Event<'_>) {
         match event {
             Event::Opened(owner) => {
                 let number = owner.number();
@@ -96,6 +96,10 @@ impl StateMachine for Sharded {
             Event::Tick => drop(self.shards.tick(now, self.unix_s_at_start)),
             Event::Due => self.shards.pass(now),
             other @ (Event::DueFew
+            | Event::DueAt(_)
+            | Event::WinElsewhere { .. }
+            | Event::TablesSpread(_)
+            | Event::Resumed(_)
             | Event::FlushedElsewhere
             | Event::HoldsElsewhere(..)
             | Event::WaitsElsewhere(_)

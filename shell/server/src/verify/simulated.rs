@@ -317,8 +317,10 @@ impl<M: StateMachine> Execute for Visitor<'_, M> {
             self.work.spend(HEAVY);
         }
         let conn = self.session.conn;
+        let before = self.machine.work();
         self.machine.execute(self.now, conn.into(), command, answer);
-        self.work.spend(self.machine.take_work());
+        let units = self.machine.work() - before;
+        self.work.spend(u32::try_from(units).unwrap_or(u32::MAX));
     }
 
     fn goes_on(&mut self) -> bool {
@@ -491,6 +493,7 @@ impl<M: StateMachine> Worker<M> {
         };
         let mut turn = Turn {
             backend: &self.behind,
+            serves: true,
             traffic: &self.traffic,
             now,
             input: &mut self.input,

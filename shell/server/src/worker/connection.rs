@@ -81,8 +81,8 @@ pub(crate) enum End {
     PeerClosed,
     /// A network error, usually a reset.
     Failed(Errno),
-    /// Invalid TLS.
-    Misunderstood(Failure),
+    /// Invalid TLS. In a box, since each turn returns a [`Next`].
+    Misunderstood(Box<Failure>),
     /// It was idle for too long.
     Idle,
     /// Its TLS handshake took too long.
@@ -231,6 +231,16 @@ impl<S: Socket, B: Backend> ClientConn<S, B> {
         self.number
     }
 
+    /// Whether it takes no memory and the budgets count none for it, as nearly always: there is nothing to report.
+    #[inline]
+    pub(crate) fn takes_nothing(&self) -> bool {
+        self.charged_input.is_nothing()
+            && self.charged_output.is_nothing()
+            && self.input.room() == 0
+            && self.pending.takes_nothing()
+            && self.transport.kept_bytes() == (0, 0)
+    }
+
     /// Reports its memory to the budgets. Returns the clients to close: for requests, and for replies.
     #[inline]
     pub(crate) fn charge(
@@ -369,6 +379,11 @@ impl<S: Socket, B: Backend> ClientConn<S, B> {
     }
 
     /// Processes the events `ready` that epoll has reported.
+    #[expect(
+        clippy::inline_always,
+        reason = "each request passes here, and its result is large to return"
+    )]
+    #[inline(always)]
     pub(crate) fn advance(&mut self, ready: EventFlags, turn: &mut Turn<'_, B>) -> Next {
         turn.puts_off = !is_ending(ready) && self.transport.plain().is_some();
         let next = if self.waits_for == EventFlags::OUT {
@@ -413,7 +428,7 @@ impl<S: Socket, B: Backend> ClientConn<S, B> {
             Err(errno) => Next::End(
                 self.transport
                     .take_failure()
-                    .map_or_else(|| errno.into(), End::Misunderstood),
+                    .map_or_else(|| errno.into(), |why| End::Misunderstood(Box::new(why))),
             ),
         }
     }
@@ -421,7 +436,7 @@ impl<S: Socket, B: Backend> ClientConn<S, B> {
     /// Ends its wait for a lock: its request gets a reply, and the next requests are executed, once earlier
     /// output has been taken.
     pub(crate) fn end_wait(&mut self, outcome: Outcome, turn: &mut Turn<'_, B>) -> Next {
-        if !turn.backend.serves() {
+        if !turn.serves {
             return Next::End(End::NotPrimary);
         }
         // If it did not wait, this changes nothing.
@@ -474,7 +489,7 @@ impl<S: Socket, B: Backend> ClientConn<S, B> {
         let Some(watcher) = &self.watcher else {
             return Ok(Next::Input);
         };
-        if !turn.backend.serves() {
+        if !turn.serves {
             return Ok(Next::End(End::NotPrimary));
         }
         turn.output.extend_from_slice(&watcher.take());
@@ -542,7 +557,7 @@ impl<S: Socket, B: Backend> ClientConn<S, B> {
 
     /// Sends the pending output; when all is sent, continues the work that waited for it.
     fn resume(&mut self, turn: &mut Turn<'_, B>) -> rustix::io::Result<Next> {
-        if !turn.backend.serves() {
+        if !turn.serves {
             return Ok(Next::End(End::NotPrimary));
         }
         match self
@@ -584,7 +599,7 @@ impl<S: Socket, B: Backend> ClientConn<S, B> {
             Errno::NOMEM
         })?;
         self.entry.set_state(State::Working);
-        let serves = turn.backend.serves();
+        let serves = turn.serves;
         // A request of a client that waits has begun: its reply would be one of a primary.
         if !serves && self.wire.is_waiting() {
             return Ok(Next::End(End::NotPrimary));
@@ -635,13 +650,13 @@ impl<S: Socket, B: Backend> ClientConn<S, B> {
             self.session.is_none() || !matches!(wanted, Next::End(_)),
             "B4: locks are free before the last reply is sent"
         );
-        let sent = if serves && !turn.output.is_empty() && !turn.backend.serves() {
+        let sent = if serves && matches!(wanted, Next::Input) && self.put_off(turn) {
+            Ok(Sent::All)
+        } else if serves && !turn.output.is_empty() && !turn.still_serves() {
             // The requests are executed, and the client must not learn it from this server.
             turn.output.clear();
             kept?;
             return Ok(Next::End(End::NotPrimary));
-        } else if serves && matches!(wanted, Next::Input) && self.put_off(turn) {
-            Ok(Sent::All)
         } else {
             self.send(turn)
         };
@@ -670,7 +685,11 @@ impl<S: Socket, B: Backend> ClientConn<S, B> {
     }
 
     /// Defers a small reply in the outbox, if that is allowed and it fits (B7).
-    #[inline]
+    #[expect(
+        clippy::inline_always,
+        reason = "most replies pass here, and a call costs as much as the copy"
+    )]
+    #[inline(always)]
     fn put_off(&mut self, turn: &mut Turn<'_, B>) -> bool {
         if turn.puts_off
             && let Some(answer @ [_, ..]) = turn.output.as_one_chunk()

@@ -102,6 +102,7 @@ impl Input {
     }
 
     /// The capacity kept between turns, in bytes.
+    #[inline]
     pub(crate) fn room(&self) -> usize {
         match &self.kept {
             Kept::Heap(heap) => heap.capacity(),
@@ -274,6 +275,7 @@ impl Input {
     }
 
     /// Waits until there are `bytes` bytes in all.
+    #[inline]
     pub(crate) fn wait_for(&mut self, bytes: usize) {
         // At least one more than now, or the next turn would make no progress.
         let more = self.kept().len() + 1;

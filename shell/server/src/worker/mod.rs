@@ -395,6 +395,7 @@ impl Worker {
         let client = &mut self.clients[slot];
         let mut turn = Turn {
             backend: &*self.shared,
+            serves: self.shared.serves(),
             traffic: self.shared.connection_stats.traffic(self.index),
             now: self.now,
             input: &mut self.input,
@@ -488,6 +489,9 @@ impl Worker {
         let Some(client) = self.clients.get_mut(slot) else {
             return;
         };
+        if client.takes_nothing() {
+            return;
+        }
         let holder = Holder {
             worker: self.index,
             name: Name::client(slot, client.number()).encode().u64(),

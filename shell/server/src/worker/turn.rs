@@ -14,6 +14,7 @@ use latchd_core::{Instant, Output};
 
 use crate::net::tls::Records;
 use crate::stats::connection_stats::Traffic;
+use crate::worker::backend::Backend;
 use crate::worker::outbox::Outbox;
 
 /// The most time of a turn of a client that has just sent bytes.
@@ -36,6 +37,8 @@ pub(crate) const WHOLE_TURN: u32 = 256;
 pub(crate) struct Turn<'a, B> {
     /// Executes the client's commands.
     pub(crate) backend: &'a B,
+    /// Whether the server may execute and send, as last asked ([`Backend::serves`]).
+    pub(crate) serves: bool,
     /// The counters of bytes.
     pub(crate) traffic: &'a Traffic,
     /// The current time.
@@ -54,6 +57,14 @@ pub(crate) struct Turn<'a, B> {
     pub(crate) records: &'a mut Records,
     /// The work allowed in this turn.
     pub(crate) work: Work,
+}
+
+impl<B: Backend> Turn<'_, B> {
+    /// Whether the server may still send, after requests have been executed.
+    pub(crate) fn still_serves(&mut self) -> bool {
+        self.serves = self.serves && self.backend.serves();
+        self.serves
+    }
 }
 
 /// The work allowed in the rest of a turn.
