@@ -22,6 +22,7 @@ impl History {
         let place = self.0.len() as u64;
         self.0.push(Record {
             conn,
+            lane: 0,
             place,
             key: Some(0),
             protocol: Protocol::Classic,
@@ -30,6 +31,14 @@ impl History {
             answered,
             answer: answer.into(),
         });
+        self
+    }
+
+    /// The last operation was sent on this connection of its session.
+    fn on(mut self, lane: u64) -> Self {
+        if let Some(record) = self.0.last_mut() {
+            record.lane = lane;
+        }
         self
     }
 
@@ -94,6 +103,41 @@ fn a_stale_read_has_no_order() {
         .with(1, (20, 30), set("2"), STORED)
         .with(2, (40, 50), Operation::Get, hit("1"));
     assert!(!history.is_linearizable());
+}
+
+/// A request of a connection that has lost its session at 20 may have happened by then.
+#[test]
+fn lost_request_does_not_happen_after_takeover() {
+    let session = (1 << 63) + 7;
+    let lost = || History::default().with(session, (0, 20), set("1"), None);
+    let read = |history: History, span, answer| history.with(2, span, Operation::Get, answer);
+    for (first, second, has_order) in [
+        (hit("1"), hit("1"), true),
+        (Answer::Missing, Answer::Missing, true),
+        (Answer::Missing, hit("1"), false),
+    ] {
+        let history = lost().with(session, (30, 40), Operation::Get, first).on(1);
+        let history = read(history, (50, 60), second);
+        assert_eq!(history.is_linearizable(), has_order);
+    }
+    // A read that began before may have come first.
+    let history = read(read(lost(), (10, 60), Answer::Missing), (15, 60), hit("1"));
+    assert!(history.is_linearizable());
+}
+
+/// Two connections of a session act at the same time, for one owner.
+#[test]
+fn session_holds_on_each_of_its_connections() {
+    let (session, granted) = ((1 << 63) + 7, Answer::Granted { fence: 3 });
+    let history = |holder| {
+        let history = History::default()
+            .with(session, (0, 10), Operation::Acquire, granted.clone())
+            .with(session, (0, 10), Operation::Acquire, granted.clone())
+            .on(1);
+        history.with(holder, (20, 30), set("1"), STORED).on(1)
+    };
+    assert!(history(session).is_linearizable());
+    assert!(!history(session + 1).is_linearizable());
 }
 
 #[test]
@@ -459,6 +503,7 @@ fn all_kinds() -> Vec<Record> {
         for (at, answer) in answers.iter().enumerate() {
             records.push(Record {
                 conn: (1 << 63) + at as u64,
+                lane: at as u64 % 3,
                 place: place as u64,
                 key: at.checked_sub(1),
                 protocol: protocols[at % 3],

@@ -19,6 +19,9 @@ fn no_promise_is_broken() {
     for (what, count) in total.tally.counts() {
         assert!(count > 50, "{what}: {count}");
     }
+    for (what, count) in total.sessions.counts() {
+        assert!(count > 0, "{what}: never");
+    }
     for (what, count) in total.buffers.counts() {
         assert!(count > 0, "{what}: never");
     }
@@ -27,7 +30,7 @@ fn no_promise_is_broken() {
 #[test]
 fn the_same_seed_is_the_same_run() {
     let play = |seed| -> Report { run(&Plan::new(seed, EVENTS)).expect("played above") };
-    for seed in [1, 2, 5] {
+    for seed in [1, 2, 5, 6] {
         assert_eq!(play(seed), play(seed));
     }
     assert_ne!(play(1).digest, play(2).digest);

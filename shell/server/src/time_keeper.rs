@@ -53,10 +53,7 @@ pub(crate) async fn keep_time(shared: &Shared, stopped: &Receiver<()>) {
             return;
         }
         let now = shared.clock.now();
-        // As the shards are unlocked, they report their deadlines.
-        shared.waiters.forget_deadline();
-        let tell = |owner| shared.tell_session("expire", owner, None);
-        shared.sessions.end_due(now, &shared.shards, tell);
+        end_sessions(shared, now);
         if Instant::now() < tick_at {
             shared.shards.pass(now);
             continue;
@@ -89,6 +86,14 @@ pub(crate) async fn keep_time(shared: &Shared, stopped: &Receiver<()>) {
             }
         }
     }
+}
+
+/// Ends the sessions that are due. Afterwards the shards are to be unlocked one after the other: each reports its next
+/// deadline then.
+pub(crate) fn end_sessions(shared: &Shared, now: latchd_core::Instant) {
+    shared.waiters.forget_deadline();
+    let tell = |owner| shared.tell_session("expire", owner, None);
+    shared.sessions.end_due(now, &shared.shards, tell);
 }
 
 /// The pause after a tick that took this long and was not enough: the same time again. So other threads have

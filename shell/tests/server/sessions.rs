@@ -87,6 +87,21 @@ fn connections_that_take_over_from_each_other_in_a_loop_are_all_answered() {
     }
 }
 
+/// A refusal changes nothing, so another connection can take over as before.
+#[test]
+fn session_is_taken_over_after_a_refusal() {
+    for server in servers() {
+        let address = address(&server);
+        let (mut first, _) = attached(address, 1, 60);
+        let refused = first.ask(&format!("mo {TOKEN}2 T60"));
+        assert_eq!(refused, "CLIENT_ERROR attached to another session");
+        assert_eq!(first.stat("sessions_attached"), "1");
+        let (_second, said) = attached(address, 1, 60);
+        assert!(said.ends_with(" R"), "{said}");
+        assert_eq!(first.rest(), b"");
+    }
+}
+
 #[test]
 fn a_place_in_a_queue_is_found_again_on_any_thread() {
     for server in servers() {

@@ -16,7 +16,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use latchd_harness::alphabet::Pairs;
-use latchd_tests::simulation::{Buffering, Failure, Fault, Plan, Report, Tally, is_left_out, run};
+use latchd_tests::simulation::{
+    Buffering, Failure, Fault, Plan, Report, Sessions, Tally, is_left_out, run,
+};
 
 const USAGE: &str = "usage: simulate --seed N --events M [--fault NAME] [-v]\n       \
                      simulate --seeds K --events M [--threads T] [--from N]";
@@ -80,8 +82,9 @@ fn main() -> ExitCode {
     match outcome {
         Ok((seeds, report)) => {
             print_report(seeds, &report, start.elapsed());
-            let is_enough =
-                are_buffers_met(seeds, &report.buffers) && is_all_judged(seeds, &report.tally);
+            let is_enough = are_buffers_met(seeds, &report.buffers)
+                && are_sessions_met(report.events, &report.sessions)
+                && is_all_judged(seeds, &report.tally);
             if are_pairs_right(seeds, &report.pairs) && is_enough {
                 ExitCode::SUCCESS
             } else {
@@ -120,6 +123,22 @@ fn are_buffers_met(seeds: u64, buffers: &Buffering) -> bool {
         return true;
     }
     println!("never met: {missing:?}");
+    false
+}
+
+/// The number of events from which on each event of sessions must have happened so often.
+const EVENTS_FOR_SESSIONS: u64 = 8_000_000;
+const EACH_OF_SESSIONS: u64 = 50;
+
+/// Says which events of sessions were too rare.
+fn are_sessions_met(events: u64, sessions: &Sessions) -> bool {
+    let counts = sessions.counts();
+    let rare = counts.iter().filter(|(_, count)| *count < EACH_OF_SESSIONS);
+    let rare: Vec<_> = rare.collect();
+    if events < EVENTS_FOR_SESSIONS || rare.is_empty() {
+        return true;
+    }
+    println!("too rare: {rare:?}");
     false
 }
 
@@ -232,11 +251,13 @@ fn print_report(seeds: u64, report: &Report, elapsed: Duration) {
         digest,
         tally,
         buffers,
+        sessions,
         pairs,
     } = report;
     println!("{pairs}");
     println!("{tally}");
     println!("{buffers}");
+    println!("{sessions}");
     println!("{seeds} seeds, {events} events, {commands} of them commands");
     println!(
         "{:.1} s, {:.2} M events/s",

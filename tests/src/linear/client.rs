@@ -83,8 +83,21 @@ pub(super) struct Client {
     /// Of its session, or for one.
     token: String,
     place: u64,
+    /// The number of its present connection, and of the last one.
+    lane: u64,
+    last_lane: u64,
     input: Vec<u8>,
     output: Vec<u8>,
+    /// A connection that acts in the session without being attached (`j`).
+    beside: Option<Beside>,
+}
+
+/// Another connection of a session.
+#[derive(Debug)]
+struct Beside {
+    stream: TcpStream,
+    lane: u64,
+    input: Vec<u8>,
 }
 
 impl Client {
@@ -97,8 +110,11 @@ impl Client {
             conn: ANONYMOUS + number,
             token: format!("{:020}-{number}", world.began),
             place: 0,
+            lane: 0,
+            last_lane: 0,
             input: Vec::new(),
             output: Vec::new(),
+            beside: None,
         };
         if !is_binary && number % 2 == 1 {
             client.conn = SESSIONS + attach(&mut client.stream, &client.token, " N")?;
@@ -113,9 +129,9 @@ impl Client {
         is_session(self.conn)
     }
 
-    /// Goes on with another connection, when everything is answered. With `kill` the old one ends first; without, it is taken
-    /// over.
-    pub(super) fn resume(&mut self, world: &World, kill: Option<Kill>) -> io::Result<()> {
+    /// Goes on with another connection. With `kill` the old one ends first; without, it is taken over. Returns the moment
+    /// at which the session had the other one: no request on the old one is executed after that.
+    pub(super) fn resume(&mut self, world: &World, kill: Option<Kill>) -> io::Result<u64> {
         let mut stream = open(world)?;
         if let Some(kill) = kill {
             end(&self.stream, kill)?;
@@ -125,8 +141,12 @@ impl Client {
         if owner != before {
             return Err(io::Error::other(format!("session {before} is {owner} now")));
         }
+        let taken_over = world.now();
         self.stream = stream;
-        Ok(())
+        self.input.clear();
+        self.last_lane += 1;
+        self.lane = self.last_lane;
+        Ok(taken_over)
     }
 
     pub(super) const fn is_binary(&self) -> bool {
@@ -169,11 +189,66 @@ impl Client {
         keys: &[Vec<u8>],
         plan: Vec<Planned>,
     ) -> (Vec<Record>, io::Result<()>) {
+        let mut records = self.write(keys, plan, None);
+        note_sent(world, &mut records);
+        let sent = self.stream.write_all(&self.output);
+        (records, sent)
+    }
+
+    /// Sends all requests on a connection that is not attached, in the session (`j`).
+    pub(super) fn send_beside(
+        &mut self,
+        world: &World,
+        keys: &[Vec<u8>],
+        plan: Vec<Planned>,
+    ) -> (Vec<Record>, io::Result<()>) {
+        if self.beside.is_none() {
+            let stream = match open(world) {
+                Ok(stream) => stream,
+                Err(error) => return (Vec::new(), Err(error)),
+            };
+            self.last_lane += 1;
+            self.beside = Some(Beside {
+                stream,
+                lane: self.last_lane,
+                input: Vec::new(),
+            });
+        }
+        let lane = self.beside.as_ref().map(|beside| beside.lane);
+        let mut records = self.write(keys, plan, lane);
+        note_sent(world, &mut records);
+        let beside = self.beside.as_mut().expect("it is open");
+        let sent = beside.stream.write_all(&self.output);
+        (records, sent)
+    }
+
+    /// Reads all answers of that connection.
+    pub(super) fn receive_beside(
+        &mut self,
+        world: &World,
+        keys: &[Vec<u8>],
+        records: &mut [Record],
+    ) -> io::Result<()> {
+        let Some(beside) = &mut self.beside else {
+            return Ok(());
+        };
+        let (stream, input) = (&mut beside.stream, &mut beside.input);
+        read(stream, input, world, keys, records)
+    }
+
+    /// Closes that connection.
+    pub(super) fn close_beside(&mut self) {
+        self.beside = None;
+    }
+
+    /// Writes the requests into the output. With `beside` they name the session and go to that connection.
+    fn write(&mut self, keys: &[Vec<u8>], plan: Vec<Planned>, beside: Option<u64>) -> Vec<Record> {
         self.output.clear();
         let mut records = Vec::with_capacity(plan.len());
         for planned in plan {
             let record = Record {
                 conn: self.conn,
+                lane: beside.unwrap_or(self.lane),
                 place: self.place,
                 key: planned.key,
                 protocol: planned.protocol,
@@ -183,15 +258,17 @@ impl Client {
                 answer: None,
             };
             self.place += 1;
+            let begin = self.output.len();
             encode(&ask(&record, keys), planned.with_cas, &mut self.output);
+            if beside.is_some() {
+                let mut lines = self.output[begin..].windows(2);
+                let end = lines.position(|pair| pair == b"\r\n").expect("it is text");
+                let flag = format!(" j{}", self.token).into_bytes();
+                self.output.splice(begin + end..begin + end, flag);
+            }
             records.push(record);
         }
-        let invoked = world.now();
-        for record in &mut records {
-            record.invoked = invoked;
-        }
-        let sent = self.stream.write_all(&self.output);
-        (records, sent)
+        records
     }
 
     /// Reads the answers to the first `answers_max` of the last requests.
@@ -202,32 +279,9 @@ impl Client {
         records: &mut [Record],
         answers_max: usize,
     ) -> io::Result<()> {
-        let mut chunk = [0; 16 << 10];
-        let mut taken = 0;
-        let mut arrived = world.now();
-        for record in records.iter_mut().take(answers_max) {
-            loop {
-                let decoded = decode(&ask(record, keys), &self.input[taken..]);
-                let decoded = decoded.map_err(|unfit| {
-                    let bytes = self.input[taken..].escape_ascii();
-                    io::Error::other(format!("{unfit}: {bytes} to {record}"))
-                })?;
-                if let Some((answer, bytes)) = decoded {
-                    taken += bytes;
-                    record.answer = Some(answer);
-                    record.answered = arrived;
-                    break;
-                }
-                let bytes = self.stream.read(&mut chunk)?;
-                arrived = world.now();
-                if bytes == 0 {
-                    return Err(io::Error::other(format!("the server closes: {record}")));
-                }
-                self.input.extend_from_slice(&chunk[..bytes]);
-            }
-        }
-        self.input.drain(..taken);
-        Ok(())
+        let answered = records.len().min(answers_max);
+        let (stream, input) = (&mut self.stream, &mut self.input);
+        read(stream, input, world, keys, &mut records[..answered])
     }
 }
 
@@ -241,6 +295,7 @@ impl Client {
         }
         Ok(Record {
             conn: self.conn,
+            lane: self.lane,
             place: self.place,
             key: None,
             protocol: if self.is_binary() {
@@ -254,6 +309,50 @@ impl Client {
             answer: None,
         })
     }
+}
+
+/// Notes that requests are sent now.
+fn note_sent(world: &World, records: &mut [Record]) {
+    let invoked = world.now();
+    for record in records {
+        record.invoked = invoked;
+    }
+}
+
+/// Reads the answers to these requests; `input` has the bytes that came before.
+fn read(
+    stream: &mut TcpStream,
+    input: &mut Vec<u8>,
+    world: &World,
+    keys: &[Vec<u8>],
+    records: &mut [Record],
+) -> io::Result<()> {
+    let mut chunk = [0; 16 << 10];
+    let mut taken = 0;
+    let mut arrived = world.now();
+    for record in records {
+        loop {
+            let decoded = decode(&ask(record, keys), &input[taken..]);
+            let decoded = decoded.map_err(|unfit| {
+                let bytes = input[taken..].escape_ascii();
+                io::Error::other(format!("{unfit}: {bytes} to {record}"))
+            })?;
+            if let Some((answer, bytes)) = decoded {
+                taken += bytes;
+                record.answer = Some(answer);
+                record.answered = arrived;
+                break;
+            }
+            let bytes = stream.read(&mut chunk)?;
+            arrived = world.now();
+            if bytes == 0 {
+                return Err(io::Error::other(format!("the server closes: {record}")));
+            }
+            input.extend_from_slice(&chunk[..bytes]);
+        }
+    }
+    input.drain(..taken);
+    Ok(())
 }
 
 fn ask<'a>(record: &'a Record, keys: &'a [Vec<u8>]) -> Ask<'a> {

@@ -178,7 +178,9 @@ pub struct Record {
     /// Its connection, or its session: the server's number if known, and otherwise one from
     /// [`ANONYMOUS`] on.
     pub conn: u64,
-    /// Its place among the operations of its connection.
+    /// Which connection of a session it was sent on: operations of one happen in the order in which they were sent.
+    pub lane: u64,
+    /// Its place among the operations of its connection or session.
     pub place: u64,
     /// Which key of the round; `None` for all.
     pub key: Option<usize>,
@@ -188,7 +190,8 @@ pub struct Record {
     pub operation: Operation,
     /// Before its first byte was sent: nanoseconds.
     pub invoked: u64,
-    /// After its last byte was received; [`NEVER`] if it never was.
+    /// After its last byte was received; [`NEVER`] if it never was. Without an answer, it is the moment at which another
+    /// connection had taken its session over: it has happened before, or never.
     pub answered: u64,
     /// `None` if it has not come: the request may have happened, or not.
     pub answer: Option<Answer>,
@@ -254,10 +257,10 @@ impl Record {
 }
 
 /// The name of a connection, as it is printed.
-fn name(conn: u64) -> String {
+fn name(conn: u64, lane: u64) -> String {
     match conn.checked_sub(ANONYMOUS) {
         Some(number) => format!("binary {number}"),
-        None if is_session(conn) => format!("session {}", conn - SESSIONS),
+        None if is_session(conn) => format!("session {}/{lane}", conn - SESSIONS),
         None => format!("text {conn}"),
     }
 }
@@ -271,10 +274,10 @@ impl fmt::Display for Record {
         };
         write!(
             formatter,
-            "{:>14} .. {:>14} us  {:10} {:7} {} -> {}",
+            "{:>14} .. {:>14} us  {:14} {:7} {} -> {}",
             micros(self.invoked),
             until,
-            name(self.conn),
+            name(self.conn, self.lane),
             format!("{:?}", self.protocol),
             self.operation,
             Told(self.answer.as_ref(), &self.operation),
@@ -368,7 +371,7 @@ impl fmt::Display for Told<'_> {
                 cas: version,
             }) => write!(formatter, "{number}{}", cas(version)),
             Some(Answer::Granted { fence }) => write!(formatter, "granted, fence {fence}"),
-            Some(Answer::Held { by }) => write!(formatter, "held by {}", name(*by)),
+            Some(Answer::Held { by }) => write!(formatter, "held by {by}"),
             Some(Answer::Missing) => formatter.write_str("missing"),
             Some(Answer::NotStored) => formatter.write_str("not stored"),
             Some(Answer::Exists) => formatter.write_str("exists"),

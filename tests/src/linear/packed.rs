@@ -16,6 +16,7 @@ pub struct Nonsense;
 /// Appends a record to `out`: 15 to 40 bytes, most of them.
 pub fn encode(record: &Record, out: &mut Vec<u8>) {
     number(record.conn, out);
+    number(record.lane, out);
     number(record.place, out);
     maybe(record.key.map(|key| key as u64), out);
     out.push(match record.protocol {
@@ -37,6 +38,7 @@ pub fn encode(record: &Record, out: &mut Vec<u8>) {
 /// There is none.
 pub fn decode(bytes: &mut &[u8]) -> Result<Record, Nonsense> {
     let conn = take_number(bytes)?;
+    let lane = take_number(bytes)?;
     let place = take_number(bytes)?;
     let key = take_maybe(bytes)?;
     let protocol = match take_byte(bytes)? {
@@ -49,6 +51,7 @@ pub fn decode(bytes: &mut &[u8]) -> Result<Record, Nonsense> {
     let took = take_maybe(bytes)?;
     Ok(Record {
         conn,
+        lane,
         place,
         key: key.map(usize::try_from).transpose().map_err(|_| Nonsense)?,
         protocol,

@@ -5,20 +5,21 @@
 //! operation; a set of operations that led to a state once is not tried again.
 //!
 //! - J1: an operation happens between its invocation and its answer. One without an answer happens at
-//!   any time after its invocation, or never.
+//!   any time after its invocation, or never; if its connection had lost its session to another one by some moment, not
+//!   after that.
 //! - J2: operations of one connection happen in the order in which they were sent, so the set of
 //!   those that have happened is a place for each connection.
 //! - J3: if an operation has not happened because its connection has ended, none of the connection
 //!   happens afterwards except its end.
 //! - J4: if an operation can happen now and changes nothing, here or in any other place that it can
 //!   take, it may happen now: if there is an order, there is one in which it is next. Then nothing
-//!   else is tried.
+//!   else is tried, unless it was sent after the last moment of an operation that may have happened before.
 //! - J5: a history that needs more than [`STATES_MAX`] sets and states is undecided, which is no success.
 
 use std::collections::{BTreeSet, HashSet};
 use std::fmt;
 
-use super::history::{NEVER, Operation, Record};
+use super::history::{NEVER, Operation, Record, is_session};
 use super::specification::State;
 
 /// How many pairs of a set of operations and a state are tried for one history.
@@ -119,9 +120,10 @@ impl<'a> Lane<'a> {
 
 impl<'a> Search<'a> {
     fn new(records: &'a [Record], states_max: usize) -> Self {
-        let conns: BTreeSet<u64> = records.iter().map(|record| record.conn).collect();
-        let lanes = conns.iter().map(|conn| {
-            let mut own: Vec<_> = records.iter().filter(|r| r.conn == *conn).collect();
+        let lane_of = |record: &Record| (record.conn, record.lane);
+        let lanes: BTreeSet<_> = records.iter().map(lane_of).collect();
+        let lanes = lanes.iter().map(|lane| {
+            let mut own: Vec<_> = records.iter().filter(|r| lane_of(r) == *lane).collect();
             own.sort_by_key(|record| record.place);
             Lane::new(own)
         });
@@ -172,6 +174,19 @@ impl<'a> Search<'a> {
         let dues = self.lanes.iter().zip(places);
         let due = dues.map(|(lane, place)| lane.due[*place as usize]).min();
         let due = due.unwrap_or(NEVER);
+        // The last invocation among the operations that have happened.
+        let begun = self.lanes.iter().zip(places).filter_map(|(lane, place)| {
+            let last = (*place as usize).checked_sub(1)?;
+            Some(lane.records.get(last)?.invoked)
+        });
+        let begun = begun.max().unwrap_or(0);
+        let may_happen = |record: &Record| record.has_happened() || record.answered >= begun;
+        // The first last moment of an operation that may happen now.
+        let open = self.lanes.iter().zip(places).filter_map(|(lane, place)| {
+            let next = lane.records.get(*place as usize)?;
+            (!next.has_happened() && may_happen(next)).then_some(next.answered)
+        });
+        let open = open.min().unwrap_or(NEVER);
         let mut found = Vec::new();
         for (number, (lane, place)) in self.lanes.iter().zip(places).enumerate() {
             let place = *place as usize;
@@ -179,11 +194,14 @@ impl<'a> Search<'a> {
                 let Some(record) = lane.records.get(at) else {
                     continue;
                 };
-                if record.invoked > due {
+                if record.invoked > due || !may_happen(record) {
                     continue;
                 }
                 if let Some(after) = state.after(record) {
-                    let is_alone = at == place && changes_nothing(record) && after == *state;
+                    let is_alone = at == place
+                        && record.invoked <= open
+                        && changes_nothing(record)
+                        && after == *state;
                     let mut places: Box<[u32]> = places.into();
                     places[number] = u32::try_from(at + 1).expect("histories are short");
                     if is_alone {
@@ -204,9 +222,10 @@ impl<'a> Search<'a> {
 }
 
 /// Whether an operation that changes nothing now would change nothing later. The answer says so, or
-/// only the connection itself can give itself a lock to lose.
+/// only the connection itself can give itself a lock to lose; a session has other connections that can.
 fn changes_nothing(record: &Record) -> bool {
-    record.changes_nothing() || matches!(record.operation, Operation::UnlockAll | Operation::Death)
+    let loses_own = matches!(record.operation, Operation::UnlockAll | Operation::Death);
+    record.changes_nothing() || loses_own && !is_session(record.conn)
 }
 
 /// The part of a history that shows that it has no order.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use super::history::{Answer, Operation, Record, is_session};
+use super::history::{Answer, NEVER, Operation, Record, is_session};
 
 /// Counts of a run.
 #[derive(Clone, Debug, Default)]
@@ -18,6 +18,10 @@ pub struct Tally {
     pub deaths: u64,
     /// Operations in sessions.
     pub in_sessions: u64,
+    /// Operations in sessions on a connection that was not the first of its session.
+    pub elsewhere: u64,
+    /// Operations without an answer whose connection has lost its session to another.
+    pub taken_over: u64,
     /// Steps over several keys.
     pub steps: u64,
     /// Looks at keys during those.
@@ -75,6 +79,8 @@ impl Tally {
         }
         self.operations += 1;
         self.in_sessions += u64::from(is_session(record.conn));
+        self.elsewhere += u64::from(record.lane > 0);
+        self.taken_over += u64::from(record.answer.is_none() && record.answered != NEVER);
         match &record.answer {
             None => self.open += 1,
             Some(answer) => {
@@ -98,6 +104,8 @@ impl Tally {
             (self.open, "an operation without an answer"),
             (self.deaths, "the end of a connection in the midst of it"),
             (self.in_sessions, "an operation in a session"),
+            (self.elsewhere, "one on another connection of it"),
+            (self.taken_over, "one without an answer before a takeover"),
             (self.looks, "a look during a step that spans keys"),
         ];
         let counts = counts.into_iter().filter(|(count, _)| *count == 0);
@@ -170,11 +178,13 @@ impl fmt::Display for Tally {
         }
         writeln!(
             formatter,
-            "\n{} operations in {} histories, {} of them in sessions and {} never answered, {} connections ended; {} steps \
+            "\n{} operations in {} histories, {} of them in sessions, {} on other connections of these, {} before a takeover, and {} never answered, {} connections ended; {} steps \
              across keys with {} looks; {} states tried, at most {} for one history",
             self.operations,
             self.histories,
             self.in_sessions,
+            self.elsewhere,
+            self.taken_over,
             self.open,
             self.deaths,
             self.steps,

@@ -10,11 +10,14 @@ use latchd_harness::random::Random;
 use latchd_harness::wording::Protocol;
 
 use super::client::{Client, Kill, Planned, World};
-use super::history::{Answer, Mode, Operation, Record, Store};
+use super::history::{Answer, Mode, NEVER, Operation, Record, Store};
 use super::one_step::Look;
 
 /// The most requests that are sent in one go.
 const DEPTH_MAX: u64 = 12;
+
+/// The most requests in a session that are sent beside its connection in one go.
+const DEPTH_BESIDE_MAX: u64 = 4;
 
 /// One of this many batches is the last of its connection.
 const BATCHES_A_LIFE: u64 = 60;
@@ -133,11 +136,18 @@ impl Worker {
             let depth = (1 + self.random.below(DEPTH_MAX)).min(left);
             left -= depth;
             let plan: Vec<_> = (0..depth).map(|_| self.plan(board)).collect();
+            let beside = self.plan_beside(board);
+            let (mut beside, sent_beside) = if beside.is_empty() {
+                (Vec::new(), Ok(()))
+            } else {
+                let world = &self.world;
+                self.client.send_beside(world, &board.keys, beside)
+            };
             let (mut batch, sent) = self.client.send(&self.world, &board.keys, plan);
             let is_last = self.random.chance(1, BATCHES_A_LIFE);
             // A session may go on.
             let resumes = is_last && self.client.is_session() && self.random.chance(2, 3);
-            let read = if is_last && !resumes {
+            let read = if is_last {
                 self.random.below(depth)
             } else {
                 depth
@@ -146,19 +156,34 @@ impl Worker {
             let world = &self.world;
             let keys = &board.keys;
             let heard = sent.and_then(|()| self.client.receive(world, keys, &mut batch, read));
-            for record in &batch {
+            let client = &mut self.client;
+            let heard_beside =
+                sent_beside.and_then(|()| client.receive_beside(world, keys, &mut beside));
+            let heard = heard.and(heard_beside);
+            let mut taken_over = Ok(NEVER);
+            if resumes && heard.is_ok() {
+                let kills = [None, Some(Kill::Close), Some(Kill::Reset)];
+                taken_over = client.resume(world, *self.random.choose(&kills));
+            }
+            let happened_by = *taken_over.as_ref().unwrap_or(&NEVER);
+            for record in &mut batch {
+                if record.answer.is_none() {
+                    record.answered = happened_by;
+                }
+                board.note(record);
+            }
+            for record in &beside {
                 board.note(record);
             }
             records.append(&mut batch);
+            records.append(&mut beside);
             heard?;
-            if resumes {
-                let kills = [None, Some(Kill::Close), Some(Kill::Reset)];
-                self.client
-                    .resume(&self.world, *self.random.choose(&kills))?;
-            } else if is_last {
+            taken_over?;
+            if is_last && !resumes {
                 records.push(self.die()?);
             }
         }
+        self.client.close_beside();
         let unlock_all = Planned::new(None, self.words(), Operation::UnlockAll);
         records.extend(self.ask(&board.keys, vec![unlock_all])?);
         Ok(())
@@ -182,6 +207,19 @@ impl Worker {
         } else {
             Protocol::Classic
         }
+    }
+
+    /// Requests in the session from another connection: none for most batches.
+    fn plan_beside(&mut self, board: &Board) -> Vec<Planned> {
+        if !self.client.is_session() || !self.random.chance(1, 3) {
+            return Vec::new();
+        }
+        let depth = 1 + self.random.below(DEPTH_BESIDE_MAX);
+        let drawn: Vec<_> = (0..depth).map(|_| self.plan(board)).collect();
+        let is_said = |planned: &Planned| {
+            planned.protocol == Protocol::Meta && may_be_in_session(&planned.operation)
+        };
+        drawn.into_iter().filter(is_said).collect()
     }
 
     fn plan(&mut self, board: &Board) -> Planned {
@@ -317,6 +355,27 @@ impl Worker {
         let unlock_all = Planned::new(None, self.words(), Operation::UnlockAll);
         self.ask(&board.keys, vec![unlock_all])?;
         Ok(looks)
+    }
+}
+
+/// Whether meta text can say it with `j`.
+const fn may_be_in_session(operation: &Operation) -> bool {
+    match operation {
+        Operation::Store(_)
+        | Operation::Delete { .. }
+        | Operation::MarkStale { .. }
+        | Operation::Count { .. }
+        | Operation::Acquire
+        | Operation::Release { .. } => true,
+        Operation::Get
+        | Operation::Vivify
+        | Operation::ReplaceAndUnlock(_)
+        | Operation::Lock
+        | Operation::LockAndGet
+        | Operation::Unlock
+        | Operation::UnlockAll
+        | Operation::Flush
+        | Operation::Death => false,
     }
 }
 

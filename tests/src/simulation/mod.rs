@@ -27,7 +27,8 @@
 //! more than 70,000 items, thousands of locks a connection, and whole hashes that collide.
 //! Connections are numbered past 2^32, and the time is near a wrap of a 32-bit counter. Every
 //! eighth is of a third kind: there the connections are those of the server, with all their buffers
-//! (`edge`, E1 to E7).
+//! (`edge`, E1 to E7). Every eighth is of a fourth kind: sessions over the workers and shards of the server
+//! (`sessions`, S1 to S8).
 //!
 //! An event is one delivery of bytes, one executed command, one event of a connection, or one of
 //! the server: a tick, a reading of the clock, an item stored by the server itself.
@@ -54,6 +55,7 @@ mod encode;
 mod follow;
 mod names;
 mod server;
+mod sessions;
 mod setting;
 mod tally;
 mod trace;
@@ -65,7 +67,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
 
 pub use server::Fault;
-pub use tally::{Buffering, Tally};
+pub use tally::{Buffering, Sessions, Tally};
 
 use latchd_harness::alphabet::{Pairs, ReplyKind, RequestKind};
 use latchd_harness::lockstep::panic_words;
@@ -113,6 +115,8 @@ pub struct Report {
     pub tally: Tally,
     /// The states that the buffers of the server's own connections have met.
     pub buffers: Buffering,
+    /// The counts of events of sessions.
+    pub sessions: Sessions,
     /// The pairs of commands and replies that were seen.
     pub pairs: Box<Pairs>,
 }
@@ -126,6 +130,7 @@ impl Report {
             digest,
             tally,
             buffers,
+            sessions,
             pairs,
         } = other;
         self.events += events;
@@ -133,6 +138,7 @@ impl Report {
         self.digest = self.digest.wrapping_add(*digest);
         self.tally.add(tally);
         self.buffers.add(buffers);
+        self.sessions.add(sessions);
         self.pairs.add(pairs);
     }
 }
@@ -242,6 +248,11 @@ fn play(plan: &Plan, keeps: Keeps) -> Result<Report, Box<Failure>> {
         let mut world = edge::World::new(plan);
         let outcome = catch_unwind(AssertUnwindSafe(|| world.run()));
         return unless_broken(plan, outcome, || (world.events(), Vec::new()));
+    }
+    if sessions::plays(plan) {
+        let mut world = sessions::World::new(plan, keeps);
+        let outcome = catch_unwind(AssertUnwindSafe(|| world.run()));
+        return unless_broken(plan, outcome, || (world.events(), world.last()));
     }
     let mut world = World::new(plan, keeps);
     let outcome = catch_unwind(AssertUnwindSafe(|| world.run()));

@@ -78,6 +78,36 @@ Buffering {
 }
 }
 
+tally! {
+/// How often each event of sessions has happened.
+Sessions {
+    opened: "sessions opened",
+    resumed: "sessions resumed",
+    renewed: "sessions renewed by their own connection",
+    taken_over: "sessions asked for while another connection had them",
+    passed_over: "connections that waited for a session and lost it to a third",
+    asked_in_vain: "requests for a session by the connection that had just lost it",
+    by_losers: "requests executed for a connection that was about to be closed",
+    missed: "requests for a session that was not there",
+    ended: "sessions ended by their own connection",
+    ended_by_others: "sessions ended by another connection",
+    takers_left: "sessions that ended while a connection waited for them",
+    expired: "sessions whose time was over",
+    expired_attached: "sessions whose time was over while they had a connection",
+    expired_holding: "sessions whose time was over while they held locks",
+    heard_late: "clients heard when their time was over and the clock had not woken",
+    refused_full: "sessions refused because there were too many",
+    refused_attached: "requests refused because the connection had another session",
+    refused_holds: "requests refused because the connection held locks",
+    within: "requests in a session without a connection of their own",
+    refused_within: "such requests refused",
+    granted: "locks granted to sessions",
+    found: "locks granted again to a session that had them",
+    waits: "requests of sessions that began to wait",
+    places_left: "connections lost while a request of their session waited",
+}
+}
+
 impl Tally {
     /// Counts a reply.
     pub(super) const fn note(&mut self, reply: &Reply<'_>) {

@@ -17,7 +17,7 @@ use super::server::Machine;
 use super::setting::{Kind, Setting};
 use super::trace::{Keeps, Trace};
 use super::workload::{Taste, is_of_a_crowd};
-use super::{Breach, Buffering, Plan, Report};
+use super::{Breach, Buffering, Plan, Report, Sessions};
 
 /// How many events there are between two looks into the core.
 const CHECK_EVERY: u64 = 4096;
@@ -161,6 +161,7 @@ impl World {
             digest: self.digest,
             tally,
             buffers: Buffering::default(),
+            sessions: Sessions::default(),
             pairs: std::mem::take(&mut machine.heard.pairs),
         })
     }

@@ -227,6 +227,8 @@ impl Registry {
             Membership::Attached(_) | Membership::Waits(_) => {
                 table.holders.insert(asker.conn, holder);
             }
+            // A refusal changes nothing: it is attached, and another connection may take over from it.
+            Membership::No if asker.attached.is_some() => {}
             // It has waited for a session that has ended, and nobody reaches it any more.
             Membership::No => {
                 table.holders.remove(&asker.conn);
@@ -388,6 +390,14 @@ impl Registry {
     #[cfg(all(test, feature = "scheduled"))]
     pub(crate) fn count(&self) -> usize {
         self.table().sessions.len()
+    }
+
+    /// Asserts S1 and S6, for proofs. Returns the number of sessions, and of connections that have or want one.
+    #[cfg(feature = "verify")]
+    pub(crate) fn check(&self) -> (usize, usize) {
+        let table = self.table();
+        table.sessions.check();
+        (table.sessions.len(), table.holders.len())
     }
 
     /// Sets the counters to 0.

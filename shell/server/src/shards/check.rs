@@ -1,4 +1,4 @@
-//! What a connection is known to hold, for proofs.
+//! What a connection is known to hold, and what is left when all have gone, for proofs.
 
 use super::{ShardSession, Shards};
 
@@ -22,5 +22,26 @@ impl Shards {
                 session.owner
             );
         }
+    }
+
+    /// Asserts the invariants of each core.
+    pub(crate) fn check(&self) {
+        for shard in 0..self.cores.len() {
+            self.core(shard).check();
+        }
+    }
+
+    /// The locks in force, and whether a request waits or has a notice to come.
+    pub(crate) fn left(&self) -> (usize, bool) {
+        (0..self.cores.len()).fold((0, false), |(locks, waits), shard| {
+            let core = self.core(shard);
+            let here = core.locks_in_force().count();
+            (locks + here, waits || core.has_waits())
+        })
+    }
+
+    /// The memory of the tables of all shards and of the reservations, in bytes.
+    pub(crate) fn table_bytes(&self) -> usize {
+        self.lock_memory.total()
     }
 }

@@ -93,7 +93,7 @@ impl LockMemory {
     }
 
     /// What the tables take and what is reserved, in bytes.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "verify"))]
     pub(super) fn total(&self) -> usize {
         self.total.load(Ordering::Relaxed)
     }

@@ -4,7 +4,11 @@
 //!   requests.
 //! - C2: Moment 0 is a whole Unix second. So the core's whole seconds ([`Clock::unix_s_at_start`]) are exact,
 //!   and a date in a request is as exact as a relative time.
+//!
+//! A proof can stop the core's time and set it (`Clock::set`).
 
+#[cfg(feature = "verify")]
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use latchd_core::Instant;
@@ -17,6 +21,9 @@ pub(crate) struct Clock {
     started: sync::Instant,
     /// The offset of the server's start within its Unix second (C2): 0 to 999.
     ahead_ms: u64,
+    /// The moment that a proof has set, in milliseconds; 0 while time passes.
+    #[cfg(feature = "verify")]
+    set_ms: AtomicU64,
 }
 
 impl Clock {
@@ -25,11 +32,23 @@ impl Clock {
         Self {
             started: sync::Instant::now(),
             ahead_ms: u64::from(since_epoch().subsec_millis()),
+            #[cfg(feature = "verify")]
+            set_ms: AtomicU64::new(0),
         }
+    }
+
+    /// Stops at this moment, which is not 0, until the next call.
+    #[cfg(feature = "verify")]
+    pub(crate) fn set(&self, now: Instant) {
+        self.set_ms.store(now.as_millis(), Ordering::Relaxed);
     }
 
     /// The current moment. No system call: the kernel maps this clock into the process.
     pub(crate) fn now(&self) -> Instant {
+        #[cfg(feature = "verify")]
+        if let ms @ 1.. = self.set_ms.load(Ordering::Relaxed) {
+            return Instant::from_millis(ms);
+        }
         let since = self.started.elapsed();
         let ms = since.as_secs().saturating_mul(1000) + u64::from(since.subsec_millis());
         Instant::from_millis(ms.saturating_add(self.ahead_ms))

@@ -11,3 +11,5 @@ mod scheduled;
 pub mod sharded;
 #[cfg(feature = "verify")]
 pub mod simulated;
+#[cfg(feature = "verify")]
+pub mod workers;

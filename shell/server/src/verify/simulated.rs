@@ -27,7 +27,7 @@ use latchd_core::{ConnId, Instant, Output};
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 
-use crate::clients::roster::Roster;
+use crate::clients::roster::{Entry, Roster};
 use crate::clients::watch::Watcher;
 use crate::net::listen::Address;
 use crate::net::socket::{self, Socket};
@@ -369,19 +369,136 @@ pub struct Look {
     pub buffers: Buffers,
 }
 
+/// A client, and its socket.
 #[derive(Debug)]
-struct Client<M: StateMachine> {
-    conn: ClientConn<Pipe, Behind<M>>,
-    pipe: Pipe,
+pub(super) struct Client<B: Backend> {
+    pub(super) conn: ClientConn<Pipe, B>,
+    pub(super) pipe: Pipe,
     /// The events registered with the epoll.
     interest: EventFlags,
+}
+
+impl<B: Backend> Client<B> {
+    pub(super) fn new(
+        session: B::Session,
+        wire: Connection,
+        entry: Arc<Entry>,
+        now: Instant,
+    ) -> Self {
+        let pipe = Pipe::default();
+        let transport = Transport::Plain(pipe.clone());
+        Self {
+            conn: ClientConn::new(transport, session, wire, entry, now),
+            pipe,
+            interest: READABLE,
+        }
+    }
+
+    /// The events that the epoll has for it.
+    pub(super) fn ready(&self) -> EventFlags {
+        // epoll reports these without registration.
+        let unasked = EventFlags::ERR | EventFlags::HUP;
+        self.pipe.ready() & (self.interest | unasked)
+    }
+
+    /// The state of a client between two turns.
+    pub(super) fn look(&self) -> Look {
+        let wants = if self.interest == EventFlags::OUT {
+            Wants::Output
+        } else if self.interest == IN_TURN {
+            Wants::Turn
+        } else if self.interest == ENDING {
+            Wants::Lock
+        } else {
+            Wants::Input
+        };
+        Look {
+            wants,
+            buffers: self.conn.buffers(),
+        }
+    }
+
+    /// The server closes its socket.
+    pub(super) fn close_socket(&self) {
+        self.pipe.0.borrow_mut().is_closed = true;
+    }
+}
+
+/// The buffers that a worker lends its clients for their turns.
+#[derive(Debug)]
+pub(super) struct Desk {
+    traffic: Traffic,
+    input: Vec<u8>,
+    output: Output,
+    outbox: Outbox,
+    records: Records,
+}
+
+impl Desk {
+    pub(super) fn new() -> Self {
+        Self {
+            traffic: Traffic::default(),
+            input: Vec::with_capacity(INPUT_BYTES),
+            output: Output::new(),
+            outbox: Outbox::new(),
+            records: Records::default(),
+        }
+    }
+
+    /// Gives a client a turn, and registers the event that it waits for then.
+    pub(super) fn have_turn<B: Backend>(
+        &mut self,
+        backend: &B,
+        (now, span): (Instant, Span),
+        client: &mut Client<B>,
+        advance: impl FnOnce(&mut ClientConn<Pipe, B>, &mut Turn<'_, B>) -> Next,
+    ) -> Next {
+        let mut turn = Turn {
+            backend,
+            serves: backend.serves(),
+            traffic: &self.traffic,
+            now,
+            input: &mut self.input,
+            output: &mut self.output,
+            outbox: &mut self.outbox,
+            puts_off: false,
+            name: client.conn.number(),
+            records: &mut self.records,
+            work: Work::new(span.duration()),
+        };
+        let mut next = advance(&mut client.conn, &mut turn);
+        // No other client is ready here: the deferred replies are sent.
+        while let Some((_, reply)) = self.outbox.take() {
+            match client.conn.send_deferred(reply, &self.traffic) {
+                Next::Input => {}
+                unsent @ (Next::Output | Next::Lock | Next::Turn | Next::InTurn | Next::End(_)) => {
+                    next = unsent;
+                }
+            }
+        }
+        assert!(
+            self.input.is_empty() && self.output.is_empty(),
+            "what is the worker's is left as it was found"
+        );
+        let wanted = match next {
+            Next::Input => READABLE,
+            Next::Output => EventFlags::OUT,
+            Next::Lock => ENDING,
+            Next::Turn => IN_TURN,
+            Next::InTurn | Next::End(_) => return next,
+        };
+        if let Some(events) = client.conn.wait_for(wanted) {
+            client.interest = events;
+        }
+        next
+    }
 }
 
 /// A worker's clients in front of a machine.
 #[derive(Debug)]
 pub struct Worker<M: StateMachine> {
     behind: Behind<M>,
-    clients: BTreeMap<ConnId, Client<M>>,
+    clients: BTreeMap<ConnId, Client<Behind<M>>>,
     opened: u64,
     /// The clients with more work, in the order of their turns.
     waiting: VecDeque<ConnId>,
@@ -389,11 +506,7 @@ pub struct Worker<M: StateMachine> {
     mail: VecDeque<Notice>,
     wire_limits: WireLimits,
     roster: Roster,
-    traffic: Traffic,
-    input: Vec<u8>,
-    output: Output,
-    outbox: Outbox,
-    records: Records,
+    desk: Desk,
 }
 
 impl<M: StateMachine> Worker<M> {
@@ -414,11 +527,7 @@ impl<M: StateMachine> Worker<M> {
                 ..wire_limits
             },
             roster: Roster::new(&[Address::Unix("nowhere".into())]),
-            traffic: Traffic::default(),
-            input: Vec::with_capacity(INPUT_BYTES),
-            output: Output::new(),
-            outbox: Outbox::new(),
-            records: Records::default(),
+            desk: Desk::new(),
         }
     }
 
@@ -428,23 +537,13 @@ impl<M: StateMachine> Worker<M> {
         let conn = ConnId::from_number(self.opened);
         let machine = self.behind.machine.get_mut();
         machine.handle(now, Event::Opened(conn.into()));
-        let pipe = Pipe::default();
         let session = Session {
             conn,
             has_executed: false,
         };
         let entry = self.roster.add(self.opened, 0, None, now);
-        let client = Client {
-            conn: ClientConn::new(
-                Transport::Plain(pipe.clone()),
-                session,
-                Connection::new(self.wire_limits),
-                Arc::clone(&entry),
-                now,
-            ),
-            pipe: pipe.clone(),
-            interest: READABLE,
-        };
+        let client = Client::new(session, Connection::new(self.wire_limits), entry, now);
+        let pipe = client.pipe.clone();
         self.clients.insert(conn, client);
         (conn, pipe)
     }
@@ -454,9 +553,7 @@ impl<M: StateMachine> Worker<M> {
         let Some(client) = self.clients.get(&conn) else {
             return false;
         };
-        // epoll reports these without registration.
-        let unasked = EventFlags::ERR | EventFlags::HUP;
-        let ready = client.pipe.ready() & (client.interest | unasked);
+        let ready = client.ready();
         if ready.is_empty() {
             return false;
         }
@@ -491,46 +588,13 @@ impl<M: StateMachine> Worker<M> {
         let Some(client) = self.clients.get_mut(&conn) else {
             return;
         };
-        let mut turn = Turn {
-            backend: &self.behind,
-            serves: true,
-            traffic: &self.traffic,
-            now,
-            input: &mut self.input,
-            output: &mut self.output,
-            outbox: &mut self.outbox,
-            puts_off: false,
-            name: conn.number(),
-            records: &mut self.records,
-            work: Work::new(span.duration()),
-        };
-        let mut next = advance(&mut client.conn, &mut turn);
-        // No other client is ready here: the deferred replies are sent.
-        while let Some((_, reply)) = self.outbox.take() {
-            match client.conn.send_deferred(reply, &self.traffic) {
-                Next::Input => {}
-                unsent @ (Next::Output | Next::Lock | Next::Turn | Next::InTurn | Next::End(_)) => {
-                    next = unsent;
-                }
-            }
-        }
-        assert!(
-            self.input.is_empty() && self.output.is_empty(),
-            "what is the worker's is left as it was found"
-        );
-        let wanted = match next {
-            Next::Input => READABLE,
-            Next::Output => EventFlags::OUT,
-            Next::Lock => ENDING,
-            Next::Turn => IN_TURN,
-            Next::InTurn => return self.sort_mail(),
+        match self
+            .desk
+            .have_turn(&self.behind, (now, span), client, advance)
+        {
+            Next::Turn => self.waiting.push_back(conn),
             Next::End(_) => return self.end(now, conn),
-        };
-        if let Some(events) = client.conn.wait_for(wanted) {
-            client.interest = events;
-        }
-        if wanted == IN_TURN {
-            self.waiting.push_back(conn);
+            Next::Input | Next::Output | Next::Lock | Next::InTurn => {}
         }
         self.sort_mail();
     }
@@ -539,7 +603,7 @@ impl<M: StateMachine> Worker<M> {
     fn end(&mut self, now: Instant, conn: ConnId) {
         if let Some(mut client) = self.clients.remove(&conn) {
             client.conn.release(&self.behind, now);
-            client.pipe.0.borrow_mut().is_closed = true;
+            client.close_socket();
             self.roster.remove(conn.number());
         }
         self.sort_mail();
@@ -561,20 +625,7 @@ impl<M: StateMachine> Worker<M> {
     /// The state of a client between two turns; `None` if it has gone.
     #[must_use]
     pub fn look(&self, conn: ConnId) -> Option<Look> {
-        let client = self.clients.get(&conn)?;
-        let wants = if client.interest == EventFlags::OUT {
-            Wants::Output
-        } else if client.interest == IN_TURN {
-            Wants::Turn
-        } else if client.interest == ENDING {
-            Wants::Lock
-        } else {
-            Wants::Input
-        };
-        Some(Look {
-            wants,
-            buffers: client.conn.buffers(),
-        })
+        self.clients.get(&conn).map(Client::look)
     }
 
     /// Whether a client's wait has ended and it is not notified yet.

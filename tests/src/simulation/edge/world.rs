@@ -22,7 +22,7 @@ use crate::simulation::names::Names;
 use crate::simulation::server::Machine;
 use crate::simulation::setting::Setting;
 use crate::simulation::tally::Buffering;
-use crate::simulation::{Plan, Report};
+use crate::simulation::{Plan, Report, Sessions};
 
 /// How many events there are between two looks into the core.
 const CHECK_EVERY: u64 = 4096;
@@ -156,6 +156,7 @@ impl World {
             commands,
             digest: self.digest,
             buffers: self.buffers,
+            sessions: Sessions::default(),
             tally,
             pairs,
         })
