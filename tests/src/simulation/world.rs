@@ -162,6 +162,7 @@ impl World {
             tally,
             buffers: Buffering::default(),
             pairs: std::mem::take(&mut machine.heard.pairs),
+            ..Report::default()
         })
     }
 

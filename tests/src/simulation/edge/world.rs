@@ -158,6 +158,7 @@ impl World {
             buffers: self.buffers,
             tally,
             pairs,
+            ..Report::default()
         })
     }
 
