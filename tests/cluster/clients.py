@@ -21,6 +21,29 @@ ALIVE_S = 0.5
 LOCK_WAIT_MS = 2000
 
 
+def fence_of(words):
+    return int(next(word[1:] for word in words[1:] if word[0] == "F"))
+
+
+def lock_answer(reply):
+    words = reply[0].split()
+    return f"granted {fence_of(words)}" if words[0] == "HD" else "locked"
+
+
+def unlock_answer(reply):
+    return {"HD": "done"}.get(reply[0], "missing")
+
+
+def set_answer(reply):
+    code, _, version = reply[0].partition(" c")
+    return {"HD": f"stored {version}", "EX": "exists"}.get(code, "missing")
+
+
+def get_answer(reply):
+    line, value = reply
+    return "missing" if value is None else f"hit {value.decode()} {line.split(' c')[1]}"
+
+
 class Client:
     """What all clients have: a place, a route, and the process at the other end of the connection."""
 
@@ -29,6 +52,8 @@ class Client:
         self.partition = place.name
         self.name = f"{name} ({route})"
         self.pid, self._turn = None, random.randrange(2)
+        # The number of the connection, its last answer, and the keys of the locks that were requested on it.
+        self.connection, self._heard, self._locks = None, 0.0, set()
 
     def connect(self, timeout=ANSWER_S):
         """Connects, and asks for the pid of the process."""
@@ -53,7 +78,30 @@ class Client:
         if reply[0].startswith("SERVER_ERROR"):
             self.refused(reply[0])
         self.history.answered(self.partition, self.pid, task.sent, task.received)
+        self._heard = task.received
         return reply
+
+    def operate(self, task, key, operation, request, answer_of, timeout=ANSWER_S):
+        """Asks, and writes the operation into the history. `answer_of` turns the reply into its words there."""
+        answer, received = "-", None
+        if operation == "lock":
+            self._locks.add(key)
+        try:
+            reply = yield from self.ask(task, request, timeout)
+            answer, received = answer_of(reply), task.received
+            return reply
+        finally:
+            self.history.operation(self, key, task.sent, received, operation, answer)
+
+    def begin(self):
+        """A connection is open."""
+        self.connection, self._heard = self.history.connection(), time.monotonic()
+
+    def end(self):
+        """It has ended. The process may have noticed at any time since its last answer."""
+        for key in sorted(self._locks):
+            self.history.operation(self, key, self._heard, None, "end", "-")
+        self._locks.clear()
 
     def steps(self, task):
         was_open = False
@@ -61,9 +109,11 @@ class Client:
             try:
                 yield from self.connect()
                 was_open = True
+                self.begin()
                 yield from self.work(task)
             except Lost as error:
                 task.close()
+                self.end()
                 if was_open:
                     self.history.failed(self.partition, self.route, f"connection lost: {error}", time.monotonic())
             was_open = False
@@ -115,14 +165,15 @@ class Locker(Client):
         while True:
             key = random.choice(self.keys)
             flags = "F H" if self.with_hold else "F"
-            reply = yield from self.ask(task, f"ml {key} w{LOCK_WAIT_MS} {flags}", LOCK_WAIT_MS / 1000 + ANSWER_S)
+            request, patience = f"ml {key} w{LOCK_WAIT_MS} {flags}", LOCK_WAIT_MS / 1000 + ANSWER_S
+            reply = yield from self.operate(task, key, "lock", request, lock_answer, patience)
             words = reply[0].split()
             if words[0] == "LK":
                 continue
             if words[0] != "HD":
                 self.history.fail(f"{self.name}: `ml {key}` is answered {reply[0]!r}")
                 return
-            fence = int(next(word[1:] for word in words[1:] if word[0] == "F"))
+            fence = fence_of(words)
             until = self.bound(words, task.sent)
             if until is not None and until <= time.monotonic():
                 # The hold that was named is over: the client does not begin to believe.
@@ -134,7 +185,7 @@ class Locker(Client):
                 self.history.end_belief(belief, "released", time.monotonic())
             finally:
                 self.history.end_belief(belief, "lost", time.monotonic())
-            reply = yield from self.ask(task, f"mu {key} F{fence}")
+            reply = yield from self.operate(task, key, f"unlock {fence}", f"mu {key} F{fence}", unlock_answer)
             if reply[0] != "HD":
                 self.history.fail(f"{self.name}: the lock of {key} ended on an open connection: {reply[0]!r}; {belief}")
             yield Pause(random.uniform(0.01, 0.03))
@@ -180,7 +231,8 @@ class CacheClient(Client):
         guard = f" C{self.cas}" if self.cas is not None and self.number % 2 else ""
         request = f"ms {self.key} {len(value)} c{guard}\r\n{value}"
         try:
-            reply = yield from self.ask(task, request)
+            operation = f"set {value} {self.cas if guard else '-'}"
+            reply = yield from self.operate(task, self.key, operation, request, set_answer)
         except Lost:
             # A refused request was not executed; noting it permits a little more, and no older term.
             self.history.perhaps_written(self.pid, self.key, self.number)
@@ -197,7 +249,7 @@ class CacheClient(Client):
 
     def read(self, task, key):
         known = self.history.known(self.pid, key)
-        line, value = yield from self.ask(task, f"mg {key} v c")
+        line, value = yield from self.operate(task, key, "get", f"mg {key} v c", get_answer)
         found = None
         if value is not None:
             writer, _, number = value.decode().partition(".")

@@ -1,6 +1,7 @@
 """Fault runs of a latchd cluster: each fault, its figures, and the rules that the history must keep.
 
     faults.py PROGRAM [--all] [--times N] [--slack N] [--tries N] [--only NAME,…] [--random SECONDS] [--logs FOLDER]
+              [--history FILE]
 
 Without --all one short pass with one member of etcd; with --all every fault, N times, with three members. --random
 draws a fault every 10 s. The rules are strict (history.py); the limits of times are multiplied by --slack, except those
@@ -164,6 +165,7 @@ def main():
     parser.add_argument("--tries", type=int, default=1, help="execute a fault so many times at most [default: 1]")
     parser.add_argument("--only", help="only these faults, separated by commas")
     parser.add_argument("--random", type=float, help="draw a fault every 10 s, for so many seconds")
+    parser.add_argument("--history", type=pathlib.Path, help="write the operations of all clients there")
     parser.add_argument("--logs", type=pathlib.Path, help="copy the logs of all processes there")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
@@ -182,7 +184,7 @@ def run_in(folder, options):
     try:
         faults = chosen(options)
         members = 3 if options.all or options.random else max(fault[3] for fault in faults)
-        world = World(options.program, folder, members)
+        world = World(options.program, folder, members, options.history)
     except Failure as failure:
         print(f"faults.py: {failure}", file=sys.stderr)
         return 2
@@ -201,6 +203,7 @@ def run_in(folder, options):
         if options.logs:
             world.keep_logs(options.logs)
         world.stop()
+        world.history.close()
     run.report()
     run.say(f"{'FAILED' if failed else 'passed'} after {time.monotonic() - begun:.0f} s")
     return 1 if failed else 0

@@ -11,6 +11,7 @@
 A process serves one term, so its pid stands for the term. All times are of one clock, `time.monotonic`.
 """
 
+import itertools
 import threading
 import time
 from collections import defaultdict, deque
@@ -49,8 +50,12 @@ class Route:
 
 
 class History:
-    def __init__(self):
+    """`path` is a file for the operations of all clients, which `linearize --check` judges (tests/src/linear/told.rs)."""
+
+    def __init__(self, path=None):
         self.lock = threading.RLock()
+        self._file = open(path, "w") if path else None
+        self._connections = itertools.count(1)
         self.violation = None
         self.routes = defaultdict(Route)
         self.errors = deque(maxlen=EVENTS_MAX)
@@ -76,6 +81,29 @@ class History:
     def check(self):
         if self.violation is not None:
             raise Violation(self.violation)
+
+    # Operations
+
+    def connection(self):
+        """A number for a connection."""
+        return next(self._connections)
+
+    def operation(self, client, key, sent, received, operation, answer):
+        """Writes an operation and its answer; `received` is None without one."""
+        end = "-" if received is None else round(received * 1e9)
+        self._write(f"{round(sent * 1e9)} {end} {client.connection} {client.pid} {key} {operation} {answer}")
+
+    def _write(self, line):
+        with self.lock:
+            if self._file is not None:
+                self._file.write(line + "\n")
+
+    def close(self):
+        """No operation follows."""
+        with self.lock:
+            if self._file is not None:
+                self._file.close()
+            self._file = None
 
     # Locks
 
@@ -117,6 +145,7 @@ class History:
         """From now on `heir` may return the items of `writer`. If it must, it misses none that was acknowledged."""
         with self.lock:
             self._heirs[heir] = (writer, must)
+            self._write(f"heir {heir} {writer}")
 
     def known(self, pid, key):
         """The number of the newest value of `key` that `pid` must return."""

@@ -2,12 +2,14 @@
 # Executes the faults of a cluster against etcd, HAProxy and two processes for each partition, and judges the histories
 # of lockers and cache clients.
 #
-#   run.sh PROGRAM [--all] [--times N] [--slack N] [--tries N] [--only NAME,…] [--random SECONDS] [--logs FOLDER]
+#   run.sh PROGRAM [--linearize PROGRAM] [--all] [--times N] [--slack N] [--tries N] [--only NAME,…] [--random SECONDS]
+#          [--logs FOLDER]
 #
 # Without --all it is one short pass, which takes a minute on an idle machine. It is for a busy machine: limits of times
 # count threefold, and a fault has three tries. --all executes every fault with three members of etcd, N times, and
-# prints median and worst as a table. The rules of the histories are strict in both. Debian must have etcd-server, etcd-client
-# and haproxy. If one is missing, a line says so, and with LATCHD_REQUIRE_PEERS the run fails.
+# prints median and worst as a table. The rules of the histories are strict in both. With --linearize, the first option,
+# that program judges the history as well. Debian must have etcd-server, etcd-client and haproxy. If one is missing, a
+# line says so, and with LATCHD_REQUIRE_PEERS the run fails.
 #
 # Exits 1 if a rule or a requirement is broken, and 2 if the run cannot begin.
 
@@ -24,6 +26,12 @@ program=$1
 shift
 [ -x "$program" ] || give_up "$program is no program"
 program=$(cd "$(dirname "$program")" && pwd)/$(basename "$program")
+linearize=
+if [ "${1:-}" = --linearize ]; then
+    linearize=${2:?which program?}
+    shift 2
+    [ -x "$linearize" ] || give_up "$linearize is no program"
+fi
 
 for peer in etcd:etcd-server etcdctl:etcd-client haproxy:haproxy; do
     command -v "${peer%:*}" >/dev/null && continue
@@ -37,4 +45,12 @@ export PYTHONDONTWRITEBYTECODE=1
 python3 "$here/history_test.py"
 options=("$@")
 [[ " $* " == *" --all "* || " $* " == *" --random "* ]] || options=(--slack 3 --tries 3 "$@")
-exec python3 "$here/faults.py" "$program" "${options[@]}"
+[ -n "$linearize" ] || exec python3 "$here/faults.py" "$program" "${options[@]}"
+
+history=$(mktemp)
+trap 'rm -f "$history"' EXIT
+ended=0
+python3 "$here/faults.py" "$program" "${options[@]}" --history "$history" || ended=$?
+[ $ended -ne 2 ] || exit 2
+"$linearize" --check "$history" || ended=1
+exit $ended

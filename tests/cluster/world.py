@@ -178,9 +178,9 @@ class Place:
 
 
 class World:
-    def __init__(self, program, folder, members):
+    def __init__(self, program, folder, members, history=None):
         self.program, self.folder = program, pathlib.Path(folder)
-        self.history = History()
+        self.history = History(history)
         self.loop = Loop(self.history.fail)
         self.forwarder = Forwarder()
         self.etcd = Etcd(self.folder, members, QUOTA_BYTES)

@@ -1,6 +1,6 @@
 //! A small simulation, and the proof that a simulation can fail: planted faults are found.
 
-use latchd_tests::simulation::{Fault, Plan, Report, run};
+use latchd_tests::simulation::{Cluster, Fault, Plan, Report, run};
 
 /// Seeds that are played, and events in each.
 const SEEDS: std::ops::Range<u64> = 0..40;
@@ -33,6 +33,34 @@ fn the_same_seed_is_the_same_run() {
     for seed in [1, 2, 5, 6] {
         assert_eq!(play(seed), play(seed));
     }
+    assert_ne!(play(1).digest, play(2).digest);
+}
+
+/// Seeds of a cluster, and events in each.
+const CLUSTERS: std::ops::Range<u64> = 0..10;
+const CLUSTER_EVENTS: u64 = 100_000;
+
+#[test]
+fn no_promise_of_a_cluster_is_broken() {
+    let mut total = Report::default();
+    for seed in CLUSTERS {
+        let plan = Plan::of_cluster(seed, CLUSTER_EVENTS);
+        total.add(&run(&plan).unwrap_or_else(|failure| panic!("{failure}")));
+    }
+    let Cluster {
+        served,
+        terms,
+        suspended,
+        resumed,
+        grants,
+        reads,
+        dropped,
+        ..
+    } = total.cluster;
+    let counts = [served, terms, suspended, resumed, grants, reads, dropped];
+    assert!(counts.iter().all(|count| *count > 0), "{counts:?}");
+    let play = |seed| run(&Plan::of_cluster(seed, CLUSTER_EVENTS)).expect("played above");
+    assert_eq!(play(1), play(1));
     assert_ne!(play(1).digest, play(2).digest);
 }
 

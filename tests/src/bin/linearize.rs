@@ -8,19 +8,24 @@
 //! if a history takes too much to be judged, or if a required case was never met. See
 //! docs/VERIFICATION.md.
 //!
+//! `linearize --check FILE` judges a history that another program has written (`told.rs`).
+//!
 //! `linearize --restarts N` kills the server N times and starts it again. Besides such clients, 4
 //! processes (`--processes`) use the client library: this program again, with `--believe ADDRESS`.
 
-use std::path::PathBuf;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use latchd_tests::abuse::target::{Kind, Start, Target};
 use latchd_tests::linear::believer::believe;
+use latchd_tests::linear::told::Told;
 use latchd_tests::linear::{Failure, Restarts, Setting, Survived, Tally, play, record, survive};
 
 const USAGE: &str = "usage: linearize [--latchd PATH] [--seed N] [--operations N] [--clients N] [--keys N] \
-                     [--threads N] [--restarts N] [--processes N]";
+                     [--threads N] [--restarts N] [--processes N]\n       \
+                     linearize --check FILE";
 
 /// The most clients: each is a thread here.
 const CLIENTS_MAX: u64 = 256;
@@ -42,6 +47,7 @@ struct Arguments {
     processes: Option<u64>,
     believe: Option<String>,
     record: Option<String>,
+    check: Option<PathBuf>,
 }
 
 fn parse(mut words: impl Iterator<Item = String>) -> Option<Arguments> {
@@ -57,6 +63,7 @@ fn parse(mut words: impl Iterator<Item = String>) -> Option<Arguments> {
         processes: None,
         believe: None,
         record: None,
+        check: None,
     };
     while let Some(word) = words.next() {
         let value = words.next()?;
@@ -71,6 +78,7 @@ fn parse(mut words: impl Iterator<Item = String>) -> Option<Arguments> {
             "--processes" => arguments.processes = Some(value.parse().ok()?),
             "--believe" => arguments.believe = Some(value),
             "--record" => arguments.record = Some(value),
+            "--check" => arguments.check = Some(value.into()),
             _ => return None,
         }
     }
@@ -88,6 +96,9 @@ fn main() -> ExitCode {
         eprintln!("{USAGE}");
         return ExitCode::from(2);
     };
+    if let Some(path) = &arguments.check {
+        return check(path);
+    }
     let told = arguments.believe.as_ref().or(arguments.record.as_ref());
     if let Some(address) = told {
         let done = match arguments.believe {
@@ -119,6 +130,21 @@ fn main() -> ExitCode {
             println!("never seen: {}", unseen.join("; "));
         }
         Err(failure) => println!("seed {}: {failure}", arguments.seed),
+    }
+    ExitCode::FAILURE
+}
+
+fn check(path: &Path) -> ExitCode {
+    let judged = fs::read_to_string(path)
+        .map_err(|error| error.to_string())
+        .and_then(|text| Told::parse(&text)?.judge());
+    match judged {
+        Ok(judged) if judged.grants > 0 && judged.hits > 0 => {
+            println!("{judged}\nall of it is linearizable");
+            return ExitCode::SUCCESS;
+        }
+        Ok(judged) => println!("{judged}: too little for a verdict"),
+        Err(what) => println!("{}: {what}", path.display()),
     }
     ExitCode::FAILURE
 }

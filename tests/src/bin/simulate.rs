@@ -3,6 +3,7 @@
 //! `simulate --seed N --events M [-v]` plays one; `-v` prints every event, and `--fault NAME` plants
 //! one of the faults of [`Fault`].
 //! `simulate --seeds K --events M --threads T [--from N]` plays K seeds of M/K events each.
+//! `simulate cluster …` plays the processes of a cluster instead of one server; it has no faults to plant.
 //!
 //! The digest stands for all events of all seeds: it is the same for the same seeds and events, on
 //! any machine and on any number of threads.
@@ -17,11 +18,11 @@ use std::time::{Duration, Instant};
 
 use latchd_harness::alphabet::Pairs;
 use latchd_tests::simulation::{
-    Buffering, Failure, Fault, Plan, Report, Sessions, Tally, is_left_out, run,
+    Buffering, Cluster, Failure, Fault, Plan, Report, Scene, Sessions, Tally, is_left_out, run,
 };
 
-const USAGE: &str = "usage: simulate --seed N --events M [--fault NAME] [-v]\n       \
-                     simulate --seeds K --events M [--threads T] [--from N]";
+const USAGE: &str = "usage: simulate [cluster] --seed N --events M [--fault NAME] [-v]\n       \
+                     simulate [cluster] --seeds K --events M [--threads T] [--from N]";
 
 #[derive(Debug, Default)]
 struct Arguments {
@@ -32,6 +33,18 @@ struct Arguments {
     threads: Option<u64>,
     fault: Option<Fault>,
     aloud: bool,
+    scene: Scene,
+}
+
+impl Arguments {
+    fn plan(&self, seed: u64, events: u64) -> Plan {
+        Plan {
+            aloud: self.aloud,
+            fault: self.fault,
+            scene: self.scene,
+            ..Plan::new(seed, events)
+        }
+    }
 }
 
 fn parse(mut words: impl Iterator<Item = String>) -> Option<Arguments> {
@@ -42,6 +55,10 @@ fn parse(mut words: impl Iterator<Item = String>) -> Option<Arguments> {
     while let Some(word) = words.next() {
         if word == "-v" {
             arguments.aloud = true;
+            continue;
+        }
+        if word == "cluster" {
+            arguments.scene = Scene::Cluster;
             continue;
         }
         if word == "--fault" {
@@ -58,7 +75,9 @@ fn parse(mut words: impl Iterator<Item = String>) -> Option<Arguments> {
             _ => return None,
         }
     }
-    (arguments.seed.is_some() != arguments.seeds.is_some()).then_some(arguments)
+    let is_one_way = arguments.seed.is_some() != arguments.seeds.is_some();
+    let is_possible = arguments.scene == Scene::Server || arguments.fault.is_none();
+    (is_one_way && is_possible).then_some(arguments)
 }
 
 fn main() -> ExitCode {
@@ -70,22 +89,27 @@ fn main() -> ExitCode {
     std::panic::set_hook(Box::new(|_| {}));
     let start = Instant::now();
     let outcome = match (arguments.seed, arguments.seeds) {
-        (Some(seed), _) => run(&Plan {
-            aloud: arguments.aloud,
-            fault: arguments.fault,
-            ..Plan::new(seed, arguments.events)
-        })
-        .map(|report| (1, report)),
+        (Some(seed), _) => run(&arguments.plan(seed, arguments.events)).map(|report| (1, report)),
         (None, Some(seeds)) => play_many(&arguments, seeds).map(|report| (seeds, report)),
         (None, None) => unreachable!("one of them is given"),
     };
     match outcome {
         Ok((seeds, report)) => {
+            let is_enough = match arguments.scene {
+                Scene::Server => {
+                    print_server(&report);
+                    are_pairs_right(seeds, &report.pairs)
+                        && are_buffers_met(seeds, &report.buffers)
+                        && are_sessions_met(report.events, &report.sessions)
+                        && is_all_judged(seeds, &report.tally)
+                }
+                Scene::Cluster => {
+                    println!("{}", report.cluster);
+                    is_all_met(seeds, &report.cluster)
+                }
+            };
             print_report(seeds, &report, start.elapsed());
-            let is_enough = are_buffers_met(seeds, &report.buffers)
-                && are_sessions_met(report.events, &report.sessions)
-                && is_all_judged(seeds, &report.tally);
-            if are_pairs_right(seeds, &report.pairs) && is_enough {
+            if is_enough {
                 ExitCode::SUCCESS
             } else {
                 ExitCode::FAILURE
@@ -168,6 +192,21 @@ fn is_all_judged(seeds: u64, tally: &Tally) -> bool {
     missing.is_empty()
 }
 
+/// The number of seeds of a cluster among which every event occurs.
+const SEEDS_OF_A_CLUSTER: u64 = 50;
+
+/// Says which events of a cluster no seed has met.
+fn is_all_met(seeds: u64, cluster: &Cluster) -> bool {
+    let counts = cluster.counts();
+    let missing = counts.iter().filter(|(_, count)| *count == 0);
+    let missing: Vec<_> = missing.map(|(what, _)| what).collect();
+    if seeds < SEEDS_OF_A_CLUSTER || missing.is_empty() {
+        return true;
+    }
+    println!("never met: {missing:?}");
+    false
+}
+
 fn play_many(arguments: &Arguments, seeds: u64) -> Result<Report, Box<Failure>> {
     let threads = arguments
         .threads
@@ -185,7 +224,7 @@ fn play_many(arguments: &Arguments, seeds: u64) -> Result<Report, Box<Failure>> 
                     if number >= seeds {
                         break;
                     }
-                    match run(&Plan::new(arguments.from + number, each)) {
+                    match run(&arguments.plan(arguments.from + number, each)) {
                         Ok(report) => {
                             events.fetch_add(report.events, Ordering::Relaxed);
                             total.lock().expect("no panic poisons it").add(&report);
@@ -244,20 +283,20 @@ fn millions(count: u64) -> f64 {
     count as f64 / 1e6
 }
 
+fn print_server(report: &Report) {
+    println!("{}", report.pairs);
+    println!("{}", report.tally);
+    println!("{}", report.buffers);
+    println!("{}", report.sessions);
+}
+
 fn print_report(seeds: u64, report: &Report, elapsed: Duration) {
     let Report {
         events,
         commands,
         digest,
-        tally,
-        buffers,
-        sessions,
-        pairs,
+        ..
     } = report;
-    println!("{pairs}");
-    println!("{tally}");
-    println!("{buffers}");
-    println!("{sessions}");
     println!("{seeds} seeds, {events} events, {commands} of them commands");
     println!(
         "{:.1} s, {:.2} M events/s",

@@ -7,7 +7,7 @@
 //! ([`one_step`]). Each round has keys of its own, so that histories are short and begin with
 //! nothing. The clients are threads of several processes ([`record`]), or of one. The same is
 //! played with a server that is killed and started again (`restarts`), beside processes that use
-//! the client library ([`believer`]).
+//! the client library ([`believer`]). A file of another program is judged alike ([`told`]).
 //!
 //! The seed chooses the requests. The machine decides in which order a server gets them: the same
 //! seed is not the same history.
@@ -23,6 +23,7 @@ mod restarts;
 pub mod search;
 pub mod specification;
 mod tally;
+pub mod told;
 mod wire;
 mod worker;
 

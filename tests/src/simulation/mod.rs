@@ -50,6 +50,7 @@ mod answer;
 mod ask;
 mod beside;
 mod caller;
+mod cluster;
 mod edge;
 mod encode;
 mod follow;
@@ -67,7 +68,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
 
 pub use server::Fault;
-pub use tally::{Buffering, Sessions, Tally};
+pub use tally::{Buffering, Cluster, Sessions, Tally};
 
 use latchd_harness::alphabet::{Pairs, ReplyKind, RequestKind};
 use latchd_harness::lockstep::panic_words;
@@ -87,6 +88,18 @@ pub struct Plan {
     pub fault: Option<Fault>,
     /// Print every event.
     pub aloud: bool,
+    /// The parts of it.
+    pub scene: Scene,
+}
+
+/// The parts of a play.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Scene {
+    /// A server and its clients.
+    #[default]
+    Server,
+    /// The processes of a cluster, etcd, and clients.
+    Cluster,
 }
 
 impl Plan {
@@ -98,6 +111,16 @@ impl Plan {
             events,
             fault: None,
             aloud: false,
+            scene: Scene::Server,
+        }
+    }
+
+    /// A run of a cluster.
+    #[must_use]
+    pub const fn of_cluster(seed: u64, events: u64) -> Self {
+        Self {
+            scene: Scene::Cluster,
+            ..Self::new(seed, events)
         }
     }
 }
@@ -119,6 +142,8 @@ pub struct Report {
     pub sessions: Sessions,
     /// The pairs of commands and replies that were seen.
     pub pairs: Box<Pairs>,
+    /// The counts of a cluster.
+    pub cluster: Cluster,
 }
 
 impl Report {
@@ -132,6 +157,7 @@ impl Report {
             buffers,
             sessions,
             pairs,
+            cluster,
         } = other;
         self.events += events;
         self.commands += commands;
@@ -140,6 +166,7 @@ impl Report {
         self.buffers.add(buffers);
         self.sessions.add(sessions);
         self.pairs.add(pairs);
+        self.cluster.add(cluster);
     }
 }
 
@@ -181,6 +208,25 @@ struct Breach {
     what: String,
 }
 
+impl Breach {
+    const fn new(rule: &'static str, what: String) -> Self {
+        Self { rule, what }
+    }
+
+    /// A breach, unless the rule is kept.
+    fn unless(
+        is_kept: bool,
+        rule: &'static str,
+        what: impl FnOnce() -> String,
+    ) -> Result<(), Self> {
+        if is_kept {
+            Ok(())
+        } else {
+            Err(Self::new(rule, what()))
+        }
+    }
+}
+
 /// A broken promise, and its place.
 #[derive(Clone, Debug)]
 pub struct Failure {
@@ -188,6 +234,8 @@ pub struct Failure {
     pub seed: u64,
     /// The planted fault.
     pub fault: Option<Fault>,
+    /// The parts of the run.
+    pub scene: Scene,
     /// The event at which it showed.
     pub event: u64,
     /// Which promise.
@@ -203,11 +251,16 @@ impl fmt::Display for Failure {
         let Self {
             seed,
             fault,
+            scene,
             event,
             rule,
             what,
             last,
         } = self;
+        let scene = match scene {
+            Scene::Server => "",
+            Scene::Cluster => "cluster ",
+        };
         writeln!(
             formatter,
             "seed {seed}, event {event}: {rule} is broken: {what}"
@@ -219,7 +272,7 @@ impl fmt::Display for Failure {
         write!(
             formatter,
             "to replay: cargo run --release -p latchd-tests --bin simulate -- \
-             --seed {seed} --events {event}"
+             {scene}--seed {seed} --events {event}"
         )?;
         if let Some(fault) = fault {
             write!(formatter, " --fault {fault:?}")?;
@@ -244,6 +297,11 @@ pub fn run(plan: &Plan) -> Result<Report, Box<Failure>> {
 }
 
 fn play(plan: &Plan, keeps: Keeps) -> Result<Report, Box<Failure>> {
+    if plan.scene == Scene::Cluster {
+        let mut world = cluster::World::new(plan, keeps);
+        let outcome = catch_unwind(AssertUnwindSafe(|| world.run()));
+        return unless_broken(plan, outcome, || (world.events(), world.last()));
+    }
     if Kind::of(plan) == Kind::Edge {
         let mut world = edge::World::new(plan);
         let outcome = catch_unwind(AssertUnwindSafe(|| world.run()));
@@ -277,6 +335,7 @@ fn unless_broken(
     Err(Box::new(Failure {
         seed: plan.seed,
         fault: plan.fault,
+        scene: plan.scene,
         event,
         rule: breach.rule,
         what: breach.what,

@@ -108,6 +108,35 @@ Sessions {
 }
 }
 
+tally! {
+/// How often each event of a cluster has happened.
+Cluster {
+    seconds: "seconds of virtual time",
+    rough: "episodes of faults",
+    short: "short outages of etcd, and nothing else",
+    long: "long outages of etcd, and nothing else",
+    served: "calms in which both partitions were served in time",
+    terms: "terms begun",
+    free: "of these, after a process that had left",
+    at_once: "of these, under the lock of a state directory",
+    suspended: "primaries suspended",
+    resumed: "primaries that went on",
+    outlasted: "terms that outlasted a long outage and nothing else",
+    lost_terms: "terms ended because the record named another",
+    stuck: "terms ended because the end of the hold was not confirmed",
+    left: "processes that left",
+    late: "transactions executed late",
+    deleted: "records deleted",
+    restored: "records restored",
+    grants: "locks obtained",
+    lost_locks: "locks lost",
+    writes: "items written",
+    reads: "items read",
+    refused: "requests refused by a process that must not serve",
+    dropped: "replies that the end of a hold has stopped",
+}
+}
+
 impl Tally {
     /// Counts a reply.
     pub(super) const fn note(&mut self, reply: &Reply<'_>) {

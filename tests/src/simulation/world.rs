@@ -163,6 +163,7 @@ impl World {
             buffers: Buffering::default(),
             sessions: Sessions::default(),
             pairs: std::mem::take(&mut machine.heard.pairs),
+            ..Report::default()
         })
     }
 

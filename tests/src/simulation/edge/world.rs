@@ -159,6 +159,7 @@ impl World {
             sessions: Sessions::default(),
             tally,
             pairs,
+            ..Report::default()
         })
     }
 
