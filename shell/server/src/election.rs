@@ -1,14 +1,14 @@
 //! The thread of the election: it carries transactions to the authority, and does what the election says.
 //!
-//! [`Election`] decides, without I/O and without a clock; the file has no rule of its own about terms. Each endpoint
-//! of the authority has a thread, because a request blocks. A transaction goes to all endpoints at once, and the first
-//! answer counts.
+//! [`Election`] decides, without I/O and without a clock; the file has no rule of its own about terms. Each request to
+//! an endpoint of the authority has a thread, because it blocks. A transaction goes to all endpoints at once.
 //!
 //! - Y1: The thread waits for nothing but notices and the next moment of the election. Reading the file of `-e` has a
 //!   thread of its own.
 //! - Y2: The gate ([`crate::cluster::gate`]) is set after every step of the election, and opens only when the items of
 //!   the process before are there.
-//! - Y3: An endpoint has at most one request under way and one that waits; a newer request replaces the one that waits.
+//! - Y3: An endpoint that does not answer holds up neither another endpoint nor the next request to itself. At most
+//!   [`endpoints::LANES_MAX`] requests are under way at an endpoint; another one is not sent there.
 //! - Y4: A request without an answer is logged, for each endpoint at most once in [`SILENCE`].
 
 pub(crate) mod candidacy;

@@ -1,4 +1,4 @@
-//! The authority over etcd's JSON gateway: blocking calls, one connection for each endpoint.
+//! The authority over etcd's JSON gateway: blocking calls, each on a connection of its own.
 //!
 //! - A1: A call is answered only if etcd says that it executed the transaction, in a reply that is understood whole.
 //!   Any other end is an error: nothing is known, and the transaction may be executed later.
@@ -7,8 +7,8 @@
 //! - A3: The first answer decides which etcd cluster the authority is. An answer of another one is an error.
 //! - A4: Every range and every swap is linearizable.
 //!
-//! Which file has what: requests and replies `message.rs`, HTTP `link.rs`, host names `resolver.rs`, certificates
-//! `tls.rs`.
+//! Which file has what: requests and replies `message.rs`, HTTP `link.rs`, host names `resolver.rs`, logins `token.rs`,
+//! certificates `tls.rs`.
 //!
 //! Source: etcd 3.4 `Documentation/dev-guide/api_grpc_gateway.md`.
 
@@ -24,6 +24,7 @@ mod tls;
 #[cfg(not(feature = "tls"))]
 #[path = "etcd/without_tls.rs"]
 mod tls;
+mod token;
 
 use std::fmt;
 use std::io;
@@ -35,6 +36,7 @@ use zeroize::Zeroizing;
 
 use self::link::Link;
 use self::message::{Refusal, Reply};
+use self::token::{Token, Tokens};
 
 pub use self::error::AuthorityError;
 pub use self::options::{
@@ -78,7 +80,7 @@ impl Etcd {
         })
     }
 
-    /// The endpoints, each with a connection of its own. A request takes at most [`ANSWER_MS`] (A2).
+    /// The endpoints. A request takes at most [`ANSWER_MS`] (A2).
     #[must_use]
     pub fn endpoints(&self) -> Vec<Endpoint> {
         self.endpoints_within(Duration::from_millis(ANSWER_MS))
@@ -96,8 +98,8 @@ impl Etcd {
         let endpoint = |url: &AuthorityUrl| Endpoint {
             url: url.clone(),
             link: Link::new(url, self.tls.as_ref()),
-            login: self.options.login.clone(),
-            token: Token::Missing,
+            tokens: self.options.login.clone().map(Tokens::new).map(Arc::new),
+            tls: self.tls.clone(),
             cluster: Arc::clone(&self.cluster),
             limit,
             login_limit: LOGIN_LIMIT,
@@ -106,37 +108,35 @@ impl Etcd {
     }
 }
 
-/// An endpoint of etcd. It can move to a thread of its own.
+/// A connection to an endpoint of etcd. It can move to a thread of its own.
 #[derive(Debug)]
 pub struct Endpoint {
     url: AuthorityUrl,
     link: Link,
-    login: Option<AuthorityLogin>,
-    token: Token,
+    /// `None` without a login. Shared by all connections to this endpoint.
+    tokens: Option<Arc<Tokens>>,
+    tls: Option<tls::Tls>,
     /// Shared by all endpoints (A3).
     cluster: Arc<OnceLock<u64>>,
     limit: Duration,
     login_limit: Duration,
 }
 
-/// The proof of a login.
-#[derive(Debug)]
-enum Token {
-    Missing,
-    /// etcd has no users.
-    Unneeded,
-    Held(Secret),
-}
-
-struct Secret(Zeroizing<String>);
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("..")
-    }
-}
-
 impl Endpoint {
+    /// Another connection to the same endpoint, for a request at the same time. They share a login.
+    #[must_use]
+    pub fn another(&self) -> Self {
+        Self {
+            url: self.url.clone(),
+            link: Link::new(&self.url, self.tls.as_ref()),
+            tokens: self.tokens.clone(),
+            tls: self.tls.clone(),
+            cluster: Arc::clone(&self.cluster),
+            limit: self.limit,
+            login_limit: self.login_limit,
+        }
+    }
+
     /// Its URL.
     #[must_use]
     pub const fn url(&self) -> &AuthorityUrl {
@@ -159,46 +159,51 @@ impl Endpoint {
         request: &str,
         read: impl Fn(&Reply<'_>) -> Result<T, AuthorityError>,
     ) -> Result<T, AuthorityError> {
-        self.log_in()?;
-        match self.send(path, request, self.limit, &read) {
-            Err(refusal) if refusal.wants_token && self.login.is_some() => {
-                self.token = Token::Missing;
-                self.log_in()?;
-                self.send(path, request, self.limit, &read)
+        let token = self.token()?;
+        match self.send(path, request, token.as_ref(), self.limit, &read) {
+            Err(refusal)
+                if refusal.wants_token
+                    && let Some(tokens) = &self.tokens =>
+            {
+                tokens.refused(token.as_ref());
+                let token = self.token()?;
+                self.send(path, request, token.as_ref(), self.limit, &read)
             }
             other => other,
         }
         .map_err(|refusal| refusal.error)
     }
 
-    /// Gets a token, if there is a login and no token yet.
-    fn log_in(&mut self) -> Result<(), AuthorityError> {
-        let (Some(login), Token::Missing) = (self.login.clone(), &self.token) else {
-            return Ok(());
-        };
+    /// The token for a request; logs in if there is a login and no token yet.
+    fn token(&mut self) -> Result<Option<Token>, AuthorityError> {
+        match self.tokens.clone() {
+            Some(tokens) => tokens.get(|login| self.log_in(login)),
+            None => Ok(None),
+        }
+    }
+
+    /// Gets a token; `None` if etcd has no users.
+    fn log_in(&mut self, login: &AuthorityLogin) -> Result<Option<Token>, AuthorityError> {
         let request = Zeroizing::new(message::authenticate(login.user(), login.password()));
-        let token = self.send(AUTHENTICATE, &request, self.login_limit, &|reply| {
-            reply.token().map(|token| Zeroizing::new(token.to_owned()))
+        let token = self.send(AUTHENTICATE, &request, None, self.login_limit, &|reply| {
+            reply.token().map(Token::new)
         });
-        self.token = match token {
-            Ok(token) => Token::Held(Secret(token)),
-            Err(refusal) if refusal.is_without_auth => Token::Unneeded,
-            Err(refusal) => return Err(refusal.error),
-        };
-        Ok(())
+        match token {
+            Ok(token) => Ok(Some(token)),
+            Err(refusal) if refusal.is_without_auth => Ok(None),
+            Err(refusal) => Err(refusal.error),
+        }
     }
 
     fn send<T>(
         &mut self,
         path: &str,
         request: &str,
+        token: Option<&Token>,
         limit: Duration,
         read: &impl Fn(&Reply<'_>) -> Result<T, AuthorityError>,
     ) -> Result<T, Refusal> {
-        let token = match &self.token {
-            Token::Held(Secret(token)) => Some(token.as_str()),
-            Token::Missing | Token::Unneeded => None,
-        };
+        let token = token.map(Token::text);
         let response = self.link.post(path, request, token, limit)?;
         if response.status != 200 {
             return Err(message::refusal(response.status, &response.text));
