@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex};
 use std::thread::{Builder, JoinHandle};
 
 use latchd_core::election::{Id, Process};
-use rustix::rand::{GetRandomFlags, getrandom};
 use smol::channel::{Receiver, bounded};
 
 use super::{Candidate, Over};
 use crate::cluster::etcd::{AuthorityUrl, Etcd};
 use crate::cluster::member::{Member, Notice};
+use crate::cluster::random_id::random_id;
 use crate::cluster::state_dir::StateDir;
 use crate::config::cluster_settings::ClusterSettings;
 use crate::memory_file::Claim;
@@ -131,14 +131,6 @@ impl Candidacy {
             _state: self.state,
         })
     }
-}
-
-/// 128 random bits of the kernel.
-fn random_id() -> io::Result<Id> {
-    let mut bytes = [0; 16];
-    // The kernel gives up to 256 bytes at once.
-    getrandom(&mut bytes, GetRandomFlags::empty())?;
-    Ok(Id(u128::from_le_bytes(bytes)))
 }
 
 /// The address under which others reach this process.
