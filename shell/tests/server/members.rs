@@ -426,6 +426,18 @@ fn member_shows_its_role() {
         assert_eq!(client.stat(&format!("cluster_{name}")), value);
     }
     assert!(client.stat("cluster_hold_ms").parse::<u64>().unwrap() <= 5000);
+    let mut status = latchd(&["cluster", "status", "--json", "--cluster", "shop"]);
+    status.args(["--authority", &cluster.etcd.url()]);
+    let output = status.stdout(Stdio::piped()).output().unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    let (_, hold_left) = said.split_once("\"hold_left_ms\":").expect(&said);
+    let hold_left: u64 = hold_left
+        .split(['}', ','])
+        .next()
+        .unwrap()
+        .parse()
+        .expect(&said);
+    assert!(hold_left > 0 && hold_left <= 4600, "{said}");
     client.send("stats cluster\r\n");
     let lines = [(); 4].map(|()| client.line());
     let address = format!("STAT address {}", primary.address);
