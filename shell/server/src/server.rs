@@ -207,7 +207,8 @@ impl Server {
     }
 
     /// Reloads the names and passwords of [`Config::auth_file`](crate::Config::auth_file), and the
-    /// certificates of [`Config::tls`](crate::Config::tls). They apply to new connections.
+    /// certificates of [`Config::tls`](crate::Config::tls) and of the authority. They apply to new connections. Each
+    /// connection to the authority is opened anew.
     ///
     /// # Errors
     /// The defect of the first file that fails; the data of that file is unchanged then.
@@ -217,7 +218,8 @@ impl Server {
         } = &*self.shared;
         let passwords = passwords.as_ref().map_or(Ok(()), Passwords::reload);
         let keys = keys.as_ref().map_or(Ok(()), Keys::reload);
-        passwords.and(keys)
+        let cluster = self.cluster.as_ref().map_or(Ok(()), Standing::reload);
+        passwords.and(keys).and(cluster)
     }
 
     /// Shuts the server down: it stops listening, releases every lock, closes every connection, and removes

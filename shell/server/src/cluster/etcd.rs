@@ -8,10 +8,11 @@
 //! - A4: Every range and every swap is linearizable.
 //!
 //! Which file has what: requests and replies `message.rs`, HTTP `link.rs`, host names `resolver.rs`, logins `token.rs`,
-//! certificates `tls.rs`.
+//! certificates `credentials.rs` and `tls.rs`.
 //!
 //! Source: etcd 3.4 `Documentation/dev-guide/api_grpc_gateway.md`.
 
+mod credentials;
 mod error;
 mod link;
 mod message;
@@ -34,6 +35,7 @@ use std::time::Duration;
 use latchd_core::election::{ANSWER_MS, Answer, Authority, Found};
 use zeroize::Zeroizing;
 
+use self::credentials::Credentials;
 use self::link::Link;
 use self::message::{Refusal, Reply};
 use self::token::{Token, Tokens};
@@ -61,7 +63,7 @@ const AUTHENTICATE: &str = "/v3/auth/authenticate";
 #[derive(Debug)]
 pub struct Etcd {
     options: AuthorityOptions,
-    tls: Option<tls::Tls>,
+    credentials: Arc<Credentials>,
     cluster: Arc<OnceLock<u64>>,
 }
 
@@ -75,9 +77,17 @@ impl Etcd {
         options.check().map_err(invalid)?;
         Ok(Self {
             options: options.clone(),
-            tls: tls::read(options)?,
+            credentials: Arc::new(Credentials::load(options)?),
             cluster: Arc::default(),
         })
+    }
+
+    /// Reads the certificates again. They apply to the next request of each connection.
+    ///
+    /// # Errors
+    /// A file is not usable; the certificates stay as they are then.
+    pub fn reload(&self) -> io::Result<()> {
+        self.credentials.reload()
     }
 
     /// The endpoints. A request takes at most [`ANSWER_MS`] (A2).
@@ -97,9 +107,9 @@ impl Etcd {
     fn endpoints_within(&self, limit: Duration) -> Vec<Endpoint> {
         let endpoint = |url: &AuthorityUrl| Endpoint {
             url: url.clone(),
-            link: Link::new(url, self.tls.as_ref()),
+            link: Link::new(url, &self.credentials),
             tokens: self.options.login.clone().map(Tokens::new).map(Arc::new),
-            tls: self.tls.clone(),
+            credentials: Arc::clone(&self.credentials),
             cluster: Arc::clone(&self.cluster),
             limit,
             login_limit: LOGIN_LIMIT,
@@ -115,7 +125,7 @@ pub struct Endpoint {
     link: Link,
     /// `None` without a login. Shared by all connections to this endpoint.
     tokens: Option<Arc<Tokens>>,
-    tls: Option<tls::Tls>,
+    credentials: Arc<Credentials>,
     /// Shared by all endpoints (A3).
     cluster: Arc<OnceLock<u64>>,
     limit: Duration,
@@ -128,9 +138,9 @@ impl Endpoint {
     pub fn another(&self) -> Self {
         Self {
             url: self.url.clone(),
-            link: Link::new(&self.url, self.tls.as_ref()),
+            link: Link::new(&self.url, &self.credentials),
             tokens: self.tokens.clone(),
-            tls: self.tls.clone(),
+            credentials: Arc::clone(&self.credentials),
             cluster: Arc::clone(&self.cluster),
             limit: self.limit,
             login_limit: self.login_limit,

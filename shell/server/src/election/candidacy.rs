@@ -39,11 +39,20 @@ pub(crate) struct Standing {
     pub(crate) over: Receiver<Over>,
     /// The claim to the file of `-e`, held for the term.
     claim: Arc<Mutex<Option<Claim>>>,
+    etcd: Arc<Etcd>,
     /// The claim to the state directory, held until the process ends.
     _state: Option<StateDir>,
 }
 
 impl Standing {
+    /// Reads the certificates for etcd again.
+    ///
+    /// # Errors
+    /// A file is not usable; the certificates stay as they are then.
+    pub(crate) fn reload(&self) -> io::Result<()> {
+        self.etcd.reload()
+    }
+
     /// Whether the process may write the file of `-e`.
     pub(crate) fn has_claim(&self) -> bool {
         self.claim.lock().is_ok_and(|claim| claim.is_some())
@@ -121,13 +130,15 @@ impl Candidacy {
             primaries: Vec::new(),
             servers_version: 0,
         };
-        let etcd = self.etcd;
+        let etcd = Arc::new(self.etcd);
+        let authority = Arc::clone(&etcd);
         let thread = Builder::new().name("latchd-election".into());
         Ok(Standing {
             member: self.member,
-            election: thread.spawn(move || candidate.run(&etcd))?,
+            election: thread.spawn(move || candidate.run(&authority))?,
             over,
             claim,
+            etcd,
             _state: self.state,
         })
     }
