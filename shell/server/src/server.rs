@@ -200,6 +200,15 @@ impl Server {
         smol::future::pending().await
     }
 
+    /// Waits until the ring of the cluster has accepted this process or refused it ([`Self::over`]), or the authority has
+    /// not answered for 3 s. Without a cluster, this does not wait.
+    pub async fn decided(&self) {
+        if let Some(cluster) = &self.cluster {
+            // Nothing is sent: it is closed.
+            let _ = cluster.decided.recv().await;
+        }
+    }
+
     /// The check for a watchdog: whether every thread responds, and the clock's ticks reach the items. It
     /// takes a few microseconds if so, and 3 s if not.
     pub async fn is_well(&self) -> bool {

@@ -346,6 +346,49 @@ fn wrong_settings_end_with_their_reason() {
 }
 
 #[test]
+fn daemon_reports_that_its_ring_refuses_it() {
+    let Some(cluster) = Cluster::start(&["cache-b:11211"]) else {
+        return;
+    };
+    let (url, pid_file) = (cluster.etcd.url(), cluster.path("pid"));
+    let start = |authority: &str, partition: &str| {
+        let address = SocketAddr::from(([127, 0, 0, 1], free_port())).to_string();
+        let flags = [
+            "-d",
+            "-l",
+            &address,
+            "-P",
+            &pid_file,
+            "--authority",
+            authority,
+        ];
+        let mut command = latchd(&flags);
+        command.args(["--cluster", "shop", "--partition", partition]);
+        let output = command.stderr(Stdio::piped()).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        (output.status.code(), said)
+    };
+    let (code, said) = start(&url, PARTITION);
+    assert_eq!(code, Some(71), "{said}");
+    assert!(said.contains("not a partition of shop"), "{said}");
+    // The ring has this one; and an etcd that does not answer refuses nothing.
+    let nobody = format!("http://127.0.0.1:{}", free_port());
+    for authority in [&url, &nobody] {
+        let (code, said) = start(authority, "cache-b:11211");
+        assert_eq!(code, Some(0), "{said}");
+        stop(&pid_file);
+    }
+}
+
+/// Ends a daemon, and waits for it.
+fn stop(pid_file: &str) {
+    let pid = fs::read_to_string(pid_file).unwrap();
+    let pid = Pid::from_raw(pid.trim().parse().unwrap()).unwrap();
+    kill_process(pid, Signal::TERM).unwrap();
+    eventually("it does not end", || !fs::exists(pid_file).unwrap());
+}
+
+#[test]
 fn check_asks_every_endpoint() {
     let Some(cluster) = Cluster::start(&[PARTITION]) else {
         return;

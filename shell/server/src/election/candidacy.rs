@@ -40,6 +40,8 @@ pub(crate) struct Standing {
     /// The claim to the file of `-e`, held for the term.
     claim: Arc<Mutex<Option<Claim>>>,
     etcd: Arc<Etcd>,
+    /// Closed once the ring has accepted the process or refused it, or etcd has not answered for long.
+    pub(crate) decided: Receiver<()>,
     /// The claim to the state directory, held until the process ends.
     _state: Option<StateDir>,
 }
@@ -115,6 +117,7 @@ impl Candidacy {
     pub(crate) fn stand(self, shared: &Arc<Shared>, begin: Begin<()>) -> io::Result<Standing> {
         self.member.gate().watch_end()?;
         let (tell_over, over) = bounded(1);
+        let (undecided, decided) = bounded(1);
         let claim = Arc::default();
         let candidate = Candidate {
             shared: Arc::clone(shared),
@@ -125,6 +128,7 @@ impl Candidacy {
             notices: self.notices,
             begin,
             over: tell_over,
+            undecided: Some(undecided),
             claim: Arc::clone(&claim),
             is_ready: false,
             primaries: Vec::new(),
@@ -139,6 +143,7 @@ impl Candidacy {
             over,
             claim,
             etcd,
+            decided,
             _state: self.state,
         })
     }
