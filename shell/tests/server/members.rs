@@ -324,6 +324,9 @@ fn wrong_settings_end_with_their_reason() {
     let (code, said) = with(&["--advertise", "nowhere"]);
     assert_eq!(code, Some(2), "{said}");
     assert!(said.contains("expected HOST:PORT"), "{said}");
+    let (code, said) = with(&["--advertise", "0.0.0.0:11211"]);
+    assert_eq!(code, Some(71), "{said}");
+    assert!(said.contains("cannot reach this address"), "{said}");
     let (code, said) = with(&["--state", "/nonexistent/latchd"]);
     assert_eq!(code, Some(71), "{said}");
     assert!(said.contains("--state /nonexistent/latchd: "), "{said}");

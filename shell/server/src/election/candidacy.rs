@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::{Arc, Mutex};
 use std::thread::{Builder, JoinHandle};
 
+use latchd_core::address::HostPort;
 use latchd_core::election::{Id, Process};
 use smol::channel::{Receiver, bounded};
 
@@ -157,6 +158,14 @@ fn advertised(settings: &ClusterSettings, addresses: &[Address]) -> io::Result<S
     let invalid = |what: String| io::Error::new(io::ErrorKind::InvalidInput, what);
     let endpoints = &settings.authority.endpoints;
     if let Some(address) = &settings.advertise {
+        let host = HostPort::parse(address, 0).map(|address| address.host);
+        let ip = host.ok().and_then(|host| host.parse::<IpAddr>().ok());
+        let is_local = ip.is_some_and(|ip| ip.is_loopback()) && !endpoints.iter().all(is_here);
+        if is_local || ip.is_some_and(|ip| ip.is_unspecified()) {
+            return Err(invalid(format!(
+                "--advertise {address}: other machines cannot reach this address; name the machine's own"
+            )));
+        }
         return Ok(address.clone());
     }
     let tcp = addresses.iter().find_map(|address| match address {
