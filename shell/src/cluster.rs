@@ -3,6 +3,7 @@
 //! Exit codes: 0 success; 1 the cluster exists already, or a partition has no primary; 2 an option is wrong; 71
 //! (`EX_OSERR`) etcd is not reachable, refuses the login, or has no usable record.
 
+mod hold;
 mod init;
 mod partition;
 mod status;

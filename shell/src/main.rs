@@ -216,7 +216,7 @@ fn prepare(config: &Config, process: &Process) -> Result<(Option<Daemon>, Vec<St
     Ok((daemon, warnings))
 }
 
-fn run(config: Config, process: &Process, daemon: Option<Daemon>, log: &Log) -> io::Result<()> {
+fn run(config: Config, process: &Process, mut daemon: Option<Daemon>, log: &Log) -> io::Result<()> {
     // Before the server starts, so a signal during the start also stops it.
     let mut signals = Signals::new([Signal::Int, Signal::Term, Signal::Usr1, Signal::Hup])?;
     let verbosity = config.verbosity;
@@ -247,25 +247,33 @@ fn run(config: Config, process: &Process, daemon: Option<Daemon>, log: &Log) -> 
     if process.user.is_none() && privileges::is_root() {
         tracing::warn!("running as root, which is not needed; add -u NAME");
     }
-    if let Some(daemon) = daemon {
-        // The process that started the daemon reads the log so far.
-        log.flush_start();
-        daemon.serve(verbosity == 0)?;
-    }
-    if io::stderr().is_terminal() && process.log == Form::Text {
-        log.say(greeting(server.addresses(), &facts));
-    } else {
-        let version = env!("CARGO_PKG_VERSION");
-        tracing::info!(
-            event = "listening",
-            "latchd {version} {listens} on {}; {facts}",
-            list(server.addresses())
-        );
-    }
+    let greet = || {
+        if io::stderr().is_terminal() && process.log == Form::Text {
+            log.say(greeting(server.addresses(), &facts));
+        } else {
+            let version = env!("CARGO_PKG_VERSION");
+            tracing::info!(
+                event = "listening",
+                "latchd {version} {listens} on {}; {facts}",
+                list(server.addresses())
+            );
+        }
+    };
     let manager = ServiceManager::from_environment();
     let tell = |state| manager.iter().for_each(|manager| manager.tell(state));
-    tell(State::Ready);
     let end = smol::block_on(async {
+        let start = async {
+            // A refusal of the ring is polled first, and ends the start.
+            server.decided().await;
+            if let Some(daemon) = daemon.take() {
+                // The process that started the daemon reads the log so far.
+                log.flush_start();
+                daemon.serve(verbosity == 0)?;
+            }
+            greet();
+            tell(State::Ready);
+            future::pending().await
+        };
         let signal = async {
             loop {
                 match signals.next().await.transpose()? {
@@ -317,7 +325,8 @@ fn run(config: Config, process: &Process, daemon: Option<Daemon>, log: &Log) -> 
                 }
             }
         };
-        signal.or(shutdown).or(failure).or(over).or(watchdog).await
+        let ends = signal.or(shutdown).or(failure).or(over);
+        ends.or(watchdog).or(start).await
     });
     tell(State::Stopping);
     server.shutdown();

@@ -4,16 +4,21 @@
 //!   never wait for each other in a cycle.
 //! - A2: All keys are held, or the obtained ones are released, the last first.
 //! - A3: The loss of one is the loss of all; the others stay until the caller releases them.
+//!
+//! The bound of the belief on a server of a cluster is in `leases/hold.rs`.
+
+mod hold;
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::time::Duration;
 
+use self::hold::Hold;
 use super::bound::Bound;
 use super::lease::{Lease, LeaseAction, LeaseNews};
 use super::machine::{Action, Failure, Loss, Machine, NotObtained};
 use super::moment::{after, earlier, span};
-use super::session::AnyResponse;
+use super::session::{AnyRequest, AnyResponse};
 use super::terms::{Terms, TermsError};
 use super::token::{Token, TokenValue};
 use crate::fence::Fence;
@@ -54,8 +59,10 @@ pub struct Leases {
     all: Vec<Lease>,
     patience: Duration,
     goal: LeasesGoal,
-    /// The leases with unanswered requests, the oldest request first.
-    in_flight: VecDeque<usize>,
+    /// The leases with unanswered requests, the oldest request first; `None` for the question for the hold.
+    in_flight: VecDeque<Option<usize>>,
+    /// `None` if the server is not asked for its hold.
+    hold: Option<Hold>,
     /// Refreshes without a result yet, and the first failure among them.
     refreshes: usize,
     undone: Option<Failure>,
@@ -96,6 +103,7 @@ impl Leases {
             patience: terms.deadline.unwrap_or(terms.ttl),
             goal: LeasesGoal::None,
             in_flight: VecDeque::new(),
+            hold: None,
             refreshes: 0,
             undone: None,
             measurements: 0,
@@ -281,13 +289,14 @@ impl Leases {
         self.deadline().is_some_and(|deadline| now < deadline)
     }
 
-    /// When the first of them is lost without a renewal; `None` if one is not ours.
+    /// When the first of them is lost without a renewal, or all without a sign of their server that it still is primary;
+    /// `None` if one is not ours.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
         let held =
             self.goal == LeasesGoal::Hold && self.all.iter().all(|one| one.deadline().is_some());
         let first = self.all.iter().filter_map(Lease::deadline).min();
-        first.filter(|_| held)
+        earlier(first, self.hold_until()).filter(|_| held)
     }
 
     /// The number of the grant of the key at this place; see [`Lease::number`].
@@ -401,6 +410,7 @@ impl Leases {
 
     /// Reports a failed obtain, if the release of its keys takes long.
     fn pass_time(&mut self, now: Instant) {
+        self.pass_hold(now);
         if let LeasesGoal::Release { told, tell_at, .. } = &mut self.goal
             && tell_at.is_some_and(|at| now >= at)
         {
@@ -422,6 +432,10 @@ impl Machine for Leases {
             if let Some(news) = self.news.pop_front() {
                 return Action::Tell(news);
             }
+            if self.asks_hold(now) {
+                self.in_flight.push_back(None);
+                return Action::Send(AnyRequest::Hold);
+            }
             let Some(lease) = self.all.get_mut(place) else {
                 break;
             };
@@ -434,7 +448,7 @@ impl Machine for Leases {
                 }
                 LeaseAction::Disconnect => return Action::Disconnect,
                 LeaseAction::Send(query) => {
-                    self.in_flight.push_back(place);
+                    self.in_flight.push_back(Some(place));
                     let lease = self.all.get(place).expect("it was there a moment ago");
                     return Action::Send(lease.request(query));
                 }
@@ -452,6 +466,7 @@ impl Machine for Leases {
         if let LeasesGoal::Release { tell_at, .. } = &self.goal {
             until = earlier(until, *tell_at);
         }
+        until = earlier(until, self.hold_wake());
         if connects {
             Action::Connect { until }
         } else {
@@ -460,6 +475,9 @@ impl Machine for Leases {
     }
 
     fn connected(&mut self, now: Instant) {
+        // After a wait in the queue, an answer may still be due on the connection before.
+        self.in_flight.clear();
+        self.hold_connected(now);
         for lease in &mut self.all {
             lease.connected(now);
         }
@@ -467,15 +485,21 @@ impl Machine for Leases {
 
     fn disconnected(&mut self, now: Instant) {
         self.in_flight.clear();
+        self.hold_disconnected();
         for lease in &mut self.all {
             lease.disconnected(now);
         }
     }
 
     fn reply(&mut self, now: Instant, answer: &AnyResponse<'_>) {
-        let place = self.in_flight.pop_front();
-        if let Some(lease) = place.and_then(|place| self.all.get_mut(place)) {
-            lease.reply(now, answer);
+        match self.in_flight.pop_front() {
+            Some(Some(place)) => {
+                if let Some(lease) = self.all.get_mut(place) {
+                    lease.reply(now, answer);
+                }
+            }
+            Some(None) => self.hold_shown(now, answer),
+            None => {}
         }
     }
 }

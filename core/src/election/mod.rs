@@ -78,8 +78,8 @@ pub use record::{
     ring_key,
 };
 pub use timing::{
-    ANSWER_MS, HEARTBEAT_MS, HOLD_MS, HOLD_MS_MIN, LEAVING_MS, MARGIN_MS, SPAN_MS_MAX, Timing,
-    TimingError, WAIT_MS,
+    ANSWER_MS, HEARTBEAT_MS, HOLD_MS, HOLD_MS_MIN, LEAVING_MS, MARGIN_MS, RETRY_MS, SPAN_MS_MAX,
+    Timing, TimingError, WAIT_MS,
 };
 
 /// A record as the authority has it.
@@ -183,8 +183,8 @@ pub struct Moment {
 /// An action for the driver.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Action {
-    /// Send this to all endpoints of the authority, and poll again. Report the first answer to
-    /// [`Election::answer`].
+    /// Send this to all endpoints of the authority, and poll again. Report each answer within [`ANSWER_MS`] to
+    /// [`Election::answer`], also if another transaction was sent meanwhile.
     Send {
         /// The number of the transaction, for its answer.
         number: u64,
@@ -288,9 +288,9 @@ struct Pending {
 }
 
 impl Pending {
-    /// The moment at which an answer does not count any more.
+    /// The moment at which another transaction follows, if there is no answer.
     fn ends(self) -> Instant {
-        after(self.sent, ANSWER_MS)
+        after(self.sent, RETRY_MS)
     }
 }
 
@@ -332,7 +332,8 @@ impl Election {
         action
     }
 
-    /// A transaction was answered. An answer that comes too late or a second time is ignored.
+    /// A transaction was answered. The order of the answers is free, and a late one counts, unless nothing new follows
+    /// from it: its heartbeat has been confirmed, or a later read has been answered.
     pub fn answer(&mut self, now: Instant, number: u64, answer: Answer) {
         match &mut self.role {
             Role::Standby(standby) => {

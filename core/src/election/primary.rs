@@ -1,8 +1,9 @@
 //! A primary: its heartbeats, its hold, and the end of its term.
 //!
-//! - E1: A heartbeat replaces the record that the one before has left. A record that shows it has been written, so
-//!   the hold lasts H from the moment at which it was first sent. A record of another process, term or beat, or none,
-//!   is the end of the term. No other answer has any effect.
+//! - E1: A heartbeat replaces the record that the one before has left. It is sent again every 400 ms until an answer
+//!   confirms it, and the answer to each of its sendings counts, however late. A record that shows it has been written,
+//!   so the hold lasts H from the moment at which it was first sent. A record of another process, term or beat, or
+//!   none, is the end of the term. No other answer has any effect, in particular none to an earlier heartbeat.
 //! - E2: The process serves before the end of its hold less C.
 //! - E3: At that moment it is suspended. If a worker has not confirmed that when the hold ends, the term is over.
 //! - E4: A suspended process serves again if a heartbeat has replaced its own record: nobody has served meanwhile.
@@ -53,6 +54,8 @@ pub(super) struct Primary {
 struct Beat {
     value: String,
     first_sent: Instant,
+    /// The number of its first transaction. Those of an earlier heartbeat are lower.
+    first_number: u64,
 }
 
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -143,7 +146,7 @@ impl Primary {
             self.pending = Some(Pending { number, sent: now });
             return Ok(Action::Send {
                 number,
-                transaction: self.heartbeat(moment),
+                transaction: self.heartbeat(moment, number),
             });
         }
         let wakes = [
@@ -193,7 +196,7 @@ impl Primary {
     }
 
     /// The heartbeat under way again, or the next one.
-    fn heartbeat(&mut self, moment: Moment) -> Transaction {
+    fn heartbeat(&mut self, moment: Moment, number: u64) -> Transaction {
         if self.beat.is_none() {
             self.record.beat += 1;
             self.record.state = self.closing.state();
@@ -206,6 +209,7 @@ impl Primary {
         let beat = self.beat.get_or_insert_with(|| Beat {
             value: self.record.to_json(),
             first_sent: moment.now,
+            first_number: number,
         });
         Transaction::Swap {
             expected: Some(self.known.clone()),
@@ -214,8 +218,10 @@ impl Primary {
     }
 
     pub(super) fn answer(&mut self, number: u64, answer: Answer) {
-        let is_pending = self.pending.is_some_and(|one| one.number == number);
-        let Some(beat) = self.beat.as_ref().filter(|_| is_pending) else {
+        // The first sending came after the answer that showed `known`. So no answer to this heartbeat shows a record
+        // from before that.
+        let is_its_own = |beat: &&Beat| beat.first_number <= number;
+        let Some(beat) = self.beat.as_ref().filter(is_its_own) else {
             return;
         };
         let found = match answer {
@@ -238,7 +244,7 @@ impl Primary {
             }
             return;
         }
-        // If this counts as no answer, the transaction stays pending, so the next one comes after its time.
+        // If this counts as no answer, the transaction stays pending, so the next one comes after 400 ms.
         match PartitionRecord::parse(&found.value) {
             // The swap would have succeeded: this is no answer to it.
             Ok(_) if found == self.known => {}

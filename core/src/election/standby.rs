@@ -1,8 +1,10 @@
 //! A standby: it reads the record, and claims the partition when its primary must have stopped.
 //!
 //! - E7: A standby claims the record that it has seen unchanged for T since the first answer that showed it, or that
-//!   says `free`, and no other; without a record, T after it was first told so. One transaction is under way at a
-//!   time. A claim counts as held from its first sending. If its outcome is unknown, the record is read again.
+//!   says `free`, and no other; without a record, T after it was first told so. The next transaction follows the
+//!   answer to the one before, or comes after 400 ms without it. A late answer counts, unless a later transaction has
+//!   been answered or a claim was sent meanwhile. A claim counts as held from its first sending. If its outcome is
+//!   unknown, the record is read again.
 //! - E9: A record of the predecessor, which is known to have ended, is claimed at once.
 //!
 //! A record that cannot be read is never claimed: a newer version may serve.
@@ -32,6 +34,8 @@ pub(super) struct Standby {
     /// The highest term that was seen: a record that was deleted does not start the terms again.
     term_max: u64,
     pending: Option<Pending>,
+    /// An answer to a transaction with this number or a lower one is too old.
+    answered: u64,
     /// The earliest moment of the next read.
     reads_at: Instant,
     /// The claim whose outcome is unknown.
@@ -68,6 +72,7 @@ impl Standby {
             watched: None,
             term_max: 0,
             pending: None,
+            answered: 0,
             reads_at: Instant::from_millis(0),
             claim: None,
             doubts: false,
@@ -94,6 +99,7 @@ impl Standby {
         }
         let claims_at = self.claims_at();
         let transaction = if claims_at.is_some_and(|at| now >= at) {
+            self.answered = number - 1;
             let claim = self.claim(moment);
             Transaction::Swap {
                 expected: claim.expected.clone(),
@@ -123,7 +129,11 @@ impl Standby {
 
     /// Takes an answer, and returns the primary that the process has become.
     pub(super) fn answer(&mut self, now: Instant, number: u64, answer: Answer) -> Option<Primary> {
-        self.pending.take_if(|one| one.number == number)?;
+        if number <= self.answered {
+            return None;
+        }
+        self.answered = number;
+        self.pending.take_if(|one| one.number == number);
         match answer {
             Answer::Swapped { revision } => self.claim.take().map(|claim| {
                 let value = claim.value.clone();

@@ -1,3 +1,4 @@
+use alloc::collections::VecDeque;
 use alloc::format;
 use alloc::string::ToString;
 use alloc::vec::Vec;
@@ -65,6 +66,10 @@ struct Driver {
     /// Whether workers answer.
     is_awake: bool,
     sent: Vec<(u64, &'static str)>,
+    /// How long an answer takes, in milliseconds.
+    delay_ms: u64,
+    /// The answers on the way, with their moments and numbers.
+    answers: VecDeque<(u64, u64, Answer)>,
 }
 
 impl Driver {
@@ -81,6 +86,8 @@ impl Driver {
             numbers: 0,
             is_awake: true,
             sent: Vec::new(),
+            delay_ms: 0,
+            answers: VecDeque::new(),
         }
     }
 
@@ -114,6 +121,12 @@ impl Driver {
         let mut news = Vec::new();
         loop {
             let now = Instant::from_millis(self.now);
+            while self.answers.front().is_some_and(|one| one.0 <= self.now) {
+                let (_, number, answer) = self.answers.pop_front().unwrap();
+                self.election.answer(now, number, answer.clone());
+                // A second time it is ignored.
+                self.election.answer(now, number, answer);
+            }
             let moment = Moment {
                 now,
                 unix_ms: UNIX_MS,
@@ -128,9 +141,8 @@ impl Driver {
                     self.sent
                         .push((self.now, if is_read { "read" } else { "swap" }));
                     if let Ok(answer) = transaction.perform(register, "") {
-                        self.election.answer(now, number, answer.clone());
-                        // A second time it is ignored.
-                        self.election.answer(now, number, answer);
+                        let due = self.now + self.delay_ms;
+                        self.answers.push_back((due, number, answer));
                     }
                 }
                 Action::AskWorkers { round } => self.answer(round),
@@ -143,6 +155,8 @@ impl Driver {
                 Action::Wait { until } => {
                     let until = until.map_or(u64::MAX, Instant::as_millis);
                     assert!(until > self.now, "it waits for a moment that has passed");
+                    let due = self.answers.front().map_or(u64::MAX, |one| one.0);
+                    let until = until.min(due);
                     if until > end {
                         return news;
                     }
@@ -321,6 +335,108 @@ fn a_hold_counts_from_the_first_sending() {
     assert_eq!(primary.sent, [(2000, "swap"), (2000, "swap")]);
     assert_eq!(primary.stops(), Some(2000 + 3200));
     assert_eq!(register.record().beat, 3);
+}
+
+#[test]
+fn answers_later_than_a_heartbeat_keep_the_hold() {
+    for delay_ms in [399, 400, 401, 799, 800, 801, ANSWER_MS - 1] {
+        let mut register = Register::default();
+        register.write(&Driver::record(State::Free).to_json());
+        let mut standby = Driver::new(1, 0, None);
+        standby.delay_ms = delay_ms;
+        let news = standby.run(&mut register, 60_000);
+        assert!(
+            matches!(news[..], [(_, News::Stands(_)), (at, News::Serves(_))] if at <= 2 * delay_ms + RETRY_MS),
+            "{delay_ms}: {news:?}"
+        );
+        let beats = register.record().beat;
+        assert!(
+            beats >= 58_000 / (delay_ms + 400),
+            "{delay_ms}: {beats} heartbeats"
+        );
+    }
+}
+
+#[test]
+fn late_answer_counts_for_its_heartbeat_only() {
+    let mut register = Register::default();
+    let mut primary = Driver::primary(&mut register, 1, 0);
+    let mut send = |primary: &mut Driver, now| {
+        let moment = Moment {
+            now: Instant::from_millis(now),
+            unix_ms: UNIX_MS,
+            numbers: 0,
+        };
+        loop {
+            match primary.election.poll(moment) {
+                Action::Send {
+                    number,
+                    transaction,
+                } => break (number, transaction.perform(&mut register, "").unwrap()),
+                Action::AskWorkers { round } => primary.answer(round),
+                other @ (Action::Tell(_) | Action::Wait { .. }) => panic!("{other:?}"),
+            }
+        }
+    };
+    let (first, swapped) = send(&mut primary, 400);
+    let (second, found) = send(&mut primary, 800);
+    assert!(matches!(swapped, Answer::Swapped { .. }));
+    let now = Instant::from_millis(1250);
+    primary.election.answer(now, first, swapped.clone());
+    assert_eq!(primary.stops(), Some(400 + 3200));
+    let (third, confirmed) = send(&mut primary, 1250);
+    // Both would end the term, or lengthen the hold, if they counted for the heartbeat of 1250.
+    for (number, answer) in [
+        (second, found),
+        (first, swapped),
+        (second, Answer::Found(None)),
+    ] {
+        primary.election.answer(now, number, answer);
+        assert_eq!(primary.stops(), Some(400 + 3200));
+    }
+    primary.election.answer(now, third, confirmed);
+    assert_eq!(primary.stops(), Some(1250 + 3200));
+}
+
+#[test]
+fn late_reads_neither_restart_a_wait_nor_shorten_it() {
+    let mut register = Register::default();
+    register.write(&Driver::record(State::Serving).to_json());
+    let mut standby = Driver::new(1, 0, None);
+    let old = Answer::Found(register.found.clone());
+    // The first read gets no answer, the second one shows a later record.
+    register.is_cut = true;
+    standby.run(&mut register, 399);
+    register.is_cut = false;
+    let mut beaten = Driver::record(State::Serving);
+    beaten.beat += 1;
+    register.write(&beaten.to_json());
+    standby.run(&mut register, 500);
+    standby
+        .election
+        .answer(Instant::from_millis(500), 1, old.clone());
+    assert_eq!(standby.run(&mut register, 4399), []);
+    assert_eq!(register.record().id, Id(99));
+    let news = standby.run(&mut register, 4400);
+    assert!(matches!(news[..], [(4400, News::Serves(_))]), "{news:?}");
+
+    // Without another answer, the late one is the first: its record is claimed T after it arrived.
+    register.write(&Driver::record(State::Serving).to_json());
+    let old = Answer::Found(register.found.clone());
+    let mut standby = Driver::new(2, 0, None);
+    register.is_cut = true;
+    standby.run(&mut register, 700);
+    register.is_cut = false;
+    standby.now = 700;
+    standby.election.answer(Instant::from_millis(700), 1, old);
+    let news = standby.run(&mut register, 4700);
+    assert!(
+        matches!(
+            news[..],
+            [(700, News::Stands(Some(_))), (4700, News::Serves(_))]
+        ),
+        "{news:?}"
+    );
 }
 
 #[test]

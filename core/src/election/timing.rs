@@ -10,8 +10,12 @@ use core::fmt;
 /// A primary sends a heartbeat, and a standby reads, every 400 ms (E1, E7).
 pub const HEARTBEAT_MS: u64 = 400;
 
-/// A transaction without an answer for 400 ms counts as unanswered (E1).
-pub const ANSWER_MS: u64 = 400;
+/// A transaction without an answer for 400 ms is followed by another one (E1, E7). Its answer still counts.
+pub const RETRY_MS: u64 = 400;
+
+/// A driver waits at most 1.2 s for an answer. With the shortest H, that is a whole hold: a later answer confirms
+/// nothing there.
+pub const ANSWER_MS: u64 = 3 * RETRY_MS;
 
 /// C: a primary stops serving 400 ms before the end of its hold, for the time between a check of the clock and the
 /// effect of the step that it permits (E2).

@@ -22,6 +22,8 @@ pub enum Trap {
     ClaimsFromAnswer,
     /// A heartbeat without an answer counts as not executed, so it begins anew.
     LostIsFailed,
+    /// The answer to an earlier transaction counts for the newest one.
+    LateIsCurrent,
     /// An error of the authority counts as the loss of the record.
     ErrorIsLoss,
     /// A partition without a record is claimed at once.
@@ -46,6 +48,7 @@ pub const TRAPS: &[(Trap, usize)] = &[
     (Trap::SendsDeferredUnchecked, 13),
     (Trap::ClaimsFromAnswer, 10),
     (Trap::LostIsFailed, 12),
+    (Trap::LateIsCurrent, 9),
     (Trap::ErrorIsLoss, 5),
     (Trap::ClaimsAtOnce, 3),
     (Trap::LockWithoutId, 3),
@@ -71,6 +74,10 @@ impl Trap {
         match self {
             Self::HoldsFromAnswer | Self::LostIsFailed => self.within(8, 5),
             Self::ClaimsWithoutCompare | Self::WaitIsHold | Self::WaitGoesOn => self.within(6, 6),
+            Self::LateIsCurrent => Bounds {
+                lates: 1,
+                ..self.within(6, 6)
+            },
             Self::ErrorIsLoss => self.within(4, 2),
             Self::ClaimsFromAnswer => Bounds {
                 restarts,

@@ -35,8 +35,8 @@ struct One {
     answer: Option<(u64, Answer)>,
     /// It is not heard in this step of time.
     is_mute: bool,
-    /// Given up, or a copy.
-    late: Option<Transaction>,
+    /// A transaction before the one under way, or a copy, with its number; 0 if an earlier process has sent it.
+    late: Option<(u64, Late)>,
     is_stopped: bool,
     is_over: bool,
     is_leaving: bool,
@@ -51,6 +51,15 @@ struct One {
     before: Option<(Box<Election>, u64)>,
     /// The first and the last record that it has read, for a trap.
     read: Option<[Option<Found>; 2]>,
+}
+
+/// The state of a transaction that is late.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+enum Late {
+    /// Sent, and not executed.
+    Sent(Transaction),
+    /// Executed, and not heard.
+    Executed(Answer),
 }
 
 /// A client's belief that a process is the primary.
@@ -268,11 +277,12 @@ impl World {
                     number,
                     transaction,
                 } => {
-                    let old = one.request.replace((number, transaction));
-                    one.answer = None;
+                    let request = one.request.replace((number, transaction));
+                    let request = request.map(|(number, old)| (number, Late::Sent(old)));
+                    let answer = one.answer.take();
+                    let answer = answer.map(|(number, old)| (number, Late::Executed(old)));
                     one.before = before;
-                    if let Some((_, old)) = old
-                        && old != Transaction::Read
+                    if let Some(old) = request.or(answer)
                         && self.view.left[LATES] > 0
                     {
                         one.late = Some(old);
@@ -424,6 +434,40 @@ impl World {
         self.run(place)
     }
 
+    /// The late transaction of a process ends: it is executed now, unless it was. Returns its number and its answer.
+    fn end_late(&mut self, place: usize) -> Option<(u64, Answer)> {
+        self.view.left[LATES] -= 1;
+        let (number, late) = self.view.processes[place].late.take()?;
+        let answer = match late {
+            Late::Sent(transaction) => self.perform(&transaction),
+            Late::Executed(answer) => answer,
+        };
+        if self.view.left[LATES] == 0 {
+            for one in &mut self.view.processes {
+                one.late = None;
+            }
+        }
+        Some((number, answer))
+    }
+
+    /// A process gets the answer to its late transaction.
+    fn hear_late(&mut self, place: usize) -> Judged {
+        let Some((number, answer)) = self.end_late(place) else {
+            return Ok(());
+        };
+        let (now, is_current) = (self.clock(place), self.is(Trap::LateIsCurrent));
+        let one = &mut self.view.processes[place];
+        let newest = one.request.as_ref().map(|(number, _)| *number);
+        let newest = newest.or(one.answer.as_ref().map(|(number, _)| *number));
+        let taken_for = newest.filter(|_| is_current).unwrap_or(number);
+        let before = one.election.held_until();
+        one.election.answer(now, taken_for, answer);
+        if one.election.held_until() > before {
+            self.seen.add(Witness::LateCounts);
+        }
+        self.run(place)
+    }
+
     pub(super) fn happenings(&self, happenings: &mut Vec<Happening>) {
         let view = &self.view;
         let is_late = |one: &One| {
@@ -457,8 +501,15 @@ impl World {
                     happenings.push(Happening::ExecuteOne(place));
                 }
             }
-            if view.left[LATES] > 0 && one.late.is_some() {
-                happenings.push(Happening::ExecuteLate(place));
+            if view.left[LATES] > 0
+                && let Some((number, late)) = &one.late
+            {
+                if matches!(late, Late::Sent(Transaction::Swap { .. })) {
+                    happenings.push(Happening::ExecuteLate(place));
+                }
+                if *number > 0 && !one.is_stopped && !one.is_over {
+                    happenings.push(Happening::HearLate(place));
+                }
             }
             if view.left[RESTARTS] > 0 {
                 happenings.push(Happening::Restart(place));
@@ -506,24 +557,19 @@ impl World {
             }
             Happening::ExecuteOne(place) => {
                 let copy = self.view.processes[place].request.clone();
-                self.view.processes[place].late = copy.map(|(_, copy)| copy);
+                let copy = copy.map(|(number, copy)| (number, Late::Sent(copy)));
+                self.view.processes[place].late = copy;
                 self.execute(place);
                 self.hear(place)?;
             }
             Happening::ExecuteLate(place) => {
-                self.view.left[LATES] -= 1;
-                if let Some(late) = self.view.processes[place].late.take()
-                    && let Answer::Found(_) = self.perform(&late)
+                if let Some((_, answer)) = self.end_late(place)
+                    && let Answer::Found(_) = answer
                 {
                     self.seen.add(Witness::LateInVain);
                 }
-                if self.view.left[LATES] == 0 {
-                    self.view
-                        .processes
-                        .iter_mut()
-                        .for_each(|one| one.late = None);
-                }
             }
+            Happening::HearLate(place) => self.hear_late(place)?,
             Happening::Hear(place) => self.hear(place)?,
             Happening::Stop(place) => {
                 self.view.left[STOPS] -= 1;
@@ -633,8 +679,11 @@ impl World {
         self.disconnect(place);
         let old = self.view.processes[place].clone();
         let mut one = self.started(Some(old.id));
-        let late = old.request.map(|(_, late)| late).or(old.late);
-        one.late = late.filter(|late| *late != Transaction::Read && self.view.left[LATES] > 0);
+        let late = old.request.map(|(_, late)| Late::Sent(late));
+        let late = late.or(old.late.map(|(_, late)| late));
+        let is_swap = |late: &Late| matches!(late, Late::Sent(Transaction::Swap { .. }));
+        let late = late.filter(|late| is_swap(late) && self.view.left[LATES] > 0);
+        one.late = late.map(|late| (0, late));
         self.view.processes[place] = one;
         self.run(place)
     }

@@ -1,14 +1,14 @@
 //! The thread of the election: it carries transactions to the authority, and does what the election says.
 //!
-//! [`Election`] decides, without I/O and without a clock; the file has no rule of its own about terms. Each endpoint
-//! of the authority has a thread, because a request blocks. A transaction goes to all endpoints at once, and the first
-//! answer counts.
+//! [`Election`] decides, without I/O and without a clock; the file has no rule of its own about terms. Each request to
+//! an endpoint of the authority has a thread, because it blocks. A transaction goes to all endpoints at once.
 //!
 //! - Y1: The thread waits for nothing but notices and the next moment of the election. Reading the file of `-e` has a
 //!   thread of its own.
 //! - Y2: The gate ([`crate::cluster::gate`]) is set after every step of the election, and opens only when the items of
 //!   the process before are there.
-//! - Y3: An endpoint has at most one request under way and one that waits; a newer request replaces the one that waits.
+//! - Y3: An endpoint that does not answer holds up neither another endpoint nor the next request to itself. At most
+//!   [`endpoints::LANES_MAX`] requests are under way at an endpoint; another one is not sent there.
 //! - Y4: A request without an answer is logged, for each endpoint at most once in [`SILENCE`].
 
 pub(crate) mod candidacy;
@@ -43,6 +43,9 @@ use crate::sync::clock::unix_ms;
 
 /// The interval of the requests for the ring before it is read.
 const RING_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The time without an answer after which the start counts as done, and the process stands by.
+const UNDECIDED_MAX: Duration = Duration::from_secs(3);
 
 /// The interval of the requests for the addresses of the primaries.
 const PRIMARIES_INTERVAL: Duration = Duration::from_secs(2);
@@ -82,6 +85,8 @@ pub(crate) struct Candidate {
     /// Lets the acceptor listen.
     pub(crate) begin: Begin<()>,
     pub(crate) over: Sender<Over>,
+    /// Dropped once the ring has accepted the process or refused it, or nothing was heard for [`UNDECIDED_MAX`].
+    pub(crate) undecided: Option<Sender<()>>,
     /// The claim to the file of `-e`, once the term has begun.
     pub(crate) claim: Arc<Mutex<Option<Claim>>>,
     /// Whether the gate may open: the items of the process before are there.
@@ -109,6 +114,7 @@ impl Candidate {
             self.member.set_partitions(partitions);
             self.tell_servers();
         }
+        self.undecided = None;
         self.take_part(election, &mut endpoints);
     }
 
@@ -116,8 +122,11 @@ impl Candidate {
     ///
     /// It hears every endpoint that answers, so that endpoints of different etcd clusters are found at the start.
     fn read_ring(&mut self, endpoints: &mut Endpoints) -> Option<RingRecord> {
-        let mut ring = None;
+        let (mut ring, begun) = (None, Instant::now());
         while ring.is_none() {
+            if begun.elapsed() >= UNDECIDED_MAX {
+                self.undecided = None;
+            }
             endpoints.send(&Request::Ring);
             let until = Instant::now() + RING_INTERVAL;
             let mut unheard = endpoints.count();
@@ -366,9 +375,10 @@ impl Candidate {
         let _ = self.over.try_send(Over::Ended { exit_code });
     }
 
-    fn refuse(&self, why: &str) {
+    fn refuse(&mut self, why: &str) {
         self.set_role(Role::Over);
         let _ = self.over.try_send(Over::Refused(why.to_owned()));
+        self.undecided = None;
     }
 
     /// Counts a request without an answer, and logs it (Y4).

@@ -52,6 +52,7 @@ pub use cluster::etcd::{
     InTurn, LOGIN_BYTES_MAX, RECORDS_MAX, Unanswered,
 };
 pub use cluster::partitions::CheckKeys;
+pub use cluster::random_id::random_id;
 pub use config::cluster_settings::ClusterSettings;
 pub use config::listen_address::{ListenAddress, ListenTls};
 pub use config::tls_settings::{ClientCertificate, KeyFormat, TlsSettings, TlsVersion};

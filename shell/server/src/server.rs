@@ -200,6 +200,15 @@ impl Server {
         smol::future::pending().await
     }
 
+    /// Waits until the ring of the cluster has accepted this process or refused it ([`Self::over`]), or the authority has
+    /// not answered for 3 s. Without a cluster, this does not wait.
+    pub async fn decided(&self) {
+        if let Some(cluster) = &self.cluster {
+            // Nothing is sent: it is closed.
+            let _ = cluster.decided.recv().await;
+        }
+    }
+
     /// The check for a watchdog: whether every thread responds, and the clock's ticks reach the items. It
     /// takes a few microseconds if so, and 3 s if not.
     pub async fn is_well(&self) -> bool {
@@ -207,7 +216,8 @@ impl Server {
     }
 
     /// Reloads the names and passwords of [`Config::auth_file`](crate::Config::auth_file), and the
-    /// certificates of [`Config::tls`](crate::Config::tls). They apply to new connections.
+    /// certificates of [`Config::tls`](crate::Config::tls) and of the authority. They apply to new connections. Each
+    /// connection to the authority is opened anew.
     ///
     /// # Errors
     /// The defect of the first file that fails; the data of that file is unchanged then.
@@ -217,7 +227,8 @@ impl Server {
         } = &*self.shared;
         let passwords = passwords.as_ref().map_or(Ok(()), Passwords::reload);
         let keys = keys.as_ref().map_or(Ok(()), Keys::reload);
-        passwords.and(keys)
+        let cluster = self.cluster.as_ref().map_or(Ok(()), Standing::reload);
+        passwords.and(keys).and(cluster)
     }
 
     /// Shuts the server down: it stops listening, releases every lock, closes every connection, and removes

@@ -3,14 +3,11 @@
 //! - I1: A ring is written once. If there is one already, nothing changes.
 
 use std::fmt::Write as _;
-use std::io;
 
 use latchd_core::election::{
-    Answer, Authority, HOLD_MS, Id, PARTITIONS_MAX, Partition, RingRecord, Timing, WAIT_MS,
-    ring_key,
+    Answer, Authority, HOLD_MS, PARTITIONS_MAX, Partition, RingRecord, Timing, WAIT_MS, ring_key,
 };
-use latchd_server::{AuthorityError, Unanswered};
-use rustix::rand::{GetRandomFlags, getrandom};
+use latchd_server::{AuthorityError, Unanswered, random_id};
 
 use super::{Failure, open, partition, print, ring};
 use crate::flags::AuthorityFlags;
@@ -94,13 +91,6 @@ fn wanted(args: &InitArgs) -> Result<RingRecord, String> {
         Timing::new(args.hold, args.wait).map_err(|error| format!("--hold, --wait: {error}"))?;
     let id = random_id().map_err(|error| format!("no random numbers: {error}"))?;
     RingRecord::new(id, args.partitions.clone(), timing).map_err(|error| error.to_string())
-}
-
-fn random_id() -> io::Result<Id> {
-    let mut bytes = [0; 16];
-    // So few bytes come whole.
-    getrandom(&mut bytes, GetRandomFlags::empty())?;
-    Ok(Id(u128::from_ne_bytes(bytes)))
 }
 
 fn created(cluster: &str, ring: &RingRecord) -> String {

@@ -11,7 +11,7 @@ use latchd_core::election::{Found, RingRecord, partition_key, ring_key};
 use latchd_server::InTurn;
 
 use super::view::{Row, State, json, table};
-use super::{Failure, open, print, ring};
+use super::{Failure, hold, open, print, ring};
 use crate::flags::AuthorityFlags;
 
 /// The time without a heartbeat after which a partition counts as one without a primary. A primary sends one every
@@ -33,7 +33,12 @@ pub(super) struct StatusArgs {
 
 pub(super) fn run(args: &StatusArgs) -> Result<(), Failure> {
     let (mut authority, cluster) = open(&args.authority)?;
-    let (ring, rows) = watch(&mut authority, &cluster)?;
+    let (ring, mut rows) = watch(&mut authority, &cluster)?;
+    let primaries: Vec<_> = rows.iter().map(Row::primary).collect();
+    let holds = hold::ask(&primaries);
+    for (row, hold_left_ms) in rows.iter_mut().zip(holds) {
+        row.hold_left_ms = hold_left_ms;
+    }
     let text = if args.json {
         json(&cluster, &ring, &rows)
     } else {

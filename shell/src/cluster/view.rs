@@ -16,6 +16,8 @@ pub(super) struct Row {
     age: Option<Duration>,
     /// The time for which the record was watched.
     watched: Duration,
+    /// The time for which the primary may serve without etcd, in milliseconds; `None` if it has not told.
+    pub(super) hold_left_ms: Option<u64>,
 }
 
 /// The state of a partition.
@@ -84,7 +86,20 @@ impl Row {
             record,
             age,
             watched,
+            hold_left_ms: None,
         }
+    }
+
+    /// The address of the primary, if there is one.
+    pub(super) fn primary(&self) -> Option<&str> {
+        let record = self.record.as_ref().filter(|_| self.state.is_primary());
+        record.map(|record| &*record.address)
+    }
+
+    /// The time left of the hold for a person.
+    fn hold_left(&self) -> String {
+        let text = |ms: u64| format!("{:.1} s", Duration::from_millis(ms).as_secs_f64());
+        self.hold_left_ms.map_or("-".into(), text)
     }
 
     /// The age of the heartbeat for a person; empty without a primary that could send one.
@@ -107,12 +122,13 @@ impl Row {
 }
 
 /// The headings of the table.
-const HEADINGS: [&str; 6] = [
+const HEADINGS: [&str; 7] = [
     "PARTITION",
     "STATE",
     "PRIMARY",
     "TERM",
     "HEARTBEAT",
+    "HOLD LEFT",
     "VERSION",
 ];
 
@@ -128,10 +144,11 @@ pub(super) fn table(cluster: &str, rows: &[Row]) -> String {
             of_record(|record| record.address.clone()),
             of_record(|record| record.term.to_string()),
             row.heartbeat(),
+            row.hold_left(),
             of_record(|record| record.version.clone()),
         ]
     }));
-    let widths: [usize; 6] = std::array::from_fn(|column| {
+    let widths: [usize; 7] = std::array::from_fn(|column| {
         cells
             .iter()
             .map(|line| line[column].len())
@@ -191,6 +208,8 @@ pub(super) fn json(cluster: &str, ring: &RingRecord, rows: &[Row]) -> String {
         if let (true, Some(age)) = (row.state.is_primary(), row.age) {
             let _ = write!(text, ",\"heartbeat_ms\":{}", age.as_millis());
         }
+        let hold_left = row.hold_left_ms.map_or("null".into(), |ms| ms.to_string());
+        let _ = write!(text, ",\"hold_left_ms\":{hold_left}");
         if let State::Unreadable(why) = &row.state {
             text.push_str(",\"error\":");
             push_text(&mut text, why);
@@ -238,19 +257,21 @@ mod tests {
         let row = |(name, value, age): (_, Option<String>, _)| {
             Row::new(&partition(name), value.as_deref(), age, watched)
         };
-        rows.into_iter().map(row).collect()
+        let mut rows: Vec<_> = rows.into_iter().map(row).collect();
+        rows[0].hold_left_ms = Some(3_060);
+        rows
     }
 
     #[test]
     fn a_table_has_a_line_for_each_partition() {
         let expected = "\
-PARTITION  STATE       PRIMARY         TERM  HEARTBEAT       VERSION
-a:1        serving     10.0.0.1:11211  7     0.2 s ago       1.2.3
-cache-b:1  leaving     10.0.0.1:11211  7     0.2 s ago       1.2.3
-c:1        silent      10.0.0.1:11211  7     over 1.6 s ago  1.2.3
-d:1        free        10.0.0.1:11211  7     -               1.2.3
-e:1        unclaimed   -               -     -               -
-f:1        unreadable  -               -     -               -
+PARTITION  STATE       PRIMARY         TERM  HEARTBEAT       HOLD LEFT  VERSION
+a:1        serving     10.0.0.1:11211  7     0.2 s ago       3.1 s      1.2.3
+cache-b:1  leaving     10.0.0.1:11211  7     0.2 s ago       -          1.2.3
+c:1        silent      10.0.0.1:11211  7     over 1.6 s ago  -          1.2.3
+d:1        free        10.0.0.1:11211  7     -               -          1.2.3
+e:1        unclaimed   -               -     -               -          -
+f:1        unreadable  -               -     -               -          -
 the record of f:1 in cluster shop is not usable: format 2, and this version reads 1; run a newer latchd
 ";
         assert_eq!(table("shop", &rows()), expected);
@@ -307,5 +328,10 @@ the record of f:1 in cluster shop is not usable: format 2, and this version read
         };
         let ages: Vec<_> = all.iter().map(age).collect();
         assert_eq!(ages, [Some(240), Some(240), None, None, None, None]);
+        assert_eq!(text.matches("\"hold_left_ms\":3060").count(), 1);
+        assert_eq!(text.matches("\"hold_left_ms\":null").count(), 5);
+        let primaries: Vec<_> = rows.iter().map(Row::primary).collect();
+        let address = Some("10.0.0.1:11211");
+        assert_eq!(primaries, [address, address, None, None, None, None]);
     }
 }

@@ -1,8 +1,8 @@
 //! `-d`: runs the server as a daemon.
 //!
-//! The program starts itself once more, in a new session, and waits until that process listens. So when the shell's
-//! prompt returns, clients are served. An earlier failure is still printed, with its exit code. memcached detaches
-//! before it listens.
+//! The program starts itself once more, in a new session, and waits until that process listens or stands by in its
+//! cluster. So when the shell's prompt returns, clients are served. An earlier failure is still printed, with its exit
+//! code. memcached detaches before it listens.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -12,7 +12,7 @@ use std::process::{Command, ExitCode, Stdio};
 /// The variable that marks the serving process.
 const DETACHED: &str = "LATCHD_DETACHED";
 
-/// The message of the serving process once it listens.
+/// The message of the serving process once it listens or stands by.
 const READY: &[u8] = b"ready\n";
 
 /// Whether this is the serving process.
@@ -20,7 +20,7 @@ pub(crate) fn is_detached() -> bool {
     std::env::var_os(DETACHED).is_some()
 }
 
-/// Starts the serving process and waits until it listens. Returns the exit code of this process.
+/// Starts the serving process and waits until it listens or stands by. Returns the exit code of this process.
 ///
 /// # Errors
 /// The system's, if the process cannot be started.
@@ -66,7 +66,7 @@ impl Daemon {
         nowhere.map(|nowhere| Self { nowhere }).map_err(explain)
     }
 
-    /// Reports that the server listens, and closes standard output; standard error too if it `is_silent`.
+    /// Reports that the server listens or stands by, and closes standard output; standard error too if it `is_silent`.
     ///
     /// # Errors
     /// The kernel's.

@@ -161,7 +161,11 @@ fn the_status_shows_each_primary() {
         [a, "serving", "10.0.0.1:11211", "3"],
         "{shown}"
     );
-    assert_eq!(lines[2], [b, "unclaimed", "-", "-", "-", "-"], "{shown}");
+    assert_eq!(
+        lines[2],
+        [b, "unclaimed", "-", "-", "-", "-", "-"],
+        "{shown}"
+    );
 
     let leaving = Primary::start(&etcd, b, State::Leaving);
     let (code, shown, said) = cluster(&["status", "--json"], &environment);

@@ -218,6 +218,47 @@ fn certificates_are_checked_on_both_sides() {
 }
 
 #[test]
+fn reloaded_certificates_apply_to_the_next_request() {
+    let (old, new) = (
+        certificates::Authority::new(),
+        certificates::Authority::new(),
+    );
+    // Its gateway is a client of etcd too, with the certificate of the server.
+    let server = new.certify("etcd");
+    let flag = |name: &str, path: &std::path::Path| format!("--{name}={}", path.display());
+    let flags = [
+        flag("cert-file", &server.chain),
+        flag("key-file", &server.key),
+        flag("trusted-ca-file", &new.certificate()),
+        "--client-cert-auth".into(),
+    ];
+    let flags: Vec<_> = flags.iter().map(String::as_str).collect();
+    let Some(etcd) = EtcdProcess::start(&flags) else {
+        return;
+    };
+    // etcd does not trust this certificate.
+    let client = old.certify("latchd");
+    let mut options = options(&etcd);
+    options.ca_file = Some(new.certificate());
+    (options.certificate, options.key) = (Some(client.chain.clone()), Some(client.key.clone()));
+    let authority = Etcd::new(&options).unwrap();
+    let mut endpoint = authority.endpoints().remove(0);
+    refused(|| endpoint.read("k"));
+
+    let renewed = new.certify("latchd");
+    std::fs::copy(&renewed.chain, &client.chain).unwrap();
+    let error = authority.reload().unwrap_err().to_string();
+    assert!(error.contains("latchd.key"), "{error}");
+    std::fs::copy(&renewed.key, &client.key).unwrap();
+    authority.reload().unwrap();
+    assert_eq!(answered(|| endpoint.read("k")), None);
+    std::fs::write(&client.key, "no key").unwrap();
+    let error = authority.reload().unwrap_err().to_string();
+    assert!(error.contains("latchd.key: no private key"), "{error}");
+    assert_eq!(answered(|| endpoint.read("k")), None, "R1");
+}
+
+#[test]
 fn tls_to_an_etcd_without_it_is_named() {
     let Some(etcd) = EtcdProcess::start(&[]) else {
         return;

@@ -324,6 +324,9 @@ fn wrong_settings_end_with_their_reason() {
     let (code, said) = with(&["--advertise", "nowhere"]);
     assert_eq!(code, Some(2), "{said}");
     assert!(said.contains("expected HOST:PORT"), "{said}");
+    let (code, said) = with(&["--advertise", "0.0.0.0:11211"]);
+    assert_eq!(code, Some(71), "{said}");
+    assert!(said.contains("cannot reach this address"), "{said}");
     let (code, said) = with(&["--state", "/nonexistent/latchd"]);
     assert_eq!(code, Some(71), "{said}");
     assert!(said.contains("--state /nonexistent/latchd: "), "{said}");
@@ -343,6 +346,49 @@ fn wrong_settings_end_with_their_reason() {
         said.contains("there is no authority; add --authority"),
         "{said}"
     );
+}
+
+#[test]
+fn daemon_reports_that_its_ring_refuses_it() {
+    let Some(cluster) = Cluster::start(&["cache-b:11211"]) else {
+        return;
+    };
+    let (url, pid_file) = (cluster.etcd.url(), cluster.path("pid"));
+    let start = |authority: &str, partition: &str| {
+        let address = SocketAddr::from(([127, 0, 0, 1], free_port())).to_string();
+        let flags = [
+            "-d",
+            "-l",
+            &address,
+            "-P",
+            &pid_file,
+            "--authority",
+            authority,
+        ];
+        let mut command = latchd(&flags);
+        command.args(["--cluster", "shop", "--partition", partition]);
+        let output = command.stderr(Stdio::piped()).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        (output.status.code(), said)
+    };
+    let (code, said) = start(&url, PARTITION);
+    assert_eq!(code, Some(71), "{said}");
+    assert!(said.contains("not a partition of shop"), "{said}");
+    // The ring has this one; and an etcd that does not answer refuses nothing.
+    let nobody = format!("http://127.0.0.1:{}", free_port());
+    for authority in [&url, &nobody] {
+        let (code, said) = start(authority, "cache-b:11211");
+        assert_eq!(code, Some(0), "{said}");
+        stop(&pid_file);
+    }
+}
+
+/// Ends a daemon, and waits for it.
+fn stop(pid_file: &str) {
+    let pid = fs::read_to_string(pid_file).unwrap();
+    let pid = Pid::from_raw(pid.trim().parse().unwrap()).unwrap();
+    kill_process(pid, Signal::TERM).unwrap();
+    eventually("it does not end", || !fs::exists(pid_file).unwrap());
 }
 
 #[test]
@@ -426,6 +472,18 @@ fn member_shows_its_role() {
         assert_eq!(client.stat(&format!("cluster_{name}")), value);
     }
     assert!(client.stat("cluster_hold_ms").parse::<u64>().unwrap() <= 5000);
+    let mut status = latchd(&["cluster", "status", "--json", "--cluster", "shop"]);
+    status.args(["--authority", &cluster.etcd.url()]);
+    let output = status.stdout(Stdio::piped()).output().unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    let (_, hold_left) = said.split_once("\"hold_left_ms\":").expect(&said);
+    let hold_left: u64 = hold_left
+        .split(['}', ','])
+        .next()
+        .unwrap()
+        .parse()
+        .expect(&said);
+    assert!(hold_left > 0 && hold_left <= 4600, "{said}");
     client.send("stats cluster\r\n");
     let lines = [(); 4].map(|()| client.line());
     let address = format!("STAT address {}", primary.address);

@@ -94,6 +94,7 @@ impl Told {
         *place += 1;
         let record = Record {
             conn,
+            lane: 0,
             place: *place,
             key: None,
             protocol: Protocol::Meta,

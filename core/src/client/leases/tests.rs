@@ -117,7 +117,7 @@ fn unanswered_obtain_is_reported_before_cleanup() {
     let mut session = Session::new();
     let noop = crate::client::Flags::of([]);
     let key = Key::new(b"a").unwrap();
-    let get = crate::client::AnyRequest::meta(crate::wire::meta::Verb::Get, key, noop);
+    let get = AnyRequest::meta(crate::wire::meta::Verb::Get, key, noop);
     session.send(&get, &mut Vec::new()).unwrap();
     let late = session.receive(b"HD c5\r\n").unwrap().unwrap();
     one.reply(at(3_400), &late.answer);
@@ -351,4 +351,101 @@ fn missing_lease_means_no_deadline() {
     assert_eq!((both.deadline(), both.is_held(at(100))), (None, false));
     let lost = LeaseNews::Lost(Loss::Taken);
     assert_eq!(both.poll(at(100)), Action::Tell(lost));
+}
+
+/// A lease on a server that is asked for its hold, and its connection.
+fn confirmed() -> Leases {
+    let mut lease = leases(&["a"], &terms());
+    lease.confirm();
+    lease.connected(at(0));
+    lease
+}
+
+const ADD: &str = "ms a 2 ME F1818583411 T5 c";
+
+#[test]
+fn hold_bounds_the_belief() {
+    let mut lease = confirmed();
+    lease.obtain(at(0));
+    let serve = |line: &str| match line {
+        "mn H" => "MN H600\r\n",
+        _ => "HD c5\r\n",
+    };
+    assert_eq!(play(&mut lease, 0, serve), ["mn H", ADD, "Obtained"]);
+    assert_eq!(lease.deadline(), Some(at(600)), "U1");
+    let until = Some(at(200));
+    assert_eq!(lease.poll(at(199)), Action::Wait { until });
+    assert_eq!(play(&mut lease, 200, serve), ["mn H"], "U3");
+    assert_eq!(lease.deadline(), Some(at(800)));
+    // The server is paused, or another one serves.
+    assert_eq!(play(&mut lease, 400, |_| ""), ["mn H"]);
+    let until = Some(at(800));
+    assert_eq!(lease.poll(at(799)), Action::Wait { until });
+    assert!(lease.is_held(at(799)) && !lease.is_held(at(800)));
+    assert_eq!(play(&mut lease, 800, |_| ""), ["Lost(Unconfirmed)"]);
+    assert_eq!(lease.deadline(), None);
+}
+
+#[test]
+fn server_without_hold_is_asked_once() {
+    for answer in ["MN\r\n", "ERROR\r\n"] {
+        let mut lease = confirmed();
+        lease.obtain(at(0));
+        let serve = |line: &str| if line == "mn H" { answer } else { "HD c5\r\n" };
+        assert_eq!(play(&mut lease, 0, serve), ["mn H", ADD, "Obtained"]);
+        assert_eq!(lease.deadline(), Some(at(3_000)));
+        assert_eq!(play(&mut lease, 2_000, serve), [""; 0]);
+        // Another server may be behind the next connection.
+        lease.disconnected(at(2_000));
+        assert_eq!(play(&mut lease, 2_000, serve), ["connect"]);
+        lease.connected(at(2_000));
+        let serve = |line: &str| match line {
+            "mn H" => "MN H600\r\n",
+            _ if line.starts_with("mg") => "VA 2 c6 t3\r\nme\r\n",
+            _ => "HD c7\r\n",
+        };
+        let asked = play(&mut lease, 2_000, serve);
+        assert_eq!(asked[..2], ["mn H", "mg a v c t"], "U2");
+        assert_eq!(lease.deadline(), Some(at(2_600)));
+    }
+}
+
+#[test]
+fn server_that_is_not_primary_is_asked_again() {
+    let mut lease = confirmed();
+    lease.obtain(at(0));
+    let serve = |line: &str| match line {
+        "mn H" => "SERVER_ERROR not primary\r\n",
+        _ => "HD c5\r\n",
+    };
+    assert_eq!(play(&mut lease, 0, serve), ["mn H", ADD, "Obtained"]);
+    assert_eq!(play(&mut lease, 999, serve), [""; 0]);
+    assert_eq!(play(&mut lease, 1_000, serve), ["mn H"]);
+}
+
+#[test]
+fn lease_is_not_obtained_after_the_hold() {
+    let mut lease = confirmed();
+    lease.obtain(at(0));
+    assert_eq!(play(&mut lease, 0, |_| ""), ["mn H", ADD]);
+    let mut session = Session::new();
+    let mut say = |ms, request: &AnyRequest<'_>, answer: &str| {
+        session.expect(request).unwrap();
+        let received = session.receive(answer.as_bytes()).unwrap().unwrap();
+        lease.reply(at(ms), &received.answer);
+    };
+    say(400, &AnyRequest::Hold, "MN H300\r\n");
+    let add = AnyRequest::meta(
+        crate::wire::meta::Verb::Set,
+        Key::new(b"a").unwrap(),
+        crate::client::Flags::of([]),
+    );
+    say(400, &add, "HD c5\r\n");
+    let serve = |line: &str| match line {
+        "mn H" => "",
+        _ => "HD\r\n",
+    };
+    let done = play(&mut lease, 400, serve);
+    assert_eq!(done, ["md a C5", "NotObtained(Deadline)"], "U1");
+    assert!(!lease.is_held(at(400)));
 }

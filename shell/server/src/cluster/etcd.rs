@@ -1,4 +1,4 @@
-//! The authority over etcd's JSON gateway: blocking calls, one connection for each endpoint.
+//! The authority over etcd's JSON gateway: blocking calls, each on a connection of its own.
 //!
 //! - A1: A call is answered only if etcd says that it executed the transaction, in a reply that is understood whole.
 //!   Any other end is an error: nothing is known, and the transaction may be executed later.
@@ -7,11 +7,12 @@
 //! - A3: The first answer decides which etcd cluster the authority is. An answer of another one is an error.
 //! - A4: Every range and every swap is linearizable.
 //!
-//! Which file has what: requests and replies `message.rs`, HTTP `link.rs`, host names `resolver.rs`, certificates
-//! `tls.rs`.
+//! Which file has what: requests and replies `message.rs`, HTTP `link.rs`, host names `resolver.rs`, logins `token.rs`,
+//! certificates `credentials.rs` and `tls.rs`.
 //!
 //! Source: etcd 3.4 `Documentation/dev-guide/api_grpc_gateway.md`.
 
+mod credentials;
 mod error;
 mod link;
 mod message;
@@ -24,6 +25,7 @@ mod tls;
 #[cfg(not(feature = "tls"))]
 #[path = "etcd/without_tls.rs"]
 mod tls;
+mod token;
 
 use std::fmt;
 use std::io;
@@ -33,8 +35,10 @@ use std::time::Duration;
 use latchd_core::election::{ANSWER_MS, Answer, Authority, Found};
 use zeroize::Zeroizing;
 
+use self::credentials::Credentials;
 use self::link::Link;
 use self::message::{Refusal, Reply};
+use self::token::{Token, Tokens};
 
 pub use self::error::AuthorityError;
 pub use self::options::{
@@ -59,7 +63,7 @@ const AUTHENTICATE: &str = "/v3/auth/authenticate";
 #[derive(Debug)]
 pub struct Etcd {
     options: AuthorityOptions,
-    tls: Option<tls::Tls>,
+    credentials: Arc<Credentials>,
     cluster: Arc<OnceLock<u64>>,
 }
 
@@ -73,12 +77,20 @@ impl Etcd {
         options.check().map_err(invalid)?;
         Ok(Self {
             options: options.clone(),
-            tls: tls::read(options)?,
+            credentials: Arc::new(Credentials::load(options)?),
             cluster: Arc::default(),
         })
     }
 
-    /// The endpoints, each with a connection of its own. A request takes at most [`ANSWER_MS`] (A2).
+    /// Reads the certificates again. They apply to the next request of each connection.
+    ///
+    /// # Errors
+    /// A file is not usable; the certificates stay as they are then.
+    pub fn reload(&self) -> io::Result<()> {
+        self.credentials.reload()
+    }
+
+    /// The endpoints. A request takes at most [`ANSWER_MS`] (A2).
     #[must_use]
     pub fn endpoints(&self) -> Vec<Endpoint> {
         self.endpoints_within(Duration::from_millis(ANSWER_MS))
@@ -95,9 +107,9 @@ impl Etcd {
     fn endpoints_within(&self, limit: Duration) -> Vec<Endpoint> {
         let endpoint = |url: &AuthorityUrl| Endpoint {
             url: url.clone(),
-            link: Link::new(url, self.tls.as_ref()),
-            login: self.options.login.clone(),
-            token: Token::Missing,
+            link: Link::new(url, &self.credentials),
+            tokens: self.options.login.clone().map(Tokens::new).map(Arc::new),
+            credentials: Arc::clone(&self.credentials),
             cluster: Arc::clone(&self.cluster),
             limit,
             login_limit: LOGIN_LIMIT,
@@ -106,37 +118,35 @@ impl Etcd {
     }
 }
 
-/// An endpoint of etcd. It can move to a thread of its own.
+/// A connection to an endpoint of etcd. It can move to a thread of its own.
 #[derive(Debug)]
 pub struct Endpoint {
     url: AuthorityUrl,
     link: Link,
-    login: Option<AuthorityLogin>,
-    token: Token,
+    /// `None` without a login. Shared by all connections to this endpoint.
+    tokens: Option<Arc<Tokens>>,
+    credentials: Arc<Credentials>,
     /// Shared by all endpoints (A3).
     cluster: Arc<OnceLock<u64>>,
     limit: Duration,
     login_limit: Duration,
 }
 
-/// The proof of a login.
-#[derive(Debug)]
-enum Token {
-    Missing,
-    /// etcd has no users.
-    Unneeded,
-    Held(Secret),
-}
-
-struct Secret(Zeroizing<String>);
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("..")
-    }
-}
-
 impl Endpoint {
+    /// Another connection to the same endpoint, for a request at the same time. They share a login.
+    #[must_use]
+    pub fn another(&self) -> Self {
+        Self {
+            url: self.url.clone(),
+            link: Link::new(&self.url, &self.credentials),
+            tokens: self.tokens.clone(),
+            credentials: Arc::clone(&self.credentials),
+            cluster: Arc::clone(&self.cluster),
+            limit: self.limit,
+            login_limit: self.login_limit,
+        }
+    }
+
     /// Its URL.
     #[must_use]
     pub const fn url(&self) -> &AuthorityUrl {
@@ -159,46 +169,51 @@ impl Endpoint {
         request: &str,
         read: impl Fn(&Reply<'_>) -> Result<T, AuthorityError>,
     ) -> Result<T, AuthorityError> {
-        self.log_in()?;
-        match self.send(path, request, self.limit, &read) {
-            Err(refusal) if refusal.wants_token && self.login.is_some() => {
-                self.token = Token::Missing;
-                self.log_in()?;
-                self.send(path, request, self.limit, &read)
+        let token = self.token()?;
+        match self.send(path, request, token.as_ref(), self.limit, &read) {
+            Err(refusal)
+                if refusal.wants_token
+                    && let Some(tokens) = &self.tokens =>
+            {
+                tokens.refused(token.as_ref());
+                let token = self.token()?;
+                self.send(path, request, token.as_ref(), self.limit, &read)
             }
             other => other,
         }
         .map_err(|refusal| refusal.error)
     }
 
-    /// Gets a token, if there is a login and no token yet.
-    fn log_in(&mut self) -> Result<(), AuthorityError> {
-        let (Some(login), Token::Missing) = (self.login.clone(), &self.token) else {
-            return Ok(());
-        };
+    /// The token for a request; logs in if there is a login and no token yet.
+    fn token(&mut self) -> Result<Option<Token>, AuthorityError> {
+        match self.tokens.clone() {
+            Some(tokens) => tokens.get(|login| self.log_in(login)),
+            None => Ok(None),
+        }
+    }
+
+    /// Gets a token; `None` if etcd has no users.
+    fn log_in(&mut self, login: &AuthorityLogin) -> Result<Option<Token>, AuthorityError> {
         let request = Zeroizing::new(message::authenticate(login.user(), login.password()));
-        let token = self.send(AUTHENTICATE, &request, self.login_limit, &|reply| {
-            reply.token().map(|token| Zeroizing::new(token.to_owned()))
+        let token = self.send(AUTHENTICATE, &request, None, self.login_limit, &|reply| {
+            reply.token().map(Token::new)
         });
-        self.token = match token {
-            Ok(token) => Token::Held(Secret(token)),
-            Err(refusal) if refusal.is_without_auth => Token::Unneeded,
-            Err(refusal) => return Err(refusal.error),
-        };
-        Ok(())
+        match token {
+            Ok(token) => Ok(Some(token)),
+            Err(refusal) if refusal.is_without_auth => Ok(None),
+            Err(refusal) => Err(refusal.error),
+        }
     }
 
     fn send<T>(
         &mut self,
         path: &str,
         request: &str,
+        token: Option<&Token>,
         limit: Duration,
         read: &impl Fn(&Reply<'_>) -> Result<T, AuthorityError>,
     ) -> Result<T, Refusal> {
-        let token = match &self.token {
-            Token::Held(Secret(token)) => Some(token.as_str()),
-            Token::Missing | Token::Unneeded => None,
-        };
+        let token = token.map(Token::text);
         let response = self.link.post(path, request, token, limit)?;
         if response.status != 200 {
             return Err(message::refusal(response.status, &response.text));

@@ -6,4 +6,5 @@ pub(crate) mod etcd;
 pub(crate) mod gate;
 pub(crate) mod member;
 pub(crate) mod partitions;
+pub(crate) mod random_id;
 pub(crate) mod state_dir;

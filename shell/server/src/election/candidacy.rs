@@ -5,13 +5,14 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::{Arc, Mutex};
 use std::thread::{Builder, JoinHandle};
 
+use latchd_core::address::HostPort;
 use latchd_core::election::{Id, Process};
-use rustix::rand::{GetRandomFlags, getrandom};
 use smol::channel::{Receiver, bounded};
 
 use super::{Candidate, Over};
 use crate::cluster::etcd::{AuthorityUrl, Etcd};
 use crate::cluster::member::{Member, Notice};
+use crate::cluster::random_id::random_id;
 use crate::cluster::state_dir::StateDir;
 use crate::config::cluster_settings::ClusterSettings;
 use crate::memory_file::Claim;
@@ -39,11 +40,22 @@ pub(crate) struct Standing {
     pub(crate) over: Receiver<Over>,
     /// The claim to the file of `-e`, held for the term.
     claim: Arc<Mutex<Option<Claim>>>,
+    etcd: Arc<Etcd>,
+    /// Closed once the ring has accepted the process or refused it, or etcd has not answered for long.
+    pub(crate) decided: Receiver<()>,
     /// The claim to the state directory, held until the process ends.
     _state: Option<StateDir>,
 }
 
 impl Standing {
+    /// Reads the certificates for etcd again.
+    ///
+    /// # Errors
+    /// A file is not usable; the certificates stay as they are then.
+    pub(crate) fn reload(&self) -> io::Result<()> {
+        self.etcd.reload()
+    }
+
     /// Whether the process may write the file of `-e`.
     pub(crate) fn has_claim(&self) -> bool {
         self.claim.lock().is_ok_and(|claim| claim.is_some())
@@ -106,6 +118,7 @@ impl Candidacy {
     pub(crate) fn stand(self, shared: &Arc<Shared>, begin: Begin<()>) -> io::Result<Standing> {
         self.member.gate().watch_end()?;
         let (tell_over, over) = bounded(1);
+        let (undecided, decided) = bounded(1);
         let claim = Arc::default();
         let candidate = Candidate {
             shared: Arc::clone(shared),
@@ -116,29 +129,25 @@ impl Candidacy {
             notices: self.notices,
             begin,
             over: tell_over,
+            undecided: Some(undecided),
             claim: Arc::clone(&claim),
             is_ready: false,
             primaries: Vec::new(),
             servers_version: 0,
         };
-        let etcd = self.etcd;
+        let etcd = Arc::new(self.etcd);
+        let authority = Arc::clone(&etcd);
         let thread = Builder::new().name("latchd-election".into());
         Ok(Standing {
             member: self.member,
-            election: thread.spawn(move || candidate.run(&etcd))?,
+            election: thread.spawn(move || candidate.run(&authority))?,
             over,
             claim,
+            etcd,
+            decided,
             _state: self.state,
         })
     }
-}
-
-/// 128 random bits of the kernel.
-fn random_id() -> io::Result<Id> {
-    let mut bytes = [0; 16];
-    // The kernel gives up to 256 bytes at once.
-    getrandom(&mut bytes, GetRandomFlags::empty())?;
-    Ok(Id(u128::from_le_bytes(bytes)))
 }
 
 /// The address under which others reach this process.
@@ -149,6 +158,14 @@ fn advertised(settings: &ClusterSettings, addresses: &[Address]) -> io::Result<S
     let invalid = |what: String| io::Error::new(io::ErrorKind::InvalidInput, what);
     let endpoints = &settings.authority.endpoints;
     if let Some(address) = &settings.advertise {
+        let host = HostPort::parse(address, 0).map(|address| address.host);
+        let ip = host.ok().and_then(|host| host.parse::<IpAddr>().ok());
+        let is_local = ip.is_some_and(|ip| ip.is_loopback()) && !endpoints.iter().all(is_here);
+        if is_local || ip.is_some_and(|ip| ip.is_unspecified()) {
+            return Err(invalid(format!(
+                "--advertise {address}: other machines cannot reach this address; name the machine's own"
+            )));
+        }
         return Ok(address.clone());
     }
     let tcp = addresses.iter().find_map(|address| match address {

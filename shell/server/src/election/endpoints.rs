@@ -1,10 +1,12 @@
 //! The threads that carry requests to the endpoints of the authority.
 
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use latchd_core::election::{Authority, Transaction, partition_key, ring_key};
+use latchd_core::election::{ANSWER_MS, Authority, RETRY_MS, Transaction, partition_key, ring_key};
 use smol::channel::{Receiver, Sender, bounded};
 
 use crate::cluster::etcd::{AuthorityError, Endpoint, Etcd};
@@ -44,14 +46,39 @@ impl Keys {
     }
 }
 
+/// The most requests that are under way at one endpoint. A transaction is followed by another one after [`RETRY_MS`],
+/// and given up after [`ANSWER_MS`]: the last of these is sent while the first one is given up.
+pub(super) const LANES_MAX: usize = 4;
+
+const _: () = assert!(LANES_MAX as u64 == ANSWER_MS.div_ceil(RETRY_MS) + 1);
+
 /// The endpoints. Their threads end when it is dropped.
 #[derive(Debug)]
 pub(super) struct Endpoints {
-    requests: Vec<Sender<Request>>,
+    all: Vec<Lanes>,
     /// When a failure of each endpoint was logged last.
     failed: Vec<Option<Instant>>,
     /// The endpoint that is asked for the addresses next.
     turn: usize,
+}
+
+/// The ways to one endpoint. While one of them waits for its answer, the next request takes another one, so while the
+/// endpoint answers in time there is one.
+#[derive(Debug)]
+struct Lanes {
+    index: usize,
+    endpoint: Endpoint,
+    keys: Arc<Keys>,
+    notices: Sender<Notice>,
+    open: Vec<Lane>,
+}
+
+/// A thread with a connection to an endpoint.
+#[derive(Debug)]
+struct Lane {
+    requests: Sender<Request>,
+    /// Whether a request is under way.
+    is_busy: Arc<AtomicBool>,
 }
 
 impl Endpoints {
@@ -65,37 +92,39 @@ impl Endpoints {
         notices: &Sender<Notice>,
     ) -> io::Result<Self> {
         let keys = Keys::new(settings).ok_or(io::ErrorKind::InvalidInput)?;
-        let mut requests = Vec::new();
+        let keys = Arc::new(keys);
+        let mut all = Vec::new();
         for (index, endpoint) in etcd.endpoints().into_iter().enumerate() {
-            let (sender, received) = bounded(1);
-            let (keys, notices) = (keys.clone(), notices.clone());
-            let thread = thread::Builder::new().name(format!("latchd-etcd-{index}"));
-            thread.spawn(move || carry(index, endpoint, &keys, &received, &notices))?;
-            requests.push(sender);
+            let mut lanes = Lanes {
+                index,
+                endpoint,
+                keys: Arc::clone(&keys),
+                notices: notices.clone(),
+                open: Vec::new(),
+            };
+            lanes.add()?;
+            all.push(lanes);
         }
         Ok(Self {
-            failed: vec![None; requests.len()],
-            requests,
+            failed: vec![None; all.len()],
+            all,
             turn: 0,
         })
     }
 
     /// The number of endpoints.
     pub(super) fn count(&self) -> usize {
-        self.requests.len()
+        self.all.len()
     }
 
     /// Sends a request to all endpoints; that for the addresses to one of them, in turn.
     pub(super) fn send(&mut self, request: &Request) {
         if let Request::Partitions = request {
-            self.turn = (self.turn + 1) % self.requests.len();
-            // A transaction that waits is not replaced.
-            let _ = self.requests[self.turn].try_send(request.clone());
-            return;
+            self.turn = (self.turn + 1) % self.all.len();
+            return self.all[self.turn].send(request);
         }
-        for requests in &self.requests {
-            // The thread ends only with this sender.
-            let _ = requests.force_send(request.clone());
+        for endpoint in &mut self.all {
+            endpoint.send(request);
         }
     }
 
@@ -110,6 +139,43 @@ impl Endpoints {
     }
 }
 
+impl Lanes {
+    /// Sends a request on the first free lane. If there is none, it is not sent: the election sends another one soon.
+    fn send(&mut self, request: &Request) {
+        let is_free = |lane: &Lane| !lane.is_busy.load(Ordering::SeqCst);
+        let free = self.open.iter().position(is_free);
+        if free.is_none()
+            && self.open.len() < LANES_MAX
+            && let Err(error) = self.add()
+        {
+            let error = AuthorityError::Unreachable(format!("cannot start a thread: {error}"));
+            let endpoint = self.index;
+            // If the channel is full, there are enough failures to tell.
+            let _ = self.notices.try_send(Notice::Failed { endpoint, error });
+        }
+        let free = free.or_else(|| self.open.iter().position(is_free));
+        if let Some(free) = free {
+            let lane = &self.open[free];
+            lane.is_busy.store(true, Ordering::SeqCst);
+            // A free lane has taken its last request, and its thread ends only with this sender.
+            let _ = lane.requests.try_send(request.clone());
+        }
+    }
+
+    /// Starts the thread of another lane.
+    fn add(&mut self) -> io::Result<()> {
+        let (requests, received) = bounded(1);
+        let is_busy = Arc::default();
+        let (index, endpoint) = (self.index, self.endpoint.another());
+        let (keys, notices) = (Arc::clone(&self.keys), self.notices.clone());
+        let done = Arc::clone(&is_busy);
+        let thread = thread::Builder::new().name(format!("latchd-etcd-{index}"));
+        thread.spawn(move || carry(index, endpoint, &keys, &received, &notices, &done))?;
+        self.open.push(Lane { requests, is_busy });
+        Ok(())
+    }
+}
+
 /// Carries requests to one endpoint until the sender is dropped.
 fn carry(
     index: usize,
@@ -117,6 +183,7 @@ fn carry(
     keys: &Keys,
     requests: &Receiver<Request>,
     notices: &Sender<Notice>,
+    is_busy: &AtomicBool,
 ) {
     while let Ok(request) = requests.recv_blocking() {
         let notice = match perform(&mut endpoint, keys, &request) {
@@ -126,6 +193,8 @@ fn carry(
                 error,
             },
         };
+        // Before the notice: its receiver may have the next request, and this connection is the best one for it.
+        is_busy.store(false, Ordering::SeqCst);
         if notices.send_blocking(notice).is_err() {
             return;
         }
@@ -145,4 +214,104 @@ fn perform(
             answer: transaction.perform(endpoint, &keys.partition)?,
         },
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader, Read, Write};
+    use std::net::{TcpListener, TcpStream};
+
+    use latchd_core::election::Answer;
+
+    use super::*;
+    use crate::cluster::etcd::AuthorityOptions;
+
+    const REPLY: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 77\r\n\r\n\
+        {\"header\":{\"cluster_id\":\"77\",\"member_id\":\"1\",\"revision\":\"9\",\"raft_term\":\"2\"}}";
+
+    fn endpoints(listener: &TcpListener) -> (Endpoints, Receiver<Notice>) {
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let authority = AuthorityOptions::new(vec![url.parse().unwrap()]);
+        let settings = ClusterSettings::new(authority.clone(), "shop".into(), "a:1".into());
+        let (notices, received) = bounded(64);
+        let endpoints = Endpoints::start(&Etcd::new(&authority).unwrap(), &settings, &notices);
+        (endpoints.unwrap(), received)
+    }
+
+    fn read(number: u64) -> Request {
+        Request::Transaction(number, Transaction::Read)
+    }
+
+    /// The number of the next answer.
+    fn answered(notices: &Receiver<Notice>) -> u64 {
+        let notice = notices.recv_blocking().unwrap();
+        let Notice::Answered { number, answer } = notice else {
+            panic!("{notice:?}");
+        };
+        assert_eq!(answer, Answer::Found(None));
+        number
+    }
+
+    /// Reads a request, and returns its connection.
+    fn accept(listener: &TcpListener) -> TcpStream {
+        let mut reader = BufReader::new(listener.accept().unwrap().0);
+        receive(&mut reader);
+        reader.into_inner()
+    }
+
+    fn receive(reader: &mut BufReader<TcpStream>) {
+        let (mut line, mut length) = (String::new(), 0);
+        while line != "\r\n" {
+            line.clear();
+            reader.read_line(&mut line).unwrap();
+            if let Some(text) = line.to_ascii_lowercase().strip_prefix("content-length: ") {
+                length = text.trim().parse().unwrap();
+            }
+        }
+        reader.read_exact(&mut vec![0; length]).unwrap();
+    }
+
+    #[test]
+    fn late_answer_arrives_after_the_next_one() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let (mut endpoints, notices) = endpoints(&listener);
+        endpoints.send(&read(1));
+        let mut first = accept(&listener);
+        endpoints.send(&read(2));
+        let mut second = accept(&listener);
+        second.write_all(REPLY).unwrap();
+        assert_eq!(answered(&notices), 2);
+        first.write_all(REPLY).unwrap();
+        assert_eq!(answered(&notices), 1);
+        // An endpoint that answers in time has one connection.
+        for number in 3..6 {
+            endpoints.send(&read(number));
+            receive(&mut BufReader::new(first.try_clone().unwrap()));
+            first.write_all(REPLY).unwrap();
+            assert_eq!(answered(&notices), number);
+        }
+        assert_eq!(endpoints.all[0].open.len(), 2);
+    }
+
+    #[test]
+    fn silent_endpoint_has_bounded_requests() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let (mut endpoints, notices) = endpoints(&listener);
+        for number in 1..20 {
+            endpoints.send(&read(number));
+        }
+        let silent: Vec<_> = (0..LANES_MAX).map(|_| accept(&listener)).collect();
+        for _ in 0..LANES_MAX {
+            let notice = notices.recv_blocking().unwrap();
+            let Notice::Failed { endpoint: 0, error } = notice else {
+                panic!("{notice:?}");
+            };
+            assert_eq!(error, AuthorityError::Late);
+        }
+        assert!(notices.is_empty());
+        drop(silent);
+        endpoints.send(&read(20));
+        accept(&listener).write_all(REPLY).unwrap();
+        assert_eq!(answered(&notices), 20);
+    }
 }

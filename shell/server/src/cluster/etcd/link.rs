@@ -7,11 +7,13 @@
 //! The connection is kept between requests. ureq opens another one if it is closed or was idle for too long.
 
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ureq::unversioned::transport::DefaultConnector;
 use ureq::{Agent, Error};
 
+use super::credentials::Credentials;
 use super::error::AuthorityError;
 use super::options::AuthorityUrl;
 use super::resolver::HostResolver;
@@ -37,8 +39,10 @@ const USER_AGENT: &str = concat!("latchd/", env!("CARGO_PKG_VERSION"));
 #[derive(Debug)]
 pub(super) struct Link {
     agent: Agent,
-    base: String,
-    is_secure: bool,
+    url: AuthorityUrl,
+    credentials: Arc<Credentials>,
+    /// The number of the certificates that `agent` uses.
+    number: u64,
     /// The last request was answered, so its connection may be used again.
     is_kept: bool,
 }
@@ -50,27 +54,21 @@ pub(super) struct Response {
 }
 
 impl Link {
-    pub(super) fn new(url: &AuthorityUrl, tls: Option<&Tls>) -> Self {
-        let config = Agent::config_builder()
-            .http_status_as_error(false)
-            .proxy(None)
-            .max_redirects(0)
-            .max_redirects_will_error(false)
-            .user_agent(USER_AGENT)
-            .accept("application/json")
-            .max_response_header_size(HEADER_BYTES_MAX)
-            .input_buffer_size(BUFFER_BYTES)
-            .output_buffer_size(BUFFER_BYTES)
-            .max_idle_connections(1)
-            .max_idle_connections_per_host(1)
-            .max_idle_age(IDLE_MAX);
-        let config = tls::configured(config, tls);
-        let resolver = HostResolver::new(url.address().clone());
+    pub(super) fn new(url: &AuthorityUrl, credentials: &Arc<Credentials>) -> Self {
+        let read = credentials.current();
         Self {
-            agent: Agent::with_parts(config.build(), DefaultConnector::default(), resolver),
-            base: url.to_string(),
-            is_secure: url.is_secure(),
+            agent: agent(url, read.tls.as_ref()),
+            url: url.clone(),
+            credentials: Arc::clone(credentials),
+            number: read.number,
             is_kept: false,
+        }
+    }
+
+    /// Drops the connection if its certificates were read again since.
+    fn renew(&mut self) {
+        if self.url.is_secure() && !self.credentials.are_current(self.number) {
+            *self = Self::new(&self.url, &self.credentials);
         }
     }
 
@@ -85,14 +83,15 @@ impl Link {
         token: Option<&str>,
         limit: Duration,
     ) -> Result<Response, AuthorityError> {
+        self.renew();
         let was_kept = std::mem::replace(&mut self.is_kept, false);
-        let url = format!("{}{path}", self.base);
+        let url = format!("{}{path}", self.url);
         let mut request = self.agent.post(&url).content_type("application/json");
         if let Some(token) = token {
             request = request.header("Authorization", token);
         }
         let request = request.config().timeout_global(Some(limit)).build();
-        let is_secure = self.is_secure;
+        let is_secure = self.url.is_secure();
         let failed = |error| meaning(error, was_kept, is_secure);
         let mut reply = request.send(body).map_err(failed)?;
         let status = reply.status().as_u16();
@@ -102,6 +101,26 @@ impl Link {
         let text = String::from_utf8(text).map_err(|_| AuthorityError::Malformed("no UTF-8"))?;
         Ok(Response { status, text })
     }
+}
+
+/// The client of one connection.
+fn agent(url: &AuthorityUrl, tls: Option<&Tls>) -> Agent {
+    let config = Agent::config_builder()
+        .http_status_as_error(false)
+        .proxy(None)
+        .max_redirects(0)
+        .max_redirects_will_error(false)
+        .user_agent(USER_AGENT)
+        .accept("application/json")
+        .max_response_header_size(HEADER_BYTES_MAX)
+        .input_buffer_size(BUFFER_BYTES)
+        .output_buffer_size(BUFFER_BYTES)
+        .max_idle_connections(1)
+        .max_idle_connections_per_host(1)
+        .max_idle_age(IDLE_MAX);
+    let config = tls::configured(config, tls);
+    let resolver = HostResolver::new(url.address().clone());
+    Agent::with_parts(config.build(), DefaultConnector::default(), resolver)
 }
 
 /// The meaning of an error of ureq. `was_kept` says whether an earlier request used the same connection.

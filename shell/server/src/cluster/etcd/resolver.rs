@@ -1,6 +1,6 @@
 //! Looks up the host of an endpoint, on a thread: the system's look-up has no time limit.
 //!
-//! - N1: Each endpoint has at most one look-up at a time. A call that runs out of time leaves it to the next call.
+//! - N1: Each connection has at most one look-up at a time. A call that runs out of time leaves it to the next call.
 //!
 //! A host is looked up for each new connection, as an address may move.
 

@@ -1,0 +1,128 @@
+//! Leases whose server says for how long it surely is the only one: `mn H`.
+//!
+//! - U1: After an answer with `H`, a lease is believed no longer than the hold after that request was *sent*, or after a
+//!   later one. A ttl is no such bound, however short it is: it counts from the last request that the old primary has
+//!   executed, and the next primary, which has no items, may grant the lock as soon as the hold is over, or at a planned
+//!   hand-over before that.
+//! - U2: On each connection the question goes before any request that a belief can follow from. Its answer comes before
+//!   theirs.
+//! - U3: While the leases are wanted or held, the question is repeated once a second, or three times in a hold if that is
+//!   shorter. A server that does not answer in time costs the leases.
+//!
+//! A server that shows no `H` has no other to fear: it is not asked again on this connection, and its leases are believed
+//! until their ttl.
+//!
+//! Source: docs/PROTOCOL.md, "Clusters".
+
+use core::time::Duration;
+
+use super::{Leases, LeasesGoal};
+use crate::client::machine::Loss;
+use crate::client::moment::{after, earlier};
+use crate::client::session::AnyResponse;
+use crate::time::Instant;
+use crate::wire::classic::reply::ClassicResponse;
+
+/// The longest time between two questions (U3).
+const ASK_EVERY: Duration = Duration::from_secs(1);
+
+/// The shortest time between two questions.
+const ASK_AGAIN: Duration = Duration::from_millis(50);
+
+/// The hold of the server, as the leases know it.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub(super) struct Hold {
+    /// Until then no other server can grant the locks (U1); `None` if no server has shown a hold.
+    until: Option<Instant>,
+    /// When to ask next; `None` without a connection, and on one whose server shows no hold.
+    ask_at: Option<Instant>,
+    /// When the unanswered question was sent.
+    asked: Option<Instant>,
+}
+
+impl Leases {
+    /// Asks the server for its hold from now on (U1 to U3).
+    pub fn confirm(&mut self) {
+        self.hold = Some(Hold::default());
+    }
+
+    /// The hold, if it is of interest: the leases are wanted or held.
+    fn wanted_hold(&self) -> Option<&Hold> {
+        let is_wanted = match self.goal {
+            LeasesGoal::Obtain { .. } | LeasesGoal::Hold => true,
+            LeasesGoal::None | LeasesGoal::Release { .. } => false,
+        };
+        self.hold.as_ref().filter(|_| is_wanted)
+    }
+
+    /// Whether to send the question now. If so, it counts as sent.
+    pub(super) fn asks_hold(&mut self, now: Instant) -> bool {
+        let is_due = self
+            .wanted_hold()
+            .is_some_and(|hold| hold.asked.is_none() && hold.ask_at.is_some_and(|at| now >= at));
+        if let Some(hold) = self.hold.as_mut().filter(|_| is_due) {
+            hold.asked = Some(now);
+        }
+        is_due
+    }
+
+    /// The answer to the question.
+    pub(super) fn hold_shown(&mut self, now: Instant, answer: &AnyResponse<'_>) {
+        let Some(hold) = &mut self.hold else {
+            return;
+        };
+        let Some(sent) = hold.asked.take() else {
+            return;
+        };
+        let shown = answer.number(b'H').map(Duration::from_millis);
+        let is_refused = matches!(
+            answer,
+            AnyResponse::Classic(ClassicResponse::ServerError(_))
+        );
+        hold.ask_at = match shown {
+            Some(shown) => {
+                // An earlier answer may show more: both are true.
+                hold.until = hold.until.max(Some(after(sent, shown)));
+                let next = after(sent, (shown / 3).clamp(ASK_AGAIN, ASK_EVERY));
+                Some(next.max(after(now, ASK_AGAIN)))
+            }
+            None if is_refused || hold.until.is_some() => Some(after(now, ASK_EVERY)),
+            None => None,
+        };
+    }
+
+    /// A connection is open: its server is asked first (U2).
+    pub(super) fn hold_connected(&mut self, now: Instant) {
+        if let Some(hold) = &mut self.hold {
+            (hold.ask_at, hold.asked) = (Some(now), None);
+        }
+    }
+
+    /// The connection is gone.
+    pub(super) fn hold_disconnected(&mut self) {
+        if let Some(hold) = &mut self.hold {
+            (hold.ask_at, hold.asked) = (None, None);
+        }
+    }
+
+    /// Until when the leases are believed at most (U1); `None` without a bound.
+    pub(super) fn hold_until(&self) -> Option<Instant> {
+        self.hold.and_then(|hold| hold.until)
+    }
+
+    /// Held leases are lost at the end of the hold.
+    pub(super) fn pass_hold(&mut self, now: Instant) {
+        let is_over = self.hold_until().is_some_and(|until| now >= until);
+        if is_over && self.goal == LeasesGoal::Hold {
+            self.lose(Loss::Unconfirmed);
+        }
+    }
+
+    /// The next moment at which the hold needs an action.
+    pub(super) fn hold_wake(&self) -> Option<Instant> {
+        let hold = self.wanted_hold()?;
+        let asks = hold.ask_at.filter(|_| hold.asked.is_none());
+        let ends = hold.until.filter(|_| self.goal == LeasesGoal::Hold);
+        earlier(asks, ends)
+    }
+}
