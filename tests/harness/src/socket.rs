@@ -18,7 +18,7 @@ use crate::transcript::{Dialect, End};
 const DUE: Duration = Duration::from_secs(10);
 /// How long we listen for bytes that should not come.
 const NOT_DUE: Duration = Duration::from_millis(60);
-/// The pause between two questions whether the server has seen the end of a connection.
+/// The pause between two questions whether the server has seen the end of a connection, or a request.
 const ASKED_EACH: Duration = Duration::from_millis(1);
 /// The time for yrmcds to release the locks of a closed connection. No reply of it shows when it
 /// has.
@@ -37,6 +37,8 @@ pub struct SocketPeer<K = ()> {
     streams: BTreeMap<char, TcpStream>,
     /// The connections with a half that we have closed.
     half_closed: BTreeSet<char>,
+    /// The connections with an unanswered request that waits (flag `w`).
+    waiting: BTreeSet<char>,
     due: Duration,
     /// The time for the server to see the end of a connection, if its count of connections does not
     /// tell.
@@ -52,6 +54,7 @@ impl<K> SocketPeer<K> {
             address,
             streams: BTreeMap::new(),
             half_closed: BTreeSet::new(),
+            waiting: BTreeSet::new(),
             due: DUE,
             notice: None,
             _keeper: keeper,
@@ -101,6 +104,24 @@ impl<K> SocketPeer<K> {
         }
     }
 
+    /// Waits until the server has answered a connection, has closed it, or shows that it waits, at most as long as
+    /// bytes may be due. On a busy machine silence shows nothing: the server may not have read the request yet.
+    fn await_wait(&mut self, conn: char) -> io::Result<()> {
+        let client = self.stream(conn)?.local_addr()?;
+        let deadline = Instant::now() + self.due;
+        let mut asked = TcpStream::connect(self.address)?;
+        asked.set_read_timeout(Some(self.due))?;
+        loop {
+            if has_come(self.stream(conn)?)?
+                || is_waiting(&mut asked, client)?
+                || Instant::now() > deadline
+            {
+                return Ok(());
+            }
+            std::thread::sleep(ASKED_EACH);
+        }
+    }
+
     fn stream(&mut self, conn: char) -> io::Result<&mut TcpStream> {
         match self.streams.entry(conn) {
             std::collections::btree_map::Entry::Occupied(entry) => Ok(entry.into_mut()),
@@ -114,9 +135,46 @@ impl<K> SocketPeer<K> {
     }
 }
 
+/// Whether a line has the flag to wait, `w` and a number of milliseconds.
+fn waits(line: &[u8]) -> bool {
+    let mut words = line.trim_ascii_end().split(|byte| *byte == b' ');
+    words.any(|word| matches!(word, [b'w', ms @ ..] if !ms.is_empty() && ms.iter().all(u8::is_ascii_digit)))
+}
+
+/// Whether bytes or the end of the stream can be read without waiting.
+fn has_come(stream: &TcpStream) -> io::Result<bool> {
+    stream.set_nonblocking(true)?;
+    let come = stream.peek(&mut [0]);
+    stream.set_nonblocking(false)?;
+    Ok(come.is_ok())
+}
+
+/// Asks the server whether the connection of `client` waits.
+fn is_waiting(stream: &mut TcpStream, client: SocketAddr) -> io::Result<bool> {
+    let said = ask_stats(stream, "stats conns\r\n")?;
+    let address = format!(":addr tcp:{client}");
+    let mut numbers = said.lines().filter_map(|line| {
+        let name = line.strip_prefix("STAT ")?;
+        name.strip_suffix(&address)
+    });
+    let Some(number) = numbers.next() else {
+        return Ok(false);
+    };
+    let state = format!("STAT {number}:state conn_waiting");
+    Ok(said.lines().any(|line| line == state))
+}
+
 /// Asks the server how many connections there are.
 fn count_connections(stream: &mut TcpStream) -> io::Result<usize> {
-    stream.write_all(b"stats\r\n")?;
+    let said = ask_stats(stream, "stats\r\n")?;
+    said.lines()
+        .find_map(|line| line.strip_prefix("STAT curr_connections ")?.parse().ok())
+        .ok_or_else(|| io::Error::other("the server does not say how many connections there are"))
+}
+
+/// The lines that answer a request for statistics.
+fn ask_stats(stream: &mut TcpStream, request: &str) -> io::Result<String> {
+    stream.write_all(request.as_bytes())?;
     let (mut said, mut chunk) = (Vec::new(), [0; 16 << 10]);
     while !said.ends_with(b"END\r\n") {
         match stream.read(&mut chunk)? {
@@ -124,14 +182,14 @@ fn count_connections(stream: &mut TcpStream) -> io::Result<usize> {
             length => said.extend_from_slice(&chunk[..length]),
         }
     }
-    String::from_utf8_lossy(&said)
-        .lines()
-        .find_map(|line| line.strip_prefix("STAT curr_connections ")?.parse().ok())
-        .ok_or_else(|| io::Error::other("the server does not say how many connections there are"))
+    Ok(String::from_utf8_lossy(&said).into_owned())
 }
 
 impl<K> Peer for SocketPeer<K> {
     fn send(&mut self, conn: char, bytes: &[u8]) -> io::Result<()> {
+        if bytes.split(|byte| *byte == b'\n').any(waits) {
+            self.waiting.insert(conn);
+        }
         // A server that has closed takes no more; the bytes that it sent before can still be read.
         let _ = self.stream(conn)?.write_all(bytes);
         Ok(())
@@ -145,6 +203,10 @@ impl<K> Peer for SocketPeer<K> {
     ) -> io::Result<Received> {
         let limit = match patience {
             Patience::Due => self.due,
+            Patience::NotDue if self.waiting.contains(&conn) => {
+                self.await_wait(conn)?;
+                NOT_DUE
+            }
             Patience::NotDue => NOT_DUE,
         };
         let stream = self.stream(conn)?;
@@ -154,6 +216,7 @@ impl<K> Peer for SocketPeer<K> {
             Ok(0) => Ok(Received::Closed),
             Ok(length) => {
                 buffer.extend_from_slice(&chunk[..length]);
+                self.waiting.remove(&conn);
                 Ok(Received::Bytes)
             }
             Err(error)
@@ -182,6 +245,7 @@ impl<K> Peer for SocketPeer<K> {
                 }
             }
         }
+        self.waiting.remove(&conn);
         if how != End::HalfClose {
             self.half_closed.remove(&conn);
         } else if self.streams.len() == 1 {

@@ -14,6 +14,7 @@ pub mod target;
 pub mod watch;
 
 use std::io;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -24,6 +25,7 @@ pub use target::Kind;
 use client::Client;
 use outcome::Memory;
 use target::{Start, Target};
+use watch::Seen;
 
 /// The sizes of everything, and the programs.
 #[derive(Clone, Debug)]
@@ -62,6 +64,8 @@ pub struct Stage<'a> {
     pub setting: &'a Setting,
     /// The server under attack.
     pub kind: Kind,
+    /// The address of an idle latchd, whose client shows the delays of the machine.
+    pub idle: SocketAddr,
 }
 
 /// Flags of a server with room for a large store and as many connections as an attack may want. One
@@ -105,6 +109,18 @@ impl Stage<'_> {
         let target = self.start(&Start::new(&flags))?;
         fill(&target, self.setting.items)?;
         Ok(target)
+    }
+
+    /// Lets innocent clients of the server at `address` work while `attack` runs.
+    ///
+    /// # Errors
+    /// As [`watch::watch`].
+    pub fn watch<R>(
+        &self,
+        address: SocketAddr,
+        attack: impl FnOnce() -> io::Result<R>,
+    ) -> io::Result<(Seen, R)> {
+        watch::watch(address, self.idle, attack)
     }
 
     /// Notes the peak memory of the server, in a row that is not about memory.

@@ -147,6 +147,7 @@ impl Outcome {
             seen.map(|seen| seen.worst),
             seen.map(|seen| seen.p99),
             seen.map(|seen| seen.fresh_worst),
+            seen.map(|seen| seen.idle_worst),
         ] {
             let _ = write!(row, " {:>10}", span.map_or("-".into(), ms));
         }

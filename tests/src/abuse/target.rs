@@ -179,13 +179,25 @@ impl Target {
     /// # Errors
     /// It has ended.
     pub fn peak_mib(&self) -> io::Result<u64> {
+        Ok(self.status_kib("VmHWM:")? / 1024)
+    }
+
+    /// Its memory now (RSS), in KiB.
+    ///
+    /// # Errors
+    /// It has ended.
+    pub fn resident_kib(&self) -> io::Result<u64> {
+        self.status_kib("VmRSS:")
+    }
+
+    /// A line of its status in the kernel, in KiB.
+    fn status_kib(&self, name: &str) -> io::Result<u64> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
         status
             .lines()
-            .find_map(|line| line.strip_prefix("VmHWM:"))
+            .find_map(|line| line.strip_prefix(name))
             .and_then(|rest| rest.trim().strip_suffix(" kB"))
-            .and_then(|kib| kib.parse::<u64>().ok())
-            .map(|kib| kib / 1024)
+            .and_then(|kib| kib.parse().ok())
             .ok_or_else(|| io::Error::other("it has ended"))
     }
 

@@ -4,6 +4,8 @@
 //!   While one answer is late, the requests due meanwhile count as late too. Otherwise a stall of a
 //!   second would be one sample in a thousand.
 //! - Every ten milliseconds a new client connects and sends a request.
+//! - One client of a second, idle server does the same as an innocent one. No attack reaches that server, so its
+//!   delays are those of the machine.
 
 use std::io;
 use std::net::SocketAddr;
@@ -33,6 +35,8 @@ pub struct Seen {
     pub p99: Duration,
     /// The longest that a new client waited from connecting to the first answer.
     pub fresh_worst: Duration,
+    /// The longest that the client of the idle server waited: a delay of the machine.
+    pub idle_worst: Duration,
     /// How many of the new clients were refused.
     pub refused: usize,
     /// Observations that no innocent client should make: its connection closed, an answer that
@@ -40,16 +44,18 @@ pub struct Seen {
     pub wrongs: Vec<String>,
 }
 
-/// Lets the innocent clients work while `attack` runs.
+/// Lets the innocent clients work while `attack` runs against the server at `address`. An idle server is at `idle`.
 ///
 /// # Errors
 /// An innocent client cannot connect, or the attack returns an error.
 pub fn watch<R>(
     address: SocketAddr,
+    idle: SocketAddr,
     attack: impl FnOnce() -> io::Result<R>,
 ) -> io::Result<(Seen, R)> {
     let mut innocents = Client::connect_many(address, INNOCENTS)?;
-    for innocent in &mut innocents {
+    let mut of_idle = Client::connect(idle)?;
+    for innocent in innocents.iter_mut().chain([&mut of_idle]) {
         innocent.send("set innocent 0 0 1\r\nx\r\n")?;
         innocent.line()?;
     }
@@ -59,6 +65,7 @@ pub fn watch<R>(
             .into_iter()
             .map(|innocent| scope.spawn(|| ask_on(innocent, &is_over)))
             .collect();
+        let of_idle = scope.spawn(|| ask_on(of_idle, &is_over));
         let fresh = scope.spawn(|| connect_on(address, &is_over));
         thread::sleep(LEAD);
         let outcome = attack();
@@ -71,6 +78,10 @@ pub fn watch<R>(
             waits_us.extend(waits);
             seen.wrongs.extend(wrong);
         }
+        let (idle_waits_us, wrong) = of_idle.join().expect("it does not panic");
+        seen.idle_worst = micros(idle_waits_us.into_iter().max().unwrap_or(0));
+        seen.wrongs
+            .extend(wrong.map(|wrong| format!("the idle server: {wrong}")));
         waits_us.sort_unstable();
         seen.worst = micros(waits_us.last().copied().unwrap_or(0));
         let p99 = waits_us.len().saturating_sub(waits_us.len() / 100 + 1);

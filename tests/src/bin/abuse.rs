@@ -9,13 +9,18 @@
 //! A row past its limits is played again, up to `--trials N` times (3): a busy machine does not
 //! repeat a delay by chance each time; before each trial the delays of the quiet machine are
 //! measured anew. The exit code is 1 if an attack went past its limits each time.
+//!
+//! The column `idle` has the longest wait of a client of a second latchd, which is idle. If it is as long as that
+//! of the innocent clients (`worst`), the machine caused both.
 
 use std::io;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use latchd_tests::abuse::attacks::hold_elsewhere;
+use latchd_tests::abuse::target::{Start, Target};
 use latchd_tests::abuse::{ATTACKS, Attack, Kind, Outcome, QUIET, Quiet, Setting, Stage};
 
 const USAGE: &str = "usage: abuse [NAME…] [--without NAME] [--latchd PATH] [--peer PATH] [--quick] [--trials N] [--slack N]";
@@ -81,10 +86,18 @@ fn main() -> ExitCode {
         return ExitCode::from(2);
     };
     println!(
-        "{:18} {:9} {:>10} {:>10} {:>10} {:>6}",
-        "attack", "server", "worst", "p99", "fresh", "MiB"
+        "{:18} {:9} {:>10} {:>10} {:>10} {:>10} {:>6}",
+        "attack", "server", "worst", "p99", "fresh", "idle", "MiB"
     );
-    let failed = play_all(&arguments);
+    let start = Start::new(&["-t", "1"]);
+    let idle = match Target::start(Kind::Latchd, &arguments.setting.latchd, &start) {
+        Ok(idle) => idle,
+        Err(error) => {
+            eprintln!("the idle server: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let failed = play_all(&arguments, idle.address);
     if failed.is_empty() {
         println!("all of them were borne");
         return ExitCode::SUCCESS;
@@ -94,7 +107,7 @@ fn main() -> ExitCode {
 }
 
 /// Returns the names of the attacks that exceeded a limit.
-fn play_all(arguments: &Arguments) -> Vec<&'static str> {
+fn play_all(arguments: &Arguments, idle: SocketAddr) -> Vec<&'static str> {
     let Arguments {
         names,
         trials,
@@ -107,31 +120,32 @@ fn play_all(arguments: &Arguments) -> Vec<&'static str> {
         ..Quiet::default()
     };
     let mut failed = Vec::new();
-    measure_quiet(setting, &mut quiet);
+    let on = |kind| Stage {
+        setting,
+        kind,
+        idle,
+    };
+    measure_quiet(&on(Kind::Latchd), &mut quiet);
     for attack in ATTACKS.iter().filter(|attack| is_chosen(attack)) {
         let is_borne = (0..*trials).any(|trial| {
             if trial > 0 {
-                measure_quiet(setting, &mut quiet);
+                measure_quiet(&on(Kind::Latchd), &mut quiet);
             }
-            play(attack, Kind::Latchd, setting, &quiet)
+            play(attack, &on(Kind::Latchd), &quiet)
         });
         if !is_borne {
             failed.push(attack.name);
         }
         if attack.has_peer && setting.peer.is_some() {
-            play(attack, Kind::Memcached, setting, &quiet);
+            play(attack, &on(Kind::Memcached), &quiet);
         }
     }
     failed
 }
 
 /// Measures the delays of the machine without an attack. The worst of all measurements counts.
-fn measure_quiet(setting: &Setting, quiet: &mut Quiet) {
-    let stage = Stage {
-        setting,
-        kind: Kind::Latchd,
-    };
-    if let Some(seen) = (QUIET.play)(&stage).ok().and_then(|outcome| outcome.seen) {
+fn measure_quiet(stage: &Stage<'_>, quiet: &mut Quiet) {
+    if let Some(seen) = (QUIET.play)(stage).ok().and_then(|outcome| outcome.seen) {
         quiet.worst = quiet.worst.max(seen.worst);
         quiet.fresh_worst = quiet.fresh_worst.max(seen.fresh_worst);
     }
@@ -139,8 +153,8 @@ fn measure_quiet(setting: &Setting, quiet: &mut Quiet) {
 
 /// Plays an attack and prints its row. Returns whether the server kept the limits, or the attack is
 /// not possible here.
-fn play(attack: &Attack, kind: Kind, setting: &Setting, quiet: &Quiet) -> bool {
-    let played = (attack.play)(&Stage { setting, kind });
+fn play(attack: &Attack, stage: &Stage<'_>, quiet: &Quiet) -> bool {
+    let (played, kind) = ((attack.play)(stage), stage.kind);
     let faults = match (&played, kind) {
         (_, Kind::Memcached) => Vec::new(),
         (Ok(outcome), Kind::Latchd) => outcome.faults(quiet),
@@ -154,7 +168,7 @@ fn play(attack: &Attack, kind: Kind, setting: &Setting, quiet: &Quiet) -> bool {
 fn print_row(attack: &Attack, kind: Kind, played: &io::Result<Outcome>, faults: &[String]) {
     let row = match played {
         Ok(outcome) => outcome.row(),
-        Err(error) => format!("{:43} {error}", ""),
+        Err(error) => format!("{:54} {error}", ""),
     };
     let verdict = if faults.is_empty() {
         String::new()

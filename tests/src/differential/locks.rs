@@ -19,6 +19,23 @@ const CONNECTIONS: [char; 4] = ['A', 'B', 'C', 'D'];
 /// Few, so that they collide; one digit, so that each is a prefix of itself alone.
 const KEYS: u64 = 5;
 
+/// Keys of numbers.
+const NUMBER_KEYS: u64 = 2;
+
+/// All keys of a stream.
+pub fn keys() -> impl Iterator<Item = String> {
+    let words = (0..KEYS).map(word_key);
+    words.chain((0..NUMBER_KEYS).map(number_key))
+}
+
+fn word_key(number: u64) -> String {
+    format!("k{number}")
+}
+
+fn number_key(number: u64) -> String {
+    format!("n{number}")
+}
+
 /// A source of requests.
 #[derive(Debug)]
 pub struct LockStream {
@@ -89,11 +106,11 @@ impl LockStream {
     }
 
     fn key(&mut self) -> String {
-        format!("k{}", self.random.below(KEYS))
+        word_key(self.random.below(KEYS))
     }
 
     fn number_key(&mut self) -> String {
-        format!("n{}", self.random.below(2))
+        number_key(self.random.below(NUMBER_KEYS))
     }
 
     fn value(&mut self, key: &str) -> &'static str {
@@ -254,31 +271,47 @@ fn about(opcode: Opcode, key: &str) -> RequestPacket<'_> {
     }
 }
 
+/// The item of [`expiry_script`] that expires and is not held.
+pub const EXPIRING: &str = "e1";
+
+/// The requests of one connection, sent at once.
+pub type ScriptBatch = (char, Vec<PairedRequest>);
+
 /// An item that expires while it is held stays until it is unlocked: the requests before the wait
-/// and after it, on two connections.
+/// and after it, on two connections. Those before it go out at once on each connection, so that no
+/// item expires between them.
 #[must_use]
-pub fn expiry_script() -> [Vec<(char, PairedRequest)>; 2] {
-    let before = vec![
-        ('A', "set e0 0 1 1\r\nv\r\n"),
-        ('A', "set e1 0 1 1\r\nv\r\n"),
-        ('A', "lock e0\r\n"),
-        ('B', "lock e0\r\n"),
+pub fn expiry_script() -> [Vec<ScriptBatch>; 2] {
+    let before: &[(char, &[&str])] = &[
+        (
+            'A',
+            &[
+                "set e0 0 1 1\r\nv\r\n",
+                "set e1 0 1 1\r\nv\r\n",
+                "lock e0\r\n",
+            ],
+        ),
+        ('B', &["lock e0\r\n"]),
     ];
-    let after = vec![
-        ('B', "get e0\r\n"),
-        ('B', "get e1\r\n"),
-        ('B', "lock e1\r\n"),
-        ('B', "lock e0\r\n"),
-        ('B', "set e0 0 0 1\r\nw\r\n"),
-        ('A', "unlock e0\r\n"),
-        ('A', "get e0\r\n"),
-        ('B', "lock e0\r\n"),
+    let after: &[(char, &[&str])] = &[
+        (
+            'B',
+            &[
+                "get e0\r\n",
+                "get e1\r\n",
+                "lock e1\r\n",
+                "lock e0\r\n",
+                "set e0 0 0 1\r\nw\r\n",
+            ],
+        ),
+        ('A', &["unlock e0\r\n", "get e0\r\n"]),
+        ('B', &["lock e0\r\n"]),
     ];
-    let requests = |script: Vec<(char, &str)>| {
-        script
-            .into_iter()
-            .map(|(conn, text)| (conn, PairedRequest::new(text)))
-            .collect()
-    };
-    [requests(before), requests(after)]
+    [before, after].map(|script| {
+        let batches = script.iter().map(|(conn, texts)| {
+            let requests = texts.iter().map(|text| PairedRequest::new(*text));
+            (*conn, requests.collect())
+        });
+        batches.collect()
+    })
 }

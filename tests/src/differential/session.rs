@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::io;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use latchd_harness::peer::{Patience, Peer, Received};
 use latchd_harness::socket::{ServerProcess, SocketPeer};
@@ -17,8 +17,10 @@ use super::run::{Comparison, Run};
 use super::text::TextStream;
 use super::{PairedRequest, allow, counters, probes};
 
-/// How long an answer may take before it counts as none.
-pub const PATIENCE: Duration = Duration::from_secs(1);
+/// How long an answer may take before it counts as none: far more than any server needs on a busy machine.
+pub const PATIENCE: Duration = Duration::from_secs(10);
+/// The pause between two questions whether a lock is free.
+const ASKED_EACH: Duration = Duration::from_millis(1);
 /// About how many requests go out at once.
 const BATCH: usize = 40;
 /// Longer than the TTL of the script of expiry, by more than a second: yrmcds looks at its clock
@@ -40,7 +42,11 @@ pub enum Protocol {
 /// It cannot be started.
 pub fn start(program: &Path, dialect: Dialect) -> io::Result<SocketPeer<ServerProcess>> {
     let server = match dialect {
-        Dialect::Yrmcds => ServerProcess::yrmcds(program)?,
+        Dialect::Yrmcds => {
+            // It releases the locks of a closed connection later: `await_releases` waits for that.
+            let peer = ServerProcess::yrmcds(program)?.into_peer();
+            return Ok(peer.with_due(PATIENCE).with_notice(Duration::ZERO));
+        }
         Dialect::Latchd | Dialect::Memcached1645 | Dialect::Memcached1618 => {
             // Its background threads hold items for moments, so its answers would depend on timing.
             let quiet = ["-o", "no_lru_maintainer,no_lru_crawler"];
@@ -126,20 +132,68 @@ fn play_locks(run: &mut Run<'_>, protocol: Protocol, commands: u64, seed: u64) -
             Next::Close(conn) => {
                 run.theirs.end(conn, End::Close)?;
                 run.ours.end(conn, End::Close)?;
+                await_releases(run)?;
             }
         }
     }
     if protocol == Protocol::Text {
         let [before, after] = locks::expiry_script();
-        for (conn, request) in before {
-            run.exchange(conn, vec![request])?;
+        for (conn, batch) in before {
+            run.exchange(conn, batch)?;
         }
         run.theirs.wait(EXPIRY);
-        for (conn, request) in after {
-            run.exchange(conn, vec![request])?;
+        await_expiry(run.theirs, locks::EXPIRING)?;
+        for (conn, batch) in after {
+            run.exchange(conn, batch)?;
         }
     }
     Ok(())
+}
+
+/// Waits until the peer holds no lock that latchd does not hold. yrmcds releases the locks of a closed connection some
+/// time later. A lock that it keeps for longer than [`PATIENCE`] shows as a difference.
+fn await_releases(run: &mut Run<'_>) -> io::Result<()> {
+    let deadline = Instant::now() + PATIENCE;
+    for key in locks::keys() {
+        let is_ours = is_held(run.ours, &key)?;
+        while !is_ours && is_held(run.theirs, &key)? && Instant::now() < deadline {
+            std::thread::sleep(ASKED_EACH);
+        }
+    }
+    Ok(())
+}
+
+/// Waits until an item that is due to expire has expired. The peer's clock can be late on a busy machine. An item that
+/// stays for longer than [`PATIENCE`] shows as a difference.
+fn await_expiry(peer: &mut dyn Peer, key: &str) -> io::Result<()> {
+    let deadline = Instant::now() + PATIENCE;
+    let request = format!("get {key}\r\n");
+    while ask(peer, &request, b"END\r\n")? != b"END\r\n" && Instant::now() < deadline {
+        std::thread::sleep(ASKED_EACH);
+    }
+    Ok(())
+}
+
+/// Whether a connection holds the lock of a key. A free lock stays free.
+fn is_held(peer: &mut dyn Peer, key: &str) -> io::Result<bool> {
+    let said = ask(peer, &format!("lock {key}\r\n"), b"\r\n")?;
+    if said == b"OK\r\n" {
+        ask(peer, &format!("unlock {key}\r\n"), b"\r\n")?;
+    }
+    Ok(said == b"LOCKED\r\n")
+}
+
+/// Sends a request of the classic protocol, on a connection of its own, and returns the reply, which ends with `end`.
+fn ask(peer: &mut dyn Peer, request: &str, end: &[u8]) -> io::Result<Vec<u8>> {
+    const CONN: char = 'Y';
+    peer.send(CONN, request.as_bytes())?;
+    let mut reply = Vec::new();
+    while !reply.ends_with(end) {
+        if peer.receive(CONN, &mut reply, Patience::Due)? != Received::Bytes {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+    }
+    Ok(reply)
 }
 
 /// A report for a person: the compared requests, the explained differences and their reasons, and

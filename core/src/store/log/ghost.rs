@@ -4,28 +4,38 @@
 //! mark there. A wrong or lost mark is harmless, since marks only decide whether a new item gets a second
 //! chance. The table grows and shrinks with the index. A split loses part of the bucket's marks.
 //!
+//! With small values, the table is a twentieth of the memory. Its parts are blocks of the same memory as
+//! segments, so a freed part leaves the process at once.
+//!
 //! - O1: The table never has more places than the index has buckets for.
 
 use alloc::vec::Vec;
 use core::mem::size_of;
 
+use super::block::Block;
 use super::geometry::{ALLOCATION_BYTES, Geometry};
 
 /// The marks for each bucket of the index: about as many as items.
 const MARKS: usize = 8;
 
+/// The size of a mark, in bytes.
+const MARK_BYTES: usize = size_of::<u16>();
+
+/// The zeros that fill a new part, written in pieces of this size. Every part is a multiple of it.
+const ZEROS: [u8; MARKS * MARK_BYTES] = [0; MARKS * MARK_BYTES];
+
 /// The marks of a store.
 #[derive(Debug)]
-pub(super) struct Ghost {
+pub(super) struct Ghost<B> {
     /// The parts of the table, each allocated when its first mark is written.
-    parts: Vec<Vec<u16>>,
+    parts: Vec<B>,
     part_shift: u32,
     allocated: usize,
 }
 
-impl Ghost {
+impl<B: Block> Ghost<B> {
     pub(super) const fn new(geometry: Geometry) -> Self {
-        let part_len = geometry.chunk_len(size_of::<u16>(), 4 * MARKS) / 4;
+        let part_len = geometry.chunk_len(MARK_BYTES, 4 * MARKS) / 4;
         Self {
             parts: Vec::new(),
             part_shift: part_len.next_power_of_two().trailing_zeros(),
@@ -35,13 +45,14 @@ impl Ghost {
 
     /// The bytes that it has allocated.
     pub(super) const fn held_bytes(&self) -> usize {
-        self.allocated * self.part_bytes() + self.parts.capacity() * size_of::<Vec<u16>>()
+        self.allocated * self.part_bytes() + self.parts.capacity() * size_of::<B>()
     }
 
     /// Whether the mark of `hash`, which chooses this bucket, is present.
     pub(super) fn remembers(&self, hash: u64, bucket: usize) -> bool {
         let (part, at) = self.place(hash, bucket);
-        self.parts.get(part).and_then(|part| part.get(at)) == Some(&mark(hash))
+        let marks = self.parts.get(part).map_or(&[][..], Block::bytes);
+        marks.get(at..at + MARK_BYTES) == Some(&mark(hash).to_le_bytes())
     }
 
     /// The bytes that [`note`](Self::note) will allocate.
@@ -50,10 +61,10 @@ impl Ghost {
         let list = if part < self.parts.len() {
             0
         } else {
-            (2 * part + 4) * size_of::<Vec<u16>>()
+            (2 * part + 4) * size_of::<B>()
         };
         match self.parts.get(part) {
-            Some(part) if !part.is_empty() => 0,
+            Some(part) if part.room() > 0 => 0,
             Some(_) | None => self.part_bytes() + list,
         }
     }
@@ -68,25 +79,24 @@ impl Ghost {
             {
                 return;
             }
-            self.parts.resize_with(number + 1, Vec::new);
+            self.parts.resize_with(number + 1, B::default);
         }
-        let part_len = self.part_len();
-        let part = &mut self.parts[number];
-        if part.is_empty() {
-            if part.try_reserve_exact(part_len).is_err() {
+        if self.parts[number].room() == 0 {
+            let Some(part) = self.empty_part() else {
                 return;
-            }
-            part.resize(part_len, 0);
+            };
+            self.parts[number] = part;
             self.allocated += 1;
         }
-        part[at] = mark(hash);
+        self.parts[number].bytes_mut()[at..at + MARK_BYTES]
+            .copy_from_slice(&mark(hash).to_le_bytes());
     }
 
     /// Removes the mark of `hash`.
     pub(super) fn forget(&mut self, hash: u64, bucket: usize) {
         if self.remembers(hash, bucket) {
             let (part, at) = self.place(hash, bucket);
-            self.parts[part][at] = 0;
+            self.parts[part].bytes_mut()[at..at + MARK_BYTES].fill(0);
         }
     }
 
@@ -95,7 +105,7 @@ impl Ghost {
         let wanted = (buckets * MARKS).div_ceil(self.part_len());
         while self.parts.len() > wanted {
             let part = self.parts.pop();
-            self.allocated -= usize::from(part.is_some_and(|part| !part.is_empty()));
+            self.allocated -= usize::from(part.is_some_and(|part| part.room() > 0));
         }
     }
 
@@ -109,15 +119,28 @@ impl Ghost {
         1 << self.part_shift
     }
 
+    /// The bytes of a part that count against the limit.
     const fn part_bytes(&self) -> usize {
-        self.part_len() * size_of::<u16>() + ALLOCATION_BYTES
+        self.part_len() * MARK_BYTES + ALLOCATION_BYTES
     }
 
+    /// A part without marks; `None` if the allocation fails.
+    fn empty_part(&self) -> Option<B> {
+        let bytes = self.part_len() * MARK_BYTES;
+        let mut part = B::allocate(bytes)?;
+        for _ in 0..bytes / ZEROS.len() {
+            part.write(&ZEROS);
+        }
+        Some(part)
+    }
+
+    /// The part with the place of a mark, and the offset of the mark in it, in bytes.
     // The cast keeps the needed bits.
     #[allow(clippy::cast_possible_truncation)]
     const fn place(&self, hash: u64, bucket: usize) -> (usize, usize) {
         let at = bucket * MARKS + (hash >> 32) as usize % MARKS;
-        (at >> self.part_shift, at & (self.part_len() - 1))
+        let in_part = at & (self.part_len() - 1);
+        (at >> self.part_shift, in_part * MARK_BYTES)
     }
 
     /// O1.
@@ -127,7 +150,7 @@ impl Ghost {
             self.parts.len() <= (buckets * MARKS).div_ceil(self.part_len()),
             "O1"
         );
-        let allocated = self.parts.iter().filter(|part| !part.is_empty());
+        let allocated = self.parts.iter().filter(|part| part.room() > 0);
         assert_eq!(self.allocated, allocated.count(), "O1");
     }
 }
@@ -143,7 +166,7 @@ const fn mark(hash: u64) -> u16 {
 mod tests {
     use super::*;
 
-    fn ghost() -> Ghost {
+    fn ghost() -> Ghost<Vec<u8>> {
         Ghost::new(Geometry::for_memory(1 << 20))
     }
 

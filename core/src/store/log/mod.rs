@@ -84,7 +84,7 @@ pub struct LogStore<H = SipHash, B = Vec<u8>> {
     geometry: Geometry,
     log: Log<B>,
     index: Index<B>,
-    ghost: Ghost,
+    ghost: Ghost<B>,
     huge: Huge<B>,
     tally: Tally,
     /// The segment that is being emptied.

@@ -28,7 +28,10 @@ use zeroize::Zeroize;
 use crate::os::headroom;
 
 /// Smaller blocks, of small stores, come from the allocator, in bytes: whole pages would waste memory.
-const MAPPED_BYTES_MIN: usize = 16 << 10;
+const MAPPED_BLOCK_BYTES_MIN: usize = 4 << 10;
+
+/// Smaller values come from the allocator, in bytes. A value seldom fills its last page.
+const MAPPED_VALUE_BYTES_MIN: usize = 16 << 10;
 
 /// Up to this size, the system maps all pages of a value at once, in bytes. Meanwhile other threads cannot
 /// unmap pages.
@@ -210,7 +213,7 @@ pub(crate) fn part_of(request: &Bytes, value: &[u8]) -> Option<Bytes> {
 /// the allocator's memory.
 fn share_within(values_max: usize, pieces: &[&[u8]], erases: bool) -> Option<Bytes> {
     let bytes = pieces.iter().map(|piece| piece.len()).sum();
-    if bytes < MAPPED_BYTES_MIN {
+    if bytes < MAPPED_VALUE_BYTES_MIN {
         return headroom::allocate(bytes, || Vec::<u8>::share(pieces, erases));
     }
     let Some(counted) = Counted::within(values_max) else {
@@ -276,7 +279,7 @@ fn erase_on(dead: &Receiver<Mapping>) {
 
 impl Block for Pages {
     fn allocate(bytes: usize) -> Option<Self> {
-        if bytes < MAPPED_BYTES_MIN {
+        if bytes < MAPPED_BLOCK_BYTES_MIN {
             return Vec::allocate(bytes).map(Self::Heap);
         }
         let pages = headroom::allocate(bytes, || MmapMut::map_anon(bytes).ok())?;
@@ -292,7 +295,7 @@ impl Block for Pages {
     }
 
     fn share_bytes(bytes: usize) -> usize {
-        let pages_bytes = if bytes < MAPPED_BYTES_MIN {
+        let pages_bytes = if bytes < MAPPED_VALUE_BYTES_MIN {
             bytes
         } else {
             bytes.next_multiple_of(page_size())
@@ -360,14 +363,15 @@ mod tests {
 
     /// Two stores of pages: one mapped, one from the allocator.
     fn both() -> [Pages; 2] {
-        [MAPPED_BYTES_MIN, MAPPED_BYTES_MIN - 1].map(|bytes| Pages::allocate(bytes).unwrap())
+        [MAPPED_BLOCK_BYTES_MIN, MAPPED_BLOCK_BYTES_MIN - 1]
+            .map(|bytes| Pages::allocate(bytes).unwrap())
     }
 
     #[test]
     fn written_bytes_stay_until_cleared() {
         for mut block in both() {
             let room = block.room();
-            assert!(room >= MAPPED_BYTES_MIN - 1);
+            assert!(room >= MAPPED_BLOCK_BYTES_MIN - 1);
             block.write(b"one");
             block.write(b"two");
             block.write_again(1..5);
@@ -398,7 +402,7 @@ mod tests {
     /// Y2, and that a value takes as much memory as it is charged for.
     #[test]
     fn value_is_whole_in_either_memory() {
-        let half = vec![b'v'; MAPPED_BYTES_MIN / 2 + 1];
+        let half = vec![b'v'; MAPPED_VALUE_BYTES_MIN / 2 + 1];
         for (values_max, pieces) in [
             (usize::MAX, [&half[..], &half[..]]),
             (0, [&half[..], &half[..]]),
@@ -410,11 +414,11 @@ mod tests {
         }
         assert!(Counted::within(0).is_none());
         let counted = Counted::within(usize::MAX).unwrap();
-        let pages = ValuePages::allocate(MAPPED_BYTES_MIN + 1, false, counted).unwrap();
+        let pages = ValuePages::allocate(MAPPED_VALUE_BYTES_MIN + 1, false, counted).unwrap();
         assert_eq!(pages.mapping().pages.len() % page_size(), 1);
         assert_eq!(
-            Pages::share_bytes(MAPPED_BYTES_MIN + 1),
-            MAPPED_BYTES_MIN + page_size() + 64,
+            Pages::share_bytes(MAPPED_VALUE_BYTES_MIN + 1),
+            MAPPED_VALUE_BYTES_MIN + page_size() + 64,
             "the system rounds up"
         );
     }

@@ -11,7 +11,6 @@ use fastrand::Rng;
 
 use super::super::client::Client;
 use super::super::target::{Log, Start};
-use super::super::watch::watch;
 use super::super::{Attack, Outcome, Stage};
 use super::turns::small;
 
@@ -23,7 +22,7 @@ pub(super) const FLOOD: Attack = Attack {
     play: |stage| {
         let target = small(stage, &["-t", "4", "-c", "64"])?;
         let is_over = AtomicBool::new(false);
-        let (seen, tried) = watch(target.address, || {
+        let (seen, tried) = stage.watch(target.address, || {
             thread::scope(|scope| {
                 let floods: Vec<_> = (0..2)
                     .map(|_| scope.spawn(|| flood(target.address, &is_over)))
@@ -96,7 +95,7 @@ pub(super) const RESET_STORM: Attack = Attack {
     play: |stage| {
         let target = small(stage, &["-t", "4"])?;
         let begun = Instant::now();
-        let (seen, rounds) = watch(target.address, || {
+        let (seen, rounds) = stage.watch(target.address, || {
             let mut rounds = 0;
             while begun.elapsed() < stage.setting.span {
                 let mut client = Client::connect(target.address)?;
@@ -125,7 +124,7 @@ pub(super) const TRICKLE: Attack = Attack {
         writer.send(format!("set big 0 0 1000000\r\n{value}\r\n"))?;
         writer.line()?;
         let begun = Instant::now();
-        let (seen, ()) = watch(target.address, || {
+        let (seen, ()) = stage.watch(target.address, || {
             let mut clients = Client::connect_many(target.address, 100)?;
             for client in &mut clients {
                 client.receive_little()?;
@@ -153,7 +152,7 @@ pub(super) const GARBAGE: Attack = Attack {
         let mut target = small(stage, &["-t", "4"])?;
         let begun = Instant::now();
         let mut random = Rng::with_seed(1);
-        let (seen, ()) = watch(target.address, || {
+        let (seen, ()) = stage.watch(target.address, || {
             while begun.elapsed() < stage.setting.span {
                 let mut client = Client::connect(target.address)?;
                 let first: &[u8] = if random.bool() { b"\x80" } else { b"" };

@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use super::super::client::Client;
-use super::super::watch::watch;
 use super::super::{Attack, Outcome, Stage};
 
 /// How many busy clients there are.
@@ -20,7 +19,7 @@ pub const QUIET: Attack = Attack {
     has_peer: true,
     play: |stage| {
         let target = stage.start_large()?;
-        let (seen, ()) = watch(target.address, || {
+        let (seen, ()) = stage.watch(target.address, || {
             thread::sleep(stage.setting.span);
             Ok(())
         })?;
@@ -41,7 +40,7 @@ pub(super) const BUSY: Attack = Attack {
 fn busy(stage: &Stage<'_>) -> io::Result<Outcome> {
     let target = stage.start_large()?;
     let is_over = AtomicBool::new(false);
-    let (seen, ()) = watch(target.address, || {
+    let (seen, ()) = stage.watch(target.address, || {
         thread::scope(|scope| {
             let crowd: Vec<_> = (0..CROWD)
                 .map(|_| {

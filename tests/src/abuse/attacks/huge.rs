@@ -5,8 +5,7 @@ use std::io;
 
 use super::super::client::Client;
 use super::super::target::Start;
-use super::super::watch::watch;
-use super::super::{Attack, Outcome};
+use super::super::{Attack, Outcome, Stage};
 
 /// The length of a huge value.
 const HUGE_BYTES: usize = 32_000_000;
@@ -23,7 +22,7 @@ pub(super) const APPENDS: Attack = Attack {
         let target = stage.start(&Start::new(FLAGS))?;
         let mut client = Client::connect(target.address)?;
         store(&mut client, "huge", HUGE_BYTES)?;
-        let (seen, answers) = watch(target.address, || {
+        let (seen, answers) = stage.watch(target.address, || {
             client.pipeline(100, "STORED", |_, bytes| {
                 bytes.extend_from_slice(b"append huge 0 0 1\r\nx\r\n");
             })
@@ -43,7 +42,7 @@ pub(super) const SETS: Attack = Attack {
     play: |stage| {
         let target = stage.start(&Start::new(FLAGS))?;
         let mut client = Client::connect(target.address)?;
-        let (seen, ()) = watch(target.address, || {
+        let (seen, ()) = stage.watch(target.address, || {
             (0..20).try_for_each(|number| store(&mut client, &format!("huge{number}"), HUGE_BYTES))
         })?;
         let mut outcome = Outcome::seen(seen);
@@ -63,7 +62,7 @@ pub(super) const ERASED: Attack = Attack {
         for number in 0..10 {
             store(&mut client, &format!("huge{number}"), HUGE_BYTES)?;
         }
-        let (seen, answers) = watch(target.address, || {
+        let (seen, answers) = stage.watch(target.address, || {
             client.pipeline(10, "DELETED", |number, bytes| {
                 bytes.extend_from_slice(format!("delete huge{number}\r\n").as_bytes());
             })
@@ -89,39 +88,60 @@ pub(super) const ONE_COPY: Attack = Attack {
     },
 };
 
-/// Sizes change, from large values with allocations of their own to small ones that share segments,
-/// and back.
+/// Sizes change, from small values that share segments to large ones with allocations of their own,
+/// and back. With the smallest values, the index and the ghosts are largest: they must leave the process, too.
 pub(super) const SIZES: Attack = Attack {
     name: "sizes",
-    about: "values of 100 kB, then of 1 kB, 33 kB, 100 B, 1 MB, 50 kB and 10 B fill a small server",
+    about: "values of 10 B, then of 100 kB, 1 kB, 33 kB, 100 B, 1 MB and 50 kB fill a small server",
     has_peer: true,
-    play: |stage| {
-        let target = stage.start(&Start::new(&["-m", "64", "-t", "1"]))?;
-        let mut client = Client::connect(target.address)?;
-        for (round, value_bytes) in [100_000, 1_000, 33_000, 100, 1_000_000, 50_000, 10]
-            .into_iter()
-            .enumerate()
-        {
-            // A third more than fits; fewer of the smallest, since each takes as long as a large
-            // one.
-            let items = (86_000_000 / value_bytes).min(200_000);
-            let value = "v".repeat(value_bytes);
-            let stored = client.pipeline(items, "STORED", |number, bytes| {
-                let head = format!("set {round}-{number} 0 0 {value_bytes}\r\n{value}\r\n");
-                bytes.extend_from_slice(head.as_bytes());
-            })?;
-            if stored < items {
-                return Err(io::Error::other(format!(
-                    "only {stored} of {items} values of {value_bytes} bytes are stored"
-                )));
-            }
-        }
-        let mut outcome = Outcome::default();
-        // Within 2 % of `-m`, plus 16 MiB for the server itself.
-        stage.limit_memory(&target, &mut outcome, 64 + 2 + 16)?;
-        Ok(outcome)
-    },
+    play: sizes,
 };
+
+/// The memory limit of the server whose values change their size, in KiB.
+const SIZES_KIB: u64 = 64 << 10;
+
+fn sizes(stage: &Stage<'_>) -> io::Result<Outcome> {
+    // The smallest values fill the server once; fewer of the others, since each takes as long as a large one.
+    const ROUNDS: [(usize, usize); 7] = [
+        (10, 1_500_000),
+        (100_000, 860),
+        (1_000, 86_000),
+        (33_000, 2_600),
+        (100, 200_000),
+        (1_000_000, 86),
+        (50_000, 1_720),
+    ];
+
+    let target = stage.start(&Start::new(&["-m", "64", "-t", "1"]))?;
+    // The server without items.
+    let rest_kib = target.resident_kib()?;
+    let mut client = Client::connect(target.address)?;
+    let mut outcome = Outcome::default();
+    let mut most_kib = 0;
+    for (value_bytes, items) in ROUNDS {
+        let value = "v".repeat(value_bytes);
+        let stored = client.pipeline(items, "STORED", |number, bytes| {
+            let head = format!("set {value_bytes}-{number} 0 0 {value_bytes}\r\n{value}\r\n");
+            bytes.extend_from_slice(head.as_bytes());
+        })?;
+        if stored < items {
+            return Err(io::Error::other(format!(
+                "only {stored} of {items} values of {value_bytes} bytes are stored"
+            )));
+        }
+        most_kib = most_kib.max(target.resident_kib()?);
+    }
+    let of_items_kib = most_kib.saturating_sub(rest_kib);
+    outcome.notes.push(format!(
+        "{of_items_kib} KiB for the items, of {SIZES_KIB} KiB"
+    ));
+    outcome.must(
+        of_items_kib <= SIZES_KIB + SIZES_KIB / 50,
+        "more than 2 % above -m",
+    );
+    stage.note_memory(&target, &mut outcome)?;
+    Ok(outcome)
+}
 
 fn store(client: &mut Client, key: &str, bytes: usize) -> io::Result<()> {
     let mut request = format!("set {key} 0 0 {bytes}\r\n").into_bytes();

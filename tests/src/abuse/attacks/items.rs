@@ -5,7 +5,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::super::client::Client;
-use super::super::watch::watch;
 use super::super::{Attack, Kind, Outcome, Stage, fill, hold};
 use super::turns::small;
 
@@ -16,7 +15,7 @@ pub(super) const FLUSH_ITEMS: Attack = Attack {
     has_peer: true,
     play: |stage| {
         let target = stage.start_large()?;
-        let (seen, ()) = watch(target.address, || {
+        let (seen, ()) = stage.watch(target.address, || {
             let mut client = Client::connect(target.address)?;
             for _ in 0..5 {
                 client.ask("flush_all")?;
@@ -39,7 +38,7 @@ pub(super) const FLUSH_HELD: Attack = Attack {
             Kind::Latchd => Some(hold(&target, stage.setting.locks)?),
             Kind::Memcached => None,
         };
-        let (seen, ()) = watch(target.address, || {
+        let (seen, ()) = stage.watch(target.address, || {
             let mut client = Client::connect(target.address)?;
             client.pipeline(100, "OK", |_, bytes| {
                 bytes.extend_from_slice(b"flush_all\r\n");
@@ -70,7 +69,7 @@ fn queue_walk(stage: &Stage<'_>) -> io::Result<Outcome> {
             bytes.extend_from_slice(format!("mg k{index}\r\n").as_bytes());
         })?;
     }
-    let (seen, ()) = watch(target.address, || {
+    let (seen, ()) = stage.watch(target.address, || {
         for index in 0..200 {
             client.send(format!("set new{index} 0 0 8\r\nvalue678\r\n"))?;
             client.line()?;

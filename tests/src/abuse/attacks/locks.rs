@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 
 use super::super::client::{Client, PATIENCE};
 use super::super::outcome::FREE_MAX;
-use super::super::watch::watch;
 use super::super::{Attack, Outcome, Stage, fill, hold};
 use super::turns::small;
 
@@ -21,7 +20,7 @@ pub(super) const HOLDER_DIES: Attack = Attack {
         let target = stage.start_large()?;
         let holder = hold(&target, stage.setting.locks)?;
         let last = format!("k{}", stage.setting.locks - 1);
-        let (seen, took) = watch(target.address, || {
+        let (seen, took) = stage.watch(target.address, || {
             let mut waiter = Client::connect(target.address)?;
             waiter.ask("mn")?;
             drop(holder);
@@ -42,7 +41,7 @@ pub(super) const UNLOCK_ALL: Attack = Attack {
     play: |stage| {
         let target = stage.start_large()?;
         let mut holder = hold(&target, stage.setting.locks)?;
-        let (seen, took) = watch(target.address, || {
+        let (seen, took) = stage.watch(target.address, || {
             let asked = Instant::now();
             holder.ask("unlock_all")?;
             Ok(asked.elapsed())
@@ -62,7 +61,7 @@ pub(super) const RESET_BEHIND: Attack = Attack {
     play: |stage| {
         let target = stage.start_large()?;
         let mut worst = Duration::ZERO;
-        let (seen, ()) = watch(target.address, || {
+        let (seen, ()) = stage.watch(target.address, || {
             let mut waiter = Client::connect(target.address)?;
             waiter.ask("mn")?;
             for _ in 0..4 {
@@ -127,7 +126,7 @@ fn flushes_between(stage: &Stage<'_>) -> io::Result<Outcome> {
     let target = small(stage, &["-m", "8", "-t", "1"])?;
     let sets = (stage.setting.items / 2).min(60_000);
     let value = "v".repeat(1_000);
-    let (seen, [held, refused, refused_beside]) = watch(target.address, || {
+    let (seen, [held, refused, refused_beside]) = stage.watch(target.address, || {
         let mut lockers = Client::connect_many(target.address, LOCKERS)?;
         let mut innocent = Client::connect(target.address)?;
         let [mut held, mut refused, mut refused_beside, mut without_lock] = [0_usize; 4];
@@ -180,7 +179,7 @@ pub(super) const KILL_HOLDER: Attack = Attack {
         let target = small(stage, &["-t", "4"])?;
         fill(&target, 1)?;
         let mut worst = Duration::ZERO;
-        let (seen, ()) = watch(target.address, || {
+        let (seen, ()) = stage.watch(target.address, || {
             let mut waiter = Client::connect(target.address)?;
             for _ in 0..30 {
                 waiter.ask("unlock_all")?;

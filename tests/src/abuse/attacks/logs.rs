@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use super::super::client::Client;
 use super::super::target::{Log, Start, Target};
-use super::super::watch::watch;
 use super::super::{Attack, Outcome, Stage};
 
 /// The reader of the log has closed it.
@@ -17,7 +16,7 @@ pub(super) const CLOSED: Attack = Attack {
     play: |stage| {
         let mut target = start(stage, Log::Piped)?;
         drop(target.take_log());
-        talk(&mut target)
+        talk(stage, &mut target)
     },
 };
 
@@ -26,7 +25,7 @@ pub(super) const NONE: Attack = Attack {
     name: "log-none",
     about: "standard error is closed from the start (-vv)",
     has_peer: true,
-    play: |stage| talk(&mut start(stage, Log::None)?),
+    play: |stage| talk(stage, &mut start(stage, Log::None)?),
 };
 
 /// The log is a pipe that no process reads.
@@ -37,7 +36,7 @@ pub(super) const FULL_PIPE: Attack = Attack {
     play: |stage| {
         let mut target = start(stage, Log::Piped)?;
         let unread = target.take_log();
-        let outcome = talk(&mut target);
+        let outcome = talk(stage, &mut target);
         drop(unread);
         outcome
     },
@@ -48,7 +47,7 @@ pub(super) const FULL_DISK: Attack = Attack {
     name: "log-disk-full",
     about: "the log goes to a full disk (-vv), 200 connections",
     has_peer: true,
-    play: |stage| talk(&mut start(stage, Log::Full)?),
+    play: |stage| talk(stage, &mut start(stage, Log::Full)?),
 };
 
 fn start(stage: &Stage<'_>, log: Log) -> io::Result<Target> {
@@ -59,9 +58,9 @@ fn start(stage: &Stage<'_>, log: Log) -> io::Result<Target> {
 }
 
 /// Logs much while the innocent clients work; then the server must end as usual.
-fn talk(target: &mut Target) -> io::Result<Outcome> {
+fn talk(stage: &Stage<'_>, target: &mut Target) -> io::Result<Outcome> {
     let address = target.address;
-    let (seen, ()) = watch(address, || {
+    let (seen, ()) = stage.watch(address, || {
         for _ in 0..200 {
             let mut client = Client::connect(address)?;
             client.pipeline(20, "HD", |_, bytes| {

@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use super::super::client::Client;
 use super::super::target::Start;
-use super::super::watch::watch;
 use super::super::{Attack, Kind, Outcome, Stage, fill};
 use super::turns::small;
 
@@ -149,7 +148,7 @@ fn crowd(
     count: usize,
     send: impl Fn(&mut Client) -> io::Result<usize>,
 ) -> io::Result<Outcome> {
-    let (seen, ()) = watch(target.address, || {
+    let (seen, ()) = stage.watch(target.address, || {
         let mut clients = Vec::new();
         for _ in 0..count {
             let mut client = Client::connect(target.address)?;

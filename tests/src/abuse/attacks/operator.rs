@@ -11,7 +11,6 @@ use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
 
 use super::super::client::Client;
 use super::super::target::Start;
-use super::super::watch::watch;
 use super::super::{Attack, Outcome, Stage};
 
 /// Descriptors for the innocent clients, the new ones, and everything else.
@@ -58,7 +57,7 @@ fn silent(stage: &Stage<'_>) -> io::Result<Outcome> {
     target.signal(Signal::CONT)?;
     sent?;
     read_grants(&mut holders, 1)?;
-    let (seen, lost) = watch(target.address, || {
+    let (seen, lost) = stage.watch(target.address, || {
         thread::sleep(Duration::from_secs(span_s));
         Ok(holders
             .iter_mut()
@@ -140,7 +139,7 @@ fn status_crowd(stage: &Stage<'_>) -> io::Result<Outcome> {
     const CROWD: usize = 1_000;
     let status = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()?));
     let target = stage.start(&Start::new(&["-t", "4", "--status", &status.to_string()]))?;
-    let (seen, (asked, answered, worst)) = watch(target.address, || {
+    let (seen, (asked, answered, worst)) = stage.watch(target.address, || {
         let mut crowd = Client::connect_many(status, CROWD)?;
         let (mut asked, mut answered, mut worst) = (0, 0, Duration::ZERO);
         let begun = Instant::now();
@@ -194,7 +193,7 @@ fn stats_crowd(stage: &Stage<'_>) -> io::Result<Outcome> {
         bytes.extend_from_slice(format!("mg prefix{index}:k\r\n").as_bytes());
     })?;
     let holders = holders(target.address, count, LOCKS)?;
-    let (seen, asked) = watch(target.address, || {
+    let (seen, asked) = stage.watch(target.address, || {
         let (is_over, asked) = (AtomicBool::new(false), AtomicUsize::new(0));
         let ask_on = |list: &'static str| {
             let mut client = Client::connect(target.address)?;

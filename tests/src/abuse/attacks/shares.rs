@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 use super::super::client::{Client, PATIENCE};
 use super::super::outcome::FREE_MAX;
 use super::super::target::{Start, Target};
-use super::super::watch::watch;
 use super::super::{Attack, Outcome, Stage};
 
 /// How many connections share a key: nearly the limit.
@@ -30,7 +29,7 @@ pub(super) const SHARERS_EXPIRE: Attack = Attack {
     has_peer: false,
     play: |stage| {
         let (target, mut sharers) = crowd(stage, " T60")?;
-        let (seen, worst) = watch(target.address, || {
+        let (seen, worst) = stage.watch(target.address, || {
             // Renewed at once, they also end at once.
             share(&mut sharers, KEYS_EXPIRING, " T1")?;
             thread::sleep(Duration::from_millis(1_050));
@@ -53,7 +52,7 @@ pub(super) const SHARERS_DIE: Attack = Attack {
         let keys = keys_of(stage);
         let mut waiter = Client::connect(target.address)?;
         waiter.ask("mn")?;
-        let (seen, took) = watch(target.address, || {
+        let (seen, took) = stage.watch(target.address, || {
             // The waiting client gets the key, and later requesters find the others free.
             waiter.send(format!("ml k{keys} w60000\r\n"))?;
             await_waiters(&target, 1)?;
@@ -80,7 +79,7 @@ pub(super) const SHARERS_ASKED: Attack = Attack {
     play: |stage| {
         let (target, _sharers) = crowd(stage, " T600")?;
         let keys = keys_of(stage);
-        let (seen, ()) = watch(target.address, || {
+        let (seen, ()) = stage.watch(target.address, || {
             let mut askers = Client::connect_many(target.address, ASKERS)?;
             for (number, asker) in askers.iter_mut().enumerate() {
                 let request = |key| format!("ml k{} w1\r\n", (key + number) % keys + 1);
@@ -117,7 +116,7 @@ fn deadlock_search(stage: &Stage<'_>) -> io::Result<Outcome> {
     }
     await_waiters(&target, SHARERS)?;
     let is_over = AtomicBool::new(false);
-    let (seen, answers) = watch(target.address, || {
+    let (seen, answers) = stage.watch(target.address, || {
         thread::scope(|scope| {
             let askers: Vec<_> = (0..4)
                 .map(|_| scope.spawn(|| ask_on(&target, &is_over)))

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use super::super::client::Client;
 use super::super::target::{Start, Target};
-use super::super::watch::watch;
 use super::super::{Attack, Outcome, Stage, hold};
 
 /// How many requests stop a thread for seconds, if a turn has no bound.
@@ -105,7 +104,7 @@ pub(super) const QUIET_MISSES: Attack = Attack {
     play: |stage| {
         let target = stage.start_large()?;
         let bytes = "mg a q\r\n".repeat(1_000_000).into_bytes();
-        let (seen, ()) = watch(target.address, || {
+        let (seen, ()) = stage.watch(target.address, || {
             thread::scope(|scope| {
                 for _ in 0..4 {
                     scope.spawn(|| attack(&target, &bytes, stage.setting.span));
@@ -137,7 +136,7 @@ pub(super) const APPENDS: Attack = Attack {
 
 /// One client sends `bytes`, reads the answers for a while, and goes.
 fn send_and_leave(stage: &Stage<'_>, target: &Target, bytes: &[u8]) -> io::Result<Outcome> {
-    let (seen, ()) = watch(target.address, || {
+    let (seen, ()) = stage.watch(target.address, || {
         attack(target, bytes, stage.setting.span);
         Ok(())
     })?;

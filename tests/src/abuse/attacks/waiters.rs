@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 
 use super::super::client::{Client, PATIENCE};
 use super::super::target::{Start, Target};
-use super::super::watch::watch;
 use super::super::{Attack, Outcome, Stage};
 
 /// How long the last of a crowd may wait for its answer, on a quiet machine.
@@ -134,16 +133,17 @@ impl Crowd {
         told: &str,
     ) -> io::Result<Outcome> {
         let all = self.waiters.len();
-        let (seen, (response_was, asked, answered, right)) = watch(self.target.address, || {
-            let begun = Instant::now();
-            let was = self.actor.ask(request)?;
-            let asked = begun.elapsed();
-            let mut right = 0;
-            for waiter in &mut self.waiters {
-                right += usize::from(waiter.line()? == told);
-            }
-            Ok((was, asked, begun.elapsed(), right))
-        })?;
+        let (seen, (response_was, asked, answered, right)) =
+            stage.watch(self.target.address, || {
+                let begun = Instant::now();
+                let was = self.actor.ask(request)?;
+                let asked = begun.elapsed();
+                let mut right = 0;
+                for waiter in &mut self.waiters {
+                    right += usize::from(waiter.line()? == told);
+                }
+                Ok((was, asked, begun.elapsed(), right))
+            })?;
         let mut outcome = Outcome::seen(seen);
         outcome.must(
             response_was == response,
@@ -168,7 +168,7 @@ fn winners_vanish(stage: &Stage<'_>) -> io::Result<Outcome> {
         })?);
     }
     let all: usize = won.iter().sum();
-    let (seen, (took, left)) = watch(target.address, || {
+    let (seen, (took, left)) = stage.watch(target.address, || {
         let begun = Instant::now();
         drop(winners);
         let mut other = Client::connect(target.address)?;
