@@ -5,6 +5,8 @@
 //!   answer to the one before, or comes after 400 ms without it. A late answer counts, unless a later transaction has
 //!   been answered or a claim was sent meanwhile. A claim counts as held from its first sending. If its outcome is
 //!   unknown, the record is read again.
+//!   After a silence of the authority of 1.2 s or more, a standby claims no record of a serving process until 1.6 s
+//!   after the next answer: a suspended primary hears the authority again first, and goes on with its items (E4, X6).
 //! - E9: A record of the predecessor, which is known to have ended, is claimed at once.
 //!
 //! A record that cannot be read is never claimed: a newer version may serve.
@@ -15,13 +17,17 @@ use alloc::vec;
 
 use super::primary::Primary;
 use super::record::{Id, PartitionRecord, RecordError, State};
-use super::timing::{HEARTBEAT_MS, LEAVING_MS, Timing};
+use super::timing::{ANSWER_MS, HEARTBEAT_MS, LEAVING_MS, RETRY_MS, Timing};
 use super::{Action, Answer, Found, Moment, News, Pending, Process, Term, Transaction, after};
 use crate::fence::Fence;
 use crate::time::Instant;
 
 /// The distance of `floor` from the numbers given: more than a process gives between two heartbeats.
 pub(super) const NUMBERS_AHEAD: u64 = 1 << 32;
+
+/// The time for a suspended primary to be heard once the authority answers again: a transaction under way may still be
+/// waited for, and the next one follows.
+const CALM_MS: u64 = ANSWER_MS + RETRY_MS;
 
 /// A process that stands by.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
@@ -36,6 +42,8 @@ pub(super) struct Standby {
     pending: Option<Pending>,
     /// An answer to a transaction with this number or a lower one is too old.
     answered: u64,
+    /// When the first transaction since the last answer was sent.
+    asked: Option<Instant>,
     /// The earliest moment of the next read.
     reads_at: Instant,
     /// The claim whose outcome is unknown.
@@ -73,6 +81,7 @@ impl Standby {
             term_max: 0,
             pending: None,
             answered: 0,
+            asked: None,
             reads_at: Instant::from_millis(0),
             claim: None,
             doubts: false,
@@ -97,7 +106,7 @@ impl Standby {
                 self.reads_at = now;
             }
         }
-        let claims_at = self.claims_at();
+        let claims_at = self.claims_at().filter(|_| !self.is_silent(now));
         let transaction = if claims_at.is_some_and(|at| now >= at) {
             self.answered = number - 1;
             let claim = self.claim(moment);
@@ -113,10 +122,16 @@ impl Standby {
             return Action::Wait { until: Some(until) };
         };
         self.pending = Some(Pending { number, sent: now });
+        self.asked.get_or_insert(now);
         Action::Send {
             number,
             transaction,
         }
+    }
+
+    /// Whether the authority has not answered for long.
+    fn is_silent(&self, now: Instant) -> bool {
+        self.asked.is_some_and(|at| now >= after(at, ANSWER_MS))
     }
 
     /// The time from one read to the next.
@@ -133,6 +148,13 @@ impl Standby {
             return None;
         }
         self.answered = number;
+        let was_silent = self.is_silent(now);
+        self.asked = None;
+        if was_silent && let Some(watched) = &mut self.watched {
+            let calm = after(now, CALM_MS).as_millis();
+            let since = calm.saturating_sub(self.timing.wait_ms());
+            watched.since = watched.since.max(Instant::from_millis(since).min(now));
+        }
         self.pending.take_if(|one| one.number == number);
         match answer {
             Answer::Swapped { revision } => self.claim.take().map(|claim| {

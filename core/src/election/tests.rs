@@ -440,6 +440,43 @@ fn late_reads_neither_restart_a_wait_nor_shorten_it() {
 }
 
 #[test]
+fn silence_of_the_authority_leaves_time_for_the_primary() {
+    // The authority comes back to a standby that has waited for T.
+    for silence in [ANSWER_MS, 5000, 60_000] {
+        let mut register = Register::default();
+        register.write(&Driver::record(State::Serving).to_json());
+        let mut standby = Driver::new(1, 0, None);
+        standby.run(&mut register, 3000);
+        register.is_cut = true;
+        standby.run(&mut register, 3000 + silence);
+        register.is_cut = false;
+        let back = standby.sent.last().map(|(at, _)| at + RETRY_MS).unwrap();
+        let calm = back + ANSWER_MS + RETRY_MS;
+        let claims_at = calm.max(4000);
+        assert_eq!(standby.run(&mut register, claims_at - 1), [], "{silence}");
+        let news = standby.run(&mut register, claims_at);
+        assert!(
+            matches!(news[..], [(at, News::Serves(_))] if at == claims_at),
+            "{silence}: {news:?}"
+        );
+    }
+    // What no process serves is claimed at the first answer.
+    let mut register = Register::default();
+    register.write(&Driver::record(State::Serving).to_json());
+    let mut standby = Driver::new(1, 0, None);
+    standby.run(&mut register, 1000);
+    register.is_cut = true;
+    register.write(&Driver::record(State::Free).to_json());
+    standby.run(&mut register, 9000);
+    register.is_cut = false;
+    let news = standby.run(&mut register, 9000 + RETRY_MS);
+    assert!(
+        matches!(news[..], [(_, News::Stands(_)), (_, News::Serves(_))]),
+        "{news:?}"
+    );
+}
+
+#[test]
 fn a_primary_without_answers_is_suspended_and_resumes() {
     let mut register = Register::default();
     let mut primary = Driver::primary(&mut register, 1, 0);

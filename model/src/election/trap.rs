@@ -41,14 +41,14 @@ pub enum Trap {
 /// Every trap, and the number of steps into it.
 pub const TRAPS: &[(Trap, usize)] = &[
     (Trap::HoldsFromAnswer, 12),
-    (Trap::ClaimsWithoutCompare, 7),
+    (Trap::ClaimsWithoutCompare, 8),
     (Trap::WaitIsHold, 5),
     (Trap::WaitGoesOn, 8),
     (Trap::SendsUnchecked, 13),
     (Trap::SendsDeferredUnchecked, 13),
-    (Trap::ClaimsFromAnswer, 10),
+    (Trap::ClaimsFromAnswer, 11),
     (Trap::LostIsFailed, 12),
-    (Trap::LateIsCurrent, 9),
+    (Trap::LateIsCurrent, 10),
     (Trap::ErrorIsLoss, 5),
     (Trap::ClaimsAtOnce, 3),
     (Trap::LockWithoutId, 3),

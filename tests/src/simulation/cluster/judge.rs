@@ -100,12 +100,10 @@ impl World {
     }
 
     /// A term ends (X6).
-    pub(super) fn judge_end(&mut self, node: usize, end: End) -> Judged {
-        if self.outage.is_long() && end == End::Lost {
-            self.tally.outlasted -= 1;
-        }
-        Breach::unless(!self.outage.is_short() || end == End::Left, "X6", || {
-            format!("node {node} is over by a short outage")
+    pub(super) fn judge_end(&self, node: usize, end: End) -> Judged {
+        let is_alone = self.outage.is_short() || self.outage.is_long();
+        Breach::unless(!is_alone || end == End::Left, "X6", || {
+            format!("node {node} is over by an outage")
         })
     }
 

@@ -16,7 +16,7 @@
 //! - X4: A read returns an item that the same process has stored, and none older than one that was acknowledged.
 //! - X5: A partition is served at most T + 1 s after the last fault, by the slowest clock.
 //! - X6: An outage of etcd shorter than H - C - heartbeat, less the time of an answer, suspends no process. After a longer
-//!   one a process that goes on has its items. A standby may claim the partition first.
+//!   one the same process goes on, with its items.
 //!
 //! One assumption: a client learns that a process was killed before the next one starts in the same state directory.
 //!
