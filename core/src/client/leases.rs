@@ -245,12 +245,23 @@ impl Leases {
         }
     }
 
+    /// The obtain succeeds, unless the time of the first was over during the obtain of the last.
+    fn all_obtained(&mut self, now: Instant) {
+        self.goal = LeasesGoal::Hold;
+        if self.has_time(now) {
+            self.news.push_back(LeaseNews::Obtained);
+        } else {
+            self.not_obtained(now, LeaseNews::NotObtained(NotObtained::Deadline));
+        }
+    }
+
     fn not_obtained(&mut self, now: Instant, told: LeaseNews) {
         self.give_back(now, told, Some(after(now, TELL_WITHIN)));
     }
 
     fn give_back(&mut self, now: Instant, told: LeaseNews, tell_at: Option<Instant>) {
         (self.refreshes, self.measurements) = (0, 0);
+        self.hold_settled();
         let next = self.all.len().saturating_sub(1);
         self.goal = LeasesGoal::Release {
             next,
@@ -313,12 +324,8 @@ impl Leases {
                 if let Some(lease) = self.all.get_mut(place + 1) {
                     return lease.obtain_until(now, until);
                 }
-                self.goal = LeasesGoal::Hold;
-                // The first may have run out during the obtain of the last.
-                if self.has_time(now) {
-                    self.news.push_back(LeaseNews::Obtained);
-                } else {
-                    self.not_obtained(now, LeaseNews::NotObtained(NotObtained::Deadline));
+                if !self.waits_for_hold(now) {
+                    self.all_obtained(now);
                 }
             }
             (LeasesGoal::Obtain { .. }, LeaseNews::Lost(_)) => {
@@ -449,6 +456,7 @@ impl Machine for Leases {
                 LeaseAction::Disconnect => return Action::Disconnect,
                 LeaseAction::Send(query) => {
                     self.in_flight.push_back(Some(place));
+                    self.hold_follows(now);
                     let lease = self.all.get(place).expect("it was there a moment ago");
                     return Action::Send(lease.request(query));
                 }
@@ -477,7 +485,7 @@ impl Machine for Leases {
     fn connected(&mut self, now: Instant) {
         // After a wait in the queue, an answer may still be due on the connection before.
         self.in_flight.clear();
-        self.hold_connected(now);
+        self.hold_connected();
         for lease in &mut self.all {
             lease.connected(now);
         }

@@ -4,8 +4,8 @@
 //!   later one. A ttl is no such bound, however short it is: it counts from the last request that the old primary has
 //!   executed, and the next primary, which has no items, may grant the lock as soon as the hold is over, or at a planned
 //!   hand-over before that.
-//! - U2: On each connection the question goes before any request that a belief can follow from. Its answer comes before
-//!   theirs.
+//! - U2: On each connection the question follows the first request at once, so that a refusal of the connection is the
+//!   answer to that. A lease is obtained only when the answer to the question is there too.
 //! - U3: While the leases are wanted or held, the question is repeated once a second, or three times in a hold if that is
 //!   shorter. A server that does not answer in time costs the leases.
 //!
@@ -16,10 +16,11 @@
 
 use core::time::Duration;
 
-use super::{Leases, LeasesGoal};
-use crate::client::machine::Loss;
+use super::{LeaseNews, Leases, LeasesGoal};
+use crate::client::machine::{Failure, Loss};
 use crate::client::moment::{after, earlier};
 use crate::client::session::AnyResponse;
+use crate::client::terms::LAST_TRY;
 use crate::time::Instant;
 use crate::wire::classic::reply::ClassicResponse;
 
@@ -38,6 +39,10 @@ pub(super) struct Hold {
     ask_at: Option<Instant>,
     /// When the unanswered question was sent.
     asked: Option<Instant>,
+    /// No request was sent on this connection (U2).
+    is_new: bool,
+    /// All leases are obtained, and the answer to the question is not there (U2).
+    is_granted: bool,
 }
 
 impl Leases {
@@ -57,13 +62,43 @@ impl Leases {
 
     /// Whether to send the question now. If so, it counts as sent.
     pub(super) fn asks_hold(&mut self, now: Instant) -> bool {
-        let is_due = self
-            .wanted_hold()
-            .is_some_and(|hold| hold.asked.is_none() && hold.ask_at.is_some_and(|at| now >= at));
+        let is_due = self.hold_ask_at().is_some_and(|at| now >= at);
         if let Some(hold) = self.hold.as_mut().filter(|_| is_due) {
             hold.asked = Some(now);
         }
         is_due
+    }
+
+    /// When to send the next question; `None` if another event comes first.
+    fn hold_ask_at(&self) -> Option<Instant> {
+        let hold = self.wanted_hold()?;
+        hold.ask_at.filter(|_| hold.asked.is_none())
+    }
+
+    /// A request of a lease is sent: on a new connection, the question follows (U2).
+    pub(super) fn hold_follows(&mut self, now: Instant) {
+        if let Some(hold) = self.hold.as_mut().filter(|hold| hold.is_new) {
+            (hold.is_new, hold.ask_at) = (false, Some(now));
+        }
+    }
+
+    /// All leases are obtained. Returns whether that must wait for the answer to a question (U2).
+    pub(super) fn waits_for_hold(&mut self, now: Instant) -> bool {
+        match &mut self.hold {
+            Some(hold) => {
+                let is_due = hold.ask_at.is_some_and(|at| now >= at);
+                hold.is_granted = hold.asked.is_some() || is_due;
+                hold.is_granted
+            }
+            None => false,
+        }
+    }
+
+    /// The obtain has ended.
+    pub(super) fn hold_settled(&mut self) {
+        if let Some(hold) = &mut self.hold {
+            hold.is_granted = false;
+        }
     }
 
     /// The answer to the question.
@@ -89,12 +124,15 @@ impl Leases {
             None if is_refused || hold.until.is_some() => Some(after(now, ASK_EVERY)),
             None => None,
         };
+        if core::mem::take(&mut hold.is_granted) {
+            self.all_obtained(now);
+        }
     }
 
-    /// A connection is open: its server is asked first (U2).
-    pub(super) fn hold_connected(&mut self, now: Instant) {
+    /// A connection is open: its server is asked anew.
+    pub(super) fn hold_connected(&mut self) {
         if let Some(hold) = &mut self.hold {
-            (hold.ask_at, hold.asked) = (Some(now), None);
+            (hold.ask_at, hold.asked, hold.is_new) = (None, None, true);
         }
     }
 
@@ -110,19 +148,34 @@ impl Leases {
         self.hold.and_then(|hold| hold.until)
     }
 
-    /// Held leases are lost at the end of the hold.
+    /// Held leases are lost at the end of the hold. An obtain ends if the answer to its question does not come.
     pub(super) fn pass_hold(&mut self, now: Instant) {
+        if self.granted_until().is_some_and(|until| now >= until) {
+            self.not_obtained(now, LeaseNews::Failed(Failure::NoAnswer));
+        }
         let is_over = self.hold_until().is_some_and(|until| now >= until);
         if is_over && self.goal == LeasesGoal::Hold {
             self.lose(Loss::Unconfirmed);
         }
     }
 
+    /// When an obtain ends whose leases are obtained, if the answer to its question does not come.
+    fn granted_until(&self) -> Option<Instant> {
+        match self.goal {
+            LeasesGoal::Obtain { until } if self.hold.is_some_and(|hold| hold.is_granted) => {
+                Some(after(until, LAST_TRY))
+            }
+            LeasesGoal::None
+            | LeasesGoal::Obtain { .. }
+            | LeasesGoal::Hold
+            | LeasesGoal::Release { .. } => None,
+        }
+    }
+
     /// The next moment at which the hold needs an action.
     pub(super) fn hold_wake(&self) -> Option<Instant> {
-        let hold = self.wanted_hold()?;
-        let asks = hold.ask_at.filter(|_| hold.asked.is_none());
-        let ends = hold.until.filter(|_| self.goal == LeasesGoal::Hold);
-        earlier(asks, ends)
+        let ends = self.hold_until();
+        let ends = ends.filter(|_| self.goal == LeasesGoal::Hold);
+        earlier(earlier(self.hold_ask_at(), self.granted_until()), ends)
     }
 }

@@ -371,7 +371,7 @@ fn hold_bounds_the_belief() {
         "mn H" => "MN H600\r\n",
         _ => "HD c5\r\n",
     };
-    assert_eq!(play(&mut lease, 0, serve), ["mn H", ADD, "Obtained"]);
+    assert_eq!(play(&mut lease, 0, serve), [ADD, "mn H", "Obtained"]);
     assert_eq!(lease.deadline(), Some(at(600)), "U1");
     let until = Some(at(200));
     assert_eq!(lease.poll(at(199)), Action::Wait { until });
@@ -392,7 +392,7 @@ fn server_without_hold_is_asked_once() {
         let mut lease = confirmed();
         lease.obtain(at(0));
         let serve = |line: &str| if line == "mn H" { answer } else { "HD c5\r\n" };
-        assert_eq!(play(&mut lease, 0, serve), ["mn H", ADD, "Obtained"]);
+        assert_eq!(play(&mut lease, 0, serve), [ADD, "mn H", "Obtained"]);
         assert_eq!(lease.deadline(), Some(at(3_000)));
         assert_eq!(play(&mut lease, 2_000, serve), [""; 0]);
         // Another server may be behind the next connection.
@@ -405,7 +405,7 @@ fn server_without_hold_is_asked_once() {
             _ => "HD c7\r\n",
         };
         let asked = play(&mut lease, 2_000, serve);
-        assert_eq!(asked[..2], ["mn H", "mg a v c t"], "U2");
+        assert_eq!(asked[..2], ["mg a v c t", "mn H"], "U2");
         assert_eq!(lease.deadline(), Some(at(2_600)));
     }
 }
@@ -418,7 +418,7 @@ fn server_that_is_not_primary_is_asked_again() {
         "mn H" => "SERVER_ERROR not primary\r\n",
         _ => "HD c5\r\n",
     };
-    assert_eq!(play(&mut lease, 0, serve), ["mn H", ADD, "Obtained"]);
+    assert_eq!(play(&mut lease, 0, serve), [ADD, "mn H", "Obtained"]);
     assert_eq!(play(&mut lease, 999, serve), [""; 0]);
     assert_eq!(play(&mut lease, 1_000, serve), ["mn H"]);
 }
@@ -427,20 +427,22 @@ fn server_that_is_not_primary_is_asked_again() {
 fn lease_is_not_obtained_after_the_hold() {
     let mut lease = confirmed();
     lease.obtain(at(0));
-    assert_eq!(play(&mut lease, 0, |_| ""), ["mn H", ADD]);
+    assert_eq!(play(&mut lease, 0, |_| ""), [ADD, "mn H"]);
     let mut session = Session::new();
-    let mut say = |ms, request: &AnyRequest<'_>, answer: &str| {
+    let mut say = |lease: &mut Leases, request: &AnyRequest<'_>, answer: &str| {
         session.expect(request).unwrap();
         let received = session.receive(answer.as_bytes()).unwrap().unwrap();
-        lease.reply(at(ms), &received.answer);
+        lease.reply(at(400), &received.answer);
     };
-    say(400, &AnyRequest::Hold, "MN H300\r\n");
     let add = AnyRequest::meta(
         crate::wire::meta::Verb::Set,
         Key::new(b"a").unwrap(),
         crate::client::Flags::of([]),
     );
-    say(400, &add, "HD c5\r\n");
+    say(&mut lease, &add, "HD c5\r\n");
+    assert_eq!(play(&mut lease, 400, |_| ""), [""; 0], "U2");
+    assert!(!lease.is_held(at(400)));
+    say(&mut lease, &AnyRequest::Hold, "MN H300\r\n");
     let serve = |line: &str| match line {
         "mn H" => "",
         _ => "HD\r\n",
@@ -448,4 +450,35 @@ fn lease_is_not_obtained_after_the_hold() {
     let done = play(&mut lease, 400, serve);
     assert_eq!(done, ["md a C5", "NotObtained(Deadline)"], "U1");
     assert!(!lease.is_held(at(400)));
+}
+
+#[test]
+fn obtain_without_an_answer_about_the_hold_fails() {
+    let mut lease = confirmed();
+    lease.obtain(at(0));
+    let serve = |line: &str| match line {
+        "mn H" => "",
+        _ => "HD c5\r\n",
+    };
+    assert_eq!(play(&mut lease, 0, serve), [ADD, "mn H"]);
+    let until = Some(at(3_000));
+    // The lease itself runs out first: its obtain may take as long as its ttl.
+    assert_eq!(lease.poll(at(1)), Action::Wait { until });
+    let done = play(&mut lease, 3_000, |_| "");
+    assert_eq!(done, ["md a C5"]);
+    let done = play(&mut lease, 3_000 + 250, |_| "");
+    assert_eq!(done, ["NotObtained(Deadline)"]);
+}
+
+#[test]
+fn refused_connection_is_the_answer_to_the_lease() {
+    let mut lease = confirmed();
+    lease.obtain(at(0));
+    let serve = |line: &str| match line {
+        "mn H" => "",
+        _ => "ERROR Too many open connections\r\n",
+    };
+    let done = play(&mut lease, 0, serve);
+    assert_eq!(done[..2], [ADD, "mn H"]);
+    assert!(done[2].starts_with("Failed(Refused("), "{done:?}");
 }
