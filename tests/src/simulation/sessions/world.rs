@@ -91,8 +91,8 @@ impl World {
         let (hosts, now_ms) = (pick(1, 3) as u64, 1 + random.below(1 << 20));
         let threads = NonZeroUsize::new(WORKERS).expect("it is not 0");
         let workers = Workers::new(Instant::from_millis(now_ms), threads, limits);
-        // The hash of keys differs in each run, and their shards must not.
-        let mut names = (0..).map(|number| format!("key{number}"));
+        // The hash of keys differs in each run. Their shards, their length and the order of their bytes must not.
+        let mut names = (0..).map(|number| format!("key{number:04}"));
         let shard_of = |name: &String| workers.shard_of(Key::new(name.as_bytes()).expect("a key"));
         let keys: Vec<String> = (0..keys)
             .map(|key| names.find(|name| shard_of(name) == key % 2))
