@@ -73,6 +73,10 @@ impl Lease {
 
     /// When the next action by time alone is due.
     pub(super) fn wake(&self) -> Option<Instant> {
+        // Nothing is sent before the answer about the place (C4): a request that is due waits until then.
+        if let Some(overdue) = self.place_overdue() {
+            return earlier(self.goal_end(), Some(overdue));
+        }
         let turn = match self.turn {
             Turn::Awaiting { sent, .. } => Some(after(sent, self.terms.reply_timeout)),
             Turn::Due { at, .. } => Some(match self.link {
@@ -81,6 +85,6 @@ impl Lease {
             }),
             Turn::Rest => self.renew_at,
         };
-        earlier(earlier(self.goal_end(), self.place_overdue()), turn)
+        earlier(self.goal_end(), turn)
     }
 }

@@ -37,7 +37,10 @@ fn step(lease: &mut Lease, ms: u64) -> String {
             Session::new().send(&request, &mut out).unwrap();
             String::from_utf8(out).unwrap()
         }
-        Action::Wait { until: Some(until) } => std::format!("wait {}", until.as_millis()),
+        Action::Wait { until: Some(until) } => {
+            assert!(until > at(ms), "it waits for the past");
+            std::format!("wait {}", until.as_millis())
+        }
         Action::Connect { .. } => String::from("connect"),
         other @ (Action::Disconnect | Action::Tell(_) | Action::Wait { .. }) => {
             std::format!("{other:?}")

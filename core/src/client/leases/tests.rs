@@ -49,7 +49,13 @@ fn play(leases: &mut Leases, ms: u64, serve: impl Fn(&str) -> &'static str) -> V
                 leases.reply(at(ms), &received.answer);
             }
             Action::Tell(news) => done.push(std::format!("{news:?}")),
-            Action::Wait { .. } => return done,
+            Action::Wait { until } => {
+                assert!(
+                    until.is_none_or(|until| until > at(ms)),
+                    "it waits for the past"
+                );
+                return done;
+            }
             Action::Connect { .. } => {
                 done.push("connect".into());
                 return done;
