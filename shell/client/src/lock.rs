@@ -43,7 +43,7 @@ use super::task::{Crew, Task};
 ///
 /// While [`is_held`](Self::is_held) is true, no other client holds the lock. This assumes that the server
 /// neither evicts the item nor loses it in a restart, and that clocks drift by less than one percent. In a
-/// cluster, another primary can grant the lock before its ttl is over. A check can still be out of date when the
+/// cluster, a lock is lost before another primary can grant it. A check can still be out of date when the
 /// caller acts. So pass [`number`](Self::number) to the protected resource, and let it refuse a number lower
 /// than one it has seen.
 ///
@@ -103,9 +103,10 @@ pub(super) struct TaskEnd {
 impl Lock {
     pub(super) async fn obtain(
         pool: &Pool,
-        leases: Leases,
+        mut leases: Leases,
         value: TokenValue,
     ) -> Result<Self, Error> {
+        leases.confirm();
         let keys: Vec<Box<[u8]>> = leases.keys().map(Box::from).collect();
         let link = pool.link(keys.len());
         let claim = match &*keys {

@@ -5,9 +5,10 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::process::{Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::Duration;
 
 use latchd_client::{
-    BoundOptions, Client, ClientOptions, Cluster, ErrorKind, Exptime, Loss, Outcome,
+    BoundOptions, Client, ClientOptions, Cluster, ErrorKind, Exptime, LockOptions, Loss, Outcome,
 };
 use smol::block_on;
 
@@ -105,6 +106,25 @@ fn answered_questions_keep_the_lock() {
     eventually(|| (server.heard("mn H") >= 5).then_some(()));
     assert!(lock.is_held());
     block_on(lock.release()).unwrap();
+}
+
+#[test]
+fn paused_server_costs_the_lease() {
+    for renewals in [1, 3] {
+        let server = Script::start(move |before, line| match line {
+            "mn H" if before < renewals => Some("MN H300\r\n".into()),
+            _ if line.starts_with("ms k ") => Some("HD c5\r\n".into()),
+            _ if line.starts_with("ml k ") => Some("HD F7\r\n".into()),
+            _ => None,
+        });
+        let client = server.client();
+        let ttl = Duration::from_secs(60);
+        let lock = block_on(client.obtain("k", ttl, &LockOptions::new())).unwrap();
+        assert!(lock.remaining() <= Duration::from_millis(300));
+        assert_eq!(block_on(lock.lost()), Loss::Unconfirmed);
+        assert!(!lock.is_held());
+        assert!(server.heard("mn H") > renewals, "it has asked");
+    }
 }
 
 #[test]
