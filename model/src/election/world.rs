@@ -1,12 +1,11 @@
 //! One state: the processes, their transactions on the way, the record, a client, and the clocks.
 
-use std::convert::Infallible;
-
 use latchd_core::Instant;
 use latchd_core::election::{
-    Action, Answer, Authority, Election, End, Found, Id, Moment, News, PartitionRecord, Process,
-    State, Timing, Transaction,
+    Action, Answer, Election, End, Found, Id, Moment, News, PartitionRecord, Process, State,
+    Timing, Transaction,
 };
+use latchd_harness::register::Register;
 
 use super::{Bounds, Happening, Trap, Witness};
 use crate::frame::{Judged, Shown, must};
@@ -68,36 +67,6 @@ struct Belief {
     process: usize,
     asked: Instant,
     span_ms: u64,
-}
-
-/// The record.
-#[derive(Clone, Debug, Default, Eq, Hash, PartialEq)]
-struct Register {
-    found: Option<Found>,
-    writes: u64,
-}
-
-impl Authority for Register {
-    type Error = Infallible;
-
-    fn read(&mut self, _: &str) -> Result<Option<Found>, Infallible> {
-        Ok(self.found.clone())
-    }
-
-    fn swap(
-        &mut self,
-        _: &str,
-        expected: Option<&Found>,
-        value: &str,
-    ) -> Result<Answer, Infallible> {
-        if self.found.as_ref() != expected {
-            return Ok(Answer::Found(self.found.clone()));
-        }
-        self.writes += 1;
-        let (revision, value) = (self.writes, value.to_owned());
-        self.found = Some(Found { revision, value });
-        Ok(Answer::Swapped { revision })
-    }
 }
 
 /// All that matters of a state.

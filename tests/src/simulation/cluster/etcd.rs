@@ -3,9 +3,7 @@
 //! A transaction goes to two members at once. In a rough episode each copy, and each answer, is lost, late or doubled
 //! now and then. A copy that arrives while etcd is away is lost, or executed when etcd is back.
 
-use std::convert::Infallible;
-
-use latchd_core::election::{Answer, Authority, Found, Id, Transaction};
+use latchd_core::election::{Answer, Id, Transaction};
 
 use super::process::Internal;
 use super::world::{Event, World};
@@ -16,36 +14,6 @@ const MEMBERS: usize = 2;
 
 /// The longest delay of a late transaction or answer, in microseconds.
 const LATE: u64 = 3 * S / 2;
-
-/// The record of a partition.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Register {
-    pub(super) found: Option<Found>,
-    writes: u64,
-}
-
-impl Authority for Register {
-    type Error = Infallible;
-
-    fn read(&mut self, _: &str) -> Result<Option<Found>, Infallible> {
-        Ok(self.found.clone())
-    }
-
-    fn swap(
-        &mut self,
-        _: &str,
-        expected: Option<&Found>,
-        value: &str,
-    ) -> Result<Answer, Infallible> {
-        if self.found.as_ref() != expected {
-            return Ok(Answer::Found(self.found.clone()));
-        }
-        self.writes += 1;
-        let (revision, value) = (self.writes, value.to_owned());
-        self.found = Some(Found { revision, value });
-        Ok(Answer::Swapped { revision })
-    }
-}
 
 /// A copy of a transaction.
 #[derive(Clone, Debug)]

@@ -1,8 +1,8 @@
 //! The episodes of a run, and the faults of rough ones.
 
 use latchd_core::election::{ANSWER_MS, HEARTBEAT_MS, HOLD_MS, MARGIN_MS};
+use latchd_harness::register::Register;
 
-use super::etcd::Register;
 use super::world::{Event, Judged, World};
 use super::{MS, PARTITION_OF, PARTITIONS, S};
 
