@@ -1,6 +1,6 @@
 //! The episodes of a run, and the faults of rough ones.
 
-use latchd_core::election::{ANSWER_MS, HEARTBEAT_MS, HOLD_MS, MARGIN_MS};
+use latchd_core::election::{HEARTBEAT_MS, HOLD_MS, MARGIN_MS, RETRY_MS};
 use latchd_harness::register::Register;
 
 use super::world::{Event, Judged, World};
@@ -8,7 +8,7 @@ use super::{MS, PARTITION_OF, PARTITIONS, S};
 
 /// The longest outage of etcd that nothing shows, on the fastest clock, in microseconds: a heartbeat may be lost at the
 /// beginning, and is sent again once its answer has not come. The rest is for the way to etcd.
-const SHORT_MAX: u64 = (HOLD_MS - MARGIN_MS - HEARTBEAT_MS - ANSWER_MS - 20) * MS * 100 / 105;
+const SHORT_MAX: u64 = (HOLD_MS - MARGIN_MS - HEARTBEAT_MS - RETRY_MS - 20) * MS * 100 / 105;
 
 /// The length of an outage after which no process holds any more, in microseconds.
 const OUTLASTS_HOLDS: u64 = HOLD_MS * MS * 100 / 95;
