@@ -31,10 +31,11 @@ mod session;
 mod waits;
 
 use std::cell::Cell;
-use std::hash::{BuildHasher, RandomState};
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use foldhash::quality;
 use latchd_core::command::{Command, GlobalCommand, ItemCommand, ScanCursor, Set, Wait};
 use latchd_core::engine::{Config, Core, Event, Held};
 use latchd_core::key::Key;
@@ -75,7 +76,9 @@ type ShardCore = Core<LogStore<SipHash, Pages>>;
 #[derive(Debug)]
 pub(crate) struct Shards {
     cores: Box<[Mutex<ShardCore>]>,
-    hasher: RandomState,
+    /// Fast rather than cryptographic: keys that a client has chosen to share a shard only wait for each other. In a shard, the
+    /// store's own hash spreads them.
+    hasher: quality::RandomState,
     /// The bound of a search for a deadlock ([`Limits::wait_chain_max`]).
     wait_chain_max: usize,
     /// How many locks one connection may hold (D4).
@@ -155,7 +158,7 @@ impl Shards {
         Self {
             lock_memory: LockMemory::new(cores.len()),
             cores,
-            hasher: RandomState::new(),
+            hasher: quality::RandomState::default(),
             wait_chain_max: limits.wait_chain_max,
             locks_max: limits.locks_per_connection_max,
             wins_max: limits.bound_wins_per_connection_max,
@@ -482,9 +485,11 @@ impl Shards {
     }
 
     fn shard_by_hash(&self, key: Key<'_>) -> usize {
+        let mut hasher = self.hasher.build_hasher();
+        hasher.write(key.as_bytes());
         // The cast drops bits that the mask would drop.
         #[allow(clippy::cast_possible_truncation)]
-        let hash = self.hasher.hash_one(key.as_bytes()) as usize;
+        let hash = hasher.finish() as usize;
         hash & (self.cores.len() - 1)
     }
 
