@@ -12,23 +12,18 @@
 //! - W6: The reply to a request is sent after all of the request has arrived, even if its body is not kept. A
 //!   proxy that shares the connection among its clients could not match an earlier reply.
 
+mod drive;
 mod refuse;
 
-use alloc::string::String;
-
-use crate::command::{Command, ItemCommand};
-use crate::execute::Execute;
 use crate::output::Output;
 use crate::reply::{Refusal, Reply};
-use crate::sessions::{SessionReply, Token};
+use crate::sessions::SessionReply;
 use crate::wait::Outcome;
 use crate::watch::Watched;
 use crate::wire::authenticate::{self, FAILURES_MAX, Unauthenticated};
-use crate::wire::classic::reply::ClassicResponse;
 use crate::wire::line::Line;
 use crate::wire::locked_reply::WhenLocked;
-use crate::wire::meta::Verb;
-use crate::wire::status_line::{ERROR, LINE_TOO_LONG, MEMORY_REFUSED, NO_ROOM_TO_READ};
+use crate::wire::status_line::{LINE_TOO_LONG, NO_ROOM_TO_READ};
 use crate::wire::{
     Admission, BINARY_MAGIC, Cursor, Envelope, LocalResponse, Protocols, binary, classic, meta,
     text,
@@ -51,7 +46,7 @@ pub enum Progress {
     },
     /// The output has reached its bound. Drive again after it is sent.
     OutputFull,
-    /// The executor does not go on ([`Execute::goes_on`]). Drive again after the other connections have had
+    /// The executor does not go on ([`goes_on`](crate::execute::Execute::goes_on)). Drive again after the other connections have had
     /// their turn, whether or not more input has come.
     Yielded,
     /// Its request waits for a lock or a value ([`crate::wait`]): only if [`WireLimits::waits`] is set. Send
@@ -397,269 +392,6 @@ impl Connection {
 /// Lengths are kept in 32 bits: no request is longer, its body included.
 fn saturated(bytes: usize) -> u32 {
     u32::try_from(bytes).unwrap_or(u32::MAX)
-}
-
-impl Connection {
-    /// Takes every step that `input` allows, until `out` holds `out_bytes_max` or more.
-    ///
-    /// Returns the number of consumed bytes of `input`, and why it stopped. One reply may take `out` past the
-    /// bound, never two. It takes at least one step if there is one, so that every call makes progress, however
-    /// soon the executor yields.
-    pub fn drive(
-        &mut self,
-        input: &[u8],
-        core: &mut impl Execute,
-        out: &mut Output,
-        out_bytes_max: usize,
-    ) -> (usize, Progress) {
-        let mut key_buffer = KeyBuffer::new();
-        let mut rest = input;
-        match self.parked {
-            Parked::No => {}
-            Parked::Waiting => return (0, Progress::Waiting),
-            Parked::Over(_) if out.len() >= out_bytes_max => return (0, Progress::OutputFull),
-            Parked::Over(outcome) => {
-                let done = self.answer_late(outcome, input, core, out);
-                rest = input.get(done..).unwrap_or_default();
-            }
-        }
-        let progress = loop {
-            if out.len() >= out_bytes_max {
-                break Progress::OutputFull;
-            }
-            // Not copied: a command is large, and few callers read all of it.
-            let mut step = self.look(rest, &mut key_buffer);
-            if let Step::Send {
-                unstored: Some(why),
-                ..
-            } = step
-            {
-                core.note_unstored(why);
-            }
-            self.remember(&mut step, rest.len());
-            let done = match &step {
-                Step::Incomplete { at_least } => {
-                    let at_least = *at_least;
-                    break Progress::NeedsInput { at_least };
-                }
-                Step::Execute {
-                    consumed,
-                    command,
-                    envelope,
-                } => {
-                    if let Envelope::Meta(_) = envelope {
-                        core.note_meta();
-                    }
-                    core.execute(command, &mut |reply| self.reply(envelope, reply, out));
-                    if self.parked == Parked::Waiting {
-                        break Progress::Waiting;
-                    }
-                    *consumed
-                }
-                Step::ExecuteAs { .. }
-                | Step::Session { .. }
-                | Step::Hold { .. }
-                | Step::Cluster { .. } => match self.rare_step(&step, core, out) {
-                    Some(consumed) => consumed,
-                    None => break Progress::Waiting,
-                },
-                Step::Send {
-                    consumed, response, ..
-                } => {
-                    response.encode(out);
-                    *consumed
-                }
-                Step::Skip { consumed } => *consumed,
-                Step::Authenticate {
-                    consumed,
-                    claim,
-                    welcome,
-                    refusal,
-                } => {
-                    let is_authentic = core.admits(*claim);
-                    let said = if is_authentic { welcome } else { refusal };
-                    said.encode(out);
-                    if !self.admit(is_authentic) {
-                        break Progress::Close;
-                    }
-                    *consumed
-                }
-                Step::Watch { consumed, topics } => {
-                    self.watch(core.watch(*topics), out);
-                    *consumed
-                }
-                Step::ReadCertificates { consumed, noreply } => {
-                    let done = core.read_certificates();
-                    let said = done.as_ref().map_or_else(String::as_str, |()| "OK");
-                    if !*noreply {
-                        LocalResponse::Line(said).encode(out);
-                    }
-                    *consumed
-                }
-                Step::LimitMemory {
-                    consumed,
-                    bytes,
-                    noreply,
-                } => {
-                    let said = match core.limit_memory(*bytes) {
-                        Ok(()) => "OK",
-                        Err(_) => MEMORY_REFUSED,
-                    };
-                    LocalResponse::line_unless(*noreply, said).encode(out);
-                    *consumed
-                }
-                Step::Close { response } => {
-                    self.has_left = response.is_farewell();
-                    response.encode(out);
-                    break Progress::Close;
-                }
-                Step::ShutDown => {
-                    core.shut_down();
-                    break Progress::Close;
-                }
-            };
-            rest = rest.get(done..).unwrap_or_default();
-            // With no input left there is nothing to yield for.
-            if !rest.is_empty() && !core.goes_on() {
-                break Progress::Yielded;
-            }
-        };
-        (input.len() - rest.len(), progress)
-    }
-
-    /// Takes a step about a session, a hold or a cluster. Returns the number of bytes that are consumed; `None` if
-    /// it waits.
-    #[cold]
-    #[inline(never)]
-    fn rare_step(
-        &mut self,
-        step: &Step<'_>,
-        core: &mut impl Execute,
-        out: &mut Output,
-    ) -> Option<usize> {
-        let consumed = match step {
-            Step::ExecuteAs {
-                consumed,
-                token,
-                command,
-                envelope,
-            } => {
-                core.note_meta();
-                self.execute_as(*token, command, envelope, core, out);
-                *consumed
-            }
-            Step::Session { consumed, request } => {
-                core.note_meta();
-                self.attach(&core.session(*request), out);
-                *consumed
-            }
-            Step::Hold { consumed } => {
-                meta::reply::encode_noop(core.hold_ms(), out.copied());
-                *consumed
-            }
-            Step::Cluster { consumed } => {
-                match core.cluster() {
-                    Some(text) => {
-                        ClassicResponse::Cluster(text.as_bytes()).encode(out.copied());
-                        ClassicResponse::End.encode(out.copied());
-                    }
-                    None => LocalResponse::Line(ERROR).encode(out),
-                }
-                *consumed
-            }
-            // The caller takes the other steps.
-            Step::Incomplete { .. }
-            | Step::Execute { .. }
-            | Step::Send { .. }
-            | Step::Skip { .. }
-            | Step::Close { .. }
-            | Step::Authenticate { .. }
-            | Step::Watch { .. }
-            | Step::ReadCertificates { .. }
-            | Step::LimitMemory { .. }
-            | Step::ShutDown => 0,
-        };
-        (!self.is_waiting()).then_some(consumed)
-    }
-
-    /// Executes a command as a session, if there is a token. The reply to a grant shows the hold, if the request
-    /// asks for it.
-    fn execute_as(
-        &mut self,
-        token: Option<Token<'_>>,
-        command: &Command<'_>,
-        envelope: &Envelope<'_>,
-        core: &mut impl Execute,
-        out: &mut Output,
-    ) {
-        // Before the command, so that it does not count the time that this takes. An `H` within another flag asks in
-        // vain, which costs only time.
-        let hold_ms = match envelope {
-            Envelope::Meta(envelope)
-                if envelope.verb == Verb::Lock && envelope.flags.contains(&b'H') =>
-            {
-                core.hold_ms()
-            }
-            Envelope::Meta(_) | Envelope::Classic(_) | Envelope::Binary(_) => None,
-        };
-        let mut answer = |reply: &Reply<'_>| match (envelope, reply) {
-            (Envelope::Meta(envelope), Reply::Granted(granted)) if envelope.verb == Verb::Lock => {
-                meta::reply::encode_granted(envelope, granted, hold_ms, out);
-            }
-            _ => self.reply(envelope, reply, out),
-        };
-        match token {
-            None => core.execute(command, &mut answer),
-            Some(token) => {
-                if let Err(refusal) = core.execute_as(token, command, &mut answer) {
-                    self.attach(&SessionReply::Refused(refusal), out);
-                }
-            }
-        }
-    }
-
-    /// Answers the request at the front of `input` after its wait. Returns the number of its bytes that are
-    /// consumed.
-    #[cold]
-    fn answer_late(
-        &mut self,
-        outcome: Outcome,
-        input: &[u8],
-        core: &mut impl Execute,
-        out: &mut Output,
-    ) -> usize {
-        self.parked = Parked::No;
-        let mut key_buffer = KeyBuffer::new();
-        let (Step::Execute {
-            consumed,
-            command,
-            envelope,
-        }
-        | Step::ExecuteAs {
-            consumed,
-            token: None,
-            command,
-            envelope,
-        }) = self.next(input, &mut key_buffer)
-        else {
-            // A driver that has lost the request gets no answer to it.
-            return 0;
-        };
-        let reply = match outcome {
-            Outcome::Granted | Outcome::TimedOut => {
-                let command = command.without_wait();
-                self.execute_as(None, &command, &envelope, core, out);
-                return consumed;
-            }
-            Outcome::NotFound => match command {
-                Command::Item(ItemCommand::Get(_)) => Reply::Miss,
-                Command::Item(_) | Command::Global(_) => Reply::NotFound,
-            },
-            Outcome::TooManyLocks => Reply::Refused(Refusal::TooManyLocks),
-        };
-        self.reply(&envelope, &reply, out);
-        consumed
-    }
 }
 
 #[cfg(test)]

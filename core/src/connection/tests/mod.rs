@@ -20,6 +20,7 @@ use std::{format, vec};
 use super::*;
 use crate::command::{Command, GlobalCommand};
 use crate::engine::{Config, Core, Event, Notification};
+use crate::execute::Execute;
 use crate::limits::MemoryRefused;
 use crate::server::At;
 use crate::stats::{Report, Stats, StatsLine};
