@@ -71,13 +71,6 @@ impl Connection {
                     }
                     *consumed
                 }
-                Step::ExecuteAs { .. }
-                | Step::Session { .. }
-                | Step::Hold { .. }
-                | Step::Cluster { .. } => match self.rare_step(&step, core, out) {
-                    Some(consumed) => consumed,
-                    None => break Progress::Waiting,
-                },
                 Step::Send {
                     consumed, response, ..
                 } => {
@@ -85,53 +78,19 @@ impl Connection {
                     *consumed
                 }
                 Step::Skip { consumed } => *consumed,
-                Step::Authenticate {
-                    consumed,
-                    claim,
-                    welcome,
-                    refusal,
-                } => {
-                    let is_authentic = core.admits(*claim);
-                    let said = if is_authentic { welcome } else { refusal };
-                    said.encode(out);
-                    if !self.admit(is_authentic) {
-                        break Progress::Close;
-                    }
-                    *consumed
-                }
-                Step::Watch { consumed, topics } => {
-                    self.watch(core.watch(*topics), out);
-                    *consumed
-                }
-                Step::ReadCertificates { consumed, noreply } => {
-                    let done = core.read_certificates();
-                    let said = done.as_ref().map_or_else(String::as_str, |()| "OK");
-                    if !*noreply {
-                        LocalResponse::Line(said).encode(out);
-                    }
-                    *consumed
-                }
-                Step::LimitMemory {
-                    consumed,
-                    bytes,
-                    noreply,
-                } => {
-                    let said = match core.limit_memory(*bytes) {
-                        Ok(()) => "OK",
-                        Err(_) => MEMORY_REFUSED,
-                    };
-                    LocalResponse::line_unless(*noreply, said).encode(out);
-                    *consumed
-                }
-                Step::Close { response } => {
-                    self.has_left = response.is_farewell();
-                    response.encode(out);
-                    break Progress::Close;
-                }
-                Step::ShutDown => {
-                    core.shut_down();
-                    break Progress::Close;
-                }
+                Step::ExecuteAs { .. }
+                | Step::Session { .. }
+                | Step::Hold { .. }
+                | Step::Cluster { .. }
+                | Step::Authenticate { .. }
+                | Step::Watch { .. }
+                | Step::ReadCertificates { .. }
+                | Step::LimitMemory { .. }
+                | Step::Close { .. }
+                | Step::ShutDown => match self.take_rare(&step, core, out) {
+                    Ok(consumed) => consumed,
+                    Err(progress) => break progress,
+                },
             };
             rest = rest.get(done..).unwrap_or_default();
             // With no input left there is nothing to yield for.
@@ -142,16 +101,18 @@ impl Connection {
         (input.len() - rest.len(), progress)
     }
 
-    /// Takes a step about a session, a hold or a cluster. Returns the number of bytes that are consumed; `None` if
-    /// it waits.
+    /// Takes a step that most connections never take. Returns the number of bytes that are consumed.
+    ///
+    /// # Errors
+    /// The connection stops here: its request waits, or it is to be closed.
     #[cold]
     #[inline(never)]
-    fn rare_step(
+    fn take_rare(
         &mut self,
         step: &Step<'_>,
         core: &mut impl Execute,
         out: &mut Output,
-    ) -> Option<usize> {
+    ) -> Result<usize, Progress> {
         let consumed = match step {
             Step::ExecuteAs {
                 consumed,
@@ -161,40 +122,74 @@ impl Connection {
             } => {
                 core.note_meta();
                 self.execute_as(*token, command, envelope, core, out);
-                *consumed
+                consumed
             }
             Step::Session { consumed, request } => {
                 core.note_meta();
                 self.attach(&core.session(*request), out);
-                *consumed
+                consumed
+            }
+            Step::Authenticate {
+                consumed,
+                claim,
+                welcome,
+                refusal,
+            } => {
+                let is_authentic = core.admits(*claim);
+                let said = if is_authentic { welcome } else { refusal };
+                said.encode(out);
+                if !self.admit(is_authentic) {
+                    return Err(Progress::Close);
+                }
+                consumed
+            }
+            Step::Watch { consumed, topics } => {
+                self.watch(core.watch(*topics), out);
+                consumed
+            }
+            Step::Close { response } => {
+                self.has_left = response.is_farewell();
+                response.encode(out);
+                return Err(Progress::Close);
+            }
+            Step::ShutDown => {
+                core.shut_down();
+                return Err(Progress::Close);
             }
             Step::Hold { consumed } => {
                 meta::reply::encode_noop(core.hold_ms(), out.copied());
-                *consumed
+                consumed
             }
             Step::Cluster { consumed } => {
-                match core.cluster() {
-                    Some(text) => {
-                        ClassicResponse::Cluster(text.as_bytes()).encode(out.copied());
-                        ClassicResponse::End.encode(out.copied());
-                    }
-                    None => LocalResponse::Line(ERROR).encode(out),
-                }
-                *consumed
+                encode_cluster(core.cluster().as_deref(), out);
+                consumed
             }
-            // The caller takes the other steps.
+            Step::ReadCertificates { consumed, noreply } => {
+                let done = core.read_certificates();
+                let said = done.as_ref().map_or_else(String::as_str, |()| "OK");
+                LocalResponse::line_unless(*noreply, said).encode(out);
+                consumed
+            }
+            Step::LimitMemory {
+                consumed,
+                bytes,
+                noreply,
+            } => {
+                let done = core.limit_memory(*bytes);
+                let said = if done.is_ok() { "OK" } else { MEMORY_REFUSED };
+                LocalResponse::line_unless(*noreply, said).encode(out);
+                consumed
+            }
+            // `drive` takes these itself.
             Step::Incomplete { .. }
             | Step::Execute { .. }
             | Step::Send { .. }
-            | Step::Skip { .. }
-            | Step::Close { .. }
-            | Step::Authenticate { .. }
-            | Step::Watch { .. }
-            | Step::ReadCertificates { .. }
-            | Step::LimitMemory { .. }
-            | Step::ShutDown => 0,
+            | Step::Skip { .. } => &0,
         };
-        (!self.is_waiting()).then_some(consumed)
+        if self.is_waiting() {
+            return Err(Progress::Waiting);
+        }
+        Ok(*consumed)
     }
 
     /// Executes a command as a session, if there is a token. The reply to a grant shows the hold, if the request
@@ -274,5 +269,16 @@ impl Connection {
         };
         self.reply(&envelope, &reply, out);
         consumed
+    }
+}
+
+/// The reply to `config get cluster`.
+fn encode_cluster(text: Option<&str>, out: &mut Output) {
+    match text {
+        Some(text) => {
+            ClassicResponse::Cluster(text.as_bytes()).encode(out.copied());
+            ClassicResponse::End.encode(out.copied());
+        }
+        None => LocalResponse::Line(ERROR).encode(out),
     }
 }
