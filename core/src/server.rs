@@ -18,30 +18,28 @@
 //! - V6: when [`deadline`](Server::deadline) has come, a wait, a lease or the time of a tick is over. A transport
 //!   that calls [`advance`](Server::advance) then is on time.
 
+mod machine;
+mod open;
 pub mod visit;
 
 use alloc::collections::{BTreeMap, VecDeque};
 use core::time::Duration;
 
-use bytes::{Buf, BytesMut};
+use bytes::BytesMut;
 
-use crate::command::Command;
 use crate::conn_id::ConnId;
 use crate::connection::{Connection, Progress};
-use crate::engine::{self, Config, Core, Event, Held, Notification};
-use crate::execute::Execute;
-use crate::limits::MemoryRefused;
+use crate::engine::{Config, Core, Event, Notification};
 use crate::output::Output;
-use crate::owner::Owner;
-use crate::reply::Reply;
 use crate::sessions::{SessionLimits, Sessions};
-use crate::stats::Unstored;
-use crate::store::Store;
 use crate::time::{Instant, saturating_millis};
 use crate::wait::{Notice, Outcome};
 use crate::wire::WireLimits;
 
+use self::open::Open;
 use self::visit::{Membership, Visit};
+
+pub use self::machine::{At, StateMachine};
 
 /// How many bytes of output may be unsent before nothing more is executed, by default.
 pub const UNSENT_BYTES_MAX: usize = 256 << 10;
@@ -57,98 +55,6 @@ const TICK_MS: u64 = 250;
 
 /// The same while one tick was not enough.
 const BUSY_TICK_MS: u64 = 10;
-
-/// What a [`Server`] has behind its connections: a [`Core`], or what stands before several.
-pub trait StateMachine {
-    /// Takes an event, at `now`.
-    fn handle(&mut self, now: Instant, event: Event<'_>);
-
-    /// Executes a command of `owner`, at `now`, and hands its reply to `answer`, exactly once.
-    fn execute(
-        &mut self,
-        now: Instant,
-        owner: Owner,
-        command: &Command<'_>,
-        answer: &mut dyn FnMut(&Reply<'_>),
-    );
-
-    /// What an owner holds: as long as it is anything, its connection cannot attach to a session. By default
-    /// nothing.
-    fn held(&self, owner: Owner) -> Held {
-        let _ = owner;
-        Held::default()
-    }
-
-    /// What all items together may take is so many bytes from now on. By default that does
-    /// not change.
-    ///
-    /// # Errors
-    /// Why not. Everything is as it was then.
-    fn limit_memory(&mut self, now: Instant, bytes: usize) -> Result<(), MemoryRefused> {
-        let _ = (now, bytes);
-        Err(MemoryRefused::Fixed)
-    }
-
-    /// Whether the next tick may come soon ([`Core::wants_tick`]). By default one is enough.
-    fn wants_tick(&self) -> bool {
-        false
-    }
-
-    /// The work that was done so far ([`Core::work`]). By default a command is one unit, and nothing more.
-    fn work(&self) -> u64 {
-        0
-    }
-
-    /// The next notification ([`Core::poll`]). By default nothing waits.
-    fn poll(&mut self) -> Option<Notification> {
-        None
-    }
-
-    /// When [`Event::Due`] is to be handed over ([`Core::next_deadline`]). By default never.
-    fn next_deadline(&self) -> Option<Instant> {
-        None
-    }
-}
-
-impl<S: Store> StateMachine for Core<S> {
-    fn handle(&mut self, now: Instant, event: Event<'_>) {
-        Self::handle(self, now, event);
-    }
-
-    fn execute(
-        &mut self,
-        now: Instant,
-        owner: Owner,
-        command: &Command<'_>,
-        answer: &mut dyn FnMut(&Reply<'_>),
-    ) {
-        Self::answer(self, now, owner, command, answer);
-    }
-
-    fn held(&self, owner: Owner) -> Held {
-        self.held_here(owner)
-    }
-
-    fn limit_memory(&mut self, now: Instant, bytes: usize) -> Result<(), MemoryRefused> {
-        engine::limit_memory(self, now, bytes)
-    }
-
-    fn wants_tick(&self) -> bool {
-        Self::wants_tick(self)
-    }
-
-    fn work(&self) -> u64 {
-        Self::work(self)
-    }
-
-    fn poll(&mut self) -> Option<Notification> {
-        Self::poll(self)
-    }
-
-    fn next_deadline(&self) -> Option<Instant> {
-        Self::next_deadline(self)
-    }
-}
 
 /// What the transport is to do ([`Server::poll`]).
 #[derive(Clone, Debug)]
@@ -228,28 +134,6 @@ pub struct Server<M = Core> {
     /// The latest moment that a call has named.
     now: Instant,
     tick_at: Instant,
-}
-
-/// A connection that is open, or of which an action is still to be handed out.
-#[derive(Clone, Debug)]
-struct Open {
-    wire: Connection,
-    session: Membership,
-    /// The input that is not done with (V3).
-    input: BytesMut,
-    /// The output that is not handed out.
-    output: Output,
-    /// How many bytes are handed out and not sent.
-    sending: usize,
-    unsent_bytes_max: usize,
-    /// Why it stopped. After [`Progress::Close`] the connection is closed, but for its last actions.
-    progress: Progress,
-    /// It stands in the queue of those that can go on.
-    is_ready: bool,
-    /// It stands in the queue of those with an action.
-    is_due: bool,
-    /// The transport was told, or can see, that it wants no input.
-    is_held: bool,
 }
 
 impl Server {
@@ -634,96 +518,6 @@ impl<M: StateMachine> Server<M> {
         if closes {
             self.release(conn, session, Progress::Close);
         }
-    }
-}
-
-impl Open {
-    /// The next action of this connection; `None` takes it off the queue.
-    fn next_action(&mut self, conn: ConnId) -> Option<Action> {
-        if !self.output.is_empty() {
-            let output = core::mem::take(&mut self.output);
-            self.sending += output.len();
-            return Some(Action::Send(conn, output));
-        }
-        if self.progress == Progress::Close {
-            return Some(Action::Close(conn));
-        }
-        self.is_due = false;
-        let reads_on = self.is_held && self.wants_input();
-        self.is_held &= !reads_on;
-        reads_on.then_some(Action::Read(conn))
-    }
-
-    fn wants_input(&self) -> bool {
-        match self.progress {
-            Progress::NeedsInput { .. } => true,
-            Progress::Waiting => self.input.len() < KEPT_BYTES_MAX,
-            Progress::OutputFull | Progress::Yielded | Progress::Close => false,
-        }
-    }
-
-    /// Whether anything more may be executed (V2). One reply always may, or nothing would ever be sent.
-    fn has_room(&self) -> bool {
-        self.unsent_bytes() < self.unsent_bytes_max.max(1)
-    }
-
-    fn unsent_bytes(&self) -> usize {
-        self.sending + self.output.len()
-    }
-
-    /// Takes every step that is to be taken now that `bytes` have arrived.
-    fn advance(&mut self, bytes: &[u8], machine: &mut impl Execute) -> Progress {
-        // The bound of the output that is not handed out yet.
-        let output_max = self.unsent_bytes_max.max(1).saturating_sub(self.sending);
-        let (wire, input, out) = (&mut self.wire, &mut self.input, &mut self.output);
-        // Most input is whole requests, which need not be copied.
-        if input.is_empty() {
-            let (consumed, progress) = wire.drive(bytes, machine, out, output_max);
-            let rest = bytes.get(consumed..).unwrap_or_default();
-            input.extend_from_slice(rest);
-            return progress;
-        }
-        input.extend_from_slice(bytes);
-        let (consumed, progress) = wire.drive(input, machine, out, output_max);
-        input.advance(consumed);
-        if input.is_empty() {
-            // Many connections are idle; none of them keeps the room of its last request.
-            *input = BytesMut::new();
-        }
-        progress
-    }
-}
-
-/// A [`StateMachine`] as one owner sees it at one moment: the executor of a [`Connection`].
-#[derive(Debug)]
-pub struct At<'a, M> {
-    machine: &'a mut M,
-    now: Instant,
-    owner: Owner,
-}
-
-impl<'a, M> At<'a, M> {
-    /// The machine as `owner` sees it at `now`.
-    pub const fn new(machine: &'a mut M, now: Instant, owner: Owner) -> Self {
-        Self {
-            machine,
-            now,
-            owner,
-        }
-    }
-}
-
-impl<M: StateMachine> Execute for At<'_, M> {
-    fn execute(&mut self, command: &Command<'_>, answer: &mut dyn FnMut(&Reply<'_>)) {
-        self.machine.execute(self.now, self.owner, command, answer);
-    }
-
-    fn note_unstored(&mut self, why: Unstored) {
-        self.machine.handle(self.now, Event::Unstored(why));
-    }
-
-    fn limit_memory(&mut self, bytes: usize) -> Result<(), MemoryRefused> {
-        self.machine.limit_memory(self.now, bytes)
     }
 }
 

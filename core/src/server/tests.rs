@@ -13,7 +13,11 @@ use std::vec::Vec;
 use quickcheck::quickcheck;
 
 use super::*;
-use crate::Limits;
+use crate::command::Command;
+use crate::limits::MemoryRefused;
+use crate::reply::Reply;
+use crate::store::Store;
+use crate::{Limits, Owner};
 
 const NOW: Instant = Instant::from_millis(0);
 const VALUE_BYTES_MAX: usize = 1 << 10;

@@ -1,0 +1,137 @@
+//! The state machine behind a server, and one owner's view of it.
+
+use crate::command::Command;
+use crate::engine::{self, Core, Event, Held, Notification};
+use crate::execute::Execute;
+use crate::limits::MemoryRefused;
+use crate::owner::Owner;
+use crate::reply::Reply;
+use crate::stats::Unstored;
+use crate::store::Store;
+use crate::time::Instant;
+
+/// The machine behind the connections of a [`Server`](super::Server): a [`Core`], or a front of several.
+pub trait StateMachine {
+    /// Takes an event, at `now`.
+    fn handle(&mut self, now: Instant, event: Event<'_>);
+
+    /// Executes a command of `owner`, at `now`, and hands its reply to `answer`, exactly once.
+    fn execute(
+        &mut self,
+        now: Instant,
+        owner: Owner,
+        command: &Command<'_>,
+        answer: &mut dyn FnMut(&Reply<'_>),
+    );
+
+    /// What an owner holds: as long as it is anything, its connection cannot attach to a session. By default
+    /// nothing.
+    fn held(&self, owner: Owner) -> Held {
+        let _ = owner;
+        Held::default()
+    }
+
+    /// What all items together may take is so many bytes from now on. By default that does
+    /// not change.
+    ///
+    /// # Errors
+    /// Why not. Everything is as it was then.
+    fn limit_memory(&mut self, now: Instant, bytes: usize) -> Result<(), MemoryRefused> {
+        let _ = (now, bytes);
+        Err(MemoryRefused::Fixed)
+    }
+
+    /// Whether the next tick may come soon ([`Core::wants_tick`]). By default one is enough.
+    fn wants_tick(&self) -> bool {
+        false
+    }
+
+    /// The work that was done so far ([`Core::work`]). By default a command is one unit, and nothing more.
+    fn work(&self) -> u64 {
+        0
+    }
+
+    /// The next notification ([`Core::poll`]). By default nothing waits.
+    fn poll(&mut self) -> Option<Notification> {
+        None
+    }
+
+    /// When [`Event::Due`] is to be handed over ([`Core::next_deadline`]). By default never.
+    fn next_deadline(&self) -> Option<Instant> {
+        None
+    }
+}
+
+impl<S: Store> StateMachine for Core<S> {
+    fn handle(&mut self, now: Instant, event: Event<'_>) {
+        Self::handle(self, now, event);
+    }
+
+    fn execute(
+        &mut self,
+        now: Instant,
+        owner: Owner,
+        command: &Command<'_>,
+        answer: &mut dyn FnMut(&Reply<'_>),
+    ) {
+        Self::answer(self, now, owner, command, answer);
+    }
+
+    fn held(&self, owner: Owner) -> Held {
+        self.held_here(owner)
+    }
+
+    fn limit_memory(&mut self, now: Instant, bytes: usize) -> Result<(), MemoryRefused> {
+        engine::limit_memory(self, now, bytes)
+    }
+
+    fn wants_tick(&self) -> bool {
+        Self::wants_tick(self)
+    }
+
+    fn work(&self) -> u64 {
+        Self::work(self)
+    }
+
+    fn poll(&mut self) -> Option<Notification> {
+        Self::poll(self)
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        Self::next_deadline(self)
+    }
+}
+
+/// A [`StateMachine`] as one owner sees it at one moment: the executor of a
+/// [`Connection`](crate::connection::Connection).
+#[derive(Debug)]
+pub struct At<'a, M> {
+    machine: &'a mut M,
+    now: Instant,
+    owner: Owner,
+}
+
+impl<'a, M> At<'a, M> {
+    /// The machine as `owner` sees it at `now`.
+    pub const fn new(machine: &'a mut M, now: Instant, owner: Owner) -> Self {
+        Self {
+            machine,
+            now,
+            owner,
+        }
+    }
+}
+
+impl<M: StateMachine> Execute for At<'_, M> {
+    fn execute(&mut self, command: &Command<'_>, answer: &mut dyn FnMut(&Reply<'_>)) {
+        self.machine.execute(self.now, self.owner, command, answer);
+    }
+
+    fn note_unstored(&mut self, why: Unstored) {
+        self.machine.handle(self.now, Event::Unstored(why));
+    }
+
+    fn limit_memory(&mut self, bytes: usize) -> Result<(), MemoryRefused> {
+        self.machine.limit_memory(self.now, bytes)
+    }
+}
