@@ -13,8 +13,9 @@
 //! - S8: A session ends when its time has passed since its client was last heard, and not earlier, unless its client
 //!   ends it.
 
+mod request;
+
 use alloc::collections::{BTreeMap, BTreeSet};
-use core::fmt;
 use core::hash::Hasher;
 
 use siphasher::sip128::{Hasher128, SipHasher24};
@@ -23,115 +24,11 @@ use crate::conn_id::ConnId;
 use crate::owner::Owner;
 use crate::store::HashSeed;
 use crate::time::Instant;
-use crate::wire::is_plain;
 
-/// The shortest token, in bytes: 128 random bits, if a client uses all byte values.
-pub const TOKEN_BYTES_MIN: usize = 16;
-
-/// The longest token, in bytes.
-pub const TOKEN_BYTES_MAX: usize = 64;
-
-/// The longest time of a session, in seconds. The shortest is 1.
-pub const SESSION_S_MAX: u32 = 3_600;
-
-/// The name of a session, which only its client knows: [`TOKEN_BYTES_MIN`] to [`TOKEN_BYTES_MAX`] bytes without blanks
-/// and control bytes, chosen at random by the client.
-///
-/// A token is a secret, so `Debug` does not show it (S7).
-#[derive(Clone, Copy, Eq, Hash, PartialEq)]
-pub struct Token<'a>(&'a [u8]);
-
-impl<'a> Token<'a> {
-    /// The token with these bytes; `None` if they are too few, too many, or not all allowed.
-    #[must_use]
-    pub fn new(bytes: &'a [u8]) -> Option<Self> {
-        let is_valid =
-            (TOKEN_BYTES_MIN..=TOKEN_BYTES_MAX).contains(&bytes.len()) && is_plain(bytes);
-        is_valid.then_some(Self(bytes))
-    }
-
-    /// Its bytes.
-    #[must_use]
-    pub const fn as_bytes(self) -> &'a [u8] {
-        self.0
-    }
-}
-
-impl fmt::Debug for Token<'_> {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("Token(…)")
-    }
-}
-
-/// A request about a session (`mo`).
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub struct SessionRequest<'a> {
-    /// The session's token.
-    pub token: Token<'a>,
-    /// The request.
-    pub action: SessionAction,
-}
-
-/// A request about a session, apart from the session's name.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub enum SessionAction {
-    /// Opens the session or resumes it, and attaches the connection.
-    Open {
-        /// The session's time from now on, in seconds: 1 to [`SESSION_S_MAX`].
-        seconds: u32,
-        /// Only resumes (`x`).
-        only_resumes: bool,
-    },
-    /// Ends the session (`T0`).
-    End,
-}
-
-/// The request of [`Sessions::open`].
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Open<'a> {
-    /// The session's token.
-    pub token: Token<'a>,
-    /// The session's time from now on, in milliseconds.
-    pub ttl_ms: u64,
-    /// Only resumes.
-    pub only_resumes: bool,
-}
-
-/// The reply to a [`SessionRequest`].
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub enum SessionReply {
-    /// The session is new, and the connection is attached.
-    Opened(Owner),
-    /// The session goes on, and the connection is attached.
-    Resumed(Owner),
-    /// The session has ended.
-    Ended,
-    /// There is no such session.
-    NotFound,
-    /// Not yet: another connection is to be closed first (S5). The connection waits
-    /// ([`Connection::end_wait`](crate::connection::Connection::end_wait)), and asks again. It is also the reply to a connection that
-    /// has lost the session and is about to be closed.
-    Waits,
-    /// Nothing has changed.
-    Refused(SessionRefusal),
-}
-
-/// The reason for a refused request about a session, or in a session.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub enum SessionRefusal {
-    /// The transport has no sessions.
-    Off,
-    /// Another user has opened the session (S7).
-    OtherUser,
-    /// The connection is attached to another session.
-    Attached,
-    /// The connection holds locks or bound wins of its own.
-    Holds,
-    /// A limit on the number of sessions is reached (S6).
-    TooMany,
-    /// There is no session with this token (`j`).
-    NoSession,
-}
+pub use self::request::{
+    Open, SESSION_S_MAX, SessionAction, SessionRefusal, SessionReply, SessionRequest,
+    TOKEN_BYTES_MAX, TOKEN_BYTES_MIN, Token,
+};
 
 /// The bounds of a table (S6).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -670,75 +567,4 @@ impl<S> Sessions<S> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const TTL_MS: u64 = 1_000;
-
-    fn asker(conn: u64, user: Option<u128>) -> Asker {
-        Asker {
-            conn: ConnId::from_number(conn),
-            user,
-            address: 0,
-            attached: None,
-        }
-    }
-
-    fn open(sessions: &mut Sessions, at_ms: u64, asker: Asker) -> Opening {
-        let token = Token::new(b"0123456789abcdef").unwrap();
-        let open = Open {
-            token,
-            ttl_ms: TTL_MS,
-            only_resumes: false,
-        };
-        let now = Instant::from_millis(at_ms);
-        let opening = sessions.open(now, asker, open, || (Owner::of_session(9), ()));
-        sessions.check();
-        opening
-    }
-
-    /// S5, S8: whatever the order of its last request and of its end is, the connection that takes over gets the session.
-    #[test]
-    fn a_connection_that_has_lost_does_not_take_the_session_back() {
-        let mut sessions = Sessions::new(SessionLimits::default(), [1, 2]);
-        let (owner, [a, b]) = (Owner::of_session(9), [1, 2].map(|conn| asker(conn, None)));
-        assert_eq!(open(&mut sessions, 0, a).reply, SessionReply::Opened(owner));
-        let taken = Opening {
-            reply: SessionReply::Waits,
-            owner: Some(owner),
-            closes: Some(a.conn),
-        };
-        assert_eq!(open(&mut sessions, 100, b), taken);
-        let lost = open(&mut sessions, 900, a);
-        assert_eq!((lost.reply, lost.closes), (SessionReply::Waits, None));
-        assert_eq!(
-            sessions.get(owner).unwrap().heard_at,
-            Instant::from_millis(100)
-        );
-        assert_eq!(sessions.detach(owner, a.conn), Some(b.conn));
-        assert_eq!(
-            open(&mut sessions, 900, b).reply,
-            SessionReply::Resumed(owner)
-        );
-    }
-
-    #[test]
-    fn a_session_belongs_to_the_user_that_opened_it() {
-        let mut sessions = Sessions::new(SessionLimits::default(), [1, 2]);
-        let token = Token::new(b"0123456789abcdef").unwrap();
-        open(&mut sessions, 0, asker(1, Some(7)));
-        let refused = SessionReply::Refused(SessionRefusal::OtherUser);
-        for other in [None, Some(8)] {
-            let other = asker(2, other);
-            assert_eq!(open(&mut sessions, 900, other).reply, refused);
-            let found = sessions.find(token, other).map(|it| it.owner);
-            assert_eq!(found, Err(SessionRefusal::OtherUser));
-            let ended = sessions.end(token, other).map(|it| it.owner);
-            assert_eq!(ended, Err(SessionRefusal::OtherUser));
-        }
-        // None of them has renewed it.
-        let at = Instant::from_millis(TTL_MS);
-        assert!(sessions.end_due(at, |_| None).is_some());
-        assert_eq!(alloc::format!("{token:?}"), "Token(…)", "S7");
-    }
-}
+mod tests;
