@@ -30,8 +30,11 @@
 
 pub(crate) mod backend;
 pub(crate) mod connection;
+mod ending;
 pub(crate) mod executor;
 pub(crate) mod input;
+mod mail;
+mod name;
 pub(crate) mod outbox;
 pub(crate) mod turn;
 
@@ -43,9 +46,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use async_io::Async;
-use latchd_core::connection::Connection;
 use latchd_core::wait::Outcome;
-use latchd_core::watch::Topic;
 use latchd_core::{Instant, Output};
 use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
@@ -54,18 +55,16 @@ use rustix::io::Errno;
 use slab::Slab;
 
 use crate::clients::budget::Holder;
-use crate::clients::mailbox::{Arrival, Message};
+use crate::clients::mailbox::Message;
 use crate::net::dead_peer::Rounds;
 use crate::net::lingering::Lingering;
 use crate::net::socket::INPUT_BYTES;
 use crate::net::tls::Records;
-use crate::net::transport::Transport;
 use crate::shared::Shared;
 use crate::stats::connection_stats::Kept;
 use crate::stats::turn_times::Sampler;
-use crate::worker::backend::Backend;
 use crate::worker::connection::{ClientConn, ENDING, End, IN_TURN, Next, READABLE, is_ending};
-use crate::worker::executor::ClientSession;
+use crate::worker::name::Name;
 use crate::worker::outbox::Outbox;
 use crate::worker::turn::{FIRST_TURN, LATER_TURN, Turn, Work};
 
@@ -136,21 +135,6 @@ pub(crate) struct Worker {
     sampler: Sampler,
     /// The rounds in which peers are probed.
     rounds: Rounds,
-}
-
-/// The target of an event.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Name {
-    Mailbox,
-    Client {
-        slot: usize,
-        /// The lowest 30 bits of the connection id (V3).
-        tag: u32,
-    },
-    /// The socket of a closed client.
-    Lingering {
-        place: usize,
-    },
 }
 
 impl Worker {
@@ -508,227 +492,10 @@ impl Worker {
         }
     }
 
-    /// Closes a client that exceeds the budget, on any worker.
-    fn close_for_room(&mut self, holder: Holder, kept: Kept) {
-        if holder.worker != self.index {
-            let message = Message::Close(holder.name, kept);
-            return self.shared.mailbox(holder.worker).post(message);
-        }
-        let name = Name::decode(EventData::new_u64(holder.name));
-        if let Name::Client { slot, .. } = name
-            && self.is_there(slot, name)
-        {
-            self.end(slot, &End::NoRoom(kept));
-        }
-    }
-
     /// Whether the slot still has the client of that name (V3).
     fn is_there(&self, slot: usize, name: Name) -> bool {
         let is_meant = |client: &ClientConn| Name::client(slot, client.number()) == name;
         self.clients.get(slot).is_some_and(is_meant)
-    }
-
-    /// Removes a client: first it releases its locks, then it closes its socket; the other way round if it has lost its
-    /// session.
-    fn end(&mut self, slot: usize, why: &End) {
-        if !self.clients.contains(slot) {
-            return;
-        }
-        if self.clients[slot].has_deferred() {
-            self.send_deferred();
-            if !self.clients.contains(slot) {
-                return;
-            }
-        }
-        if let End::NoRoom(kept) = why {
-            self.shared.connection_stats.count_no_room(*kept);
-            let traffic = self.shared.connection_stats.traffic(self.index);
-            self.clients[slot].refuse(traffic, &mut self.records);
-        }
-        let holder = Holder {
-            worker: self.index,
-            name: Name::client(slot, self.clients[slot].number())
-                .encode()
-                .u64(),
-        };
-        self.clients[slot].discharge(holder, &self.shared.unfinished, &self.shared.unsent);
-        if self.shared.watch.wanted().contain(Topic::Connections) {
-            let client = &self.clients[slot];
-            let (number, line) = (client.number(), client.farewell(why));
-            self.shared.tell(Topic::Connections, number, &line);
-        }
-        let mut client = self.clients.remove(slot);
-        // The connection that takes the session over is answered when this one is closed.
-        let lost = if let End::LostSession = why {
-            client.take_session()
-        } else {
-            client.release(&self.shared, self.now);
-            None
-        };
-        client.say_goodbye();
-        let stats = &self.shared.connection_stats;
-        if let End::Misunderstood(failure) = why {
-            stats.count_misunderstood(failure.is_handshake);
-        }
-        if let End::Idle = why {
-            stats.count_idle();
-        }
-        if self.shared.config.verbosity > 0 {
-            let (conn, peer, reason) = (client.number(), client.peer(), why.to_string());
-            tracing::info!(event = "disconnect", conn, peer = %peer, reason, "<{conn} connection closed");
-        }
-        self.shared.roster.remove(client.number());
-        if why.may_be_unread() && !client.has_left() {
-            self.linger(client.into_transport());
-        } else {
-            drop(client);
-            self.shared.count_closed(self.index);
-        }
-        if let Some(session) = lost {
-            self.shared.close(self.now, session);
-        }
-    }
-
-    /// Keeps the socket of a closed client, so that the client can read the error.
-    fn linger(&mut self, transport: Transport) {
-        let place = self.lingering.next_place();
-        let kept = self.lingering.keep(transport, self.now);
-        // If the kernel refuses, the client has gone.
-        self.shared.lingering.fetch_add(1, Ordering::Relaxed);
-        self.count_lingering_ended(kept.unwrap_or(1));
-        let name = Name::Lingering { place }.encode();
-        if let Some(socket) = self.lingering.socket(place)
-            && epoll::modify(&self.epoll, socket, name, EventFlags::IN).is_err()
-        {
-            self.lingering.forget(place);
-            self.count_lingering_ended(1);
-        }
-    }
-
-    fn count_lingering_ended(&self, ended: usize) {
-        for _ in 0..ended {
-            self.shared.lingering.fetch_sub(1, Ordering::Relaxed);
-            self.shared.count_closed(self.index);
-        }
-    }
-
-    fn read_mail(&mut self) {
-        for message in self.shared.mailbox(self.index).take() {
-            match message {
-                Message::Adopt(arrival) => self.adopt(arrival),
-                Message::Sweep => self.sweep(),
-                Message::News(name) => {
-                    let name = Name::decode(EventData::new_u64(name));
-                    self.have_turn(name, FIRST_TURN, ClientConn::deliver);
-                }
-                Message::WaitEnded(name, outcome) => {
-                    let name = Name::decode(EventData::new_u64(name));
-                    self.ended_waits.push_back((name, outcome));
-                }
-                Message::Close(name, kept) => {
-                    let worker = self.index;
-                    self.close_for_room(Holder { worker, name }, kept);
-                }
-                Message::LostSession(name) => {
-                    let name = Name::decode(EventData::new_u64(name));
-                    if let Name::Client { slot, .. } = name
-                        && self.is_there(slot, name)
-                    {
-                        self.end(slot, &End::LostSession);
-                    }
-                }
-                // The channel has space for it, unless the sender no longer waits.
-                Message::Echo(tell) => drop(tell.try_send(())),
-                Message::Confirm(round) => self.confirm(round),
-                Message::Suspend(round) => self.suspend(round),
-            }
-        }
-    }
-
-    /// Confirms a round of the election.
-    fn confirm(&self, round: u64) {
-        if let Some(member) = &self.shared.member {
-            member.confirm(self.index, round);
-        }
-    }
-
-    /// Closes the clients that rely on the server alone, then confirms it (E3). All at once: nothing is served now.
-    fn suspend(&mut self, round: u64) {
-        let (now, shared) = (self.now, Arc::clone(&self.shared));
-        for slot in self.slots(|client| client.relies(now, &*shared)) {
-            self.end(slot, &End::NotPrimary);
-        }
-        self.confirm(round);
-    }
-
-    fn adopt(&mut self, arrival: Arrival) {
-        let number = arrival.conn.number();
-        let keys = self.shared.keys.as_ref();
-        let Some(transport) = Transport::new(arrival.socket, arrival.security, keys) else {
-            self.shared.roster.remove(number);
-            return self.shared.count_closed(self.index);
-        };
-        let entry = self.clients.vacant_entry();
-        let (slot, name) = (entry.key(), Name::client(entry.key(), number));
-        let wire = Connection::new(self.shared.wire_limits);
-        let endpoint = Arc::clone(&arrival.entry);
-        let holder = Holder {
-            worker: self.index,
-            name: name.encode().u64(),
-        };
-        let session = ClientSession::new(arrival.conn, holder, endpoint.host_number());
-        let client = ClientConn::new(transport, session, wire, arrival.entry, self.now);
-        let client = entry.insert(client);
-        if client.is_handshaking() {
-            self.handshakes.push_back((self.now, name));
-        }
-        if self.shared.watch.wanted().contain(Topic::Connections) {
-            let line = format!("type=conn_new {} cfd={number}", endpoint.endpoint());
-            self.shared.tell(Topic::Connections, number, &line);
-        }
-        if self.shared.config.verbosity > 0 {
-            let peer = client.peer();
-            tracing::info!(event = "connect", conn = number, peer = %peer, "<{number} new connection");
-        }
-        if let Err(errno) = epoll::add(&self.epoll, &*client, name.encode(), READABLE) {
-            self.end(slot, &End::Failed(errno));
-        }
-    }
-
-    fn sweep(&mut self) {
-        let ended = self.lingering.expire(self.now);
-        self.count_lingering_ended(ended);
-        let tls = self.shared.config.tls.as_ref();
-        let most = tls.map_or(Duration::MAX, |tls| tls.handshake_max);
-        let oldest_ms = self.now.as_millis().saturating_sub(millis(most));
-        while let Some((began, name)) = self.handshakes.front().copied()
-            && began.as_millis() < oldest_ms
-        {
-            self.handshakes.pop_front();
-            if let Name::Client { slot, .. } = name
-                && self.is_there(slot, name)
-                && self.clients[slot].is_handshaking()
-            {
-                self.end(slot, &End::NoHandshake);
-            }
-        }
-        let Some(timeout) = self.shared.config.idle_timeout else {
-            return;
-        };
-        let oldest_ms = self.now.as_millis().saturating_sub(millis(timeout));
-        let is_silent =
-            |client: &ClientConn| client.may_ask() && client.last_active().as_millis() < oldest_ms;
-        let ends_at = std::time::Instant::now() + ENDS_SPAN;
-        for slot in self.slots(is_silent) {
-            if self.clients[slot].holds(self.now, &*self.shared) {
-                continue;
-            }
-            self.end(slot, &End::Idle);
-            if std::time::Instant::now() >= ends_at {
-                // Other clients have a round before the rest.
-                return self.shared.mailbox(self.index).post(Message::Sweep);
-            }
-        }
     }
 
     fn slots(&self, are: impl Fn(&ClientConn) -> bool) -> Vec<usize> {
@@ -744,50 +511,6 @@ impl Worker {
 fn first_turn(events: usize) -> Duration {
     let events = u32::try_from(events).unwrap_or(u32::MAX).max(1);
     FIRST_TURN.min(FIRST_TURNS_SPAN / events)
-}
-
-fn millis(span: Duration) -> u64 {
-    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
-}
-
-impl Name {
-    /// The kind stands above the tag, which has 30 bits.
-    const MAILBOX: u64 = 1 << 62;
-    const LINGERING: u64 = 1 << 63;
-
-    fn client(slot: usize, conn: u64) -> Self {
-        // The cast drops the same bits as the mask.
-        #[allow(clippy::cast_possible_truncation)]
-        Self::Client {
-            slot,
-            tag: conn as u32 & (u32::MAX >> 2),
-        }
-    }
-
-    fn encode(self) -> EventData {
-        EventData::new_u64(match self {
-            Self::Mailbox => Self::MAILBOX,
-            Self::Client { slot, tag } => (u64::from(tag) << 32) | slot as u64,
-            Self::Lingering { place } => Self::LINGERING | place as u64,
-        })
-    }
-
-    fn decode(data: EventData) -> Self {
-        let number = data.u64();
-        // Both casts keep the value: a slot and an index are far below 2^32, a tag has 30 bits.
-        #[allow(clippy::cast_possible_truncation)]
-        let (tag, place) = (
-            (number >> 32) as u32,
-            (number & u64::from(u32::MAX)) as usize,
-        );
-        if number & Self::MAILBOX != 0 {
-            Self::Mailbox
-        } else if number & Self::LINGERING != 0 {
-            Self::Lingering { place }
-        } else {
-            Self::Client { slot: place, tag }
-        }
-    }
 }
 
 #[cfg(test)]

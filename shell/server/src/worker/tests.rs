@@ -17,6 +17,7 @@ use latchd_core::key::Key;
 use latchd_core::stats::StatsTopic;
 
 use super::*;
+use crate::clients::mailbox::Arrival;
 use crate::config::Config;
 use crate::net::listen::Address;
 use crate::net::transport::Security;
