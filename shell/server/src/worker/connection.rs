@@ -18,8 +18,10 @@
 //! - B5: A TLS handshake does not delay requests: it has one step at a time, after the turns of the other
 //!   clients.
 
-use std::fmt;
-use std::iter;
+mod deferred;
+mod end;
+mod memory;
+
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,20 +32,24 @@ use latchd_core::{Instant, Output};
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 
-use crate::clients::budget::{Budget, Charge, Holder};
+use crate::clients::budget::{Charge, Holder};
 use crate::clients::roster::{Entry, State};
 use crate::clients::watch::Watcher;
 use crate::net::dead_peer::{self, Rounds};
-use crate::net::send::{self, Sent};
+use crate::net::send::Sent;
 use crate::net::socket::Socket;
-use crate::net::tls::{Failure, Records};
+use crate::net::tls::Records;
 use crate::net::transport::Transport;
 use crate::os::headroom;
 use crate::shared::Shared;
-use crate::stats::connection_stats::{Kept, Traffic};
+use crate::stats::connection_stats::Traffic;
 use crate::worker::backend::{Backend, Visit};
 use crate::worker::input::Input;
 use crate::worker::turn::Turn;
+
+pub(crate) use self::end::End;
+#[cfg(feature = "verify")]
+pub use self::memory::Buffers;
 
 /// Beyond this size, output is sent before more is produced, in bytes.
 pub(crate) const OUTPUT_BYTES_MAX: usize = 256 << 10;
@@ -70,96 +76,6 @@ pub(crate) enum Next {
     InTurn,
     /// Nothing: the connection is to be dropped.
     End(End),
-}
-
-/// The reason for a connection's end.
-#[derive(Debug)]
-pub(crate) enum End {
-    /// The protocol: `quit`, or an error after which the next request cannot be found.
-    Protocol,
-    /// The peer has closed its side.
-    PeerClosed,
-    /// A network error, usually a reset.
-    Failed(Errno),
-    /// Invalid TLS. In a box, since each turn returns a [`Next`].
-    Misunderstood(Box<Failure>),
-    /// It was idle for too long.
-    Idle,
-    /// Its TLS handshake took too long.
-    NoHandshake,
-    /// The memory for its input or output exceeded the budget.
-    NoRoom(Kept),
-    /// Its session has ended, or another connection has taken it over.
-    LostSession,
-    /// The server is no primary at this moment: a reply cannot be sent, or the client relies on the server.
-    NotPrimary,
-    /// The server's shutdown.
-    Shutdown,
-}
-
-/// The memory kept for a client between two turns, for proofs.
-#[cfg(feature = "verify")]
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Buffers {
-    /// The unconsumed bytes of its input.
-    pub input_bytes: usize,
-    /// The capacity of their buffer, in bytes.
-    pub input_room: usize,
-    /// Its request is so long that it is collected in a buffer of its own.
-    pub is_collecting: bool,
-    /// The output that the socket has not taken, in bytes.
-    pub pending_bytes: usize,
-    /// The capacity of the copied part of it, in bytes.
-    pub pending_room: usize,
-    /// Its last request has been executed; only sending is left.
-    pub has_left: bool,
-}
-
-impl From<Errno> for End {
-    fn from(errno: Errno) -> Self {
-        match errno {
-            Errno::NOMEM => Self::NoRoom(Kept::Input),
-            errno => Self::Failed(errno),
-        }
-    }
-}
-
-impl End {
-    /// Whether the client may still be sending, and was sent the reason for its end.
-    pub(crate) fn may_be_unread(&self) -> bool {
-        match self {
-            Self::Protocol | Self::NoRoom(Kept::Input) => true,
-            Self::PeerClosed
-            | Self::Failed(_)
-            | Self::Misunderstood(_)
-            | Self::Idle
-            | Self::NoHandshake
-            | Self::NoRoom(Kept::Output)
-            | Self::LostSession
-            | Self::NotPrimary
-            | Self::Shutdown => false,
-        }
-    }
-}
-
-impl fmt::Display for End {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Protocol => formatter.write_str("closed by the protocol"),
-            Self::PeerClosed => formatter.write_str("closed by the peer"),
-            Self::Failed(errno) => errno.fmt(formatter),
-            Self::Misunderstood(failure) => failure.fmt(formatter),
-            Self::Idle => formatter.write_str("idle for too long"),
-            Self::NoHandshake => formatter.write_str("no TLS handshake in time"),
-            Self::NoRoom(Kept::Input) => {
-                formatter.write_str("no memory for its incomplete request")
-            }
-            Self::NoRoom(Kept::Output) => formatter.write_str("no memory for its unread replies"),
-            Self::LostSession => formatter.write_str("lost its session"),
-            Self::NotPrimary => formatter.write_str("the server is not primary"),
-            Self::Shutdown => formatter.write_str("the server stops"),
-        }
-    }
 }
 
 /// One client: by default of the server, behind a socket of the system.
@@ -229,58 +145,6 @@ impl<S: Socket, B: Backend> ClientConn<S, B> {
     /// Its connection id.
     pub(crate) fn number(&self) -> u64 {
         self.number
-    }
-
-    /// Whether it takes no memory and the budgets count none for it, as nearly always: there is nothing to report.
-    #[inline]
-    pub(crate) fn takes_nothing(&self) -> bool {
-        self.charged_input.is_nothing()
-            && self.charged_output.is_nothing()
-            && self.input.room() == 0
-            && self.pending.takes_nothing()
-            && self.transport.kept_bytes() == (0, 0)
-    }
-
-    /// Reports its memory to the budgets. Returns the clients to close: for requests, and for replies.
-    #[inline]
-    pub(crate) fn charge(
-        &mut self,
-        holder: Holder,
-        unfinished: &Budget,
-        unsent: &Budget,
-    ) -> (Vec<Holder>, Vec<Holder>) {
-        let (begun, unsent_records) = self.transport.kept_bytes();
-        let input = self.input.room() + begun;
-        let output = self.pending.copied_room() + unsent_records;
-        let values = self.pending.shared_values();
-        (
-            unfinished.charge(holder, &mut self.charged_input, input, iter::empty()),
-            unsent.charge(holder, &mut self.charged_output, output, values),
-        )
-    }
-
-    /// Reports to the budgets that it takes no memory any more.
-    pub(crate) fn discharge(&mut self, holder: Holder, unfinished: &Budget, unsent: &Budget) {
-        for (budget, charged) in [
-            (unfinished, &mut self.charged_input),
-            (unsent, &mut self.charged_output),
-        ] {
-            // A decrease closes no client.
-            let _ = budget.charge(holder, charged, 0, iter::empty());
-        }
-    }
-
-    /// The memory that it takes, for a proof.
-    #[cfg(feature = "verify")]
-    pub(crate) fn buffers(&self) -> Buffers {
-        Buffers {
-            input_bytes: self.input.kept().len(),
-            input_room: self.input.room(),
-            is_collecting: self.input.is_collecting(),
-            pending_bytes: self.pending.len(),
-            pending_room: self.pending.copied_room(),
-            has_left: self.session.is_none(),
-        }
     }
 
     /// Whether it waits for more bytes of a long request.
@@ -682,56 +546,6 @@ impl<S: Socket, B: Backend> ClientConn<S, B> {
             .ok_or(Errno::NOMEM)?;
         }
         Ok(sent)
-    }
-
-    /// Defers a small reply in the outbox, if that is allowed and it fits (B7).
-    #[expect(
-        clippy::inline_always,
-        reason = "most replies pass here, and a call costs as much as the copy"
-    )]
-    #[inline(always)]
-    fn put_off(&mut self, turn: &mut Turn<'_, B>) -> bool {
-        if turn.puts_off
-            && let Some(answer @ [_, ..]) = turn.output.as_one_chunk()
-        {
-            self.has_deferred = turn.outbox.put(turn.name, answer);
-        }
-        self.has_deferred
-    }
-
-    /// Whether a deferred reply is not sent yet: it must be sent before any other work for this client.
-    pub(crate) fn has_deferred(&self) -> bool {
-        self.has_deferred
-    }
-
-    /// Drops the deferred reply of a connection that ends.
-    pub(crate) fn drop_deferred(&mut self) {
-        self.has_deferred = false;
-    }
-
-    /// Sends the deferred reply; the part that the socket does not take becomes pending.
-    #[inline]
-    pub(crate) fn send_deferred(&mut self, reply: &[u8], traffic: &Traffic) -> Next {
-        self.has_deferred = false;
-        let Some(socket) = self.transport.plain() else {
-            return Next::Input;
-        };
-        match send::send_small(socket, reply, traffic) {
-            Ok(sent) if sent == reply.len() => Next::Input,
-            Ok(sent) => self.keep(&reply[sent..]),
-            Err(errno) => Next::End(errno.into()),
-        }
-    }
-
-    /// Keeps the rest of a deferred reply until the socket takes it.
-    #[cold]
-    fn keep(&mut self, rest: &[u8]) -> Next {
-        let room = headroom::allocate(rest.len(), || self.pending.try_reserve(rest.len()).ok());
-        if room.is_none() {
-            return Next::End(Errno::NOMEM.into());
-        }
-        self.pending.extend_from_slice(rest);
-        Next::Output
     }
 
     /// Sends the client an error because its request exceeds the budget, if the client still reads. Call it

@@ -1,6 +1,7 @@
 //! The rules of a client between two rounds of its worker.
 
-use super::{Backend, Budget, ClientConn, ENDING, EventFlags, Holder, IN_TURN, Socket};
+use super::{Backend, ClientConn, ENDING, EventFlags, Holder, IN_TURN, Socket};
+use crate::clients::budget::Budget;
 
 impl<S: Socket, B: Backend> ClientConn<S, B> {
     /// Checks its buffers (B2, B4, B6, B7), and that the budgets count exactly what it keeps (Q1). They count nothing
