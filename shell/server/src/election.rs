@@ -9,7 +9,7 @@
 //!   the process before are there.
 //! - Y3: An endpoint that does not answer holds up neither another endpoint nor the next request to itself. At most
 //!   [`endpoints::LANES_MAX`] requests are under way at an endpoint; another one is not sent there.
-//! - Y4: A request without an answer is logged, for each endpoint at most once in [`SILENCE`].
+//! - Y4: A request without an answer is logged, for each endpoint and kind of failure at most once in [`SILENCE`].
 
 pub(crate) mod candidacy;
 mod endpoints;
@@ -50,7 +50,7 @@ const UNDECIDED_MAX: Duration = Duration::from_secs(3);
 /// The interval of the requests for the addresses of the primaries.
 const PRIMARIES_INTERVAL: Duration = Duration::from_secs(2);
 
-/// The interval in which at most one failure of an endpoint is logged (Y4).
+/// The interval in which at most one failure of a kind is logged for an endpoint (Y4).
 const SILENCE: Duration = Duration::from_secs(10);
 
 /// The time for the last log line of a process whose term is over, in milliseconds.
@@ -384,7 +384,7 @@ impl Candidate {
     /// Counts a request without an answer, and logs it (Y4).
     fn note_failed(&self, endpoints: &mut Endpoints, endpoint: usize, error: &AuthorityError) {
         self.member.view().unanswered += 1;
-        if endpoints.note_failed(endpoint, SILENCE) {
+        if endpoints.note_failed(endpoint, error, SILENCE) {
             let url = &self.settings.authority.endpoints[endpoint];
             tracing::warn!(event = "authority_unanswered", "--authority {url}: {error}");
         }

@@ -1,6 +1,7 @@
 //! The threads that carry requests to the endpoints of the authority.
 
 use std::io;
+use std::mem::{self, Discriminant};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -57,7 +58,7 @@ const _: () = assert!(LANES_MAX as u64 == ANSWER_MS.div_ceil(RETRY_MS) + 1);
 pub(super) struct Endpoints {
     all: Vec<Lanes>,
     /// When a failure of each endpoint was logged last.
-    failed: Vec<Option<Instant>>,
+    failed: Vec<Complaints>,
     /// The endpoint that is asked for the addresses next.
     turn: usize,
 }
@@ -106,7 +107,7 @@ impl Endpoints {
             all.push(lanes);
         }
         Ok(Self {
-            failed: vec![None; all.len()],
+            failed: all.iter().map(|_| Complaints::default()).collect(),
             all,
             turn: 0,
         })
@@ -129,11 +130,29 @@ impl Endpoints {
     }
 
     /// Notes that an endpoint gave no answer. Returns whether to log it.
-    pub(super) fn note_failed(&mut self, endpoint: usize, silence: Duration) -> bool {
-        let last = &mut self.failed[endpoint];
-        let is_due = last.is_none_or(|at| at.elapsed() >= silence);
+    pub(super) fn note_failed(
+        &mut self,
+        endpoint: usize,
+        error: &AuthorityError,
+        silence: Duration,
+    ) -> bool {
+        self.failed[endpoint].note(Instant::now(), error, silence)
+    }
+}
+
+/// The failures of an endpoint that were logged: at most one for each kind, with its time.
+#[derive(Debug, Default)]
+struct Complaints(Vec<(Discriminant<AuthorityError>, Instant)>);
+
+impl Complaints {
+    /// Notes a failure at `now`. Returns whether to log it: the last of its kind was `silence` ago, or there was none.
+    fn note(&mut self, now: Instant, error: &AuthorityError, silence: Duration) -> bool {
+        let kind = mem::discriminant(error);
+        self.0
+            .retain(|(_, at)| now.saturating_duration_since(*at) < silence);
+        let is_due = self.0.iter().all(|(logged, _)| *logged != kind);
         if is_due {
-            *last = Some(Instant::now());
+            self.0.push((kind, now));
         }
         is_due
     }
@@ -313,5 +332,19 @@ mod tests {
         endpoints.send(&read(20));
         accept(&listener).write_all(REPLY).unwrap();
         assert_eq!(answered(&notices), 20);
+    }
+
+    #[test]
+    fn each_kind_of_failure_is_logged_at_once() {
+        let mut complaints = Complaints::default();
+        let (start, silence) = (Instant::now(), Duration::from_secs(10));
+        let mut note =
+            |seconds, error| complaints.note(start + Duration::from_secs(seconds), &error, silence);
+        let closed = || AuthorityError::Unreachable("the connection was closed".to_owned());
+        assert!(note(0, closed()));
+        assert!(note(1, AuthorityError::NoSpace), "another kind");
+        assert!(!note(9, closed()), "the same within the silence");
+        assert!(note(10, closed()));
+        assert!(!note(10, AuthorityError::NoSpace));
     }
 }
