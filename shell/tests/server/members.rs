@@ -12,6 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::client::TestClient;
 use crate::etcd_process::{EtcdProcess, pause};
 use crate::port::free_port;
+use crate::slow_way::SlowWay;
 use crate::status::get;
 
 /// A change of the role takes seconds, and the machine may be busy.
@@ -55,12 +56,17 @@ impl Cluster {
 
     /// The flags of a member at this address.
     fn flags(&self, address: SocketAddr) -> Vec<String> {
-        let (url, address) = (self.etcd.url(), address.to_string());
+        Self::flags_by(&self.etcd.url(), address)
+    }
+
+    /// The same, with another way to etcd.
+    fn flags_by(url: &str, address: SocketAddr) -> Vec<String> {
+        let address = address.to_string();
         let flags = [
             "-l",
             &address,
             "--authority",
-            &url,
+            url,
             "--cluster",
             "shop",
             "--partition",
@@ -249,6 +255,25 @@ fn restart_with_its_state_serves_at_once() {
         uptime < 9,
         "E9: it has not waited for 11.1 s, but {uptime} s"
     );
+}
+
+#[test]
+fn slow_etcd_learns_of_a_free_partition() {
+    let Some(cluster) = Cluster::with(&LONG_TIMES, &[PARTITION]) else {
+        return;
+    };
+    let way = SlowWay::to(cluster.etcd.port());
+    let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
+    let mut primary = Member::start(address, Cluster::flags_by(&way.url(), address));
+    drop(primary.serves());
+    way.delay(Duration::from_millis(800));
+    primary.signal(Signal::TERM);
+    assert_eq!(primary.exit_code(), Some(0));
+    let mut status = latchd(&["cluster", "status", "--json", "--cluster", "shop"]);
+    status.args(["--authority", &cluster.etcd.url()]);
+    let output = status.stdout(Stdio::piped()).output().unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(said.contains("\"state\":\"free\""), "E12: {said}");
 }
 
 #[test]
