@@ -101,8 +101,7 @@ pub(crate) struct Candidate {
 impl Candidate {
     /// Takes part until the process closes or its term is over.
     pub(crate) fn run(mut self, etcd: &Etcd) {
-        let notices = self.member.notices();
-        let mut endpoints = match Endpoints::start(etcd, &self.settings, &notices) {
+        let mut endpoints = match Endpoints::start(etcd, &self.settings, &self.member) {
             Ok(endpoints) => endpoints,
             Err(error) => return self.refuse(&format!("cannot start a thread: {error}")),
         };

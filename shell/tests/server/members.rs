@@ -490,13 +490,25 @@ fn member_shows_its_role() {
         let line = |value: u8| format!("\nlatchd_cluster_{name} {value}\n");
         assert!(serves.contains(&line(1)) && stands.contains(&line(0)));
     }
-    for name in ["resumed", "unanswered"] {
+    for name in ["resumed", "unanswered", "answered"] {
         assert!(stands.contains(&format!("\nlatchd_cluster_{name}_total ")));
     }
+    let answers = "latchd_cluster_answer_seconds_bucket{le=\"0.4\"} ";
+    assert!(stands.contains(answers), "{stands}");
+    let hold = |metrics: &str| -> f64 {
+        let (_, rest) = metrics
+            .split_once("\nlatchd_cluster_hold_seconds ")
+            .unwrap();
+        rest.lines().next().unwrap().parse().unwrap()
+    };
+    assert!(hold(&serves) > 0.0 && hold(&serves) <= 5.0, "{serves}");
+    assert!(hold(&stands).abs() < f64::EPSILON, "{stands}");
     for (name, value) in [("primary", "1"), ("term", "1"), ("resumed", "0")] {
         assert_eq!(client.stat(&format!("cluster_{name}")), value);
     }
     assert!(client.stat("cluster_hold_ms").parse::<u64>().unwrap() <= 5000);
+    assert!(client.stat("cluster_answered").parse::<u64>().unwrap() > 0);
+    assert!(client.stat("cluster_answer_ms").parse::<u64>().unwrap() <= 1200);
     let mut status = latchd(&["cluster", "status", "--json", "--cluster", "shop"]);
     status.args(["--authority", &cluster.etcd.url()]);
     let output = status.stdout(Stdio::piped()).output().unwrap();
