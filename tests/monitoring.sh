@@ -80,7 +80,8 @@ expressions >"$folder/expressions"
 missing=0
 for name in $(grep -oE '\b(memcached|latchd|process)_[a-z_]+' "$folder/expressions" | sort -u); do
     if [[ -z $member && $name == latchd_cluster_* ]]; then
-        grep -qF "\"${name#latchd_}\"" shell/server/src/status/metrics/families.rs
+        family=${name#latchd_} sources=(shell/server/src/status/metrics.rs shell/server/src/status/metrics/families.rs)
+        grep -qE "\"(latchd_)?${family%_bucket}\"" "${sources[@]}"
     else
         grep -qE "^$name[ {]" "$folder/metrics"
     fi || { echo "not in /metrics: $name"; missing=1; }

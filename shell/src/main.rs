@@ -216,10 +216,10 @@ fn prepare(config: &Config, process: &Process) -> Result<(Option<Daemon>, Vec<St
     Ok((daemon, warnings))
 }
 
-fn run(config: Config, process: &Process, mut daemon: Option<Daemon>, log: &Log) -> io::Result<()> {
+fn run(config: Config, process: &Process, daemon: Option<Daemon>, log: &Log) -> io::Result<()> {
     // Before the server starts, so a signal during the start also stops it.
     let mut signals = Signals::new([Signal::Int, Signal::Term, Signal::Usr1, Signal::Hup])?;
-    let verbosity = config.verbosity;
+    let is_silent = config.verbosity == 0;
     let mut facts = format!(
         "{} MB of memory, {} connections, {} threads",
         config.memory_bytes_max >> 20,
@@ -235,15 +235,8 @@ fn run(config: Config, process: &Process, mut daemon: Option<Daemon>, log: &Log)
     for address in server.status_addresses() {
         let _ = write!(facts, "; status at http://{address}/");
     }
-    let written = process.pidfile.as_deref().map(PidFile::write).transpose();
     // Dropped at the end of this function, after the server.
-    let _pid_file = written.unwrap_or_else(|error| {
-        tracing::warn!("-P: cannot write the process id: {error}");
-        None
-    });
-    if let Err(error) = pid_file::write_ports(server.addresses()) {
-        tracing::warn!("MEMCACHED_PORT_FILENAME: cannot write the ports: {error}");
-    }
+    let _pid_file = write_files(&server, process);
     if process.user.is_none() && privileges::is_root() {
         tracing::warn!("running as root, which is not needed; add -u NAME");
     }
@@ -259,76 +252,18 @@ fn run(config: Config, process: &Process, mut daemon: Option<Daemon>, log: &Log)
             );
         }
     };
-    let manager = ServiceManager::from_environment();
-    let tell = |state| manager.iter().for_each(|manager| manager.tell(state));
+    let running = Running {
+        server: &server,
+        log,
+        manager: ServiceManager::from_environment(),
+    };
     let end = smol::block_on(async {
-        let start = async {
-            // A refusal of the ring is polled first, and ends the start.
-            server.decided().await;
-            if let Some(daemon) = daemon.take() {
-                // The process that started the daemon reads the log so far.
-                log.flush_start();
-                daemon.serve(verbosity == 0)?;
-            }
-            greet();
-            tell(State::Ready);
-            future::pending().await
-        };
-        let signal = async {
-            loop {
-                match signals.next().await.transpose()? {
-                    Some(Signal::Hup) => {
-                        tell(State::Reloading);
-                        log.reopen();
-                        match server.reload() {
-                            Ok(()) => tracing::info!(
-                                event = "reload",
-                                "SIGHUP: log reopened, passwords and certificates reloaded"
-                            ),
-                            Err(error) => tracing::warn!(
-                                event = "reload_failed",
-                                reason = error.to_string(),
-                                "SIGHUP: reload failed, keeping the old configuration"
-                            ),
-                        }
-                        tell(State::Ready);
-                    }
-                    end => return Ok(end.map_or("no more signals".into(), reason)),
-                }
-            }
-        };
-        let failure = async { Err(server.failed().await) };
-        let over = async {
-            match server.over().await {
-                Over::Refused(why) => Err(io::Error::other(why)),
-                Over::Ended { exit_code } => {
-                    log.flush();
-                    // Nothing is saved or closed: another process may serve already.
-                    std::process::exit(exit_code.into());
-                }
-                _ => future::pending().await,
-            }
-        };
-        let shutdown = async {
-            server.asked_to_end().await;
-            Ok("a client sent shutdown".into())
-        };
-        let watchdog = async {
-            let Some(interval) = manager.as_ref().and_then(ServiceManager::interval) else {
-                return future::pending().await;
-            };
-            loop {
-                Timer::after(interval).await;
-                // A service manager that is not notified in time restarts the server.
-                if server.is_well().await {
-                    tell(State::Well);
-                }
-            }
-        };
-        let ends = signal.or(shutdown).or(failure).or(over);
-        ends.or(watchdog).or(start).await
+        let signal = running.signal(&mut signals);
+        let ends = signal.or(running.shutdown()).or(running.failure());
+        let ends = ends.or(running.over()).or(running.watchdog());
+        ends.or(running.start(daemon, is_silent, greet)).await
     });
-    tell(State::Stopping);
+    running.tell(State::Stopping);
     server.shutdown();
     let end = end?;
     tracing::info!(
@@ -337,6 +272,111 @@ fn run(config: Config, process: &Process, mut daemon: Option<Daemon>, log: &Log)
         "server stopped: {end}; all locks are released"
     );
     Ok(())
+}
+
+/// Writes the process id and the ports, if that is wanted. The file of the process id goes with the value.
+fn write_files(server: &Server, process: &Process) -> Option<PidFile> {
+    let written = process.pidfile.as_deref().map(PidFile::write).transpose();
+    let pid_file = written.unwrap_or_else(|error| {
+        tracing::warn!("-P: cannot write the process id: {error}");
+        None
+    });
+    if let Err(error) = pid_file::write_ports(server.addresses()) {
+        tracing::warn!("MEMCACHED_PORT_FILENAME: cannot write the ports: {error}");
+    }
+    pid_file
+}
+
+/// A started server. Each of its futures ends with the reason why the server stops, or never.
+struct Running<'a> {
+    server: &'a Server,
+    log: &'a Log,
+    manager: Option<ServiceManager>,
+}
+
+impl Running<'_> {
+    fn tell(&self, state: State) {
+        self.manager.iter().for_each(|manager| manager.tell(state));
+    }
+
+    /// Tells that the server has started.
+    async fn start(
+        &self,
+        daemon: Option<Daemon>,
+        is_silent: bool,
+        greet: impl Fn(),
+    ) -> io::Result<String> {
+        // A refusal of the ring is polled first, and ends the start.
+        self.server.decided().await;
+        if let Some(daemon) = daemon {
+            // The process that started the daemon reads the log so far.
+            self.log.flush_start();
+            daemon.serve(is_silent)?;
+        }
+        greet();
+        self.tell(State::Ready);
+        future::pending().await
+    }
+
+    async fn signal(&self, signals: &mut Signals) -> io::Result<String> {
+        loop {
+            match signals.next().await.transpose()? {
+                Some(Signal::Hup) => self.reload(),
+                end => return Ok(end.map_or("no more signals".into(), reason)),
+            }
+        }
+    }
+
+    fn reload(&self) {
+        self.tell(State::Reloading);
+        self.log.reopen();
+        match self.server.reload() {
+            Ok(()) => tracing::info!(
+                event = "reload",
+                "SIGHUP: log reopened, passwords and certificates reloaded"
+            ),
+            Err(error) => tracing::warn!(
+                event = "reload_failed",
+                reason = error.to_string(),
+                "SIGHUP: reload failed, keeping the old configuration"
+            ),
+        }
+        self.tell(State::Ready);
+    }
+
+    async fn failure(&self) -> io::Result<String> {
+        Err(self.server.failed().await)
+    }
+
+    async fn over(&self) -> io::Result<String> {
+        match self.server.over().await {
+            Over::Refused(why) => Err(io::Error::other(why)),
+            Over::Ended { exit_code } => {
+                self.log.flush();
+                // Nothing is saved or closed: another process may serve already.
+                std::process::exit(exit_code.into());
+            }
+            _ => future::pending().await,
+        }
+    }
+
+    async fn shutdown(&self) -> io::Result<String> {
+        self.server.asked_to_end().await;
+        Ok("a client sent shutdown".into())
+    }
+
+    async fn watchdog(&self) -> io::Result<String> {
+        let Some(interval) = self.manager.as_ref().and_then(ServiceManager::interval) else {
+            return future::pending().await;
+        };
+        loop {
+            Timer::after(interval).await;
+            // A service manager that is not notified in time restarts the server.
+            if self.server.is_well().await {
+                self.tell(State::Well);
+            }
+        }
+    }
 }
 
 /// The reason why the server stops, for the log.

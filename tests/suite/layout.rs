@@ -50,7 +50,10 @@ const SERVER: &[Row] = &[
     ),
     ("acceptor", &["clients", "net", "os", "shared", "sync"]),
     ("time_keeper", &["clients", "shared", "sync"]),
-    ("status", &["clients", "config", "shared", "stats", "sync"]),
+    (
+        "status",
+        &["clients", "cluster", "config", "shared", "stats", "sync"],
+    ),
     (
         "server",
         &[

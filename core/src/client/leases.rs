@@ -18,7 +18,7 @@ use super::bound::Bound;
 use super::lease::{Lease, LeaseAction, LeaseNews};
 use super::machine::{Action, Failure, Loss, Machine, NotObtained};
 use super::moment::{after, earlier, span};
-use super::session::{AnyRequest, AnyResponse};
+use super::session::{AnyRequest, AnyResponse, HoldSupport};
 use super::terms::{Terms, TermsError};
 use super::token::{Token, TokenValue};
 use crate::fence::Fence;
@@ -502,6 +502,7 @@ impl Machine for Leases {
     fn reply(&mut self, now: Instant, answer: &AnyResponse<'_>) {
         match self.in_flight.pop_front() {
             Some(Some(place)) => {
+                self.hold_due(now);
                 if let Some(lease) = self.all.get_mut(place) {
                     lease.reply(now, answer);
                 }
@@ -509,6 +510,10 @@ impl Machine for Leases {
             Some(None) => self.hold_shown(now, answer),
             None => {}
         }
+    }
+
+    fn hold_support(&mut self, support: HoldSupport) {
+        self.note_hold_support(support);
     }
 }
 

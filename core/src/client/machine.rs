@@ -12,7 +12,7 @@
 use alloc::boxed::Box;
 use core::fmt;
 
-use super::session::{AnyRequest, AnyResponse};
+use super::session::{AnyRequest, AnyResponse, HoldSupport};
 use crate::time::Instant;
 
 /// A state machine of the client.
@@ -31,6 +31,11 @@ pub trait Machine {
 
     /// The oldest unanswered request was answered.
     fn reply(&mut self, now: Instant, answer: &AnyResponse<'_>);
+
+    /// The [support](super::Session::hold_support) of the connection's server, as all its users know it. The driver of a
+    /// connection with several users, at a time or in turn, calls this after [`connected`](Self::connected) and before
+    /// each [`reply`](Self::reply). Without it, a machine asks the server itself.
+    fn hold_support(&mut self, _support: HoldSupport) {}
 }
 
 /// An action for the driver.

@@ -44,7 +44,7 @@ pub use machine::{Action, Failure, Feature, Loss, Machine, NotObtained};
 pub use recompute::{KeptSession, Losers, Recompute, RecomputeNews, RecomputeTerms, WinSupport};
 pub use retry::{Retries, Retry};
 pub use session::{
-    AnyRequest, AnyResponse, Flags, PENDING_MAX, Received, SendError, Session, Ticket,
+    AnyRequest, AnyResponse, Flags, HoldSupport, PENDING_MAX, Received, SendError, Session, Ticket,
 };
 pub use terms::{LEASE_ITEM, OnDisconnect, TTL_MAX, TTL_MIN, Terms, TermsError, exptime_for};
 pub use token::{METADATA_BYTES_MAX, TOKEN_BYTES_MAX, Token, TokenError, TokenValue};

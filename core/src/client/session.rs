@@ -22,6 +22,10 @@ use crate::wire::meta::session::SessionResponse;
 use crate::wire::meta::{Flag, Verb};
 use crate::wire::{Malformed, classic, meta, scan};
 
+mod hold;
+
+pub use hold::HoldSupport;
+
 /// The most requests that may be unanswered at a time.
 pub const PENDING_MAX: usize = 4096;
 
@@ -258,6 +262,7 @@ impl core::error::Error for SendError {}
 enum Shape {
     Meta { quiet: bool },
     Noop,
+    Hold,
     Line,
     Values,
     Session,
@@ -269,6 +274,7 @@ pub struct Session {
     pending: VecDeque<Shape>,
     /// The ticket of the oldest pending request.
     first: u64,
+    hold: HoldSupport,
 }
 
 impl Session {
@@ -278,7 +284,14 @@ impl Session {
         Self {
             pending: VecDeque::new(),
             first: 0,
+            hold: HoldSupport::Unknown,
         }
+    }
+
+    /// Whether the server shows its hold, as far as the answers on this connection say.
+    #[must_use]
+    pub const fn hold_support(&self) -> HoldSupport {
+        self.hold
     }
 
     /// How many requests are unanswered.
@@ -335,7 +348,8 @@ impl Session {
             }
             AnyRequest::Hold => {
                 meta::request::encode_hold(out);
-                Shape::Noop
+                self.hold = self.hold.asked();
+                Shape::Hold
             }
             AnyRequest::Cluster => {
                 classic::request::encode_cluster(out);
@@ -367,7 +381,11 @@ impl Session {
             AnyRequest::Classic { envelope, .. } => {
                 shape_of(*envelope).ok_or(SendError::Inexpressible)?
             }
-            AnyRequest::Noop | AnyRequest::Hold => Shape::Noop,
+            AnyRequest::Noop => Shape::Noop,
+            AnyRequest::Hold => {
+                self.hold = self.hold.asked();
+                Shape::Hold
+            }
             AnyRequest::Cluster => Shape::Values,
             AnyRequest::Session(_) => Shape::Session,
         };
@@ -394,8 +412,11 @@ impl Session {
         if let Shape::Meta { quiet: true } = shape {
             return self.receive_quiet(answer, consumed).map(Some);
         }
+        if shape == Shape::Hold {
+            self.hold = self.hold.answered(&answer);
+        }
         let last = match shape {
-            Shape::Meta { .. } | Shape::Noop | Shape::Line | Shape::Session => true,
+            Shape::Meta { .. } | Shape::Noop | Shape::Hold | Shape::Line | Shape::Session => true,
             Shape::Values => ends_values(&answer),
         };
         Ok(Some(self.received(answer, last, consumed)))
@@ -499,7 +520,7 @@ fn decode(shape: Shape, input: &[u8]) -> Result<Option<(AnyResponse<'_>, usize)>
         .any(|word| input.starts_with(word));
     match shape {
         Shape::Line | Shape::Values => classic(),
-        Shape::Meta { .. } | Shape::Noop | Shape::Session if is_error => classic(),
+        Shape::Meta { .. } | Shape::Noop | Shape::Hold | Shape::Session if is_error => classic(),
         Shape::Session => {
             let read = SessionResponse::decode(input)?;
             Ok(read.map(|(response, consumed)| (AnyResponse::Session(response), consumed)))
@@ -509,7 +530,7 @@ fn decode(shape: Shape, input: &[u8]) -> Result<Option<(AnyResponse<'_>, usize)>
             Some((AnyResponse::Meta(response), _)) if response.code == Code::Noop => Err(Malformed),
             read => Ok(read),
         },
-        Shape::Noop => match meta()? {
+        Shape::Noop | Shape::Hold => match meta()? {
             Some((AnyResponse::Meta(response), _)) if response.code != Code::Noop => Err(Malformed),
             read => Ok(read),
         },

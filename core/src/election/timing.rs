@@ -5,6 +5,8 @@
 //!
 //! All spans are milliseconds of `CLOCK_BOOTTIME`, which also counts while the machine sleeps.
 
+use alloc::format;
+use alloc::string::String;
 use core::fmt;
 
 /// A primary sends a heartbeat, and a standby reads, every 400 ms (E1, E7).
@@ -121,25 +123,28 @@ impl Default for Timing {
     }
 }
 
-impl fmt::Display for TimingError {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl TimingError {
+    /// The message, with the names under which the caller knows H and T.
+    #[must_use]
+    pub fn named(&self, hold: &str, wait: &str) -> String {
         match self {
-            Self::Hold(hold) => write!(
-                formatter,
-                "hold_ms {hold} is out of range; use {HOLD_MS_MIN} to {SPAN_MS_MAX}"
-            ),
-            Self::Wait(wait) => write!(
-                formatter,
-                "wait_ms {wait} is out of range; use at most {SPAN_MS_MAX}"
-            ),
-            Self::Ratio(timing) => write!(
-                formatter,
-                "wait_ms {} is too short for hold_ms {}; use at least {}",
+            Self::Hold(ms) => {
+                format!("{hold} {ms} is out of range; use {HOLD_MS_MIN} to {SPAN_MS_MAX}")
+            }
+            Self::Wait(ms) => format!("{wait} {ms} is out of range; use at most {SPAN_MS_MAX}"),
+            Self::Ratio(timing) => format!(
+                "{wait} {} is too short for {hold} {}; use at least {}",
                 timing.wait_ms,
                 timing.hold_ms,
                 timing.wait_ms_min()
             ),
         }
+    }
+}
+
+impl fmt::Display for TimingError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.named("hold_ms", "wait_ms"))
     }
 }
 

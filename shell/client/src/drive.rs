@@ -10,7 +10,7 @@ use std::future::Future;
 use std::io;
 
 use futures_lite::future::FutureExt;
-use latchd_core::client::{Action, AnyRequest, Machine};
+use latchd_core::client::{Action, AnyRequest, HoldSupport, Machine};
 
 use super::clock::{self, sleep_until};
 
@@ -30,6 +30,9 @@ pub(super) trait Line {
     /// Starts to open the connection unless it is open or being opened. Returns whether it is open without
     /// the machine knowing.
     fn open(&mut self) -> bool;
+
+    /// Whether the server of the open connection shows its hold, by the answers to all users of the connection.
+    fn hold_support(&self) -> HoldSupport;
 
     /// Accepts a request to be sent.
     ///
@@ -79,6 +82,7 @@ pub(super) async fn drive<L: Line, M: Machine, Call>(
             Action::Connect { until } => {
                 if line.open() {
                     machine.connected(clock::now());
+                    machine.hold_support(line.hold_support());
                     continue;
                 }
                 until

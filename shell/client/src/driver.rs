@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use futures_lite::future;
 use latchd_core::client::{
-    AnyRequest, KeptSession, LockSupport, Machine, Received, Session, WinSupport,
+    AnyRequest, HoldSupport, KeptSession, LockSupport, Machine, Received, Session, WinSupport,
 };
 
 use super::clock;
@@ -108,6 +108,7 @@ impl Driver {
     pub(super) fn lend(&self, machine: &mut impl Machine) {
         if let State::Open(_) = self.state {
             machine.connected(clock::now());
+            machine.hold_support(self.hold_support());
         }
     }
 
@@ -249,6 +250,13 @@ impl Line for Driver {
             self.state = State::Opening(Box::pin(self.connector.clone().open()));
         }
         false
+    }
+
+    fn hold_support(&self) -> HoldSupport {
+        match &self.state {
+            State::Open(open) => open.session.hold_support(),
+            State::Closed | State::Opening(_) => HoldSupport::Unknown,
+        }
     }
 
     fn send(&mut self, request: &AnyRequest<'_>) -> io::Result<()> {

@@ -21,7 +21,7 @@ use std::time::Duration;
 use async_channel::{Receiver, Sender, bounded};
 use async_io::Timer;
 use futures_lite::future::FutureExt;
-use latchd_core::client::{AnyRequest, Received, Session};
+use latchd_core::client::{AnyRequest, HoldSupport, Received, Session};
 use slab::Slab;
 
 use super::background::{self, Alarm};
@@ -145,6 +145,16 @@ impl Hub {
             self.ring();
         }
         (state.attempt, state.phase == Phase::Open)
+    }
+
+    /// Whether the server shows its hold, by the answers on the connection of this attempt.
+    pub(super) fn hold_support(&self, attempt: u64) -> HoldSupport {
+        let state = lock(&self.state);
+        if state.phase == Phase::Open && state.attempt == attempt {
+            state.session.hold_support()
+        } else {
+            HoldSupport::Unknown
+        }
     }
 
     /// Sends a request, with `asker` as the receiver of the reply.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_channel::{Receiver, Sender, unbounded};
 use async_io::Timer;
 use futures_lite::future::{self, FutureExt};
-use latchd_core::client::{AnyRequest, AnyResponse, Machine, Session};
+use latchd_core::client::{AnyRequest, AnyResponse, HoldSupport, Machine, Session};
 
 use super::background::{Alarm, is_forked};
 use super::clock;
@@ -166,6 +166,11 @@ impl Line for Link {
         is_open
     }
 
+    fn hold_support(&self) -> HoldSupport {
+        let known = |attempt| self.hub.hold_support(attempt);
+        self.attempt.map(known).unwrap_or_default()
+    }
+
     fn send(&mut self, request: &AnyRequest<'_>) -> io::Result<()> {
         let attempt = self.attempt.filter(|_| self.is_up);
         let attempt = attempt.ok_or(io::ErrorKind::NotConnected)?;
@@ -190,11 +195,13 @@ impl Line for Link {
             HubNews::Opened(attempt) if self.attempt == Some(attempt) && !self.is_up => {
                 self.begin();
                 machine.connected(clock::now());
+                machine.hold_support(self.hold_support());
             }
             HubNews::Gone(attempt, cause) if self.attempt == Some(attempt) => {
                 self.end(machine, cause);
             }
             HubNews::Answer(attempt, bytes) if self.attempt == Some(attempt) && self.is_up => {
+                machine.hold_support(self.hold_support());
                 if let Ok(Some(received)) = self.session.receive(&bytes) {
                     machine.reply(clock::now(), &received.answer);
                 } else {

@@ -20,8 +20,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use latchd_core::election::{
-    Action, Election, End, Found, HEARTBEAT_MS, Id, Moment, News, PartitionRecord, Process,
-    RingRecord, Term, partition_key,
+    ANSWER_MS, Action, Election, End, Found, HEARTBEAT_MS, Id, Moment, News, PartitionRecord,
+    Process, RingRecord, Term, partition_key,
 };
 use latchd_core::engine::Numbers;
 use latchd_core::fence::Fence;
@@ -56,8 +56,9 @@ const SILENCE: Duration = Duration::from_secs(10);
 /// The time for the last log line of a process whose term is over, in milliseconds.
 const LAST_WORDS_MS: u64 = 100;
 
-/// The most time for the record to say `free` after the process has closed.
-const FREE_MAX: Duration = Duration::from_secs(1);
+/// The most time for the record to say `free` after the process has closed: for the answer to the transaction under way,
+/// for that to its own, and for a late poll. Only the next primary waits for it, and without it for T.
+const FREE_MAX: Duration = Duration::from_millis(2 * ANSWER_MS + HEARTBEAT_MS);
 
 /// The reason why a process can take no part in its cluster any more.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -100,8 +101,7 @@ pub(crate) struct Candidate {
 impl Candidate {
     /// Takes part until the process closes or its term is over.
     pub(crate) fn run(mut self, etcd: &Etcd) {
-        let notices = self.member.notices();
-        let mut endpoints = match Endpoints::start(etcd, &self.settings, &notices) {
+        let mut endpoints = match Endpoints::start(etcd, &self.settings, &self.member) {
             Ok(endpoints) => endpoints,
             Err(error) => return self.refuse(&format!("cannot start a thread: {error}")),
         };

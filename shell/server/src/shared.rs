@@ -315,7 +315,7 @@ impl Shared {
 }
 
 /// The numbers of a member of a cluster.
-fn numbers_of(member: &Member) -> [StatsLine; 5] {
+fn numbers_of(member: &Member) -> [StatsLine; 7] {
     let hold_ms = member.gate().left().as_millis();
     let view = member.view();
     [
@@ -324,5 +324,7 @@ fn numbers_of(member: &Member) -> [StatsLine; 5] {
         line("cluster_hold_ms", hold_ms),
         line("cluster_resumed", view.resumed),
         line("cluster_unanswered", view.unanswered),
+        line("cluster_answered", view.answers.count()),
+        line("cluster_answer_ms", view.answers.latest.as_millis()),
     ]
 }

@@ -88,7 +88,7 @@ fn wanted(args: &InitArgs) -> Result<RingRecord, String> {
         return Err(format!("{count} partitions; name at most {PARTITIONS_MAX}"));
     }
     let timing =
-        Timing::new(args.hold, args.wait).map_err(|error| format!("--hold, --wait: {error}"))?;
+        Timing::new(args.hold, args.wait).map_err(|error| error.named("--hold", "--wait"))?;
     let id = random_id().map_err(|error| format!("no random numbers: {error}"))?;
     RingRecord::new(id, args.partitions.clone(), timing).map_err(|error| error.to_string())
 }

@@ -10,9 +10,9 @@ use std::time::Duration;
 use latchd_client::{
     BoundOptions, Client, ClientOptions, Cluster, ErrorKind, Exptime, LockOptions, Loss, Outcome,
 };
-use smol::block_on;
+use smol::{block_on, future};
 
-use crate::support::{Started, eventually};
+use crate::support::{Proxy, Started, eventually};
 
 /// A server that answers each line by a script; `None` is no answer.
 struct Script {
@@ -125,6 +125,36 @@ fn paused_server_costs_the_lease() {
         assert!(!lock.is_held());
         assert!(server.heard("mn H") > renewals, "it has asked");
     }
+}
+
+#[test]
+fn plain_server_is_asked_once_a_connection() {
+    // It is started again with an authority.
+    let server = Script::start(|before, line| match line {
+        "mn H" if before == 0 => Some("MN\r\n".into()),
+        "mn H" => Some("MN H2000\r\n".into()),
+        _ if line.starts_with("ms k") => Some("HD c5\r\n".into()),
+        _ if line.starts_with("ml k") => Some("HD F7\r\n".into()),
+        _ if line.starts_with("mg k") => Some("EN\r\n".into()),
+        _ if line.starts_with("mu k") => Some("HD\r\n".into()),
+        _ => None,
+    });
+    let proxy = Proxy::start(server.address.to_string());
+    let options = ClientOptions::new().connections(1);
+    let client = Client::new(&proxy.address(), options).unwrap();
+    let ttl = Duration::from_secs(60);
+    let obtain = async |key| client.obtain(key, ttl, &LockOptions::new()).await.unwrap();
+    let first = block_on(future::zip(obtain("k1"), obtain("k2")));
+    let second = block_on(future::zip(obtain("k3"), obtain("k4")));
+    assert_eq!(server.heard("mn H"), 1);
+    for lock in [&first.0, &first.1, &second.0, &second.1] {
+        assert!(lock.remaining() > Duration::from_secs(50));
+    }
+    proxy.cut();
+    assert_eq!(block_on(first.0.lost()), Loss::Taken);
+    let last = block_on(obtain("k5"));
+    assert!(server.heard("mn H") > 1);
+    assert!(last.remaining() <= Duration::from_secs(2));
 }
 
 #[test]

@@ -100,6 +100,11 @@ impl EtcdProcess {
         format!("{}://127.0.0.1:{}", self.scheme, self.port)
     }
 
+    /// The port for clients.
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
     /// Kills it and starts it again, with the same data.
     pub(crate) fn restart(&mut self) {
         self.stop();

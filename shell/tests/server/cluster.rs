@@ -291,11 +291,15 @@ fn a_wrong_option_is_named() {
         (&["init", "a:1", "A:1"], "A:1 is named twice"),
         (
             &["init", "--hold", "3600", "--wait", "3600", "a:1"],
-            "wait_ms 3600 is too short for hold_ms 3600; use at least 3980",
+            "--wait 3600 is too short for --hold 3600; use at least 3980",
         ),
         (
-            &["init", "--hold", "100", "a:1"],
-            "hold_ms 100 is out of range",
+            &["init", "--hold", "1000", "a:1"],
+            "latchd: --hold 1000 is out of range; use 1200 to 600000",
+        ),
+        (
+            &["init", "--wait", "700000", "a:1"],
+            "latchd: --wait 700000 is out of range; use at most 600000",
         ),
         (&["init"], "<PARTITION>"),
         (&[], "Usage: latchd cluster"),

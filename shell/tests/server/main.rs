@@ -20,6 +20,7 @@ mod operator;
 mod program;
 mod server;
 mod sessions;
+mod slow_way;
 mod status;
 mod steady;
 mod tls;

@@ -12,6 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::client::TestClient;
 use crate::etcd_process::{EtcdProcess, pause};
 use crate::port::free_port;
+use crate::slow_way::SlowWay;
 use crate::status::get;
 
 /// A change of the role takes seconds, and the machine may be busy.
@@ -55,12 +56,17 @@ impl Cluster {
 
     /// The flags of a member at this address.
     fn flags(&self, address: SocketAddr) -> Vec<String> {
-        let (url, address) = (self.etcd.url(), address.to_string());
+        Self::flags_by(&self.etcd.url(), address)
+    }
+
+    /// The same, with another way to etcd.
+    fn flags_by(url: &str, address: SocketAddr) -> Vec<String> {
+        let address = address.to_string();
         let flags = [
             "-l",
             &address,
             "--authority",
-            &url,
+            url,
             "--cluster",
             "shop",
             "--partition",
@@ -249,6 +255,25 @@ fn restart_with_its_state_serves_at_once() {
         uptime < 9,
         "E9: it has not waited for 11.1 s, but {uptime} s"
     );
+}
+
+#[test]
+fn slow_etcd_learns_of_a_free_partition() {
+    let Some(cluster) = Cluster::with(&LONG_TIMES, &[PARTITION]) else {
+        return;
+    };
+    let way = SlowWay::to(cluster.etcd.port());
+    let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
+    let mut primary = Member::start(address, Cluster::flags_by(&way.url(), address));
+    drop(primary.serves());
+    way.delay(Duration::from_millis(800));
+    primary.signal(Signal::TERM);
+    assert_eq!(primary.exit_code(), Some(0));
+    let mut status = latchd(&["cluster", "status", "--json", "--cluster", "shop"]);
+    status.args(["--authority", &cluster.etcd.url()]);
+    let output = status.stdout(Stdio::piped()).output().unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(said.contains("\"state\":\"free\""), "E12: {said}");
 }
 
 #[test]
@@ -465,13 +490,25 @@ fn member_shows_its_role() {
         let line = |value: u8| format!("\nlatchd_cluster_{name} {value}\n");
         assert!(serves.contains(&line(1)) && stands.contains(&line(0)));
     }
-    for name in ["resumed", "unanswered"] {
+    for name in ["resumed", "unanswered", "answered"] {
         assert!(stands.contains(&format!("\nlatchd_cluster_{name}_total ")));
     }
+    let answers = "latchd_cluster_answer_seconds_bucket{le=\"0.4\"} ";
+    assert!(stands.contains(answers), "{stands}");
+    let hold = |metrics: &str| -> f64 {
+        let (_, rest) = metrics
+            .split_once("\nlatchd_cluster_hold_seconds ")
+            .unwrap();
+        rest.lines().next().unwrap().parse().unwrap()
+    };
+    assert!(hold(&serves) > 0.0 && hold(&serves) <= 5.0, "{serves}");
+    assert!(hold(&stands).abs() < f64::EPSILON, "{stands}");
     for (name, value) in [("primary", "1"), ("term", "1"), ("resumed", "0")] {
         assert_eq!(client.stat(&format!("cluster_{name}")), value);
     }
     assert!(client.stat("cluster_hold_ms").parse::<u64>().unwrap() <= 5000);
+    assert!(client.stat("cluster_answered").parse::<u64>().unwrap() > 0);
+    assert!(client.stat("cluster_answer_ms").parse::<u64>().unwrap() <= 1200);
     let mut status = latchd(&["cluster", "status", "--json", "--cluster", "shop"]);
     status.args(["--authority", &cluster.etcd.url()]);
     let output = status.stdout(Stdio::piped()).output().unwrap();

@@ -8,9 +8,11 @@
 //!   answer to that. A lease is obtained only when the answer to the question is there too.
 //! - U3: While the leases are wanted or held, the question is repeated once a second, or three times in a hold if that is
 //!   shorter. A server that does not answer in time costs the leases.
+//! - U4: A server that shows no `H` has no other to fear. Nobody asks it again on this connection, and its leases are
+//!   believed until their ttl. While the first question of another user of the connection is unanswered, the leases do
+//!   not ask: the answer to that comes before the answer to their own first request.
 //!
-//! A server that shows no `H` has no other to fear: it is not asked again on this connection, and its leases are believed
-//! until their ttl.
+//! If an earlier server has shown a hold, the leases ask in any case: that hold bounds them (U1).
 //!
 //! Source: docs/PROTOCOL.md, "Clusters".
 
@@ -19,7 +21,7 @@ use core::time::Duration;
 use super::{LeaseNews, Leases, LeasesGoal};
 use crate::client::machine::{Failure, Loss};
 use crate::client::moment::{after, earlier};
-use crate::client::session::AnyResponse;
+use crate::client::session::{AnyResponse, HoldSupport};
 use crate::client::terms::LAST_TRY;
 use crate::time::Instant;
 use crate::wire::classic::reply::ClassicResponse;
@@ -39,10 +41,22 @@ pub(super) struct Hold {
     ask_at: Option<Instant>,
     /// When the unanswered question was sent.
     asked: Option<Instant>,
-    /// No request was sent on this connection (U2).
-    is_new: bool,
+    /// Whether the question on this connection is to follow (U2).
+    first: FirstQuestion,
     /// All leases are obtained, and the answer to the question is not there (U2).
     is_granted: bool,
+}
+
+/// The first question on a connection.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+enum FirstQuestion {
+    /// It was sent, or is not needed (U4).
+    #[default]
+    Done,
+    /// It follows the first request (U2).
+    Follows,
+    /// It follows the answer to the first request, if it is needed then (U4).
+    Waits,
 }
 
 impl Leases {
@@ -77,8 +91,32 @@ impl Leases {
 
     /// A request of a lease is sent: on a new connection, the question follows (U2).
     pub(super) fn hold_follows(&mut self, now: Instant) {
-        if let Some(hold) = self.hold.as_mut().filter(|hold| hold.is_new) {
-            (hold.is_new, hold.ask_at) = (false, Some(now));
+        self.first_question(now, FirstQuestion::Follows);
+    }
+
+    /// A request of a lease is answered: a question that has waited for that is due (U4).
+    pub(super) fn hold_due(&mut self, now: Instant) {
+        self.first_question(now, FirstQuestion::Waits);
+    }
+
+    fn first_question(&mut self, now: Instant, state: FirstQuestion) {
+        if let Some(hold) = self.hold.as_mut().filter(|hold| hold.first == state) {
+            (hold.first, hold.ask_at) = (FirstQuestion::Done, Some(now));
+        }
+    }
+
+    /// What the users of the connection know of its server (U4).
+    pub(super) fn note_hold_support(&mut self, support: HoldSupport) {
+        let Some(hold) = &mut self.hold else {
+            return;
+        };
+        match support {
+            HoldSupport::Lacks if hold.until.is_none() => hold.first = FirstQuestion::Done,
+            HoldSupport::Asked if hold.first == FirstQuestion::Follows => {
+                hold.first = FirstQuestion::Waits;
+            }
+            HoldSupport::Unknown | HoldSupport::Asked | HoldSupport::Shows | HoldSupport::Lacks => {
+            }
         }
     }
 
@@ -132,7 +170,8 @@ impl Leases {
     /// A connection is open: its server is asked anew.
     pub(super) fn hold_connected(&mut self) {
         if let Some(hold) = &mut self.hold {
-            (hold.ask_at, hold.asked, hold.is_new) = (None, None, true);
+            (hold.ask_at, hold.asked) = (None, None);
+            hold.first = FirstQuestion::Follows;
         }
     }
 

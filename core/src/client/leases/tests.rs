@@ -417,6 +417,63 @@ fn server_without_hold_is_asked_once() {
 }
 
 #[test]
+fn server_that_lacks_holds_is_not_asked() {
+    let mut lease = confirmed();
+    lease.hold_support(HoldSupport::Lacks);
+    lease.obtain(at(0));
+    assert_eq!(play(&mut lease, 0, |_| "HD c5\r\n"), [ADD, "Obtained"]);
+    assert_eq!(lease.deadline(), Some(at(3_000)), "U4");
+    // A member of a cluster is behind the next connection.
+    lease.disconnected(at(1_000));
+    assert_eq!(play(&mut lease, 1_000, |_| ""), ["connect"]);
+    lease.connected(at(1_000));
+    lease.hold_support(HoldSupport::Shows);
+    let serve = |line: &str| match line {
+        "mn H" => "MN H600\r\n",
+        _ if line.starts_with("mg") => "VA 2 c6 t3\r\nme\r\n",
+        _ => "HD c7\r\n",
+    };
+    let asked = play(&mut lease, 1_000, serve);
+    assert_eq!(asked[..2], ["mg a v c t", "mn H"], "U2");
+    assert_eq!(lease.deadline(), Some(at(1_600)), "U1");
+    // A server without holds follows: the last hold still bounds the belief.
+    lease.disconnected(at(1_100));
+    assert_eq!(play(&mut lease, 1_100, |_| ""), ["connect"]);
+    lease.connected(at(1_100));
+    lease.hold_support(HoldSupport::Lacks);
+    let asked = play(&mut lease, 1_100, |_| "");
+    assert_eq!(asked, ["mg a v c t", "mn H"]);
+    assert_eq!(lease.deadline(), Some(at(1_600)), "U1");
+}
+
+#[test]
+fn question_of_another_user_is_awaited() {
+    for (support, asked) in [
+        (HoldSupport::Lacks, &["Obtained"][..]),
+        (HoldSupport::Shows, &["mn H"]),
+        (HoldSupport::Unknown, &["mn H"]),
+    ] {
+        let mut lease = confirmed();
+        lease.hold_support(HoldSupport::Asked);
+        lease.obtain(at(0));
+        assert_eq!(play(&mut lease, 0, |_| ""), [ADD], "U4");
+        lease.hold_support(support);
+        let mut session = Session::new();
+        let change = AnyRequest::meta(
+            crate::wire::meta::Verb::Set,
+            Key::new(b"a").unwrap(),
+            crate::client::Flags::of([]),
+        );
+        session.expect(&change).unwrap();
+        let received = session.receive(b"HD c5\r\n").unwrap().unwrap();
+        lease.reply(at(10), &received.answer);
+        assert_eq!(play(&mut lease, 10, |_| ""), asked, "{support:?}");
+        let is_obtained = support == HoldSupport::Lacks;
+        assert_eq!(lease.is_held(at(10)), is_obtained, "U2");
+    }
+}
+
+#[test]
 fn server_that_is_not_primary_is_asked_again() {
     let mut lease = confirmed();
     lease.obtain(at(0));

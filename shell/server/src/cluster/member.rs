@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use latchd_core::election::{Answer, Found, HEARTBEAT_MS, Id};
 use smol::channel::{Receiver, Sender, bounded};
 
+use super::answer_times::AnswerTimes;
 use super::etcd::AuthorityError;
 use super::gate::Gate;
 use super::partitions::Partitions;
@@ -97,6 +98,8 @@ pub(crate) struct View {
     pub(crate) servers: Option<Arc<str>>,
     /// The requests to the authority without an answer.
     pub(crate) unanswered: u64,
+    /// The requests with one.
+    pub(crate) answers: AnswerTimes,
 }
 
 /// The part of this process in a cluster.

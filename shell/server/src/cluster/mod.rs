@@ -2,6 +2,7 @@
 //!
 //! The folder uses no other part of the server. The thread of the election is in `election.rs`.
 
+pub(crate) mod answer_times;
 pub(crate) mod etcd;
 pub(crate) mod gate;
 pub(crate) mod member;

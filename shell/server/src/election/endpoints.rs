@@ -11,7 +11,7 @@ use latchd_core::election::{ANSWER_MS, Authority, RETRY_MS, Transaction, partiti
 use smol::channel::{Receiver, Sender, bounded};
 
 use crate::cluster::etcd::{AuthorityError, Endpoint, Etcd};
-use crate::cluster::member::Notice;
+use crate::cluster::member::{Member, Notice};
 use crate::config::cluster_settings::ClusterSettings;
 
 /// A request to the authority.
@@ -70,7 +70,7 @@ struct Lanes {
     index: usize,
     endpoint: Endpoint,
     keys: Arc<Keys>,
-    notices: Sender<Notice>,
+    member: Arc<Member>,
     open: Vec<Lane>,
 }
 
@@ -90,7 +90,7 @@ impl Endpoints {
     pub(super) fn start(
         etcd: &Etcd,
         settings: &ClusterSettings,
-        notices: &Sender<Notice>,
+        member: &Arc<Member>,
     ) -> io::Result<Self> {
         let keys = Keys::new(settings).ok_or(io::ErrorKind::InvalidInput)?;
         let keys = Arc::new(keys);
@@ -100,7 +100,7 @@ impl Endpoints {
                 index,
                 endpoint,
                 keys: Arc::clone(&keys),
-                notices: notices.clone(),
+                member: Arc::clone(member),
                 open: Vec::new(),
             };
             lanes.add()?;
@@ -170,7 +170,8 @@ impl Lanes {
             let error = AuthorityError::Unreachable(format!("cannot start a thread: {error}"));
             let endpoint = self.index;
             // If the channel is full, there are enough failures to tell.
-            let _ = self.notices.try_send(Notice::Failed { endpoint, error });
+            let notice = Notice::Failed { endpoint, error };
+            let _ = self.member.notices().try_send(notice);
         }
         let free = free.or_else(|| self.open.iter().position(is_free));
         if let Some(free) = free {
@@ -186,10 +187,10 @@ impl Lanes {
         let (requests, received) = bounded(1);
         let is_busy = Arc::default();
         let (index, endpoint) = (self.index, self.endpoint.another());
-        let (keys, notices) = (Arc::clone(&self.keys), self.notices.clone());
+        let (keys, member) = (Arc::clone(&self.keys), Arc::clone(&self.member));
         let done = Arc::clone(&is_busy);
         let thread = thread::Builder::new().name(format!("latchd-etcd-{index}"));
-        thread.spawn(move || carry(index, endpoint, &keys, &received, &notices, &done))?;
+        thread.spawn(move || carry(index, endpoint, &keys, &received, &member, &done))?;
         self.open.push(Lane { requests, is_busy });
         Ok(())
     }
@@ -201,12 +202,17 @@ fn carry(
     mut endpoint: Endpoint,
     keys: &Keys,
     requests: &Receiver<Request>,
-    notices: &Sender<Notice>,
+    member: &Member,
     is_busy: &AtomicBool,
 ) {
+    let notices = member.notices();
     while let Ok(request) = requests.recv_blocking() {
+        let sent = Instant::now();
         let notice = match perform(&mut endpoint, keys, &request) {
-            Ok(notice) => notice,
+            Ok(notice) => {
+                member.view().answers.note(sent.elapsed());
+                notice
+            }
             Err(error) => Notice::Failed {
                 endpoint: index,
                 error,
@@ -252,8 +258,9 @@ mod tests {
         let url = format!("http://{}", listener.local_addr().unwrap());
         let authority = AuthorityOptions::new(vec![url.parse().unwrap()]);
         let settings = ClusterSettings::new(authority.clone(), "shop".into(), "a:1".into());
-        let (notices, received) = bounded(64);
-        let endpoints = Endpoints::start(&Etcd::new(&authority).unwrap(), &settings, &notices);
+        let (member, received) = Member::new(1, "a:1");
+        let etcd = Etcd::new(&authority).unwrap();
+        let endpoints = Endpoints::start(&etcd, &settings, &Arc::new(member));
         (endpoints.unwrap(), received)
     }
 

@@ -6,10 +6,11 @@
 //! - `*` is IPv4 and IPv6. An address family that the machine does not have is skipped, as long as the other
 //!   one works.
 //! - A Unix socket gets its permissions before it listens, so no other user can connect in between.
-//! - A member of a cluster binds its addresses and listens when its term begins (E11). Until then connections are refused.
+//! - A member of a cluster binds its addresses and listens when its term begins (E11). Until then connections are refused,
+//!   and no other server can bind the addresses.
 //! - Only the server that made the file of a Unix socket removes it. It recognizes the file by its inode,
 //!   since another process may have put a file of its own at the path. The check whether another server is
-//!   alive does not wait for a reply.
+//!   alive does not connect to it.
 //!
 //! An error names its address; [`io::ErrorKind::AddrInUse`] is the one that callers distinguish.
 
@@ -86,8 +87,13 @@ impl Listener {
         let Some(backlog) = self.waits_with else {
             return Ok(());
         };
-        rustix::net::listen(&self.socket, i32::from(backlog))
-            .map_err(|errno| explain(&errno.into(), &self.address))
+        let begin = || {
+            if let Address::Tcp(_) = self.address {
+                sockopt::set_socket_reuseaddr(&self.socket, true)?;
+            }
+            rustix::net::listen(&self.socket, i32::from(backlog))
+        };
+        begin().map_err(|errno| explain(&errno.into(), &self.address))
     }
 
     /// Accepts the next waiting client: its socket and its address.
@@ -167,7 +173,7 @@ impl ListenAddress {
     /// The first address that fails, by name; then no socket listens.
     pub fn bind(&self) -> io::Result<Vec<TcpListener>> {
         on_each_address(self, |address| {
-            let socket = bind_tcp(address)?;
+            let socket = bind_tcp(address, true)?;
             rustix::net::listen(&socket, PLAIN_BACKLOG)?;
             rustix::io::ioctl_fionbio(&socket, false)?;
             Ok(TcpListener::from(socket))
@@ -250,7 +256,10 @@ fn explain(error: &io::Error, address: &dyn fmt::Display) -> io::Error {
 }
 
 fn listen_tcp(address: SocketAddr, security: Security, config: &Config) -> io::Result<Listener> {
-    let socket = bind_tcp(address)?;
+    let socket = match config.cluster {
+        Some(_) => bind_alone(address)?,
+        None => bind_tcp(address, true)?,
+    };
     sockopt::set_socket_keepalive(&socket, true)?;
     sockopt::set_tcp_nodelay(&socket, true)?;
     dead_peer::close(&socket, dead_peer::without_locks(config.dead_peer))?;
@@ -265,14 +274,30 @@ fn listen_tcp(address: SocketAddr, security: Security, config: &Config) -> io::R
     })
 }
 
-fn bind_tcp(address: SocketAddr) -> io::Result<OwnedFd> {
+/// Binds an address that is not listened on yet, so that no other socket can be bound to it.
+///
+/// The kernel binds any number of sockets with `SO_REUSEADDR` to an address on which none listens. So this socket has the
+/// option only while it is bound, and only if the connections of a server before it require that.
+fn bind_alone(address: SocketAddr) -> rustix::io::Result<OwnedFd> {
+    match bind_tcp(address, false) {
+        Err(Errno::ADDRINUSE) => {
+            let socket = bind_tcp(address, true)?;
+            sockopt::set_socket_reuseaddr(&socket, false)?;
+            Ok(socket)
+        }
+        bound => bound,
+    }
+}
+
+fn bind_tcp(address: SocketAddr, reuses: bool) -> rustix::io::Result<OwnedFd> {
     let family = if address.is_ipv4() {
         AddressFamily::INET
     } else {
         AddressFamily::INET6
     };
-    let socket = stream_socket(family)?;
-    sockopt::set_socket_reuseaddr(&socket, true)?;
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
+    sockopt::set_socket_reuseaddr(&socket, reuses)?;
     if address.is_ipv6() {
         // Otherwise `::` would take the IPv4 port too, and a second `-l 0.0.0.0` would fail.
         sockopt::set_ipv6_v6only(&socket, true)?;
@@ -283,7 +308,7 @@ fn bind_tcp(address: SocketAddr) -> io::Result<OwnedFd> {
 
 fn listen_unix(wanted: &UnixSocket, backlog: u16) -> io::Result<Listener> {
     remove_stale(&wanted.path)?;
-    let socket = stream_socket(AddressFamily::UNIX)?;
+    let socket = unix_socket(SocketType::STREAM)?;
     rustix::net::bind(&socket, &SocketAddrUnix::new(&wanted.path)?)?;
     // From here on this server owns the file, and removes it even if the next step fails.
     let listener = Listener {
@@ -323,12 +348,12 @@ fn take_over(socket: &OwnedFd, config: &Config) -> io::Result<Listener> {
     })
 }
 
-fn stream_socket(family: AddressFamily) -> rustix::io::Result<OwnedFd> {
+fn unix_socket(kind: SocketType) -> rustix::io::Result<OwnedFd> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-    rustix::net::socket_with(family, SocketType::STREAM, flags, None)
+    rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None)
 }
 
-/// Removes a socket without a listener: its server was killed.
+/// Removes the file of a socket that no process has: its server was killed.
 fn remove_stale(path: &Path) -> io::Result<()> {
     match std::fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -338,10 +363,10 @@ fn remove_stale(path: &Path) -> io::Result<()> {
             "the file exists and is not a socket",
         )),
         Ok(_) => {
-            let socket = stream_socket(AddressFamily::UNIX)?;
+            // The other type: the kernel tells a live socket by that, also one that does not listen or is busy.
+            let socket = unix_socket(SocketType::DGRAM)?;
             match rustix::net::connect(&socket, &SocketAddrUnix::new(path)?) {
                 Err(Errno::CONNREFUSED) => std::fs::remove_file(path),
-                // A server answers, or its backlog is full.
                 Ok(()) | Err(_) => Err(io::ErrorKind::AddrInUse.into()),
             }
         }
@@ -353,6 +378,8 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::cluster::etcd::AuthorityOptions;
+    use crate::config::cluster_settings::ClusterSettings;
     use crate::config::listen_address::ListenAddress;
 
     fn config(port: u16) -> Config {
@@ -434,6 +461,54 @@ mod tests {
         assert_eq!(error.to_string(), expected);
     }
 
+    fn standby(mut config: Config) -> Config {
+        let authority = AuthorityOptions::new(vec!["http://127.0.0.1:1".parse().unwrap()]);
+        let settings = ClusterSettings::new(authority, "shop".into(), "a:1".into());
+        config.cluster = Some(settings);
+        config
+    }
+
+    #[test]
+    fn standby_has_its_port_alone() {
+        let listener = listen(&standby(config(0))).unwrap().remove(0);
+        let Address::Tcp(address) = *listener.address() else {
+            panic!("TCP was asked for")
+        };
+        let expected = format!("cannot listen on {address}: address in use");
+        let refused = || {
+            for other in [standby(config(address.port())), config(address.port())] {
+                let error = listen(&other).unwrap_err();
+                assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+                assert_eq!(error.to_string(), expected);
+            }
+        };
+        refused();
+        assert!(std::net::TcpStream::connect(address).is_err(), "E11");
+        listener.begin().unwrap();
+        refused();
+        // The server ends first, so its end of the connection outlives it.
+        let client = std::net::TcpStream::connect(address).unwrap();
+        drop(listener.accept().unwrap());
+        drop((listener, client));
+        let listener = listen(&standby(config(address.port()))).unwrap().remove(0);
+        refused();
+        listener.begin().unwrap();
+        let _client = std::net::TcpStream::connect(address).unwrap();
+        listener.accept().unwrap();
+    }
+
+    #[test]
+    fn standby_has_its_unix_socket_alone() {
+        let path = temporary_path("standby");
+        let wanted = standby(unix_config(&path));
+        let listener = listen(&wanted).unwrap().remove(0);
+        let error = listen(&wanted).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+        listener.begin().unwrap();
+        std::os::unix::net::UnixStream::connect(&path).unwrap();
+        listener.accept().unwrap();
+    }
+
     #[test]
     fn unix_socket_has_mode_and_is_removed() {
         use std::os::unix::fs::PermissionsExt;
@@ -466,7 +541,7 @@ mod tests {
         let listener = listen(&wanted).unwrap().remove(0);
         let mut waiting = Vec::new();
         loop {
-            let socket = stream_socket(AddressFamily::UNIX).unwrap();
+            let socket = unix_socket(SocketType::STREAM).unwrap();
             match rustix::net::connect(&socket, &SocketAddrUnix::new(&path).unwrap()) {
                 Ok(()) => waiting.push(socket),
                 Err(errno) => break assert_eq!(errno, Errno::AGAIN),

@@ -328,7 +328,48 @@ impl ConnectionStats {
 
 /// The lines of `stats settings`.
 pub(crate) fn settings_lines(config: &Config) -> Vec<StatsLine> {
-    let yes = |is_so: bool| if is_so { "yes" } else { "no" };
+    let mut lines = connection_settings(config);
+    lines.extend(permission_settings(config));
+    lines.extend(item_settings(config));
+    lines.extend(client_settings(config));
+    lines.extend(ABSENT_SETTINGS.map(|name| line(name, 0)));
+    lines.extend(config.tls.iter().flat_map(tls_settings_lines));
+    lines
+}
+
+/// memcached settings without a counterpart here: tools report a server without these lines as broken.
+const ABSENT_SETTINGS: [&str; 27] = [
+    "growth_factor",
+    "chunk_size",
+    "num_threads_per_udp",
+    "reqs_per_event",
+    "hashpower_init",
+    "slab_automove_ratio",
+    "slab_automove_window",
+    "slab_automove_freeratio",
+    "slab_chunk_max",
+    "lru_crawler_sleep",
+    "lru_crawler_tocrawl",
+    "tail_repair_time",
+    "hot_lru_pct",
+    "warm_lru_pct",
+    "hot_max_factor",
+    "warm_max_factor",
+    "temporary_ttl",
+    "worker_logbuf_size",
+    "ext_item_size",
+    "ext_item_age",
+    "ext_low_ttl",
+    "ext_recache_rate",
+    "ext_wbuf_size",
+    "ext_compact_under",
+    "ext_drop_under",
+    "ext_max_sleep",
+    "ext_max_frag",
+];
+
+/// The listeners, and the limits of connections.
+fn connection_settings(config: &Config) -> Vec<StatsLine> {
     let listen: Vec<_> = config.listen.iter().map(ToString::to_string).collect();
     let unix_path = config
         .unix_socket
@@ -337,7 +378,7 @@ pub(crate) fn settings_lines(config: &Config) -> Vec<StatsLine> {
     let unix_mode = config.unix_socket.as_ref().map_or(0o700, |unix| unix.mode);
     let unix_mode = format!("{unix_mode:o}");
     let port = config.listen.first().map_or(0, |address| address.port);
-    let mut lines = vec![
+    vec![
         line("maxconns", config.connections_max),
         line("tcpport", port),
         line("udpport", 0),
@@ -367,6 +408,12 @@ pub(crate) fn settings_lines(config: &Config) -> Vec<StatsLine> {
         line("resp_obj_mem_limit", config.unsent_bytes_max()),
         line("umask", unix_mode),
         line("oldest", 0),
+    ]
+}
+
+/// What clients may do, and after which login.
+fn permission_settings(config: &Config) -> Vec<StatsLine> {
+    vec![
         line("shutdown_command", yes(config.allowed.shutdown)),
         line("cas_enabled", "yes"),
         line(
@@ -385,6 +432,12 @@ pub(crate) fn settings_lines(config: &Config) -> Vec<StatsLine> {
         ),
         line("flush_enabled", yes(config.allowed.flush_all)),
         line("dump_enabled", yes(config.allowed.listing)),
+    ]
+}
+
+/// The storage of items, and the texts about them.
+fn item_settings(config: &Config) -> Vec<StatsLine> {
+    vec![
         line("slab_reassign", "no"),
         line("slab_automove", 0),
         line("lru_crawler", "no"),
@@ -408,6 +461,12 @@ pub(crate) fn settings_lines(config: &Config) -> Vec<StatsLine> {
             "stat_key_prefix",
             char::from(config.prefix_delimiter.unwrap_or(b':')),
         ),
+    ]
+}
+
+/// The limits of each client, and its locks.
+fn client_settings(config: &Config) -> Vec<StatsLine> {
+    vec![
         line(
             "conns_per_peer",
             config.connections_per_peer_max.map_or(0, NonZeroUsize::get),
@@ -425,41 +484,11 @@ pub(crate) fn settings_lines(config: &Config) -> Vec<StatsLine> {
         line("dead_peer", config.dead_peer.as_secs()),
         line("ssl_enabled", yes(config.tls.is_some())),
         line("ext_drop_unread", "no"),
-    ];
-    // memcached settings without a counterpart here: tools report a server without these lines as broken.
-    for name in [
-        "growth_factor",
-        "chunk_size",
-        "num_threads_per_udp",
-        "reqs_per_event",
-        "hashpower_init",
-        "slab_automove_ratio",
-        "slab_automove_window",
-        "slab_automove_freeratio",
-        "slab_chunk_max",
-        "lru_crawler_sleep",
-        "lru_crawler_tocrawl",
-        "tail_repair_time",
-        "hot_lru_pct",
-        "warm_lru_pct",
-        "hot_max_factor",
-        "warm_max_factor",
-        "temporary_ttl",
-        "worker_logbuf_size",
-        "ext_item_size",
-        "ext_item_age",
-        "ext_low_ttl",
-        "ext_recache_rate",
-        "ext_wbuf_size",
-        "ext_compact_under",
-        "ext_drop_under",
-        "ext_max_sleep",
-        "ext_max_frag",
-    ] {
-        lines.push(line(name, 0));
-    }
-    lines.extend(config.tls.iter().flat_map(tls_settings_lines));
-    lines
+    ]
+}
+
+const fn yes(is_so: bool) -> &'static str {
+    if is_so { "yes" } else { "no" }
 }
 
 /// The TLS settings, by memcached's names and numbers.

@@ -16,6 +16,7 @@ use self::families::Kind::{self, Counter, Gauge};
 use self::families::{CLASS_COMMANDS, COMMANDS, LRU_HITS, OF_CLASS, OF_LATCHD, OF_MEMCACHED};
 use super::process::ProcessUsage;
 use super::snapshot::Snapshot;
+use crate::cluster::answer_times::ANSWER_BOUNDS_MS;
 use crate::stats::turn_times::BOUNDS_US;
 
 mod families;
@@ -43,6 +44,7 @@ pub(super) fn text(snapshot: &Snapshot) -> String {
     let sets = counters.cmd_set.saturating_sub(cas);
     out.sample(name, &labels("set", "hit"), sets);
     out.lines(snapshot, "latchd_", OF_LATCHD);
+    member(&mut out, snapshot);
     class(&mut out, snapshot);
     process(&mut out, &snapshot.process);
     let turns = &snapshot.turns;
@@ -78,6 +80,25 @@ pub(super) fn text(snapshot: &Snapshot) -> String {
     counters.each(|shown, value| out.nameless(shown, "_total", Counter, value));
     gauges.each(|shown, value| out.nameless(shown, "", Gauge, value));
     out.0
+}
+
+/// Writes the times of a member of a cluster.
+fn member(out: &mut Lines, snapshot: &Snapshot) {
+    if let Ok(hold_ms) = snapshot.line("cluster_hold_ms").parse() {
+        let name = "latchd_cluster_hold_seconds";
+        let help = "Time that the server may serve without an answer of etcd.";
+        out.family(name, Gauge, help);
+        out.sample(name, "", Duration::from_millis(hold_ms).as_secs_f64());
+    }
+    if let Some(answers) = &snapshot.answers {
+        out.histogram(
+            "latchd_cluster_answer_seconds",
+            "Time until etcd answered a request.",
+            &ANSWER_BOUNDS_MS.map(Duration::from_millis),
+            &answers.buckets,
+            answers.sum,
+        );
+    }
 }
 
 /// Writes the exporter's metrics of each slab class.

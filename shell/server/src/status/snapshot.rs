@@ -8,6 +8,7 @@ use latchd_core::times::Times;
 use latchd_core::{ConnId, Instant, Owner};
 
 use super::process::ProcessUsage;
+use crate::cluster::answer_times::AnswerTimes;
 use crate::shared::Shared;
 use crate::stats::turn_times::Measured;
 
@@ -37,6 +38,8 @@ pub(super) struct Snapshot {
     pub(super) hold_times: Times,
     /// How long ended lock waits were.
     pub(super) wait_times: Times,
+    /// The answers of the authority to a member of a cluster.
+    pub(super) answers: Option<AnswerTimes>,
     /// The process metrics.
     pub(super) process: ProcessUsage,
 }
@@ -161,6 +164,7 @@ impl Snapshot {
             turns: shared.connection_stats.turn_times(),
             hold_times: seen.hold_times,
             wait_times: shared.waiters.lock_times(),
+            answers: shared.member.as_ref().map(|member| member.view().answers),
             process: ProcessUsage::now(),
         }
     }
@@ -254,6 +258,7 @@ pub(super) mod tests {
             },
             hold_times: times(&[3, 70, 90_000_000]),
             wait_times: times(&[1]),
+            answers: None,
             process: ProcessUsage {
                 resident_bytes: Some(8 << 20),
                 virtual_bytes: Some(100 << 20),

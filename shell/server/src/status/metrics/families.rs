@@ -433,6 +433,12 @@ pub(super) const OF_LATCHD: &[(&str, &str, Kind, &str)] = &[
         Counter,
         "Requests to etcd without an answer.",
     ),
+    (
+        "cluster_answered",
+        "cluster_answered_total",
+        Counter,
+        "Requests to etcd with an answer.",
+    ),
     ("sessions", "sessions", Gauge, "Open sessions."),
     (
         "sessions_attached",
