@@ -40,9 +40,10 @@ pub trait Execute {
         Err(SessionRefusal::Off)
     }
 
-    /// For how many milliseconds from now no other server can serve the same items, rounded down; 0 once that is
-    /// over. A client that relies on it counts from the moment at which it *sent* the request (`mn H`, `ml … H`),
+    /// For how many milliseconds from now no other server can serve the same items, by the clock of any client; 0 once
+    /// that is over. A client that relies on it counts from the moment at which it *sent* the request (`mn H`, `ml … H`),
     /// so the time must be read after the request has arrived. The default, `None`, makes no such statement.
+    /// [`promise_ms`](crate::election::promise_ms) is the part of the server's time that holds by any clock.
     fn hold_ms(&mut self) -> Option<u64> {
         None
     }

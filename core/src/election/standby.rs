@@ -7,7 +7,8 @@
 //!   unknown, the record is read again.
 //!   After a silence of the authority of 1.2 s or more, a standby claims no record of a serving process until 1.6 s
 //!   after the next answer: a suspended primary hears the authority again first, and goes on with its items (E4, X6).
-//! - E9: A record of the predecessor, which is known to have ended, is claimed at once.
+//! - E9: A record of the predecessor, which is known to have ended, is claimed at once. Its end has closed its connections.
+//!   If the network hides that from a client, the client believes for the rest of its promise beside the new term (X2).
 //!
 //! A record that cannot be read is never claimed: a newer version may serve.
 

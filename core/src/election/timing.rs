@@ -2,6 +2,9 @@
 //!
 //! - E8: A standby waits longer than a hold lasts, even if its clock is fast by ρ = 5 % and the primary's is slow by
 //!   as much: T / H > (1 + ρ) / (1 − ρ). Other times are refused.
+//! - E13: A client is promised (1 − ρ) / (1 + ρ) of the time that a primary may still serve. So by the clock of any client
+//!   the promise is over before the primary stops serving, and with it before any other holder, in the same term or in
+//!   another one.
 //!
 //! All spans are milliseconds of `CLOCK_BOOTTIME`, which also counts while the machine sleeps.
 
@@ -41,8 +44,23 @@ pub const HOLD_MS_MIN: u64 = MARGIN_MS + 2 * HEARTBEAT_MS;
 /// ρ, in percent: a clock of any machine gains or loses less.
 const DRIFT_PERCENT: u64 = 5;
 
-/// A clock is read in whole milliseconds, so a measured wait may be this much longer than the real one.
+/// A clock is read in whole milliseconds, so a measured span may be this much longer than the real one.
 const GRAIN_MS: u64 = 1;
+
+/// Returns the time in milliseconds that a client may be promised, of the `left_ms` that the primary may still serve by its
+/// own clock (E13).
+///
+/// ```
+/// use latchd_core::election::promise_ms;
+///
+/// assert_eq!(promise_ms(3200), 2894);
+/// assert_eq!(promise_ms(0), 0);
+/// ```
+#[must_use]
+pub const fn promise_ms(left_ms: u64) -> u64 {
+    let (slow, fast) = (100 - DRIFT_PERCENT, 100 + DRIFT_PERCENT);
+    left_ms.saturating_sub(GRAIN_MS).saturating_mul(slow) / fast
+}
 
 /// H and T of a ring, checked (E8).
 ///
@@ -177,5 +195,29 @@ mod tests {
         assert_eq!(Timing::new(least, 9000), Err(TimingError::Hold(least)));
         assert_eq!(Timing::new(most, most), Err(TimingError::Hold(most)));
         assert_eq!(Timing::new(9000, most), Err(TimingError::Wait(most)));
+    }
+
+    #[test]
+    fn promise_ends_before_the_service_under_drift() {
+        let (slow, fast) = (100 - DRIFT_PERCENT, 100 + DRIFT_PERCENT);
+        for left_ms in 1..10_000 {
+            let promised = promise_ms(left_ms);
+            assert!(promised * fast <= (left_ms - GRAIN_MS) * slow);
+            assert!((promised + 1) * fast > (left_ms - GRAIN_MS) * slow);
+        }
+        assert_eq!(promise_ms(u64::MAX), u64::MAX / fast);
+    }
+
+    /// Just before a heartbeat is confirmed, the one before it is as old as its own answer and this one took.
+    #[test]
+    fn promises_last_from_question_to_question() {
+        // A client asks three times in a promise: at least the time for two answers of this length is left then.
+        let answer_ms = 100;
+        let least = |answer_ms: u64| {
+            let age = answer_ms.max(HEARTBEAT_MS) + answer_ms;
+            promise_ms(HOLD_MS - MARGIN_MS - age)
+        };
+        assert_eq!([20, 400, ANSWER_MS].map(least), [2514, 2170, 722]);
+        assert!(least(ANSWER_MS) * 2 / 3 > 2 * answer_ms);
     }
 }

@@ -9,6 +9,7 @@ use alloc::vec::Vec;
 use super::StateMachine;
 use crate::command::Command;
 use crate::conn_id::ConnId;
+use crate::election::promise_ms;
 use crate::engine::{Event, Held};
 use crate::execute::Execute;
 use crate::limits::MemoryRefused;
@@ -245,7 +246,8 @@ impl<M: StateMachine> Execute for Visit<'_, M> {
 
     fn hold_ms(&mut self) -> Option<u64> {
         let until = self.hold_until?;
-        Some(until.as_millis().saturating_sub(self.now.as_millis()))
+        let left = until.as_millis().saturating_sub(self.now.as_millis());
+        Some(promise_ms(left))
     }
 
     fn note_unstored(&mut self, why: Unstored) {

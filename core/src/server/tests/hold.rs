@@ -1,4 +1,4 @@
-//! For how long no other server can serve these items, as `mn H` and `ml … H` show it.
+//! For how long no other server can serve these items, as `mn H` and `ml … H` promise it: 95 / 105 of the rest of the hold.
 
 use super::*;
 
@@ -23,16 +23,16 @@ fn says(server: &mut Server, now: Instant, conn: ConnId, request: &str) -> Strin
 fn hold_is_shown_until_it_is_over() {
     let (mut server, alice, _) = held();
     for (now, request, reply) in [
-        (1_000, "mn H\r\n", "MN H4000\r\n"),
+        (1_000, "mn H\r\n", "MN H3618\r\n"),
         (1_001, "mn\r\n", "MN\r\n"),
         (1_001, "mn H x\r\n", "MN\r\n"),
         (1_001, "mn H1\r\n", "MN\r\n"),
-        (2_000, "ml k F H\r\n", "HD F1 H3000\r\n"),
+        (2_000, "ml k F H\r\n", "HD F1 H2713\r\n"),
         // Nothing is granted.
         (2_001, "ml k H\r\n", "LK h1 a0 n0\r\n"),
-        (2_500, "ml k T9 O7 H k\r\n", "HD O7 H2500 kk\r\n"),
+        (2_500, "ml k T9 O7 H k\r\n", "HD O7 H2261 kk\r\n"),
         (3_000, "ms k 1\r\nx\r\nmu k\r\n", "HD\r\nHD\r\n"),
-        (3_000, "ml k v H s\r\n", "VA 1 H2000 s1\r\nx\r\n"),
+        (3_000, "ml k v H s\r\n", "VA 1 H1808 s1\r\nx\r\n"),
         (3_000, "ml other q H\r\n", ""),
         (5_000, "ml third H\r\n", "HD H0\r\n"),
         (9_000, "mn H\r\n", "MN H0\r\n"),
@@ -53,7 +53,7 @@ fn late_grant_shows_the_hold_of_its_moment() {
     server.receive(ms(1_000), bob, b"ml k w3000 H F\r\n");
     assert_eq!(actions(&mut server), [(alice, Some("HD\r\n".into()))]);
     server.close(ms(3_500), alice);
-    let granted = "HD H1500 F2\r\n".into();
+    let granted = "HD H1356 F2\r\n".into();
     assert_eq!(actions(&mut server), [(bob, Some(granted))]);
 }
 
@@ -65,10 +65,10 @@ fn sessions_show_the_hold() {
     assert_eq!(opened, "HD n3 N\r\n");
     server.sent(alice, opened.len());
     let attached = says(&mut server, ms(1_000), alice, "ml k F H\r\n");
-    assert_eq!(attached, "HD F1 H4000\r\n");
+    assert_eq!(attached, "HD F1 H3618\r\n");
     server.sent(alice, attached.len());
     let from_afar = says(&mut server, ms(2_000), bob, &format!("ml k H j{token}\r\n"));
-    assert_eq!(from_afar, "HD H3000\r\n");
+    assert_eq!(from_afar, "HD H2713\r\n");
 }
 
 #[test]

@@ -3,10 +3,11 @@
 //! - M1: A worker checks the gate when a client's turn begins, and again before it sends the replies of that turn, now or
 //!   deferred (E2). A closed gate needs no thread to close it: the moment passes.
 //! - M2: At the end of the hold a thread that takes no lock ends the process, unless the election has heard more (E3).
-//! - M4: A client that was told how long the hold lasts believes in its locks for so long, even if it cannot be reached. So
-//!   a process that leaves serves until then and promises nothing beyond, and says `free` only then.
+//! - M4: A client that was promised a time believes in its locks even if it cannot be reached, but by no clock longer than
+//!   until the end of serving that was known at the promise (E13). So a process that leaves serves until the latest such
+//!   end, promises nothing beyond, and says `free` only then.
 //!
-//! Source of E1 to E12: [`latchd_core::election`].
+//! Source of E1 to E13: [`latchd_core::election`].
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -37,7 +38,7 @@ pub(crate) struct Gate {
     serves_until: AtomicU64,
     /// The moment at which the process must have ended; [`NEVER`] without a hold.
     ends_at: AtomicU64,
-    /// The latest end of serving that a client was told.
+    /// The latest end of serving at a promise to a client.
     promised: AtomicU64,
     /// The end of serving of a process that leaves; [`NEVER`] for any other.
     leaves_at: AtomicU64,
@@ -72,7 +73,7 @@ impl Gate {
         left_until(self.serves_until.load(Ordering::SeqCst))
     }
 
-    /// The same, for a client that relies on it: the partition is not free before (M4).
+    /// The same, for a promise to a client: the partition is not free before (M4).
     pub(crate) fn promise(&self) -> Duration {
         let until = self.serves_until.load(Ordering::SeqCst);
         let until = until.min(self.leaves_at.load(Ordering::SeqCst));
@@ -81,8 +82,8 @@ impl Gate {
         left_until(until.min(self.leaves_at.load(Ordering::SeqCst)))
     }
 
-    /// The process leaves: no client is told a later end than those that were told one already, or than `notice` from
-    /// now. Returns the time until then.
+    /// The process leaves: no client is promised anything beyond the latest end of a promise so far, or beyond `notice`
+    /// from now. Returns the time until then.
     pub(crate) fn leave(&self, notice: Duration) -> Duration {
         let notice_ms = u64::try_from(notice.as_millis()).unwrap_or(NEVER);
         let at = boot_time().as_millis().saturating_add(notice_ms);

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
-use latchd_core::election::{Answer, Found, HEARTBEAT_MS, Id};
+use latchd_core::election::{Answer, Found, HEARTBEAT_MS, Id, promise_ms};
 use smol::channel::{Receiver, Sender, bounded};
 
 use super::answer_times::AnswerTimes;
@@ -231,10 +231,10 @@ impl Member {
         self.partitions.get()
     }
 
-    /// The time for which no other process can serve, for a client that relies on it.
+    /// The time for which no other process can serve, by the clock of a client that relies on it (E13).
     pub(crate) fn promise_ms(&self) -> u64 {
         let left = self.gate.promise();
-        u64::try_from(left.as_millis()).unwrap_or(u64::MAX)
+        promise_ms(u64::try_from(left.as_millis()).unwrap_or(u64::MAX))
     }
 
     /// The state for people. The lock is held for a moment only.

@@ -32,11 +32,6 @@ impl Clock {
         }
     }
 
-    /// Whether it counts less than another one in the same time.
-    pub(super) const fn is_slower(self, than: Self) -> bool {
-        self.rate < than.rate
-    }
-
     /// Its time at a microsecond of the simulation.
     pub(super) fn at(self, now_us: u64) -> Instant {
         let since = u128::from(now_us) * u128::from(self.rate) / MILLION / 1000;

@@ -4,7 +4,7 @@ use latchd_core::election::{HEARTBEAT_MS, HOLD_MS, MARGIN_MS, RETRY_MS};
 use latchd_harness::register::Register;
 
 use super::world::{Event, Judged, World};
-use super::{MS, PARTITION_OF, PARTITIONS, S};
+use super::{CLIENTS, MS, PARTITION_OF, PARTITIONS, S};
 
 /// The longest outage of etcd that nothing shows, on the fastest clock, in microseconds: a heartbeat may be lost at the
 /// beginning, and is sent again once its answer has not come. The rest is for the way to etcd.
@@ -12,6 +12,9 @@ const SHORT_MAX: u64 = (HOLD_MS - MARGIN_MS - HEARTBEAT_MS - RETRY_MS - 20) * MS
 
 /// The length of an outage after which no process holds any more, in microseconds.
 const OUTLASTS_HOLDS: u64 = HOLD_MS * MS * 100 / 95;
+
+/// The time after which the holds that are in force begin to end, on the fastest clock, in microseconds.
+const HOLDS_END: u64 = (HOLD_MS - MARGIN_MS - HEARTBEAT_MS) * MS * 100 / 105;
 
 /// Something that goes wrong. Times are the ends, in microseconds.
 #[derive(Clone, Copy, Debug)]
@@ -25,6 +28,7 @@ pub(super) enum Fault {
     CutClients(usize, u64),
     /// Replies wait, and requests arrive.
     CutReplies(usize, u64),
+    CutClient(usize, u64),
     Away(u64),
     Delete(usize),
     /// The record is what it was at the beginning of the episode.
@@ -79,6 +83,7 @@ impl World {
         self.is_rough = true;
         self.tally.rough += 1;
         self.snapshots = self.etcd.clone();
+        self.has_deleted = [false; PARTITIONS];
         let length = 3 * S + self.random.below(10 * S);
         let end = self.now + length;
         for _ in 0..=self.random.below(7) {
@@ -98,7 +103,10 @@ impl World {
         let (short, long, replies) = (until(5 * S), until(9 * S), until(S));
         match self.random.below(20) {
             0..4 => Fault::Kill(node),
-            4..7 => Fault::Leave(node),
+            4..7 => {
+                self.cut_some(at, end);
+                Fault::Leave(node)
+            }
             7..11 => Fault::Pause(node, long),
             11 => Fault::Stick(node, short),
             12 | 13 => {
@@ -113,7 +121,24 @@ impl World {
                 self.push(long - 1, Event::Fault(Fault::Restore(partition)));
                 Fault::Away(long)
             }
-            _ => Fault::Away(long),
+            _ if self.random.chance(1, 2) => Fault::Away(long),
+            _ => {
+                self.cut_some(at, end);
+                let over = at + HOLDS_END + self.random.below(S);
+                Fault::Away(over.min(end))
+            }
+        }
+    }
+
+    /// Cuts some lockers off from before the holds end that are in force at a moment, until after that. The promise alone
+    /// ends their belief.
+    fn cut_some(&mut self, at: u64, end: u64) {
+        for client in CLIENTS..2 * CLIENTS {
+            if self.random.chance(1, 2) {
+                let at = at + self.random.below(HOLDS_END);
+                let until = (at + S + self.random.below(3 * S)).min(end);
+                self.push(at, Event::Fault(Fault::CutClient(client, until)));
+            }
         }
     }
 
@@ -150,8 +175,14 @@ impl World {
                 self.nodes[node].replies_cut_until = until;
             }
             Fault::CutReplies(node, until) => self.nodes[node].replies_cut_until = until,
+            Fault::CutClient(client, until) => {
+                let one = &mut self.clients[client];
+                one.cut_until = one.cut_until.max(until);
+            }
             Fault::Away(until) => self.away_until = self.away_until.max(until),
+            Fault::Delete(partition) if self.has_deleted[partition] => {}
             Fault::Delete(partition) => {
+                self.has_deleted[partition] = true;
                 self.tally.deleted += 1;
                 self.etcd[partition].found = None;
             }

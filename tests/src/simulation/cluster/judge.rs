@@ -1,8 +1,7 @@
 //! The rules of the cluster: X1 to X3, X5 and X6. X4 stands with the clients of items.
 
-use latchd_core::election::{End, Id, WAIT_MS};
+use latchd_core::election::{End, WAIT_MS};
 
-use super::locker::Belief;
 use super::world::{Breach, Judged, World};
 use super::{MS, PARTITION_OF, PARTITIONS};
 
@@ -47,7 +46,6 @@ impl World {
             if client.partition == partition
                 && let Some(belief) = client.believes(self.now)
                 && belief.process != id
-                && !(self.closed.contains(&belief.process) && self.is_drift(number, &belief))
             {
                 let what = format!(
                     "process {} {step}, and client {number} believes in lock{} of process {}",
@@ -62,14 +60,11 @@ impl World {
     /// A client has obtained a lock (X2, X3).
     pub(super) fn judge_grant(&mut self, client: usize, lock: (usize, u64), fence: u64) -> Judged {
         let (partition, key) = lock;
-        let own = self.clients[client].believes(self.now);
-        let process = own.map(|belief| belief.process);
         for (number, other) in self.clients.iter().enumerate() {
             if number != client
                 && other.partition == partition
                 && let Some(belief) = other.believes(self.now)
                 && belief.key == key
-                && !(self.may_end_early(&belief, process) && self.is_drift(number, &belief))
             {
                 let what = format!("clients {number} and {client} believe in lock{key}");
                 return Err(Breach::new("X2", what));
@@ -79,17 +74,6 @@ impl World {
         Breach::unless(fence > last, "X3", || {
             format!("the fence of lock{key} falls from {last} to {fence}")
         })
-    }
-
-    /// Whether the process of a belief may have released the lock: it was suspended and goes on, or has closed.
-    fn may_end_early(&self, belief: &Belief, granting: Option<Id>) -> bool {
-        Some(belief.process) == granting || self.closed.contains(&belief.process)
-    }
-
-    /// Whether a belief can outlast the promise of its process because of the clocks alone.
-    fn is_drift(&self, client: usize, belief: &Belief) -> bool {
-        let clock = self.nodes[belief.node].clock;
-        self.clients[client].clock.is_slower(clock)
     }
 
     /// A process is suspended (X6).

@@ -37,7 +37,6 @@ pub(super) struct Locker {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Belief {
     pub(super) key: u64,
-    pub(super) node: usize,
     pub(super) process: Id,
     /// The first microsecond without it, unless the client learns more.
     until: u64,
@@ -249,8 +248,8 @@ impl World {
         let one = &mut self.clients[client];
         let clock = one.clock;
         let link = one.link.as_ref();
-        let link = link.and_then(|link| Some((link.node, link.process?)));
-        let (node, process) = link.expect("an answer has come over the connection");
+        let link = link.and_then(|link| link.process);
+        let process = link.expect("an answer has come over the connection");
         let partition = one.partition;
         let Some(locker) = one.locker() else {
             return Ok(());
@@ -258,7 +257,6 @@ impl World {
         let deadline = locker.bound.deadline();
         locker.belief = Some(Belief {
             key: locker.key,
-            node,
             process,
             until: deadline.map_or(u64::MAX, |at| clock.us_at(at)),
         });

@@ -10,15 +10,15 @@
 //! In the others etcd is away, and nothing else goes wrong.
 //!
 //! - X1: At most one process holds a partition, and no reply leaves a process while another one holds the partition.
-//! - X2: While a client believes in a lock, no other client believes in it, and no other process executes or sends. If the
-//!   client's clock is slower than the server's, a belief may outlast the suspension or the good end of its process.
+//! - X2: While a client believes in a lock, no other client believes in it, and no other process executes or sends.
 //! - X3: The fences that clients hear of a key rise over all terms, and so do the CAS numbers.
 //! - X4: A read returns an item that the same process has stored, and none older than one that was acknowledged.
 //! - X5: A partition is served at most T + 1 s after the last fault, by the slowest clock.
 //! - X6: An outage of etcd shorter than H - C - heartbeat, less the time of an answer, suspends no process. After a longer
 //!   one the same process goes on, with its items.
 //!
-//! One assumption: a client learns that a process was killed before the next one starts in the same state directory.
+//! Two assumptions. A client learns that a process was killed before the next one starts in the same state directory. A
+//! record is deleted only once while a standby may miss the next one: no revision tells it that there was a record between.
 //!
 //! [`Bound`]: latchd_core::client::Bound
 //! [`Election`]: latchd_core::election::Election

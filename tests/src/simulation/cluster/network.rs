@@ -1,7 +1,7 @@
 //! The connections between clients and processes: ordered bytes with delays.
 //!
-//! While the clients of a node are cut off, their bytes wait on both ways. A process that ends resets its connections;
-//! bytes that are on the way to a client are lost then.
+//! While the clients of a node or one client are cut off, their bytes wait on both ways. A process that ends resets its
+//! connections; bytes that are on the way to a client are lost then.
 
 use latchd_core::election::Id;
 
@@ -76,6 +76,7 @@ impl World {
             return;
         };
         let open = self.nodes[link.node].requests_cut_until;
+        let open = open.max(self.clients[client].cut_until);
         let at = self.arrival(open).max(link.up_at);
         let Link { number, node, .. } = link;
         if let Some(link) = &mut self.clients[client].link {
@@ -89,8 +90,9 @@ impl World {
         if let Down::Bytes(bytes) = &down {
             self.digest_bytes(bytes);
         }
-        let at = self.arrival(self.nodes[node].replies_cut_until);
         let (client, number) = peer;
+        let open = self.nodes[node].replies_cut_until;
+        let at = self.arrival(open.max(self.clients[client].cut_until));
         let link = self.clients[client].link.as_mut();
         let Some(link) = link.filter(|link| link.number == number) else {
             return;

@@ -228,7 +228,6 @@ impl World {
             Internal::Closed => {
                 process.has_closed = true;
                 process.election.closed();
-                self.closed.insert(id);
                 let at = now_us + FREE_MAX;
                 self.push_process(node, id, at, Internal::GiveUp);
                 self.elect(node)

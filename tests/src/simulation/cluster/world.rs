@@ -1,6 +1,6 @@
 //! The loop: the next event in the order of time, and the rules after it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use latchd_core::election::Id;
 use latchd_harness::random::Random;
@@ -46,6 +46,8 @@ pub(super) struct Client {
     pub(super) partition: usize,
     pub(super) clock: Clock,
     pub(super) next_node: usize,
+    /// Until then its network is silent, and breaks no connection.
+    pub(super) cut_until: u64,
     pub(super) link: Option<Link>,
     /// How many connections it has had.
     pub(super) links: u64,
@@ -79,6 +81,8 @@ pub(in crate::simulation) struct World {
     pub(super) snapshots: Records,
     /// Whether records are deleted and restored. Then no wall clock is far off.
     pub(super) deletes: bool,
+    /// Whether the record of each partition was deleted in this episode.
+    pub(super) has_deleted: [bool; PARTITIONS],
     pub(super) away_until: u64,
     pub(super) outage: Outage,
     pub(super) is_rough: bool,
@@ -86,8 +90,6 @@ pub(in crate::simulation) struct World {
     pub(super) nodes: Vec<Node>,
     /// How many processes there were.
     pub(super) started: u128,
-    /// Those that have closed in good order.
-    pub(super) closed: BTreeSet<Id>,
     /// Those of items first.
     pub(super) clients: Vec<Client>,
     /// The last fence of each lock that a client has heard.
@@ -118,13 +120,13 @@ impl World {
             etcd: Records::default(),
             snapshots: Records::default(),
             deletes,
+            has_deleted: [false; PARTITIONS],
             away_until: 0,
             outage: Outage::None,
             is_rough: false,
             last_fault: 0,
             nodes: nodes.into(),
             started: 0,
-            closed: BTreeSet::new(),
             clients,
             fences: BTreeMap::new(),
             items: BTreeMap::new(),
@@ -310,6 +312,7 @@ fn draw_client(random: &mut Random, number: usize) -> Client {
         partition: number % PARTITIONS,
         clock: Clock::draw(random),
         next_node: 0,
+        cut_until: 0,
         link: None,
         links: 0,
         turn: 0,
