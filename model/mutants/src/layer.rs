@@ -39,6 +39,18 @@ pub(crate) const SERVER: Recipe = Recipe {
     target: "latchd_server",
     folder: "shell/server",
 };
+/// The server and its program, over sockets.
+pub(crate) const SERVED: Recipe = Recipe {
+    words: "test -p latchd --test server --no-run",
+    target: "server",
+    folder: "shell",
+};
+/// The client library on servers, over sockets.
+pub(crate) const CONNECTED: Recipe = Recipe {
+    words: "test -p latchd --test client --no-run",
+    target: "client",
+    folder: "shell",
+};
 /// Many clients on a hostile network.
 const SIMULATE: Recipe = Recipe {
     words: "build -p latchd-tests --bin simulate",

@@ -42,7 +42,7 @@ const USAGE: &str = "usage: latchd-mutants [--show] [NAME…]
   --since COMMIT  the same for the lines that have changed since COMMIT
   --in PATH…      the same for the files whose paths begin so, such as shell/server/src/worker
   --again         the same for what nothing has found the last time, by these of the layers unit, client, server, oracles,
-                  suite and scheduler [default: all]";
+                  suite, scheduler, served and connected [default: all]";
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();

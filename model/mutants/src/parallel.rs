@@ -28,16 +28,17 @@ where
     receiver
 }
 
-/// Runs a job for each of some inputs, on as many threads as there are processors.
+/// Runs a job for each of some inputs, on `each` threads per processor.
 ///
 /// # Errors
 /// The first error.
 pub(crate) fn in_parallel<T: Sync>(
+    each: usize,
     things: &[T],
     act: impl Fn(usize, &T) -> Result<(), String> + Sync,
 ) -> Result<(), String> {
     let next = Mutex::new(things.iter().enumerate());
-    let threads = thread::available_parallelism().map_or(1, usize::from);
+    let threads = thread::available_parallelism().map_or(1, usize::from) * each;
     thread::scope(|scope| {
         let work = || {
             loop {

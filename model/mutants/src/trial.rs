@@ -42,7 +42,7 @@ impl Trial {
         let build = |finder: Finder| self.build("no-bug", finder);
         let asked = finders.into_iter().map(build);
         let asked: Vec<_> = asked.collect::<Result<_, _>>()?;
-        in_parallel(&asked, |_, asked| asked.must_find_nothing())
+        in_parallel(1, &asked, |_, asked| asked.must_find_nothing())
     }
 
     /// Plants bugs, one at a time, and runs the finder of each; meanwhile the finder of the next is

@@ -60,7 +60,14 @@ fn failed_test(line: &[u8]) -> Option<String> {
     Some(test.to_owned())
 }
 
+/// Ends a program, and those that it has started if it leads a group of them, as `timeout` does.
 fn end(child: &mut Child) {
+    let group = format!("-{}", child.id());
+    let mut kill = Command::new("kill");
+    let _ = kill
+        .args(["-KILL", "--", &group])
+        .stderr(Stdio::null())
+        .status();
     let _ = child.kill();
     let _ = child.wait();
 }

@@ -228,3 +228,78 @@ impl Pool {
         self.0.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Client;
+
+    /// A pool without a server: nothing here opens a connection.
+    fn pool(connections: usize) -> Pool {
+        let options = ClientOptions::new().connections(connections);
+        Client::new("127.0.0.1:1", options).unwrap().pool
+    }
+
+    fn loads(pool: &Pool) -> Vec<usize> {
+        pool.0.hubs.lock().unwrap().iter().map(Hub::load).collect()
+    }
+
+    #[test]
+    fn the_least_loaded_connection_is_shared() {
+        let pool = pool(2);
+        let first = pool.link(3);
+        assert_eq!(loads(&pool), [3]);
+        let second = pool.link(1);
+        assert_eq!(loads(&pool), [3, 1], "there may be two");
+        let _third = pool.link(4);
+        assert_eq!(loads(&pool), [3, 5]);
+        let _fourth = pool.link(LOAD_MAX - 3);
+        assert_eq!(loads(&pool), [LOAD_MAX, 5], "it is not too much");
+        let _fifth = pool.link(LOAD_MAX - 4);
+        let all = [LOAD_MAX, 5, LOAD_MAX - 4];
+        assert_eq!(loads(&pool), all, "a third one, since it is too much");
+        drop((first, second));
+        assert_eq!(loads(&pool), [LOAD_MAX - 3, 4, LOAD_MAX - 4]);
+    }
+
+    #[test]
+    fn unused_connection_is_used_again() {
+        let pool = pool(8);
+        drop(pool.link(2));
+        let _link = pool.link(5);
+        assert_eq!(loads(&pool), [5]);
+    }
+
+    #[test]
+    fn contended_keys_let_others_first() {
+        let pool = pool(1);
+        let polite = |key: &[u8]| {
+            let obtains = (0..2 * POLITE_OBTAINS).take_while(|_| pool.is_polite(key));
+            u32::try_from(obtains.count()).unwrap()
+        };
+        assert_eq!(polite(b"k"), 0);
+        pool.was_held(b"k");
+        assert_eq!((polite(b"other"), polite(b"k")), (0, POLITE_OBTAINS));
+        pool.was_held(b"k");
+        assert!(pool.is_polite(b"k"));
+        pool.was_held(b"k");
+        assert_eq!(polite(b"k"), POLITE_OBTAINS, "another holder restarts it");
+
+        for key in 0..=CONTENDED_MAX {
+            pool.was_held(&[u8::try_from(key).unwrap()]);
+        }
+        assert_eq!(pool.contended().len(), CONTENDED_MAX);
+        assert_eq!(polite(&[0]), 0, "it was quiet for longest");
+        assert_eq!(polite(&[1]), POLITE_OBTAINS);
+    }
+
+    #[test]
+    fn claimed_key_has_one_user() {
+        let pool = pool(1);
+        let claim = pool.claim(b"k");
+        assert!(claim.is_some() && pool.claim(b"k").is_none());
+        assert!(pool.claim(b"other").is_some());
+        drop(claim);
+        assert!(pool.claim(b"k").is_some());
+    }
+}

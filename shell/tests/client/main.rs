@@ -24,6 +24,7 @@ mod lock_jobs;
 mod lock_program;
 mod locks;
 mod restart;
+mod reuse;
 mod sessions;
 mod shared_locks;
 mod short_locks;

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use super::build::Switched;
 use super::edit::Number;
-use crate::layer::{CLIENT, ORACLES, SCHEDULED, SERVER, SUITE, UNIT};
+use crate::layer::{CLIENT, CONNECTED, ORACLES, SCHEDULED, SERVED, SERVER, SUITE, UNIT};
 use crate::parallel::in_parallel;
 use crate::program::Recipe;
 use crate::watch::{Until, Verdict, watch};
@@ -28,10 +28,13 @@ const LONG: f64 = 60.0;
 /// seconds that it may take in any case.
 const PATIENCE: f64 = 4.0;
 const SECONDS: f64 = 3.0;
-/// How long it may stand still beyond that, in seconds.
-const STANDING: f64 = 90.0;
-/// The memory limit of a test, in KiB.
-const MEMORY: u64 = 12 << 20;
+/// How long it may take, as a multiple of that processor time, and the seconds that it may stand still beyond that.
+const BUSY: f64 = 2.0;
+const STANDING: f64 = 20.0;
+/// The number of mutants asked at a time, as a multiple of the processors: many make a test stand still.
+const AT_A_TIME: usize = 4;
+/// The memory limit of a test, in KiB. It bounds data: under a limit of the address space the server takes other ways.
+const MEMORY: u64 = 4 << 20;
 
 /// A layer of verification: one program with tests.
 #[derive(Clone, Copy, Debug)]
@@ -45,17 +48,21 @@ pub(crate) struct Layer {
     tests: &'static [&'static str],
     /// The number of sequences that it plays.
     settings: &'static [(&'static str, &'static str)],
+    /// Its tests have timeouts of their own, and may fail if all is slow. Each runs alone, and has found a mutant if
+    /// it fails twice.
+    is_timed: bool,
 }
 
 impl Layer {
     /// All of them, in the order in which they run.
-    pub(crate) const ALL: [Self; 6] = [
+    pub(crate) const ALL: [Self; 8] = [
         Self {
             name: "unit",
             sees: &["core/"],
             recipe: UNIT,
             tests: &[""],
             settings: &[],
+            is_timed: false,
         },
         Self {
             name: "client",
@@ -63,6 +70,7 @@ impl Layer {
             recipe: CLIENT,
             tests: &[""],
             settings: &[],
+            is_timed: false,
         },
         Self {
             name: "server",
@@ -70,6 +78,7 @@ impl Layer {
             recipe: SERVER,
             tests: &[""],
             settings: &[],
+            is_timed: false,
         },
         Self {
             name: "oracles",
@@ -80,13 +89,13 @@ impl Layer {
                 ("LATCHD_SEQUENCES", "10000"),
                 ("LATCHD_STORE_SEQUENCES", "4"),
             ],
+            is_timed: false,
         },
         Self {
             name: "suite",
             sees: &["core/", "shell/server/"],
             recipe: SUITE,
-            // Tests of a server over sockets have timeouts of their own, and may fail if all is
-            // slow.
+            // Not those of a server over sockets.
             tests: &[
                 "transcripts::the_core_",
                 "transcripts::however_",
@@ -95,6 +104,7 @@ impl Layer {
                 "cores::",
             ],
             settings: &[],
+            is_timed: false,
         },
         Self {
             name: "scheduler",
@@ -102,6 +112,39 @@ impl Layer {
             recipe: SCHEDULED,
             tests: &["verify::scheduled::"],
             settings: &[("LATCHD_ORDERS", "200")],
+            is_timed: false,
+        },
+        Self {
+            name: "served",
+            sees: &["shell/server/"],
+            recipe: SERVED,
+            tests: &[""],
+            settings: &[],
+            is_timed: true,
+        },
+        Self {
+            name: "connected",
+            sees: &["shell/client/"],
+            recipe: CONNECTED,
+            // Not the tests of programs, which have processes of their own.
+            tests: &[
+                "access::",
+                "blocking::",
+                "cache::",
+                "client_",
+                "clusters::",
+                "faults::",
+                "fenced::",
+                "locks::",
+                "restart::",
+                "reuse::",
+                "sessions::",
+                "shared_locks::",
+                "short_locks::",
+                "tokio::",
+            ],
+            settings: &[],
+            is_timed: true,
         },
     ];
 }
@@ -194,14 +237,14 @@ impl Stage {
         };
         let names = stage.names()?;
         let measured = Mutex::new(Vec::new());
-        in_parallel(&names, |place, name| {
+        in_parallel(1, &names, |place, name| {
             let trace = logs.join(format!("{}.{place}.trace", layer.name));
             let _ = fs::remove_file(&trace);
             let start = Instant::now();
             let mut command = stage.command(&[name], LONG);
             command
-                .env("LATCHD_SWITCH", "trace")
-                .env("LATCHD_REACHED", &trace);
+                .env("SWITCHED_ON", "trace")
+                .env("SWITCHED_REACHED", &trace);
             let mut verdict = judge(&mut command)?;
             if let Verdict::Failed(_) = verdict {
                 // Its limits may be too short on a busy machine.
@@ -211,6 +254,10 @@ impl Stage {
                 Verdict::Passed => {}
                 Verdict::Killed => {
                     println!("left out, since it takes too long: {name}");
+                    return Ok(());
+                }
+                Verdict::Failed(_) if layer.is_timed => {
+                    println!("left out, since it fails without any mutant: {name}");
                     return Ok(());
                 }
                 Verdict::Failed(_) => return Err(format!("{name} fails without any mutant")),
@@ -264,8 +311,8 @@ impl Stage {
     fn command(&self, names: &[&String], seconds: f64) -> Command {
         let mut command = Command::new("sh");
         let script = format!(
-            "ulimit -t {seconds:.0}; ulimit -v {MEMORY}; exec timeout -s KILL {:.0} \"$@\"",
-            seconds * 4.0 + STANDING,
+            "ulimit -t {seconds:.0}; ulimit -d {MEMORY}; exec timeout -s KILL {:.0} \"$@\"",
+            seconds * BUSY + STANDING,
         );
         command.args(["-c", &script, "sh"]).arg(&self.program);
         command
@@ -288,13 +335,22 @@ impl Stage {
         if reach.is_empty() {
             return Ok(Outcome::NotReached);
         }
-        let (first, rest) = reach.split_at(reach.len().min(ONE_BY_ONE));
+        let alone = if self.layer.is_timed {
+            reach.len()
+        } else {
+            reach.len().min(ONE_BY_ONE)
+        };
+        let (first, rest) = reach.split_at(alone);
         let groups = first.iter().map(|test| vec![*test]).chain([rest.to_vec()]);
         for group in groups.filter(|group| !group.is_empty()) {
             let seconds: f64 = group.iter().map(|test| test.seconds).sum();
             let names: Vec<_> = group.iter().map(|test| &test.name).collect();
             let mut command = self.command(&names, seconds * PATIENCE + SECONDS);
-            let verdict = judge(command.env("LATCHD_SWITCH", number.to_string()))?;
+            command.env("SWITCHED_ON", number.to_string());
+            let mut verdict = judge(&mut command)?;
+            if self.layer.is_timed && verdict != Verdict::Passed {
+                verdict = judge(&mut command)?;
+            }
             let name = || match &names[..] {
                 [name] => (*name).clone(),
                 names => format!("one of {} tests", names.len()),
@@ -318,7 +374,7 @@ impl Stage {
         pace: Pace,
     ) -> Result<BTreeMap<Number, Outcome>, String> {
         let outcomes = Mutex::new(BTreeMap::new());
-        in_parallel(numbers, |_, number| {
+        in_parallel(AT_A_TIME, numbers, |_, number| {
             let outcome = self.ask(*number, pace)?;
             let mut outcomes = outcomes.lock().expect("no panic poisons it");
             outcomes.insert(*number, outcome);

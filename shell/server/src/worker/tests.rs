@@ -22,6 +22,8 @@ use crate::config::Config;
 use crate::net::listen::Address;
 use crate::net::transport::Security;
 
+mod rounds;
+
 /// More rounds than it takes to answer everything.
 const ROUNDS_MAX: usize = 100_000;
 
@@ -45,6 +47,8 @@ impl Worker {
             );
             let places = queued().filter(|other| **other == name).count();
             assert_eq!(places, usize::from(client.is_in_turn()), "V4: {client:?}");
+            let places = self.collecting.iter().filter(|other| **other == name);
+            assert_eq!(places.count(), usize::from(client.is_in_queue()), "V8");
             let is_told = mailbox
                 .has(|told| matches!(told, Message::WaitEnded(of, _) if *of == holder.name))
                 || self.ended_waits.iter().any(|(of, _)| *of == name);

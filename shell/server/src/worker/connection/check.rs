@@ -35,6 +35,11 @@ impl<S: Socket, B: Backend> ClientConn<S, B> {
         self.wire.is_waiting()
     }
 
+    /// Whether it stands in the queue of clients in the middle of a long request.
+    pub(crate) fn is_in_queue(&self) -> bool {
+        self.is_in_queue
+    }
+
     /// Whether it waits for its next turn.
     pub(crate) fn is_in_turn(&self) -> bool {
         self.waits_for == IN_TURN
