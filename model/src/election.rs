@@ -108,7 +108,17 @@ pub const ALL: &[Bounds] = &[
         steps: 7,
         delays: 3,
         deletions: 1,
-        pinned: (139_388, 475_029),
+        pinned: (178_165, 608_407),
+        ..DELAYED
+    },
+    Bounds {
+        name: "election-deleted-twice",
+        processes: 3,
+        steps: 6,
+        delays: 2,
+        lates: 0,
+        deletions: 2,
+        pinned: (469_675, 793_994),
         ..DELAYED
     },
     Bounds {
@@ -182,7 +192,7 @@ witnesses! {
     Numbered of "X3", "a second term gives a number", |b| b.asks > 1;
     Restarted of "X1", "a process that was started again claims at once", |b| b.restarts > 0;
     Free of "X1", "a free record is claimed", |b| b.leaves > 0;
-    Again of "X1", "a partition without a record is claimed", |b| b.deletions > 0;
+    Again of "X1", "a vacant record is claimed", |b| b.deletions > 0;
 }
 
 impl Named for Bounds {

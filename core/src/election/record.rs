@@ -243,10 +243,12 @@ pub enum State {
     Leaving,
     /// It has closed: any standby may claim the partition at once.
     Free,
+    /// There was no record, and a standby has written this one. The process that it names serves nothing.
+    Vacant,
 }
 
 impl State {
-    const ALL: [Self; 3] = [Self::Serving, Self::Leaving, Self::Free];
+    const ALL: [Self; 4] = [Self::Serving, Self::Leaving, Self::Free, Self::Vacant];
 
     /// The word in the record.
     #[must_use]
@@ -255,16 +257,17 @@ impl State {
             Self::Serving => "serving",
             Self::Leaving => "leaving",
             Self::Free => "free",
+            Self::Vacant => "vacant",
         }
     }
 }
 
-/// The record `partition/<name>`, which the primary writes, and a standby that claims the partition.
+/// The record `partition/<name>`, which the primary writes, and a standby that claims the partition or misses the record.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct PartitionRecord {
     /// Counts the primaries of the partition.
     pub term: u64,
-    /// The primary.
+    /// The primary, or the standby that has written a vacant record.
     pub id: Id,
     /// Counts its heartbeats.
     pub beat: u64,

@@ -1,7 +1,8 @@
 //! A standby: it reads the record, and claims the partition when its primary must have stopped.
 //!
 //! - E7: A standby claims the record that it has seen unchanged for T since the first answer that showed it, or that
-//!   says `free`, and no other; without a record, T after it was first told so. The next transaction follows the
+//!   says `free`, and no other. If there is no record, it writes a vacant one, and waits for T like everyone: a missing
+//!   record has no revision, so nothing would show that there was a record meanwhile. The next transaction follows the
 //!   answer to the one before, or comes after 400 ms without it. A late answer counts, unless a later transaction has
 //!   been answered or a claim was sent meanwhile. A claim counts as held from its first sending. If its outcome is
 //!   unknown, the record is read again.
@@ -48,7 +49,9 @@ pub(super) struct Standby {
     /// The earliest moment of the next read.
     reads_at: Instant,
     /// The claim whose outcome is unknown.
-    claim: Option<Claim>,
+    claim: Option<Box<Claim>>,
+    /// The last vacant record that it has sent.
+    vacant: Option<String>,
     /// Whether the record must be read before the next claim.
     doubts: bool,
     untold: bool,
@@ -85,6 +88,7 @@ impl Standby {
             asked: None,
             reads_at: Instant::from_millis(0),
             claim: None,
+            vacant: None,
             doubts: false,
             untold: false,
         }
@@ -108,7 +112,13 @@ impl Standby {
             }
         }
         let claims_at = self.claims_at().filter(|_| !self.is_silent(now));
-        let transaction = if claims_at.is_some_and(|at| now >= at) {
+        let transaction = if self.misses_record() && !self.is_silent(now) {
+            self.answered = number - 1;
+            Transaction::Swap {
+                expected: None,
+                value: self.vacant_record(),
+            }
+        } else if claims_at.is_some_and(|at| now >= at) {
             self.answered = number - 1;
             let claim = self.claim(moment);
             Transaction::Swap {
@@ -139,7 +149,7 @@ impl Standby {
     fn interval(&self) -> u64 {
         match self.record().map(|one| one.state) {
             Some(State::Leaving) => LEAVING_MS,
-            Some(State::Serving | State::Free) | None => HEARTBEAT_MS,
+            Some(State::Serving | State::Free | State::Vacant) | None => HEARTBEAT_MS,
         }
     }
 
@@ -158,10 +168,14 @@ impl Standby {
         }
         self.pending.take_if(|one| one.number == number);
         match answer {
-            Answer::Swapped { revision } => self.claim.take().map(|claim| {
-                let value = claim.value.clone();
-                self.primary(claim, Found { revision, value })
-            }),
+            Answer::Swapped { revision } => match (self.claim.take(), self.vacant.take()) {
+                (Some(claim), _) => {
+                    let value = claim.value.clone();
+                    Some(self.primary(*claim, Found { revision, value }))
+                }
+                (None, Some(value)) => self.see(now, Some(Found { revision, value })),
+                (None, None) => None,
+            },
             Answer::Found(found) => self.see(now, found),
         }
     }
@@ -171,7 +185,7 @@ impl Standby {
         self.doubts = false;
         let (claim, found) = match (self.claim.take(), found) {
             (Some(claim), Some(found)) if claim.value == found.value => {
-                return Some(self.primary(claim, found));
+                return Some(self.primary(*claim, found));
             }
             (claim, found) => (claim, found),
         };
@@ -185,14 +199,11 @@ impl Standby {
         let record = found
             .as_ref()
             .map(|found| PartitionRecord::parse(&found.value));
-        let of = |record: &PartitionRecord| (record.id, record.term, record.state);
-        let known = self.watched.as_ref().and_then(|one| one.record.as_ref());
-        let is_same = match (known, &record) {
-            (Some(Ok(known)), Some(Ok(record))) => of(known) == of(record),
-            (Some(Err(known)), Some(Err(error))) => known == error,
-            (Some(_) | None, Some(_) | None) => false,
-        };
-        self.untold |= !is_same;
+        let before = self
+            .watched
+            .as_ref()
+            .map(|one| subject(one.record.as_ref()));
+        self.untold |= before != Some(subject(record.as_ref()));
         if let Some(Ok(record)) = &record {
             self.term_max = self.term_max.max(record.term);
         }
@@ -213,25 +224,45 @@ impl Standby {
     fn news(&self) -> News {
         match self.watched.as_ref().and_then(|one| one.record.as_ref()) {
             None => News::Stands(None),
+            Some(Ok(record)) if record.state == State::Vacant => News::Stands(None),
             Some(Ok(record)) => News::Stands(Some(Box::new(record.clone()))),
             Some(Err(error)) => News::Unreadable(error.clone()),
         }
     }
 
-    /// When the record may be claimed, if it stays as it is (E7, E9); `None` if it must be read first.
+    /// Whether the last answer said that there is no record.
+    fn misses_record(&self) -> bool {
+        let watched = self.watched.as_ref().filter(|_| !self.doubts);
+        watched.is_some_and(|one| one.found.is_none())
+    }
+
+    /// The record that it writes if there is none (E7).
+    fn vacant_record(&mut self) -> String {
+        let record = PartitionRecord {
+            term: self.term_max,
+            id: self.process.id,
+            beat: 0,
+            state: State::Vacant,
+            address: self.process.address.clone(),
+            floor: 0,
+            version: self.process.version.clone(),
+        };
+        self.vacant.insert(record.to_json()).clone()
+    }
+
+    /// When the record may be claimed, if it stays as it is (E7, E9); `None` if it must be read or written first.
     fn claims_at(&self) -> Option<Instant> {
         let watched = self.watched.as_ref().filter(|_| !self.doubts)?;
         let waited = after(watched.since, self.timing.wait_ms());
         match &watched.record {
-            None => Some(waited),
             Some(Ok(record)) => {
-                let is_dead = self.predecessor == Some(record.id);
+                let is_dead = record.state != State::Vacant && self.predecessor == Some(record.id);
                 // A record of an earlier term was put back: the later primary may still hold the partition.
                 let is_last = record.term >= self.term_max;
                 let is_free = is_last && (record.state == State::Free || is_dead);
                 Some(if is_free { watched.since } else { waited })
             }
-            Some(Err(_)) => None,
+            Some(Err(_)) | None => None,
         }
     }
 
@@ -256,12 +287,14 @@ impl Standby {
             version: self.process.version.clone(),
         };
         let expected = watched.and_then(|one| one.found.clone());
-        self.claim.get_or_insert_with(|| Claim {
-            value: record.to_json(),
-            record,
-            expected,
-            first_sent: moment.now,
-            term,
+        self.claim.get_or_insert_with(|| {
+            Box::new(Claim {
+                value: record.to_json(),
+                record,
+                expected,
+                first_sent: moment.now,
+                term,
+            })
         })
     }
 
@@ -275,5 +308,16 @@ impl Standby {
             claim.first_sent,
             answered,
         )
+    }
+}
+
+/// The part of a record that is news if it changes. A vacant record is none.
+fn subject(
+    record: Option<&Result<PartitionRecord, RecordError>>,
+) -> Option<Result<(Id, u64, State), &RecordError>> {
+    match record? {
+        Ok(one) if one.state == State::Vacant => None,
+        Ok(one) => Some(Ok((one.id, one.term, one.state))),
+        Err(error) => Some(Err(error)),
     }
 }

@@ -607,3 +607,46 @@ fn a_process_that_leaves_says_free_once_it_has_closed() {
     assert_eq!(standby.run(&mut register, 0), [(0, News::Over(End::Left))]);
     assert_eq!(Id(255).to_string(), "000000000000000000000000000000ff");
 }
+
+#[test]
+fn missing_record_is_written_before_the_wait() {
+    let mut register = Register::default();
+    // Its predecessor has written the vacant record, and served nothing.
+    let mut first = Driver::new(1, 0, None);
+    let news = first.run(&mut register, 0);
+    assert_eq!(
+        news,
+        [(0, News::Stands(None))],
+        "a vacant record is no news"
+    );
+    let record = register.record();
+    assert_eq!(
+        (record.state, record.id, record.term),
+        (State::Vacant, Id(1), 0)
+    );
+    let mut again = Driver::new(2, 1000, Some(1));
+    again.run(&mut register, 4999);
+    assert_eq!(
+        register.record().state,
+        State::Vacant,
+        "E9: it may not be dead"
+    );
+    let news = again.run(&mut register, 5000);
+    assert!(matches!(news[..], [(5000, News::Serves(_))]), "{news:?}");
+    assert_eq!(register.record().term, 1);
+}
+
+#[test]
+fn second_absence_is_no_longer_wait() {
+    let mut register = Register::default();
+    let mut standby = Driver::new(1, 0, None);
+    standby.run(&mut register, 3999);
+    // Another process claims the partition, and its record is deleted before the standby reads.
+    let claimed = Driver::record(State::Serving);
+    register.write(&claimed.to_json());
+    register.found = None;
+    assert_eq!(standby.run(&mut register, 7999), []);
+    assert_eq!(register.record().state, State::Vacant);
+    let news = standby.run(&mut register, 8000);
+    assert!(matches!(news[..], [(8000, News::Serves(_))]), "{news:?}");
+}

@@ -26,7 +26,7 @@ pub enum Trap {
     LateIsCurrent,
     /// An error of the authority counts as the loss of the record.
     ErrorIsLoss,
-    /// A partition without a record is claimed at once.
+    /// A vacant record is claimed at once.
     ClaimsAtOnce,
     /// The lock of the state directory counts without the id in it.
     LockWithoutId,
@@ -50,7 +50,7 @@ pub const TRAPS: &[(Trap, usize)] = &[
     (Trap::LostIsFailed, 12),
     (Trap::LateIsCurrent, 10),
     (Trap::ErrorIsLoss, 5),
-    (Trap::ClaimsAtOnce, 3),
+    (Trap::ClaimsAtOnce, 4),
     (Trap::LockWithoutId, 3),
     (Trap::FreeTooEarly, 6),
     (Trap::NumbersFromOne, 8),

@@ -103,6 +103,11 @@ const DELETIONS: usize = 4;
 const LEAVES: usize = 5;
 const ASKS: usize = 6;
 
+/// Whether a record gives a process the partition.
+fn names(record: &PartitionRecord, id: Id) -> bool {
+    record.id == id && record.state != State::Vacant
+}
+
 impl World {
     /// The first process serves, and the others have just started.
     pub(super) fn new(bounds: &Bounds) -> Self {
@@ -286,7 +291,7 @@ impl World {
             News::Resumed => self.seen.add(Witness::Resumed),
             News::Over(end) => {
                 one.is_over = true;
-                let is_own = record.is_some_and(|record| record.id == one.id);
+                let is_own = record.is_some_and(|record| names(&record, one.id));
                 return must(
                     *end != End::Lost || !is_own,
                     "X6: a term is over while the record names it",
@@ -299,6 +304,11 @@ impl World {
     fn record(&self) -> Option<PartitionRecord> {
         let found = self.view.register.found.as_ref()?;
         PartitionRecord::parse(&found.value).ok()
+    }
+
+    fn is_vacant(&self) -> bool {
+        let record = self.record();
+        record.is_some_and(|record| record.state == State::Vacant)
     }
 
     /// The authority executes the transaction of a process.
@@ -319,9 +329,9 @@ impl World {
             }
             other @ (Transaction::Read | Transaction::Swap { .. }) => other,
         };
-        let is_absent = self.view.register.found.is_none();
+        let was_vacant = self.is_vacant();
         let answer = self.perform(&transaction);
-        if is_absent && matches!(answer, Answer::Swapped { .. }) {
+        if was_vacant && matches!(answer, Answer::Swapped { .. }) {
             self.seen.add(Witness::Again);
         }
         self.view.processes[place].answer = Some((number, answer));
@@ -340,6 +350,7 @@ impl World {
             return Ok(());
         };
         let mut now = self.clock(place);
+        let is_vacant = self.is_vacant();
         let trap = self.bounds.trap;
         let one = &mut self.view.processes[place];
         let is_standby = one.election.held_until().is_none();
@@ -375,11 +386,11 @@ impl World {
             one.read = Some([first.clone(), found.clone()]);
             *found = first;
         }
-        if trap == Some(Trap::ClaimsAtOnce) && answer == Answer::Found(None) && is_standby {
+        if trap == Some(Trap::ClaimsAtOnce) && is_vacant && is_standby {
             now = Instant::from_millis(now.as_millis() - TIMING.wait_ms());
         }
         if let Answer::Found(Some(found)) = &answer
-            && PartitionRecord::parse(&found.value).is_ok_and(|found| found.id == one.id)
+            && PartitionRecord::parse(&found.value).is_ok_and(|found| names(&found, one.id))
         {
             self.seen.add(Witness::Doubted);
         }

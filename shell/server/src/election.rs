@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 use latchd_core::election::{
     ANSWER_MS, Action, Election, End, Found, HEARTBEAT_MS, Id, Moment, News, PartitionRecord,
-    Process, RingRecord, Term, partition_key,
+    Process, RingRecord, State, Term, partition_key,
 };
 use latchd_core::engine::Numbers;
 use latchd_core::fence::Fence;
@@ -399,7 +399,7 @@ impl Candidate {
             let key = partition_key(&self.settings.cluster, name)?;
             let (_, found) = found.iter().find(|(known, _)| *known == key)?;
             let record = PartitionRecord::parse(&found.value).ok()?;
-            Some(record.address)
+            (record.state != State::Vacant).then_some(record.address)
         };
         let primaries: Vec<_> = partitions.names().map(address).collect();
         if primaries != self.primaries {

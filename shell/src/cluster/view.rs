@@ -31,7 +31,7 @@ pub(super) enum State {
     Silent,
     /// The last primary has left.
     Free,
-    /// No process has ever claimed the partition.
+    /// No process has claimed the partition, or its record was deleted since.
     Unclaimed,
     /// The record is not usable: the reason.
     Unreadable(String),
@@ -72,12 +72,14 @@ impl Row {
             Some(Err(error)) => (State::Unreadable(error.to_string()), None),
             Some(Ok(record)) => {
                 let state = match (record.state, age) {
+                    (election::State::Vacant, _) => State::Unclaimed,
                     (election::State::Free, _) => State::Free,
                     (election::State::Serving | election::State::Leaving, None) => State::Silent,
                     (election::State::Serving, Some(_)) => State::Serving,
                     (election::State::Leaving, Some(_)) => State::Leaving,
                 };
-                (state, Some(record))
+                let record = (state != State::Unclaimed).then_some(record);
+                (state, record)
             }
         };
         Self {
@@ -251,6 +253,7 @@ mod tests {
             ("cache-b:1", json(election::State::Leaving), age),
             ("c:1", json(election::State::Serving), None),
             ("d:1", json(election::State::Free), age),
+            ("v:1", json(election::State::Vacant), age),
             ("e:1", None, None),
             ("f:1", newer, age),
         ];
@@ -270,6 +273,7 @@ a:1        serving     10.0.0.1:11211  7     0.2 s ago       3.1 s      1.2.3
 cache-b:1  leaving     10.0.0.1:11211  7     0.2 s ago       -          1.2.3
 c:1        silent      10.0.0.1:11211  7     over 1.6 s ago  -          1.2.3
 d:1        free        10.0.0.1:11211  7     -               -          1.2.3
+v:1        unclaimed   -               -     -               -          -
 e:1        unclaimed   -               -     -               -          -
 f:1        unreadable  -               -     -               -          -
 the record of f:1 in cluster shop is not usable: format 2, and this version reads 1; run a newer latchd
@@ -314,12 +318,13 @@ the record of f:1 in cluster shop is not usable: format 2, and this version read
                 "silent",
                 "free",
                 "unclaimed",
+                "unclaimed",
                 "unreadable"
             ]
         );
-        assert_eq!(texts("term"), ["7", "7", "7", "7", "-", "-"]);
+        assert_eq!(texts("term"), ["7", "7", "7", "7", "-", "-", "-"]);
         assert_eq!(
-            texts("error")[5],
+            texts("error")[6],
             "format 2, and this version reads 1; run a newer latchd"
         );
         let age = |one: &election::json::Value<'_>| {
@@ -327,11 +332,11 @@ the record of f:1 in cluster shop is not usable: format 2, and this version read
                 .and_then(election::json::Value::number)
         };
         let ages: Vec<_> = all.iter().map(age).collect();
-        assert_eq!(ages, [Some(240), Some(240), None, None, None, None]);
+        assert_eq!(ages, [Some(240), Some(240), None, None, None, None, None]);
         assert_eq!(text.matches("\"hold_left_ms\":3060").count(), 1);
-        assert_eq!(text.matches("\"hold_left_ms\":null").count(), 5);
+        assert_eq!(text.matches("\"hold_left_ms\":null").count(), 6);
         let primaries: Vec<_> = rows.iter().map(Row::primary).collect();
         let address = Some("10.0.0.1:11211");
-        assert_eq!(primaries, [address, address, None, None, None, None]);
+        assert_eq!(primaries, [address, address, None, None, None, None, None]);
     }
 }

@@ -83,7 +83,6 @@ impl World {
         self.is_rough = true;
         self.tally.rough += 1;
         self.snapshots = self.etcd.clone();
-        self.has_deleted = [false; PARTITIONS];
         let length = 3 * S + self.random.below(10 * S);
         let end = self.now + length;
         for _ in 0..=self.random.below(7) {
@@ -180,9 +179,7 @@ impl World {
                 one.cut_until = one.cut_until.max(until);
             }
             Fault::Away(until) => self.away_until = self.away_until.max(until),
-            Fault::Delete(partition) if self.has_deleted[partition] => {}
             Fault::Delete(partition) => {
-                self.has_deleted[partition] = true;
                 self.tally.deleted += 1;
                 self.etcd[partition].found = None;
             }

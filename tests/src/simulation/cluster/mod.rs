@@ -17,8 +17,7 @@
 //! - X6: An outage of etcd shorter than H - C - heartbeat, less the time of an answer, suspends no process. After a longer
 //!   one the same process goes on, with its items.
 //!
-//! Two assumptions. A client learns that a process was killed before the next one starts in the same state directory. A
-//! record is deleted only once while a standby may miss the next one: no revision tells it that there was a record between.
+//! One assumption: a client learns that a process was killed before the next one starts in the same state directory.
 //!
 //! [`Bound`]: latchd_core::client::Bound
 //! [`Election`]: latchd_core::election::Election

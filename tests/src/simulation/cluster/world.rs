@@ -81,8 +81,6 @@ pub(in crate::simulation) struct World {
     pub(super) snapshots: Records,
     /// Whether records are deleted and restored. Then no wall clock is far off.
     pub(super) deletes: bool,
-    /// Whether the record of each partition was deleted in this episode.
-    pub(super) has_deleted: [bool; PARTITIONS],
     pub(super) away_until: u64,
     pub(super) outage: Outage,
     pub(super) is_rough: bool,
@@ -120,7 +118,6 @@ impl World {
             etcd: Records::default(),
             snapshots: Records::default(),
             deletes,
-            has_deleted: [false; PARTITIONS],
             away_until: 0,
             outage: Outage::None,
             is_rough: false,
