@@ -76,8 +76,8 @@ type ShardCore = Core<LogStore<SipHash, Pages>>;
 #[derive(Debug)]
 pub(crate) struct Shards {
     cores: Box<[Mutex<ShardCore>]>,
-    /// Fast rather than cryptographic: keys that a client has chosen to share a shard only wait for each other. In a shard, the
-    /// store's own hash spreads them.
+    /// Fast rather than cryptographic: keys that a client has chosen to be in one shard have its time and its memory, and no
+    /// more. In a shard, the store's own hash spreads them.
     hasher: quality::RandomState,
     /// The bound of a search for a deadlock ([`Limits::wait_chain_max`]).
     wait_chain_max: usize,
