@@ -101,14 +101,21 @@ fn answers_are_in_order_however_many_turns_they_take() {
         "v".repeat(1_000_000)
     ));
     assert_eq!(client.line(), "STORED");
-    client.send("append big 0 0 1 noreply\r\nx\r\n".repeat(2_000));
-    client.send("mg big s\r\nget none\r\n".repeat(1_000));
-    for _ in 0..1_000 {
-        assert_eq!(client.line(), "HD s1002000");
-        assert_eq!(client.line(), "END");
+    // A busy machine may send so slowly that each piece is one turn; then once more.
+    let mut length = 1_000_000;
+    for _ in 0..100 {
+        client.send("append big 0 0 1 noreply\r\nx\r\n".repeat(300));
+        client.send("mg big s\r\nget none\r\n".repeat(300));
+        length += 300;
+        for _ in 0..300 {
+            assert_eq!(client.line(), format!("HD s{length}"));
+            assert_eq!(client.line(), "END");
+        }
+        if client.stat("conn_yields") != "0" {
+            return;
+        }
     }
-    let yields: u64 = client.stat("conn_yields").parse().unwrap();
-    assert!(yields > 0, "all of it was one turn");
+    panic!("all of it was one turn, each time");
 }
 
 /// One thread reads the long requests of a crowd in turn, and other clients in between.
