@@ -339,7 +339,7 @@ impl Client {
         each: impl FnMut(usize, &AnyResponse<'_>),
     ) -> Result<(), Error> {
         let mut link = self.pool.link(requests.len());
-        let within = self.pool.options().reply_timeout;
+        let within = self.pool.reply_timeout();
         let asked = link.ask(requests, within, each).await;
         asked.map_err(|error| self.pool.error(ErrorKind::of_socket(error)))
     }

@@ -33,7 +33,7 @@ impl Connection {
         let socket = opened.map_err(|error| pool.error(ErrorKind::of_socket(error)))?;
         Ok(Self {
             socket,
-            patience: pool.options().reply_timeout,
+            patience: pool.reply_timeout(),
             unread: 0..0,
         })
     }

@@ -187,7 +187,7 @@ impl LockOptions {
     pub(super) fn short_terms(
         &self,
         ttl: Duration,
-        client: &ClientOptions,
+        reply_timeout: Duration,
     ) -> Result<BoundTerms, TermsError> {
         if ttl < SHORT_TTL_MIN {
             return Err(TermsError::TtlTooShort);
@@ -201,7 +201,7 @@ impl LockOptions {
         terms.missing = MissingItem::Create(Exptime::Never);
         // Renewals already show that the server is alive.
         terms.heartbeat = None;
-        terms.reply_timeout = self.reply_timeout.unwrap_or(client.reply_timeout);
+        terms.reply_timeout = self.reply_timeout.unwrap_or(reply_timeout);
         terms.seed = clock::seed();
         terms.lease = Some(LeaseTerms {
             ttl,
@@ -211,14 +211,18 @@ impl LockOptions {
         Ok(terms)
     }
 
-    pub(super) fn terms(&self, ttl: Duration, client: &ClientOptions) -> Result<Terms, TermsError> {
+    pub(super) fn terms(
+        &self,
+        ttl: Duration,
+        reply_timeout: Duration,
+    ) -> Result<Terms, TermsError> {
         let mut terms = Terms::new(ttl)?;
         terms.retry = self.retry;
         terms.deadline = self.deadline;
         terms.watchdog = !self.without_watchdog;
         terms.hold_max = self.hold_max;
         terms.on_disconnect = self.on_disconnect;
-        terms.reply_timeout = self.reply_timeout.unwrap_or(client.reply_timeout);
+        terms.reply_timeout = self.reply_timeout.unwrap_or(reply_timeout);
         terms.seed = clock::seed();
         terms.own_token = self.token.is_some();
         // A known token takes over the lease, also from a holder with a place in the queue.
@@ -342,10 +346,10 @@ impl BoundOptions {
         self
     }
 
-    pub(super) fn terms(&self, client: &ClientOptions) -> Result<BoundTerms, TermsError> {
+    pub(super) fn terms(&self, reply_timeout: Duration) -> Result<BoundTerms, TermsError> {
         let mut terms = self.terms.clone();
         terms.session = self.session.map(new_session).transpose()?;
-        terms.reply_timeout = self.reply_timeout.unwrap_or(client.reply_timeout);
+        terms.reply_timeout = self.reply_timeout.unwrap_or(reply_timeout);
         if terms.mode.is_shared() {
             terms.mark = Mark::None;
         }
@@ -426,14 +430,14 @@ impl ComputeOptions {
         &self,
         ttl: Duration,
         early: Duration,
-        client: &ClientOptions,
+        reply_timeout: Duration,
     ) -> Result<RecomputeTerms, TermsError> {
         let mut terms = RecomputeTerms::new(ttl, early)?;
         terms.losers = self.losers;
         terms.claim = self.claim.unwrap_or(terms.claim);
         terms.retry = self.retry.unwrap_or(terms.retry);
         terms.deadline = self.deadline;
-        terms.reply_timeout = self.reply_timeout.unwrap_or(client.reply_timeout);
+        terms.reply_timeout = self.reply_timeout.unwrap_or(reply_timeout);
         terms.session = self.session.map(new_session).transpose()?;
         terms.seed = clock::seed();
         Ok(terms)

@@ -3,6 +3,7 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use super::background;
 use super::connector::Connector;
@@ -83,9 +84,9 @@ impl Pool {
         self.0.connector.endpoint()
     }
 
-    /// The options for every call.
-    pub(super) fn options(&self) -> &ClientOptions {
-        &self.0.options
+    /// The time limit for a reply, if a call has no other.
+    pub(super) fn reply_timeout(&self) -> Duration {
+        self.0.options.reply_timeout
     }
 
     /// An error of this server.

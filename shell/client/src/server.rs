@@ -183,7 +183,7 @@ impl Client {
             let [key] = keys else {
                 return Err(TermsError::Short.into());
             };
-            let terms = options.short_terms(ttl, self.pool.options())?;
+            let terms = options.short_terms(ttl, self.pool.reply_timeout())?;
             let bound = Bound::new(wire_key(key.as_ref())?, terms);
             return Lock::obtain_short(&self.pool, bound, value).await;
         }
@@ -191,7 +191,7 @@ impl Client {
             .iter()
             .map(|key| wire_key(key.as_ref()))
             .collect::<Result<Vec<_>, _>>()?;
-        let mut terms = options.terms(ttl, self.pool.options())?;
+        let mut terms = options.terms(ttl, self.pool.reply_timeout())?;
         terms.queues &= self.pool.may_queue();
         let leases = Leases::new(&keys, &value, &terms)?;
         Lock::obtain(&self.pool, leases, value).await
@@ -214,7 +214,7 @@ impl Client {
         key: impl AsRef<[u8]>,
         options: &BoundOptions,
     ) -> Result<BoundLock, Error> {
-        let terms = options.terms(self.pool.options())?;
+        let terms = options.terms(self.pool.reply_timeout())?;
         let bound = Bound::new(wire_key(key.as_ref())?, terms);
         BoundLock::obtain(&self.pool, bound).await
     }
@@ -252,7 +252,7 @@ impl Client {
     ) -> Result<Value, ComputeError<E>> {
         let key = wire_key(key.as_ref()).map_err(Error::from)?;
         let terms = options
-            .terms(ttl, early, self.pool.options())
+            .terms(ttl, early, self.pool.reply_timeout())
             .map_err(Error::from)?;
         compute::get_or_compute(&self.pool, key, terms, compute).await
     }
