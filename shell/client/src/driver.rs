@@ -18,7 +18,7 @@ use super::connector::Connector;
 use super::drive::{Heard, Line, drive};
 use super::error::is_not_primary;
 use super::options::ClientOptions;
-use super::socket::{INPUT_BYTES_MAX, Moved, Opening, Socket, is_tls_alert, no_answer};
+use super::socket::{Moved, Opening, Socket, check_input, is_tls_alert, no_answer};
 
 /// The longest unnoticed absence of a server before the connection counts as broken, if its replies may not
 /// take longer: the default heartbeat plus the default reply timeout (V3).
@@ -319,9 +319,7 @@ impl Line for Driver {
 impl Open {
     /// Sends or receives, whichever is possible first.
     fn poll_progress(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Progress>> {
-        if self.input.len() > INPUT_BYTES_MAX {
-            return Poll::Ready(Err(io::ErrorKind::InvalidData.into()));
-        }
+        check_input(self.input.len())?;
         let moved = self.socket.poll_move(context, &self.output);
         moved.map(|moved| Ok(Progress::Moved(moved?)))
     }

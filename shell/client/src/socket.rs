@@ -30,6 +30,17 @@ const SEND_BYTES: usize = 64 << 10;
 /// line.
 pub(super) const INPUT_BYTES_MAX: usize = (1 << 30) + READ_BYTES;
 
+/// Checks the length of an incomplete reply.
+///
+/// # Errors
+/// [`io::ErrorKind::InvalidData`] if it exceeds [`INPUT_BYTES_MAX`].
+pub(super) fn check_input(bytes: usize) -> io::Result<()> {
+    if bytes > INPUT_BYTES_MAX {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    Ok(())
+}
+
 /// The reply of a server that expects TLS and receives plain text. Source: RFC 8446, section 5.1: a record of
 /// type alert, of a version from SSL 3.0 on.
 const TLS_ALERT: &[u8] = &[0x15, 3];
@@ -190,6 +201,13 @@ mod tests {
     use crate::ClientOptions;
     use crate::connector::Connector;
     use crate::endpoint::Endpoint;
+
+    #[test]
+    fn incomplete_reply_has_a_bound() {
+        assert!(check_input(INPUT_BYTES_MAX).is_ok());
+        let error = check_input(INPUT_BYTES_MAX + 1).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+    }
 
     #[test]
     fn the_system_asks_whether_the_server_is_there() {
