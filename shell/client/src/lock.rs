@@ -398,7 +398,7 @@ impl LockWatch {
     async fn ended(&self) -> Option<Loss> {
         let closed = async {
             let _ = self.lost.recv().await;
-            self.loss.get().copied()
+            self.loss()
         };
         // The task updates the deadline, but it may be busy opening a connection.
         let expired = async {
@@ -407,7 +407,7 @@ impl LockWatch {
                 if left.is_zero() {
                     // The task's reason is more exact, if it gives one.
                     Timer::after(Duration::from_millis(50)).await;
-                    return Some(self.loss.get().copied().unwrap_or(Loss::Expired));
+                    return Some(self.loss().unwrap_or(Loss::Expired));
                 }
                 Timer::after(left.min(Duration::from_secs(1))).await;
             }
@@ -536,7 +536,7 @@ impl LockTask {
     fn tell(&mut self, news: LeaseNews) {
         match news {
             LeaseNews::Obtained => {
-                if self.leases.heard_held() && !self.pool.may_queue() {
+                if self.leases.heard_held() {
                     self.leases.keys().for_each(|key| self.pool.was_held(key));
                 }
                 let numbers = (0..)
@@ -567,8 +567,7 @@ impl LockTask {
             }
             LeaseNews::NotHeld => {
                 self.deny();
-                let loss = self.watch.loss.get().copied();
-                let error = self.pool.error(ErrorKind::NotHeld(loss));
+                let error = self.pool.error(ErrorKind::NotHeld(self.watch.loss()));
                 reply(&mut self.release, Err(error));
             }
             LeaseNews::Lost(loss) => {
@@ -588,7 +587,7 @@ impl LockTask {
 
     /// Replies to a pending refresh, measurement or detachment: the lock is not held.
     fn deny(&mut self) {
-        let (pool, loss) = (&self.pool, self.watch.loss.get().copied());
+        let (pool, loss) = (&self.pool, self.watch.loss());
         reply(&mut self.refresh, Err(pool.error(ErrorKind::NotHeld(loss))));
         reply(&mut self.measure, Err(pool.error(ErrorKind::NotHeld(loss))));
         reply(&mut self.detach, Err(pool.error(ErrorKind::NotHeld(loss))));
