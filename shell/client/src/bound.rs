@@ -421,3 +421,23 @@ impl BoundTask {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn belief_ends_at_the_deadline_shown() {
+        let at = Instant::from_millis;
+        let watch = BoundWatch {
+            deadline_ms: AtomicU64::new(u64::MAX),
+            loss: OnceLock::new(),
+            lost: bounded(1).1,
+        };
+        assert!(watch.has_time(at(1_000_000)), "it never expires");
+        for deadline in [Some(at(70)), None] {
+            watch.show(deadline);
+            assert!(watch.has_time(at(69)) && !watch.has_time(at(70)));
+        }
+    }
+}

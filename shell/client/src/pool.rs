@@ -224,6 +224,12 @@ impl Pool {
         }
     }
 
+    /// The number of connections kept for the next call.
+    #[cfg(test)]
+    pub(super) fn idle_connections(&self) -> usize {
+        self.idle().len()
+    }
+
     fn idle(&self) -> MutexGuard<'_, Vec<Driver>> {
         // Every change of the list is complete before a panic is possible.
         self.0.idle.lock().unwrap_or_else(PoisonError::into_inner)

@@ -1,13 +1,19 @@
 //! The driver on a server that the test plays: it decides when, and in which pieces, a reply arrives.
 
+mod locks;
+mod reuse;
+
 use std::convert::Infallible;
+use std::future::Future;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{TcpListener, TcpStream};
+use std::pin::pin;
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use async_io::block_on;
+use async_io::{Timer, block_on};
 use futures_lite::future;
 
 use super::{Client, ClientOptions, ComputeOptions, ErrorKind, pending_release};
@@ -15,19 +21,41 @@ use super::{Client, ClientOptions, ComputeOptions, ErrorKind, pending_release};
 /// Longer than anything takes, even on a busy machine.
 const DUE: Duration = Duration::from_secs(60);
 
+/// So long that no renewal comes between the requests of a test.
+const TTL: Duration = Duration::from_secs(36_000);
+
+/// The releases that are pending are those of the process, so one of these tests runs at a time.
+static TURN: Mutex<()> = Mutex::new(());
+
 /// A server that the test plays, and a client with one shared connection to it.
 struct Played {
     listener: TcpListener,
     client: Client,
+    _turn: MutexGuard<'static, ()>,
 }
 
 impl Played {
     fn new() -> Self {
+        // The failure of another test is no failure of this one.
+        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let options = ClientOptions::new().connections(1).reply_timeout(DUE);
         let client = Client::new(&address, options).unwrap();
-        Self { listener, client }
+        Self {
+            listener,
+            client,
+            _turn: turn,
+        }
+    }
+
+    /// The result of a call for which the client opens a connection, on which the server plays these turns.
+    fn first<T>(&self, call: impl Future<Output = T>, turns: &[(&str, &str)]) -> (T, Side) {
+        beside(call, || {
+            let mut side = self.accept();
+            side.play(turns);
+            side
+        })
     }
 
     /// The next connection of the client.
@@ -53,6 +81,23 @@ impl Side {
         (0..lines).map(|_| line()).collect()
     }
 
+    /// The result of a call, while the server plays these turns.
+    fn during<T>(&mut self, call: impl Future<Output = T>, turns: &[(&str, &str)]) -> T {
+        beside(call, || self.play(turns)).0
+    }
+
+    /// Hears requests that begin so, one after the other, and sends the line of each reply.
+    fn play(&mut self, turns: &[(&str, &str)]) {
+        for (request, reply) in turns {
+            let heard = self.hear(1).remove(0) + "\r\n";
+            assert!(heard.starts_with(request), "{heard:?} for {request:?}");
+            if heard.starts_with("ms ") {
+                self.hear(1);
+            }
+            self.say(format!("{reply}\r\n").as_bytes(), 100);
+        }
+    }
+
     /// Sends in pieces of at most so many bytes.
     fn say(&mut self, bytes: &[u8], piece: usize) {
         for piece in bytes.chunks(piece) {
@@ -73,6 +118,28 @@ fn wait_for(is_so: impl Fn() -> bool) {
         assert!(begun.elapsed() < DUE, "it is overdue");
         thread::sleep(Duration::from_millis(1));
     }
+}
+
+/// The result of a call, which is due.
+fn due<T>(call: impl Future<Output = T>) -> T {
+    let overdue = async {
+        Timer::after(DUE).await;
+        panic!("it is overdue");
+    };
+    block_on(future::or(call, overdue))
+}
+
+/// The result of a call, and that of the server's part in it. The server plays when the call has done all that it does
+/// without a reply.
+fn beside<T, S: Send>(call: impl Future<Output = T>, server: impl FnOnce() -> S + Send) -> (T, S) {
+    let mut call = pin!(call);
+    for _ in 0..3 {
+        assert!(block_on(future::poll_once(call.as_mut())).is_none());
+    }
+    thread::scope(|scope| {
+        let server = scope.spawn(server);
+        (due(call), server.join().unwrap())
+    })
 }
 
 /// Callers that ask for several keys each, from threads of their own. All requests are at the server before the first
@@ -170,7 +237,7 @@ fn left_win_is_pending_until_given_back() {
     let mut side = played.accept();
     assert!(side.hear(1)[0].starts_with("mg k v c "));
     side.say(b"VA 0 c5 W\r\n\r\n", 100);
-    assert_eq!(pending_release::pending(), 0);
+    wait_for(|| pending_release::pending() == 0);
     leave.send(()).unwrap();
     assert_eq!(side.hear(1), ["md k C5"]);
     assert_eq!(pending_release::pending(), 1);
