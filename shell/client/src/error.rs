@@ -113,6 +113,11 @@ impl Error {
         matches!(&self.kind, ErrorKind::Refused(words) if &**words == NOT_PRIMARY)
     }
 
+    /// Whether the same call may succeed later: the server is to blame, and not the call.
+    pub(super) const fn may_pass(&self) -> bool {
+        matches!(self.kind, ErrorKind::Unreachable(_) | ErrorKind::Refused(_))
+    }
+
     /// Whether the server could not be reached, or did not reply in time.
     #[must_use]
     pub const fn is_unreachable(&self) -> bool {

@@ -299,7 +299,7 @@ impl Lock {
         self.call(LockCall::Release).await
     }
 
-    /// As [`refresh`](Self::refresh). If it fails and time remains, tries again after each of `waits`.
+    /// As [`refresh`](Self::refresh). If the server does not reply or refuses, tries again after each of `waits`.
     ///
     /// # Errors
     /// As [`refresh`](Self::refresh), of the last try.
@@ -308,18 +308,16 @@ impl Lock {
         ttl: Duration,
         waits: impl IntoIterator<Item = Duration>,
     ) -> Result<(), Error> {
-        let mut waits = waits.into_iter();
-        loop {
-            let error = match self.refresh(ttl).await {
-                Ok(()) => return Ok(()),
-                Err(error) => error,
-            };
-            let may_yet = !error.is_not_held() && !self.remaining().is_zero();
-            match waits.next() {
-                Some(wait) if may_yet => Timer::after(wait.min(self.remaining())).await,
-                Some(_) | None => return Err(error),
-            };
+        for wait in waits {
+            match self.refresh(ttl).await {
+                Err(error) if error.may_pass() => {
+                    // A lock that is lost by then is not held at the next try.
+                    Timer::after(wait.min(self.remaining())).await;
+                }
+                refreshed => return refreshed,
+            }
         }
+        self.refresh(ttl).await
     }
 
     /// Leaves the lock behind. It is neither renewed nor released any more, and lasts for

@@ -32,6 +32,31 @@ fn is_lost<T>(result: Result<T, Error>, why: Option<Loss>) -> bool {
     result.is_err_and(|error| matches!(error.kind(), ErrorKind::NotHeld(loss) if *loss == why))
 }
 
+#[test]
+fn failed_refresh_is_tried_again() {
+    let played = Played::new();
+    let (lock, mut side) = lease(&played);
+    // The key is locked at that moment, which says nothing about the lease.
+    let refused = ("ms k", "LK");
+    let refresh = lock.refresh_with(TTL, [Duration::ZERO; 2]);
+    let refreshed = side.during(refresh, &[refused, refused, ("ms k", "HD c6")]);
+    refreshed.unwrap();
+    let refresh = lock.refresh_with(TTL, [Duration::ZERO]);
+    let refreshed = side.during(refresh, &[refused, refused]);
+    assert!(refreshed.unwrap_err().is_unreachable(), "as the last try");
+
+    // Another try cannot succeed.
+    let mut waits = std::iter::repeat_n(Duration::ZERO, 9);
+    let impossible = due(lock.refresh_with(Duration::from_millis(1), waits.by_ref()));
+    assert!(matches!(
+        impossible.unwrap_err().kind(),
+        ErrorKind::Terms(_)
+    ));
+    let refresh = lock.refresh_with(TTL, waits.by_ref());
+    let lost = side.during(refresh, &[("ms k", "NF"), ("mg k", "EN")]);
+    assert!(is_lost(lost, Some(Loss::Taken)) && waits.len() >= 7);
+}
+
 /// A call of a lock is taken when the one before has its reply.
 #[test]
 fn calls_of_a_lock_wait_their_turn() {
