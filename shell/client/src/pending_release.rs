@@ -7,7 +7,7 @@
 //! its ttl.
 
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::background;
@@ -15,23 +15,13 @@ use super::background;
 /// The longest wait of an ending thread for pending releases.
 const FLUSH_MAX: Duration = Duration::from_millis(250);
 
-static PENDING: Mutex<Pending> = Mutex::new(Pending {
-    tasks: 0,
-    waiting: 0,
-});
+/// The number of tasks with something to release and without a holder.
+static PENDING: Mutex<usize> = Mutex::new(0);
 /// Signals the end of a pending release.
 static RELEASED: Condvar = Condvar::new();
 
 thread_local! {
     static FLUSH_AT_END: FlushAtEnd = const { FlushAtEnd };
-}
-
-/// The pending releases, and the threads that wait for them.
-struct Pending {
-    /// The number of tasks with something to release and without a holder.
-    tasks: usize,
-    /// The number of ending threads that wait. Without any, nothing is signalled.
-    waiting: usize,
 }
 
 struct FlushAtEnd;
@@ -41,18 +31,15 @@ impl Drop for FlushAtEnd {
         if background::is_forked() {
             return;
         }
-        let mut pending = PENDING.lock().unwrap_or_else(PoisonError::into_inner);
-        pending.waiting += 1;
         // The thread ends in any case.
-        let waited = RELEASED.wait_timeout_while(pending, FLUSH_MAX, |pending| pending.tasks > 0);
-        waited.unwrap_or_else(PoisonError::into_inner).0.waiting -= 1;
+        let _ = RELEASED.wait_timeout_while(pending(), FLUSH_MAX, |pending| *pending != 0);
     }
 }
 
 /// The number of pending releases.
-#[cfg(test)]
-pub(super) fn pending() -> usize {
-    PENDING.lock().unwrap_or_else(PoisonError::into_inner).tasks
+pub(super) fn pending() -> MutexGuard<'static, usize> {
+    // No panic can interrupt a change here.
+    PENDING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Makes this thread wait for pending releases when it ends.
@@ -83,21 +70,19 @@ impl Drop for Holder {
         if background::is_forked() {
             return;
         }
-        let mut pending = PENDING.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pending = pending();
         if self.0.swap(RELEASING, Ordering::SeqCst) == HELD {
-            pending.tasks += 1;
+            *pending += 1;
         }
     }
 }
 
 impl Drop for PendingRelease {
     fn drop(&mut self) {
-        let mut pending = PENDING.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pending = pending();
         if self.0.swap(ENDED, Ordering::SeqCst) == RELEASING {
-            pending.tasks -= 1;
-            if pending.waiting > 0 {
-                RELEASED.notify_all();
-            }
+            *pending -= 1;
+            RELEASED.notify_all();
         }
     }
 }

@@ -237,11 +237,11 @@ fn left_win_is_pending_until_given_back() {
     let mut side = played.accept();
     assert!(side.hear(1)[0].starts_with("mg k v c "));
     side.say(b"VA 0 c5 W\r\n\r\n", 100);
-    wait_for(|| pending_release::pending() == 0);
+    wait_for(|| *pending_release::pending() == 0);
     leave.send(()).unwrap();
     assert_eq!(side.hear(1), ["md k C5"]);
-    assert_eq!(pending_release::pending(), 1);
+    assert_eq!(*pending_release::pending(), 1);
     side.say(b"HD\r\n", 100);
-    wait_for(|| pending_release::pending() == 0);
+    wait_for(|| *pending_release::pending() == 0);
     reader.join().unwrap();
 }
