@@ -32,14 +32,7 @@ const WAIT_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 static STARTED: Once = Once::new();
 /// The process that has the thread; 0 before it has started.
 static PROCESS: AtomicU32 = AtomicU32::new(0);
-static DUTIES: Mutex<Duties> = Mutex::new(Duties {
-    tasks: VecDeque::new(),
-    alarms: BTreeMap::new(),
-    alarms_set: 0,
-    watched: Vec::new(),
-    look_at: None,
-    sleep: Sleep::Awake,
-});
+static DUTIES: Mutex<Duties> = Mutex::new(Duties::new());
 /// Signals a new duty to the thread.
 static WOKEN: Condvar = Condvar::new();
 
@@ -96,13 +89,7 @@ pub(super) fn watch(task: Arc<Task>) {
     if is_forked() {
         return;
     }
-    let mut duties = begin();
-    duties.watched.push(task);
-    if duties.look_at.is_none() {
-        let at = Instant::now() + LOOK_EVERY;
-        duties.look_at = Some(at);
-        duties.wake(Some(at));
-    }
+    begin().watch(Instant::now(), task);
 }
 
 /// A future that ends at a moment.
@@ -143,11 +130,7 @@ impl Future for Alarm {
 
 impl Alarm {
     fn set(&mut self, waker: &Waker) {
-        let mut duties = begin();
-        duties.alarms_set += 1;
-        let number = duties.alarms_set;
-        duties.alarms.insert((self.at, number), waker.clone());
-        duties.wake(Some(self.at));
+        let number = begin().set_alarm(self.at, waker.clone());
         self.set = Some((number, waker.clone()));
     }
 
@@ -224,6 +207,34 @@ fn next() -> Duty {
 }
 
 impl Duties {
+    const fn new() -> Self {
+        Self {
+            tasks: VecDeque::new(),
+            alarms: BTreeMap::new(),
+            alarms_set: 0,
+            watched: Vec::new(),
+            look_at: None,
+            sleep: Sleep::Awake,
+        }
+    }
+
+    fn watch(&mut self, now: Instant, task: Arc<Task>) {
+        self.watched.push(task);
+        if self.look_at.is_none() {
+            let at = now + LOOK_EVERY;
+            self.look_at = Some(at);
+            self.wake(Some(at));
+        }
+    }
+
+    /// Returns the number of the alarm.
+    fn set_alarm(&mut self, at: Instant, waker: Waker) -> u64 {
+        self.alarms_set += 1;
+        self.alarms.insert((at, self.alarms_set), waker);
+        self.wake(Some(at));
+        self.alarms_set
+    }
+
     /// Wakes the thread for a duty at this moment, or now (B1).
     fn wake(&mut self, at: Option<Instant>) {
         let Sleep::Until(until) = self.sleep else {
@@ -245,10 +256,8 @@ impl Duties {
         {
             return Some(Duty::Wake(alarm.remove()));
         }
-        if self.look_at.is_some_and(|at| at <= now) {
-            let watched = std::mem::take(&mut self.watched);
-            self.look_at = (!watched.is_empty()).then(|| now + LOOK_EVERY);
-            return Some(Duty::Look(watched));
+        if self.look_at.take_if(|at| *at <= now).is_some() {
+            return Some(Duty::Look(std::mem::take(&mut self.watched)));
         }
         self.tasks.pop_front().map(Duty::Run)
     }
@@ -266,12 +275,60 @@ mod tests {
     use std::process::Command;
 
     use async_io::block_on;
+    use futures_lite::future;
 
     use super::*;
     use crate::{
         BoundOptions, Client, ClientOptions, ComputeError, ComputeOptions, Error, ErrorKind,
         LockOptions,
     };
+
+    /// B1, and the order of duties.
+    #[test]
+    fn duties_come_at_their_time() {
+        let waker = Waker::from(Task::new(future::pending()));
+        let now = Instant::now();
+        let (early, then) = (now + LOOK_EVERY / 2, now + LOOK_EVERY);
+        let mut duties = Duties::new();
+        duties.sleep = Sleep::Until(None);
+        duties.watch(now, Task::new(future::pending()));
+        assert!(matches!(duties.sleep, Sleep::Awake));
+        assert_eq!(duties.next_moment(), Some(then));
+        duties.sleep = Sleep::Until(Some(then));
+        for _ in 0..2 {
+            duties.set_alarm(then, waker.clone());
+        }
+        assert!(matches!(duties.sleep, Sleep::Until(_)), "it wakes in time");
+        duties.set_alarm(early, waker.clone());
+        assert!(matches!(duties.sleep, Sleep::Awake));
+        assert!(duties.take(now).is_none());
+        assert!(matches!(duties.take(early), Some(Duty::Wake(_))));
+        assert!(duties.take(early).is_none());
+        for _ in 0..2 {
+            assert!(matches!(duties.take(then), Some(Duty::Wake(_))));
+        }
+        assert!(matches!(duties.take(then), Some(Duty::Look(tasks)) if tasks.len() == 1));
+        assert!(duties.take(then).is_none() && duties.next_moment().is_none());
+    }
+
+    #[test]
+    fn an_alarm_wakes_its_last_caller_and_leaves_with_it() {
+        let wakers = [(); 2].map(|()| Waker::from(Task::new(future::pending())));
+        let mut alarm = Box::pin(Alarm::after(WAIT_MAX));
+        let at = alarm.at;
+        let set = || {
+            let duties = duties();
+            let set = duties.alarms.range((at, 0)..=(at, u64::MAX));
+            set.map(|(_, waker)| waker.clone()).collect::<Vec<_>>()
+        };
+        for waker in &wakers {
+            let context = &mut Context::from_waker(waker);
+            assert!(alarm.as_mut().poll(context).is_pending());
+            assert!(matches!(&*set(), [only] if only.will_wake(waker)));
+        }
+        drop(alarm);
+        assert!(set().is_empty());
+    }
 
     /// Set in a process that this test starts, which takes itself for a forked one (B3).
     const FORKED: &str = "LATCHD_TEST_FORKED";
