@@ -32,16 +32,19 @@ pub(super) struct Task {
     work: Mutex<Option<Work>>,
 }
 
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "each may be so or not whatever the others are"
-)]
-struct Turn {
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Stage {
+    Idle,
     /// Woken, and not run since.
-    is_due: bool,
-    /// The thread that runs it checks afterwards whether it is due again.
-    is_running: bool,
-    /// The background has checked it once since it was due.
+    Due,
+    Running,
+    /// Woken while it is running. The thread that runs it sees that afterwards.
+    RunningAndDue,
+}
+
+struct Turn {
+    stage: Stage,
+    /// The background has found its caller absent once since it was due.
     is_late: bool,
     /// The background is to check it.
     is_watched: bool,
@@ -69,14 +72,7 @@ impl Task {
     /// A task that has to be started, by a caller that claims it or by [the background](background::spawn).
     pub(super) fn new(work: impl Future<Output = ()> + Send + 'static) -> Arc<Self> {
         Arc::new(Self {
-            turn: Mutex::new(Turn {
-                is_due: true,
-                is_running: false,
-                is_late: false,
-                is_watched: false,
-                caller: None,
-                callers: 0,
-            }),
+            turn: Mutex::new(Turn::new()),
             work: Mutex::new(Some(Box::pin(work))),
         })
     }
@@ -84,12 +80,8 @@ impl Task {
     /// Runs it once if it is due and not running, and tells the next thread if it is due again (T1). Returns
     /// whether it ran.
     pub(super) fn run(self: &Arc<Self>) -> bool {
-        {
-            let mut turn = lock(&self.turn);
-            if turn.is_running || !turn.is_due {
-                return false;
-            }
-            (turn.is_due, turn.is_late, turn.is_running) = (false, false, true);
+        if !lock(&self.turn).begin() {
+            return false;
         }
         // A panic drops the work, and the task has ended.
         let work = lock(&self.work).take();
@@ -100,37 +92,15 @@ impl Task {
                 *lock(&self.work) = Some(work);
             }
         }
-        let told = {
-            let mut turn = lock(&self.turn);
-            turn.is_running = false;
-            turn.whose()
-        };
+        let told = lock(&self.turn).end();
         self.tell(told);
         true
     }
 
-    /// Checks whether the caller has run the due task. At the second check without that, ends the caller's
-    /// claim (T2).
+    /// A check of the background (T2).
     pub(super) fn look(self: &Arc<Self>) {
-        let is_taken = {
-            let mut turn = lock(&self.turn);
-            turn.is_watched = false;
-            let is_awaited = turn.caller.as_ref().is_some_and(|hand| !hand.is_here);
-            if !turn.is_due || turn.is_running || !is_awaited {
-                return;
-            }
-            if turn.is_late {
-                turn.is_late = false;
-                turn.caller.take()
-            } else {
-                (turn.is_late, turn.is_watched) = (true, true);
-                None
-            }
-        };
-        match is_taken {
-            Some(_) => background::queue(Arc::clone(self)),
-            None => background::watch(Arc::clone(self)),
-        }
+        let (told, _ended) = lock(&self.turn).look();
+        self.tell(told);
     }
 
     fn tell(self: &Arc<Self>, told: Told) {
@@ -146,78 +116,110 @@ impl Task {
         }
     }
 
-    /// Claims the task for a caller unless another has claimed it; returns whether the caller has the claim.
-    /// `number` is the number of its claim.
-    fn take_in_hand(&self, number: &mut Option<u64>, waker: &Waker) -> bool {
-        // It is dropped after the lock is released, since dropping a waker may run foreign code.
-        let mut _before = None;
-        let mut turn = lock(&self.turn);
-        if turn.caller.is_none() {
-            turn.callers += 1;
-            *number = Some(turn.callers);
-            turn.caller = Some(Hand {
-                number: turn.callers,
-                waker: waker.clone(),
-                is_here: true,
-            });
-            return true;
-        }
-        match &mut turn.caller {
-            Some(hand) if Some(hand.number) == *number => {
-                hand.is_here = true;
-                if !hand.waker.will_wake(waker) {
-                    _before = Some(std::mem::replace(&mut hand.waker, waker.clone()));
-                }
-                true
-            }
-            Some(_) | None => {
-                *number = None;
-                false
-            }
-        }
-    }
-
     /// The caller yields to its executor, and keeps its claim.
     fn step_back(self: &Arc<Self>, number: Option<u64>) {
-        let told = {
-            let mut turn = lock(&self.turn);
-            match &mut turn.caller {
-                Some(hand) if Some(hand.number) == number => hand.is_here = false,
-                Some(_) | None => return,
-            }
-            turn.whose()
-        };
+        let told = lock(&self.turn).step_back(number);
         self.tell(told);
-    }
-
-    /// The caller is about to wait. Returns whether it may: the task is not due, or is assigned elsewhere.
-    fn put_down(&self, number: Option<u64>) -> bool {
-        let mut turn = lock(&self.turn);
-        let is_due = turn.is_due && !turn.is_running;
-        match &mut turn.caller {
-            Some(hand) if Some(hand.number) == number => {
-                hand.is_here = is_due;
-                !is_due
-            }
-            Some(_) | None => true,
-        }
     }
 
     /// The caller leaves; it may have a claim (T2).
     fn leave(self: &Arc<Self>, number: Option<u64>) {
-        let (told, _hand) = {
-            let mut turn = lock(&self.turn);
-            let hand = turn.caller.take_if(|hand| Some(hand.number) == number);
-            (turn.whose(), hand)
-        };
+        let (told, _ended) = lock(&self.turn).leave(number);
         self.tell(told);
     }
 }
 
+/// A function that ends a claim returns it. Its caller drops it after the lock is released, since dropping a
+/// waker may run foreign code.
 impl Turn {
+    /// The turn of a task that is due.
+    const fn new() -> Self {
+        Self {
+            stage: Stage::Due,
+            is_late: false,
+            is_watched: false,
+            caller: None,
+            callers: 0,
+        }
+    }
+
+    /// Starts a run, if the task is due and not running.
+    fn begin(&mut self) -> bool {
+        if self.stage != Stage::Due {
+            return false;
+        }
+        (self.stage, self.is_late) = (Stage::Running, false);
+        true
+    }
+
+    /// Ends a run.
+    fn end(&mut self) -> Told {
+        self.stage = match self.stage {
+            Stage::RunningAndDue => Stage::Due,
+            Stage::Idle | Stage::Due | Stage::Running => Stage::Idle,
+        };
+        self.whose()
+    }
+
+    fn wake(&mut self) -> Told {
+        self.stage = match self.stage {
+            Stage::Idle => Stage::Due,
+            Stage::Running => Stage::RunningAndDue,
+            // The receiver of the earlier wake-up runs it.
+            Stage::Due | Stage::RunningAndDue => return Told::Nobody,
+        };
+        self.whose()
+    }
+
+    /// Checks whether the caller has come for the due task. If not, wakes it again, and at the second check
+    /// ends its claim.
+    fn look(&mut self) -> (Told, Option<Hand>) {
+        self.is_watched = false;
+        let is_awaited = self.caller.as_ref().is_some_and(|hand| !hand.is_here);
+        if self.stage != Stage::Due || !is_awaited {
+            return (Told::Nobody, None);
+        }
+        let ended = self.caller.take_if(|_| self.is_late);
+        self.is_late = ended.is_none();
+        (self.whose(), ended)
+    }
+
+    /// Claims the task for a caller, unless another has claimed it. `number` is the number of its claim.
+    fn claim(&mut self, number: &mut Option<u64>, waker: &Waker) -> Option<Hand> {
+        let another = self.caller.as_ref();
+        if another.is_some_and(|hand| Some(hand.number) != *number) {
+            *number = None;
+            return None;
+        }
+        let number = *number.get_or_insert_with(|| {
+            self.callers += 1;
+            self.callers
+        });
+        self.caller.replace(Hand {
+            number,
+            waker: waker.clone(),
+            is_here: true,
+        })
+    }
+
+    /// The caller is not here any more.
+    fn step_back(&mut self, number: Option<u64>) -> Told {
+        match &mut self.caller {
+            Some(hand) if Some(hand.number) == number => hand.is_here = false,
+            Some(_) | None => return Told::Nobody,
+        }
+        self.whose()
+    }
+
+    /// Ends the claim of the caller, if it has one.
+    fn leave(&mut self, number: Option<u64>) -> (Told, Option<Hand>) {
+        let hand = self.caller.take_if(|hand| Some(hand.number) == number);
+        (self.whose(), hand)
+    }
+
     /// The receiver of the news, if the task is due.
     fn whose(&mut self) -> Told {
-        if !self.is_due || self.is_running {
+        if self.stage != Stage::Due {
             return Told::Nobody;
         }
         match &self.caller {
@@ -237,15 +239,7 @@ impl Wake for Task {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        let told = {
-            let mut turn = lock(&self.turn);
-            if turn.is_due {
-                // The receiver of the earlier wake-up runs it.
-                return;
-            }
-            turn.is_due = true;
-            turn.whose()
-        };
+        let told = lock(&self.turn).wake();
         self.tell(told);
     }
 }
@@ -295,16 +289,15 @@ impl Hands {
         mut answer: Pin<&mut impl Future<Output = T>>,
     ) -> Poll<T> {
         for (task, number) in self.places() {
-            task.take_in_hand(number, context.waker());
+            let _before = lock(&task.turn).claim(number, context.waker());
         }
         let mut answered = answer.as_mut().poll(context);
         for _ in 0..ROUNDS_MAX {
-            if self.run() {
-                if answered.is_pending() {
-                    answered = answer.as_mut().poll(context);
-                }
-            } else if answered.is_ready() || self.put_down() {
-                return answered;
+            if !self.run() {
+                break;
+            }
+            if answered.is_pending() {
+                answered = answer.as_mut().poll(context);
             }
         }
         if answered.is_pending() {
@@ -327,12 +320,6 @@ impl Hands {
             was_any |= number.is_some() && task.run();
         }
         was_any
-    }
-
-    /// Whether the caller may wait.
-    fn put_down(&mut self) -> bool {
-        self.places()
-            .fold(true, |may, (task, number)| task.put_down(*number) && may)
     }
 }
 

@@ -53,6 +53,63 @@ fn poll_once<T>(future: Pin<&mut impl Future<Output = T>>) -> Poll<T> {
     future.poll(&mut Context::from_waker(Waker::noop()))
 }
 
+/// A waker that is no other.
+fn new_waker() -> Waker {
+    Task::new(future::pending()).into()
+}
+
+fn is_for(told: &Told, caller: &Waker) -> bool {
+    matches!(told, Told::Caller { waker, .. } if waker.will_wake(caller))
+}
+
+#[test]
+fn each_wake_up_leads_to_one_run() {
+    let mut turn = Turn::new();
+    assert!(turn.begin(), "a new task is due");
+    assert!(matches!(turn.wake(), Told::Nobody));
+    assert!(!turn.begin(), "another thread is running it");
+    assert!(matches!(turn.end(), Told::Background));
+    assert!(turn.begin(), "it was woken meanwhile");
+    assert!(matches!(turn.end(), Told::Nobody));
+    assert!(!turn.begin(), "it is not due");
+}
+
+/// T2, T3.
+#[test]
+fn an_absent_caller_loses_its_claim_at_the_second_check() {
+    let (first, moved, second) = (new_waker(), new_waker(), new_waker());
+    let (mut of_first, mut of_second) = (None, None);
+    let mut turn = Turn::new();
+    turn.claim(&mut of_first, &first);
+    turn.claim(&mut of_second, &second);
+    assert!(of_first.is_some() && of_second.is_none());
+    let checks_change_nothing = |turn: &mut Turn| {
+        for _ in 0..3 {
+            assert!(matches!(turn.look(), (Told::Nobody, None)));
+        }
+    };
+    turn.step_back(of_second);
+    checks_change_nothing(&mut turn);
+    assert!(is_for(&turn.step_back(of_first), &first), "it is due");
+    turn.claim(&mut of_first, &moved);
+    assert!(turn.begin());
+    turn.wake();
+    assert!(matches!(turn.end(), Told::Nobody), "its caller is here");
+    assert!(turn.begin());
+    turn.end();
+    turn.step_back(of_first);
+    checks_change_nothing(&mut turn);
+    assert!(is_for(&turn.wake(), &moved));
+    assert!(matches!(
+        turn.look(),
+        (Told::Caller { is_news: true, .. }, None)
+    ));
+    assert!(matches!(turn.look(), (Told::Background, Some(_))));
+    turn.claim(&mut of_second, &second);
+    turn.claim(&mut of_first, &first);
+    assert!(of_first.is_none() && of_second.is_some());
+}
+
 #[test]
 fn a_waiting_caller_runs_the_task() {
     let (task, ask) = echo();
@@ -60,7 +117,9 @@ fn a_waiting_caller_runs_the_task() {
     for _ in 0..100 {
         let crew = Crew::of(Arc::clone(&task));
         let call = async { question(&ask).recv().await.unwrap() };
-        assert_eq!(block_on(crew.while_waiting(call)), here);
+        // It has the reply without being woken.
+        let call = pin!(crew.while_waiting(call));
+        assert_eq!(poll_once(call), Poll::Ready(here));
     }
 }
 
