@@ -21,7 +21,8 @@ use std::time::Duration;
 use async_channel::{Receiver, Sender, bounded};
 use async_io::Timer;
 use futures_lite::future::FutureExt;
-use latchd_core::client::{AnyRequest, HoldSupport, Received, Session};
+use latchd_core::client::{AnyRequest, AnyResponse, HoldSupport, Received, Session};
+use latchd_core::wire::classic::reply::ClassicResponse;
 use slab::Slab;
 
 use super::background::{self, Alarm};
@@ -50,14 +51,21 @@ pub(super) struct Hub {
     task: Arc<Task>,
 }
 
-/// The news for a user of a hub.
-pub(super) enum HubNews {
-    /// This attempt has succeeded.
-    Opened(u64),
-    /// This attempt has failed, or its connection has ended.
-    Gone(u64, Arc<io::Error>),
-    /// The next complete reply on this connection.
-    Answer(u64, Box<[u8]>),
+/// The news of an attempt, for a user of a hub.
+pub(super) struct HubNews {
+    /// The number of the attempt.
+    pub(super) attempt: u64,
+    pub(super) event: HubEvent,
+}
+
+/// An event of an attempt.
+pub(super) enum HubEvent {
+    /// It has succeeded.
+    Opened,
+    /// It has failed, or its connection has ended.
+    Gone(Arc<io::Error>),
+    /// The next complete reply on its connection.
+    Answer(Box<[u8]>),
 }
 
 /// A user's registration with a hub.
@@ -71,14 +79,16 @@ pub(super) struct Registration {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Phase {
     Closed,
-    Opening,
-    Open,
+    /// The attempt with this number.
+    Opening(u64),
+    /// The connection of this attempt.
+    Open(u64),
 }
 
 struct HubState {
     phase: Phase,
-    /// The number of the latest attempt.
-    attempt: u64,
+    /// The number of attempts so far.
+    attempts: u64,
     session: Session,
     /// Encoded bytes that the task has not taken.
     output: Vec<u8>,
@@ -93,15 +103,7 @@ impl Hub {
     /// A connection that is opened when a user needs it.
     pub(super) fn new(connector: Connector) -> Self {
         let (bell, rung) = bounded(1);
-        let state = Arc::new(Mutex::new(HubState {
-            phase: Phase::Closed,
-            attempt: 0,
-            session: Session::new(),
-            output: Vec::new(),
-            askers: VecDeque::new(),
-            users: Slab::new(),
-            load: 0,
-        }));
+        let state = Arc::new(Mutex::new(HubState::new()));
         let task = HubTask {
             connector,
             state: Arc::clone(&state),
@@ -139,18 +141,22 @@ impl Hub {
     /// Asks for a connection: returns the number of the attempt, and whether it is open already.
     pub(super) fn want(&self) -> (u64, bool) {
         let mut state = lock(&self.state);
-        if state.phase == Phase::Closed {
-            state.phase = Phase::Opening;
-            state.attempt += 1;
-            self.ring();
+        match state.phase {
+            Phase::Closed => {
+                state.attempts += 1;
+                state.phase = Phase::Opening(state.attempts);
+                self.ring();
+                (state.attempts, false)
+            }
+            Phase::Opening(attempt) => (attempt, false),
+            Phase::Open(attempt) => (attempt, true),
         }
-        (state.attempt, state.phase == Phase::Open)
     }
 
     /// Whether the server shows its hold, by the answers on the connection of this attempt.
     pub(super) fn hold_support(&self, attempt: u64) -> HoldSupport {
         let state = lock(&self.state);
-        if state.phase == Phase::Open && state.attempt == attempt {
+        if state.phase == Phase::Open(attempt) {
             state.session.hold_support()
         } else {
             HoldSupport::Unknown
@@ -169,7 +175,7 @@ impl Hub {
         asker: &Sender<HubNews>,
     ) -> io::Result<()> {
         let mut state = lock(&self.state);
-        if state.phase != Phase::Open || state.attempt != attempt {
+        if state.phase != Phase::Open(attempt) {
             return Err(io::ErrorKind::NotConnected.into());
         }
         let state = &mut *state;
@@ -195,9 +201,21 @@ impl Hub {
 }
 
 impl HubState {
+    const fn new() -> Self {
+        Self {
+            phase: Phase::Closed,
+            attempts: 0,
+            session: Session::new(),
+            output: Vec::new(),
+            askers: VecDeque::new(),
+            users: Slab::new(),
+            load: 0,
+        }
+    }
+
     /// Ends the attempt with this number, unless it has ended.
     fn end(&mut self, attempt: u64, cause: io::Error) {
-        if self.phase == Phase::Closed || self.attempt != attempt {
+        if ![Phase::Opening(attempt), Phase::Open(attempt)].contains(&self.phase) {
             return;
         }
         self.phase = Phase::Closed;
@@ -205,14 +223,86 @@ impl HubState {
         self.output.clear();
         self.askers.clear();
         let cause = Arc::new(cause);
-        self.tell(|| HubNews::Gone(attempt, Arc::clone(&cause)));
+        self.tell(attempt, || HubEvent::Gone(Arc::clone(&cause)));
     }
 
-    fn tell(&self, news: impl Fn() -> HubNews) {
+    fn tell(&self, attempt: u64, event: impl Fn() -> HubEvent) {
         for (_, user) in &self.users {
+            let event = event();
             // A user that is gone removes itself.
-            let _ = user.try_send(news());
+            let _ = user.try_send(HubNews { attempt, event });
         }
+    }
+
+    /// Passes on the received replies. Gives the next requests to be sent, if `output` is empty.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::NotConnected`] if the attempt has ended, even while its server accepts nothing; those
+    /// of [`hand_on`](Self::hand_on).
+    fn exchange(
+        &mut self,
+        attempt: u64,
+        input: &mut Vec<u8>,
+        output: &mut Vec<u8>,
+    ) -> io::Result<()> {
+        if self.phase != Phase::Open(attempt) {
+            return Err(io::ErrorKind::NotConnected.into());
+        }
+        self.hand_on(attempt, input)?;
+        if output.is_empty() {
+            std::mem::swap(output, &mut self.output);
+        }
+        Ok(())
+    }
+
+    /// Splits the received bytes into replies, and passes them on (H1).
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::InvalidData`] if the bytes are no replies, or too many;
+    /// [`io::ErrorKind::ConnectionAborted`] if the server is not primary.
+    fn hand_on(&mut self, attempt: u64, input: &mut Vec<u8>) -> io::Result<()> {
+        let (mut used, mut is_refused) = (0, false);
+        // Unrequested bytes wait for the first request.
+        while self.session.pending() > 0 {
+            let rest = input.get(used..).unwrap_or_default();
+            let received = self.session.receive(rest).map_err(|_| no_answer(rest))?;
+            let Some(Received {
+                answer,
+                last,
+                consumed,
+                ..
+            }) = received
+            else {
+                break;
+            };
+            is_refused |= is_not_primary(&answer);
+            let event = HubEvent::Answer(rest.get(..consumed).unwrap_or_default().into());
+            let asker = if last {
+                self.askers.pop_front()
+            } else {
+                self.askers.front().cloned()
+            };
+            if let Some(asker) = asker {
+                // A requester that is gone needs no reply.
+                let _ = asker.try_send(HubNews { attempt, event });
+            }
+            used += consumed;
+        }
+        input.drain(..used);
+        if is_refused {
+            // The next connection may lead to the primary.
+            let why = "the server is not primary any more";
+            return Err(io::Error::new(io::ErrorKind::ConnectionAborted, why));
+        }
+        let most = if self.session.pending() == 0 {
+            UNASKED_BYTES_MAX
+        } else {
+            INPUT_BYTES_MAX
+        };
+        if input.len() > most {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        Ok(())
     }
 }
 
@@ -255,8 +345,10 @@ impl HubTask {
 
     /// The attempt that the task must make.
     fn wanted(&self) -> Option<u64> {
-        let state = lock(&self.state);
-        (state.phase == Phase::Opening).then_some(state.attempt)
+        match lock(&self.state).phase {
+            Phase::Opening(attempt) => Some(attempt),
+            Phase::Closed | Phase::Open(_) => None,
+        }
     }
 
     /// Waits briefly for a first request. An unrequested message, such as a refusal by a full server, is the
@@ -276,11 +368,11 @@ impl HubTask {
     async fn serve(&self, attempt: u64, mut socket: Socket, is_of_use: &mut bool) -> io::Error {
         {
             let mut state = lock(&self.state);
-            if state.attempt != attempt || state.phase != Phase::Opening {
+            if state.phase != Phase::Opening(attempt) {
                 return io::ErrorKind::NotConnected.into();
             }
-            state.phase = Phase::Open;
-            state.tell(|| HubNews::Opened(attempt));
+            state.phase = Phase::Open(attempt);
+            state.tell(attempt, || HubEvent::Opened);
         }
         self.first_request().await;
         let (mut input, mut output, mut sent) = (Vec::new(), Vec::new(), 0);
@@ -288,11 +380,10 @@ impl HubTask {
             if sent == output.len() {
                 output.clear();
                 sent = 0;
-                let mut state = lock(&self.state);
-                if state.attempt != attempt || state.phase != Phase::Open {
-                    return io::ErrorKind::NotConnected.into();
-                }
-                std::mem::swap(&mut output, &mut state.output);
+            }
+            let exchanged = lock(&self.state).exchange(attempt, &mut input, &mut output);
+            if let Err(error) = exchanged {
+                return error;
             }
             let moves = poll_fn(|context| {
                 let rest = output.get(sent..).unwrap_or_default();
@@ -305,80 +396,26 @@ impl HubTask {
                 }
             };
             match moves.or(rung).await {
-                Ok(Moved::Sent(bytes)) => {
-                    sent += bytes;
-                    if !input.is_empty()
-                        && let Err(error) = self.hand_on(attempt, &mut input)
-                    {
-                        return error;
-                    }
-                }
+                Ok(Moved::Sent(bytes)) => sent += bytes,
                 Ok(Moved::Received(bytes)) => {
                     *is_of_use = true;
                     input.extend_from_slice(socket.arrived(bytes));
-                    if let Err(error) = self.hand_on(attempt, &mut input) {
-                        return error;
-                    }
                 }
-                Err(_) if is_tls_alert(&input) => return no_answer(&input),
                 Err(error) => return last_words(&input).unwrap_or(error),
             }
         }
-    }
-
-    /// Splits the received bytes into replies (H1).
-    fn hand_on(&self, attempt: u64, input: &mut Vec<u8>) -> io::Result<()> {
-        let mut state = lock(&self.state);
-        if state.attempt != attempt || state.phase != Phase::Open {
-            return Err(io::ErrorKind::NotConnected.into());
-        }
-        let (mut used, mut is_refused) = (0, false);
-        // Unrequested bytes wait for the first request.
-        while state.session.pending() > 0 {
-            let rest = input.get(used..).unwrap_or_default();
-            let received = state.session.receive(rest).map_err(|_| no_answer(rest))?;
-            let Some(Received {
-                answer,
-                last,
-                consumed,
-                ..
-            }) = received
-            else {
-                break;
-            };
-            is_refused |= is_not_primary(&answer);
-            let answer = rest.get(..consumed).unwrap_or_default().into();
-            let asker = if last {
-                state.askers.pop_front()
-            } else {
-                state.askers.front().cloned()
-            };
-            if let Some(asker) = asker {
-                // A requester that is gone needs no reply.
-                let _ = asker.try_send(HubNews::Answer(attempt, answer));
-            }
-            used += consumed;
-        }
-        input.drain(..used);
-        if is_refused {
-            // The next connection may lead to the primary.
-            let why = "the server is not primary any more";
-            return Err(io::Error::new(io::ErrorKind::ConnectionAborted, why));
-        }
-        if input.len() > UNASKED_BYTES_MAX && state.session.pending() == 0 {
-            return Err(io::ErrorKind::InvalidData.into());
-        }
-        if input.len() > INPUT_BYTES_MAX {
-            return Err(io::ErrorKind::InvalidData.into());
-        }
-        Ok(())
     }
 }
 
 /// The reason that a server gave in an unrequested message before it closed the connection, if any.
 fn last_words(input: &[u8]) -> Option<io::Error> {
-    let line = input.split(|byte| *byte == b'\r').next()?;
-    let is_error = line.starts_with(b"ERROR ") || line.starts_with(b"SERVER_ERROR ");
-    let words = String::from_utf8_lossy(line).into_owned();
-    is_error.then(|| io::Error::new(io::ErrorKind::ConnectionRefused, words))
+    if is_tls_alert(input) {
+        return Some(no_answer(input));
+    }
+    let (said, _) = ClassicResponse::decode(input).ok()??;
+    let words = String::from(AnyResponse::Classic(said).refusal()?);
+    Some(io::Error::new(io::ErrorKind::ConnectionRefused, words))
 }
+
+#[cfg(test)]
+mod tests;

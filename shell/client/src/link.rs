@@ -13,7 +13,7 @@ use super::background::{Alarm, is_forked};
 use super::clock;
 use super::connector::Unauthenticated;
 use super::drive::Line;
-use super::hub::{Hub, HubNews, Registration};
+use super::hub::{Hub, HubEvent, HubNews, Registration};
 use super::task::{Crew, Task};
 
 /// The longest time to read bytes that arrived while the process was stopped (V2 of [`drive`](super::drive)).
@@ -66,11 +66,10 @@ impl Link {
         let (attempt, mut is_open) = self.hub.want();
         self.attempt = Some(attempt);
         while !is_open {
-            match self.news.recv().await {
-                Ok(HubNews::Opened(of)) => is_open = of == attempt,
-                Ok(HubNews::Gone(of, cause)) if of == attempt => return Err(copy_of(&cause)),
-                Ok(HubNews::Gone(..) | HubNews::Answer(..)) => {}
-                Err(_) => return Err(io::ErrorKind::NotConnected.into()),
+            match self.current().await {
+                HubEvent::Opened => is_open = true,
+                HubEvent::Gone(cause) => return Err(copy_of(&cause)),
+                HubEvent::Answer(_) => {}
             }
         }
         self.begin();
@@ -126,8 +125,8 @@ impl Link {
     ) -> io::Result<()> {
         let mut place = 0;
         while place < count {
-            match self.news.recv().await {
-                Ok(HubNews::Answer(attempt, bytes)) if self.attempt == Some(attempt) => {
+            match self.current().await {
+                HubEvent::Answer(bytes) => {
                     let received = self.session.receive(&bytes);
                     let Ok(Some(received)) = received else {
                         return Err(io::ErrorKind::InvalidData.into());
@@ -135,14 +134,21 @@ impl Link {
                     each(place, &received.answer);
                     place += usize::from(received.last);
                 }
-                Ok(HubNews::Gone(attempt, cause)) if self.attempt == Some(attempt) => {
-                    return Err(copy_of(&cause));
-                }
-                Ok(HubNews::Opened(_) | HubNews::Answer(..) | HubNews::Gone(..)) => {}
-                Err(_) => return Err(io::ErrorKind::NotConnected.into()),
+                HubEvent::Gone(cause) => return Err(copy_of(&cause)),
+                HubEvent::Opened => {}
             }
         }
         Ok(())
+    }
+
+    /// Waits for the next event of the current attempt.
+    async fn current(&mut self) -> HubEvent {
+        loop {
+            let news = self.event().await;
+            if self.attempt == Some(news.attempt) {
+                return news.event;
+            }
+        }
     }
 
     /// The socket's error since the last call, if there was one.
@@ -174,7 +180,11 @@ impl Line for Link {
     fn send(&mut self, request: &AnyRequest<'_>) -> io::Result<()> {
         let attempt = self.attempt.filter(|_| self.is_up);
         let attempt = attempt.ok_or(io::ErrorKind::NotConnected)?;
-        self.hub.send(attempt, request, &self.asker)?;
+        match self.hub.send(attempt, request, &self.asker) {
+            // The news of its end has come already (H2), with the reason.
+            Err(error) if error.kind() == io::ErrorKind::NotConnected => return Ok(()),
+            sent => sent?,
+        }
         // The hub sends the bytes; the session here expects the reply.
         self.session
             .expect(request)
@@ -191,16 +201,21 @@ impl Line for Link {
     }
 
     fn take(&mut self, news: HubNews, machine: &mut impl Machine) {
-        match news {
-            HubNews::Opened(attempt) if self.attempt == Some(attempt) && !self.is_up => {
+        let HubNews { attempt, event } = news;
+        if self.attempt != Some(attempt) {
+            // This user has left that connection.
+            return;
+        }
+        match event {
+            // This user found it open.
+            HubEvent::Opened if self.is_up => {}
+            HubEvent::Opened => {
                 self.begin();
                 machine.connected(clock::now());
                 machine.hold_support(self.hold_support());
             }
-            HubNews::Gone(attempt, cause) if self.attempt == Some(attempt) => {
-                self.end(machine, cause);
-            }
-            HubNews::Answer(attempt, bytes) if self.attempt == Some(attempt) && self.is_up => {
+            HubEvent::Gone(cause) => self.end(machine, cause),
+            HubEvent::Answer(bytes) => {
                 machine.hold_support(self.hold_support());
                 if let Ok(Some(received)) = self.session.receive(&bytes) {
                     machine.reply(clock::now(), &received.answer);
@@ -209,19 +224,12 @@ impl Line for Link {
                     self.fail(machine, io::ErrorKind::InvalidData.into());
                 }
             }
-            // News of a connection that this user has left.
-            HubNews::Opened(_) | HubNews::Gone(..) | HubNews::Answer(..) => {}
         }
     }
 
-    fn take_ready(&mut self, machine: &mut impl Machine) -> bool {
-        match self.news.try_recv() {
-            Ok(news) => {
-                self.take(news, machine);
-                true
-            }
-            Err(_) => false,
-        }
+    fn take_ready(&mut self, _: &mut impl Machine) -> bool {
+        // All its news are events.
+        false
     }
 
     async fn give_up(&mut self, machine: &mut impl Machine) {

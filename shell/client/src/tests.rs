@@ -19,7 +19,7 @@ use futures_lite::future;
 use super::{Client, ClientOptions, ComputeOptions, ErrorKind, pending_release};
 
 /// Longer than anything takes, even on a busy machine.
-const DUE: Duration = Duration::from_secs(60);
+pub(super) const DUE: Duration = Duration::from_secs(60);
 
 /// So long that no renewal comes between the requests of a test.
 const TTL: Duration = Duration::from_secs(36_000);
@@ -28,14 +28,14 @@ const TTL: Duration = Duration::from_secs(36_000);
 static TURN: Mutex<()> = Mutex::new(());
 
 /// A server that the test plays, and a client with one shared connection to it.
-struct Played {
+pub(super) struct Played {
     listener: TcpListener,
-    client: Client,
+    pub(super) client: Client,
     _turn: MutexGuard<'static, ()>,
 }
 
 impl Played {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         // The failure of another test is no failure of this one.
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
@@ -59,7 +59,7 @@ impl Played {
     }
 
     /// The next connection of the client.
-    fn accept(&self) -> Side {
+    pub(super) fn accept(&self) -> Side {
         let (stream, _) = self.listener.accept().unwrap();
         stream.set_nodelay(true).unwrap();
         stream.set_read_timeout(Some(DUE)).unwrap();
@@ -68,11 +68,11 @@ impl Played {
 }
 
 /// The server's side of a connection.
-struct Side(BufReader<TcpStream>);
+pub(super) struct Side(BufReader<TcpStream>);
 
 impl Side {
     /// The next lines.
-    fn hear(&mut self, lines: usize) -> Vec<String> {
+    pub(super) fn hear(&mut self, lines: usize) -> Vec<String> {
         let mut line = || {
             let mut line = String::new();
             self.0.read_line(&mut line).unwrap();
@@ -99,7 +99,7 @@ impl Side {
     }
 
     /// Sends in pieces of at most so many bytes.
-    fn say(&mut self, bytes: &[u8], piece: usize) {
+    pub(super) fn say(&mut self, bytes: &[u8], piece: usize) {
         for piece in bytes.chunks(piece) {
             self.0.get_mut().write_all(piece).unwrap();
         }

@@ -1,0 +1,188 @@
+//! Users of one connection, on a server that the test plays.
+
+use std::thread;
+
+use async_channel::unbounded;
+use async_io::block_on;
+use latchd_core::Instant;
+use latchd_core::client::{Action, Flags, Machine, PENDING_MAX};
+use latchd_core::key::Key;
+use latchd_core::wire::meta::Verb;
+
+use super::*;
+use crate::drive::Line as _;
+use crate::link::Link;
+use crate::tests::{DUE, Played, Side};
+
+/// A machine that sends nothing.
+#[derive(Default)]
+struct Told(Vec<&'static str>);
+
+impl Machine for Told {
+    type News = ();
+
+    fn poll(&mut self, _: Instant) -> Action<'_, ()> {
+        Action::Wait { until: None }
+    }
+
+    fn connected(&mut self, _: Instant) {
+        self.0.push("connected");
+    }
+
+    fn disconnected(&mut self, _: Instant) {
+        self.0.push("disconnected");
+    }
+
+    fn reply(&mut self, _: Instant, _: &AnyResponse<'_>) {
+        self.0.push("reply");
+    }
+}
+
+/// Two users of a connection, and a server. The first user has the connection open.
+fn two_users() -> (Played, Hub, Link, Link, Side) {
+    let played = Played::new();
+    let hub = Hub::new(played.client.pool.connector().clone());
+    let (mut first, second) = (Link::new(hub.clone(), 1), Link::new(hub.clone(), 1));
+    block_on(first.connect()).unwrap();
+    let side = played.accept();
+    (played, hub, first, second, side)
+}
+
+/// Passes the next event of the connection to the machine.
+fn take_next(link: &mut Link, machine: &mut Told) {
+    let news = block_on(link.event());
+    link.take(news, machine);
+}
+
+/// Waits until this user, which has no attempt of its own, is told the end of a connection.
+fn end_of(link: &mut Link) -> Arc<io::Error> {
+    loop {
+        let HubNews { event, .. } = block_on(link.event());
+        if let HubEvent::Gone(cause) = event {
+            return cause;
+        }
+    }
+}
+
+/// A user has a request served over the next connection.
+fn is_served(played: &Played, mut link: Link) {
+    let asked = thread::spawn(move || block_on(link.ask(&[AnyRequest::Noop], DUE, |_, _| {})));
+    let mut side = played.accept();
+    assert_eq!(side.hear(1), ["mn"]);
+    side.say(b"MN\r\n", 100);
+    asked.join().unwrap().unwrap();
+}
+
+fn meta(verb: Verb, value: &[u8]) -> AnyRequest<'_> {
+    let (key, flags) = (Key::new(b"k").unwrap(), Flags::new(&[]).unwrap());
+    AnyRequest::Meta {
+        verb,
+        key,
+        flags,
+        value,
+    }
+}
+
+/// H2: both users have news of the first connection that they have not read.
+#[test]
+fn news_of_earlier_connections_are_ignored() {
+    let (played, hub, first, second, side) = two_users();
+    let mut third = Link::new(hub, 1);
+    drop(side);
+    assert_eq!(end_of(&mut third).kind(), io::ErrorKind::UnexpectedEof);
+    drop(first);
+    is_served(&played, second);
+}
+
+#[test]
+fn open_connection_serves_a_later_user() {
+    let (_played, _hub, _first, mut second, mut side) = two_users();
+    let mut machine = Told::default();
+    assert!(second.open());
+    second.send(&AnyRequest::Noop).unwrap();
+    // The news that it was opened comes after the request.
+    take_next(&mut second, &mut machine);
+    assert_eq!(side.hear(1), ["mn"]);
+    side.say(b"MN\r\n", 100);
+    take_next(&mut second, &mut machine);
+    assert_eq!(machine.0, ["reply"]);
+}
+
+#[test]
+fn a_closing_servers_reason_reaches_users() {
+    let (_played, _hub, mut first, mut second, mut side) = two_users();
+    side.say(b"ERROR Too many open connections\r\n", 100);
+    drop(side);
+    end_of(&mut second);
+    // The connection has ended, and this user has not read that.
+    let mut machine = Told::default();
+    first.send(&AnyRequest::Noop).unwrap();
+    take_next(&mut first, &mut machine);
+    assert_eq!(machine.0, ["disconnected"]);
+    let cause = first.take_cause().unwrap();
+    assert_eq!(cause.to_string(), "ERROR Too many open connections");
+    assert!(last_words(b"\x15\x03\x01\0\x02").is_some());
+    assert!(last_words(b"VA 2\r\nhi\r\n").is_none());
+}
+
+#[test]
+fn a_request_too_many_ends_its_users_attempt() {
+    let (_played, _hub, mut first, mut second, mut side) = two_users();
+    let mut machine = Told::default();
+    for _ in 0..PENDING_MAX {
+        first.send(&AnyRequest::Noop).unwrap();
+    }
+    let error = first.send(&AnyRequest::Noop).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+    first.fail(&mut machine, error);
+    // The replies are for a user that has left.
+    side.say(b"MN\r\n", 100);
+    take_next(&mut first, &mut machine);
+    assert_eq!(machine.0, ["disconnected"]);
+    assert!(first.take_cause().is_some());
+    assert!(second.open(), "it is open for the other user");
+}
+
+/// The request fits into no buffer of the system, and the server does not read it.
+#[test]
+fn a_server_that_reads_nothing_is_left() {
+    let (played, hub, mut first, second, mut side) = two_users();
+    let asked = thread::spawn(move || {
+        let value = vec![b'x'; 16 << 20];
+        block_on(first.ask(&[meta(Verb::Set, &value)], DUE, |_, _| {}))
+    });
+    assert_eq!(side.hear(1), ["ms k 16777216"]);
+    hub.break_off(hub.want().0);
+    let error = asked.join().unwrap().unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+    is_served(&played, second);
+}
+
+#[test]
+fn unrequested_bytes_wait_within_their_bound() {
+    let (asker, answers) = unbounded();
+    let mut state = HubState::new();
+    let mut input = [&b"SERVER_ERROR "[..], &[b'x'; 100], b"\r\n"].concat();
+    input.resize(UNASKED_BYTES_MAX, b'x');
+    assert!(state.hand_on(1, &mut input).is_ok());
+    input.push(b'x');
+    let error = state.hand_on(1, &mut input).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+    // The first request makes them a reply.
+    for _ in 0..2 {
+        let request = meta(Verb::Get, &[]);
+        state.session.send(&request, &mut state.output).unwrap();
+        state.askers.push_back(asker.clone());
+    }
+    input.truncate(115);
+    input.extend_from_slice(b"VA 5000\r\n");
+    input.resize(UNASKED_BYTES_MAX + 200, b'x');
+    assert!(
+        state.hand_on(1, &mut input).is_ok(),
+        "a reply may be longer"
+    );
+    assert_eq!(input.len(), UNASKED_BYTES_MAX + 85);
+    let HubNews { attempt, event } = answers.try_recv().unwrap();
+    assert!(matches!(event, HubEvent::Answer(bytes) if attempt == 1 && bytes.len() == 115));
+    assert!(answers.is_empty());
+}
