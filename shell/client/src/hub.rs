@@ -28,7 +28,7 @@ use slab::Slab;
 use super::background::{self, Alarm};
 use super::connector::Connector;
 use super::error::is_not_primary;
-use super::socket::{INPUT_BYTES_MAX, Moved, Socket, is_tls_alert, no_answer};
+use super::socket::{Moved, Socket, check_input, is_tls_alert, no_answer};
 use super::task::Task;
 
 /// The longest unrequested message from a server, in bytes.
@@ -294,15 +294,10 @@ impl HubState {
             let why = "the server is not primary any more";
             return Err(io::Error::new(io::ErrorKind::ConnectionAborted, why));
         }
-        let most = if self.session.pending() == 0 {
-            UNASKED_BYTES_MAX
-        } else {
-            INPUT_BYTES_MAX
-        };
-        if input.len() > most {
+        if self.session.pending() == 0 && input.len() > UNASKED_BYTES_MAX {
             return Err(io::ErrorKind::InvalidData.into());
         }
-        Ok(())
+        check_input(input.len())
     }
 }
 

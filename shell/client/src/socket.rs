@@ -28,7 +28,7 @@ const SEND_BYTES: usize = 64 << 10;
 
 /// The most bytes of an incomplete reply: the largest value that a server can be configured for, and its
 /// line.
-pub(super) const INPUT_BYTES_MAX: usize = (1 << 30) + READ_BYTES;
+const INPUT_BYTES_MAX: usize = (1 << 30) + READ_BYTES;
 
 /// Checks the length of an incomplete reply.
 ///
