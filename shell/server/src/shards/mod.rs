@@ -422,7 +422,7 @@ impl Shards {
 
     #[cold]
     fn count_others(&self, now: Instant, session: &mut ShardSession, shard: usize) {
-        for other in 0..self.cores.len() {
+        for other in 0..session.held.len() {
             if other != shard && (session.held[other].locks > 0 || session.has_place_in(other)) {
                 let mut core = self.core_at(now, other);
                 let before = core.work();

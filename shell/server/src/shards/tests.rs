@@ -20,6 +20,7 @@ use super::*;
 use crate::clients::budget::Holder;
 use crate::clients::mailbox::{Mailbox, Message};
 
+mod held;
 mod places;
 
 const NOW: Instant = Instant::from_millis(0);

@@ -212,7 +212,7 @@ impl Shards {
             return;
         }
         let wins_max = (WINS_SPARED / self.cores.len()).max(1);
-        for other in 0..self.cores.len() {
+        for other in 0..session.held.len() {
             if other != shard && (session.held[other].wins > 0 || session.has_place_in(other)) {
                 let mut core = self.core_at(now, other);
                 let before = core.work();
