@@ -48,18 +48,16 @@ impl Default for Count {
 impl Shards {
     /// The number of connections that hold locks.
     pub(super) fn lock_holders(&self) -> usize {
-        let (mut looked_at, mut most, mut sum) = (0, 0, 0);
+        let (mut most, mut sum) = (0, 0);
         for shard in 0..self.cores.len() {
-            let core = self.core(shard);
-            let holders = core.locks().holders();
-            looked_at += core.locks().open_count();
+            let holders = self.core(shard).locks().holders();
             most = most.max(holders);
             sum += holders;
         }
         if most == sum {
             return sum;
         }
-        if looked_at > LOOKED_AT_MAX {
+        if self.are_many() {
             let counted = self.holders.counted.load(Ordering::Relaxed);
             return counted.clamp(most, sum);
         }
@@ -70,10 +68,15 @@ impl Shards {
         distinct(&mut all)
     }
 
+    /// Whether the connections are too many to count at a request.
+    fn are_many(&self) -> bool {
+        let looked_at = |shard| self.core(shard).locks().open_count();
+        (0..self.cores.len()).map(looked_at).sum::<usize>() > LOOKED_AT_MAX
+    }
+
     /// Continues the count by a bounded part.
     pub(crate) fn count_holders(&self) {
-        let looked_at = |shard| self.core(shard).locks().open_count();
-        if (0..self.cores.len()).map(looked_at).sum::<usize>() <= LOOKED_AT_MAX {
+        if !self.are_many() {
             return;
         }
         let mut count = self

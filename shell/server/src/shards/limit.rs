@@ -9,6 +9,7 @@ use latchd_core::limits::MemoryRefused;
 use latchd_core::{Instant, Limits};
 
 use super::Shards;
+use super::session::ShardSet;
 
 /// The share of each of `count` shards.
 pub(super) fn share(limits: Limits, count: usize) -> Limits {
@@ -30,7 +31,7 @@ impl Shards {
         let mut limits = self.limits.lock().unwrap_or_else(PoisonError::into_inner);
         let wanted = limits.with_memory(bytes);
         let share = share(wanted, self.cores.len());
-        let mut cores = self.cores_at(now, self.all());
+        let mut cores = self.cores_at(now, ShardSet::ALL);
         for (shard, core) in cores.iter_mut().enumerate() {
             core.handle(now, Event::Due);
             self.lock_memory.publish(shard, core);

@@ -61,14 +61,11 @@ impl LockMemory {
     pub(super) fn publish(&self, shard: usize, core: &ShardCore) {
         let bytes = core.lock_memory_bytes();
         let before = self.published[shard].load(Ordering::Relaxed);
-        if bytes == before {
-            return;
-        }
-        self.published[shard].store(bytes, Ordering::Relaxed);
-        if bytes > before {
-            self.total.fetch_add(bytes - before, Ordering::Relaxed);
-        } else {
-            self.total.fetch_sub(before - bytes, Ordering::Relaxed);
+        if bytes != before {
+            self.published[shard].store(bytes, Ordering::Relaxed);
+            // If there are fewer, the difference wraps, and so does the sum.
+            let more = bytes.wrapping_sub(before);
+            self.total.fetch_add(more, Ordering::Relaxed);
         }
     }
 
@@ -109,7 +106,7 @@ impl Shards {
     /// Has every shard, one after the other, free its part of the memory of all tables (D10), if that has grown much. Call it
     /// without a locked shard.
     pub(super) fn spread_lock_memory(&self, now: Instant) {
-        if self.cores.len() > 1 && self.lock_memory.is_due() {
+        if self.lock_memory.is_due() {
             self.make_room_for_tables(now, |_| ());
         }
     }

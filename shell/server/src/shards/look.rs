@@ -151,10 +151,7 @@ impl Shards {
         if let Reply::Keys(page) = &mut reply {
             page.next = match page.next {
                 Some(next) => Some(cursor_in(shard, next)),
-                None if shard + 1 < self.cores.len() => {
-                    Some(cursor_in(shard + 1, ScanCursor::default()))
-                }
-                None => None,
+                None => self.next_shard(shard),
             };
         }
         answer(&reply);
@@ -175,16 +172,11 @@ impl Shards {
         drop(core);
         let shown = shown + lines.len();
         let next = match next {
-            Some(from) => Some((shard, from)),
-            None if shard + 1 < self.cores.len() => Some((shard + 1, 0)),
-            None => None,
+            Some(from) => Some(cursor_in(shard, ScanCursor((from << SHOWN_BITS) as u64))),
+            None => self.next_shard(shard),
         };
         let next = next.filter(|_| shown < LOCK_LINES_MAX);
-        let place = |from: usize| ScanCursor((from << SHOWN_BITS | shown) as u64);
-        (
-            lines,
-            next.map(|(shard, from)| cursor_in(shard, place(from))),
-        )
+        (lines, next.map(|at| ScanCursor(at.0 + shown as u64)))
     }
 
     /// A page of the counters by prefix, over all shards. A place in this list is a shard and the number of its prefixes
@@ -201,8 +193,7 @@ impl Shards {
         let next = if until < core.prefixes().len() {
             Some(cursor_in(shard, ScanCursor(until as u64)))
         } else {
-            let is_more = shard + 1 < self.cores.len();
-            is_more.then(|| cursor_in(shard + 1, ScanCursor::default()))
+            self.next_shard(shard)
         };
         drop(core);
         for earlier in 0..shard {
@@ -216,6 +207,12 @@ impl Shards {
             }
         }
         (sum.lines(), next)
+    }
+
+    /// The beginning of the next shard in a list.
+    fn next_shard(&self, shard: usize) -> Option<ScanCursor> {
+        let next = (shard + 1..self.cores.len()).next();
+        next.map(|next| cursor_in(next, ScanCursor::default()))
     }
 
     /// The shard of a place in a list, and the place in it.

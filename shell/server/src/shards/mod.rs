@@ -224,7 +224,7 @@ impl Shards {
             }
             GlobalCommand::FlushAll { .. } | GlobalCommand::StatsReset => {
                 let work = &mut session.work;
-                self.together(now, self.all(), |core| {
+                self.together(now, ShardSet::ALL, |core| {
                     let before = core.work();
                     core.execute(now, conn, &command.into());
                     charge_since(work, before, core);
@@ -234,7 +234,7 @@ impl Shards {
             GlobalCommand::Keys(keys) => self.keys(now, conn, keys, answer),
             GlobalCommand::Stats(topic) => {
                 if let StatsTopic::DetailOn | StatsTopic::DetailOff = topic {
-                    self.together(now, self.all(), |core| {
+                    self.together(now, ShardSet::ALL, |core| {
                         core.execute(now, conn, &command.into());
                     });
                 }
@@ -415,7 +415,7 @@ impl Shards {
     /// other shards again. Time or another connection may have ended some since (D4).
     #[inline]
     fn count_again(&self, now: Instant, session: &mut ShardSession, shard: usize) {
-        if self.cores.len() > 1 && session.locks() >= self.locks_max {
+        if session.locks() >= self.locks_max {
             self.count_others(now, session, shard);
         }
     }
@@ -468,10 +468,6 @@ impl Shards {
             wants_more |= core.wants_tick();
         });
         wants_more
-    }
-
-    fn all(&self) -> ShardSet {
-        ShardSet(u64::MAX >> (SHARDS_MAX - self.cores.len()))
     }
 
     /// The shard of a key.
@@ -556,7 +552,7 @@ impl Shards {
     /// Lets a delayed `flush_all` that is due in one shard take effect in all of them, unless another thread was faster. All
     /// shards got it at once, so the pending one of the others is the same, whatever their clocks show.
     fn flush_together(&self, now: Instant) {
-        let mut cores = self.cores(self.all());
+        let mut cores = self.cores(ShardSet::ALL);
         if cores.iter().any(|core| is_flush_due(core, now)) {
             for core in &mut cores {
                 core.handle(now, Event::FlushedElsewhere);
@@ -569,11 +565,11 @@ fn is_flush_due(core: &ShardCore, now: Instant) -> bool {
     core.flush_at().is_some_and(|at| at <= now)
 }
 
-/// Whether the command may give its connection a lock or a win, or let it wait for one.
+/// Whether the command may give its connection a lock or a win. Commands that may wait go another way ([`waits`]).
 fn takes_lock(command: &ItemCommand<'_>) -> bool {
     match command {
         ItemCommand::Lock { .. } | ItemCommand::Acquire(_) => true,
-        ItemCommand::Get(get) => get.lock || get.binds || get.wait_ms > 0,
+        ItemCommand::Get(get) => get.lock || get.binds,
         ItemCommand::Set(_)
         | ItemCommand::SetTooLarge { .. }
         | ItemCommand::Delete(_)

@@ -32,9 +32,12 @@ pub(crate) struct ShardSession {
 
 /// A set of shards.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub(super) struct ShardSet(pub(super) u64);
+pub(super) struct ShardSet(u64);
 
 impl ShardSet {
+    /// Every shard. Numbers above the last shard stand for none.
+    pub(super) const ALL: Self = Self(u64::MAX);
+
     pub(super) fn contains(self, shard: usize) -> bool {
         self.0 & (1 << shard) != 0
     }

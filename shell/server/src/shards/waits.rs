@@ -54,7 +54,7 @@ impl Shards {
             return self.spread_lock_memory(now);
         }
         drop(core);
-        let mut cores = self.cores_at(now, self.all());
+        let mut cores = self.cores_at(now, ShardSet::ALL);
         for core in &mut cores {
             // Ended waits and leases are no part of a cycle.
             let before = core.work();
