@@ -130,3 +130,18 @@ impl Shards {
         self.lock_memory.is_full.store(is_full, Ordering::Relaxed);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_that_have_grown_much_are_due() {
+        let memory = LockMemory::new(2);
+        memory.spread.store(1_000, Ordering::Relaxed);
+        for (grown, is_due) in [(0, false), (SPREAD_BYTES - 1, false), (SPREAD_BYTES, true)] {
+            memory.total.store(1_000 + grown, Ordering::Relaxed);
+            assert_eq!(memory.is_due(), is_due, "{grown}");
+        }
+    }
+}

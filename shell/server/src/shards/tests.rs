@@ -1,7 +1,7 @@
 //! Several cores are one to their clients.
 
 use latchd_core::command::{
-    Acquire, Get, GlobalCommand, ItemCommand, OnMissing, Set, SetMode, TtlStep, TtlSteps,
+    Acquire, Get, GlobalCommand, ItemCommand, OnMissing, Release, Set, SetMode, TtlStep, TtlSteps,
 };
 use latchd_core::limits::MemoryRefused;
 use latchd_core::time::Exptime;
@@ -10,7 +10,6 @@ use std::collections::BTreeSet;
 
 use latchd_core::ConnId;
 use latchd_core::command::{Keys, ScanCursor};
-use latchd_core::engine::TABLES_GROWTH_MAX;
 use latchd_core::reply::KeysPage;
 use latchd_core::stats::LOCK_LINES_MAX;
 use latchd_core::wait::Outcome;
@@ -21,7 +20,9 @@ use crate::clients::budget::Holder;
 use crate::clients::mailbox::{Mailbox, Message};
 
 mod held;
+mod memory;
 mod places;
+mod reads;
 
 const NOW: Instant = Instant::from_millis(0);
 
@@ -110,6 +111,12 @@ fn names() -> Vec<String> {
     (0..200).map(|number| format!("key{number}")).collect()
 }
 
+/// The keys of a shard.
+fn in_shard(shards: &Shards, shard: usize) -> impl Iterator<Item = String> {
+    let names = (0..).map(|number| format!("key{number}"));
+    names.filter(move |name| shards.shard_of(key(name)) == shard)
+}
+
 /// Stores 200 keys, which lie in every shard.
 fn fill(shards: &Shards, session: &mut ShardSession) -> Vec<u64> {
     let names = names();
@@ -143,24 +150,26 @@ fn lock(shards: &Shards, session: &mut ShardSession, name: &str) -> bool {
     })
 }
 
+fn store(shards: &Shards, session: &mut ShardSession, name: &str, value: &[u8]) {
+    ask(shards, session, Set::new(key(name), value), |reply| {
+        assert!(matches!(reply, Reply::Stored(_)), "{reply:?}");
+    });
+}
+
+/// `ml NAME`. Returns whether the lock is granted.
+fn acquire(shards: &Shards, session: &mut ShardSession, name: &str) -> bool {
+    let acquire = ItemCommand::Acquire(Acquire::new(key(name)));
+    ask(shards, session, acquire, |reply| {
+        matches!(reply, Reply::Granted(_))
+    })
+}
+
 #[test]
 fn no_two_shards_give_the_same_cas() {
     let shards = shards(8);
     let cas = fill(&shards, &mut session(1));
     assert_eq!(cas.iter().collect::<BTreeSet<_>>().len(), 200);
     assert!(!cas.contains(&0));
-}
-
-#[test]
-fn a_connection_that_never_locks_is_unknown_to_the_cores() {
-    let shards = shards(8);
-    let mut one = session(1);
-    fill(&shards, &mut one);
-    ask(&shards, &mut one, GlobalCommand::UnlockAll, |reply| {
-        assert_eq!(reply, &Reply::Unlocked);
-    });
-    assert!(one.opened.is_empty());
-    assert!((0..8).all(|shard| shards.core(shard).locks().open_connections().count() == 0));
 }
 
 #[test]
@@ -181,30 +190,18 @@ fn keys_of_every_shard_are_listed_once() {
             let Reply::Keys(page) = reply else {
                 panic!("{reply:?}")
             };
-            (
-                page.items
-                    .iter()
-                    .map(|item| item.key.to_vec())
-                    .collect::<Vec<_>>(),
-                page.next,
-            )
+            let keys = page.items.iter().map(|item| item.key.to_vec());
+            let names = keys.map(|key| String::from_utf8(key).unwrap());
+            (names.collect::<Vec<_>>(), page.next)
         });
         found.extend(page.0);
         cursor = page.1;
     }
     found.sort();
-    let mut wanted: Vec<_> = names()
-        .into_iter()
-        .filter(|n| n.starts_with("key1"))
-        .collect();
+    let mut wanted = names();
+    wanted.retain(|name| name.starts_with("key1"));
     wanted.sort();
-    assert_eq!(
-        found,
-        wanted
-            .iter()
-            .map(|name| name.as_bytes().to_vec())
-            .collect::<Vec<_>>()
-    );
+    assert_eq!(found, wanted);
 }
 
 #[test]
@@ -247,11 +244,8 @@ fn the_limit_of_memory_is_divided_and_changes_in_all_shards_or_none() {
     }
     // In one of eight shards there is a lock that has more than an eighth of the least.
     let value = vec![b'v'; 1 << 20];
-    for number in 0..3 {
-        let names = names().into_iter();
-        let mut there = names.filter(|name| shards.shard_of(key(name)) == 5);
-        let name = there.nth(number).unwrap();
-        ask(&shards, &mut one, Set::new(key(&name), &value), |_| ());
+    for name in in_shard(&shards, 5).take(3) {
+        store(&shards, &mut one, &name, &value);
         assert!(lock(&shards, &mut one, &name));
     }
     let least = 16 << 20;
@@ -289,6 +283,9 @@ fn a_delayed_flush_is_due_in_every_shard_at_once() {
             .iter()
             .all(|name| is_there(at_ms(999), name, &mut one))
     );
+    shards.note_unstored(NOW, Unstored::TooLarge);
+    let counted = shards.stats(NOW, NOBODY).counters;
+    assert_eq!((counted.cmd_flush, counted.store_too_large), (1, 1));
     let first = names.iter().find(|name| {
         let shard = shards.shard_of(key(name));
         shard != shards.shard_of(key("key0"))
@@ -451,63 +448,32 @@ fn moved_bytes_are_charged_to_the_client() {
     };
     assert_eq!(work_of(append), 100 + 100);
     assert_eq!(work_of(Set::new(key("large"), b"v")), 100);
+    let in_log_max = shards.value_bytes_in_log_max;
+    assert_eq!(work_of(Set::new(key("log"), &large[..in_log_max])), 0);
+    assert!(work_of(Set::new(key("own"), &large[..=in_log_max])) > 0);
 }
 
-/// D9 and D10: one shard may use the whole lock memory, all shards together use no more, and the items of every shard leave
-/// memory free for it. Released memory is available to all shards.
+/// The store shares the buffer in which a large value has arrived.
 #[test]
-fn lock_memory_is_one_budget_over_all_shards() {
-    let limits = Limits::new(16 << 20, 1 << 10);
-    let shards = Shards::new(8, limits, 0, None, nobody_waits());
-    let mut client = session(1);
-    let value = [b'v'; 1 << 10];
-    for number in 0..20_000 {
-        let name = format!("item{number}");
-        ask(
-            &shards,
-            &mut client,
-            Set::new(key(&name), &value),
-            |reply| {
-                assert!(matches!(reply, Reply::Stored(_)), "{reply:?}");
-            },
-        );
-    }
-    let item_bytes = || usize::try_from(shards.stats(NOW, NOBODY).gauges.bytes).unwrap();
-    let full = item_bytes();
-    let take = |session: &mut ShardSession, name: &str| {
-        let acquire = ItemCommand::Acquire(Acquire::new(key(name)));
-        ask(&shards, session, acquire, |reply| {
-            matches!(reply, Reply::Granted(_))
-        })
-    };
-    let mut holders: Vec<_> = (2..8).map(session).collect();
-    for holder in &mut holders {
-        let conn = holder.owner.number();
-        let names = (0..).map(|number| format!("lock{number}of{conn}"));
-        let mut names = names.filter(|name| shards.shard_of(key(name)) == 0);
-        while take(holder, &names.next().unwrap()) {}
-    }
-    let lock_bytes = shards.core(0).lock_memory_bytes();
-    let max = limits.lock_table_bytes_max;
-    assert!(lock_bytes > max - 4 * TABLES_GROWTH_MAX && lock_bytes <= max);
-    assert!(
-        full - item_bytes() > lock_bytes / 2,
-        "{full}, {}",
-        item_bytes()
-    );
-    assert!(item_bytes() + lock_bytes < limits.memory_bytes_max);
-    let elsewhere = |session: &mut ShardSession| {
-        // Longer than the others: where none of those fits, it does not.
-        let mut names = (0..).map(|number| format!("longer_than_the_others{number}"));
-        let name = names.find(|name| shards.shard_of(key(name)) == 5);
-        take(session, &name.unwrap())
-    };
-    assert!(!elsewhere(&mut client));
-    for holder in &mut holders {
-        ask(&shards, holder, GlobalCommand::UnlockAll, |_| ());
-    }
-    while shards.tick(NOW, 0) {}
-    assert!(elsewhere(&mut client));
+fn large_value_is_not_copied() {
+    let (shards, mut client) = (shards(1), session(1));
+    let request = Bytes::from(vec![b'v'; 1 << 20]);
+    client.keep_in(Some(request.clone()));
+    ask(&shards, &mut client, Set::new(key("k"), &request), |_| ());
+    client.keep_in(None);
+    let get = ItemCommand::Get(Get::new(key("k")));
+    let stored_at = ask(&shards, &mut client, get, |reply| {
+        let Reply::Hit(hit) = reply else {
+            panic!("{reply:?}")
+        };
+        hit.value.as_ptr()
+    });
+    assert_eq!(stored_at, request.as_ptr());
+}
+
+#[test]
+fn hashes_are_seeded_at_random() {
+    assert_ne!(random_seed(), random_seed());
 }
 
 /// D8
@@ -598,9 +564,7 @@ fn lists_of_statistics_come_in_pages() {
 
     for (locks, lines) in [(500, 500), (1_500, LOCK_LINES_MAX)] {
         for number in 0..locks {
-            let name = format!("p{number}");
-            let acquire = ItemCommand::Acquire(Acquire::new(key(&name)));
-            ask(&shards, &mut one, acquire, |_| ());
+            acquire(&shards, &mut one, &format!("p{number}"));
         }
         let shown = pages(&shards, &mut one, StatsTopic::Locks);
         assert_eq!(shown.len(), lines);
@@ -620,20 +584,34 @@ fn holders_are_counted_once_over_all_shards() {
         }
         shards.stats(NOW, NOBODY).gauges.lock_holders
     };
+    let mut few = [2_001, 2_002].map(session);
+    for (shard, one) in few.iter_mut().enumerate() {
+        let name = in_shard(&shards, shard).next().unwrap();
+        assert!(acquire(&shards, one, &name));
+    }
+    assert_eq!(shards.lock_holders(), 2);
+    for one in few {
+        shards.close(NOW, one);
+    }
     let mut holders: Vec<_> = (1..1_001).map(session).collect();
     for holder in &mut holders {
         for lock in 0..12 {
             let name = format!("{}-{lock}", holder.conn().number());
-            let acquire = ItemCommand::Acquire(Acquire::new(key(&name)));
-            ask(&shards, holder, acquire, |reply| {
-                assert!(matches!(reply, Reply::Granted(_)), "{reply:?}");
-            });
+            assert!(acquire(&shards, holder, &name));
         }
     }
     let opened = |shard| shards.core(shard).locks().open_count();
     assert!(
         (0..8).map(opened).sum::<usize>() > 5_000,
         "more than are counted at once"
+    );
+    let most = (0..8)
+        .map(|shard| shards.core(shard).locks().holders())
+        .max();
+    assert_eq!(
+        shards.lock_holders(),
+        most.unwrap(),
+        "no request counts many"
     );
     assert_eq!(count_all(), 1_000);
     for gone in holders.drain(300..) {

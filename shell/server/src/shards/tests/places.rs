@@ -7,11 +7,10 @@
 
 use std::num::NonZeroU32;
 
-use latchd_core::command::{Mode, Release};
-use latchd_core::reply::Refusal;
-
 use latchd_core::Owner;
+use latchd_core::command::Mode;
 
+use super::held::{bound, win};
 use super::*;
 
 const PAIR: Mode = Mode::Shared {
@@ -27,12 +26,7 @@ struct Table {
 
 fn table(limits: Limits) -> Table {
     let shards = Shards::new(2, limits, 0, None, nobody_waits());
-    let in_shard = |shard| {
-        let names = names().into_iter();
-        let mut there = names.filter(|name| shards.shard_of(key(name)) == shard);
-        there.next().unwrap()
-    };
-    let keys = [in_shard(0), in_shard(1)];
+    let keys = [0, 1].map(|shard| in_shard(&shards, shard).next().unwrap());
     let holder = Holder { worker: 0, name: 9 };
     let conn = ConnId::from_number(9);
     Table {
@@ -59,6 +53,17 @@ fn wait(shards: &Shards, session: &mut ShardSession, name: &str, mode: Mode) -> 
             other => panic!("{other:?}"),
         },
     )
+}
+
+/// Waits for the value of a key, whose win another client has.
+fn wait_for_value(shards: &Shards, session: &mut ShardSession, name: &str) {
+    let get = Get {
+        wait_ms: 60_000,
+        ..bound(name)
+    };
+    ask(shards, session, get, |reply| {
+        assert_eq!(reply, &Reply::Waits);
+    });
 }
 
 /// D7: The place was judged when the wait began. A later waiter behind it, and a sharer that waits for the session since, are
@@ -111,7 +116,7 @@ fn granted_request_leaves_no_place() {
         wait_ms: 60_000,
         ..Get::new(key(&free))
     };
-    assert!(ask(&shards, &mut one, ItemCommand::Get(get), is_miss));
+    assert!(ask(&shards, &mut one, get, is_miss));
     let waits = || {
         let core = shards.core(shards.shard_of(key(&held)));
         core.waits().waiting(key(&held))
@@ -134,17 +139,7 @@ fn place_counts_as_a_lock() {
         keys: [held, free],
         session: mut one,
     } = table(limits);
-    let lock = |session: &mut ShardSession, name: &str| {
-        let acquire = ItemCommand::Acquire(Acquire::new(key(name)));
-        ask(&shards, session, acquire, |reply| match reply {
-            Reply::Granted(_) => true,
-            Reply::Refused(Refusal::TooManyLocks) => false,
-            other => panic!("{other:?}"),
-        })
-    };
-    let mut names = names()
-        .into_iter()
-        .filter(|name| shards.shard_of(key(name)) == 1 && *name != free);
+    let mut names = in_shard(&shards, 1).filter(|name| *name != free);
     let [second, third] = [(); 2].map(|()| names.next().unwrap());
     let mut holder = session(1);
     assert_eq!(
@@ -152,12 +147,60 @@ fn place_counts_as_a_lock() {
         "granted"
     );
     assert_eq!(wait(&shards, &mut one, &held, Mode::Exclusive), "waits");
-    assert!(lock(&mut one, &free));
-    assert!(!lock(&mut one, &second), "it has a lock and a place");
+    assert!(acquire(&shards, &mut one, &free));
+    assert!(
+        !acquire(&shards, &mut one, &second),
+        "it has a lock and a place"
+    );
     shards.close(NOW, holder);
-    assert!(!lock(&mut one, &second), "it has two locks");
+    assert!(!acquire(&shards, &mut one, &second), "it has two locks");
     let unlock = ItemCommand::Release(Release::new(key(&held)));
     assert!(ask(&shards, &mut one, unlock, |reply| *reply == Reply::Unlocked));
-    assert!(lock(&mut one, &second));
-    assert!(!lock(&mut one, &third));
+    assert!(acquire(&shards, &mut one, &second));
+    assert!(!acquire(&shards, &mut one, &third));
+}
+
+/// As for a lock: the win may be given to it while it waits.
+#[test]
+fn place_for_a_value_counts_as_a_win() {
+    let mut limits = Limits::default();
+    limits.bound_wins_per_connection_max = 2;
+    let Table {
+        shards,
+        keys: [held, _],
+        session: mut one,
+    } = table(limits);
+    let names: Vec<_> = in_shard(&shards, 1).take(3).collect();
+    let mut winner = session(1);
+    assert!(win(0, &shards, &mut winner, &held));
+    wait_for_value(&shards, &mut one, &held);
+    assert!(win(0, &shards, &mut one, &names[0]));
+    assert!(
+        !win(0, &shards, &mut one, &names[1]),
+        "it has a win and a place"
+    );
+    ask(&shards, &mut winner, Set::new(key(&held), b"v"), |_| ());
+    assert!(win(0, &shards, &mut one, &names[1]), "its wait is over");
+    assert!(!win(0, &shards, &mut one, &names[2]));
+}
+
+/// A session waits for one thing at a time. Either shard may be the first.
+#[test]
+fn wait_leaves_the_place_elsewhere() {
+    for from in [0, 1] {
+        let Table {
+            shards,
+            keys,
+            session: mut one,
+        } = table(Limits::default());
+        let (held, won) = (&keys[from], &keys[1 - from]);
+        let mut other = session(1);
+        assert_eq!(wait(&shards, &mut other, held, Mode::Exclusive), "granted");
+        assert!(win(0, &shards, &mut other, won));
+        assert_eq!(wait(&shards, &mut one, held, Mode::Exclusive), "waits");
+        wait_for_value(&shards, &mut one, won);
+        assert_eq!(shards.core(from).waits().waiting(key(held)), 0);
+        assert_eq!(wait(&shards, &mut one, held, Mode::Exclusive), "waits");
+        assert!(!shards.core(1 - from).has_waits());
+    }
 }
