@@ -322,8 +322,10 @@ mod tests {
         let none = std::iter::empty();
         let closed = budget.charge(client(1), &mut charged, STEP_BYTES - 1, none.clone());
         assert_eq!((closed, budget.kept_now()), (Vec::new(), (0, 0)));
+        assert!(charged.is_nothing());
         let closed = budget.charge(client(1), &mut charged, STEP_BYTES, none);
         assert_eq!(closed, [client(1)]);
+        assert!(!charged.is_nothing());
     }
 
     #[test]

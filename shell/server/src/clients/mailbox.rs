@@ -137,6 +137,7 @@ mod tests {
     use super::*;
     use crate::clients::roster::Roster;
     use crate::net::listen::Address;
+    use crate::sync::atomic::Ordering;
 
     #[cfg(not(feature = "scheduled"))]
     impl Mailbox {
@@ -166,5 +167,7 @@ mod tests {
             [Message::Sweep, Message::Adopt(_)]
         ));
         assert!(mailbox.take().is_empty());
+        mailbox.clients().fetch_add(1, Ordering::Relaxed);
+        assert_eq!(mailbox.clients().load(Ordering::Relaxed), 1);
     }
 }

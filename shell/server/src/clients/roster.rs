@@ -355,9 +355,9 @@ mod tests {
         let now = Instant::from_millis(0);
         let peer = |text: &str| Some(SocketAddrAny::from(text.parse::<SocketAddr>().unwrap()));
         let from = |text: &str| roster.clients_from(peer(text).as_ref());
-        roster.add(2, 0, peer("10.0.0.1:5000"), now);
-        roster.add(3, 0, peer("[::ffff:10.0.0.1]:5001"), now);
-        roster.add(4, 0, peer("[2001:db8::1]:5000"), now);
+        let two = roster.add(2, 0, peer("10.0.0.1:5000"), now);
+        let three = roster.add(3, 0, peer("[::ffff:10.0.0.1]:5001"), now);
+        let four = roster.add(4, 0, peer("[2001:db8::1]:5000"), now);
         roster.add(5, 0, peer("[2001:db8::2:0:0:1]:5000"), now);
         roster.add(6, 0, None, now);
         assert_eq!((from("10.0.0.1:9"), from("10.0.0.2:9")), (2, 0));
@@ -366,6 +366,10 @@ mod tests {
             (2, 0)
         );
         assert_eq!(roster.clients_from(None), 0);
+        let hosts = [&two, &three, &four].map(|entry| entry.host_number());
+        assert_eq!(hosts, [0x0a00_0001, 0x0a00_0001, 0x2001_0db8 << 96]);
+        let shown = [&two, &four].map(|entry| entry.peer());
+        assert_eq!(shown, ["tcp:10.0.0.1:5000", "tcp6:[2001:db8::1]:5000"]);
         roster.remove(2);
         roster.remove(2);
         assert_eq!(from("10.0.0.1:9"), 1);

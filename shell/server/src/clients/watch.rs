@@ -251,6 +251,23 @@ mod tests {
         let shown = watch.stats_lines();
         let shown: Vec<_> = shown.iter().map(|line| line.value.as_str()).collect();
         assert_eq!(shown, ["0", "6", "4", "2", "1"]);
+        watch.count_dropped(3);
+        assert_eq!(watch.stats_lines()[0].value, "3");
+        watch.reset();
+        let shown = watch.stats_lines().map(|line| line.value);
+        assert_eq!(shown, ["0", "6", "0", "0", "1"]);
+    }
+
+    /// H1, with the line that says how many were dropped.
+    #[test]
+    fn queue_is_filled_to_its_last_byte() {
+        let watch = Watch::new(100);
+        let watcher = watch.add(5, Topics::of(Topic::Locks)).unwrap();
+        assert!(watcher.push(&[b'x'; 100]) && !watcher.push(b"x"));
+        assert_eq!(watcher.take().len(), 100);
+        assert!(!watcher.push(&[b'x'; 91]));
+        assert!(watcher.push(&[b'x'; 90]) && !watcher.push(b"x"));
+        assert!(watcher.take().starts_with(b"skipped=2\nx"));
     }
 
     #[test]
