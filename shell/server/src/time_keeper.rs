@@ -16,7 +16,7 @@ use crate::sync::channel::Receiver;
 use crate::sync::{Instant, Timer};
 
 /// The interval of ticks.
-const TICK: Duration = Duration::from_millis(200);
+pub(crate) const TICK: Duration = Duration::from_millis(200);
 
 /// The shortest and the longest pause after a tick that left expired items.
 const REST_MIN: Duration = Duration::from_micros(100);
@@ -25,10 +25,34 @@ const REST_MAX: Duration = Duration::from_millis(5);
 /// The interval of the checks for idle clients and slow handshakes.
 const SWEEP: Duration = Duration::from_secs(1);
 
+/// An interval of work that comes with ticks.
+struct Every {
+    span: Duration,
+    last: Instant,
+}
+
+impl Every {
+    fn new(span: Duration) -> Self {
+        Self {
+            span,
+            last: Instant::now(),
+        }
+    }
+
+    /// Whether the interval is over; then the next one begins.
+    fn is_over(&mut self) -> bool {
+        let is_over = self.last.elapsed() >= self.span;
+        if is_over {
+            self.last = Instant::now();
+        }
+        is_over
+    }
+}
+
 /// Ticks until the server stops, and ends waits and leases at their deadlines.
 pub(crate) async fn keep_time(shared: &Shared, stopped: &Receiver<()>) {
     let mut tick_at = Instant::now() + TICK;
-    let (mut swept, mut counted) = (Instant::now(), Instant::now());
+    let (mut sweeps, mut counts) = (Every::new(SWEEP), Every::new(TICK));
     loop {
         let wake_at = shared.waiters.deadline().map(|at| {
             // In this order: if the thread is delayed in between, it wakes too soon and checks again.
@@ -66,8 +90,7 @@ pub(crate) async fn keep_time(shared: &Shared, stopped: &Receiver<()>) {
             let numbers = shared.shards.numbers();
             member.note_tick(numbers.cas.number().max(numbers.fence.number()));
         }
-        if counted.elapsed() >= TICK {
-            counted = Instant::now();
+        if counts.is_over() {
             shared.shards.count_holders();
         }
         tick_at = Instant::now()
@@ -79,8 +102,7 @@ pub(crate) async fn keep_time(shared: &Shared, stopped: &Receiver<()>) {
         let is_swept = shared.config.idle_timeout.is_some()
             || shared.keys.is_some()
             || shared.lingering.load(Ordering::Relaxed) > 0;
-        if is_swept && swept.elapsed() >= SWEEP {
-            swept = Instant::now();
+        if is_swept && sweeps.is_over() {
             for mailbox in &*shared.mailboxes {
                 mailbox.post(Message::Sweep);
             }

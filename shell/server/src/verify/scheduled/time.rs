@@ -1,4 +1,5 @@
-//! When the time limit of a wait has passed, the clock thread notifies the waiting client (G3, K2).
+//! When the time limit of a wait has passed, the clock thread notifies the waiting client (G3, K2). It ticks and sweeps at
+//! their intervals (K1).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,9 +10,11 @@ use shuttle::sync::mpsc::channel;
 use shuttle::thread;
 
 use super::{Client, Seen, Told, in_many_orders, server};
+use crate::clients::mailbox::Message;
+use crate::sync::atomic::Ordering;
 use crate::sync::channel::bounded;
-use crate::sync::stand_in::{is_anybody_asleep, let_time_pass};
-use crate::time_keeper::keep_time;
+use crate::sync::stand_in::{begin_time, is_anybody_asleep, let_time_pass};
+use crate::time_keeper::{TICK, keep_time};
 
 /// After the deadline, and before the first tick: only a thread that knows the deadline ends the wait.
 const LATER_MS: u64 = 150;
@@ -54,6 +57,8 @@ fn gives_up(seen: &Arc<Seen>) {
         assert_eq!(waiter.outcomes(), [], "it is told once");
         waiter.close();
     }
+    let ticked_ms = shared.ticked_ms.load(Ordering::Relaxed);
+    assert_eq!(ticked_ms, 0, "a deadline is no tick");
     drop(stop);
     clock.join().unwrap();
 }
@@ -64,4 +69,37 @@ fn wait_ends_before_the_next_tick() {
         &["the clock sleeps already", "the clock has not looked yet"],
         gives_up,
     );
+}
+
+/// The workers sweep once a second, if anything may be due for that: idle clients, or sockets of closed ones.
+fn sweeps(_: &Arc<Seen>) {
+    for (idle_s, lingering, sweeps) in [(None, 0, false), (Some(60), 0, true), (None, 1, true)] {
+        begin_time();
+        let (shared, _) = server(1, |config| {
+            config.idle_timeout = idle_s.map(Duration::from_secs);
+        });
+        shared.lingering.store(lingering, Ordering::Relaxed);
+        let (stop, stopped) = bounded(1);
+        let clock = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || block_on(keep_time(&shared, &stopped)))
+        };
+        for ticks in 1..=7 {
+            while !is_anybody_asleep() {
+                thread::yield_now();
+            }
+            let messages = shared.mailbox(0).take();
+            let is_sweep = matches!(messages[..], [Message::Sweep]);
+            assert!(is_sweep || messages.is_empty());
+            assert_eq!(is_sweep, sweeps && ticks == 6, "{ticks}");
+            let_time_pass(ticks * TICK);
+        }
+        drop(stop);
+        clock.join().unwrap();
+    }
+}
+
+#[test]
+fn workers_sweep_once_a_second() {
+    in_many_orders(&[], sweeps);
 }
