@@ -160,7 +160,7 @@ impl<'a> Acceptor<'a> {
         loop {
             if stats.is_full() && !self.shared.config.reject_past_limit {
                 let most = self.shared.config.connections_max;
-                if self.shared.config.verbosity > 0 {
+                if self.shared.is_verbose() {
                     self.notice(format_args!(
                         "{most} connections are open: new connections wait"
                     ));

@@ -166,6 +166,11 @@ impl Shared {
         member.is_none_or(|member| member.gate().is_open())
     }
 
+    /// Whether connections, logins and sessions are logged.
+    pub(crate) fn is_verbose(&self) -> bool {
+        self.config.verbosity > 0
+    }
+
     /// A number that no connection and no session has had.
     pub(crate) fn next_number(&self) -> u64 {
         self.last_number.fetch_add(1, Ordering::Relaxed) + 1
@@ -186,7 +191,7 @@ impl Shared {
     /// Reports an event of a session to the log and to the watchers of locks.
     pub(crate) fn tell_session(&self, event: &'static str, session: Owner, conn: Option<ConnId>) {
         let about = conn.map_or(NOBODY, ConnId::number);
-        if self.config.verbosity > 0 {
+        if self.is_verbose() {
             let (number, session) = (about, session.number());
             tracing::info!(
                 event = "session",

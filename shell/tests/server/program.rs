@@ -268,10 +268,16 @@ fn flags_without_meaning_are_one_warning() {
 fn v_shows_connections_vv_requests_and_vvv_locks() {
     for (flag, shown, hidden) in [
         (
+            "-M",
+            &[][..],
+            &["connection", "memory_limit", "session", "login"][..],
+        ),
+        (
             "-v",
             &[
                 "<2 new connection",
                 "peer=tcp:127.0.0.1:",
+                "set the memory limit to 80 MiB",
                 "<2 connection closed",
             ][..],
             &["lock k", "event=\"lock\""][..],
@@ -297,6 +303,7 @@ fn v_shows_connections_vv_requests_and_vvv_locks() {
         assert_eq!(client.line(), "STORED");
         assert_eq!(client.ask("lock k"), "OK");
         assert_eq!(client.ask("unlock_all"), "OK");
+        assert_eq!(client.ask("cache_memlimit 80"), "OK");
         assert_eq!(client.ask("quit"), "");
         let (code, log) = latchd.end_with_log(Signal::TERM);
         assert_eq!(code, Some(0));

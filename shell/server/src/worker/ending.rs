@@ -74,7 +74,7 @@ impl Worker {
         if let End::Idle = why {
             stats.count_idle();
         }
-        if self.shared.config.verbosity > 0 {
+        if self.shared.is_verbose() {
             let (conn, peer, reason) = (client.number(), client.peer(), why.to_string());
             tracing::info!(event = "disconnect", conn, peer = %peer, reason, "<{conn} connection closed");
         }

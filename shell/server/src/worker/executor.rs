@@ -330,7 +330,7 @@ impl Execute for Executor<'_> {
         if let Some(claim) = claim.filter(|_| is_valid) {
             self.part.user = Some(self.shared.sessions.hash(claim.name));
         }
-        if self.shared.config.verbosity > 0 {
+        if self.shared.is_verbose() {
             self.log_login(claim, is_valid);
         }
         is_valid
@@ -454,7 +454,7 @@ impl Execute for Executor<'_> {
         self.work.note_executed();
         self.work.spend(HEAVY);
         let done = self.shared.shards.limit_memory(self.now, bytes);
-        if self.shared.config.verbosity == 0 {
+        if !self.shared.is_verbose() {
             return done;
         }
         let (conn, mib) = (self.part.conn, bytes >> 20);
@@ -577,21 +577,24 @@ fn drive_verbose(
         let answered = output.len();
         let is_known = wire.is_admitted();
         let (consumed, progress) = wire.drive(&input[done..], core, output, answered + 1);
-        let request: &[u8] = match &input[done..done + consumed] {
-            // Passwords are not logged.
-            request if !request.is_empty() && (!is_known || may_tell_a_password(request)) => {
-                b"(authentication)"
-            }
-            // Nor are tokens of sessions.
-            request if may_tell_a_token(request) => b"(session)",
-            request => request,
-        };
-        log_bytes('<', number.number(), request);
-        log_bytes('>', number.number(), &tail(output, answered));
+        let request = loggable(&input[done..done + consumed], is_known);
+        log_bytes("request", '<', number.number(), request);
+        log_bytes("answer", '>', number.number(), &tail(output, answered));
         done += consumed;
         if progress != Progress::OutputFull || output.len() >= output_bytes_max {
             return (done, progress);
         }
+    }
+}
+
+/// The requests as they are logged, without passwords and without tokens of sessions.
+fn loggable(requests: &[u8], is_known: bool) -> &[u8] {
+    if !requests.is_empty() && (!is_known || may_tell_a_password(requests)) {
+        b"(authentication)"
+    } else if may_tell_a_token(requests) {
+        b"(session)"
+    } else {
+        requests
     }
 }
 
@@ -608,38 +611,69 @@ fn may_tell_a_token(requests: &[u8]) -> bool {
     requests.starts_with(b"m") && (requests.starts_with(b"mo ") || has_flag())
 }
 
-/// The bytes behind the first `bytes` ones, as far as they are logged.
+/// The bytes behind the first `bytes` ones. One more than is logged shows that there is more.
 fn tail(output: &Output, bytes: usize) -> Vec<u8> {
-    let (mut tail, mut before) = (Vec::new(), bytes);
-    for chunk in output.chunks() {
-        let rest = &chunk[before.min(chunk.len())..];
-        before -= chunk.len() - rest.len();
-        // One more byte than shown tells that there is more.
-        let room = LOGGED_BYTES_MAX + 1 - tail.len();
-        tail.extend_from_slice(&rest[..rest.len().min(room)]);
-    }
-    tail
+    let all = output.chunks().flatten().skip(bytes);
+    all.take(LOGGED_BYTES_MAX + 1).copied().collect()
 }
 
-fn log_bytes(direction: char, number: u64, bytes: &[u8]) {
-    let shown = &bytes[..bytes.len().min(LOGGED_BYTES_MAX)];
-    let shown = shown.strip_suffix(b"\r\n").unwrap_or(shown);
-    let cut = if bytes.len() > LOGGED_BYTES_MAX {
-        "…"
-    } else {
-        ""
-    };
+/// Logs a request or a reply, unless it is empty.
+fn log_bytes(event: &'static str, direction: char, number: u64, bytes: &[u8]) {
     if !bytes.is_empty() {
-        let event = if direction == '<' {
-            "request"
-        } else {
-            "answer"
-        };
-        tracing::info!(
-            event,
-            conn = number,
-            "{direction}{number} {}{cut}",
-            shown.escape_ascii()
-        );
+        let shown = shown(bytes);
+        tracing::info!(event, conn = number, "{direction}{number} {shown}");
+    }
+}
+
+/// A request or a reply in one line of the log.
+fn shown(bytes: &[u8]) -> String {
+    let (shown, cut) = match bytes.get(..LOGGED_BYTES_MAX) {
+        Some(first) if first.len() < bytes.len() => (first, "…"),
+        Some(_) | None => (bytes, ""),
+    };
+    let shown = shown.strip_suffix(b"\r\n").unwrap_or(shown);
+    format!("{}{cut}", shown.escape_ascii())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_are_not_logged() {
+        for (requests, is_known, expected) in [
+            (
+                &b"set x 0 0 9\r\nfred pass\r\n"[..],
+                false,
+                "(authentication)",
+            ),
+            (
+                b"\x80\x21\0\x05\0\0PLAIN\0fred\0pass",
+                true,
+                "(authentication)",
+            ),
+            (
+                b"\x80\x22\0\x05\0\0PLAIN\0fred\0pass",
+                true,
+                "(authentication)",
+            ),
+            (b"mo a-token T60\r\n", true, "(session)"),
+            (b"ml k ja-token\r\n", true, "(session)"),
+            (b"ml k T60\r\n", true, "ml k T60"),
+            (b"get k j\r\n", true, "get k j"),
+            (b"", false, ""),
+        ] {
+            assert_eq!(shown(loggable(requests, is_known)), expected);
+        }
+    }
+
+    #[test]
+    fn long_replies_are_cut_in_the_log() {
+        for (value, cut) in [(192, ""), (193, "…")] {
+            let mut output = Output::from(format!("HD\r\nVA {value}\r\n").into_bytes());
+            output.push_shared(vec![b'v'; value].into());
+            let expected = format!("VA {value}\\r\\n{}{cut}", "v".repeat(192));
+            assert_eq!(shown(&tail(&output, 4)), expected);
+        }
     }
 }

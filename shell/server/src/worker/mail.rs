@@ -91,7 +91,7 @@ impl Worker {
             let line = format!("type=conn_new {} cfd={number}", endpoint.endpoint());
             self.shared.tell(Topic::Connections, number, &line);
         }
-        if self.shared.config.verbosity > 0 {
+        if self.shared.is_verbose() {
             let peer = client.peer();
             tracing::info!(event = "connect", conn = number, peer = %peer, "<{number} new connection");
         }
