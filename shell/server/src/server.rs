@@ -18,7 +18,7 @@ use crate::status::StatusPort;
 use crate::status::health;
 use crate::sync::channel::{Receiver, Sender, bounded};
 use crate::time_keeper::keep_time;
-use crate::worker::{Worker, input};
+use crate::worker::Worker;
 
 /// A running server. Dropping it ends it, as [`Server::shutdown`] does.
 ///
@@ -79,9 +79,6 @@ impl Server {
         let memory_claim = own_path.map(Claim::to).transpose()?;
         let memory_file = own_path.map(|path| MemoryFile::open(path, config.value_bytes_max));
         let memory_file = memory_file.transpose()?.flatten();
-        if config.secure_erase {
-            input::erase();
-        }
         let candidacy = match &config.cluster {
             Some(settings) => Some(Candidacy::new(settings, &addresses, threads)?),
             None => None,

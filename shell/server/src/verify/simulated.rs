@@ -36,7 +36,7 @@ use crate::net::transport::Transport;
 use crate::stats::connection_stats::Traffic;
 use crate::worker::backend::{Backend, Visit};
 use crate::worker::connection::{self, ClientConn, ENDING, IN_TURN, Next, READABLE};
-use crate::worker::input;
+use crate::worker::input::{self, Input};
 use crate::worker::outbox::Outbox;
 use crate::worker::turn::{HEAVY, Turn, Work};
 
@@ -388,7 +388,7 @@ impl<B: Backend> Client<B> {
         let pipe = Pipe::default();
         let transport = Transport::Plain(pipe.clone());
         Self {
-            conn: ClientConn::new(transport, session, wire, entry, now),
+            conn: ClientConn::new(transport, session, wire, Input::new(false), entry, now),
             pipe,
             interest: READABLE,
         }

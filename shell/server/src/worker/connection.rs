@@ -115,6 +115,7 @@ impl<S: Socket, B: Backend> ClientConn<S, B> {
         transport: Transport<S>,
         session: B::Session,
         wire: Connection,
+        input: Input,
         entry: Arc<Entry>,
         now: Instant,
     ) -> Self {
@@ -123,7 +124,7 @@ impl<S: Socket, B: Backend> ClientConn<S, B> {
             number: B::conn(&session).number(),
             session: Some(session),
             wire,
-            input: Input::new(),
+            input,
             pending: Output::new(),
             charged_input: Charge::default(),
             charged_output: Charge::default(),
@@ -439,12 +440,8 @@ impl<S: Socket, B: Backend> ClientConn<S, B> {
         if self.watches() {
             return self.send_news(turn);
         }
-        // A full output buffer has interrupted the complete requests.
-        if self.input.is_enough() {
-            self.answer(turn)
-        } else {
-            Ok(Next::Input)
-        }
+        // A full output buffer may have interrupted the complete requests.
+        self.answer(turn)
     }
 
     /// Executes every complete request of the input and sends the replies together.

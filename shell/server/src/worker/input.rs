@@ -10,13 +10,11 @@
 //! - F2: The buffer is freed as soon as it is not needed, and the worker's buffer never grows. So one long
 //!   request has no lasting cost.
 //! - F3: If the system refuses memory, or the headroom would be used up, only this client gets an error.
-//! - F4: Once a server of this process zeroes dead values ([`erase`]), the memory of a client's buffer is
-//!   zeroed before it is freed, also when the buffer grows. So a large value leaves no bytes outside the
-//!   worker's buffer, where other requests overwrite them.
+//! - F4: If the server zeroes dead values ([`Config::secure_erase`](crate::Config::secure_erase)), the memory
+//!   of a client's buffer is zeroed before it is freed, also when the buffer grows. So a large value leaves no
+//!   bytes outside the worker's buffer, where other requests overwrite them.
 //! - F5: A long request is collected in one buffer, in which the store can keep its value
 //!   ([`Input::shared`]).
-
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use rustix::io::Errno;
@@ -32,22 +30,9 @@ use crate::os::pages::{KEPT_VALUE_BYTES_MIN, ValuePages};
 /// the bytes that follow it, which leaves half of the worker's buffer for those.
 pub(crate) const REQUEST_BYTES_SHARED_MAX: usize = INPUT_BYTES / 2;
 
-/// The most bytes of such a request in one read: its client may wait for its next turn, while the others wait
-/// for each page from the system. It is also the least free space for further bytes, because the length of a
-/// line is unknown before its end.
+/// The most bytes of such a request that one read brings into pages: its client may wait for its next turn, while
+/// the others wait for each page from the system.
 const COLLECTED_BYTES: usize = INPUT_BYTES / 4;
-
-/// Whether a server of this process zeroes dead values (F4).
-static ERASES: AtomicBool = AtomicBool::new(false);
-
-/// Turns on zeroing of consumed input (F4).
-pub(crate) fn erase() {
-    ERASES.store(true, Ordering::Relaxed);
-}
-
-fn erases() -> bool {
-    ERASES.load(Ordering::Relaxed)
-}
 
 /// One client's input.
 #[derive(Debug)]
@@ -58,6 +43,8 @@ pub(crate) struct Input {
     needed: usize,
     /// `needed` is the length of a whole request, not only the next part of a line without an end.
     is_length_known: bool,
+    /// Its memory is zeroed before it is freed (F4).
+    erases: bool,
 }
 
 /// The buffer of the unconsumed bytes.
@@ -85,19 +72,21 @@ impl Kept {
     /// Replaces the buffer by a copy of these bytes in allocated memory.
     fn copied(bytes: &[u8]) -> rustix::io::Result<Self> {
         let mut heap = Vec::new();
-        reserve(&mut heap, bytes.len())?;
+        // Nothing is there yet that could be zeroed.
+        reserve(&mut heap, bytes.len(), false)?;
         heap.extend_from_slice(bytes);
         Ok(Self::Heap(heap))
     }
 }
 
 impl Input {
-    /// The input of a new client.
-    pub(crate) const fn new() -> Self {
+    /// The input of a new client; `erases`: its memory is zeroed before it is freed (F4).
+    pub(crate) const fn new(erases: bool) -> Self {
         Self {
             kept: Kept::NOTHING,
             needed: 1,
             is_length_known: false,
+            erases,
         }
     }
 
@@ -128,7 +117,7 @@ impl Input {
         records: &mut Records,
     ) -> rustix::io::Result<usize> {
         buffer.clear();
-        if self.needed > REQUEST_BYTES_SHARED_MAX {
+        if self.is_collecting() {
             return self.collect(transport, buffer, records);
         }
         let kept = match &mut self.kept {
@@ -139,7 +128,7 @@ impl Input {
         buffer.extend_from_slice(kept);
         let read = transport.read(buffer, records);
         if matches!(read, Ok(1..)) {
-            forget(kept);
+            forget(kept, self.erases);
         } else {
             buffer.clear();
         }
@@ -154,13 +143,15 @@ impl Input {
         records: &mut Records,
     ) -> rustix::io::Result<usize> {
         let missing = self.needed.saturating_sub(self.kept().len());
-        let (begun, _) = transport.kept_bytes();
-        self.grow(missing, INPUT_BYTES + begun)?;
+        self.grow(missing)?;
         match &mut self.kept {
             Kept::Heap(heap) => {
-                let room = COLLECTED_BYTES + begun;
-                reserve(heap, room)?;
-                transport.read(heap, records)
+                // The space may be much larger than a read (F1), so the bytes come by way of the worker's buffer.
+                reserve(heap, INPUT_BYTES, self.erases)?;
+                let read = transport.read(buffer, records)?;
+                heap.extend_from_slice(buffer);
+                buffer.clear();
+                Ok(read)
             }
             Kept::Pages(pages) => {
                 // If the request's length is known, read no more than the request: then it can stay here
@@ -178,22 +169,22 @@ impl Input {
         }
     }
 
-    /// Ensures space for `missing` further bytes, of which a read brings at most `room`: in pages if
-    /// possible, otherwise in allocated memory, which grows with the reads.
-    fn grow(&mut self, missing: usize, room: usize) -> rustix::io::Result<()> {
+    /// Ensures space for a read, and for `missing` further bytes: in pages if possible, otherwise in allocated
+    /// memory, which grows with the reads.
+    fn grow(&mut self, missing: usize) -> rustix::io::Result<()> {
         let kept = self.kept.bytes().len();
         let has_room = match &mut self.kept {
             // If pages were not available once, it stays in allocated memory.
             Kept::Heap(heap) => heap.len() > INPUT_BYTES,
-            Kept::Pages(pages) => pages.space().len() >= room,
+            Kept::Pages(pages) => pages.space().len() >= INPUT_BYTES,
             Kept::Whole(_) => false,
         };
         if has_room {
             return Ok(());
         }
         // The length of a line is unknown before its end, so the capacity doubles.
-        let bytes = (kept + missing.max(room)).max(2 * kept).max(INPUT_BYTES) + room;
-        if let Some(mut pages) = ValuePages::reserve(bytes, erases()) {
+        let bytes = (kept + missing.max(INPUT_BYTES)).max(2 * kept) + INPUT_BYTES;
+        if let Some(mut pages) = ValuePages::reserve(bytes, self.erases) {
             pages.write(self.kept.bytes());
             self.forget();
             self.kept = Kept::Pages(pages);
@@ -251,18 +242,18 @@ impl Input {
             }
             Kept::Heap(kept) => {
                 if buffer.is_empty() {
-                    drop_front(kept, consumed);
+                    drop_front(kept, consumed, self.erases);
                 } else {
                     let rest = &buffer[consumed..];
-                    reserve(kept, rest.len())?;
+                    reserve(kept, rest.len(), self.erases)?;
                     kept.extend_from_slice(rest);
                     buffer.clear();
                 }
                 if kept.is_empty() {
-                    forget(kept);
+                    forget(kept, self.erases);
                     *kept = Vec::new();
                 } else if consumed > 0 {
-                    shrink(kept);
+                    shrink(kept, self.erases);
                 }
             }
             // They stay where they are until some are consumed.
@@ -293,15 +284,10 @@ impl Input {
         self.needed > REQUEST_BYTES_SHARED_MAX
     }
 
-    /// Whether progress is possible without more bytes.
-    pub(crate) fn is_enough(&self) -> bool {
-        self.kept().len() >= self.needed
-    }
-
     /// Zeroes the kept bytes in allocated memory (F4); pages zero themselves.
     fn forget(&mut self) {
         if let Kept::Heap(heap) = &mut self.kept {
-            forget(heap);
+            forget(heap, self.erases);
         }
     }
 }
@@ -312,15 +298,17 @@ impl Drop for Input {
     }
 }
 
-fn reserve(buffer: &mut Vec<u8>, bytes: usize) -> rustix::io::Result<()> {
-    if buffer.capacity() - buffer.len() >= bytes {
+/// Ensures space for `bytes` further bytes.
+fn reserve(buffer: &mut Vec<u8>, bytes: usize, erases: bool) -> rustix::io::Result<()> {
+    let whole = buffer.len() + bytes;
+    if buffer.capacity() >= whole {
         return Ok(());
     }
     // For a moment, the bytes may exist twice.
-    let allocated = headroom::allocate(buffer.len() + bytes, || {
-        if erases() {
+    let allocated = headroom::allocate(whole, || {
+        if erases {
             // The capacity doubles: the bytes are copied each time, and may be many.
-            move_to(buffer, buffer.len() + bytes.max(buffer.len()))
+            move_to(buffer, whole.max(2 * buffer.len()))
         } else {
             buffer.try_reserve_exact(bytes).ok()
         }
@@ -333,13 +321,13 @@ fn move_to(buffer: &mut Vec<u8>, bytes: usize) -> Option<()> {
     let mut moved = Vec::new();
     moved.try_reserve_exact(bytes).ok()?;
     moved.extend_from_slice(buffer);
-    forget(&mut std::mem::replace(buffer, moved));
+    forget(&mut std::mem::replace(buffer, moved), true);
     Some(())
 }
 
 /// Empties `buffer`.
-fn forget(buffer: &mut Vec<u8>) {
-    if erases() {
+fn forget(buffer: &mut Vec<u8>, erases: bool) {
+    if erases {
         // Its whole capacity.
         buffer.zeroize();
     } else {
@@ -348,9 +336,9 @@ fn forget(buffer: &mut Vec<u8>) {
 }
 
 /// Removes the first `bytes`.
-fn drop_front(buffer: &mut Vec<u8>, bytes: usize) {
+fn drop_front(buffer: &mut Vec<u8>, bytes: usize, erases: bool) {
     let len = buffer.len() - bytes;
-    if erases() {
+    if erases {
         buffer.copy_within(bytes.., 0);
         buffer[len..].zeroize();
         buffer.truncate(len);
@@ -360,8 +348,8 @@ fn drop_front(buffer: &mut Vec<u8>, bytes: usize) {
 }
 
 /// Frees unneeded capacity.
-fn shrink(buffer: &mut Vec<u8>) {
-    if erases() {
+fn shrink(buffer: &mut Vec<u8>, erases: bool) {
+    if erases {
         // If it cannot be moved, it stays, and is zeroed later.
         let _ = move_to(buffer, buffer.len());
     } else {
@@ -371,7 +359,9 @@ fn shrink(buffer: &mut Vec<u8>) {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
     use std::io::Write;
+    use std::os::unix::fs::FileExt;
     use std::os::unix::net::UnixStream;
 
     use super::*;
@@ -384,12 +374,19 @@ mod tests {
         peer: UnixStream,
     }
 
+    /// A length for which the system has no pages.
+    const ENDLESS: usize = usize::MAX / 4;
+
     impl Bench {
         fn new() -> Self {
+            Self::with(Input::new(false))
+        }
+
+        fn with(input: Input) -> Self {
             let (ours, peer) = UnixStream::pair().unwrap();
             ours.set_nonblocking(true).unwrap();
             Self {
-                input: Input::new(),
+                input,
                 buffer: Vec::with_capacity(INPUT_BYTES),
                 transport: Transport::Plain(ours.into()),
                 records: Records::default(),
@@ -416,13 +413,6 @@ mod tests {
     }
 
     #[test]
-    fn whole_requests_leave_nothing_behind() {
-        let mut bench = Bench::new();
-        assert_eq!(bench.turn(b"get a\r\n", 7, 1), b"get a\r\n");
-        assert_eq!(bench.input.room(), 0);
-    }
-
-    #[test]
     fn incomplete_request_is_kept_and_continued() {
         let mut bench = Bench::new();
         assert_eq!(bench.turn(b"get a\r\nge", 7, 3), b"get a\r\nge");
@@ -442,31 +432,102 @@ mod tests {
 
     #[test]
     fn long_request_is_collected_and_freed() {
-        let mut bench = Bench::new();
-        let needed = 1_000_000;
-        bench.turn(b"set", 0, needed);
-        let piece = vec![b'v'; COLLECTED_BYTES];
-        let mut arrived = 3;
-        while arrived + COLLECTED_BYTES < needed {
-            bench.turn(&piece, 0, needed);
-            arrived += COLLECTED_BYTES;
-            assert!(bench.input.room() <= arrived + INPUT_BYTES, "F1");
+        for first in [3, INPUT_BYTES] {
+            let mut bench = Bench::new();
+            let needed = 1_000_000;
+            bench.turn(&vec![b's'; first], 0, needed);
+            let piece = vec![b'v'; COLLECTED_BYTES];
+            let mut arrived = first;
+            while arrived + COLLECTED_BYTES < needed {
+                bench.turn(&piece, 0, needed);
+                arrived += COLLECTED_BYTES;
+                assert!(bench.input.room() <= arrived + INPUT_BYTES, "F1");
+            }
+            let last = vec![b'v'; needed - arrived];
+            bench.peer.write_all(&last).unwrap();
+            bench.peer.write_all(b"mn\r\n").unwrap();
+            assert_eq!(bench.receive(), Ok(last.len()), "what follows is not in it");
+            bench.input.freeze();
+            let whole = bench.input.shared().cloned().expect("F5");
+            let (all, is_enough) = bench.input.all(&bench.buffer);
+            assert_eq!((all.as_ptr(), all.len()), (whole.as_ptr(), needed));
+            assert!(is_enough);
+            bench.input.consume(needed, &mut bench.buffer).unwrap();
+            bench.input.wait_for(1);
+            assert_eq!(bench.input.room(), 0);
+            assert_eq!(whole.len(), needed, "who keeps it has all of it");
+            assert_eq!(bench.receive(), Ok(4));
+            assert_eq!(bench.input.all(&bench.buffer).0, b"mn\r\n");
         }
-        let last = vec![b'v'; needed - arrived];
-        bench.peer.write_all(&last).unwrap();
-        bench.peer.write_all(b"mn\r\n").unwrap();
-        assert_eq!(bench.receive(), Ok(last.len()), "what follows is not in it");
-        bench.input.freeze();
-        let whole = bench.input.shared().cloned().expect("F5");
-        let (all, is_enough) = bench.input.all(&bench.buffer);
-        assert_eq!((all.as_ptr(), all.len()), (whole.as_ptr(), needed));
-        assert!(is_enough);
-        bench.input.consume(needed, &mut bench.buffer).unwrap();
-        bench.input.wait_for(1);
-        assert_eq!(bench.input.room(), 0);
-        assert_eq!(whole.len(), needed, "who keeps it has all of it");
-        assert_eq!(bench.receive(), Ok(4));
-        assert_eq!(bench.input.all(&bench.buffer).0, b"mn\r\n");
+        let mut short = Input::new(false);
+        short.wait_for(REQUEST_BYTES_SHARED_MAX);
+        assert!(!short.is_collecting());
+    }
+
+    /// If the system has no pages for a request, it is collected in allocated memory, and stays there.
+    #[test]
+    fn long_request_needs_no_pages() {
+        for (erases, needed) in [(false, ENDLESS), (true, ENDLESS), (true, 100_000)] {
+            let mut bench = Bench::with(Input::new(erases));
+            bench.turn(b"set", 0, needed);
+            let (mut expected, mut moves, mut place) = (b"set".to_vec(), 0, std::ptr::null());
+            for number in 0..64 {
+                let piece = [number; COLLECTED_BYTES];
+                bench.turn(&piece, 0, ENDLESS);
+                expected.extend_from_slice(&piece);
+                assert_eq!(bench.input.kept(), expected);
+                let bound = 2 * (expected.len() + INPUT_BYTES);
+                assert!(bench.input.room() <= bound, "F1: {}", bench.input.room());
+                moves += usize::from(bench.input.kept().as_ptr() != place);
+                place = bench.input.kept().as_ptr();
+            }
+            assert!(!erases || moves <= 12, "F4 copies it {moves} times");
+            bench.turn(b"\r", 0, 2_000_000);
+            bench.turn(b"\n", 0, 2_000_000);
+            assert!(matches!(bench.input.kept, Kept::Heap(_)), "it stays there");
+            bench.turn(b"mn", expected.len() + 2, 3);
+            let input = &bench.input;
+            assert_eq!((input.kept(), input.room()), (&b"mn"[..], 2), "F2");
+        }
+    }
+
+    const SECRET: &[u8] = b"the secret, ";
+
+    /// Whether the memory of this process at the address has the secret.
+    fn has_secret(address: usize) -> bool {
+        // On the stack: another allocation could take the memory that is looked at.
+        let mut memory = [0; 512];
+        let process = File::open("/proc/self/mem").unwrap();
+        // The allocator may write into the first bytes, and may have unmapped all of them.
+        let read = process.read_at(&mut memory, address as u64 + 64);
+        let read = &memory[..read.unwrap_or(0)];
+        read.windows(SECRET.len()).any(|part| part == SECRET)
+    }
+
+    #[test]
+    fn secrets_are_zeroed_before_they_are_freed() {
+        let secret = SECRET.repeat(1_000);
+        let ways: [fn(&mut Bench); 5] = [
+            |bench| bench.input = Input::new(true),
+            |bench| drop(bench.turn(b"\r\n", 12_002, 1)),
+            |bench| drop(bench.turn(&[b'v'; 1_000], 12_000, 1_001)),
+            |bench| {
+                bench.input.wait_for(1_000_000);
+                bench.turn(b"in pages", 0, 1_000_000);
+            },
+            |bench| {
+                bench.input.wait_for(ENDLESS);
+                bench.turn(b"in allocated memory", 0, ENDLESS);
+            },
+        ];
+        for (number, way) in ways.into_iter().enumerate() {
+            let mut bench = Bench::with(Input::new(true));
+            bench.turn(&secret, 0, secret.len() + 1);
+            let place = bench.input.kept().as_ptr() as usize;
+            assert!(has_secret(place));
+            way(&mut bench);
+            assert!(!has_secret(place), "F4: {number}");
+        }
     }
 
     #[test]
@@ -487,12 +548,17 @@ mod tests {
 
     #[test]
     fn a_read_brings_no_more_than_its_bound() {
-        let mut bench = Bench::new();
-        bench.peer.set_nonblocking(true).unwrap();
-        let many = vec![b'x'; 3 * INPUT_BYTES];
-        let sent = bench.peer.write(&many).unwrap();
-        assert!(sent > INPUT_BYTES);
-        let read = bench.receive();
-        assert_eq!(read, Ok(INPUT_BYTES));
+        for collected in [0, 20] {
+            let mut bench = Bench::with(Input::new(true));
+            for _ in 0..collected {
+                bench.turn(&[b'x'; COLLECTED_BYTES], 0, ENDLESS);
+            }
+            bench.peer.set_nonblocking(true).unwrap();
+            let many = vec![b'x'; 3 * INPUT_BYTES];
+            let sent = bench.peer.write(&many).unwrap();
+            assert!(sent > INPUT_BYTES);
+            let read = bench.receive();
+            assert_eq!(read, Ok(INPUT_BYTES));
+        }
     }
 }

@@ -14,6 +14,7 @@ use crate::clients::mailbox::{Arrival, Message};
 use crate::net::transport::Transport;
 use crate::worker::connection::{ClientConn, End, READABLE};
 use crate::worker::executor::ClientSession;
+use crate::worker::input::Input;
 use crate::worker::turn::FIRST_TURN;
 
 impl Worker {
@@ -82,7 +83,8 @@ impl Worker {
             name: name.encode().u64(),
         };
         let session = ClientSession::new(arrival.conn, holder, endpoint.host_number());
-        let client = ClientConn::new(transport, session, wire, arrival.entry, self.now);
+        let input = Input::new(self.shared.config.secure_erase);
+        let client = ClientConn::new(transport, session, wire, input, arrival.entry, self.now);
         let client = entry.insert(client);
         if client.is_handshaking() {
             self.handshakes.push_back((self.now, name));
