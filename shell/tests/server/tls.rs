@@ -101,7 +101,7 @@ fn locks_end_with_the_connection_however_it_ends() {
     let mut other = friend(authority.connect(address(&server)));
     other.send("set k 0 0 1\r\nv\r\n");
     assert_eq!(other.line(), "STORED");
-    let ends: [fn(TestClient<TlsStream>); 4] = [
+    let ends: [fn(TestClient<TlsStream>); 5] = [
         |mut client| assert_eq!(client.ask("quit"), ""),
         drop,
         |client| {
@@ -109,6 +109,18 @@ fn locks_end_with_the_connection_however_it_ends() {
             stream.conn.send_close_notify();
             stream.flush().unwrap();
             // The socket stays open: the message alone counts.
+            std::mem::forget(stream);
+        },
+        |client| {
+            let mut stream = client.into_socket();
+            stream.conn.writer().write_all(b"mn\r\n").unwrap();
+            stream.conn.send_close_notify();
+            // Behind a request, in one piece with it.
+            let mut records = Vec::new();
+            while stream.conn.wants_write() {
+                stream.conn.write_tls(&mut records).unwrap();
+            }
+            stream.sock.write_all(&records).unwrap();
             std::mem::forget(stream);
         },
         |client| {
@@ -441,6 +453,13 @@ fn tls_records_may_arrive_byte_by_byte() {
         stream.sock.write_all(std::slice::from_ref(byte)).unwrap();
     }
     assert_eq!(beside.ask("mg slow v"), "EN", "it is not whole");
+    let begun = Instant::now();
+    while beside.stat("read_buf_bytes") == "0" {
+        assert!(
+            begun.elapsed() < Duration::from_secs(10),
+            "it is not counted"
+        );
+    }
     stream.sock.write_all(std::slice::from_ref(last)).unwrap();
     let mut answer = [0; 8];
     stream.read_exact(&mut answer).unwrap();

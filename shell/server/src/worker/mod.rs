@@ -192,10 +192,7 @@ impl Worker {
         let mut events = Vec::with_capacity(EVENTS_PER_TURN);
         while !self.shared.is_stopping.load(Ordering::SeqCst) {
             events.clear();
-            let is_idle = self.waiting.is_empty()
-                && self.handshaking.is_empty()
-                && self.ended_waits.is_empty()
-                && self.collecting.is_empty();
+            let is_idle = self.is_idle();
             let linger = if is_idle { self.patience() } else { NO_LINGER };
             match epoll::wait(&self.epoll, spare_capacity(&mut events), Some(&linger)) {
                 Ok(_) => {}
@@ -210,6 +207,14 @@ impl Worker {
             self.round(&events);
         }
         Ok(())
+    }
+
+    /// Whether no client has anything to do without a new event.
+    fn is_idle(&self) -> bool {
+        self.waiting.is_empty()
+            && self.handshaking.is_empty()
+            && self.ended_waits.is_empty()
+            && self.collecting.is_empty()
     }
 
     /// Processes the events of one wait; then clients with ended waits, and one client of each other queue.
@@ -409,13 +414,13 @@ impl Worker {
             let Some(client) = self.clients.get_mut(slot).filter(is_meant) else {
                 continue;
             };
-            if !self.shared.serves() {
-                client.drop_deferred();
-                self.end(slot, &End::NotPrimary);
-                continue;
-            }
-            let traffic = self.shared.connection_stats.traffic(self.index);
-            match client.send_deferred(reply, traffic) {
+            let next = if self.shared.serves() {
+                let traffic = self.shared.connection_stats.traffic(self.index);
+                client.send_deferred(reply, traffic)
+            } else {
+                client.drop_deferred()
+            };
+            match next {
                 // It waits for that already.
                 Next::Input => {}
                 next @ (Next::Output | Next::Lock | Next::Turn | Next::InTurn | Next::End(_)) => {

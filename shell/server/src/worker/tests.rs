@@ -18,10 +18,13 @@ use latchd_core::stats::StatsTopic;
 
 use super::*;
 use crate::clients::mailbox::Arrival;
+use crate::cluster::member::Member;
 use crate::config::Config;
 use crate::net::listen::Address;
 use crate::net::transport::Security;
 
+mod peers;
+mod primary;
 mod rounds;
 
 /// More rounds than it takes to answer everything.
@@ -89,13 +92,17 @@ struct Bench {
 
 impl Bench {
     fn new(threads: usize, change: impl FnOnce(&mut Config)) -> Self {
+        Self::of(threads, None, change)
+    }
+
+    fn of(threads: usize, member: Option<Arc<Member>>, change: impl FnOnce(&mut Config)) -> Self {
         let mut config = Config {
             threads: NonZeroUsize::new(threads).unwrap(),
             ..Config::default()
         };
         change(&mut config);
         let addresses = [Address::Unix("/tmp/nowhere".into())];
-        let (shared, _) = Shared::new(config, &addresses, None, None, None).unwrap();
+        let (shared, _) = Shared::new(config, &addresses, None, None, member).unwrap();
         let shared = Arc::new(shared);
         let worker = |index| Worker::new(index, Arc::clone(&shared)).unwrap();
         Self {
@@ -106,9 +113,14 @@ impl Bench {
         }
     }
 
-    /// A new client, as the acceptor gives it to a worker.
+    /// A new client.
     fn connect(&mut self, worker: usize) -> Peer {
         let (stream, socket) = UnixStream::pair().unwrap();
+        self.adopt(worker, stream, socket)
+    }
+
+    /// The client at the other end of this socket, as the acceptor gives it to a worker.
+    fn adopt(&mut self, worker: usize, stream: UnixStream, socket: UnixStream) -> Peer {
         for end in [&stream, &socket] {
             end.set_nonblocking(true).unwrap();
         }
@@ -134,23 +146,37 @@ impl Bench {
         }
     }
 
+    /// Stores a value under this key.
+    fn store(&mut self, client: &mut Peer, key: &str, bytes: usize) {
+        let value = "v".repeat(bytes);
+        client.say(format!("set {key} 0 0 {bytes} noreply\r\n{value}\r\n"));
+        while !client.unsent.is_empty() {
+            self.quiet();
+            client.send(usize::MAX);
+        }
+        self.quiet();
+    }
+
+    /// What a worker's epoll has.
+    fn events(&self, index: usize) -> Vec<Event> {
+        let mut events = Vec::with_capacity(EVENTS_PER_TURN);
+        let epoll = &self.workers[index].epoll;
+        epoll::wait(epoll, spare_capacity(&mut events), Some(&NO_LINGER)).unwrap();
+        events
+    }
+
     /// One round of a worker. Returns whether there was anything to do.
     fn round(&mut self, index: usize) -> bool {
+        let events = self.events(index);
         let worker = &mut self.workers[index];
-        let mut events = Vec::with_capacity(EVENTS_PER_TURN);
-        epoll::wait(&worker.epoll, spare_capacity(&mut events), Some(&NO_LINGER)).unwrap();
-        let queues = [
-            worker.waiting.len(),
-            worker.handshaking.len(),
-            worker.ended_waits.len(),
-        ];
+        let is_idle = worker.is_idle();
         worker.now = self.now;
         worker.round(&events);
         worker.check();
         for budget in [&self.shared.unfinished, &self.shared.unsent] {
             budget.check();
         }
-        !events.is_empty() || queues != [0; 3]
+        !events.is_empty() || !is_idle
     }
 
     /// Rounds of all workers until no worker has anything to do.
@@ -264,6 +290,8 @@ fn end_frees_lock(ends: fn(&UnixStream), holder_first: bool) {
     }
     bench.round(0);
     assert_eq!(other.heard(), "HD\r\n", "V2");
+    let lingering = bench.shared.lingering.load(Ordering::Relaxed);
+    assert_eq!(lingering, 0, "it was sent no error");
     drop((holder, other));
     bench.end();
 }
@@ -289,15 +317,9 @@ fn ends_come_before_requests() {
 fn turns_are_in_order() {
     let mut bench = Bench::new(1, |_| ());
     let mut clients = [(); 4].map(|()| bench.connect(0));
-    let mut large = b"set large 0 0 1000000 noreply\r\n".to_vec();
-    large.resize(large.len() + 1_000_000, b'v');
-    clients[3].say([&large[..], b"\r\nset n 0 0 1\r\n0\r\n"].concat());
-    while !clients[3].unsent.is_empty() {
-        bench.quiet();
-        clients[3].send(usize::MAX);
-    }
+    bench.store(&mut clients[3], "large", 1_000_000);
+    clients[3].say("set n 0 0 1 noreply\r\n0\r\n");
     bench.quiet();
-    assert_eq!(clients[3].heard(), "STORED\r\n");
     // An append moves the large value, which ends the turn (T3).
     for client in &mut clients[..3] {
         client.say("append large 0 0 1 noreply\r\nv\r\nincr n 1\r\n");
@@ -528,6 +550,7 @@ fn drawn_orders_lose_nothing() {
 
 #[test]
 fn a_name_is_read_as_it_is_written() {
+    assert_ne!(Name::client(5, 1), Name::client(5, 2));
     for name in [
         Name::Mailbox,
         Name::client(0, 0),
@@ -543,9 +566,4 @@ fn a_name_is_read_as_it_is_written() {
 fn first_turns_share_the_time_of_a_round() {
     assert_eq!([0, 1, 10].map(first_turn), [FIRST_TURN; 3]);
     assert_eq!(first_turn(100), FIRST_TURNS_SPAN / 100);
-}
-
-#[test]
-fn reused_slot_has_another_name() {
-    assert_ne!(Name::client(5, 1), Name::client(5, 2));
 }

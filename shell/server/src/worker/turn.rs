@@ -158,9 +158,11 @@ mod tests {
         work.spend(HEAVY);
         assert!(!work.is_left(), "no time was to be had");
         let mut work = Work::new(Duration::from_secs(600));
-        for _ in 0..100 {
+        assert_eq!(work.spent(), 0);
+        for number in 1..=100 {
             work.spend(HEAVY);
             assert!(work.is_left());
+            assert_eq!(work.spent(), number * HEAVY);
         }
         work.spend(WHOLE_TURN - 1);
         assert!(work.is_left());

@@ -2,7 +2,7 @@
 
 use rustix::io::Errno;
 
-use super::{Backend, ClientConn, Next, Socket};
+use super::{Backend, ClientConn, End, Next, Socket};
 use crate::net::send;
 use crate::os::headroom;
 use crate::stats::connection_stats::Traffic;
@@ -29,9 +29,10 @@ impl<S: Socket, B: Backend> ClientConn<S, B> {
         self.has_deferred
     }
 
-    /// Drops the deferred reply of a connection that ends.
-    pub(crate) fn drop_deferred(&mut self) {
+    /// Drops the deferred reply: the server is no primary any more.
+    pub(crate) fn drop_deferred(&mut self) -> Next {
         self.has_deferred = false;
+        Next::End(End::NotPrimary)
     }
 
     /// Sends the deferred reply; the part that the socket does not take becomes pending.
