@@ -452,6 +452,8 @@ mod tests {
             ("leaving", "Leaving", "state"),
             ("[::1]:11211", "[::1]", "address"),
             ("[::1]:11211", "a b:1", "address"),
+            ("[::1]:11211", "a:0", "address"),
+            ("[::1]:11211", "a:01", "address"),
             ("1.2.3", "", "version"),
             ("floor", "flour", "floor"),
             ("\"format\":1", "\"format\":0", "format"),
@@ -486,8 +488,37 @@ mod tests {
             assert_eq!(message(RING, was, is), expected);
         }
         assert!(message(RING, "4000", "3600").starts_with("wait_ms 3600"));
-        let long = "x".repeat(RECORD_BYTES_MAX + 1);
-        assert_eq!(PartitionRecord::parse(&long), Err(RecordError::TooLong));
+    }
+
+    #[test]
+    fn a_record_is_used_up_to_its_bounds() {
+        let version = |bytes| RECORD.replace("1.2.3", &"v".repeat(bytes));
+        let longest = version(VERSION_BYTES_MAX);
+        let record = PartitionRecord::parse(&longest).unwrap();
+        assert_eq!(record.to_json(), longest);
+        let longer = PartitionRecord::parse(&version(VERSION_BYTES_MAX + 1));
+        assert_eq!(longer, Err(field("version")));
+        let padded = |bytes| longest.clone() + &" ".repeat(bytes - longest.len());
+        assert_eq!(
+            PartitionRecord::parse(&padded(RECORD_BYTES_MAX)),
+            Ok(record)
+        );
+        let longer = PartitionRecord::parse(&padded(RECORD_BYTES_MAX + 1));
+        assert_eq!(longer, Err(RecordError::TooLong));
+    }
+
+    #[test]
+    fn keys_are_of_legal_names() {
+        let longest = "c".repeat(CLUSTER_BYTES_MAX);
+        for cluster in ["a", "Shop-1_b.c", &longest] {
+            assert_eq!(ring_key(cluster), Some(format!("/latchd/{cluster}/ring")));
+            assert!(partition_key(cluster, "a:1").is_some());
+            assert_eq!(partition_key(cluster, "a"), None);
+        }
+        for cluster in ["", "a b", "a/b", "é", &"c".repeat(CLUSTER_BYTES_MAX + 1)] {
+            assert_eq!(ring_key(cluster), None);
+            assert_eq!(partition_key(cluster, "a:1"), None);
+        }
     }
 
     #[test]
