@@ -36,6 +36,7 @@ pub(crate) mod input;
 mod mail;
 mod name;
 pub(crate) mod outbox;
+mod request_log;
 pub(crate) mod turn;
 
 use std::collections::VecDeque;
