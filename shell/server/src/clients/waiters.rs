@@ -241,6 +241,8 @@ mod tests {
 
     #[test]
     fn waiter_is_notified_once_by_its_worker() {
+        let logs = [false, true].map(|logs| Waiters::new(Arc::new([]), logs).logs_locks());
+        assert_eq!(logs, [false, true]);
         let waiters = waiters();
         let holder = Holder { worker: 1, name: 7 };
         let (key, at) = (Key::new(b"k").unwrap(), Instant::from_millis);
