@@ -38,6 +38,11 @@ pub trait Peer {
 
     /// Whether time passes only by [`wait`](Peer::wait), so that seconds are exact.
     fn owns_time(&self) -> bool;
+
+    /// By how many seconds its clock may be late.
+    fn late_s(&self) -> u64 {
+        0
+    }
 }
 
 /// How long to wait for bytes.

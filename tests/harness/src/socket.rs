@@ -262,6 +262,12 @@ impl<K> Peer for SocketPeer<K> {
     fn owns_time(&self) -> bool {
         false
     }
+
+    /// memcached's clock is a number that a timer raises once a second, later on a busy machine: between two replies
+    /// within a second it may go on by two.
+    fn late_s(&self) -> u64 {
+        1
+    }
 }
 
 /// A server process on a free port of the loopback interface; it is stopped when the value is

@@ -17,11 +17,8 @@ use super::{PairedRequest, Side};
 const REPLAY_MAX: usize = 40;
 /// How many recent requests are kept, to choose those from.
 const HISTORY_MAX: usize = 4_000;
-/// If both have answered faster, their times are at most [`APART_S`] apart.
+/// If both have answered faster, their times are at most a second apart, and as much more as the peer's clock is late.
 const PROMPT: Duration = Duration::from_millis(250);
-/// How many seconds the times that the two tell may be apart. memcached's clock is a number that a timer of one second
-/// raises: between two answers within a second it may go on by two. That each is right to the second is the oracle's.
-const APART_S: u64 = 2;
 /// The comparison stops after so many unexplained differences.
 const UNEXPLAINED_MAX: usize = 5;
 
@@ -100,6 +97,7 @@ impl<'a> Run<'a> {
             Dialect::Latchd | Dialect::Memcached1645 | Dialect::Memcached1618 => CasBook::default(),
             Dialect::Yrmcds => CasBook::repeating(),
         };
+        let apart_s = 1 + theirs.late_s();
         Self {
             theirs,
             ours,
@@ -108,7 +106,7 @@ impl<'a> Run<'a> {
             book,
             comparison: Comparison::default(),
             markers: 0,
-            apart_s: APART_S,
+            apart_s,
             history: VecDeque::new(),
         }
     }
@@ -140,7 +138,8 @@ impl<'a> Run<'a> {
         // On a busy machine, the second is asked that much later; then, and when it is asked about
         // that again.
         if asked.elapsed() > PROMPT {
-            self.apart_s = self.apart_s.max(1 + APART_S + asked.elapsed().as_secs());
+            let late_s = 1 + self.theirs.late_s() + asked.elapsed().as_secs();
+            self.apart_s = self.apart_s.max(1 + late_s);
         }
         for (number, request) in (first..).zip(batch) {
             self.comparison.commands += 1;
