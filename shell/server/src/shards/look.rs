@@ -211,8 +211,8 @@ impl Shards {
 
     /// The beginning of the next shard in a list.
     fn next_shard(&self, shard: usize) -> Option<ScanCursor> {
-        let next = (shard + 1..self.cores.len()).next();
-        next.map(|next| cursor_in(next, ScanCursor::default()))
+        let next = shard + 1;
+        (next < self.cores.len()).then(|| cursor_in(next, ScanCursor::default()))
     }
 
     /// The shard of a place in a list, and the place in it.
