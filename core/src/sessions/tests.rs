@@ -23,7 +23,7 @@ fn open_for(ttl_ms: u64, sessions: &mut Sessions, at_ms: u64, asker: Asker) -> O
     open_other(b'0', ttl_ms, sessions, at_ms, asker)
 }
 
-/// The session whose token and number are this digit.
+/// Opens the session with this digit as its token and its number.
 fn open_other(
     digit: u8,
     ttl_ms: u64,

@@ -446,7 +446,7 @@ mod tests {
             let last = vec![b'v'; needed - arrived];
             bench.peer.write_all(&last).unwrap();
             bench.peer.write_all(b"mn\r\n").unwrap();
-            assert_eq!(bench.receive(), Ok(last.len()), "what follows is not in it");
+            assert_eq!(bench.receive(), Ok(last.len()), "it is read alone");
             bench.input.freeze();
             let whole = bench.input.shared().cloned().expect("F5");
             let (all, is_enough) = bench.input.all(&bench.buffer);
@@ -455,7 +455,7 @@ mod tests {
             bench.input.consume(needed, &mut bench.buffer).unwrap();
             bench.input.wait_for(1);
             assert_eq!(bench.input.room(), 0);
-            assert_eq!(whole.len(), needed, "who keeps it has all of it");
+            assert_eq!(whole.len(), needed, "the store keeps all of it");
             assert_eq!(bench.receive(), Ok(4));
             assert_eq!(bench.input.all(&bench.buffer).0, b"mn\r\n");
         }

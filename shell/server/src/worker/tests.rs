@@ -157,7 +157,7 @@ impl Bench {
         self.quiet();
     }
 
-    /// What a worker's epoll has.
+    /// The events of a worker's epoll.
     fn events(&self, index: usize) -> Vec<Event> {
         let mut events = Vec::with_capacity(EVENTS_PER_TURN);
         let epoll = &self.workers[index].epoll;

@@ -55,7 +55,7 @@ fn wait(shards: &Shards, session: &mut ShardSession, name: &str, mode: Mode) -> 
     )
 }
 
-/// Waits for the value of a key, whose win another client has.
+/// Waits for the value of a key that another client has won.
 fn wait_for_value(shards: &Shards, session: &mut ShardSession, name: &str) {
     let get = Get {
         wait_ms: 60_000,
