@@ -59,7 +59,7 @@ impl Deadlines {
 
     /// Removes a segment.
     pub(super) fn remove<B: Block>(&mut self, segments: &mut Chunks<Segment<B>>, id: SegmentId) {
-        let place = segments[id as usize].place;
+        let place = segments[id as usize].place as usize;
         let last = self.heap.pop().expect("D2: it is there");
         self.heap.trim();
         if last != id {
@@ -78,7 +78,7 @@ impl Deadlines {
         let segment = &mut segments[id as usize];
         if segment.earliest != earliest {
             segment.earliest = earliest;
-            let place = segment.place;
+            let place = segment.place as usize;
             self.settle(segments, place);
         }
     }
@@ -127,7 +127,8 @@ impl Deadlines {
 
     fn seat<B: Block>(&mut self, segments: &mut Chunks<Segment<B>>, place: usize, id: SegmentId) {
         self.heap[place] = id;
-        segments[id as usize].place = place;
+        segments[id as usize].place =
+            u32::try_from(place).expect("segments are numbered in 32 bits");
     }
 
     /// D1 and D2.
@@ -136,7 +137,7 @@ impl Deadlines {
         self.heap.check();
         for (place, id) in self.heap.iter().enumerate() {
             let segment = &segments[*id as usize];
-            assert_eq!(segment.place, place, "D2: segment {id}");
+            assert_eq!(segment.place as usize, place, "D2: segment {id}");
             let parent = self.heap[place.saturating_sub(1) / 2];
             assert!(
                 segments[parent as usize].earliest <= segment.earliest,

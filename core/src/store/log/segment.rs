@@ -42,7 +42,7 @@ pub(super) struct Segment<B> {
     /// In ticks; [`NEVER`] is none.
     pub(super) earliest: u32,
     /// Its place in the heap of deadlines.
-    pub(super) place: usize,
+    pub(super) place: u32,
     /// The use of its memory: a later use has a larger number.
     pub(super) serial: u64,
     /// The number of flushes before it was opened.
