@@ -11,6 +11,8 @@
 //! - S4: If [`Limits::erase`] is set, the store zeroes values. It zeroes the value of a removed, replaced,
 //!   evicted, extended or moved item at once. It zeroes an expired or flushed value when it finds the item,
 //!   and a large value that is still being sent after the send. The [reference](MapStore) zeroes nothing.
+//! - S5: A store that may evict refuses a value of n bytes only if n, the locked items, and the reservation do not
+//!   fit into the limit together, packed as densely as the store packs.
 
 mod log;
 mod map;

@@ -527,6 +527,52 @@ fn the_limit_of_memory_changes_while_it_runs() {
     }
 }
 
+/// Locked items of every size, beside large values and sizes that change: no set is refused, and after the last
+/// unlock nothing of the locks is left. Each row failed once.
+#[test]
+fn a_few_locks_refuse_no_value() {
+    for (threads, count, locked_bytes, value_bytes) in [
+        (1, 1, 30_000, 900 << 10),
+        (4, 200, 22, 900 << 10),
+        (4, 16, 10_000, 300 << 10),
+    ] {
+        let server = start(|config| {
+            config.threads = NonZeroUsize::new(threads).unwrap();
+            config.memory_bytes_max = 64 << 20;
+        });
+        let mut client = TestClient::connect(address(&server));
+        let set = |client: &mut TestClient, key: &str, bytes: usize| {
+            client.send(format!(
+                "set {key} 0 0 {bytes}\r\n{}\r\n",
+                "v".repeat(bytes)
+            ));
+            assert_eq!(
+                client.line(),
+                "STORED",
+                "{key} of {bytes} bytes, {threads} threads"
+            );
+        };
+        let mut holder = TestClient::connect(address(&server));
+        for number in 0..count {
+            set(&mut client, &format!("locked{number}"), locked_bytes);
+            holder.send(format!("lock locked{number}\r\n"));
+            assert_eq!(holder.line(), "OK");
+        }
+        for round in 0..2 {
+            for number in 0..(128 << 20) / value_bytes {
+                set(&mut client, &format!("large{number}"), value_bytes);
+            }
+            for number in 0..200 {
+                set(&mut client, &format!("small{number}"), 1);
+            }
+            if round == 0 {
+                holder.send("unlock_all\r\n");
+                assert_eq!(holder.line(), "OK");
+            }
+        }
+    }
+}
+
 #[test]
 fn what_monitoring_reads_is_there() {
     let server = start(|_| {});

@@ -17,6 +17,7 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
         self.ghost.check(self.index.buckets());
         self.huge.check();
         self.check_limit();
+        self.check_free();
         assert_eq!(self.in_hand, None, "nothing is in hand between two calls");
         let mut tally = Tally::NONE;
         let (mut records, mut numbers) = (0, BTreeSet::new());

@@ -6,9 +6,11 @@
 //! evicted, and all its present items are moved.
 //!
 //! - E1: A segment that the store starts to empty while memory is short frees a quarter of its evictable
-//!   bytes. This holds in either queue and for any number of hits, so the work to free a number of bytes is
-//!   bounded. If the store starts to empty a segment of the small queue while memory is free, the segment's
-//!   hit items all stay.
+//!   bytes, with the values outside of it. This holds in either queue and for any number of hits, so the work
+//!   to free a number of bytes is bounded. If the store starts to empty a segment of the small queue while
+//!   memory is free, the segment's hit items all stay.
+//! - E2: If that was not enough for a waiting caller, it goes on until segments hold locked items alone, each with
+//!   less slack than [`SLACK_WORTH_AT_LAST`]. Only then is the caller refused (S5).
 
 use super::block::Block;
 use super::geometry::{Address, SegmentId};
@@ -26,8 +28,8 @@ use crate::watch::Evicted;
 /// The slack that makes emptying a segment better than evicting: a quarter.
 const SLACK_WORTH: usize = SLACK_CLASSES / 4;
 
-/// The slack that makes emptying a segment worthwhile if nothing may be evicted.
-const SLACK_WORTH_WITHOUT_EVICTION: usize = 1;
+/// The slack that makes emptying a segment worthwhile if nothing else may be evicted.
+const SLACK_WORTH_AT_LAST: usize = 1;
 
 /// A segment that is being emptied.
 #[derive(Clone, Copy, Debug)]
@@ -74,26 +76,12 @@ enum Fate {
 impl<H: KeyHasher, B: Block> LogStore<H, B> {
     /// Chooses a segment to empty. Returns whether there was one.
     pub(super) fn begin_drain(&mut self, haste: Haste) -> bool {
-        let worth = if self.evict {
-            SLACK_WORTH
-        } else {
-            SLACK_WORTH_WITHOUT_EVICTION
-        };
-        if let Some(segment) = self.log.slackest(worth) {
-            let is_pinned = self.log.queue(segment) == Queue::Pinned;
-            let rule = if is_pinned && self.evict {
-                Rule::Again
-            } else {
-                Rule::Keep
-            };
-            self.drain_from(segment, rule);
+        if self.evict && self.drain_slack(SLACK_WORTH) {
             return true;
         }
-        if !self.evict {
-            return false;
-        }
-        let Some(queue) = self.log.queues.turn() else {
-            return false;
+        let turn = self.log.queues.turn().filter(|_| self.evict);
+        let Some(queue) = turn else {
+            return self.drain_slack(SLACK_WORTH_AT_LAST);
         };
         let line = self.log.queues.line(queue);
         let Some(oldest) = line.segments.oldest() else {
@@ -106,7 +94,7 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
         let segment = &self.log.segments[oldest as usize];
         // Sealing has made it spare if all of it was dead.
         if segment.state == State::Sealed {
-            if segment.locked_bytes > segment.live_bytes / 4 * 3 {
+            if self.log.is_pinnable(oldest, SLACK_WORTH) {
                 self.log.pin(oldest);
             } else if queue == Queue::Small {
                 let is_short = haste == Haste::Now || self.free_segments() <= KEPT_TO_CARRY;
@@ -118,6 +106,25 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
                 self.drain_from(oldest, Rule::Again);
             }
         }
+        true
+    }
+
+    /// Starts to empty the segment with the most slack, if it is at least `worth`.
+    fn drain_slack(&mut self, worth: usize) -> bool {
+        // Its locked items need another segment; without eviction, so do the other ones.
+        if self.evict && self.free_segments() >= KEPT_TO_CARRY {
+            self.log.seal_slack(worth);
+        }
+        let Some(segment) = self.log.slackest(worth) else {
+            return false;
+        };
+        let is_pinned = self.log.queue(segment) == Queue::Pinned;
+        let rule = if is_pinned && self.evict {
+            Rule::Again
+        } else {
+            Rule::Keep
+        };
+        self.drain_from(segment, rule);
         true
     }
 
@@ -145,15 +152,14 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
     }
 
     fn drain_from(&mut self, segment: SegmentId, rule: Rule) {
-        let of_segment = &self.log.segments[segment as usize];
-        let may_go = of_segment.live_bytes - of_segment.locked_bytes;
+        let kept_bytes_max = self.log.segments[segment as usize].evictable_bytes / 4 * 3;
         self.log.withdraw(segment);
         self.drain = Some(Drain {
             segment,
             offset: 0,
             rule,
             kept_bytes: 0,
-            kept_bytes_max: may_go as usize / 4 * 3,
+            kept_bytes_max,
         });
     }
 
@@ -175,16 +181,17 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
         let mut bit = Bit::won(bytes);
         if !record.is_dead() {
             let hash = self.hasher.hash(record.key());
-            bit = Bit::won(bytes + self.huge_bytes(record));
+            let all_bytes = bytes + self.huge_bytes(record);
+            bit = Bit::won(all_bytes);
             let is_fetched = record.is_fetched();
-            match self.fate(address, record, &drain, bytes, now) {
+            match self.fate(address, record, &drain, all_bytes, now) {
                 Fate::Carry { queue, hits } => {
                     self.carry(address, hash, queue, hits)?;
                     bit = Bit::carried(bytes);
                 }
                 Fate::Hit { queue, hits } => {
                     if self.carry(address, hash, queue, hits).is_ok() {
-                        drain.kept_bytes += bytes;
+                        drain.kept_bytes += all_bytes;
                         bit = Bit::carried(bytes);
                     } else {
                         self.give_up(now, address, hash, counters);

@@ -273,9 +273,10 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
 
     /// Updates the sums after an item was locked or unlocked.
     fn lock_changed(&mut self, address: Address, is_locked: bool) {
-        let cost = self.cost(self.record(address));
+        let record = self.record(address);
+        let (cost, huge_bytes) = (self.cost(record), self.huge_bytes(record));
         self.tally.leave(cost, !is_locked);
-        self.log.set_locked(address, is_locked);
+        self.log.set_locked(address, is_locked, huge_bytes);
         if self.log.is_there(address) {
             self.tally.enter(cost, is_locked);
         } else {

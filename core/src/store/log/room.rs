@@ -4,10 +4,16 @@
 //! while others are emptied. If fewer are free, every store empties a little more than it takes, long before
 //! none is left. So no store waits for a whole segment. A store waits only if that was not enough, and is
 //! refused if emptying frees nothing more.
+//!
+//! - F1: A segment is free, or an open one has a place for the live records of another one. Otherwise, with a locked
+//!   item in each segment, none could be emptied any more. A flush suspends this until its segments are swept.
 
 use super::block::Block;
 use super::geometry::SegmentId;
 use super::queue::Queue;
+use super::record::HITS_MAX;
+#[cfg(any(test, feature = "verify"))]
+use super::segment::{Segment, State};
 use super::{Full, KeyHasher, LogStore};
 use crate::limits::Limits;
 use crate::stats::Counters;
@@ -16,6 +22,10 @@ use crate::work::BYTES_A_UNIT;
 
 /// Segments reserved for moving items: the live items of one segment fit into another.
 pub(super) const KEPT_TO_CARRY: usize = 1;
+
+/// How often each segment may have to be emptied to evict all that may be evicted: an item can be promoted, pass
+/// once more for each hit, and at last a locked one is moved out of slack (E2).
+const TURNS_MAX: usize = HITS_MAX as usize + 3;
 
 /// If fewer segments are free, stores begin to free memory.
 pub(super) const FREE_WANTED: usize = 3;
@@ -120,6 +130,11 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
         need: &Need,
         counters: &mut Counters,
     ) -> Result<(), Full> {
+        let never_freed = self.tally.locked_bytes + self.aside_bytes;
+        if never_freed + need.record_bytes + need.huge_bytes > self.bytes_max {
+            // Evicting every other item would not be enough, so none is.
+            return Err(Full);
+        }
         self.keep_pace(now, need, counters);
         self.win_until(now, counters, |store| store.meet(need))
     }
@@ -153,8 +168,7 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
         counters: &mut Counters,
         is_enough: impl Fn(&mut Self) -> Result<bool, Full>,
     ) -> Result<(), Full> {
-        // Every segment may have to be read once, and the moved items once more.
-        let mut segments_left = 2 * self.log.with_memory() + FREE_WANTED;
+        let mut segments_left = TURNS_MAX * self.log.with_memory() + FREE_WANTED;
         while !is_enough(self)? {
             if self.drain.is_none() && self.sweep.is_none() {
                 segments_left = segments_left.checked_sub(1).ok_or(Full)?;
@@ -247,8 +261,13 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
 
     /// Whether there is enough memory for `need`; opens a segment if only that is missing.
     fn meet(&mut self, need: &Need) -> Result<bool, Full> {
+        let free = self.free_segments();
+        if free < KEPT_TO_CARRY {
+            // F1: the last one is for the items of the segment that is being emptied.
+            return Ok(false);
+        }
         if !self.log.has_room(need.queue, need.record_bytes) {
-            if self.free_segments() <= KEPT_TO_CARRY || !self.may_have_spare() {
+            if free == KEPT_TO_CARRY || !self.may_have_spare() {
                 return Ok(false);
             }
             self.find_spare()?;
@@ -312,10 +331,11 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
             if let Ok(bit) = self.drain_record(now, counters) {
                 return Some(bit);
             }
-            // There is no segment to move items to. A flush may have removed items: then a sweep frees
-            // memory.
+            // There is no segment to move items to. A flush may have removed items, so that a sweep frees memory;
+            // and a caller that waits tries the other segments.
             self.abandon_drain();
-            self.oldest_flushed()?;
+            let goes_on = haste != Haste::Ahead || self.oldest_flushed().is_some();
+            return goes_on.then_some(Bit::won(0));
         }
         // Dead and expired items are removed before present ones are evicted. If a sweep found few, the next
         // sweep comes after emptying another segment, since each segment may hold few.
@@ -331,5 +351,24 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
 
     fn oldest_flushed(&self) -> Option<SegmentId> {
         self.log.queues.line(Queue::Flushed).segments.oldest()
+    }
+
+    /// F1.
+    #[cfg(any(test, feature = "verify"))]
+    pub(super) fn check_free(&self) {
+        let queues = [Queue::Small, Queue::Main, Queue::Pinned];
+        let can_be_emptied = |segment: &Segment<B>| {
+            let live_bytes = segment.live_bytes as usize;
+            matches!(segment.state, State::Sealed | State::Draining)
+                && queues
+                    .iter()
+                    .any(|queue| self.log.has_room(*queue, live_bytes))
+        };
+        assert!(
+            self.free_segments() >= KEPT_TO_CARRY
+                || self.log.segments.iter().any(can_be_emptied)
+                || self.log.holds_flushed(),
+            "F1"
+        );
     }
 }

@@ -3,8 +3,8 @@
 //! A segment is filled from its beginning and emptied as a whole. The bytes after the last record were never
 //! touched, and are not cleared.
 //!
-//! - B1: `live_bytes` is the sum of the live records' sizes, and `locked_bytes` that of the records with
-//!   locked items among them. `huge_bytes` is the size of the live records' values outside the segment.
+//! - B1: `live_bytes` is the sum of the live records' sizes, and `huge_bytes` that of their values outside the
+//!   segment. `evictable_bytes` is the sum of both over the live records without a lock.
 //! - B2: No item in the segment that may expire does so before `earliest`.
 //! - B3: The segment never grows beyond its allocation.
 
@@ -37,8 +37,8 @@ const ZEROS: [u8; 8] = [0; 8];
 pub(super) struct Segment<B> {
     block: B,
     pub(super) live_bytes: u32,
-    pub(super) locked_bytes: u32,
     pub(super) huge_bytes: usize,
+    pub(super) evictable_bytes: usize,
     /// In ticks; [`NEVER`] is none.
     pub(super) earliest: u32,
     /// Its place in the heap of deadlines.
@@ -61,8 +61,8 @@ impl<B: Block> Default for Segment<B> {
         Self {
             block: B::default(),
             live_bytes: 0,
-            locked_bytes: 0,
             huge_bytes: 0,
+            evictable_bytes: 0,
             earliest: NEVER,
             place: 0,
             serial: 0,
@@ -144,7 +144,6 @@ impl<B: Block> Segment<B> {
     pub(super) fn forget(&mut self) {
         self.block.clear();
         self.live_bytes = 0;
-        self.locked_bytes = 0;
         self.is_short = false;
     }
 
@@ -153,16 +152,16 @@ impl<B: Block> Segment<B> {
         self.live_bytes as usize + self.huge_bytes
     }
 
-    /// Its slack, if it has `room` bytes: the bytes that would be freed by moving the records that must stay.
-    /// The unused end is not counted, since moving the records would not avoid it. In a segment that was
-    /// sealed short, it is.
-    pub(super) fn slack_bytes(&self, room: usize) -> usize {
-        let staying = match self.queue {
-            Queue::Pinned => self.locked_bytes,
-            Queue::Small | Queue::Main | Queue::Flushed => self.live_bytes,
-        };
+    /// The bytes that emptying it would free if it has `room` bytes and is in `queue`: those of dead records, and
+    /// in the pinned queue those of evictable items with their values. The unused end is not counted, since
+    /// moving the records would not avoid it. In a segment that was sealed short, it is.
+    pub(super) fn slack_bytes(&self, room: usize, queue: Queue) -> usize {
         let filled = if self.is_short { room } else { self.len() };
-        filled - staying as usize
+        let dead = filled - self.live_bytes as usize;
+        match queue {
+            Queue::Pinned => dead + self.evictable_bytes,
+            Queue::Small | Queue::Main | Queue::Flushed => dead,
+        }
     }
 
     #[cfg(test)]

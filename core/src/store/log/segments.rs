@@ -218,8 +218,8 @@ impl<B: Block> Log<B> {
         let (is_locked, deadline) = (record.is_locked(), record.deadline());
         segment.live_bytes += bytes;
         segment.huge_bytes += huge_bytes;
-        if is_locked {
-            segment.locked_bytes += bytes;
+        if !is_locked {
+            segment.evictable_bytes += added + huge_bytes;
         }
         if let Some(lent) = lent {
             self.segments[old as usize].take_back(lent);
@@ -270,8 +270,8 @@ impl<B: Block> Log<B> {
         let record = segment.record(offset);
         let added = record.padded_bytes(&self.geometry);
         let bytes = u32_of(added);
-        if record.is_locked() {
-            segment.locked_bytes -= bytes;
+        if !record.is_locked() {
+            segment.evictable_bytes -= added + huge_bytes;
         }
         segment.live_bytes -= bytes;
         segment.huge_bytes -= huge_bytes;
@@ -283,15 +283,16 @@ impl<B: Block> Log<B> {
         self.settle(id);
     }
 
-    /// Updates the sums after a record's item was locked or unlocked.
-    pub(super) fn set_locked(&mut self, address: Address, is_locked: bool) {
+    /// Updates the sums after a record's item was locked or unlocked. `huge_bytes` is the size of its value
+    /// outside the log.
+    pub(super) fn set_locked(&mut self, address: Address, is_locked: bool, huge_bytes: usize) {
         let (id, offset) = self.geometry.place(address);
         let segment = &mut self.segments[id as usize];
-        let bytes = u32_of(segment.record(offset).padded_bytes(&self.geometry));
+        let bytes = segment.record(offset).padded_bytes(&self.geometry) + huge_bytes;
         if is_locked {
-            segment.locked_bytes += bytes;
+            segment.evictable_bytes -= bytes;
         } else {
-            segment.locked_bytes -= bytes;
+            segment.evictable_bytes += bytes;
         }
         self.settle(id);
     }
@@ -456,11 +457,33 @@ impl<B: Block> Log<B> {
         }
     }
 
-    fn slack_class(&self, id: SegmentId) -> u8 {
+    /// The slack of a segment, in parts of a segment, if it is in `queue`. Values outside the segment may free
+    /// more than a whole one, which is the highest class.
+    fn slack_class_in(&self, id: SegmentId, queue: Queue) -> usize {
         let room = self.geometry.segment_room();
-        let slack = self.segments[id as usize].slack_bytes(room);
+        let slack = self.segments[id as usize].slack_bytes(room, queue);
         let class = self.geometry.segments_in(slack * SLACK_CLASSES);
-        u8::try_from(class).expect("a segment has no more slack than bytes")
+        class.min(SLACK_CLASSES)
+    }
+
+    fn slack_class(&self, id: SegmentId) -> u8 {
+        let class = self.slack_class_in(id, self.segments[id as usize].queue);
+        u8::try_from(class).expect("there are few classes")
+    }
+
+    /// Whether a segment would have less slack than `class` in the pinned queue, since most of it is locked.
+    pub(super) fn is_pinnable(&self, id: SegmentId, class: usize) -> bool {
+        self.slack_class_in(id, Queue::Pinned) < class
+    }
+
+    /// Seals the open pinned segment if its slack, without the unused end, is at least `class`. Otherwise it
+    /// would not be emptied until it is full.
+    pub(super) fn seal_slack(&mut self, class: usize) {
+        if let Some(open) = self.queues.line(Queue::Pinned).open
+            && self.slack_class_in(open, Queue::Pinned) >= class
+        {
+            self.seal(Queue::Pinned);
+        }
     }
 
     /// All records of a segment, dead ones too, with their addresses.
@@ -491,20 +514,23 @@ impl<B: Block> Log<B> {
             with_memory += usize::from(segment.has_memory());
             assert_eq!(segment.has_memory(), segment.state != State::Bare, "A1");
             assert!(segment.len() <= self.geometry.segment_room(), "B3");
-            let (mut live, mut locked, mut huge) = (0, 0, 0);
+            let (mut live, mut evictable, mut huge) = (0, 0, 0);
             for (address, record) in self.records(id).filter(|(_, record)| !record.is_dead()) {
                 let bytes = record.padded_bytes(&self.geometry);
+                let outside = record.huge().map_or(0, huge_bytes);
                 live += bytes;
-                locked += if record.is_locked() { bytes } else { 0 };
-                huge += record.huge().map_or(0, huge_bytes);
+                huge += outside;
+                if !record.is_locked() {
+                    evictable += bytes + outside;
+                }
                 assert!(
                     record.is_locked() || segment.earliest <= record.deadline(),
                     "B2: {address:?}"
                 );
             }
             assert_eq!(segment.live_bytes as usize, live, "B1: segment {id}");
-            assert_eq!(segment.locked_bytes as usize, locked, "B1: segment {id}");
             assert_eq!(segment.huge_bytes, huge, "B1: segment {id}");
+            assert_eq!(segment.evictable_bytes, evictable, "B1: segment {id}");
             weights[self.queue(id) as usize] += live + huge;
             match segment.state {
                 State::Bare | State::Spare => assert_eq!(segment.len(), 0, "A2: segment {id}"),

@@ -15,6 +15,7 @@ use core::cell::Cell;
 
 use bytes::Bytes;
 
+use super::room::Haste;
 use super::*;
 use crate::item::Cas;
 use crate::time::Deadline;
@@ -196,6 +197,23 @@ fn a_store_full_of_locked_items_refuses() {
     bench.store.check();
 }
 
+/// A value that does not fit beside the locked items is refused before others are evicted for it (S5).
+#[test]
+fn a_value_that_cannot_fit_evicts_nothing() {
+    let mut bench = Bench::new(1 << 20);
+    for number in 0..6 {
+        bench.put(&name(number), locked(), &[7; 100_000]).unwrap();
+    }
+    for number in 6..1_000 {
+        bench.put(&name(number), header(), &[7; 100]).unwrap();
+    }
+    assert_eq!(bench.put("large", header(), &[7; 500_000]), Err(Full));
+    assert_eq!(bench.counters.evictions, 0);
+    assert_eq!(bench.put("large", header(), &[7; 300_000]), Ok(()));
+    assert!(bench.counters.evictions > 0);
+    bench.store.check();
+}
+
 #[test]
 fn without_eviction_a_full_store_refuses() {
     let mut bench = Bench::keeping(64 << 10);
@@ -370,6 +388,52 @@ fn sizes_that_shift_leave_nothing_behind() {
         // At least half of it, even where few fit.
         assert!(usage.bytes > 2 << 20, "{value_bytes}: {usage:?}");
     }
+}
+
+/// Hits let items pass through their queue, but not so often that a value that fits is refused (E2).
+#[test]
+fn hot_items_refuse_no_value_that_fits() {
+    for value_bytes in [100, 3 << 10, 100 << 10] {
+        let mut bench = Bench::new(4 << 20);
+        let count = bench.fill(value_bytes);
+        for number in 0..count {
+            for _ in 0..record::HITS_MAX {
+                bench.hit(&name(number));
+            }
+        }
+        let value = vec![7; 3_700_000];
+        bench.put("large", header(), &value).unwrap();
+        assert_eq!(bench.value("large").unwrap(), value);
+        bench.store.check();
+    }
+}
+
+/// While no segment is free, no record is written before the segment that is being emptied is free (F1).
+#[test]
+fn new_records_leave_moved_items_a_place() {
+    let limits = limits(4 << 20);
+    let hasher = SipHash::new([3, 4]);
+    let mut bench = Bench::of(LogStore::with_segments(&limits, hasher, 64 << 10));
+    let count = bench.fill(100);
+    for number in 0..count {
+        bench.hit(&name(number));
+    }
+    let (now, counters) = (bench.now, &mut bench.counters);
+    while bench.store.drain.is_some() {
+        bench.store.drain_record(now, counters).unwrap();
+    }
+    while bench.store.log.spare() > 1 {
+        bench.store.log.give_back();
+    }
+    bench.store.bytes_wanted = bench.store.held_bytes();
+    bench.store.bytes_max = bench.store.bytes_wanted;
+    while bench.store.free_segments() > 0 {
+        bench.store.win_back(now, Haste::Now, counters).unwrap();
+    }
+    assert!(bench.store.drain.is_some(), "the last one is being filled");
+    bench.put("new", header(), &[7; 100]).unwrap();
+    assert!(bench.store.free_segments() > 0, "F1");
+    bench.store.check();
 }
 
 #[test]
