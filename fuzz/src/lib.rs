@@ -13,7 +13,7 @@ use std::iter;
 
 use arbitrary::Unstructured;
 use latchd_core::engine::{Core, Notification};
-use latchd_core::store::{LogStore, MapStore, SipHash, Store};
+use latchd_core::store::{KeyHasher, LogStore, MapStore, SipHash, Store};
 use latchd_core::wire::WireLimits;
 use latchd_core::{Config, Instant, Limits, Progress, Server};
 use latchd_harness::alphabet::{
@@ -178,7 +178,8 @@ fn enter_all<S: Store>(
 }
 
 /// No sequence of calls makes the log or the reference break a rule of stores, with any hashes of
-/// its keys. The first byte says how much memory there is and which hash is used.
+/// its keys. The first byte says how much memory there is, which hash is used, and how many values
+/// are large.
 pub fn store(input: &[u8]) {
     let Some((&first, rest)) = input.split_first() else {
         return;
@@ -190,30 +191,39 @@ pub fn store(input: &[u8]) {
     };
     let mut limits = Limits::new(memory_bytes, 1 << 20);
     limits.evict = room != stores::Room::ScarceAndKept;
-    call_all(MapStore::new(&limits), room, &limits, rest);
-    match first / 3 % 3 {
-        0 => {
-            let log = LogStore::with_segments(&limits, SipHash::new([1, 2]), 512);
-            call_all(log, room, &limits, rest);
-        }
-        1 => {
-            let log = LogStore::with_segments(&limits, stores::Same, 512);
-            call_all(log, room, &limits, rest);
-        }
-        _ => {
-            let log = LogStore::with_segments(&limits, stores::ByLength, 512);
-            call_all(log, room, &limits, rest);
-        }
-    }
-}
-
-fn call_all<S: Store>(store: S, room: stores::Room, limits: &Limits, input: &[u8]) {
     let sizes = stores::Sizes {
         small_bytes_max: 60,
         large_bytes_max: 2_000,
+        large_of_12: 1 + first / 9 % 11,
     };
+    let map = MapStore::new(&limits);
+    call_all(stores::Beside::new(map, room, &limits), sizes, rest);
+    match first / 3 % 3 {
+        0 => call_log(SipHash::new([1, 2]), room, &limits, sizes, rest),
+        1 => call_log(stores::Same, room, &limits, sizes, rest),
+        _ => call_log(stores::ByLength, room, &limits, sizes, rest),
+    }
+}
+
+fn call_log<H: KeyHasher>(
+    hasher: H,
+    room: stores::Room,
+    limits: &Limits,
+    sizes: stores::Sizes,
+    input: &[u8],
+) {
+    let segment_bytes = 512;
+    let log = LogStore::with_segments(limits, hasher, segment_bytes);
+    let beside = stores::Beside::new(log, room, limits);
+    call_all(
+        beside.charging(stores::Charge::BySegment { segment_bytes }),
+        sizes,
+        input,
+    );
+}
+
+fn call_all<S: Store>(mut beside: stores::Beside<S>, sizes: stores::Sizes, input: &[u8]) {
     let mut source = Unstructured::new(input);
-    let mut beside = stores::Beside::new(store, room, limits);
     let mut calls = 0_u32;
     while !source.is_empty() {
         let call = stores::Call::draw(&mut source, sizes).expect("drawing does not fail");

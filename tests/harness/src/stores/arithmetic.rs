@@ -3,7 +3,7 @@
 //! - N7: nothing is evicted while the live items and the new one fit together. A store by the item
 //!   evicts no more than it takes to fit.
 //! - N8: a call is refused if the kept items and the new one do not fit together; by the item, only
-//!   then.
+//!   then. In a log, even kept items with a segment each do not fit, or no item may be evicted.
 //!
 //! A store by the item is judged to the byte. For a log, which depends on how records lie in
 //! segments, the rule bounds the memory that may be unallocated when it evicts or refuses: the
@@ -74,6 +74,28 @@ impl Charge {
             }
         }
     }
+}
+
+/// The bytes by which an item is found and a large value is listed, at most.
+const LISTED_BYTES: usize = 64;
+
+/// Judges the refusal of `need` bytes in a log that may evict: `kept` are the sizes of the items that it may not.
+///
+/// # Panics
+/// If N8 does not hold.
+pub(super) fn refused_by_log(
+    need: usize,
+    kept: &[usize],
+    items_max: usize,
+    limit: usize,
+    segment_bytes: usize,
+) {
+    let segments = (kept.len() + SEGMENTS_IDLE_MAX) * segment_bytes;
+    let most = segments + kept.iter().sum::<usize>() + need + items_max * LISTED_BYTES;
+    assert!(
+        most > limit,
+        "N8: {need} bytes refused beside {kept:?} in {limit}"
+    );
 }
 
 fn by_item(demand: &Demand, outcome: &Outcome, limit: usize) {

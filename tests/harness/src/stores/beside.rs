@@ -11,7 +11,7 @@ use latchd_core::time::Tick;
 
 use make::named;
 
-use super::arithmetic::{Charge, Demand, Outcome};
+use super::arithmetic::{Charge, Demand, Outcome, refused_by_log};
 use super::call::Call;
 use super::keys::{ByKey, KEYS, KeySet, key};
 
@@ -48,6 +48,8 @@ pub struct Beside<S> {
     due: Due,
     /// How the store takes room, if known.
     charge: Option<Charge>,
+    /// The bytes that are set aside.
+    aside_bytes: usize,
     /// The bytes of the largest item that the present call removed from the list, since it was
     /// gone.
     gone_bytes_max: usize,
@@ -134,6 +136,7 @@ impl<S: Store> Beside<S> {
             counters: Counters::default(),
             due: Due::default(),
             charge: None,
+            aside_bytes: 0,
             gone_bytes_max: 0,
             is_watched: true,
             gone: 0,
@@ -259,6 +262,27 @@ impl<S: Store> Beside<S> {
             }
         }
         Some(demand)
+    }
+
+    /// Judges a refusal of `need` bytes, in which the item `own` may not be evicted either.
+    fn judge_refusal(&self, need: usize, own: u8) {
+        assert_ne!(self.room, Room::Ample, "N3: refused, with room for all");
+        if let (Some(Charge::BySegment { segment_bytes }), true) = (self.charge, self.limits.evict)
+        {
+            let all = self.items.iter();
+            let kept: Vec<usize> = all
+                .filter(|(key, item)| item.header.locked || *key == own)
+                .map(|(_, item)| item.bytes)
+                .collect();
+            let need = need + self.aside_bytes;
+            refused_by_log(
+                need,
+                &kept,
+                usize::from(KEYS),
+                self.limit_bytes,
+                segment_bytes,
+            );
+        }
     }
 
     /// Makes a call of the store, and judges its effect on the item that it is about. The next

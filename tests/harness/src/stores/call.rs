@@ -89,8 +89,10 @@ pub enum Call {
 pub struct Sizes {
     /// Most values have at most so many bytes.
     pub small_bytes_max: usize,
-    /// A few have at most so many.
+    /// The others have at most so many.
     pub large_bytes_max: usize,
+    /// How many of twelve are of the others.
+    pub large_of_12: u8,
 }
 
 impl Call {
@@ -175,7 +177,7 @@ impl Call {
 
 impl Sizes {
     fn draw(self, source: &mut Unstructured<'_>) -> Result<usize> {
-        let bytes_max = if source.ratio(1_u8, 12_u8)? {
+        let bytes_max = if source.ratio(self.large_of_12, 12_u8)? {
             self.large_bytes_max
         } else {
             self.small_bytes_max

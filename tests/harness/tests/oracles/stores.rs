@@ -97,11 +97,19 @@ fn limits(room: Room, scarce_bytes: usize) -> Limits {
 const TINY: Sizes = Sizes {
     small_bytes_max: 60,
     large_bytes_max: 2_000,
+    large_of_12: 1,
+};
+
+/// Most values have an allocation of their own.
+const MOSTLY_LARGE: Sizes = Sizes {
+    large_of_12: 10,
+    ..TINY
 };
 
 const LARGE: Sizes = Sizes {
     small_bytes_max: 20_000,
     large_bytes_max: 200_000,
+    large_of_12: 1,
 };
 
 fn in_all_rooms<S: Store>(
@@ -134,9 +142,11 @@ fn the_reference_store_keeps_the_rules() {
 
 #[test]
 fn a_log_of_tiny_segments_keeps_the_rules() {
-    in_all_rooms(12 << 10, BY_TINY, TINY, |limits| {
-        LogStore::with_segments(limits, SipHash::new([1, 2]), 512)
-    });
+    for sizes in [TINY, MOSTLY_LARGE] {
+        in_all_rooms(12 << 10, BY_TINY, sizes, |limits| {
+            LogStore::with_segments(limits, SipHash::new([1, 2]), 512)
+        });
+    }
 }
 
 #[test]

@@ -7,7 +7,7 @@ use latchd_core::store::{End, Full, Store};
 use latchd_core::time::{Deadline, Tick};
 use latchd_core::value::Value;
 
-use super::{Beside, Item, Room, Scan};
+use super::{Beside, Item, Scan};
 use crate::stores::call::Call;
 use crate::stores::keys::{self, KeySet, key};
 
@@ -147,7 +147,10 @@ impl<S: Store> Beside<S> {
     ) -> bool {
         let Ok(slot) = stored else {
             self.seen.refusals += 1;
-            assert_ne!(self.room, Room::Ample, "N3: refused, with room for all");
+            let need = self
+                .store
+                .bytes_for(named(key).as_bytes().len(), value.len());
+            self.judge_refusal(need, key);
             return false;
         };
         assert_eq!(self.store.key(slot), named(key), "N1: another key");
@@ -199,9 +202,10 @@ impl<S: Store> Beside<S> {
         if let Ok(slot) = self.store.set_aside(now, kept, bytes, counters) {
             let key_there = slot.map(|slot| self.store.key(slot));
             assert_eq!(key_there, kept.map(|_| named(key)), "N2: {key:?} was kept");
+            self.aside_bytes = bytes;
         } else {
             self.seen.refusals += 1;
-            assert_ne!(self.room, Room::Ample, "N3: refused, with room for all");
+            self.judge_refusal(bytes, key);
         }
         let is_there = self.store.find(named(key)).is_ok();
         assert_eq!(is_there, kept.is_some(), "N2: {key:?} was kept");

@@ -1,7 +1,8 @@
-//! When a log that is nearly full refuses (N8): only if the kept items take so much, packed as
+//! When a log that is nearly full refuses (N8, E2): only if the kept items take so much, packed as
 //! loosely as segments may be, that the new item has no place beside them. An item that is no
 //! longer locked is not in the way, wherever it stands; nor is one that was replaced, taken out,
-//! flushed, or has expired.
+//! flushed, or has expired. Lengths on both sides of the largest value in a segment, locks and
+//! changes are drawn together.
 
 use std::collections::BTreeMap;
 
@@ -36,12 +37,18 @@ const VALUE_BYTES_MAX: usize = 1 << 10;
 /// The longest of all, in bytes: it has an allocation of its own.
 const LARGE_BYTES_MAX: usize = 3 * SEGMENT_BYTES;
 
+/// What a segment holds of an item whose value has an allocation of its own, besides head and key, in bytes.
+const STUB_BYTES: usize = 4;
+
 /// The longest that an item lives that expires, in ticks.
 const TTL_MAX: u64 = 400;
 
 /// The bytes by which an item is found and remembered: 64 bytes for ten items in the index, which
 /// has room to grow, and a mark of two bytes.
 const FOUND_BYTES: usize = 10;
+
+/// The bytes by which a large value is listed. That memory is never freed.
+const LARGE_LISTED_BYTES: usize = 40;
 
 /// The actions of a run.
 #[derive(Clone, Copy, Debug)]
@@ -50,6 +57,8 @@ struct Course {
     /// The longest of most values, in bytes.
     value_bytes_max: u64,
     flushes_of_10_000: u64,
+    /// How many hits an existing item gets after each step. Without hits the main queue stays empty.
+    hits: u64,
     /// The percentage of steps that change an existing item: another value, more of it, another
     /// lock, none.
     changes_of_100: u64,
@@ -57,6 +66,12 @@ struct Course {
     expire_of_100: u64,
     /// How many of a thousand values are large.
     large_of_1000: u64,
+    /// After which part of a thousand items the longest length of the following ones changes.
+    shifts_of_1000: u64,
+    /// The percentage of new items that are locked.
+    locked_of_100: u64,
+    /// The most items that are locked at once.
+    locked_max: usize,
     /// After which part of two thousand steps another part of the memory is set aside.
     asides_of_2000: u64,
     /// After which part of two thousand steps the limit changes.
@@ -68,9 +83,13 @@ const PLAIN: Course = Course {
     evict: true,
     value_bytes_max: 200,
     flushes_of_10_000: 0,
+    hits: 0,
     changes_of_100: 0,
     expire_of_100: 0,
     large_of_1000: 0,
+    shifts_of_1000: 0,
+    locked_of_100: 30,
+    locked_max: usize::MAX,
     asides_of_2000: 0,
     limits_of_2000: 0,
 };
@@ -96,7 +115,10 @@ struct Seen {
 /// An item that may not be evicted.
 #[derive(Clone, Copy, Debug)]
 struct Kept {
-    bytes: usize,
+    /// Its bytes in a segment.
+    record_bytes: usize,
+    /// Those of a value outside of it.
+    outside_bytes: usize,
     is_locked: bool,
     /// It was stored before the last flush: it may go when it is unlocked.
     is_flushed: bool,
@@ -113,6 +135,8 @@ struct Bench {
     now: Tick,
     kept: BTreeMap<usize, Kept>,
     aside_bytes: usize,
+    /// The longest of most values, in bytes.
+    value_bytes_max: u64,
     record_bytes_max: usize,
     /// The most items that there were.
     items_max: usize,
@@ -132,6 +156,7 @@ impl Bench {
             now: NOW,
             kept: BTreeMap::new(),
             aside_bytes: 0,
+            value_bytes_max: course.value_bytes_max,
             record_bytes_max: 0,
             items_max: 0,
             seen: Seen::default(),
@@ -144,14 +169,18 @@ impl Bench {
 
     /// How long a value is, in bytes.
     fn draw_bytes(&mut self) -> usize {
+        if self.random.chance(self.course.shifts_of_1000, 1_000) {
+            self.value_bytes_max = 1 + self.random.below(LARGE_BYTES_MAX as u64);
+        }
         let is_large = self.random.chance(self.course.large_of_1000, 1_000);
         let bytes_max = if is_large {
-            self.seen.large += 1;
             LARGE_BYTES_MAX as u64
         } else {
-            self.course.value_bytes_max
+            self.value_bytes_max
         };
-        usize::try_from(self.random.below(bytes_max + 1)).expect("short")
+        let bytes = usize::try_from(self.random.below(bytes_max + 1)).expect("short");
+        self.seen.large += usize::from(bytes > VALUE_BYTES_MAX);
+        bytes
     }
 
     fn draw_deadline(&mut self) -> Option<Deadline> {
@@ -191,8 +220,16 @@ impl Bench {
         let header = self.store.header(slot);
         self.items_max = self.items_max.max(self.store.usage().items);
         if header.locked || !self.course.evict {
+            let bytes = self.store.item_bytes(slot);
+            let key_bytes = short_key(number).len();
+            let record_bytes = if self.store.value(slot).len() > VALUE_BYTES_MAX {
+                self.store.bytes_for(key_bytes, STUB_BYTES)
+            } else {
+                bytes
+            };
             let kept = Kept {
-                bytes: self.store.item_bytes(slot),
+                record_bytes,
+                outside_bytes: bytes - record_bytes,
                 is_locked: header.locked,
                 is_flushed,
                 deadline: header.deadline,
@@ -208,7 +245,8 @@ impl Bench {
         let name = short_key(number);
         let key = Key::new(&name).expect("a legal key");
         let header = ItemHeader {
-            locked: self.chance(30),
+            locked: self.chance(self.course.locked_of_100)
+                && self.kept.len() < self.course.locked_max,
             deadline: self.draw_deadline(),
             ..ItemHeader::new(Cas::FIRST, self.now)
         };
@@ -245,7 +283,7 @@ impl Bench {
                 return Ok(());
             }
             1..=3 => {
-                header.locked = !header.locked;
+                header.locked = !header.locked && self.kept.len() < self.course.locked_max;
                 self.keep_on(number, slot, header);
                 return Ok(());
             }
@@ -309,11 +347,10 @@ impl Bench {
 
     /// Does the events of a step that store nothing.
     fn go_on(&mut self, number: usize) {
-        // Without hits the main queue stays empty.
-        if self.course.flushes_of_10_000 > 0
-            && let Some((_, slot)) = self.draw_there(number)
-        {
-            self.store.record_hit(slot);
+        for _ in 0..self.course.hits {
+            if let Some((_, slot)) = self.draw_there(number) {
+                self.store.record_hit(slot);
+            }
         }
         // A locked item outlives a flush, and its segment with it.
         if self.random.chance(self.course.flushes_of_10_000, 10_000) {
@@ -356,24 +393,29 @@ impl Bench {
         }
     }
 
-    /// The bytes of the kept items.
-    fn kept_bytes(&mut self) -> usize {
+    /// Forgets the kept items that have expired.
+    fn expire(&mut self) {
         let now = self.now;
         let has_passed = |deadline: Deadline| deadline.has_passed(now);
         self.kept
             .retain(|_, kept| kept.is_locked || !kept.deadline.is_some_and(has_passed));
-        self.kept.values().map(|kept| kept.bytes).sum()
+    }
+
+    /// The bytes of the kept items in segments, and outside of them.
+    fn kept_bytes(&self) -> (usize, usize) {
+        let all = self.kept.values();
+        all.fold((0, 0), |(records, outside), kept| {
+            (records + kept.record_bytes, outside + kept.outside_bytes)
+        })
     }
 
     /// The most bytes that the store may need for the kept items, for a new item, and for
     /// everything that is not an item.
-    fn needed(&self, kept_bytes: usize, asked_bytes: usize) -> usize {
-        // A segment is full when a record does not fit into it, and is emptied because of its
-        // slack: from a quarter of slack on if the rest may be evicted, and from a sixteenth on if
-        // nothing may.
-        let slack = SEGMENT_BYTES / if self.course.evict { 4 } else { 16 };
-        // The allocator takes 64 of a segment.
-        let least_full = SEGMENT_BYTES - 64 - self.record_bytes_max - slack;
+    fn needed(&self, asked_bytes: usize) -> usize {
+        let (kept_bytes, outside_bytes) = self.kept_bytes();
+        // A segment is full when a record does not fit into it, and is emptied at last because of a
+        // sixteenth of slack. The allocator takes 64 of a segment.
+        let least_full = SEGMENT_BYTES - 64 - self.record_bytes_max - SEGMENT_BYTES / 16;
         let segments = kept_bytes.div_ceil(least_full) + SEGMENTS_IDLE_MAX;
         // Large items are asked for besides.
         let large = asked_bytes.saturating_sub(self.record_bytes_max);
@@ -384,7 +426,9 @@ impl Bench {
             self.limits.memory_bytes_max / 32
         };
         let aside = aside_min.max(self.aside_bytes.next_multiple_of(SEGMENT_BYTES));
-        segments * SEGMENT_BYTES + self.items_max * FOUND_BYTES + aside + large
+        let large_max = self.items_max.min(MEMORY_BYTES / VALUE_BYTES_MAX);
+        let items = self.items_max * FOUND_BYTES + large_max * LARGE_LISTED_BYTES;
+        segments * SEGMENT_BYTES + outside_bytes + items + aside + large
     }
 }
 
@@ -404,9 +448,11 @@ fn run(seed: u64, course: Course) -> Seen {
             continue;
         };
         bench.seen.refused += 1;
-        let kept = bench.kept_bytes();
+        bench.expire();
+        let (records, outside) = bench.kept_bytes();
+        let kept = records + outside;
         kept_bytes_min = kept_bytes_min.min(kept);
-        let (needed, limit) = (bench.needed(kept, asked), bench.limits.memory_bytes_max);
+        let (needed, limit) = (bench.needed(asked), bench.limits.memory_bytes_max);
         assert!(
             needed > limit,
             "N8: {asked} bytes refused, and {kept} may not go, which needs {needed} of {limit} at most: {course:?}"
@@ -432,10 +478,17 @@ fn check(course: Course) {
         };
         let outcome = run(seed, course);
         println!("{course:?}: {outcome:?}");
-        assert!(
-            outcome.refused > 0 && outcome.kept_of_100_min < 90,
-            "{outcome:?}"
-        );
+        let has_large = course.large_of_1000 + course.shifts_of_1000 > 0;
+        if course.locked_max == usize::MAX {
+            // Large values have no unused ends.
+            let full = if has_large { 95 } else { 90 };
+            assert!(
+                outcome.refused > 0 && outcome.kept_of_100_min < full,
+                "{outcome:?}"
+            );
+        } else {
+            assert_eq!(outcome.refused, 0, "{outcome:?}");
+        }
         assert_eq!(outcome.evicted > 100, course.evict, "{outcome:?}");
         assert_eq!(
             outcome.flushes > 0,
@@ -447,7 +500,7 @@ fn check(course: Course) {
             course.changes_of_100 > 0,
             "{outcome:?}"
         );
-        assert_eq!(outcome.large > 10, course.large_of_1000 > 0, "{outcome:?}");
+        assert_eq!(outcome.large > 10, has_large, "{outcome:?}");
         assert_eq!(
             outcome.reclaimed > 100,
             course.expire_of_100 > 0,
@@ -471,6 +524,7 @@ fn a_log_refuses_only_without_room() {
     for flushes_of_10_000 in [0, 5, 200] {
         check(Course {
             flushes_of_10_000,
+            hits: flushes_of_10_000.min(1),
             ..PLAIN
         });
     }
@@ -514,11 +568,54 @@ fn a_changing_log_refuses_only_without_room() {
         });
         check(Course {
             flushes_of_10_000: 2,
+            hits: 1,
             expire_of_100: 10,
             large_of_1000: 5,
             asides_of_2000: 10,
             limits_of_2000: 2,
             ..changes
         });
+    }
+}
+
+/// A few locked items are in nobody's way, whatever the lengths of the others: no call is refused.
+#[test]
+fn a_few_locked_items_refuse_nothing() {
+    for locked_max in [1, 20] {
+        for (large_of_1000, shifts_of_1000) in [(0, 0), (30, 5), (500, 0), (1_000, 0)] {
+            for (hits, changes_of_100) in [(0, 0), (0, 50), (3, 50)] {
+                check(Course {
+                    hits,
+                    locked_max,
+                    large_of_1000,
+                    shifts_of_1000,
+                    changes_of_100,
+                    ..PLAIN
+                });
+            }
+        }
+    }
+}
+
+/// The same with any number of locked items, and everything else: refused only without room.
+#[test]
+fn lengths_locks_and_changes_refuse_only_without_room() {
+    for locked_of_100 in [1, 30] {
+        for (large_of_1000, shifts_of_1000) in [(0, 5), (500, 0), (1_000, 0)] {
+            for (hits, flushes_of_10_000, limits_of_2000) in
+                [(0, 0, 0), (3, 0, 0), (10, 5, 0), (1, 2, 5)]
+            {
+                check(Course {
+                    hits,
+                    locked_of_100,
+                    large_of_1000,
+                    shifts_of_1000,
+                    flushes_of_10_000,
+                    limits_of_2000,
+                    changes_of_100: 30,
+                    ..PLAIN
+                });
+            }
+        }
     }
 }
