@@ -278,6 +278,7 @@ impl Drop for Server {
         self.shared.stop();
         self.stop_clock = None;
         self.threads.drain(..).for_each(join);
+        self.shared.take_recorder().into_iter().for_each(join);
         let mut writer = None;
         if let Some(cluster) = &self.cluster {
             cluster.member.note_ended();

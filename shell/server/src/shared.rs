@@ -4,7 +4,8 @@
 //! command.
 
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use latchd_core::command::ScanCursor;
@@ -81,6 +82,8 @@ pub(crate) struct Shared {
     pub(crate) beliefs: Option<Arc<Beliefs>>,
     /// Until when no lock is granted after the start, in milliseconds; 0 if locks are granted.
     withheld_until_ms: AtomicU64,
+    /// The thread that begins the record anew.
+    recorder: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Shared {
@@ -155,6 +158,7 @@ impl Shared {
             member,
             beliefs,
             withheld_until_ms: AtomicU64::new(0),
+            recorder: Mutex::new(None),
         };
         Ok((shared, shutdowns))
     }
@@ -205,8 +209,15 @@ impl Shared {
         if let Some(beliefs) = self.beliefs.clone() {
             // The clock does not wait for the disk. Without a thread, the record keeps the longer time.
             let thread = std::thread::Builder::new().name("latchd-record".into());
-            let _ = thread.spawn(move || beliefs.begin_anew());
+            let started = thread.spawn(move || beliefs.begin_anew()).ok();
+            *self.recorder.lock().expect("it is held for a moment") = started;
         }
+    }
+
+    /// The thread that writes the record, if it was started. The claim to the record must not end before it does.
+    pub(crate) fn take_recorder(&self) -> Option<JoinHandle<()>> {
+        let mut recorder = self.recorder.lock().expect("it is held for a moment");
+        recorder.take()
     }
 
     /// The seconds, rounded up, for which no lock is granted after the start.
