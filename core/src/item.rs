@@ -5,6 +5,10 @@ use core::num::NonZeroU64;
 use crate::key::KeyForm;
 use crate::time::{Deadline, Tick};
 
+/// The client flags of the item of a leased lock ([`crate::client`]): "leas" in ASCII. A lock that is bound to a connection
+/// leaves such an item alone.
+pub const LEASE_ITEM: u32 = 0x6c65_6173;
+
 /// The version of an item: never 0, unique over the server, changed by every change of the value.
 ///
 /// 0 means "no CAS" on the wire, so it does not exist past a decoder.

@@ -37,6 +37,11 @@ pub enum Reply<'a> {
     Contended(LockSeen),
     /// An acquire was not granted and may not wait: it would close a cycle of waiting connections.
     WouldDeadlock(LockSeen),
+    /// An acquire was not granted, though no connection holds the lock: the server grants no lock at this time.
+    Withheld {
+        /// Connections that wait for it.
+        waiting: usize,
+    },
     /// An acquire waits, and has no reply yet. A [`Notice`](crate::wait::Notice) comes later. Nothing is
     /// encoded.
     Waits,
@@ -80,6 +85,9 @@ pub enum Refusal {
     OutOfMemory,
     /// The item's value is not a decimal number below 2^64.
     NonNumeric,
+    /// The lease's time must be recorded before it is granted, and cannot be. Only a transport that records such times gives
+    /// this reply.
+    Unrecorded,
 }
 
 /// An item as a get found it.

@@ -8,8 +8,8 @@
 //! so a hold and a wait that are safe for 5 % are not used: these are safe for that.
 //!
 //! - X1: No two processes hold a partition at once, and no reply leaves a process while another one serves.
-//! - X2: While a client believes in a lock by the time that `mn H` gave it, no process serves but the one that it
-//!   asked. Its belief ends early only if it has closed its connection, because the process left or was killed.
+//! - X2: While a client believes in a lock by the time that `mn H` gave it, no process grants locks but the one that it
+//!   asked. Its belief ends early only if it has closed its connection, because the process left.
 //! - X3: A number that a term gives is above all numbers of earlier terms.
 //! - X5: If all processes are alive and the authority answers, one serves within T + 1 s.
 //! - X6: A term is not over while the record names it.
@@ -100,7 +100,7 @@ pub const ALL: &[Bounds] = &[
         lates: 0,
         restarts: 1,
         asks: 1,
-        pinned: (179_918, 385_546),
+        pinned: (255_933, 535_320),
         ..DELAYED
     },
     Bounds {
@@ -189,6 +189,7 @@ witnesses! {
     LateInVain of "X1", "a transaction that is executed late changes nothing", |b| b.lates > 0;
     LateCounts of "X1", "an answer after the next transaction begins or lengthens a hold", |b| b.lates > 0;
     Believed of "X2", "a client believes in a process that does not serve any more", |b| b.asks > 0 && (b.stops > 0 || b.delays > 4);
+    Withheld of "X2", "a client believes in a process while its successor serves", |b| b.asks > 0 && b.restarts > 0;
     Numbered of "X3", "a second term gives a number", |b| b.asks > 1;
     Restarted of "X1", "a process that was started again claims at once", |b| b.restarts > 0;
     Free of "X1", "a free record is claimed", |b| b.leaves > 0;

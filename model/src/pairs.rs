@@ -59,7 +59,9 @@ pub fn complaints() -> String {
                 request.reachable().contains(reply)
                     && !needs_log(*request, *reply)
                     && !needs_sharing(*request, *reply)
-                    && !needs_bound(*request, *reply),
+                    && !needs_bound(*request, *reply)
+                    // No model withholds grants.
+                    && *reply != ReplyKind::Withheld,
                 was_seen(*request, *reply),
             );
             let what = match (can_be, seen) {

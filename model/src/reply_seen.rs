@@ -90,6 +90,7 @@ impl From<&Reply<'_>> for ReplySeen {
                 holder: lock.holder,
             },
             Reply::WouldDeadlock(_) | Reply::Waits => panic!("no request of the alphabet waits"),
+            Reply::Withheld { .. } => panic!("the model withholds no grant"),
             Reply::Unlocked => Self::Unlocked,
             Reply::Ok => Self::Ok,
             Reply::Keys(page) => Self::Listed {

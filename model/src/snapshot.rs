@@ -150,6 +150,8 @@ impl Snapshot {
             // Nor ends a share.
             ended_shares: _,
             ended,
+            // No model withholds grants.
+            withheld: _,
             // No request of the alphabet waits.
             waits: _,
             // Nor binds a win.

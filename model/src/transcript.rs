@@ -187,6 +187,7 @@ impl Player {
             Some(Op::Rewind { .. }) => Line::Note("the clock steps back by a second".to_owned()),
             Some(Op::WallClock { .. }) => Line::Note("the wall clock is set".to_owned()),
             Some(Op::Detach { .. }) => Line::Note(format!("{letter} has no connection")),
+            Some(Op::Withhold { .. }) => Line::Note("no lock is granted for a while".to_owned()),
             Some(Op::Limit { .. }) => Line::Note("the limit of memory changes".to_owned()),
             Some(Op::Tick | Op::Due) => Line::Note("the core looks for expired items".to_owned()),
             Some(Op::Pressure { .. }) => {

@@ -163,8 +163,8 @@ impl World {
                 self.now_ms += u64::from(ms);
                 Ok(())
             }
-            // No model here states the limit, or has sessions.
-            Op::Limit { .. } | Op::Detach { .. } => Ok(()),
+            // No model here states the limit, has sessions, or withholds grants.
+            Op::Limit { .. } | Op::Detach { .. } | Op::Withhold { .. } => Ok(()),
             // A tick does the due work, too; there are no waiters here.
             Op::Tick | Op::Due => self.tell(setup, self.now_ms, Event::Tick),
             Op::Rewind { ms } => {

@@ -320,7 +320,9 @@ impl Args {
             }
         }
         config.tls = tls.finish(self.enable_ssl)?;
+        let state = self.cluster.state.clone();
         config.cluster = self.cluster.settings()?;
+        config.state = state.filter(|_| config.cluster.is_none());
         config.check()?;
         Ok((config, ignored))
     }

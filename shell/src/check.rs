@@ -107,6 +107,7 @@ pub(crate) fn run(config: &Config, ignored: &[String], process: &Process) -> Exi
     findings.extend(limits::look(config, process));
     findings.extend(places::look(config, process));
     findings.extend(config.cluster.iter().flat_map(cluster::look));
+    findings.extend(config.state.as_deref().map(cluster::state));
     let mut out = io::stdout().lock();
     for finding in &findings {
         // The output may be closed. The exit code tells the result too.

@@ -10,6 +10,7 @@ mod client;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use client::{TestClient, address, start};
 use latchd_server::{Config, ListenAddress, Server};
@@ -192,4 +193,86 @@ fn items_without_room_are_left_out() {
     let mut two = client(&server);
     assert_eq!(two.ask("get large"), "END");
     assert_eq!(two.ask("mg small"), "HD");
+}
+
+/// The machine may be busy.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A session, and the item of a lease.
+const ASKED: [&str; 2] = [
+    "mo 0123456789abcdef T1",
+    "ms lease 5 ME F1818583411 T1\r\ntoken",
+];
+
+/// A place for the record of sessions and leases, and the file in it.
+type Place = (fn(&Path, &mut Config), &'static str);
+
+const PLACES: [Place; 2] = [
+    (
+        |folder, config| config.memory_file = Some(folder.join("items")),
+        "items.beliefs",
+    ),
+    (
+        |folder, config| config.state = Some(folder.into()),
+        "latchd.beliefs",
+    ),
+];
+
+/// The clients of the server before may believe for a second, also after its orderly end.
+#[test]
+fn restarted_server_withholds_locks() {
+    for ((place, file), asked) in PLACES
+        .into_iter()
+        .flat_map(|it| ASKED.map(|asked| (it, asked)))
+    {
+        let folder = folder("withholds");
+        let start = || start(|config| place(&folder, config));
+        let server = start();
+        let mut one = client(&server);
+        assert_eq!(
+            one.stat("locks_withheld_s"),
+            "0",
+            "there was no server before"
+        );
+        assert!(one.ask(asked).starts_with("HD"), "{asked}");
+        // Of the session there is none, and `-e` keeps items.
+        one.ask("delete lease");
+        server.shutdown();
+
+        let server = start();
+        let mut two = client(&server);
+        let left = two.stat("locks_withheld_s");
+        assert!(left == "1" || left == "2", "{asked}: {left} s");
+        assert_eq!(two.ask("ml k"), "LK h0 a0 n0", "{asked}");
+        assert_eq!(two.ask("lock k"), "LOCKED");
+        assert_eq!(two.ask("set k 0 0 1\r\nx"), "STORED");
+        assert_eq!(two.ask("ml k w600000"), "HD");
+        assert_eq!(two.ask("lock j"), "NOT_FOUND");
+        // Its own times are of no session and no lease.
+        let record = folder.join(file);
+        let begun = Instant::now();
+        while fs::read_to_string(&record).unwrap() != "format 1\nlongest_s 0\n" {
+            assert!(begun.elapsed() < PATIENCE, "the record does not begin anew");
+            two.ask("mn");
+        }
+        assert_eq!(two.stat("locks_withheld_s"), "0");
+        server.shutdown();
+        assert_eq!(client(&start()).ask("ml k"), "HD");
+    }
+}
+
+#[test]
+fn session_without_a_record_is_refused() {
+    let refused = "SERVER_ERROR cannot record the time on disk; see the server's log";
+    for (place, _) in PLACES {
+        let folder = folder("unrecorded");
+        let server = start(|config| place(&folder, config));
+        fs::remove_dir_all(&folder).unwrap();
+        let mut one = client(&server);
+        for asked in ASKED {
+            assert_eq!(one.ask(asked), refused);
+        }
+        assert_eq!(one.ask("set k 0 0 1\r\nx"), "STORED");
+        assert_eq!(one.ask("ml k"), "HD");
+    }
 }

@@ -18,6 +18,7 @@ const SERVER: &[Row] = &[
     ("os", &[]),
     ("saved", &[]),
     ("sync", &[]),
+    ("beliefs", &["cluster", "config", "sync"]),
     ("stats", &["config", "os", "sync"]),
     ("net", &["config", "os", "stats"]),
     ("clients", &["net", "stats", "sync"]),
@@ -27,7 +28,7 @@ const SERVER: &[Row] = &[
     (
         "shared",
         &[
-            "clients", "cluster", "config", "net", "sessions", "shards", "stats", "sync",
+            "beliefs", "clients", "cluster", "config", "net", "sessions", "shards", "stats", "sync",
         ],
     ),
     (
@@ -58,6 +59,7 @@ const SERVER: &[Row] = &[
         "server",
         &[
             "acceptor",
+            "beliefs",
             "clients",
             "config",
             "election",

@@ -12,6 +12,7 @@ use core::time::Duration;
 
 use super::moment::millis;
 use super::retry::Retry;
+pub use crate::item::LEASE_ITEM;
 use crate::time::{Exptime, RELATIVE_EXPTIME_MAX_S};
 
 /// The shortest ttl that every server can measure.
@@ -19,10 +20,6 @@ pub const TTL_MIN: Duration = Duration::from_secs(1);
 
 /// The longest ttl: the exptime for it must still be a span and not a date.
 pub const TTL_MAX: Duration = Duration::from_secs(29 * 24 * 60 * 60);
-
-/// The client flags of the item of a leased lock: "leas" in ASCII. A lock that is bound to a connection leaves
-/// such an item alone.
-pub const LEASE_ITEM: u32 = 0x6c65_6173;
 
 /// The server's clock may run faster than the holder's by one part in this many.
 pub(super) const DRIFT_PART: u64 = 100;

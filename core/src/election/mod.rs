@@ -238,6 +238,9 @@ pub struct Term {
     /// The process that closed in good order just before, and its term. A file that this one saved may be read; any
     /// other is of an earlier term (E12).
     pub inherits: Option<(Id, u64)>,
+    /// Until then no lock is granted: a client may still believe in a promise of the predecessor (E9). `None`: the promises are
+    /// over.
+    pub grants_from: Option<Instant>,
 }
 
 /// Why a process will not serve any more.

@@ -8,8 +8,8 @@
 //!   unknown, the record is read again.
 //!   After a silence of the authority of 1.2 s or more, a standby claims no record of a serving process until 1.6 s
 //!   after the next answer: a suspended primary hears the authority again first, and goes on with its items (E4, X6).
-//! - E9: A record of the predecessor, which is known to have ended, is claimed at once. Its end has closed its connections.
-//!   If the network hides that from a client, the client believes for the rest of its promise beside the new term (X2).
+//! - E9: A record of the predecessor, which is known to have ended, is claimed at once. A client may not know of that end, and
+//!   believes for the rest of its promise. So the new term grants no lock until every promise is over (E13, X2).
 //!
 //! A record that cannot be read is never claimed: a newer version may serve.
 
@@ -250,16 +250,31 @@ impl Standby {
         self.vacant.insert(record.to_json()).clone()
     }
 
+    /// Whether the watched record is that of the predecessor, which has ended (E9).
+    fn is_predecessors(&self) -> bool {
+        let is_dead =
+            |one: &PartitionRecord| one.state != State::Vacant && self.predecessor == Some(one.id);
+        self.record().is_some_and(is_dead)
+    }
+
+    /// Until when a term that is claimed `now` grants no lock (E9).
+    fn grants_from(&self, now: Instant) -> Option<Instant> {
+        let is_over = |watched: &Watched| now >= after(watched.since, self.timing.wait_ms());
+        let has_waited = self.watched.as_ref().is_some_and(is_over);
+        let is_free = self.record().is_some_and(|one| one.state == State::Free);
+        let is_doubtful = self.is_predecessors() && !has_waited && !is_free;
+        is_doubtful.then(|| after(now, self.timing.promise_ms_max()))
+    }
+
     /// When the record may be claimed, if it stays as it is (E7, E9); `None` if it must be read or written first.
     fn claims_at(&self) -> Option<Instant> {
         let watched = self.watched.as_ref().filter(|_| !self.doubts)?;
         let waited = after(watched.since, self.timing.wait_ms());
         match &watched.record {
             Some(Ok(record)) => {
-                let is_dead = record.state != State::Vacant && self.predecessor == Some(record.id);
                 // A record of an earlier term was put back: the later primary may still hold the partition.
                 let is_last = record.term >= self.term_max;
-                let is_free = is_last && (record.state == State::Free || is_dead);
+                let is_free = is_last && (record.state == State::Free || self.is_predecessors());
                 Some(if is_free { watched.since } else { waited })
             }
             Some(Err(_)) | None => None,
@@ -276,6 +291,7 @@ impl Standby {
             number: self.term_max.saturating_add(1),
             first,
             inherits: inherits.map(|one| (one.id, one.term)),
+            grants_from: self.grants_from(moment.now),
         };
         let record = PartitionRecord {
             term: term.number,

@@ -200,6 +200,7 @@ fn a_standby_claims_an_unchanged_record_after_t() {
         number: 5,
         first: Fence::new(1 << 62).unwrap(),
         inherits: None,
+        grants_from: None,
     };
     assert_eq!(
         standby.run(&mut register, 9000),
@@ -223,6 +224,11 @@ fn free_leaving_and_dead_primaries_are_not_waited_for() {
         (_, other) => panic!("{other:?}"),
     };
     assert_eq!(inherits(&news[1]), Some((Id(99), 4)));
+    let grants_from = |news: &(u64, News)| match news {
+        (_, News::Serves(term)) => term.grants_from.map(Instant::as_millis),
+        (_, other) => panic!("{other:?}"),
+    };
+    assert_eq!(grants_from(&news[1]), None, "every promise is over");
 
     // The same record after a later term: an authority that was restored.
     let mut standby = Driver::new(1, 0, Some(99));
@@ -239,6 +245,7 @@ fn free_leaving_and_dead_primaries_are_not_waited_for() {
     register.write(&Driver::record(State::Serving).to_json());
     let news = Driver::new(2, 5000, Some(99)).run(&mut register, 5000);
     assert_eq!(inherits(&news[1]), None);
+    assert_eq!(grants_from(&news[1]), Some(5000 + 3201));
     register.write(&Driver::record(State::Serving).to_json());
     assert_eq!(
         Driver::new(3, 5000, Some(98))
@@ -567,6 +574,7 @@ fn numbers_stay_below_the_floor_of_the_record() {
         number: 1,
         first,
         inherits: None,
+        grants_from: None,
     };
     assert_eq!(
         news,

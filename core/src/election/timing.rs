@@ -125,6 +125,13 @@ impl Timing {
         self.wait_ms
     }
 
+    /// The longest time for which a client can believe in a promise of a primary that has ended, by the clock of any other
+    /// process (E13): the primary could have served for as long. The division in [`promise_ms`] covers the rates of both
+    /// clocks.
+    pub(super) const fn promise_ms_max(self) -> u64 {
+        self.hold_ms - MARGIN_MS + GRAIN_MS
+    }
+
     /// The shortest T for this H.
     const fn wait_ms_min(self) -> u64 {
         let (slow, fast) = (100 - DRIFT_PERCENT, 100 + DRIFT_PERCENT);

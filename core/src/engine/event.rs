@@ -8,6 +8,7 @@ use crate::key::Key;
 use crate::limits::Limits;
 use crate::owner::Owner;
 use crate::stats::Unstored;
+use crate::time::Instant;
 use crate::wait::Notice;
 use crate::watch::Evicted;
 
@@ -66,6 +67,9 @@ pub enum Event<'a> {
     /// The numbers of an earlier run: no CAS and no fence of it is given again. To come before the first command, with the same
     /// numbers for all cores that share them.
     Resumed(Numbers),
+    /// No lock is granted until this moment, with `None` for as long as the core lives. A longer time that an earlier such event
+    /// asked for stays in force. The waiters get the free locks then. A transport with several cores passes it to all of them.
+    WithholdGrants(Option<Instant>),
     /// From now on the end of each lock is handed out by [`Core::poll`](super::Core::poll), or not.
     ReportLockEnds(bool),
     /// The wall clock was looked at.

@@ -43,6 +43,8 @@ pub(crate) use limit::limit_memory;
 pub use lock_memory::TABLES_GROWTH_MAX;
 pub use locks::queue::{WaitTable, Waiter};
 pub use locks::table::{EndCause, Held, Holding, LOCK_ENDS_MAX, LockEnd, LockScope, LockTable};
+#[cfg(feature = "verify")]
+pub use locks::withheld::Withheld;
 pub use queues::{Queues, Waits};
 pub use stats::detail::{PREFIXES_MAX, Prefixes};
 #[cfg(feature = "verify")]
@@ -281,6 +283,10 @@ impl<S: Store> Core<S> {
                 self.evicted = Some(self.store.take_evicted());
                 self.store.watch_evictions(is_watched);
             }
+            Event::WithholdGrants(until) => {
+                self.come_to(now);
+                self.locks.queue.withhold(until);
+            }
             Event::ReportLockEnds(is_on) => self.locks.table.keep_ends(is_on),
             Event::WallClock { unix_s_at_start } => {
                 self.come_to(now);
@@ -294,6 +300,7 @@ impl<S: Store> Core<S> {
         if self.advance(now) {
             self.expire_waits(self.limits.locks_settled_max);
             self.expire_locks(self.limits.locks_settled_max);
+            self.serve_withheld(self.limits.locks_settled_max);
             self.sweep_gets(self.limits.locks_settled_max);
         }
     }
@@ -423,13 +430,12 @@ impl<S: Store> Core<S> {
             self.flush();
         }
         let leases_passed = self.locks.table.pass_leases(self.clock.now);
-        leases_passed
-            || self
-                .locks
-                .queue
-                .next()
-                .is_some_and(|at| at <= self.clock.now)
-            || self.wins.queue.is_due(self.clock.now)
+        let next = self.locks.queue.next();
+        let is_due = next.is_some_and(|at| at <= self.clock.now);
+        if is_due {
+            self.locks.queue.pass_withheld(self.clock.now);
+        }
+        leases_passed || is_due || self.wins.queue.is_due(self.clock.now)
     }
 
     /// Finds an item that a client can see: not one that has expired, unless it is held. The one

@@ -382,7 +382,8 @@ impl<W: Waits> Queues<W> {
     /// Every queue: its key, and its waiters.
     pub(super) fn view(&self) -> impl Iterator<Item = (Key<'_>, Vec<(Owner, W)>)> {
         // V1: every field is shown here, follows from the waits, or is a sum (Q4). Of the numbers only the order
-        // matters. Of the table's data, ends follow from the items, and a round finds the same as a look at the key.
+        // matters. Of the table's data, ends follow from the items, and a round finds the same as a look at the key. The view
+        // shows by itself whether grants are withheld.
         let Self {
             by_key,
             by_owner: _,

@@ -11,6 +11,7 @@ use super::Core;
 use super::locks::Locks;
 use super::locks::queue::Waiter;
 use super::locks::table::{Held, Holding};
+use super::locks::withheld::Withheld;
 use super::notices::Due;
 use super::wins::Wins;
 use super::wins::bound::BoundWin;
@@ -43,6 +44,8 @@ pub struct View<'a> {
     /// The keys of all locks that have ended many at once with their owners, those included, in the order of their
     /// removal.
     pub ended: Vec<Key<'a>>,
+    /// Whether grants are withheld.
+    pub withheld: &'a Withheld,
     /// The waiters for locks, by key, the first to come first.
     pub waits: Vec<(Key<'a>, Vec<(Owner, Waiter)>)>,
     /// The wins that end with their winners, by key, those included that have ended and are to be reopened.
@@ -118,6 +121,7 @@ impl Core<MapStore> {
             handovers: handovers.collect(),
             ended_shares: ended_shares.collect(),
             ended: ended.collect(),
+            withheld: waits.withheld(),
             waits: waits.view().collect(),
             bound_wins: bound_wins.all_noted().collect(),
             wins_ended: bound_wins.in_line().collect(),

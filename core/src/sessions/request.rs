@@ -111,4 +111,6 @@ pub enum SessionRefusal {
     TooMany,
     /// There is no session with this token (`j`).
     NoSession,
+    /// The session's time must be recorded first, and cannot be. Only a transport that records such times refuses this.
+    Unrecorded,
 }

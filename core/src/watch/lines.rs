@@ -175,6 +175,7 @@ fn stored(
         | Reply::Granted(_)
         | Reply::Contended(_)
         | Reply::WouldDeadlock(_)
+        | Reply::Withheld { .. }
         | Reply::Waits
         | Reply::Unlocked
         | Reply::Ok
@@ -209,6 +210,7 @@ const fn refused(refusal: Refusal) -> &'static str {
         Refusal::TooLarge => "too_large",
         Refusal::OutOfMemory => "no_memory",
         Refusal::NonNumeric => "non_numeric",
+        Refusal::Unrecorded => "unrecorded",
     }
 }
 
@@ -237,7 +239,7 @@ fn locked(command: &ItemCommand<'_>, reply: &Reply<'_>, asked: Asked) -> Option<
         Reply::Hit(hit) => ("granted", hit.lock.map(|lock| lock.fence)),
         Reply::Contended(lock) => ("contended", Some(lock.fence)),
         Reply::WouldDeadlock(lock) => ("deadlock", Some(lock.fence)),
-        Reply::Refused(Refusal::Locked) => ("contended", None),
+        Reply::Withheld { .. } | Reply::Refused(Refusal::Locked) => ("contended", None),
         Reply::Refused(refusal) => (refused(*refusal), None),
         Reply::KeyOf(_) => (OTHER_PARTITION, None),
         Reply::Miss | Reply::NotFound => ("not_found", None),

@@ -23,6 +23,10 @@ pub(crate) const OUT_OF_MEMORY: &str = "SERVER_ERROR out of memory";
 /// For a reply that does not fit its command. Only a driver that mixes up its replies sends it.
 pub(crate) const MISMATCH: &str = "SERVER_ERROR the reply does not fit the request";
 
+/// For a session or a lease whose time must be on the disk first, and is not.
+pub(crate) const UNRECORDED: &str =
+    "SERVER_ERROR cannot record the time on disk; see the server's log";
+
 /// For every request while the server does not serve its partition.
 pub(crate) const NOT_PRIMARY: &str = "SERVER_ERROR not primary";
 
@@ -51,6 +55,7 @@ pub(crate) const fn refusal(refusal: Refusal) -> &'static str {
         Refusal::TooLarge => TOO_LARGE,
         Refusal::OutOfMemory => "SERVER_ERROR out of memory storing object",
         Refusal::NonNumeric => "CLIENT_ERROR cannot increment or decrement non-numeric value",
+        Refusal::Unrecorded => UNRECORDED,
     }
 }
 

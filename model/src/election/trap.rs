@@ -36,6 +36,8 @@ pub enum Trap {
     NumbersFromOne,
     /// The client believes from the answer on.
     BelievesFromAnswer,
+    /// A process that was started again at once grants locks at once.
+    GrantsAtOnce,
 }
 
 /// Every trap, and the number of steps into it.
@@ -55,6 +57,7 @@ pub const TRAPS: &[(Trap, usize)] = &[
     (Trap::FreeTooEarly, 6),
     (Trap::NumbersFromOne, 8),
     (Trap::BelievesFromAnswer, 10),
+    (Trap::GrantsAtOnce, 6),
 ];
 
 impl Trap {
@@ -86,6 +89,11 @@ impl Trap {
             Self::LockWithoutId => Bounds {
                 restarts,
                 ..self.within(4, 2)
+            },
+            Self::GrantsAtOnce => Bounds {
+                restarts,
+                asks: 1,
+                ..self.within(4, 1)
             },
             Self::ClaimsAtOnce => Bounds {
                 deletions,

@@ -157,6 +157,8 @@ impl Named<'_> {
             handovers,
             ended_shares,
             ended,
+            // No model withholds grants.
+            withheld: _,
             waits,
             bound_wins,
             wins_ended,

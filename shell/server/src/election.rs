@@ -318,6 +318,10 @@ impl Candidate {
             cas: Cas::new(first.number()).unwrap_or(Cas::FIRST),
             fence: first.max(Fence::FIRST),
         });
+        if let Some(at) = term.grants_from {
+            let left_ms = at.as_millis().saturating_sub(boot_time().as_millis());
+            self.shared.withhold_grants(Duration::from_millis(left_ms));
+        }
         let Some(path) = self.shared.config.memory_file.clone() else {
             return self.begin();
         };

@@ -27,6 +27,7 @@
 //! The server runs on Linux: each thread waits in an epoll of its own.
 
 mod acceptor;
+mod beliefs;
 mod clients;
 mod cluster;
 mod config;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
 use crate::acceptor;
+use crate::beliefs::Beliefs;
 use crate::clients::passwords::Passwords;
 use crate::config::Config;
 use crate::election::Over;
@@ -79,13 +80,21 @@ impl Server {
         let memory_claim = own_path.map(Claim::to).transpose()?;
         let memory_file = own_path.map(|path| MemoryFile::open(path, config.value_bytes_max));
         let memory_file = memory_file.transpose()?.flatten();
+        let beliefs = match &config.cluster {
+            Some(_) => None,
+            None => Beliefs::open(&config)?,
+        };
+        let (beliefs, believed) = beliefs.unzip();
         let candidacy = match &config.cluster {
             Some(settings) => Some(Candidacy::new(settings, &addresses, threads)?),
             None => None,
         };
         let member = candidacy.as_ref().map(|one| Arc::clone(&one.member));
-        let (shared, shutdowns) = Shared::new(config, &addresses, keys, passwords, member)?;
+        let beliefs = beliefs.map(Arc::new);
+        let (shared, shutdowns) =
+            Shared::new(config, &addresses, keys, passwords, member, beliefs)?;
         let shared = Arc::new(shared);
+        shared.withhold_grants(believed.unwrap_or_default());
         // The channel has space for one error of each thread.
         let (fail, failures) = bounded(threads + 1);
         // From here on, dropping it ends the threads started so far.
@@ -255,6 +264,9 @@ fn join(thread: JoinHandle<()>) {
 
 impl Drop for Server {
     fn drop(&mut self) {
+        // A client that is granted a lock now could not know that it ends at once.
+        let shared = &self.shared;
+        shared.shards.withhold_grants(shared.clock.now(), None);
         if let Some(cluster) = &self.cluster {
             cluster.member.leave();
         }
@@ -266,6 +278,7 @@ impl Drop for Server {
         self.shared.stop();
         self.stop_clock = None;
         self.threads.drain(..).for_each(join);
+        self.shared.take_recorder().into_iter().for_each(join);
         let mut writer = None;
         if let Some(cluster) = &self.cluster {
             cluster.member.note_ended();

@@ -4,15 +4,17 @@
 //! command.
 
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use latchd_core::command::ScanCursor;
 use latchd_core::stats::{StatsLine, StatsTopic};
 use latchd_core::watch::{Topic, of_session};
 use latchd_core::wire::{Admission, Protocols, WireLimits};
-use latchd_core::{ConnId, Limits, Owner};
+use latchd_core::{ConnId, Instant, Limits, Owner};
 
+use crate::beliefs::Beliefs;
 use crate::clients::budget::Budget;
 use crate::clients::mailbox::{Mailbox, Message};
 use crate::clients::passwords::Passwords;
@@ -76,6 +78,12 @@ pub(crate) struct Shared {
     pub(crate) tell_shutdown: Sender<()>,
     /// The part in a cluster; `None`: the server serves from its start on.
     pub(crate) member: Option<Arc<Member>>,
+    /// The record of times that clients rely on after the end of the process, if there is a place for it.
+    pub(crate) beliefs: Option<Arc<Beliefs>>,
+    /// Until when no lock is granted after the start, in milliseconds; 0 if locks are granted.
+    withheld_until_ms: AtomicU64,
+    /// The thread that begins the record anew.
+    recorder: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Shared {
@@ -90,6 +98,7 @@ impl Shared {
         keys: Option<Keys>,
         passwords: Option<Passwords>,
         member: Option<Arc<Member>>,
+        beliefs: Option<Arc<Beliefs>>,
     ) -> io::Result<(Self, Receiver<()>)> {
         let threads = config.threads.get();
         let mut limits = Limits::new(config.memory_bytes_max, config.value_bytes_max);
@@ -147,6 +156,9 @@ impl Shared {
             gone,
             tell_shutdown,
             member,
+            beliefs,
+            withheld_until_ms: AtomicU64::new(0),
+            recorder: Mutex::new(None),
         };
         Ok((shared, shutdowns))
     }
@@ -164,6 +176,55 @@ impl Shared {
     pub(crate) fn serves(&self) -> bool {
         let member = self.member.as_ref();
         member.is_none_or(|member| member.gate().is_open())
+    }
+
+    /// Grants no lock for so long, since clients may believe in locks of the previous process.
+    pub(crate) fn withhold_grants(&self, span: Duration) {
+        if span.is_zero() {
+            return;
+        }
+        let now = self.clock.now();
+        let span_ms = u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
+        // The clock shows whole milliseconds that have begun.
+        let until = now.as_millis().saturating_add(span_ms).saturating_add(1);
+        self.shards
+            .withhold_grants(now, Some(Instant::from_millis(until)));
+        self.withheld_until_ms.store(until, Ordering::Relaxed);
+        tracing::warn!(
+            event = "locks_withheld",
+            ms = span_ms,
+            "no lock is granted for {:.1} s: clients of the previous process may still believe in their locks",
+            span.as_secs_f64()
+        );
+    }
+
+    /// It is `now`: locks may be granted again.
+    pub(crate) fn pass_withheld(&self, now: Instant) {
+        let until_ms = self.withheld_until_ms.load(Ordering::Relaxed);
+        if until_ms == 0 || now.as_millis() < until_ms {
+            return;
+        }
+        self.withheld_until_ms.store(0, Ordering::Relaxed);
+        tracing::info!(event = "locks_granted", "locks are granted again");
+        if let Some(beliefs) = self.beliefs.clone() {
+            // The clock does not wait for the disk. Without a thread, the record keeps the longer time.
+            let thread = std::thread::Builder::new().name("latchd-record".into());
+            let started = thread.spawn(move || beliefs.begin_anew()).ok();
+            *self.recorder.lock().expect("it is held for a moment") = started;
+        }
+    }
+
+    /// The thread that writes the record, if it was started. The claim to the record must not end before it does.
+    pub(crate) fn take_recorder(&self) -> Option<JoinHandle<()>> {
+        let mut recorder = self.recorder.lock().expect("it is held for a moment");
+        recorder.take()
+    }
+
+    /// The seconds, rounded up, for which no lock is granted after the start.
+    fn withheld_s(&self) -> u64 {
+        let until_ms = self.withheld_until_ms.load(Ordering::Relaxed);
+        let left_ms = until_ms.saturating_sub(self.clock.now().as_millis());
+        left_ms.div_ceil(1000)
     }
 
     /// Whether connections, logins and sessions are logged.
@@ -244,6 +305,7 @@ impl Shared {
                 lines.push(line("read_buf_bytes_free", 0));
                 lines.extend(self.watch.stats_lines());
                 lines.extend(self.sessions.general_lines());
+                lines.push(line("locks_withheld_s", self.withheld_s()));
                 if let Some(member) = &self.member {
                     lines.extend(numbers_of(member));
                 }

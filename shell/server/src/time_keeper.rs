@@ -86,6 +86,7 @@ pub(crate) async fn keep_time(shared: &Shared, stopped: &Receiver<()>) {
         let wants_more = shared.shards.tick(now, shared.clock.unix_s_at_start());
         shared.ticked_ms.store(now.as_millis(), Ordering::Relaxed);
         shared.tell_evicted();
+        shared.pass_withheld(now);
         if let Some(member) = &shared.member {
             let numbers = shared.shards.numbers();
             member.note_tick(numbers.cas.number().max(numbers.fence.number()));

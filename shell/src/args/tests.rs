@@ -512,7 +512,10 @@ fn member_options_come_from_several_sources() {
         member.state.as_deref(),
         Some(std::path::Path::new("/var/lib/latchd"))
     );
-    for flag in ["--advertise a:1", "--check-keys none", "--state /tmp"] {
+    let alone = parse("--state /tmp").unwrap().0;
+    assert_eq!(alone.state, Some("/tmp".into()));
+    assert_eq!((merged.state, alone.cluster), (None, None));
+    for flag in ["--advertise a:1", "--check-keys none"] {
         let error = parse(flag).unwrap_err();
         assert!(
             error.contains("there is no partition; add --partition"),

@@ -67,7 +67,8 @@ fn asked(endpoint: &mut Endpoint, key: &str) -> Result<Option<Found>, String> {
     Ok(found)
 }
 
-fn state(directory: &Path) -> Finding {
+/// Checks a state directory, with an authority or without.
+pub(super) fn state(directory: &Path) -> Finding {
     let shown = directory.display();
     match access(directory, Access::WRITE_OK | Access::EXEC_OK) {
         Ok(()) if directory.is_dir() => Finding::good(format!("--state {shown} is writable")),

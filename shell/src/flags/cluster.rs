@@ -22,9 +22,9 @@ pub(crate) struct ClusterFlags {
     #[arg(long, value_name = "COMMANDS", hide_possible_values = true, help_heading = CLUSTER,
         value_parser = PossibleValuesParser::new(["locks", "all", "none"]))]
     check_keys: Option<String>,
-    /// Keep the id of the process in this directory, to serve at once after a restart
+    /// Keep records for the next process in DIR, so that it grants no lock twice
     #[arg(long, value_name = "DIR", help_heading = CLUSTER)]
-    state: Option<PathBuf>,
+    pub(crate) state: Option<PathBuf>,
 }
 
 impl ClusterFlags {
@@ -65,7 +65,6 @@ impl ClusterFlags {
         let given = [
             ("--advertise", self.advertise.is_some()),
             ("--check-keys", self.check_keys.is_some()),
-            ("--state", self.state.is_some()),
         ];
         let flag = given.into_iter().find(|(_, is_given)| *is_given);
         flag.map(|(name, _)| name)

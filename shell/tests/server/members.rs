@@ -24,6 +24,12 @@ const TIMES: [&str; 4] = ["--hold", "5000", "--wait", "5700"];
 /// A wait that no other delay is confused with.
 const LONG_TIMES: [&str; 4] = ["--hold", "10000", "--wait", "11100"];
 
+/// A hold that a test can wait for, and a wait that shows whether a process has waited.
+const SHORT_HOLD: [&str; 4] = ["--hold", "3000", "--wait", "11100"];
+
+/// Adds the item of a lease.
+const LEASE: &str = "ms lease 5 ME F1818583411 T5\r\ntoken";
+
 /// The name of the only partition.
 const PARTITION: &str = "cache-a:11211";
 
@@ -233,7 +239,7 @@ fn paused_primary_executes_nothing_and_ends() {
 
 #[test]
 fn restart_with_its_state_serves_at_once() {
-    let Some(cluster) = Cluster::with(&LONG_TIMES, &[PARTITION]) else {
+    let Some(cluster) = Cluster::with(&SHORT_HOLD, &[PARTITION]) else {
         return;
     };
     let state = cluster.path("state");
@@ -249,12 +255,48 @@ fn restart_with_its_state_serves_at_once() {
     first.exit_code();
     first.restart();
     let mut client = first.serves();
-    assert!(fence(&mut client, "k") > before, "X3");
+    // A client may still believe in a promise of the first process.
+    assert_eq!(client.ask("ml k"), "LK h0 a0 n0", "X2");
+    assert_eq!(client.ask(LEASE), "LK", "X2");
+    assert_eq!(client.ask("set k 0 0 1\r\nx"), "STORED");
+    let granted = client.ask("ml k F w600000");
+    let granted = granted.strip_prefix("HD F").unwrap().parse::<u64>();
+    assert!(granted.unwrap() > before, "X3");
     let uptime = client.stat("uptime").parse::<u64>().unwrap();
     assert!(
-        uptime < 9,
-        "E9: it has not waited for 11.1 s, but {uptime} s"
+        (2..9).contains(&uptime),
+        "E9: it has waited for 2.6 s, and not for 11.1 s, but {uptime} s"
     );
+}
+
+#[test]
+fn leaving_primary_grants_nothing() {
+    let Some(cluster) = Cluster::with(&SHORT_HOLD, &[PARTITION]) else {
+        return;
+    };
+    let mut primary = cluster.member(&[]);
+    let (mut holder, mut waiter) = (primary.serves(), primary.serves());
+    assert!(holder.ask("ml k F").starts_with("HD F"));
+    waiter.send("ml k w600000\r\n");
+    // It serves on for as long as it has promised.
+    assert!(holder.ask("mn H").starts_with("MN H"));
+    primary.signal(Signal::TERM);
+    eventually("it does not leave", || {
+        let reply = holder.ask("ml other");
+        holder.ask("mu other");
+        reply == "LK h0 a0 n0"
+    });
+    assert_eq!(holder.ask("set j 0 0 1\r\nx"), "STORED");
+    assert_eq!(holder.ask(LEASE), "LK");
+    assert_eq!(holder.ask("ml k T60000"), "HD", "it renews");
+    assert_eq!(holder.ask("mu k"), "HD");
+    assert_eq!(holder.ask("ml k"), "LK h0 a0 n1");
+    assert_eq!(
+        waiter.rest(),
+        b"",
+        "it gets no lock from a process that leaves"
+    );
+    assert_eq!(primary.exit_code(), Some(0));
 }
 
 #[test]

@@ -35,7 +35,7 @@ use latchd_core::reply::Refusal;
 use latchd_core::stats::Unstored;
 use latchd_core::time::Exptime;
 use latchd_core::wait::Notice;
-use latchd_core::{Limits, Owner};
+use latchd_core::{Instant, Limits, Owner};
 
 use crate::alphabet::Input;
 
@@ -79,6 +79,8 @@ pub struct Oracle {
     gets: Vec<Getting>,
     notices: Vec<Notice>,
     fence_last: u64,
+    /// Until then no lock is granted; 0 if locks are granted.
+    withheld_until_ms: u64,
     /// Until then there is no lease to look for: there may be ten thousand locks, and time passes with each request.
     no_lease_ends_before_ms: u64,
     open: BTreeSet<Owner>,
@@ -147,6 +149,7 @@ impl Oracle {
             gets: Vec::new(),
             notices: Vec::new(),
             fence_last: 0,
+            withheld_until_ms: 0,
             no_lease_ends_before_ms: u64::MAX,
             open: BTreeSet::new(),
             cas_last: 0,
@@ -177,8 +180,12 @@ impl Oracle {
         if is_flushed {
             self.flush();
         }
+        let are_granted = self.end_withheld();
         self.end_waits();
         self.end_leases();
+        if are_granted {
+            self.serve_all();
+        }
         self.end_gets();
     }
 
@@ -198,6 +205,11 @@ impl Oracle {
             }
             Input::Event(Event::WaitsElsewhere(conn)) => {
                 self.leave_all(*conn);
+                None
+            }
+            Input::Event(Event::WithholdGrants(until)) => {
+                let until_ms = until.map_or(u64::MAX, Instant::as_millis);
+                self.withheld_until_ms = self.withheld_until_ms.max(until_ms);
                 None
             }
             // It knows of no other core.
@@ -303,7 +315,8 @@ impl Oracle {
             }
             ItemCommand::Lock { .. } => {
                 self.asked.cmd_lock += 1;
-                if !self.items.contains_key(key) && !self.locks.contains_key(key) {
+                let is_free = !self.locks.contains_key(key) && !self.is_withheld();
+                if is_free && !self.items.contains_key(key) {
                     self.asked.lock_misses += 1;
                     return OwnedReply::NotFound;
                 }
@@ -400,9 +413,9 @@ impl Oracle {
         }
         if made {
             let holder = self.holder(key);
-            if get.lock && holder.is_some() {
+            if get.lock && (holder.is_some() || self.is_withheld()) {
                 return match self.lock(conn, key, false, Mode::Exclusive) {
-                    Ok(_) => unreachable!("it is held"),
+                    Ok(_) => unreachable!("it is held, or withheld"),
                     Err(refusal) => OwnedReply::Refused(refusal),
                 };
             }

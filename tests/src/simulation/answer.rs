@@ -201,6 +201,10 @@ impl Ask {
             Refusal::TooManyLocks => b"Too many locks",
             Refusal::OutOfMemory if counts => b"Out of memory incrementing value",
             Refusal::OutOfMemory => b"Out of memory allocating item",
+            Refusal::Unrecorded => {
+                let why = b"Cannot record the time on disk";
+                return self.packet(Status::INTERNAL, (b"", b"", why), None, out);
+            }
             Refusal::ConnectionClosed => {
                 let why = b"Connection closed";
                 return self.packet(Status::INTERNAL, (b"", b"", why), None, out);
@@ -281,6 +285,7 @@ const fn refused(refusal: Refusal) -> &'static str {
         Refusal::TooLarge => TOO_LARGE,
         Refusal::OutOfMemory => "SERVER_ERROR out of memory storing object",
         Refusal::NonNumeric => "CLIENT_ERROR cannot increment or decrement non-numeric value",
+        Refusal::Unrecorded => "SERVER_ERROR cannot record the time on disk; see the server's log",
     }
 }
 
@@ -354,6 +359,11 @@ impl Meta<'_> {
             }
             (_, Reply::Contended(seen) | Reply::WouldDeadlock(seen)) => {
                 put_contended(seen, matches!(reply, Reply::WouldDeadlock(_)), out);
+                self.put_flags(Shown::default(), out);
+                out.extend_from_slice(b"\r\n");
+            }
+            (_, Reply::Withheld { waiting }) => {
+                put!(out, "LK h0 a0 n{waiting}");
                 self.put_flags(Shown::default(), out);
                 out.extend_from_slice(b"\r\n");
             }

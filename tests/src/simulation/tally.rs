@@ -142,7 +142,9 @@ impl Tally {
     pub(super) const fn note(&mut self, reply: &Reply<'_>) {
         let counter = match reply {
             Reply::Locked | Reply::Granted(_) => &mut self.locks,
-            Reply::Contended(_) | Reply::WouldDeadlock(_) => &mut self.contended,
+            Reply::Contended(_) | Reply::WouldDeadlock(_) | Reply::Withheld { .. } => {
+                &mut self.contended
+            }
             Reply::Refused(Refusal::Locked) => &mut self.refused,
             Reply::Refused(Refusal::OutOfMemory) => &mut self.out_of_memory,
             Reply::Refused(Refusal::TooLarge) => &mut self.too_large,

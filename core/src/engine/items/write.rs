@@ -1,7 +1,8 @@
 //! Storing a value: set, add, replace, append, prepend, cas, meta set, and replace-and-unlock.
 //!
 //! A set checks the lock first (or, with a fence or to release it, whether its owner holds it), then the mode, the
-//! guard and the free memory. Each refusal returns before the first change (E1).
+//! guard and the free memory. Each refusal returns before the first change (E1). The item of a lease is not made while
+//! grants are withheld (L17).
 //!
 //! Source: memcached 1.6.45 `memcached.c`, `do_store_item`; yrmcds `docs/locking.md`.
 
@@ -9,7 +10,7 @@ use crate::command::{Guard, OnMissing, Set, SetMode};
 use crate::engine::Core;
 use crate::engine::items::fenced::{Forbidden, Right};
 use crate::engine::items::guard::Guarded;
-use crate::item::{ItemHeader, WinMark};
+use crate::item::{ItemHeader, LEASE_ITEM, WinMark};
 use crate::key::Key;
 use crate::owner::Owner;
 use crate::reply::{Refusal, Reply, Stored};
@@ -125,6 +126,9 @@ impl<S: Store> Core<S> {
     }
 
     fn insert(&mut self, owner: Owner, set: &Set<'_>, vacancy: S::Vacancy) -> Reply<'static> {
+        if set.client_flags == LEASE_ITEM && self.locks.queue.are_withheld() {
+            return Reply::Refused(Refusal::Locked);
+        }
         let now = self.clock.tick();
         let header = self.new_header(set);
         let inserted = self.may_pin_new(set.key, set.value.len()).and_then(|()| {

@@ -117,7 +117,7 @@ impl<S: Store> Core<S> {
     }
 
     /// The slot of the item of a key in the lock table, if there is one.
-    fn slot_of(&self, key: Key<'_>) -> Option<S::Slot> {
+    pub(super) fn slot_of(&self, key: Key<'_>) -> Option<S::Slot> {
         let has_item = self.locks.table.has_item(key);
         has_item.then(|| self.store.find(key).ok().expect("L3: it has an item"))
     }
@@ -126,7 +126,7 @@ impl<S: Store> Core<S> {
     /// any, is in `slot`.
     #[inline]
     pub(in crate::engine) fn hand_over(&mut self, key: Key<'_>, slot: Option<S::Slot>) {
-        if self.locks.queue.is_empty() {
+        if self.locks.queue.is_empty() || self.locks.queue.are_withheld() {
             return;
         }
         let pinned_bytes = slot.map(|slot| self.store.item_bytes(slot));
@@ -198,11 +198,16 @@ impl<S: Store> Core<S> {
         }
     }
 
+    /// The number of grants so far at which a step that hands over many locks leaves the rest to the next one.
+    pub(super) const fn grants_max(&self) -> u64 {
+        self.stats.counters.lock_granted + GRANTS_A_STEP
+    }
+
     /// Removes up to `locks_max` ended locks from the table, those with waiters first, and hands each over.
     pub(in crate::engine) fn sweep_ended_locks(&mut self, locks_max: usize) {
-        let granted_before = self.stats.counters.lock_granted;
+        let grants_max = self.grants_max();
         for _ in 0..locks_max {
-            if self.stats.counters.lock_granted - granted_before >= GRANTS_A_STEP {
+            if self.stats.counters.lock_granted >= grants_max {
                 return;
             }
             self.work.charge(1);
@@ -265,8 +270,7 @@ impl<S: Store> Core<S> {
     fn leave(&mut self, owner: Owner) {
         let key = self.locks.leave(owner, &self.limits);
         if let Some(key) = key {
-            let slot = self.slot_of(as_key(&key));
-            self.hand_over(as_key(&key), slot);
+            self.serve_queue(as_key(&key));
         }
     }
 
@@ -284,8 +288,11 @@ impl<S: Store> Core<S> {
     #[cold]
     pub(in crate::engine) fn catch_up(&mut self, key: Option<Key<'_>>) {
         self.sweep(self.limits.locks_settled_max);
-        if let Some(key) = key
-            && let Some(holding) = self.locks.table.get(key)
+        let Some(key) = key else {
+            return;
+        };
+        self.serve_if_unserved(key);
+        if let Some(holding) = self.locks.table.get(key)
             && (holding.is_over && holding.is_waited || holding.mode.is_shared())
         {
             self.end_if_over(key, holding);
@@ -297,6 +304,7 @@ impl<S: Store> Core<S> {
         self.expire_waits(each_max);
         self.expire_locks(each_max);
         self.sweep_ended_locks(each_max);
+        self.serve_withheld(each_max);
         self.reopen_wins(each_max);
         if !self.wins.queue.is_empty() {
             self.sweep_gets(each_max);

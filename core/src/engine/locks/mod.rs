@@ -24,6 +24,7 @@ mod requests;
 mod shared;
 pub(in crate::engine) mod table;
 mod waits;
+pub(in crate::engine) mod withheld;
 
 pub(in crate::engine) use self::waits::after;
 

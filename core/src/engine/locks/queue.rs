@@ -7,6 +7,7 @@ use alloc::vec::Vec;
 
 use crate::command::{Lease, Mode};
 use crate::engine::locks::table::LockTable;
+use crate::engine::locks::withheld::Withheld;
 use crate::engine::owned_key::{OwnedKey, as_key};
 use crate::engine::queues::{Place, Queues, Waits};
 use crate::key::Key;
@@ -39,7 +40,7 @@ pub struct Waiter {
 
 impl Waits for Waiter {
     type Queue = Among;
-    type Table = ();
+    type Table = Withheld;
 
     fn until(&self) -> Instant {
         self.until
@@ -59,8 +60,8 @@ impl Waits for Waiter {
         WaitTable::bytes_for(key)
     }
 
-    fn next_of((): &Self::Table) -> Option<Instant> {
-        None
+    fn next_of(withheld: &Self::Table) -> Option<Instant> {
+        withheld.next()
     }
 }
 
@@ -84,6 +85,16 @@ impl Among {
 }
 
 impl WaitTable {
+    /// Whether grants are withheld, and until when.
+    pub(in crate::engine) const fn withheld(&self) -> &Withheld {
+        &self.table
+    }
+
+    pub(in crate::engine) fn set_withheld(&mut self, withheld: Withheld) {
+        self.table = withheld;
+        self.note_next();
+    }
+
     /// The key that `owner` waits for.
     #[must_use]
     pub fn waits_for(&self, owner: Owner) -> Option<Key<'_>> {

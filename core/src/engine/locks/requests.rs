@@ -41,7 +41,7 @@ impl<S: Store> Core<S> {
     ///
     /// # Errors
     /// [`Refusal::Locked`] if any connection holds the lock, also this one: the reference server refuses a second lock by the
-    /// same client, and a counting lock would leave `unlock` with two meanings.
+    /// same client, and a counting lock would leave `unlock` with two meanings. The same while grants are withheld (L17).
     /// [`Refusal::TooManyLocks`] and [`Refusal::ConnectionClosed`], as they say.
     pub(in crate::engine) fn lock_item(
         &mut self,
@@ -50,7 +50,7 @@ impl<S: Store> Core<S> {
         slot: S::Slot,
         header: &ItemHeader,
     ) -> Result<S::Slot, Refusal> {
-        if header.locked {
+        if header.locked || self.locks.queue.are_withheld() {
             if self.locks.table.held_by(owner).is_none() {
                 return Err(Refusal::ConnectionClosed);
             }
@@ -67,14 +67,14 @@ impl<S: Store> Core<S> {
         Ok(slot.expect("the item that is kept stays"))
     }
 
-    /// The reply to a request to lock an item that does not exist: `missing`, unless the key is locked.
+    /// The reply to a request to lock an item that does not exist: `missing`, unless the key is locked or grants are withheld.
     pub(in crate::engine) fn lock_without_item(
         &mut self,
         owner: Owner,
         key: Key<'_>,
         missing: Reply<'static>,
     ) -> Reply<'static> {
-        if self.locks.bare(key).is_none() {
+        if self.locks.bare(key).is_none() && !self.locks.queue.are_withheld() {
             self.stats.counters.lock_misses += 1;
             return missing;
         }
@@ -157,20 +157,21 @@ impl<S: Store> Core<S> {
                 return self.granted(&acquire, found, held.fence);
             }
         }
+        let is_taken = is_held || self.locks.queue.are_withheld();
         // Only a holder can remove its lease.
         let needs_hold = acquire.lease == Some(Lease::Off) && own.is_none();
-        if needs_hold || found.is_none() && !is_held && acquire.needs_item {
+        if needs_hold || found.is_none() && !is_taken && acquire.needs_item {
             self.stats.counters.cmd_lock += 1;
             self.stats.counters.lock_misses += 1;
             return Reply::NotFound;
         }
         let slot = found.map(|(slot, _)| slot);
-        if is_held && self.locks.leaves_place(owner, &acquire, self.clock.now) {
+        if is_taken && self.locks.leaves_place(owner, &acquire, self.clock.now) {
             // The place would be in its own way.
             self.leave_all(owner);
         }
         let is_open = |core: &Self| core.locks.table.held_by(owner).is_some();
-        if is_held && is_open(self) && !self.locks.may_join(owner, &acquire) {
+        if is_taken && is_open(self) && !self.locks.may_join(owner, &acquire) {
             // A request that waits is counted when it has its reply.
             return self.contended(owner, &acquire, slot);
         }
@@ -239,7 +240,7 @@ impl<S: Store> Core<S> {
         Reply::Granted(Granted { fence, item })
     }
 
-    /// The reply to an acquire of a lock that another connection holds or waits for.
+    /// The reply to an acquire of a lock that another connection holds or waits for, or that is withheld.
     fn contended(
         &mut self,
         owner: Owner,
@@ -248,7 +249,6 @@ impl<S: Store> Core<S> {
     ) -> Reply<'static> {
         let key = acquire.key;
         let seen = self.locks.seen(key, self.clock.now);
-        let seen = seen.expect("the key is locked");
         let wait = match acquire.wait {
             Wait::UpTo { ms: ms @ 1.. }
                 if self.locks.is_same_wait(owner, acquire, self.clock.now) =>
@@ -270,9 +270,13 @@ impl<S: Store> Core<S> {
         let ms = match wait {
             Wait::No | Wait::UpTo { ms: 0 } => {
                 self.count_refused();
-                return Reply::Contended(seen);
+                let waiting = self.locks.queue.waiting(key);
+                return seen.map_or(Reply::Withheld { waiting }, Reply::Contended);
             }
-            Wait::WouldDeadlock => return self.refuse_deadlock(seen),
+            Wait::WouldDeadlock => {
+                let seen = seen.expect("a cycle goes through a holder");
+                return self.refuse_deadlock(seen);
+            }
             Wait::TooLong => return self.refuse_wait(Refusal::TooManyLocks),
             Wait::UpTo { ms } => ms.min(self.limits.wait_ms_max),
         };

@@ -21,6 +21,7 @@ impl Locks {
     pub(in crate::engine) fn may_join(&self, owner: Owner, acquire: &Acquire<'_>) -> bool {
         let Acquire { key, mode, .. } = *acquire;
         mode.is_shared()
+            && !self.queue.are_withheld()
             && self.table.held_as(key, owner).is_none()
             && self.queue.waiting(key) == 0
             && self.table.has_room(key, mode)
@@ -34,7 +35,7 @@ impl Locks {
         now: Instant,
     ) -> bool {
         let key = acquire.key;
-        self.table.owner(key).is_some()
+        self.is_taken(key)
             && self.table.held_as(key, owner).is_none()
             && !self.may_join(owner, acquire)
             && !self.is_same_wait(owner, acquire, now)

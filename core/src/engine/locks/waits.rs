@@ -2,7 +2,7 @@
 //!
 //! - Q6: No lock is free, or has room for one more sharer, while the first waiter could have it. It is handed over in the
 //!   step that ends it, also to the waiters behind the first that can share it. If very many locks end at once, this happens
-//!   before any request sees the key.
+//!   before any request sees the key. While grants are withheld, this waits (L18, `withheld.rs`).
 //! - Q7: No client gets a lock before the clients that waited for it.
 //! - Q8: No lock goes to a client that has gone or has reached its deadline.
 //! - Q9: No clients wait for each other in a cycle.
@@ -74,7 +74,7 @@ impl Locks {
             };
             matches!(acquire.wait, Wait::UpTo { ms: 1.. })
                 && !is_answered
-                && self.table.owner(acquire.key).is_some()
+                && self.is_taken(acquire.key)
         };
         owner.is_session() && may_wait() && !self.is_same_wait(owner, acquire, now)
     }
@@ -202,7 +202,8 @@ impl Locks {
             self.table.set_waited(key, false);
             return None;
         };
-        let can_be_had = self.has_room(key, first.mode, limits) && self.table.get(key).is_some();
+        let is_ended = self.table.get(key).is_some() || self.queue.is_ending();
+        let can_be_had = is_ended && self.has_room(key, first.mode, limits);
         can_be_had.then_some(left)
     }
 
@@ -219,6 +220,9 @@ impl Locks {
             );
         }
         for key in self.queue.keys() {
+            if self.queue.is_unserved(key) {
+                continue;
+            }
             // The table sees to it that a lock that is over comes next (L14).
             assert!(self.table.get(key).is_some(), "Q6: {key:?} is free");
             let (_, first) = self.queue.first(key).expect("Q1: a queue has a waiter");

@@ -2,6 +2,8 @@
 
 use alloc::string::{String, ToString};
 
+mod withheld;
+
 use super::*;
 use crate::command::{Acquire, Lease, Release, Wait};
 use crate::fence::Fence;

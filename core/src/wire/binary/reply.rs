@@ -58,7 +58,11 @@ pub fn encode(envelope: &BinaryEnvelope<'_>, reply: &Reply<'_>, out: &mut Output
         }
         Reply::Deleted | Reply::Locked | Reply::Unlocked | Reply::Ok => loud(success, out),
         // No packet has a command with these replies.
-        Reply::Granted(_) | Reply::Contended(_) | Reply::WouldDeadlock(_) | Reply::Waits => {
+        Reply::Granted(_)
+        | Reply::Contended(_)
+        | Reply::WouldDeadlock(_)
+        | Reply::Withheld { .. }
+        | Reply::Waits => {
             error(envelope, Status::INTERNAL, out);
         }
         Reply::NotStored => error(envelope, not_stored(envelope.opcode.verb()), out),
@@ -239,6 +243,7 @@ pub(crate) fn refusal(envelope: &BinaryEnvelope<'_>, refusal: Option<Refusal>) -
         }
         Some(Refusal::OutOfMemory) => (Status::OUT_OF_MEMORY, "Out of memory allocating item"),
         Some(Refusal::NonNumeric) => of(Status::NON_NUMERIC),
+        Some(Refusal::Unrecorded) => (Status::INTERNAL, "Cannot record the time on disk"),
     };
     StatusPacket {
         opcode: envelope.opcode.byte(),

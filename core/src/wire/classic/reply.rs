@@ -406,6 +406,7 @@ fn encode_word(reply: &Reply<'_>, out: &mut Vec<u8>) {
         | Reply::Granted(_)
         | Reply::Contended(_)
         | Reply::WouldDeadlock(_)
+        | Reply::Withheld { .. }
         | Reply::Waits => put_line(out, MISMATCH),
     }
 }

@@ -421,6 +421,10 @@ fn every_refusal_has_its_line() {
             Refusal::NonNumeric,
             "CLIENT_ERROR cannot increment or decrement non-numeric value",
         ),
+        (
+            Refusal::Unrecorded,
+            "SERVER_ERROR cannot record the time on disk; see the server's log",
+        ),
     ] {
         assert_eq!(shown(change, refusal), format!("{line}\r\n"));
         assert_eq!(

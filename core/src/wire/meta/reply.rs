@@ -57,8 +57,15 @@ pub fn encode(envelope: &MetaEnvelope<'_>, reply: &Reply<'_>, out: &mut Output) 
         (Verb::Arithmetic, Reply::Number(number)) => encode_number(envelope, number, out),
         (Verb::Debug, Reply::Hit(hit)) => encode_debug(envelope, hit, out),
         (Verb::Debug, Reply::Miss) => put_line(out, "EN"),
-        (Verb::Lock, Reply::Contended(lock)) => encode_contended(envelope, lock, false, out),
-        (Verb::Lock, Reply::WouldDeadlock(lock)) => encode_contended(envelope, lock, true, out),
+        (Verb::Lock, Reply::Contended(lock)) => {
+            encode_contended(envelope, Some(lock), lock.waiting, false, out);
+        }
+        (Verb::Lock, Reply::WouldDeadlock(lock)) => {
+            encode_contended(envelope, Some(lock), lock.waiting, true, out);
+        }
+        (Verb::Lock, Reply::Withheld { waiting }) => {
+            encode_contended(envelope, None, *waiting, false, out);
+        }
         // No reply yet.
         (Verb::Lock | Verb::Get, Reply::Waits) => {}
         // `U` without the lock: the grant that it relies on is over.
@@ -172,17 +179,18 @@ pub(crate) fn encode_granted(
 }
 
 /// The holder of the requested lock, for how long it has held, and the number of waiters; also whether the
-/// refusal is because waiting `would_deadlock`.
+/// refusal is because waiting `would_deadlock`. A withheld lock has no holder: both numbers are 0.
 fn encode_contended(
     envelope: &MetaEnvelope<'_>,
-    lock: &LockSeen,
+    lock: Option<&LockSeen>,
+    waiting: usize,
     would_deadlock: bool,
     out: &mut Vec<u8>,
 ) {
     out.extend_from_slice(b"LK");
-    put_flag(b'h', lock.holder.number(), out);
-    put_flag(b'a', lock.held_s, out);
-    put_flag(b'n', lock.waiting, out);
+    put_flag(b'h', lock.map_or(0, |lock| lock.holder.number()), out);
+    put_flag(b'a', lock.map_or(0, |lock| lock.held_s), out);
+    put_flag(b'n', waiting, out);
     if would_deadlock {
         out.extend_from_slice(b" d");
     }

@@ -11,7 +11,7 @@ use crate::sessions::{
 use crate::wire::Malformed;
 use crate::wire::line::Line;
 use crate::wire::scan::{Tokens, reply_line_bytes, u32_from, u64_from, without_line_end};
-use crate::wire::status_line::{put_line, put_number};
+use crate::wire::status_line::{self, put_line, put_number};
 use crate::wire::step::Step;
 
 const BAD_TOKEN: &str = "CLIENT_ERROR invalid session token";
@@ -102,6 +102,7 @@ const fn refusal_line(refusal: SessionRefusal) -> &'static str {
         SessionRefusal::Holds => "CLIENT_ERROR connection holds locks of its own",
         SessionRefusal::TooMany => "SERVER_ERROR too many sessions",
         SessionRefusal::NoSession => "CLIENT_ERROR no such session",
+        SessionRefusal::Unrecorded => status_line::UNRECORDED,
     }
 }
 

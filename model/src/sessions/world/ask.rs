@@ -43,6 +43,7 @@ fn got(reply: &Reply<'_>) -> Got {
         | Reply::Deleted
         | Reply::Number(_)
         | Reply::Locked
+        | Reply::Withheld { .. }
         | Reply::Ok
         | Reply::Keys(_)
         | Reply::Stats(_)

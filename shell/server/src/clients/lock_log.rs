@@ -63,6 +63,7 @@ pub(crate) fn answered(conn: Owner, command: &Command<'_>, reply: &Reply<'_>) {
             return;
         }
         Reply::Contended(_) | Reply::Refused(Refusal::Locked) => "held",
+        Reply::Withheld { .. } => "withheld",
         Reply::WouldDeadlock(_) => "deadlock",
         Reply::NotFound | Reply::Miss => "no_item",
         Reply::Refused(Refusal::TooManyLocks) => "too_many_locks",
@@ -74,7 +75,8 @@ pub(crate) fn answered(conn: Owner, command: &Command<'_>, reply: &Reply<'_>) {
             | Refusal::NotLockedNotFound
             | Refusal::ConnectionClosed
             | Refusal::TooLarge
-            | Refusal::NonNumeric,
+            | Refusal::NonNumeric
+            | Refusal::Unrecorded,
         )
         | Reply::Stored(_)
         | Reply::NotStored

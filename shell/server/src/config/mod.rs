@@ -83,6 +83,10 @@ pub struct Config {
     /// The file to which items are written when the server ends, and from which they are read at the next
     /// start. `None`: items end with the server. `-e`.
     pub memory_file: Option<PathBuf>,
+    /// A directory of this process alone, on a local disk, for a server outside a cluster. It keeps the longest session and lease,
+    /// so that the next process grants no lock in which a client of this one still believes. Without it, the record is beside
+    /// [`Self::memory_file`], if there is one. `--state`.
+    pub state: Option<PathBuf>,
     /// Whether items may be evicted to free memory. Otherwise a set without free memory fails. `-M`.
     pub evict: bool,
     /// The most clients at a time. `-c`.
@@ -146,6 +150,7 @@ impl Default for Config {
             unsent_bytes_max: None,
             watcher_bytes_max: 256 << 10,
             memory_file: None,
+            state: None,
             evict: true,
             secure_erase: false,
             connections_max: 1024,
@@ -213,6 +218,9 @@ impl Config {
         }
         if let Some(cluster) = &self.cluster {
             cluster.check()?;
+            if self.state.is_some() {
+                return Err("--state: a member of a cluster has it in its own settings".into());
+            }
             if !self.sockets.is_empty() {
                 return Err(
                     "--authority with LISTEN_FDS: a standby must not listen; remove the socket unit"

@@ -1,4 +1,4 @@
-//! Items that survive a restart: read at the server's end, and stored at the next start.
+//! A restart: items that survive it, numbers that go on above the old ones, and locks that are not granted yet.
 
 use std::io;
 
@@ -7,6 +7,7 @@ use latchd_core::command::ScanCursor;
 use latchd_core::engine::{Event, Numbers, Restored, SavedItem};
 
 use super::Shards;
+use super::hold::Hold;
 
 /// The most items read while a shard is locked.
 const ITEMS_PER_LOOK: usize = 100;
@@ -31,6 +32,17 @@ impl Shards {
         for shard in 0..self.cores.len() {
             let mut core = self.core(shard);
             core.handle(Instant::default(), Event::Resumed(numbers));
+        }
+    }
+
+    /// Grants no lock until this moment, with `None` for ever.
+    pub(crate) fn withhold_grants(&self, now: Instant, until: Option<Instant>) {
+        for core in &self.cores {
+            // A core that failed an assertion grants nothing any more.
+            if let Ok(core) = core.lock() {
+                let mut core = Hold::new(core, &self.waiters);
+                core.handle(now, Event::WithholdGrants(until));
+            }
         }
     }
 

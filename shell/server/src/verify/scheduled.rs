@@ -105,7 +105,7 @@ fn server(threads: usize, change: impl FnOnce(&mut Config)) -> (Arc<Shared>, [St
     };
     change(&mut config);
     let addresses = [Address::Unix("/tmp/nowhere".into())];
-    let (shared, _shutdowns) = Shared::new(config, &addresses, None, None, None).unwrap();
+    let (shared, _shutdowns) = Shared::new(config, &addresses, None, None, None, None).unwrap();
     let in_shard = |shard| {
         let mut names = (0..).map(|number| format!("key{number}"));
         let is_there = |name: &String| shared.shards.shard_of(key(name)) == shard;

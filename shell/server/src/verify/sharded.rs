@@ -95,6 +95,7 @@ impl StateMachine for Sharded {
             }
             Event::Tick => drop(self.shards.tick(now, self.unix_s_at_start)),
             Event::Due => self.shards.pass(now),
+            Event::WithholdGrants(until) => self.shards.withhold_grants(now, until),
             other @ (Event::DueFew
             | Event::DueAt(_)
             | Event::WinElsewhere { .. }

@@ -96,8 +96,8 @@ impl Workers {
             ..Config::default()
         };
         let addresses = [Address::Unix("nowhere".into())];
-        let (shared, _) =
-            Shared::new(config, &addresses, None, None, None).expect("there is a descriptor left");
+        let (shared, _) = Shared::new(config, &addresses, None, None, None, None)
+            .expect("there is a descriptor left");
         shared.clock.set(now);
         Self {
             table_bytes: shared.shards.table_bytes(),

@@ -8,7 +8,7 @@ use latchd_core::command::{Command, GlobalCommand};
 use latchd_core::connection::{Connection, Progress};
 use latchd_core::execute::Execute;
 use latchd_core::limits::MemoryRefused;
-use latchd_core::reply::Reply;
+use latchd_core::reply::{Refusal, Reply};
 use latchd_core::sessions::{
     Asker, Open, SessionAction, SessionRefusal, SessionReply, SessionRequest, Token,
 };
@@ -277,6 +277,11 @@ impl Execute for Executor<'_> {
         {
             return answer(&Reply::KeyOf(partition));
         }
+        if let (Some(beliefs), Command::Item(item)) = (&shared.beliefs, command)
+            && beliefs.cover_lease(item).is_err()
+        {
+            return answer(&Reply::Refused(Refusal::Unrecorded));
+        }
         if let Command::Global(global) = command {
             work.spend(HEAVY);
             if let GlobalCommand::StatsReset = global {
@@ -362,6 +367,11 @@ impl Execute for Executor<'_> {
             } => {
                 if attached.is_none() && shared.shards.has_anything(now, self.session) {
                     return SessionReply::Refused(SessionRefusal::Holds);
+                }
+                if let Some(beliefs) = &shared.beliefs
+                    && beliefs.cover(seconds).is_err()
+                {
+                    return SessionReply::Refused(SessionRefusal::Unrecorded);
                 }
                 let open = Open {
                     token: request.token,

@@ -102,7 +102,7 @@ impl Bench {
         };
         change(&mut config);
         let addresses = [Address::Unix("/tmp/nowhere".into())];
-        let (shared, _) = Shared::new(config, &addresses, None, None, member).unwrap();
+        let (shared, _) = Shared::new(config, &addresses, None, None, member, None).unwrap();
         let shared = Arc::new(shared);
         let worker = |index| Worker::new(index, Arc::clone(&shared)).unwrap();
         Self {

@@ -9,6 +9,7 @@ use std::num::NonZeroU32;
 use latchd_core::command::{
     Direction, Lease, LockAfter, Mode as LockMode, OnMissing, Removal, SetMode, TtlStep, TtlSteps,
 };
+use latchd_core::item::LEASE_ITEM;
 use latchd_core::key::KeyForm;
 use latchd_core::time::Exptime;
 
@@ -64,7 +65,7 @@ const WAITS_MS: [Option<u32>; 8] = [
     Some(60_000),
 ];
 
-const CLIENT_FLAGS: [u32; 3] = [0, 7, u32::MAX];
+const CLIENT_FLAGS: [u32; 4] = [0, 7, LEASE_ITEM, u32::MAX];
 /// By a little, by many digits, and all the way round.
 const DELTAS: [u64; 7] = [1, 0, 3, 10, 1 << 40, 10_u64.pow(19), u64::MAX];
 const INITIALS: [u64; 4] = [0, 5, 100, u64::MAX];
@@ -96,7 +97,10 @@ impl<'a> Arbitrary<'a> for Op {
             },
             42..=45 => Self::Tick,
             46..=49 => Self::Due,
-            50..=56 => Self::Pressure {
+            50 => Self::Withhold {
+                ms: *u.choose(&SPANS_MS)?,
+            },
+            51..=56 => Self::Pressure {
                 key: u.arbitrary()?,
             },
             57 => Self::Limit {

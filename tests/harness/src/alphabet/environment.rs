@@ -124,6 +124,7 @@ impl Told {
             | Reply::Granted(Granted { item: None, .. })
             | Reply::Contended(_)
             | Reply::WouldDeadlock(_)
+            | Reply::Withheld { .. }
             | Reply::Waits
             | Reply::Unlocked
             | Reply::Ok
@@ -248,6 +249,10 @@ impl Environment {
             }
             Op::Tick => Some(Input::Event(Event::Tick)),
             Op::Due => Some(Input::Event(Event::Due)),
+            Op::Withhold { ms } => {
+                let until = Instant::from_millis(self.now_ms + u64::from(*ms));
+                Some(Input::Event(Event::WithholdGrants(Some(until))))
+            }
             Op::Pressure { key } => Some(pressure(*key)),
             Op::Limit { quarters } => {
                 let quarter = self.memory_bytes? / 4;

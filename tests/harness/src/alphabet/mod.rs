@@ -97,6 +97,11 @@ pub enum Op {
         /// To how many quarters of that, of which there are at least two.
         quarters: u8,
     },
+    /// No lock is granted for a while.
+    Withhold {
+        /// For how long.
+        ms: u32,
+    },
     /// A client sends a request. A client that has gone uses the id it had, which is dead, and may
     /// take no lock; nothing if it has never been connected, or waits. After a wait, the client
     /// repeats the request that has waited, and ignores this one.

@@ -42,7 +42,7 @@ kinds! {
     ReplyKind {
         Hit, HitUnchanged, HitWon, HitSent, HitStale, HitStaleWon, HitStaleSent, Miss,
         Stored, NotStored, Exists, NotFound, Deleted, Number, Locked, Granted, GrantedItem, Contended,
-        WouldDeadlock, Waits, GivenInTurn, TimedOut, Unlocked, Ok, Keys, Stats,
+        WouldDeadlock, Withheld, Waits, GivenInTurn, TimedOut, Unlocked, Ok, Keys, Stats,
         RefusedLocked, RefusedNotLocked, RefusedNotLockedNotFound, RefusedTooManyLocks,
         RefusedConnectionClosed, RefusedTooLarge, RefusedOutOfMemory, RefusedNonNumeric,
     }
@@ -139,19 +139,19 @@ requests! {
     DecrementElseCreateCas (DecrementElseCreate): Number Exists RefusedLocked RefusedNonNumeric
         RefusedOutOfMemory;
     Lock: Locked NotFound RefusedLocked RefusedTooManyLocks RefusedConnectionClosed;
-    Acquire: Granted GrantedItem Contended RefusedTooManyLocks RefusedConnectionClosed;
-    AcquireLeased: Granted GrantedItem Contended RefusedTooManyLocks RefusedConnectionClosed;
+    Acquire: Granted GrantedItem Contended Withheld RefusedTooManyLocks RefusedConnectionClosed;
+    AcquireLeased: Granted GrantedItem Contended Withheld RefusedTooManyLocks RefusedConnectionClosed;
     // Refused: the client holds it in the other mode.
     TakeLeaseOff: Granted GrantedItem NotFound Contended WouldDeadlock;
     // `S`, with a lease or without, and `x` or not.
-    AcquireShared: Granted GrantedItem NotFound Contended RefusedTooManyLocks RefusedConnectionClosed;
+    AcquireShared: Granted GrantedItem NotFound Contended Withheld RefusedTooManyLocks RefusedConnectionClosed;
     // `x`, with a lease or without.
-    AcquireItem: GrantedItem NotFound Contended RefusedTooManyLocks RefusedConnectionClosed;
+    AcquireItem: GrantedItem NotFound Contended Withheld RefusedTooManyLocks RefusedConnectionClosed;
     // Any of these, if it may wait.
     AcquireOrWait: Granted GrantedItem NotFound WouldDeadlock Waits RefusedTooManyLocks
         RefusedConnectionClosed;
     // Not the request, but the end of its wait: how the wait ends, and the answer.
-    Wait: GivenInTurn TimedOut Granted GrantedItem Contended NotFound RefusedTooManyLocks;
+    Wait: GivenInTurn TimedOut Granted GrantedItem Contended Withheld NotFound RefusedTooManyLocks;
     Release: Unlocked NotFound;
     ReleaseFenced: Unlocked NotFound;
     SetFenced: Stored NotStored Exists RefusedLocked NotFound RefusedOutOfMemory;
@@ -399,6 +399,7 @@ impl ReplyKind {
             Reply::Granted(_) => Self::Granted,
             Reply::Contended(_) => Self::Contended,
             Reply::WouldDeadlock(_) => Self::WouldDeadlock,
+            Reply::Withheld { .. } => Self::Withheld,
             Reply::Waits => Self::Waits,
             Reply::Unlocked => Self::Unlocked,
             Reply::Ok => Self::Ok,
@@ -413,6 +414,7 @@ impl ReplyKind {
                 Refusal::TooLarge => Self::RefusedTooLarge,
                 Refusal::OutOfMemory => Self::RefusedOutOfMemory,
                 Refusal::NonNumeric => Self::RefusedNonNumeric,
+                Refusal::Unrecorded => panic!("a core records nothing"),
             },
             Reply::KeyOf(_) => panic!("a core has all keys"),
         }

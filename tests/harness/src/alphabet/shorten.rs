@@ -37,6 +37,7 @@ impl Op {
             | Self::Tick
             | Self::Due
             | Self::Pressure { .. }
+            | Self::Withhold { .. }
             | Self::Limit { .. } => Vec::new(),
         }
     }

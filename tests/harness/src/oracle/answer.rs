@@ -32,6 +32,9 @@ pub enum OwnedReply {
     },
     Contended(LockSeen),
     WouldDeadlock(LockSeen),
+    Withheld {
+        waiting: usize,
+    },
     Waits,
     Unlocked,
     Ok,
@@ -124,6 +127,7 @@ impl OwnedReply {
             },
             Reply::Contended(lock) => Self::Contended(*lock),
             Reply::WouldDeadlock(lock) => Self::WouldDeadlock(*lock),
+            Reply::Withheld { waiting } => Self::Withheld { waiting: *waiting },
             Reply::Waits => Self::Waits,
             Reply::Miss => Self::Miss,
             Reply::Stored(stored) => Self::Stored {

@@ -113,13 +113,14 @@ impl Oracle {
             lease.map_or(waiting.until_ms, |until| until.min(waiting.until_ms))
         };
         let waits = self.waits.iter().map(of_wait);
-        waits.chain(self.next_get_ms()).min()
+        let withheld = self.is_withheld().then_some(self.withheld_until_ms);
+        waits.chain(self.next_get_ms()).chain(withheld).min()
     }
 
     /// `ml`.
     pub(super) fn acquire(&mut self, conn: Owner, acquire: &Acquire<'_>) -> OwnedReply {
         let key = acquire.key.as_bytes();
-        let held = self.locks.contains_key(key);
+        let held = self.locks.contains_key(key) || self.is_withheld();
         let own = self.own(key, conn);
         let same = own.filter(|own| own.mode.is_shared() == acquire.mode.is_shared());
         let is_there = !acquire.needs_item || self.items.contains_key(key);
@@ -155,6 +156,7 @@ impl Oracle {
             self.leave_all(conn);
         }
         let joins = held
+            && !self.is_withheld()
             && own.is_none()
             && self.queue(key).next().is_none()
             && fits(self.locks_of(key).iter().map(|it| it.mode), acquire.mode);
@@ -181,7 +183,9 @@ impl Oracle {
         let fence = match self.lock(conn, key, true, acquire.mode) {
             Ok(fence) => fence,
             Err(Refusal::Locked) => {
-                return OwnedReply::Contended(self.lock_seen(key).expect("it is held"));
+                let waiting = self.queue(key).count();
+                let seen = self.lock_seen(key).map(OwnedReply::Contended);
+                return seen.unwrap_or(OwnedReply::Withheld { waiting });
             }
             Err(refusal) => return OwnedReply::Refused(refusal),
         };
@@ -313,6 +317,13 @@ impl Oracle {
 
     /// A lock is free, or has room for more sharers: the first waiter that can have it gets it.
     pub(super) fn serve(&mut self, key: &[u8]) {
+        if self.is_withheld() {
+            return;
+        }
+        if self.queue(key).next().is_some() {
+            // The key may have been free while the item expired.
+            self.reclaim(key);
+        }
         while let Some(place) = self.waits.iter().position(|waiting| waiting.key == key)
             && fits(
                 self.locks_of(key).iter().map(|lock| lock.mode),
@@ -352,6 +363,28 @@ impl Oracle {
                 owner: conn,
                 outcome,
             });
+        }
+    }
+
+    /// No lock is granted now.
+    pub(super) const fn is_withheld(&self) -> bool {
+        self.withheld_until_ms > 0
+    }
+
+    /// Locks are granted again if it is time. Whether that is new.
+    pub(super) const fn end_withheld(&mut self) -> bool {
+        let is_over = self.is_withheld() && self.withheld_until_ms <= self.now_ms;
+        if is_over {
+            self.withheld_until_ms = 0;
+        }
+        is_over
+    }
+
+    /// Locks are granted again: all waiters that can have theirs get them.
+    pub(super) fn serve_all(&mut self) {
+        let keys: BTreeSet<_> = self.waits.iter().map(|it| it.key.clone()).collect();
+        for key in keys {
+            self.serve(&key);
         }
     }
 
@@ -501,7 +534,7 @@ impl Oracle {
         if !self.open.contains(&conn) {
             return Err(Refusal::ConnectionClosed);
         }
-        if self.locks.contains_key(key) {
+        if self.locks.contains_key(key) || self.is_withheld() {
             self.counts.lock_contended += 1;
             return Err(Refusal::Locked);
         }

@@ -4,6 +4,7 @@ use latchd_core::Owner;
 use latchd_core::command::{
     Arithmetic, Delete, Direction, Guard, NewCas, OnMissing, Removal, Set, SetMode,
 };
+use latchd_core::item::LEASE_ITEM;
 use latchd_core::reply::Refusal;
 use latchd_core::time::Exptime;
 
@@ -67,6 +68,10 @@ impl Oracle {
         let value = old.as_ref().map_or(set.value.to_vec(), joined);
         if value.len() > self.limits.value_bytes_max {
             return OwnedReply::NotStored;
+        }
+        // The item of a lease is a lock.
+        if old.is_none() && set.client_flags == LEASE_ITEM && self.is_withheld() {
+            return OwnedReply::Refused(Refusal::Locked);
         }
         if !self.has_room_for(key, value.len()) {
             return OwnedReply::Refused(Refusal::OutOfMemory);

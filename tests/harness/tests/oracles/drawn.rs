@@ -80,6 +80,7 @@ fn is_about_wins(op: &Op) -> bool {
         | Op::Detach { .. }
         | Op::Advance { .. }
         | Op::Tick
+        | Op::Withhold { .. }
         | Op::Due => true,
         Op::Rewind { .. } | Op::WallClock { .. } | Op::Pressure { .. } | Op::Limit { .. } => false,
         Op::Request { request, .. } => match request {
@@ -108,6 +109,7 @@ fn is_about_locks(op: &Op) -> bool {
         | Op::Detach { .. }
         | Op::Advance { .. }
         | Op::Tick
+        | Op::Withhold { .. }
         | Op::Due => true,
         Op::Rewind { .. } | Op::WallClock { .. } | Op::Pressure { .. } | Op::Limit { .. } => false,
         Op::Request { request, .. } => match request {

@@ -470,6 +470,7 @@ fn spoken(reply: &OwnedReply) -> Expected {
         OwnedReply::Waits => Expected::Waits,
         OwnedReply::Contended(lock) => seen(lock, ""),
         OwnedReply::WouldDeadlock(lock) => seen(lock, " d"),
+        OwnedReply::Withheld { waiting } => Expected::Line(format!("LK h0 a0 n{waiting}")),
         OwnedReply::Refused(Refusal::Locked) => line("LK"),
         OwnedReply::Granted { .. }
         | OwnedReply::Stored { .. }

@@ -33,6 +33,13 @@ impl World {
             Op::Close { client } if chance & 3 == 0 => self.reset(client.among(self.callers.len())),
             // The servers have limits of their own.
             Op::Close { .. } | Op::Detach { .. } | Op::Limit { .. } => {}
+            Op::Withhold { ms } => {
+                let until = Instant::from_millis(self.now_ms + u64::from(ms));
+                self.happens(until.as_millis(), || {
+                    format!("no lock is granted for {ms} ms")
+                });
+                self.tell(Event::WithholdGrants(Some(until)));
+            }
             Op::Advance { ms } => self.pass_time(self.now_ms + u64::from(ms)),
             Op::Rewind { ms } => self.pass_time(self.now_ms.saturating_sub(ms.into())),
             Op::WallClock { ahead_s } => {

@@ -142,7 +142,9 @@ impl LockTable {
     pub(in crate::engine) fn bytes_for_waited(&self, key: Key<'_>) -> usize {
         match self.by_key.get(key.as_bytes()) {
             Some(entry) if entry.is_waited || matches!(entry.holders, Holders::Shared(_)) => 0,
-            Some(_) | None => WAITED_BYTES + key.as_bytes().len(),
+            Some(_) => WAITED_BYTES + key.as_bytes().len(),
+            // Grants are withheld. When the key gets a holder, the bytes of that holder's wait are free.
+            None => 0,
         }
     }
 

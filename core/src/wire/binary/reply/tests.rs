@@ -294,6 +294,12 @@ fn errors_are_sent_loud_or_quiet() {
             Status::NON_NUMERIC,
             "Non-numeric server-side value for incr or decr",
         ),
+        (
+            Opcode::SetQ,
+            Refusal::Unrecorded,
+            Status::INTERNAL,
+            "Cannot record the time on disk",
+        ),
     ] {
         let expected = error(opcode, status, text);
         sent(opcode, &Reply::Refused(refusal), |packets| {

@@ -483,6 +483,12 @@ pub(super) const OF_LATCHD: &[(&str, &str, Kind, &str)] = &[
         "Refused requests for a session.",
     ),
     (
+        "locks_withheld_s",
+        "locks_withheld_seconds",
+        Gauge,
+        "Time until locks are granted after a restart; 0 if they are granted.",
+    ),
+    (
         "win_sent",
         "win_sent_total",
         Counter,
