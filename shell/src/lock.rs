@@ -5,13 +5,15 @@
 //! - P3: Signals to this process are forwarded to the command, including those that stop and continue a process.
 //!   While the terminal has stopped the command, this process is stopped too. The command continues only after
 //!   the server has confirmed the locks.
-//! - P4: If this process dies, the command dies too, or keeps the locks (`--inherit`).
+//! - P4: If this process dies, the command dies too, or keeps the locks (`--inherit`). If another process stops this
+//!   one, the command is stopped at the end of the belief in the locks.
 //!
 //! Exit codes: the command's own, or 128 plus the signal that ended it. As timeout(1): 125 if `latchd lock` fails
 //! or loses the lock, 126 if the command cannot be started, 127 if it is not found. As flock(1): the code of `-E`
 //! if the lock is not acquired.
 
 mod attend;
+mod guard;
 mod held;
 pub(crate) mod helper;
 mod inherited;

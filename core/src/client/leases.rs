@@ -245,11 +245,14 @@ impl Leases {
         }
     }
 
-    /// The obtain succeeds, unless the time of the first was over during the obtain of the last.
+    /// The obtain succeeds, unless the server cannot confirm it, or the time of the first was over during the obtain of
+    /// the last.
     fn all_obtained(&mut self, now: Instant) {
         self.goal = LeasesGoal::Hold;
         if self.has_time(now) {
             self.news.push_back(LeaseNews::Obtained);
+        } else if self.hold_until().is_some_and(|until| now >= until) {
+            self.not_obtained(now, LeaseNews::Failed(Failure::NoAnswer));
         } else {
             self.not_obtained(now, LeaseNews::NotObtained(NotObtained::Deadline));
         }
@@ -329,7 +332,12 @@ impl Leases {
                 }
             }
             (LeasesGoal::Obtain { .. }, LeaseNews::Lost(_)) => {
-                self.not_obtained(now, LeaseNews::NotObtained(NotObtained::Deadline));
+                let told = if self.is_granted() {
+                    LeaseNews::Failed(Failure::NoAnswer)
+                } else {
+                    LeaseNews::NotObtained(NotObtained::Deadline)
+                };
+                self.not_obtained(now, told);
             }
             (LeasesGoal::Obtain { .. }, LeaseNews::Queues) => {
                 self.news.push_back(LeaseNews::Queues);

@@ -20,6 +20,7 @@ use crate::sessions::SessionRequest;
 use crate::wire::meta::reply::Code;
 use crate::wire::meta::session::SessionResponse;
 use crate::wire::meta::{Flag, Verb};
+use crate::wire::status_line::NOT_PRIMARY;
 use crate::wire::{Malformed, classic, meta, scan};
 
 mod hold;
@@ -182,6 +183,13 @@ impl AnyResponse<'_> {
             _ => '?',
         }));
         Some(text.into())
+    }
+
+    /// Whether the server serves nothing at present: it is not primary.
+    #[must_use]
+    pub fn is_not_primary(&self) -> bool {
+        let words = NOT_PRIMARY.strip_prefix("SERVER_ERROR ").map(str::as_bytes);
+        matches!(self, Self::Classic(classic::reply::ClassicResponse::ServerError(said)) if Some(*said) == words)
     }
 
     /// Whether the server did not understand the request: `ERROR` alone, or `CLIENT_ERROR`. An `ERROR` with a

@@ -5,6 +5,7 @@ use std::fmt;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use async_channel::{Receiver, Sender, bounded};
 use latchd_core::Instant;
@@ -144,6 +145,16 @@ impl BoundLock {
         !self.watch.lost.is_closed() && self.watch.has_time(clock::now())
     }
 
+    /// The time until it is lost without a sign of life from the server, by the client's clock; 0 if it is not held.
+    /// `None` if only the end of its connection ends it.
+    #[must_use]
+    pub fn remaining(&self) -> Option<Duration> {
+        if self.watch.lost.is_closed() {
+            return Some(Duration::ZERO);
+        }
+        self.watch.deadline().map(clock::until)
+    }
+
     /// Waits until the lock is lost, and returns the reason.
     pub async fn lost(&self) -> Loss {
         self.watch.ended().await.unwrap_or(Loss::Disconnected)
@@ -259,7 +270,12 @@ impl BoundWatch {
     }
 
     fn has_time(&self, now: Instant) -> bool {
-        now.as_millis() < self.deadline_ms.load(Ordering::SeqCst)
+        self.deadline().is_none_or(|deadline| now < deadline)
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        let ms = self.deadline_ms.load(Ordering::SeqCst);
+        (ms < u64::MAX).then(|| Instant::from_millis(ms))
     }
 
     async fn ended(&self) -> Option<Loss> {

@@ -16,7 +16,6 @@ use latchd_core::client::{
 use super::clock;
 use super::connector::Connector;
 use super::drive::{Heard, Line, drive};
-use super::error::is_not_primary;
 use super::options::ClientOptions;
 use super::socket::{Moved, Opening, Socket, check_input, is_tls_alert, no_answer};
 
@@ -233,7 +232,7 @@ impl Driver {
             return Ok(false);
         };
         machine.reply(clock::now(), &answer);
-        if is_not_primary(&answer) {
+        if answer.is_not_primary() {
             open.is_refused = true;
             self.connector.has_failed();
         }

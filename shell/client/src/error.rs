@@ -5,10 +5,7 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-use latchd_core::client::{
-    AnyResponse, Failure, Feature, KeyError, Loss, NotObtained, TermsError, TokenError,
-};
-use latchd_core::wire::classic::reply::ClassicResponse;
+use latchd_core::client::{Failure, Feature, KeyError, Loss, NotObtained, TermsError, TokenError};
 
 use super::background::is_forked;
 use super::connector::Unauthenticated;
@@ -24,12 +21,6 @@ const UNAUTHENTICATED: [&str; 4] = [
 
 /// The reply of a server that is not primary.
 const NOT_PRIMARY: &str = "SERVER_ERROR not primary";
-
-/// Whether an answer says that the server serves nothing at present.
-pub(super) fn is_not_primary(answer: &AnyResponse<'_>) -> bool {
-    let words = NOT_PRIMARY.trim_start_matches("SERVER_ERROR ").as_bytes();
-    matches!(answer, AnyResponse::Classic(ClassicResponse::ServerError(said)) if *said == words)
-}
 
 /// The error of a call of the client.
 #[derive(Debug)]

@@ -27,7 +27,6 @@ use slab::Slab;
 
 use super::background::{self, Alarm};
 use super::connector::Connector;
-use super::error::is_not_primary;
 use super::socket::{Moved, Socket, check_input, is_tls_alert, no_answer};
 use super::task::Task;
 
@@ -275,7 +274,7 @@ impl HubState {
             else {
                 break;
             };
-            is_refused |= is_not_primary(&answer);
+            is_refused |= answer.is_not_primary();
             let event = HubEvent::Answer(rest.get(..consumed).unwrap_or_default().into());
             let asker = if last {
                 self.askers.pop_front()

@@ -62,12 +62,14 @@ impl Claim {
     pub(crate) fn to(path: &Path) -> io::Result<Self> {
         let named = in_words(path);
         may_replace(path).map_err(&named)?;
+        // The open of a FIFO would wait for its other end.
+        let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let lock = OpenOptions::new()
             .write(true)
             .create(true)
             .truncate(false)
             .mode(0o600)
-            .custom_flags(OFlags::NOFOLLOW.bits().cast_signed())
+            .custom_flags(flags.bits().cast_signed())
             .open(beside(path, ".lock"))
             .map_err(&named)?;
         match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
@@ -268,4 +270,21 @@ fn beside(path: &Path, end: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(end);
     name.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+
+    use super::*;
+
+    #[test]
+    fn lock_file_that_is_a_pipe_is_refused() {
+        let path = std::env::temp_dir().join(format!("latchd-claim-{}", std::process::id()));
+        let lock = beside(&path, ".lock");
+        mknodat(CWD, &lock, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        let error = Claim::to(&path).unwrap_err().to_string();
+        fs::remove_file(lock).unwrap();
+        assert!(error.contains("No such device or address"), "{error}");
+    }
 }

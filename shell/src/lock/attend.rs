@@ -4,6 +4,8 @@
 //!   lost, it never continues. While it is stopped, a lease is not renewed, so an idle command blocks no other client.
 //! - W2: If another process stops the command, this process keeps running and holds the locks. If the command, or one
 //!   of its descendants, has the terminal, the stop is job control: then a shell waits for this process to stop.
+//! - W3: The guard of the command knows an end of the belief in the locks, never a later one than this process. Each
+//!   renewal is told before that end, however late it comes.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -17,6 +19,7 @@ use rustix::process::{
 use smol::Timer;
 use smol::future::{self, FutureExt};
 
+use super::guard::now_ms;
 use super::held::{Held, Losses};
 use super::helper::Started;
 use super::next;
@@ -41,6 +44,8 @@ enum Event {
     Lost(Loss),
     Signal(Signal),
     TimeOut,
+    /// The guard is to be told the end of the belief again (W3).
+    Tell,
 }
 
 /// A command that runs while holding locks.
@@ -95,7 +100,7 @@ impl<'a> Attendance<'a> {
             }
             match self.event().await {
                 Event::Signal(signal) if self.is_echo(signal) => {}
-                Event::Signal(Signal::Child) => {}
+                Event::Signal(Signal::Child) | Event::Tell => {}
                 Event::Signal(Signal::Cont) => self.go_on().await,
                 Event::Signal(signal) => {
                     if let Some(signal) = RawSignal::from_named_raw(signal as i32) {
@@ -119,6 +124,7 @@ impl<'a> Attendance<'a> {
 
     async fn event(&mut self) -> Event {
         let (is_lost, kill_at) = (self.lost.is_some(), self.kill_at);
+        let tell_after = self.tell_guard();
         let loss = async {
             if is_lost {
                 return future::pending().await;
@@ -135,7 +141,28 @@ impl<'a> Attendance<'a> {
                 None => future::pending().await,
             }
         };
-        loss.or(signal).or(time_out).await
+        let tell = async {
+            match tell_after {
+                Some(span) => {
+                    Timer::after(span).await;
+                    Event::Tell
+                }
+                None => future::pending().await,
+            }
+        };
+        loss.or(signal).or(time_out).or(tell).await
+    }
+
+    /// Tells the guard the end of the belief. Returns when to do it again (W3).
+    fn tell_guard(&mut self) -> Option<Duration> {
+        let guard = self
+            .command
+            .guard
+            .as_mut()
+            .filter(|_| self.lost.is_none())?;
+        // The clock is read first, so the sum is not too late.
+        let now_ms = now_ms();
+        Some(guard.believe(now_ms, self.held.remaining()?))
     }
 
     fn ended(&mut self, status: WaitStatus) -> End {
@@ -147,7 +174,9 @@ impl<'a> Attendance<'a> {
             // Processes left in the command's group are not protected by the lock either.
             self.signal(RawSignal::KILL);
         }
-        self.command.dismiss_guard();
+        if let Some(guard) = self.command.guard.take() {
+            guard.dismiss();
+        }
         match (status.exit_status(), status.terminating_signal()) {
             (Some(code), _) => End::Code(code),
             (None, Some(signal)) => {
@@ -174,7 +203,11 @@ impl<'a> Attendance<'a> {
         let has_terminal = self.terminal.as_ref();
         let has_terminal =
             has_terminal.is_some_and(|terminal| terminal.is_lent_below(self.command.pid));
-        if !by_terminal && !has_terminal || self.lost.is_some() {
+        if self.lost.is_some() {
+            // The guard may have stopped it at the same moment.
+            return self.signal(RawSignal::CONT);
+        }
+        if !by_terminal && !has_terminal {
             return; // W2
         }
         if is_orphaned() {
@@ -238,6 +271,9 @@ impl<'a> Attendance<'a> {
     fn lose(&mut self, loss: Loss) {
         self.lost = Some(loss);
         self.kill_at = Some(Instant::now() + GRACE);
+        if let Some(guard) = &mut self.command.guard {
+            guard.lose();
+        }
         self.signal(RawSignal::TERM);
         // A stopped process handles no signal but KILL.
         self.signal(RawSignal::CONT);

@@ -157,6 +157,14 @@ impl Held {
         }
     }
 
+    /// For how long all locks are believed without a renewal; `None` if nothing but a broken connection ends them.
+    pub(super) fn remaining(&self) -> Option<Duration> {
+        match self {
+            Self::Leased(lock, _) => Some(lock.remaining()),
+            Self::Bound(locks) => locks.iter().filter_map(BoundLock::remaining).min(),
+        }
+    }
+
     /// Watches for the loss of a lock.
     pub(super) fn losses(&self) -> Losses {
         Losses(match self {

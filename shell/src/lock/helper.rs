@@ -3,22 +3,20 @@
 //!
 //! - `__command` takes the terminal if its parent has it, asks the kernel to kill it with its parent, and then
 //!   becomes the command. So the command never reads the terminal too early.
-//! - `__guard` has its own process group and waits for a line from the parent. If the parent ends without it, the
-//!   guard kills the command's group: the kernel kills only the command itself.
+//! - `__guard` has its own process group, and watches the command's group for its parent (`guard.rs`).
 //! - `__die` ends by a signal, as the parent of an interrupted command expects.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
-use std::io::{self, Read, Write};
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::process::{ChildStdin, Command, ExitCode, Stdio};
 
 use nix::sys::signal::SigSet;
-use rustix::process::{
-    Pid, Signal, WaitOptions, getpid, getppid, kill_process, kill_process_group, waitpid,
-};
+use rustix::process::{Pid, Signal, WaitOptions, getpid, getppid, kill_process, waitpid};
 
+use super::guard::{Guard, be_guard};
 use super::held::Held;
 use super::inherited;
 use super::keys::Job;
@@ -52,11 +50,12 @@ const HOLD: &str = "hold";
 /// The command starts at once.
 const GO: &str = "go";
 
-/// A running command, and the guard that kills its group if this process dies.
+/// A running command.
 pub(super) struct Started {
     /// The id of the process and of its group.
     pub(super) pid: Pid,
-    guard: Option<ChildStdin>,
+    /// Its guard, unless it may outlive this process.
+    pub(super) guard: Option<Guard>,
     is_on_hold: bool,
 }
 
@@ -70,14 +69,6 @@ impl Started {
             kill_process(self.pid, Signal::CONT)?;
         }
         Ok(())
-    }
-
-    /// Ends the guard, after the command has ended.
-    pub(super) fn dismiss_guard(&mut self) {
-        if let Some(mut guard) = self.guard.take() {
-            // The guard may have ended already.
-            let _ = guard.write_all(b"\n");
-        }
     }
 }
 
@@ -125,14 +116,9 @@ pub(super) fn start(args: &LockArgs, job: &Job, held: &Held, on_hold: bool) -> i
     if on_hold {
         waitpid(Some(pid), WaitOptions::UNTRACED)?;
     }
-    let guard = guard.map(|mut guard| {
-        // If the guard is gone, the kernel still kills the command with this process.
-        let _ = writeln!(guard, "{}", pid.as_raw_nonzero());
-        guard
-    });
     Ok(Started {
         pid,
-        guard,
+        guard: guard.map(|pipe| Guard::of(pipe, pid)),
         is_on_hold: on_hold,
     })
 }
@@ -233,20 +219,6 @@ fn take_terminal() -> io::Result<()> {
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn die_with(parent: Option<Pid>) -> rustix::io::Result<()> {
     rustix::process::set_parent_process_death_signal(parent.map(|_| Signal::KILL))
-}
-
-/// Reads the group to guard, then waits for a further line or for the end of the parent.
-fn be_guard() -> ExitCode {
-    let mut said = String::new();
-    // A read error means that the parent has ended too.
-    let _ = io::stdin().read_to_string(&mut said);
-    let (group, rest) = said.split_once('\n').unwrap_or_default();
-    let group = group.parse().ok().and_then(Pid::from_raw);
-    if let Some(group) = group.filter(|_| rest.is_empty()) {
-        // The group may have ended already.
-        let _ = kill_process_group(group, Signal::KILL);
-    }
-    ExitCode::SUCCESS
 }
 
 fn die(mut args: impl Iterator<Item = OsString>) -> ExitCode {

@@ -467,6 +467,24 @@ fn commands_and_children_die_with_the_holder() {
 }
 
 #[test]
+fn no_command_runs_beside_the_next_holder() {
+    let server = Started::latchd();
+    for way in [["--session", "1"], ["--ttl", "1"]] {
+        let pulse = Pulse::new("beside");
+        let mut holder = holder(&server, &way, &pulse);
+        // At least 3 s: the guard hears of each renewal.
+        eventually(|| (pulse.beats() > 150).then_some(()));
+        holder.signal(Signal::STOP);
+        pulse.assert_still();
+        eventually(|| is_free(&server, &way).then_some(()));
+        holder.signal(Signal::CONT);
+        let status = eventually(|| holder.has_ended());
+        assert_eq!(status.code(), Some(125));
+        pulse.assert_still();
+    }
+}
+
+#[test]
 fn an_inherited_lock_lasts_with_its_command() {
     let server = Started::latchd();
     let (pulse, go_on) = (Pulse::new("inherits"), Pulse::new("inherits-go-on"));

@@ -269,6 +269,28 @@ fn restart_with_its_state_serves_at_once() {
     );
 }
 
+/// The copy shows the id of a primary that lives.
+#[test]
+fn a_copied_state_is_refused() {
+    let Some(cluster) = Cluster::start(&[PARTITION]) else {
+        return;
+    };
+    let (state, copy) = (cluster.path("state"), cluster.path("copy"));
+    fs::create_dir(&state).unwrap();
+    let primary = cluster.member(&["--state", &state]);
+    drop(primary.serves());
+    let cp = Command::new("cp").args(["-a", &state, &copy]).status();
+    assert!(cp.unwrap().success());
+    for _ in 0..2 {
+        let output = cluster_output(&cluster, &["--state", &copy]);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(71), "{said}");
+        let why = format!("--state {copy}: latchd.id is a copy, ");
+        assert!(said.contains(&why), "{said}");
+    }
+    assert!(primary.is_primary(), "X1");
+}
+
 #[test]
 fn leaving_primary_grants_nothing() {
     let Some(cluster) = Cluster::with(&SHORT_HOLD, &[PARTITION]) else {

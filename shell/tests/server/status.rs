@@ -148,6 +148,11 @@ fn the_status_port_only_reads() {
         ),
         ("DELETE / HTTP/1.1\r\nHost: localhost\r\n\r\n", "405"),
         ("flush_all\r\n\r\n", "400"),
+        ("GET /metrics HTTP/1.1\nHost: localhost\n\n", "400"),
+        (
+            "GET /metrics HTTP/1.1\r\nHost: localhost\r\nHost : evil\r\n\r\n",
+            "400",
+        ),
         ("HEAD /metrics HTTP/1.0\r\n\r\n", "200"),
     ] {
         let answer = send(address, request);

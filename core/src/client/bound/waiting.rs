@@ -71,7 +71,7 @@ impl Bound {
                 self.words = LockSupport::Asks;
                 self.back_off(now);
             }
-            None if answer.refusal().is_some() => self.back_off(now),
+            None if answer.refusal().is_some() && !answer.is_not_primary() => self.back_off(now),
             _ => self.end(BoundNews::Failed(Failure::from_answer(answer))),
         }
     }

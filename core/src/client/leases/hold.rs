@@ -6,6 +6,8 @@
 //!   hand-over before that.
 //! - U2: On each connection the question follows the first request at once, so that a refusal of the connection is the
 //!   answer to that. A lease is obtained only when the answer to the question is there too.
+//!   If no hold is in force then, the leases are given back, and the obtain has failed: another server may serve. It
+//!   never counts as held by another client.
 //! - U3: While the leases are wanted or held, the question is repeated once a second, or three times in a hold if that is
 //!   shorter. A server that does not answer in time costs the leases.
 //! - U4: A server that shows no `H` has no other to fear. Nobody asks it again on this connection, and its leases are
@@ -132,6 +134,11 @@ impl Leases {
         }
     }
 
+    /// Whether all leases are obtained, and nothing but the answer to a question is missing (U2).
+    pub(super) fn is_granted(&self) -> bool {
+        self.hold.is_some_and(|hold| hold.is_granted)
+    }
+
     /// The obtain has ended.
     pub(super) fn hold_settled(&mut self) {
         if let Some(hold) = &mut self.hold {
@@ -201,9 +208,7 @@ impl Leases {
     /// When an obtain ends whose leases are obtained, if the answer to its question does not come.
     fn granted_until(&self) -> Option<Instant> {
         match self.goal {
-            LeasesGoal::Obtain { until } if self.hold.is_some_and(|hold| hold.is_granted) => {
-                Some(after(until, LAST_TRY))
-            }
+            LeasesGoal::Obtain { until } if self.is_granted() => Some(after(until, LAST_TRY)),
             LeasesGoal::None
             | LeasesGoal::Obtain { .. }
             | LeasesGoal::Hold

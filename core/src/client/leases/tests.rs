@@ -511,8 +511,33 @@ fn lease_is_not_obtained_after_the_hold() {
         _ => "HD\r\n",
     };
     let done = play(&mut lease, 400, serve);
-    assert_eq!(done, ["md a C5", "NotObtained(Deadline)"], "U1");
+    assert_eq!(done, ["md a C5", "Failed(NoAnswer)"], "U1, U2");
     assert!(!lease.is_held(at(400)));
+}
+
+/// A primary that leaves shows no hold. Another client has held the key before.
+#[test]
+fn grant_without_hold_is_given_back() {
+    let patient = Terms {
+        deadline: Some(Duration::from_secs(60)),
+        retry: crate::client::Retry::linear(Duration::from_secs(1)),
+        ..terms()
+    };
+    let mut lease = leases(&["a"], &patient);
+    lease.confirm();
+    lease.obtain(at(0));
+    let serve = |line: &str| if line == "mn H" { "" } else { "NS\r\n" };
+    assert_eq!(play(&mut lease, 0, serve)[0], ADD);
+    lease.disconnected(at(500));
+    assert_eq!(play(&mut lease, 1_000, serve), ["connect"]);
+    lease.connected(at(1_000));
+    let serve = |line: &str| match line {
+        "mn H" => "MN H0\r\n",
+        _ => "HD c5\r\n",
+    };
+    let done = play(&mut lease, 1_000, serve);
+    assert_eq!(done[..2], [ADD, "mn H"]);
+    assert_eq!(done[2..], ["md a C5", "Failed(NoAnswer)"], "U2");
 }
 
 #[test]
@@ -530,7 +555,7 @@ fn obtain_without_an_answer_about_the_hold_fails() {
     let done = play(&mut lease, 3_000, |_| "");
     assert_eq!(done, ["md a C5"]);
     let done = play(&mut lease, 3_000 + 250, |_| "");
-    assert_eq!(done, ["NotObtained(Deadline)"]);
+    assert_eq!(done, ["Failed(NoAnswer)"]);
 }
 
 #[test]

@@ -298,7 +298,7 @@ async fn read_head(socket: &mut Async<TcpStream>) -> io::Result<Option<Vec<u8>>>
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         head.extend_from_slice(&chunk[..length]);
-        if head.windows(4).any(|end| end == b"\r\n\r\n") {
+        if Request::is_complete(&head) {
             return Ok(Some(head));
         }
     }

@@ -64,9 +64,18 @@ impl Hosts {
 }
 
 impl<'a> Request<'a> {
+    /// Whether the head of a request is there, or it will be refused as it is.
+    pub(super) fn is_complete(bytes: &[u8]) -> bool {
+        end_of_head(bytes).is_some() || has_stray_byte(bytes)
+    }
+
     /// Reads the head of a request.
-    pub(super) fn parse(head: &'a [u8], hosts: &Hosts) -> Result<Self, Refusal> {
+    pub(super) fn parse(bytes: &'a [u8], hosts: &Hosts) -> Result<Self, Refusal> {
+        let head = end_of_head(bytes).map_or(bytes, |end| &bytes[..end]);
         let text = str::from_utf8(head).map_err(|_| Refusal::Malformed)?;
+        if has_stray_byte(head) {
+            return Err(Refusal::Malformed);
+        }
         let mut lines = text.split("\r\n");
         let mut words = lines.next().unwrap_or_default().split(' ');
         let (method, target, version) = (words.next(), words.next(), words.next());
@@ -81,8 +90,12 @@ impl<'a> Request<'a> {
             _ => return Err(Refusal::Malformed),
         };
         let mut host = None;
-        for line in lines.take_while(|line| !line.is_empty()) {
+        for line in lines {
             let (name, value) = line.split_once(':').ok_or(Refusal::Malformed)?;
+            // The next server may read a name with a blank, or a folded line, as another field.
+            if name.contains(|byte: char| byte.is_whitespace() || byte.is_control()) {
+                return Err(Refusal::Malformed);
+            }
             if name.eq_ignore_ascii_case("host") && host.replace(value.trim()).is_some() {
                 return Err(Refusal::Malformed);
             }
@@ -116,6 +129,20 @@ impl<'a> Request<'a> {
         let value = value.unwrap_or_default().replace('+', " ");
         percent_decode_str(&value).collect()
     }
+}
+
+/// The length of the head, without the empty line that ends it.
+fn end_of_head(bytes: &[u8]) -> Option<usize> {
+    bytes.windows(4).position(|end| end == b"\r\n\r\n")
+}
+
+/// Whether there is a NUL, or a line feed without a carriage return, which servers read in different ways.
+fn has_stray_byte(head: &[u8]) -> bool {
+    let mut before = 0;
+    head.iter().any(|&byte| {
+        let before = std::mem::replace(&mut before, byte);
+        byte == 0 || byte == b'\n' && before != b'\r'
+    })
 }
 
 #[cfg(test)]
@@ -191,6 +218,47 @@ mod tests {
             ("\r\n\r\n", Refusal::Malformed),
         ] {
             assert_eq!(parse(asked), Err(refusal), "{asked}");
+        }
+    }
+
+    #[test]
+    fn ambiguous_fields_are_refused() {
+        let head = |fields: &str| format!("GET / HTTP/1.1\r\nHost: localhost\r\n{fields}\r\n");
+        for fields in [
+            "Host : evil\r\n",
+            "Host\t: evil\r\n",
+            " Host: evil\r\n",
+            "\tHost: evil\r\n",
+            "Accept: a\r\n b: c\r\n",
+            "Accept: a\r\n b\r\n",
+            "Ho\rst: evil\r\n",
+            "Accept: \0\r\n",
+            "Accept: a\nHost: evil\r\n",
+        ] {
+            assert_eq!(parse(&head(fields)), Err(Refusal::Malformed), "{fields:?}");
+        }
+        for fields in ["Accept:\ta:b \r\n", "X-\u{e9}: y\r\n", "Accept:\r\n"] {
+            assert!(parse(&head(fields)).is_ok(), "{fields:?}");
+        }
+        // The bytes behind the head are not read.
+        assert!(parse(&(head("") + "a\n\0")).is_ok());
+    }
+
+    #[test]
+    fn hopeless_head_is_not_waited_for() {
+        for (bytes, is_complete) in [
+            ("GET / HTTP/1.1\r\nHost: a\r\n", false),
+            ("GET / HTTP/1.1\r\nHost: a\r\n\r\n", true),
+            ("GET / HTTP/1.1\n", true),
+            ("\n", true),
+            ("GET /\0", true),
+            ("GET / HTTP/1.1\r", false),
+        ] {
+            assert_eq!(
+                Request::is_complete(bytes.as_bytes()),
+                is_complete,
+                "{bytes:?}"
+            );
         }
     }
 }

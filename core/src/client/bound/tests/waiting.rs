@@ -258,6 +258,20 @@ fn a_server_that_knows_no_wait_is_polled() {
     assert_eq!(play(&mut hasty, 199, &[]), [""; 0]);
 }
 
+/// Another server may serve: that is no try in vain.
+#[test]
+fn wait_at_a_former_primary_fails() {
+    let mut bound = asked(patient());
+    assert_eq!(
+        play(&mut bound, 0, &[HELD, "SERVER_ERROR not primary\r\n"]),
+        [
+            "ml k F H f",
+            "ml k F H f w3600000",
+            "Failed(Refused(\"SERVER_ERROR not primary\"))"
+        ]
+    );
+}
+
 #[test]
 fn full_queue_is_polled() {
     let mut bound = asked(patient());
