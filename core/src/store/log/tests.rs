@@ -202,14 +202,17 @@ fn a_store_full_of_locked_items_refuses() {
 fn a_value_that_cannot_fit_evicts_nothing() {
     let mut bench = Bench::new(1 << 20);
     for number in 0..6 {
-        bench.put(&name(number), locked(), &[7; 100_000]).unwrap();
+        bench
+            .put(&name(number), locked(), &vec![7; 100_000])
+            .unwrap();
     }
     for number in 6..1_000 {
         bench.put(&name(number), header(), &[7; 100]).unwrap();
     }
-    assert_eq!(bench.put("large", header(), &[7; 500_000]), Err(Full));
+    let put = |bench: &mut Bench<_>, bytes| bench.put("large", header(), &vec![7; bytes]);
+    assert_eq!(put(&mut bench, 500_000), Err(Full));
     assert_eq!(bench.counters.evictions, 0);
-    assert_eq!(bench.put("large", header(), &[7; 300_000]), Ok(()));
+    assert_eq!(put(&mut bench, 300_000), Ok(()));
     assert!(bench.counters.evictions > 0);
     bench.store.check();
 }

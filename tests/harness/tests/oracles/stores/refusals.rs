@@ -586,10 +586,10 @@ fn a_few_locked_items_refuse_nothing() {
             for (hits, changes_of_100) in [(0, 0), (0, 50), (3, 50)] {
                 check(Course {
                     hits,
-                    locked_max,
+                    changes_of_100,
                     large_of_1000,
                     shifts_of_1000,
-                    changes_of_100,
+                    locked_max,
                     ..PLAIN
                 });
             }
@@ -606,13 +606,13 @@ fn lengths_locks_and_changes_refuse_only_without_room() {
                 [(0, 0, 0), (3, 0, 0), (10, 5, 0), (1, 2, 5)]
             {
                 check(Course {
+                    flushes_of_10_000,
                     hits,
-                    locked_of_100,
+                    changes_of_100: 30,
                     large_of_1000,
                     shifts_of_1000,
-                    flushes_of_10_000,
+                    locked_of_100,
                     limits_of_2000,
-                    changes_of_100: 30,
                     ..PLAIN
                 });
             }
