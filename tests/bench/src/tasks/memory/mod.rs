@@ -4,6 +4,7 @@
 //! server's own figures are not used. It is read when it has stopped changing, because servers tidy
 //! up behind their clients.
 
+mod locked_fill;
 pub(crate) mod report;
 
 use std::time::Duration;
@@ -11,11 +12,12 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use rustix::process::{Resource, getrlimit};
 
+use self::locked_fill::LockedFill;
 use self::report::{Churn, Idle, Memory, MemoryReport, PerConnection, PerItem};
 use crate::progress::Progress;
 use crate::server::Server;
 use crate::server::cores::Cores;
-use crate::server::peer::{Allowance, Peer};
+use crate::server::peer::{Allowance, Kind, Peer};
 use crate::server::usage::{rss_bytes, rss_bytes_peak};
 use latchd_load::filling::{fill, look};
 use latchd_load::wire::item::KEY_BYTES;
@@ -27,6 +29,11 @@ use latchd_load::{Load, Meter, Stop};
 const VALUE_BYTES: [usize; 3] = [10, 100, 1_000];
 /// Values of the churn of sizes, one after the other.
 const CHURN_BYTES: [usize; 6] = [50, 500, 5_000, 100, 20_000, 10];
+/// The same with a third of the items locked: also values with memory of their own.
+const LOCKED_CHURN_BYTES: [usize; 7] = [50, 500, 5_000, 100, 20_000, 300_000, 10];
+/// Connections in the churn of sizes, and unanswered requests on each.
+const CHURN_CONNECTIONS: usize = 16;
+const CHURN_DEPTH: usize = 16;
 /// Threads of a server in the churn of sizes and at rest.
 const THREADS: [usize; 2] = [1, 4];
 /// How many times the limit is written in each size, counting something for the overhead of an item
@@ -54,7 +61,11 @@ pub(crate) struct Size {
 
 /// How many steps a run has.
 pub(crate) fn steps(peers: &[Peer]) -> usize {
-    peers.len() * (VALUE_BYTES.len() + THREADS.len() * 2 + 1)
+    let locking = peers
+        .iter()
+        .filter(|peer| peer.kind == Kind::Latchd)
+        .count();
+    peers.len() * (VALUE_BYTES.len() + THREADS.len() * 2 + 1) + locking * THREADS.len()
 }
 
 /// Measures all servers, one after the other: memory does not depend on the moment.
@@ -76,10 +87,14 @@ pub(crate) fn run(
             step(format!("{} items of {value_bytes} B", size.items));
             per_item.push(measure_items(peer, size, value_bytes, cores)?);
         }
-        let (mut churn, mut idle) = (Vec::new(), Vec::new());
+        let (mut churn, mut locked_churn, mut idle) = (Vec::new(), Vec::new(), Vec::new());
         for threads in THREADS {
             step(format!("churn of sizes, {threads} threads"));
-            churn.push(measure_churn(peer, threads, size, cores)?);
+            churn.push(measure_churn(peer, threads, size, false, cores)?);
+            if peer.kind == Kind::Latchd {
+                step(format!("churn, a third locked, {threads} threads"));
+                locked_churn.push(measure_churn(peer, threads, size, true, cores)?);
+            }
             step(format!("at rest, {threads} threads"));
             idle.push(measure_idle(peer, threads, size, cores)?);
         }
@@ -87,6 +102,7 @@ pub(crate) fn run(
         servers.push(Memory {
             per_item,
             churn,
+            locked_churn,
             idle,
             connection: measure_connections(peer, size, cores)?,
             label,
@@ -113,7 +129,13 @@ fn measure_items(peer: &Peer, size: Size, value_bytes: usize, cores: &Cores) -> 
     })
 }
 
-fn measure_churn(peer: &Peer, threads: usize, size: Size, cores: &Cores) -> Result<Churn> {
+fn measure_churn(
+    peer: &Peer,
+    threads: usize,
+    size: Size,
+    is_locked: bool,
+    cores: &Cores,
+) -> Result<Churn> {
     let limit_mib = size.churn_mib;
     let allowance = Allowance {
         threads,
@@ -122,20 +144,39 @@ fn measure_churn(peer: &Peer, threads: usize, size: Size, cores: &Cores) -> Resu
     };
     let server = Server::start(peer, allowance, cores)?;
     let idle_bytes = size.settled(server.pid())?;
-    let mut load = Load::open(server.address, 16, 16)?.acknowledging_at_once();
+    let mut load =
+        Load::open(server.address, CHURN_CONNECTIONS, CHURN_DEPTH)?.acknowledging_at_once();
     let (mut sets, mut refused) = (0, 0);
-    for value_bytes in CHURN_BYTES {
+    let sizes: &[usize] = if is_locked {
+        &LOCKED_CHURN_BYTES
+    } else {
+        &CHURN_BYTES
+    };
+    let mut locked_fill = LockedFill::new(CHURN_CONNECTIONS);
+    for &value_bytes in sizes {
         let item_bytes = u64::try_from(KEY_BYTES + value_bytes)? + CHURN_OVERHEAD_BYTES;
         let count = CHURN_TIMES * (limit_mib << 20) / item_bytes;
         let first = u32::try_from(sets)?;
         sets += count;
-        let mut fill = Fill::past_the_limit(first..u32::try_from(sets)?);
+        let keys = first..u32::try_from(sets)?;
         let requests = Requests::new(Dialect::Classic, value_bytes, 0);
-        load.run(&requests, &mut fill, Stop::AtTheEnd, &mut Meter::new())
-            .with_context(|| format!("{}, values of {value_bytes} B", peer.label))?;
+        let mut meter = Meter::new();
+        let mut fill = Fill::past_the_limit(keys.clone());
+        let done = if is_locked {
+            // A third of the memory, over all connections.
+            let count = (limit_mib << 20) / 3 / item_bytes;
+            locked_fill.go_on(keys, usize::try_from(count)?);
+            load.run(&requests, &mut locked_fill, Stop::AtTheEnd, &mut meter)
+        } else {
+            load.run(&requests, &mut fill, Stop::AtTheEnd, &mut meter)
+        };
+        done.with_context(|| format!("{}, values of {value_bytes} B", peer.label))?;
         refused += fill.refused;
     }
-    drop(load);
+    refused += locked_fill.refused;
+    if !is_locked {
+        drop(load);
+    }
     let end_bytes = size.settled(server.pid())?;
     Ok(Churn {
         threads,

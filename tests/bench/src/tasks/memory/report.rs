@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::{CHURN_BYTES, CHURN_TIMES, THREADS, VALUE_BYTES};
+use super::{CHURN_BYTES, CHURN_TIMES, LOCKED_CHURN_BYTES, THREADS, VALUE_BYTES};
 use crate::figures::plot::{Bar, Chart, Group};
 use latchd_load::table::{Table, mib};
 use latchd_load::wire::item::KEY_BYTES;
@@ -22,6 +22,8 @@ pub(super) struct Memory {
     pub(super) label: String,
     pub(super) per_item: Vec<PerItem>,
     pub(super) churn: Vec<Churn>,
+    /// The same with a third of the items locked, on a server with locks of items.
+    pub(super) locked_churn: Vec<Churn>,
     pub(super) idle: Vec<Idle>,
     pub(super) connection: PerConnection,
 }
@@ -121,10 +123,12 @@ impl fmt::Display for MemoryReport {
 
         writeln!(
             f,
-            "memory after churn: values of {CHURN_BYTES:?} B in turn, each to {CHURN_TIMES} times the limit"
+            "memory after churn: values of {CHURN_BYTES:?} B in turn, each to {CHURN_TIMES} times the limit; with a third \
+             locked, values of {LOCKED_CHURN_BYTES:?} B, while the locks are held"
         )?;
         let mut table = Table::new([
             "",
+            "locked",
             "threads",
             "limit MiB",
             "at rest",
@@ -135,9 +139,12 @@ impl fmt::Display for MemoryReport {
             "refused",
         ]);
         for server in &self.servers {
-            for churn in &server.churn {
+            let rows = server.churn.iter().map(|churn| ("none", churn));
+            let locked = server.locked_churn.iter().map(|churn| ("a third", churn));
+            for (share, churn) in rows.chain(locked) {
                 table.row([
                     server.label.clone(),
+                    share.to_owned(),
                     churn.threads.to_string(),
                     churn.limit_mib.to_string(),
                     mib(churn.idle_bytes),
