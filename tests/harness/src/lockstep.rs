@@ -29,7 +29,7 @@ use std::iter;
 
 use crate::alphabet::{CLIENTS, ClientNumber, Environment, Input, KEYS, Op, Pairs};
 use latchd_core::command::{Command, GlobalCommand, ItemCommand, Keys, TtlSteps};
-use latchd_core::engine::{Core, Notification};
+use latchd_core::engine::{Core, Event, Notification};
 use latchd_core::item::{ItemHeader, WinMark};
 use latchd_core::key::Key;
 use latchd_core::reply::{Refusal, Reply};
@@ -177,6 +177,12 @@ impl<S: Store> Lockstep<S> {
             }
             (_, reply) => reply.map(|reply| OwnedReply::of(&reply, 0)),
         };
+        if matches!(op, Op::Tick | Op::Due) {
+            // One event does a bounded part of the work that is due. A transport comes again at once.
+            while (self.core.next_deadline()).is_some_and(|deadline| deadline <= now) {
+                self.core.handle(now, Event::Due);
+            }
+        }
         let has_no_place = answer == Some(OwnedReply::Refused(Refusal::TooManyLocks));
         self.oracle.see_tables(tables_before, has_no_place);
         let lack = match (self.room, &answer) {

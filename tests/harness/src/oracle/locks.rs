@@ -320,9 +320,9 @@ impl Oracle {
         if self.is_withheld() {
             return;
         }
-        if self.queue(key).next().is_some() {
-            // The key may have been free while the item expired.
-            self.reclaim(key);
+        // The key may have been free while the item expired.
+        if self.queue(key).next().is_some() && self.reclaim(key) {
+            self.judged.gone.with_lock += 1;
         }
         while let Some(place) = self.waits.iter().position(|waiting| waiting.key == key)
             && fits(
