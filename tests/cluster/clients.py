@@ -27,7 +27,10 @@ def fence_of(words):
 
 def lock_answer(reply):
     words = reply[0].split()
-    return f"granted {fence_of(words)}" if words[0] == "HD" else "locked"
+    if words[0] == "HD":
+        return f"granted {fence_of(words)}"
+    # No connection has it: the server grants no lock at this time.
+    return "withheld" if words[:2] == ["LK", "h0"] else "locked"
 
 
 def unlock_answer(reply):

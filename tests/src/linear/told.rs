@@ -12,7 +12,7 @@
 //! |---|---|
 //! | `get` | `hit VALUE CAS`, `missing` |
 //! | `set VALUE GUARD`, where `-` is no guard | `stored CAS`, `exists`, `missing` |
-//! | `lock` | `granted FENCE`, `locked` |
+//! | `lock` | `granted FENCE`, `locked`, `withheld` |
 //! | `unlock FENCE` | `done`, `missing` |
 //! | `end`: the connection has ended after SENT | `-` |
 //!
@@ -23,6 +23,7 @@
 //!   term never shows an item of an earlier one. A heir begins with the items of its writer, or with nothing.
 //! - H2: The fences of a key rise over all terms, and so do its CAS numbers: an operation that was sent after the
 //!   answer to another one has the higher number.
+//! - H3: A process withholds locks only before its first grant, or after its last one.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -42,6 +43,8 @@ pub struct Told {
     keys: BTreeMap<String, BTreeMap<u64, Vec<Record>>>,
     /// Heirs, and their writers.
     writers: BTreeMap<u64, u64>,
+    /// The times of locks that a process withheld: sent, and answered.
+    withheld: BTreeMap<u64, Vec<(u64, u64)>>,
 }
 
 /// The counts of a history without a violation.
@@ -88,6 +91,12 @@ impl Told {
         let [sent, answered, conn, process, key, words @ ..] = words else {
             return None;
         };
+        if let ["lock", "withheld"] = words {
+            let times = (sent.parse().ok()?, answered.parse().ok()?);
+            let of_process = self.withheld.entry(process.parse().ok()?);
+            of_process.or_default().push(times);
+            return Some(());
+        }
         let (operation, answer) = read_words(words)?;
         let conn = conn.parse().ok()?;
         let place = places.entry(conn).or_default();
@@ -129,6 +138,10 @@ impl Told {
     /// The first violation, or a key whose history takes too much to be judged.
     pub fn judge(&self) -> Result<Judged, String> {
         let mut judged = Judged::default();
+        for (process, times) in &self.withheld {
+            self.judge_withheld(*process, times)?;
+            judged.operations += times.len();
+        }
         for (key, terms) in &self.keys {
             let all: Vec<&Record> = terms.values().flatten().collect();
             judge_numbers(&all).map_err(|what| format!("{key}: {what}"))?;
@@ -143,6 +156,24 @@ impl Told {
             }
         }
         Ok(judged)
+    }
+
+    /// Judges the times of locks that a process withheld (H3).
+    fn judge_withheld(&self, process: u64, times: &[(u64, u64)]) -> Result<(), String> {
+        let of_process = self.keys.values().filter_map(|terms| terms.get(&process));
+        let is_grant = |record: &&Record| matches!(record.answer, Some(Answer::Granted { .. }));
+        let grants: Vec<&Record> = of_process.flatten().filter(is_grant).collect();
+        let first = grants.iter().map(|grant| grant.answered).min();
+        let last = grants.iter().map(|grant| grant.invoked).max();
+        let is_between = |(sent, answered): &&(u64, u64)| {
+            first.is_some_and(|first| first < *sent) && last.is_some_and(|last| *answered < last)
+        };
+        match times.iter().find(is_between) {
+            Some((sent, _)) => Err(format!(
+                "process {process} withheld a lock at {sent}, between two grants"
+            )),
+            None => Ok(()),
+        }
     }
 
     /// Judges a key in the term of a process: as that of an heir, and if that has no order, as one that began with nothing.
@@ -358,6 +389,15 @@ mod tests {
         assert!(violation(&text).contains("no order"));
         let text = KEPT.replace("52 53 8 200 l lock locked", "52 53 8 200 l lock granted 5");
         assert!(violation(&text).contains("no order"));
+    }
+
+    #[test]
+    fn locks_are_withheld_only_before_and_after_grants() {
+        let withheld = |times: &str| format!("{KEPT}\n{times} 9 100 l lock withheld");
+        for times in ["5 20", "31 35", "44 60", "50 60"] {
+            assert!(judge(&withheld(times)).is_ok(), "{times}");
+        }
+        assert!(violation(&withheld("41 44")).contains("between two grants"));
     }
 
     #[test]
