@@ -14,7 +14,6 @@
 //! Source: Yang et al., "FIFO queues are all you need for cache eviction", SOSP 2023. The small queue is
 //! larger here, and one hit is enough to leave it. On measured traces, this was never much worse than LRU and
 //! mostly better.
-//! was never much worse than LRU, and most often better.
 
 use super::geometry::SegmentId;
 use super::list::{List, Row};
