@@ -21,7 +21,7 @@ use std::thread;
 
 use bytes::Bytes;
 use latchd_core::store::Block;
-use memmap2::{Advice, MmapMut, MmapOptions};
+use memmap2::{MmapMut, MmapOptions};
 use rustix::param::page_size;
 use zeroize::Zeroize;
 
@@ -36,10 +36,6 @@ const MAPPED_VALUE_BYTES_MIN: usize = 16 << 10;
 /// Up to this size, the system maps all pages of a value at once, in bytes. Meanwhile other threads cannot
 /// unmap pages.
 const POPULATED_BYTES_MAX: usize = 1 << 20;
-
-/// From this size on, the system is asked for huge pages for a value, in bytes. The value is written at once, so it fills
-/// them. With small pages, the first writes take several times as long as the copy.
-const HUGE_PAGES_BYTES_MIN: usize = 4 << 20;
 
 /// The file with the mapping limit of a process.
 const MAP_COUNT: &str = "/proc/sys/vm/max_map_count";
@@ -145,12 +141,7 @@ impl ValuePages {
         if bytes <= POPULATED_BYTES_MAX {
             options.populate();
         }
-        let value = Self::map(&options, bytes, erases, counted)?;
-        if bytes >= HUGE_PAGES_BYTES_MIN {
-            // A system without huge pages refuses.
-            let _ = value.mapping().pages.advise(Advice::HugePage);
-        }
-        Some(value)
+        Self::map(&options, bytes, erases, counted)
     }
 
     /// Reserves space for bytes that are still to arrive; the system adds each page at its first write.
@@ -430,40 +421,6 @@ mod tests {
             MAPPED_VALUE_BYTES_MIN + page_size() + 64,
             "the system rounds up"
         );
-    }
-
-    /// The flags of the mapping with this address.
-    fn mapping_flags(address: usize) -> String {
-        let maps = fs::read_to_string("/proc/self/smaps").unwrap();
-        let mut is_it = false;
-        for line in maps.lines() {
-            let range = line.split_whitespace().next().unwrap_or_default();
-            let ends = range.split_once('-').map(|(start, end)| {
-                [start, end].map(|end| usize::from_str_radix(end, 16).unwrap_or_default())
-            });
-            if let Some([start, end]) = ends {
-                is_it = (start..end).contains(&address);
-            }
-            if let Some(flags) = line.strip_prefix("VmFlags:").filter(|_| is_it) {
-                return flags.into();
-            }
-        }
-        panic!("no mapping has {address:x}")
-    }
-
-    #[test]
-    fn only_long_values_ask_for_huge_pages() {
-        if !fs::exists("/sys/kernel/mm/transparent_hugepage").unwrap() {
-            return;
-        }
-        for (bytes, asks) in [
-            (HUGE_PAGES_BYTES_MIN, true),
-            (HUGE_PAGES_BYTES_MIN - 1, false),
-        ] {
-            let value = Pages::share(&[&vec![b'v'; bytes]], false).unwrap();
-            let flags = mapping_flags(value.as_ptr().addr());
-            assert_eq!(flags.contains(" hg"), asks, "{bytes}: {flags}");
-        }
     }
 
     #[test]
