@@ -528,7 +528,7 @@ fn the_limit_of_memory_changes_while_it_runs() {
 }
 
 /// Locked items of every size, beside large values and sizes that change: no set is refused, and after the last
-/// unlock nothing of the locks is left. Each row failed once.
+/// unlock nothing of the locks is left.
 #[test]
 fn a_few_locks_refuse_no_value() {
     for (threads, count, locked_bytes, value_bytes) in [

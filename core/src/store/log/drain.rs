@@ -111,7 +111,7 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
 
     /// Starts to empty the segment with the most slack, if it is at least `worth`.
     fn drain_slack(&mut self, worth: usize) -> bool {
-        // Its locked items need another segment; without eviction, so do the other ones.
+        // Its locked items need another segment. Without eviction the other items move with them, which frees nothing.
         if self.evict && self.free_segments() >= KEPT_TO_CARRY {
             self.log.seal_slack(worth);
         }

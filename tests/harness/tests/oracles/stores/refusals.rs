@@ -578,7 +578,7 @@ fn a_changing_log_refuses_only_without_room() {
     }
 }
 
-/// A few locked items are in nobody's way, whatever the lengths of the others: no call is refused.
+/// A few locked items obstruct no other item of any length: no call is refused.
 #[test]
 fn a_few_locked_items_refuse_nothing() {
     for locked_max in [1, 20] {
