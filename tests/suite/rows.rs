@@ -1,4 +1,4 @@
-//! Every row of the tables of docs/PROTOCOL.md, docs/OPERATIONS.md and docs/CLIENT.md is a claim,
+//! Every row of the tables of docs/PROTOCOL.md, docs/OPERATIONS.md, docs/LIMITS.md and docs/CLIENT.md is a claim,
 //! and a list names the checks of each: scenarios, tests, allowed differences, attacks.
 //!
 //! - A row without an entry fails, and so does an entry without a row: each new row needs its
@@ -7,7 +7,8 @@
 //! - That a check covers every part of its row is for people to judge. An unchecked part is named
 //!   there, with its reason, and counted here.
 //!
-//! The lists are `rows/protocol.txt`, `rows/operations.txt` and `rows/client.txt`; the head of the first has their form.
+//! The lists are `rows/protocol.txt`, `rows/operations.txt`, `rows/limits.txt` and `rows/client.txt`; the head of the first has their
+//! form.
 
 mod check;
 mod document;
@@ -184,6 +185,11 @@ fn every_row_of_the_protocol_is_checked() {
 #[test]
 fn every_row_for_operators_is_checked() {
     every_row_is_checked("docs/OPERATIONS.md", "tests/suite/rows/operations.txt");
+}
+
+#[test]
+fn every_limit_is_checked() {
+    every_row_is_checked("docs/LIMITS.md", "tests/suite/rows/limits.txt");
 }
 
 #[test]

@@ -5,7 +5,7 @@
 //! table shows its row, and no limit holds for it.
 //!
 //! Each attack looks for a way to make a server stall, grow or end. The limits that each must keep
-//! are in docs/OPERATIONS.md, "Bounds".
+//! are in docs/LIMITS.md.
 
 pub mod attacks;
 pub mod client;

@@ -10,7 +10,7 @@
 //! core's word decides whether it is granted. If the bytes are not compared, there is room for
 //! every entry: counting would cost too much per request.
 //!
-//! Source: docs/OPERATIONS.md, "Bounds".
+//! Source: docs/LIMITS.md.
 
 use std::collections::BTreeSet;
 
