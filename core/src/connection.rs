@@ -17,7 +17,7 @@ mod refuse;
 
 use crate::output::Output;
 use crate::reply::{Refusal, Reply};
-use crate::sessions::SessionReply;
+use crate::session::SessionReply;
 use crate::wait::Outcome;
 use crate::watch::Watched;
 use crate::wire::authenticate::{self, FAILURES_MAX, Unauthenticated};

@@ -4,9 +4,9 @@ use alloc::string::String;
 use alloc::sync::Arc;
 
 use crate::command::Command;
-use crate::limits::MemoryRefused;
+use crate::reply::MemoryRefused;
 use crate::reply::Reply;
-use crate::sessions::{SessionRefusal, SessionReply, SessionRequest, Token};
+use crate::session::{SessionRefusal, SessionReply, SessionRequest, Token};
 use crate::stats::Unstored;
 use crate::watch::{Topics, Watched};
 use crate::wire::Claim;

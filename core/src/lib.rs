@@ -38,6 +38,7 @@ mod owner;
 pub mod reply;
 pub mod ring;
 pub mod server;
+pub mod session;
 pub mod sessions;
 pub mod stats;
 pub mod store;

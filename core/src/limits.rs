@@ -1,23 +1,8 @@
 //! Every bound of the core, by name, with the result of reaching it.
 
-/// The longest wait for a lock or a value, in milliseconds: one hour.
-pub const WAIT_MS_MAX: u64 = 60 * 60 * 1000;
-
-/// Why a new memory limit was refused. Nothing has changed then.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub enum MemoryRefused {
-    /// The owner of the items does not support a change.
-    Fixed,
-    /// The limit is less than the store needs to work, or than two of the largest values.
-    TooSmall,
-    /// The limit is more than the store has addresses for. They are chosen when the store is made.
-    TooLarge,
-    /// The locks pin or use more memory than the new limit allows.
-    Locked,
-}
-
-/// The most connections that can share the lock of a key, and the highest limit of sharers in a request.
-pub const SHARERS_MAX: u32 = 1024;
+use crate::command::{SHARERS_MAX, WAIT_MS_MAX};
+use crate::value::VALUE_BYTES_MAX_DEFAULT;
+use crate::wire::WireLimits;
 
 /// The bounds of one [`Core`](crate::engine::Core).
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -129,7 +114,14 @@ impl Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self::new(64 << 20, 1 << 20)
+        Self::new(64 << 20, VALUE_BYTES_MAX_DEFAULT)
+    }
+}
+
+impl From<&Limits> for WireLimits {
+    /// The bounds for the connections of a core within these limits.
+    fn from(limits: &Limits) -> Self {
+        Self::new(limits.value_bytes_max)
     }
 }
 

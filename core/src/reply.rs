@@ -243,6 +243,19 @@ pub struct Number {
     pub ttl: TtlTrace,
 }
 
+/// Why a new memory limit was refused. Nothing has changed then.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum MemoryRefused {
+    /// The owner of the items does not support a change.
+    Fixed,
+    /// The limit is less than the store needs to work, or than two of the largest values.
+    TooSmall,
+    /// The limit is more than the store has addresses for. They are chosen when the store is made.
+    TooLarge,
+    /// The locks pin or use more memory than the new limit allows.
+    Locked,
+}
+
 /// A page of a listing.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct KeysPage<'a> {

@@ -13,8 +13,6 @@
 //! - S8: A session ends when its time has passed since its client was last heard, and not earlier, unless its client
 //!   ends it.
 
-mod request;
-
 use alloc::collections::{BTreeMap, BTreeSet};
 use core::hash::Hasher;
 
@@ -22,13 +20,9 @@ use siphasher::sip128::{Hasher128, SipHasher24};
 
 use crate::conn_id::ConnId;
 use crate::owner::Owner;
+use crate::session::{Open, SessionRefusal, SessionReply, Token};
 use crate::store::HashSeed;
 use crate::time::Instant;
-
-pub use self::request::{
-    Open, SESSION_S_MAX, SessionAction, SessionRefusal, SessionReply, SessionRequest,
-    TOKEN_BYTES_MAX, TOKEN_BYTES_MIN, Token,
-};
 
 /// The bounds of a table (S6).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

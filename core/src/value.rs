@@ -7,7 +7,8 @@ use core::ops::Deref;
 
 use bytes::Bytes;
 
-use crate::store::Block;
+/// The default for the largest value, in bytes. Source: memcached 1.6.45, `-I`.
+pub const VALUE_BYTES_MAX_DEFAULT: usize = 1 << 20;
 
 /// The shortest value that is worth sharing, in bytes; a shorter one is copied. Up to here a copy
 /// costs less than one more piece in a system call and a counter that several threads change.
@@ -33,8 +34,7 @@ impl<'a> Value<'a> {
     pub fn share(self, room: &'a mut Option<Bytes>) -> Self {
         match self {
             Self::Borrowed(bytes) if bytes.len() >= SHARED_VALUE_BYTES_MIN => {
-                <Vec<u8> as Block>::share(&[bytes], false)
-                    .map_or(self, |shared| Self::Shared(room.insert(shared)))
+                copied(bytes).map_or(self, |shared| Self::Shared(room.insert(shared)))
             }
             Self::Borrowed(_) | Self::Shared(_) => self,
         }
@@ -48,6 +48,14 @@ impl<'a> Value<'a> {
             Self::Shared(bytes) => bytes,
         }
     }
+}
+
+/// A copy, or `None` if there is no memory for it.
+fn copied(bytes: &[u8]) -> Option<Bytes> {
+    let mut copy = Vec::new();
+    copy.try_reserve_exact(bytes.len()).ok()?;
+    copy.extend_from_slice(bytes);
+    Some(Bytes::from(copy))
 }
 
 impl Deref for Value<'_> {

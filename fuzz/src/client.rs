@@ -17,7 +17,7 @@ use latchd_core::command::{
     Arithmetic, Command, Delete, Direction, Get, GlobalCommand, ItemCommand, Mode, Set,
 };
 use latchd_core::key::Key;
-use latchd_core::sessions::{SessionAction, SessionRequest, Token as SessionToken};
+use latchd_core::session::{SessionAction, SessionRequest, Token as SessionToken};
 use latchd_core::stats::StatsTopic;
 use latchd_core::time::Exptime;
 use latchd_core::wire::binary::reply::decode as decode_packet;

@@ -27,7 +27,7 @@ use super::retry::{Retries, Retry};
 use super::session::{AnyRequest, AnyResponse};
 use super::terms::{DRIFT_PART, RECONNECT, TICK_MS, TermsError};
 use crate::owner::Owner;
-use crate::sessions::{
+use crate::session::{
     SESSION_S_MAX, SessionAction, SessionRequest, TOKEN_BYTES_MIN, Token as SessionToken,
 };
 use crate::time::Instant;

@@ -16,7 +16,7 @@ use core::fmt;
 
 use crate::command::Command;
 use crate::key::Key;
-use crate::sessions::SessionRequest;
+use crate::session::SessionRequest;
 use crate::wire::meta::reply::Code;
 use crate::wire::meta::session::SessionResponse;
 use crate::wire::meta::{Flag, Verb};

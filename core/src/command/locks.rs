@@ -5,6 +5,12 @@ use core::num::NonZeroU32;
 use crate::fence::Fence;
 use crate::key::Key;
 
+/// The longest wait for a lock or a value, in milliseconds: one hour.
+pub const WAIT_MS_MAX: u64 = 60 * 60 * 1000;
+
+/// The most connections that can share the lock of a key, and the highest limit of sharers in a request.
+pub const SHARERS_MAX: u32 = 1024;
+
 /// Acquires the lock of a key.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct Acquire<'a> {

@@ -7,7 +7,7 @@ use crate::command::{Command, ItemCommand};
 use crate::execute::Execute;
 use crate::output::Output;
 use crate::reply::{Refusal, Reply};
-use crate::sessions::{SessionReply, Token};
+use crate::session::{SessionReply, Token};
 use crate::wait::Outcome;
 use crate::wire::classic::reply::ClassicResponse;
 use crate::wire::meta::{self, Verb};

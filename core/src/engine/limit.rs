@@ -4,7 +4,8 @@
 //! locks exceed are refused, and no holder loses anything.
 
 use super::{Core, Event, Store};
-use crate::limits::{Limits, MemoryRefused};
+use crate::limits::Limits;
+use crate::reply::MemoryRefused;
 use crate::time::Instant;
 
 /// Values of the largest size that must fit into the memory.

@@ -3,8 +3,8 @@
 use crate::command::Command;
 use crate::engine::{self, Core, Event, Held, Notification};
 use crate::execute::Execute;
-use crate::limits::MemoryRefused;
 use crate::owner::Owner;
+use crate::reply::MemoryRefused;
 use crate::reply::Reply;
 use crate::stats::Unstored;
 use crate::store::Store;

@@ -14,7 +14,7 @@ use quickcheck::quickcheck;
 
 use super::*;
 use crate::command::Command;
-use crate::limits::MemoryRefused;
+use crate::reply::MemoryRefused;
 use crate::reply::Reply;
 use crate::store::Store;
 use crate::{Limits, Owner};

@@ -12,13 +12,11 @@ use crate::conn_id::ConnId;
 use crate::election::promise_ms;
 use crate::engine::{Event, Held};
 use crate::execute::Execute;
-use crate::limits::MemoryRefused;
 use crate::owner::Owner;
+use crate::reply::MemoryRefused;
 use crate::reply::Reply;
-use crate::sessions::{
-    Asker, EndedSession, Open, SessionAction, SessionRefusal, SessionReply, SessionRequest,
-    Sessions, Token,
-};
+use crate::session::{Open, SessionAction, SessionRefusal, SessionReply, SessionRequest, Token};
+use crate::sessions::{Asker, EndedSession, Sessions};
 use crate::stats::Unstored;
 use crate::time::Instant;
 

@@ -2,7 +2,7 @@
 
 use super::allowed::Allowed;
 use super::limits::GET_LINE_BYTES_MAX;
-use crate::limits::Limits;
+use crate::value::VALUE_BYTES_MAX_DEFAULT;
 
 /// The bounds of one [`Connection`](crate::connection::Connection) that a transport can choose.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -33,15 +33,8 @@ impl WireLimits {
     }
 }
 
-impl From<&Limits> for WireLimits {
-    /// The bounds for the connections of a core within these limits.
-    fn from(limits: &Limits) -> Self {
-        Self::new(limits.value_bytes_max)
-    }
-}
-
 impl Default for WireLimits {
     fn default() -> Self {
-        Self::from(&Limits::default())
+        Self::new(VALUE_BYTES_MAX_DEFAULT)
     }
 }

@@ -6,7 +6,7 @@ use super::scan::without_line_end;
 use super::status_line::{BAD_CHUNK, TOO_LARGE};
 use super::step::Step;
 use crate::command::Command;
-use crate::sessions::Token;
+use crate::session::Token;
 use crate::stats::Unstored;
 
 /// The line at the front of the input, and the bytes behind it.

@@ -7,7 +7,7 @@ use super::envelope::Envelope;
 use super::local::LocalResponse;
 use crate::command::{Command, GlobalCommand, Keys, ScanCursor};
 use crate::reply::{KeysPage, Reply};
-use crate::sessions::{SessionRequest, Token};
+use crate::session::{SessionRequest, Token};
 use crate::stats::{StatsTopic, Unstored};
 use crate::watch::Topics;
 

@@ -9,7 +9,8 @@ use latchd_core::command::Wait;
 use latchd_core::engine::{Config, Core, Event, Notification};
 use latchd_core::key::Key;
 use latchd_core::server::visit::{self, Membership, Visit};
-use latchd_core::sessions::{SessionLimits, Sessions, Token};
+use latchd_core::session::Token;
+use latchd_core::sessions::{SessionLimits, Sessions};
 use latchd_core::store::MapStore;
 use latchd_core::{ConnId, Instant, Limits, Owner};
 

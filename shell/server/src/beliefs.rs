@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use latchd_core::command::{ItemCommand, Set};
 use latchd_core::item::LEASE_ITEM;
-use latchd_core::sessions::SESSION_S_MAX;
+use latchd_core::session::SESSION_S_MAX;
 use latchd_core::time::Exptime;
 use rustix::fs::OFlags;
 

@@ -17,7 +17,7 @@ use super::{Bound, BoundGoal, BoundNews, LOCK_ITEM, LockSupport, Mark, Query};
 use crate::client::machine::{Failure, NotObtained};
 use crate::client::moment::{after, earlier};
 use crate::client::session::AnyResponse;
-use crate::limits::WAIT_MS_MAX;
+use crate::command::WAIT_MS_MAX;
 use crate::time::Instant;
 use crate::wire::meta::reply::Code;
 

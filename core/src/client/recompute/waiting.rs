@@ -15,7 +15,7 @@ use core::time::Duration;
 
 use super::{Query, Recompute, RecomputeGoal, WinSupport};
 use crate::client::moment::earlier;
-use crate::limits::WAIT_MS_MAX;
+use crate::command::WAIT_MS_MAX;
 use crate::time::Instant;
 
 impl Recompute {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::sessions::{SessionReply, SessionRequest};
+use crate::session::{SessionReply, SessionRequest};
 use crate::wire::classic::reply::ClassicResponse;
 use crate::wire::cluster::{ClusterConfig, ClusterServer};
 

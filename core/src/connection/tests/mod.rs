@@ -21,7 +21,7 @@ use super::*;
 use crate::command::{Command, GlobalCommand};
 use crate::engine::{Config, Core, Event, Notification};
 use crate::execute::Execute;
-use crate::limits::MemoryRefused;
+use crate::reply::MemoryRefused;
 use crate::server::At;
 use crate::stats::{Report, Stats, StatsLine};
 use crate::wire::{Admission, Allowed, Claim, VERSION};

@@ -3,7 +3,7 @@
 use alloc::format;
 
 use super::*;
-use crate::limits::MemoryRefused;
+use crate::reply::MemoryRefused;
 use crate::store::Usage;
 
 const MIB: usize = 1 << 20;

@@ -5,7 +5,7 @@ use core::cell::Cell;
 use super::*;
 use crate::command::{ItemCommand, ScanCursor};
 use crate::item::ItemHeader;
-use crate::limits::MemoryRefused;
+use crate::reply::MemoryRefused;
 use crate::stats::Counters;
 use crate::store::{End, Full, MapStore, QueueState, Shown, Usage, Visited};
 use crate::time::Tick;

@@ -15,7 +15,8 @@
 use super::block::Block;
 use super::room::{self, FREE_WANTED, Haste, looks_for};
 use super::{KeyHasher, LogStore};
-use crate::limits::{Limits, MemoryRefused};
+use crate::limits::Limits;
+use crate::reply::MemoryRefused;
 use crate::stats::Counters;
 use crate::time::Tick;
 

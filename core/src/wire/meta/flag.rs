@@ -9,9 +9,9 @@ use core::num::NonZeroU32;
 
 use super::Verb;
 use crate::command::{LEASE_MS_MIN, Lease};
+use crate::command::{SHARERS_MAX, WAIT_MS_MAX};
 use crate::fence::Fence;
-use crate::limits::{SHARERS_MAX, WAIT_MS_MAX};
-use crate::sessions::Token;
+use crate::session::Token;
 use crate::time::Exptime;
 use crate::wire::scan::{i32_from, u32_from, u64_from};
 use crate::wire::status_line::{BAD_FORMAT, put_number};

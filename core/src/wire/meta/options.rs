@@ -13,7 +13,7 @@ use crate::command::{Guard, Lease, LockAfter, Mode as LockMode, NewCas, TtlStep,
 use crate::fence::Fence;
 use crate::item::Cas;
 use crate::key::{Key, KeyForm};
-use crate::sessions::Token;
+use crate::session::Token;
 use crate::time::Exptime;
 use crate::wire::Envelope;
 use crate::wire::limits::{META_TOKENS_MAX, OPAQUE_BYTES_MAX, TOKENS_MAX};

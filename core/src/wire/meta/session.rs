@@ -5,7 +5,7 @@
 use alloc::vec::Vec;
 
 use crate::owner::Owner;
-use crate::sessions::{
+use crate::session::{
     SESSION_S_MAX, SessionAction, SessionRefusal, SessionReply, SessionRequest, Token,
 };
 use crate::wire::Malformed;

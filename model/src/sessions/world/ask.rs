@@ -5,7 +5,7 @@ use latchd_core::engine::Held;
 use latchd_core::execute::Execute as _;
 use latchd_core::reply::Reply;
 use latchd_core::server::visit::{Membership, Visit};
-use latchd_core::sessions::{SessionAction, SessionRefusal, SessionReply, SessionRequest};
+use latchd_core::session::{SessionAction, SessionRefusal, SessionReply, SessionRequest};
 use latchd_core::{ConnId, Owner};
 
 use super::super::{MANY, TTL_S, Witness};

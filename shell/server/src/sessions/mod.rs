@@ -18,10 +18,8 @@ use std::fmt;
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
-use latchd_core::sessions::{
-    Asker, EndedSession, Open, SessionCounters, SessionLimits, SessionRefusal, SessionReply,
-    Sessions, Token,
-};
+use latchd_core::session::{Open, SessionRefusal, SessionReply, Token};
+use latchd_core::sessions::{Asker, EndedSession, SessionCounters, SessionLimits, Sessions};
 use latchd_core::stats::StatsLine;
 use latchd_core::wait::Outcome;
 use latchd_core::{ConnId, Instant, Owner};

@@ -5,7 +5,7 @@
 use std::sync::PoisonError;
 
 use latchd_core::engine::Event;
-use latchd_core::limits::MemoryRefused;
+use latchd_core::reply::MemoryRefused;
 use latchd_core::{Instant, Limits};
 
 use super::Shards;

@@ -3,7 +3,7 @@
 use latchd_core::command::{
     Acquire, Get, GlobalCommand, ItemCommand, OnMissing, Release, Set, SetMode, TtlStep, TtlSteps,
 };
-use latchd_core::limits::MemoryRefused;
+use latchd_core::reply::MemoryRefused;
 use latchd_core::time::Exptime;
 
 use std::collections::BTreeSet;

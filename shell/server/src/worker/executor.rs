@@ -7,11 +7,12 @@ use std::time::Duration;
 use latchd_core::command::{Command, GlobalCommand};
 use latchd_core::connection::{Connection, Progress};
 use latchd_core::execute::Execute;
-use latchd_core::limits::MemoryRefused;
+use latchd_core::reply::MemoryRefused;
 use latchd_core::reply::{Refusal, Reply};
-use latchd_core::sessions::{
-    Asker, Open, SessionAction, SessionRefusal, SessionReply, SessionRequest, Token,
+use latchd_core::session::{
+    Open, SessionAction, SessionRefusal, SessionReply, SessionRequest, Token,
 };
+use latchd_core::sessions::Asker;
 use latchd_core::stats::Unstored;
 use latchd_core::watch::{Asked, Topic, Topics, Watched, all_unlocked, each_line};
 use latchd_core::wire::Claim;
