@@ -19,42 +19,27 @@
 
 extern crate alloc;
 
-pub mod address;
-pub mod client;
-pub mod command;
-mod conn_id;
-pub mod connection;
+pub mod deadlock;
 pub mod election;
 pub mod engine;
 mod erased;
-pub mod execute;
-pub mod fence;
-pub mod item;
-pub mod keepalive;
-pub mod key;
 pub mod limits;
-pub mod output;
-mod owner;
-pub mod reply;
-pub mod ring;
 pub mod server;
-pub mod session;
 pub mod sessions;
-pub mod stats;
 pub mod store;
-pub mod time;
 pub mod times;
-pub mod value;
-pub mod wait;
-pub mod watch;
-pub mod wire;
 pub mod work;
 
-pub use conn_id::ConnId;
-pub use connection::Progress;
 pub use engine::Config;
+pub use latchd_protocol::connection::Progress;
+pub use latchd_protocol::{ConnId, Instant, Output, Owner};
 pub use limits::Limits;
-pub use output::Output;
-pub use owner::Owner;
 pub use server::{Action, Server};
-pub use time::Instant;
+
+#[cfg(test)]
+mod tests {
+    //! Conversations of connections with a core.
+
+    mod binary;
+    mod connection;
+}

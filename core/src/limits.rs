@@ -1,35 +1,35 @@
 //! Every bound of the core, by name, with the result of reaching it.
 
-use crate::command::{SHARERS_MAX, WAIT_MS_MAX};
-use crate::value::VALUE_BYTES_MAX_DEFAULT;
-use crate::wire::WireLimits;
+use latchd_protocol::command::{SHARERS_MAX, WAIT_MS_MAX};
+use latchd_protocol::value::VALUE_BYTES_MAX_DEFAULT;
+use latchd_protocol::wire::WireLimits;
 
 /// The bounds of one [`Core`](crate::engine::Core).
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub struct Limits {
     /// The largest value in bytes. A larger one is refused with
-    /// [`Refusal::TooLarge`](crate::reply::Refusal::TooLarge). memcached's `-I`; 1 MiB by default.
+    /// [`Refusal::TooLarge`](latchd_protocol::reply::Refusal::TooLarge). memcached's `-I`; 1 MiB by default.
     pub value_bytes_max: usize,
     /// The memory limit for all items together, in bytes as the store accounts for them. Past it, items are
     /// evicted. memcached's `-m`; 64 MiB by default. It can change while there are items
     /// ([`Event::Limits`](crate::engine::Event::Limits)).
     pub memory_bytes_max: usize,
     /// Whether items are evicted to free memory. If not, a store without free memory is
-    /// [`Refusal::OutOfMemory`](crate::reply::Refusal::OutOfMemory). memcached's `-M`.
+    /// [`Refusal::OutOfMemory`](latchd_protocol::reply::Refusal::OutOfMemory). memcached's `-M`.
     pub evict: bool,
     /// Whether dead values are zeroed: `--secure-erase`. [`Store`](crate::store::Store) says when a value is
     /// dead.
     pub erase: bool,
     /// Locks that one connection may hold, over all cores. One more is
-    /// [`Refusal::TooManyLocks`](crate::reply::Refusal::TooManyLocks).
+    /// [`Refusal::TooManyLocks`](latchd_protocol::reply::Refusal::TooManyLocks).
     pub locks_per_connection_max: usize,
     /// The part of `memory_bytes_max` that locked items may pin, in bytes as the store accounts for them. Past
-    /// it a lock is [`Refusal::TooManyLocks`](crate::reply::Refusal::TooManyLocks), and a store that would grow
-    /// a locked item is [`Refusal::OutOfMemory`](crate::reply::Refusal::OutOfMemory).
+    /// it a lock is [`Refusal::TooManyLocks`](latchd_protocol::reply::Refusal::TooManyLocks), and a store that would grow
+    /// a locked item is [`Refusal::OutOfMemory`](latchd_protocol::reply::Refusal::OutOfMemory).
     pub locked_bytes_max: usize,
     /// The part of `memory_bytes_max` that the tables of locks, waits and wins may use. Past it a lock is
-    /// [`Refusal::TooManyLocks`](crate::reply::Refusal::TooManyLocks). Several cores may share it
+    /// [`Refusal::TooManyLocks`](latchd_protocol::reply::Refusal::TooManyLocks). Several cores may share it
     /// ([`Config::sharing_tables`](crate::engine::Config::sharing_tables)).
     pub lock_table_bytes_max: usize,
     /// The memory of one connection's locks over all cores: their part of the table plus the items they pin. It
@@ -41,25 +41,25 @@ pub struct Limits {
     /// since handing over a lock makes another entry to release.
     pub locks_settled_max: usize,
     /// Connections that may share the lock of one key, whatever limit they ask for. One more is
-    /// [`Refusal::TooManyLocks`](crate::reply::Refusal::TooManyLocks), or waits if others wait before it.
+    /// [`Refusal::TooManyLocks`](latchd_protocol::reply::Refusal::TooManyLocks), or waits if others wait before it.
     pub sharers_per_key_max: u32,
     /// Connections that may wait for the lock of one key, and as many for its value. One more is
-    /// [`Refusal::TooManyLocks`](crate::reply::Refusal::TooManyLocks). This also bounds the waiters that one
+    /// [`Refusal::TooManyLocks`](latchd_protocol::reply::Refusal::TooManyLocks). This also bounds the waiters that one
     /// release looks at if none of them can have the lock, and that one store wakes.
     pub waits_per_key_max: usize,
-    /// Connections that may wait in all, including ended waits whose [`Notice`](crate::wait::Notice) was not
-    /// taken yet. One more is [`Refusal::TooManyLocks`](crate::reply::Refusal::TooManyLocks). Their memory is
+    /// Connections that may wait in all, including ended waits whose [`Notice`](latchd_protocol::wait::Notice) was not
+    /// taken yet. One more is [`Refusal::TooManyLocks`](latchd_protocol::reply::Refusal::TooManyLocks). Their memory is
     /// part of `lock_table_bytes_max`.
     pub waits_max: usize,
     /// The longest wait, in milliseconds. A longer one is cut to this.
     pub wait_ms_max: u64,
     /// Wins that may be bound to one connection, or are about to be, over all cores. One more is
-    /// [`Refusal::TooManyLocks`](crate::reply::Refusal::TooManyLocks). Their memory is part of
+    /// [`Refusal::TooManyLocks`](latchd_protocol::reply::Refusal::TooManyLocks). Their memory is part of
     /// `lock_table_bytes_max`.
     pub bound_wins_per_connection_max: usize,
     /// Locks and shares that the search for a deadlock looks at: those of the key, of the keys that their
     /// holders wait for, and so on. Past it the wait is
-    /// [`Refusal::TooManyLocks`](crate::reply::Refusal::TooManyLocks).
+    /// [`Refusal::TooManyLocks`](latchd_protocol::reply::Refusal::TooManyLocks).
     pub wait_chain_max: usize,
     /// Items that one tick looks at for expiry. It bounds the time of a tick.
     pub crawl_items_max: usize,

@@ -27,14 +27,14 @@ use core::time::Duration;
 
 use bytes::BytesMut;
 
-use crate::conn_id::ConnId;
-use crate::connection::{Connection, Progress};
 use crate::engine::{Config, Core, Event, Notification};
-use crate::output::Output;
 use crate::sessions::{SessionLimits, Sessions};
-use crate::time::{Instant, saturating_millis};
-use crate::wait::{Notice, Outcome};
-use crate::wire::WireLimits;
+use latchd_protocol::ConnId;
+use latchd_protocol::connection::{Connection, Progress};
+use latchd_protocol::output::Output;
+use latchd_protocol::time::{Instant, saturating_millis};
+use latchd_protocol::wait::{Notice, Outcome};
+use latchd_protocol::wire::WireLimits;
 
 use self::open::Open;
 use self::visit::{Membership, Visit};
@@ -84,7 +84,7 @@ impl Action {
 /// one.
 ///
 /// ```
-/// use latchd_core::server::Action;
+/// use crate::server::Action;
 /// use latchd_core::{Config, ConnId, Instant, Server};
 ///
 /// /// What each connection is to be sent.

@@ -18,11 +18,11 @@ use core::hash::Hasher;
 
 use siphasher::sip128::{Hasher128, SipHasher24};
 
-use crate::conn_id::ConnId;
-use crate::owner::Owner;
-use crate::session::{Open, SessionRefusal, SessionReply, Token};
 use crate::store::HashSeed;
-use crate::time::Instant;
+use latchd_protocol::ConnId;
+use latchd_protocol::Owner;
+use latchd_protocol::session::{Open, SessionRefusal, SessionReply, Token};
+use latchd_protocol::time::Instant;
 
 /// The bounds of a table (S6).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -8,21 +8,21 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 use arbitrary::Unstructured;
-use latchd_core::Instant;
-use latchd_core::client::{
+use latchd_client_core::{
     Action, AnyRequest, Bound, BoundTerms, Flags, Lease, LeaseTerms, Leases, Losers, Machine, Mark,
     MissingItem, Recompute, RecomputeTerms, Retry, Session, SessionTerms, Terms, Token, TokenValue,
 };
-use latchd_core::command::{
+use latchd_core::Instant;
+use latchd_protocol::command::{
     Arithmetic, Command, Delete, Direction, Get, GlobalCommand, ItemCommand, Mode, Set,
 };
-use latchd_core::key::Key;
-use latchd_core::session::{SessionAction, SessionRequest, Token as SessionToken};
-use latchd_core::stats::StatsTopic;
-use latchd_core::time::Exptime;
-use latchd_core::wire::binary::reply::decode as decode_packet;
-use latchd_core::wire::classic::ClassicEnvelope;
-use latchd_core::wire::meta::{Flag, Verb};
+use latchd_protocol::key::Key;
+use latchd_protocol::session::{SessionAction, SessionRequest, Token as SessionToken};
+use latchd_protocol::stats::StatsTopic;
+use latchd_protocol::time::Exptime;
+use latchd_protocol::wire::binary::reply::decode as decode_packet;
+use latchd_protocol::wire::classic::ClassicEnvelope;
+use latchd_protocol::wire::meta::{Flag, Verb};
 
 /// More than a machine does in a row without waiting for anything, apart from its events of each
 /// call.

@@ -5,9 +5,9 @@ use std::io::Read;
 use arbitrary::{Arbitrary, Result, Unstructured};
 use latchd_core::election::Id;
 use latchd_core::engine::{Numbers, SavedItem};
-use latchd_core::fence::Fence;
-use latchd_core::item::Cas;
-use latchd_core::key::{Key, KeyForm};
+use latchd_protocol::fence::Fence;
+use latchd_protocol::item::Cas;
+use latchd_protocol::key::{Key, KeyForm};
 
 // The format knows nothing of the server that is around it.
 #[path = "../../shell/server/src/saved.rs"]

@@ -14,8 +14,7 @@ use std::iter;
 use arbitrary::Unstructured;
 use latchd_core::engine::{Core, Notification};
 use latchd_core::store::{KeyHasher, LogStore, MapStore, SipHash, Store};
-use latchd_core::wire::WireLimits;
-use latchd_core::{Config, Instant, Limits, Progress, Server};
+use latchd_core::{Config, Instant, Limits, Server};
 use latchd_harness::alphabet::{
     Environment, Op, Pairs, ReplyKind, RequestKind, UNIX_S_AT_START, VALUE_BYTES_MAX, WaitingOp,
     limits, needs_log,
@@ -24,6 +23,8 @@ use latchd_harness::lockstep::{Lockstep, Room};
 use latchd_harness::memory::exchange;
 use latchd_harness::stores;
 use latchd_harness::strict;
+use latchd_protocol::connection::Progress;
+use latchd_protocol::wire::WireLimits;
 
 /// Panics if it does not hold for an input.
 pub type Property = fn(&[u8]);

@@ -6,12 +6,12 @@
 
 use std::fmt;
 
-use latchd_core::fence::Fence;
-use latchd_core::item::Cas;
-use latchd_core::key::Key;
 use latchd_harness::alphabet::{
     CasChoice, ClientNumber, FenceChoice, Meaning, Op, SmallKey, SmallValue,
 };
+use latchd_protocol::fence::Fence;
+use latchd_protocol::item::Cas;
+use latchd_protocol::key::Key;
 
 use crate::setup::{CLIENTS_MAX, Setup};
 use crate::verb::{Scope, Verb};

@@ -1,11 +1,11 @@
 //! Invariants of a state as a whole: between the clients and the cores, and for the case that all
 //! clients leave.
 
-use latchd_core::command::{Command, Delete, Get, ItemCommand, Removal, Set};
 use latchd_core::engine::Event;
-use latchd_core::reply::Reply;
 use latchd_core::{Instant, Owner};
 use latchd_harness::alphabet::{ReplyKind, RequestKind as Kind};
+use latchd_protocol::command::{Command, Delete, Get, ItemCommand, Removal, Set};
+use latchd_protocol::reply::Reply;
 
 use crate::action::{key, name};
 use crate::client::FanOut;

@@ -12,8 +12,8 @@
 //! clients means sorting the words of these facts.
 
 use latchd_core::Owner;
-use latchd_core::item::WinMark;
-use latchd_core::time::{Exptime, TICK_MS};
+use latchd_protocol::item::WinMark;
+use latchd_protocol::time::{Exptime, TICK_MS};
 
 use crate::action::{CHOSEN_CAS, PRESSURE_KEY};
 use crate::client::{FanOut, ModelClient};
@@ -176,7 +176,7 @@ fn client_word(
         word.push_bit(holds_key[key]);
         word.push_bit(lock.is_some_and(|lock| is_own(Some(lock.owner))));
         word.push_bit(lock.is_some_and(|lock| is_own(lock.listed)));
-        let version = versions[key].map(latchd_core::item::Cas::number);
+        let version = versions[key].map(latchd_protocol::item::Cas::number);
         let relation = match (version, item) {
             (None, _) => 0,
             (Some(_), None) => 1,

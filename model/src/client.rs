@@ -3,12 +3,12 @@
 //! - B1: a client's beliefs follow from its own requests and their replies. It looks into no core.
 
 use latchd_core::Owner;
-use latchd_core::command::{
+use latchd_protocol::command::{
     Acquire, GlobalCommand, ItemCommand, Keys, Lease, LockAfter, Removal, ScanCursor,
 };
-use latchd_core::item::Cas;
-use latchd_core::stats::StatsTopic;
-use latchd_core::time::Exptime;
+use latchd_protocol::item::Cas;
+use latchd_protocol::stats::StatsTopic;
+use latchd_protocol::time::Exptime;
 
 use crate::reply_seen::ReplySeen;
 use crate::setup::{CLIENT_KEYS_MAX, Setup};

@@ -3,12 +3,12 @@
 //! Written from docs/PROTOCOL.md and not from the engine: this is the other half of
 //! [`rules`](crate::rules).
 
-use latchd_core::command::{
+use latchd_protocol::command::{
     Arithmetic, Delete, Direction, Get, Guard, ItemCommand, LockAfter, NewCas, Removal, Set,
     SetMode, TtlStep, TtlSteps,
 };
-use latchd_core::item::WinMark;
-use latchd_core::time::{Exptime, TICK_MS, Tick};
+use latchd_protocol::item::WinMark;
+use latchd_protocol::time::{Exptime, TICK_MS, Tick};
 
 use crate::invariants::{Invariant, Witness};
 use crate::reply_seen::ReplySeen;

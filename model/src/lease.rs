@@ -1,7 +1,7 @@
 //! Leases: two real clients, a real server, and a network and clocks that do their worst.
 //!
-//! Both clients are the real [`Lease`](latchd_core::client::Lease). The server is the real core
-//! behind the real [`Connection`](latchd_core::connection::Connection), and they exchange bytes.
+//! Both clients are the real [`Lease`](latchd_client_core::Lease). The server is the real core
+//! behind the real [`Connection`](latchd_protocol::connection::Connection), and they exchange bytes.
 //! The world between them loses requests and replies with their connection. It executes a request
 //! long after its client has given it up, stops a client for a while, and lets the second client's
 //! clock run one percent slow. The server counts time as a memcached does: in whole seconds with a
@@ -23,7 +23,7 @@ mod world;
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use latchd_core::client::OnDisconnect;
+use latchd_client_core::OnDisconnect;
 
 use crate::frame::{Bounded, Framed, Judged, Named, Offence, Shown, witnesses};
 

@@ -9,9 +9,9 @@
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use latchd_core::command::Command;
-use latchd_core::reply::Reply;
 use latchd_harness::alphabet::{ReplyKind, RequestKind, needs_bound, needs_log, needs_sharing};
+use latchd_protocol::command::Command;
+use latchd_protocol::reply::Reply;
 
 /// A row for each kind of request, in it a bit for each kind of reply.
 static SEEN: [AtomicU64; RequestKind::ALL.len()] =

@@ -1,7 +1,7 @@
 //! The content of a reply, in a form that outlives the borrow of the core.
 
 use latchd_core::Owner;
-use latchd_core::reply::{Hit, Number, Refusal, Reply, Stored, Win};
+use latchd_protocol::reply::{Hit, Number, Refusal, Reply, Stored, Win};
 
 use crate::action::KEYS;
 

@@ -18,7 +18,7 @@ mod world;
 
 use std::fmt;
 
-use latchd_core::session::{SessionRefusal, SessionReply};
+use latchd_protocol::session::{SessionRefusal, SessionReply};
 
 use crate::frame::{Bounded, Judged, Named, Shown, witnesses};
 

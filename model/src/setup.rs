@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 
 use latchd_core::Limits;
 use latchd_core::engine::{Config, Core, LockTable};
-use latchd_core::key::Key;
 use latchd_core::store::{MapStore, Store};
 pub(crate) use latchd_harness::alphabet::UNIX_S_AT_START;
 use latchd_harness::alphabet::{ReplyKind, RequestKind, SmallValue};
+use latchd_protocol::key::Key;
 
 use crate::action::Action;
 use crate::beliefs;

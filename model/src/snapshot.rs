@@ -7,9 +7,9 @@
 
 use latchd_core::Owner;
 use latchd_core::engine::{Held, Holding, LockScope, View};
-use latchd_core::item::{ItemHeader, WinMark};
 use latchd_core::store::{MapEntry, MapView};
-use latchd_core::time::{Clock, Tick};
+use latchd_protocol::item::{ItemHeader, WinMark};
+use latchd_protocol::time::{Clock, Tick};
 
 use crate::action::KEYS;
 use crate::setup::CLIENTS_MAX;
@@ -357,7 +357,7 @@ fn seen(place: usize, entry: &MapEntry<'_>) -> Result<Seen, String> {
     Ok(Seen {
         cas: cas.number(),
         value: (start, value.len()),
-        deadline: deadline.map(latchd_core::time::Deadline::tick),
+        deadline: deadline.map(latchd_protocol::time::Deadline::tick),
         stale,
         win,
         locked,
@@ -381,7 +381,7 @@ pub(crate) fn described(item: Option<Seen>) -> String {
     let value = String::from_utf8_lossy(&value[..bytes.min(value.len())]).into_owned();
     let mut words = vec![format!("{value:?}"), format!("version {}", item.cas)];
     if let Some(deadline) = item.deadline {
-        let ms = u64::from(deadline.count()) * latchd_core::time::TICK_MS;
+        let ms = u64::from(deadline.count()) * latchd_protocol::time::TICK_MS;
         words.push(format!("until {ms} ms"));
     }
     let marks = [

@@ -9,19 +9,19 @@
 use std::fmt::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use latchd_core::command::{Command, Set};
 use latchd_core::engine::{Core, Event};
-use latchd_core::item::Cas;
-use latchd_core::reply::Reply;
 use latchd_core::server::StateMachine;
 use latchd_core::store::MapStore;
-use latchd_core::wire::WireLimits;
 use latchd_core::{ConnId, Instant, Owner, Server};
 use latchd_harness::alphabet::{Op, SmallRequest};
 use latchd_harness::memory::exchange;
 use latchd_harness::transcript::binary::Response;
 use latchd_harness::transcript::written;
 use latchd_harness::wording::{self, Style};
+use latchd_protocol::command::{Command, Set};
+use latchd_protocol::item::Cas;
+use latchd_protocol::reply::Reply;
+use latchd_protocol::wire::WireLimits;
 
 use crate::action::{Action, GONE, KEYS, PRESSURE_KEY, Words, key};
 use crate::frame::Bounded;

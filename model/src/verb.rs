@@ -6,14 +6,14 @@
 
 use std::fmt;
 
-use latchd_core::command::{
-    Direction, Lease, LockAfter, OnMissing, Removal, SetMode, TtlStep, TtlSteps,
-};
-use latchd_core::time::Exptime;
 use latchd_harness::alphabet::{
     CasChoice, FenceChoice, GuardChoice, RequestKind as Kind, SmallAcquire, SmallArithmetic,
     SmallDelete, SmallGet, SmallKey, SmallRequest, SmallSet, SmallValue,
 };
+use latchd_protocol::command::{
+    Direction, Lease, LockAfter, OnMissing, Removal, SetMode, TtlStep, TtlSteps,
+};
+use latchd_protocol::time::Exptime;
 
 /// The token of `R`, in seconds: wins an item of which less than this remains.
 const RECACHE_S: u32 = 2;

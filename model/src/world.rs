@@ -3,12 +3,12 @@
 //! - B2: after every event the core's own structural check runs, and every rule of `rules` is
 //!   applied to the change. The first offence ends the path.
 
-use latchd_core::command::{Command, ItemCommand, Set};
 use latchd_core::engine::{Core, Event};
-use latchd_core::item::Cas;
 use latchd_core::store::MapStore;
 use latchd_core::{Instant, Owner};
 use latchd_harness::alphabet::{Input, Op, ReplyKind, SmallRequest};
+use latchd_protocol::command::{Command, ItemCommand, Set};
+use latchd_protocol::item::Cas;
 
 use crate::action::{Action, GONE, KEYS, PRESSURE_KEY, Words, key};
 use crate::beliefs;

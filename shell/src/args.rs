@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use clap::builder::PossibleValuesParser;
 use clap::{ArgAction, Parser};
-use latchd_core::wire::Protocols;
+use latchd_protocol::wire::Protocols;
 use latchd_server::{Config, ListenAddress, ListenTls, UnixSocket};
 
 use self::extended::extend;

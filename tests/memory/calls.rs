@@ -6,15 +6,15 @@
 //!   grows by being copied as a whole, and no memory that was gathered in many calls is freed in
 //!   one.
 
-use latchd_core::command::{
+use latchd_core::engine::{Config, Core, Event, Notification};
+use latchd_core::store::Store as _;
+use latchd_core::{Instant, Limits, Owner};
+use latchd_protocol::command::{
     Acquire, Get, GlobalCommand, ItemCommand, Set, TtlStep, TtlSteps, Wait,
 };
-use latchd_core::engine::{Config, Core, Event, Notification};
-use latchd_core::key::Key;
-use latchd_core::reply::Reply;
-use latchd_core::store::Store as _;
-use latchd_core::time::Exptime;
-use latchd_core::{Instant, Limits, Owner};
+use latchd_protocol::key::Key;
+use latchd_protocol::reply::Reply;
+use latchd_protocol::time::Exptime;
 
 use super::{ALLOCATOR, CONN, alone, name};
 

@@ -12,12 +12,12 @@ use std::alloc::System;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use cap::Cap;
-use latchd_core::command::{Get, GlobalCommand, ItemCommand, Set};
 use latchd_core::engine::{Config, Core, Event};
-use latchd_core::key::Key;
-use latchd_core::reply::{Refusal, Reply};
 use latchd_core::store::Store as _;
 use latchd_core::{Instant, Limits, Owner};
+use latchd_protocol::command::{Get, GlobalCommand, ItemCommand, Set};
+use latchd_protocol::key::Key;
+use latchd_protocol::reply::{Refusal, Reply};
 
 #[global_allocator]
 static ALLOCATOR: Cap<System> = Cap::new(System, usize::MAX);

@@ -22,8 +22,8 @@ pub mod run;
 pub mod session;
 pub mod text;
 
-use latchd_core::item::Cas;
-use latchd_core::wire::binary::RequestPacket;
+use latchd_protocol::item::Cas;
+use latchd_protocol::wire::binary::RequestPacket;
 
 use cas::CasPair;
 

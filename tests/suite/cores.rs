@@ -11,11 +11,8 @@
 
 use std::iter;
 
-use latchd_core::command::{Command, ItemCommand, Lease, Wait};
 use latchd_core::engine::{Config, Event, Notification};
-use latchd_core::fence::Fence;
 use latchd_core::server::StateMachine;
-use latchd_core::wait::Notice;
 use latchd_core::{Limits, Owner};
 use latchd_harness::alphabet::{
     CLIENTS, CasChoice, ClientNumber, Environment, GuardChoice, Input, KEYS, Op, SmallAcquire,
@@ -25,6 +22,9 @@ use latchd_harness::lockstep::steps;
 use latchd_harness::oracle::OwnedReply;
 use latchd_harness::random::{Random, draw};
 use latchd_harness::strict;
+use latchd_protocol::command::{Command, ItemCommand, Lease, Wait};
+use latchd_protocol::fence::Fence;
+use latchd_protocol::wait::Notice;
 use latchd_server::verify::sharded::Sharded;
 
 /// The longest sequence.

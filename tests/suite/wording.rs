@@ -1,11 +1,11 @@
 //! The alphabet, as clients write it.
 
 use arbitrary::{Arbitrary as _, Unstructured};
-use latchd_core::command::{Command, GlobalCommand, ItemCommand};
-use latchd_core::connection::{Connection, KeyBuffer, Step, WireLimits};
 use latchd_harness::alphabet::{Environment, RequestKind, SmallRequest, VALUE_BYTES_MAX};
 use latchd_harness::random::Random;
 use latchd_harness::wording;
+use latchd_protocol::command::{Command, GlobalCommand, ItemCommand};
+use latchd_protocol::connection::{Connection, KeyBuffer, Step, WireLimits};
 
 /// How many requests are drawn: every kind comes up thousands of times.
 const REQUESTS: usize = 200_000;

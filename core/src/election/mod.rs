@@ -12,8 +12,8 @@
 //! `record.rs` and `json.rs`.
 //!
 //! ```
-//! use latchd_core::Instant;
-//! use latchd_core::election::{Action, Answer, Authority, Election, Found, Id, Moment, News, Process, Timing};
+//! use crate::Instant;
+//! use crate::election::{Action, Answer, Authority, Election, Found, Id, Moment, News, Process, Timing};
 //!
 //! /// An authority of one record.
 //! #[derive(Default)]
@@ -67,8 +67,8 @@ mod timing;
 use alloc::boxed::Box;
 use alloc::string::String;
 
-use crate::fence::Fence;
-use crate::time::Instant;
+use latchd_protocol::fence::Fence;
+use latchd_protocol::time::Instant;
 use primary::Primary;
 use standby::Standby;
 

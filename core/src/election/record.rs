@@ -14,8 +14,8 @@ use core::fmt::{self, Write as _};
 
 use super::json::{Malformed, Value, push_text};
 use super::timing::{Timing, TimingError};
-use crate::address::HostPort;
-use crate::ring::Ring;
+use latchd_protocol::address::HostPort;
+use latchd_protocol::ring::Ring;
 
 /// The format that this version writes, and the newest that it reads.
 pub const FORMAT: u64 = 1;
@@ -111,7 +111,7 @@ pub struct Partition {
 /// The record `ring`, which `latchd cluster init` writes once.
 ///
 /// ```
-/// use latchd_core::election::{Id, Partition, RingRecord, Timing};
+/// use crate::election::{Id, Partition, RingRecord, Timing};
 ///
 /// let partition = |name: &str| Partition { name: name.into(), weight: 1 };
 /// let partitions = ["cache-a:11211", "cache-b:11211"].map(partition).into();
@@ -340,7 +340,7 @@ pub fn ring_key(cluster: &str) -> Option<String> {
 /// The key of a partition; `None` if `cluster` is no name of a cluster, or `partition` none of a partition.
 ///
 /// ```
-/// use latchd_core::election::partition_key;
+/// use crate::election::partition_key;
 ///
 /// let key = partition_key("shop", "cache-a:11211").unwrap();
 /// assert_eq!(key, "/latchd/shop/partition/cache-a:11211");

@@ -2,8 +2,8 @@
 
 use super::notices::Notices;
 use crate::limits::Limits;
-use crate::stats::Counters;
-use crate::time::Instant;
+use latchd_protocol::stats::Counters;
+use latchd_protocol::time::Instant;
 
 /// The time, the bounds, the counters and the notices of one step.
 #[derive(Debug)]

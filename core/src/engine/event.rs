@@ -4,13 +4,13 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use super::{Held, LockEnd, Numbers};
-use crate::key::Key;
 use crate::limits::Limits;
-use crate::owner::Owner;
-use crate::stats::Unstored;
-use crate::time::Instant;
-use crate::wait::Notice;
-use crate::watch::Evicted;
+use latchd_protocol::Owner;
+use latchd_protocol::key::Key;
+use latchd_protocol::stats::Unstored;
+use latchd_protocol::time::Instant;
+use latchd_protocol::wait::Notice;
+use latchd_protocol::watch::Evicted;
 
 /// An event besides a command. It has no reply.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -74,7 +74,7 @@ pub enum Event<'a> {
     ReportLockEnds(bool),
     /// The wall clock was looked at.
     WallClock {
-        /// Unix seconds at [`Instant`](crate::time::Instant) 0.
+        /// Unix seconds at [`Instant`](latchd_protocol::time::Instant) 0.
         unix_s_at_start: u64,
     },
 }

@@ -3,13 +3,13 @@
 use alloc::vec::Vec;
 
 use super::Core;
-use crate::command::{GlobalCommand, Keys};
-use crate::key::Key;
-use crate::owner::Owner;
-use crate::reply::{KeysPage, Listed, Reply};
-use crate::stats::{Gauges, Report, Stats, StatsTopic};
 use crate::store::{Store, Visited};
-use crate::time::{Exptime, Instant};
+use latchd_protocol::Owner;
+use latchd_protocol::command::{GlobalCommand, Keys};
+use latchd_protocol::key::Key;
+use latchd_protocol::reply::{KeysPage, Listed, Reply};
+use latchd_protocol::stats::{Gauges, Report, Stats, StatsTopic};
+use latchd_protocol::time::{Exptime, Instant};
 
 impl<S: Store> Core<S> {
     pub(super) fn execute_global<'a>(

@@ -5,8 +5,8 @@
 
 use super::{Core, Event, Store};
 use crate::limits::Limits;
-use crate::reply::MemoryRefused;
-use crate::time::Instant;
+use latchd_protocol::reply::MemoryRefused;
+use latchd_protocol::time::Instant;
 
 /// Values of the largest size that must fit into the memory.
 const LARGEST_VALUES: usize = 2;

@@ -7,7 +7,7 @@
 //! replies.
 //!
 //! - E1: a refused command has changed nothing, but for
-//!   [`SetTooLarge`](crate::command::ItemCommand::SetTooLarge).
+//!   [`SetTooLarge`](latchd_protocol::command::ItemCommand::SetTooLarge).
 //! - E2: An item that another owner has locked is not changed, evicted or expired. Its TTL and its win are not
 //!   protected.
 //! - E3: a CAS is given to one change only, and each is larger than those given before.
@@ -59,17 +59,17 @@ use self::locks::Locks;
 use self::notices::Notices;
 use self::stats::detail::Detail;
 use self::wins::Wins;
-use crate::command::{Command, ItemCommand, NewCas};
-use crate::item::{Cas, ItemHeader};
-use crate::key::Key;
 use crate::limits::Limits;
-use crate::owner::Owner;
-use crate::reply::Reply;
-use crate::stats::Stats;
 use crate::store::{LogStore, MapStore, Store};
-use crate::time::{Clock, Instant};
-use crate::watch::Evicted;
 use crate::work::Meter;
+use latchd_protocol::Owner;
+use latchd_protocol::command::{Command, ItemCommand, NewCas};
+use latchd_protocol::item::{Cas, ItemHeader};
+use latchd_protocol::key::Key;
+use latchd_protocol::reply::Reply;
+use latchd_protocol::stats::Stats;
+use latchd_protocol::time::{Clock, Instant};
+use latchd_protocol::watch::Evicted;
 
 /// Items, locks and wins: the state machine that latchd is.
 #[derive(Clone, Debug)]
@@ -156,7 +156,7 @@ impl<S: Store> Core<S> {
     }
 
     /// Executes a command of `owner` at `now`. Every command has exactly one reply; a command that may wait can have it
-    /// later ([`Reply::Waits`], [`crate::wait`]).
+    /// later ([`Reply::Waits`], [`latchd_protocol::wait`]).
     ///
     /// A `now` before the last one counts as the last one: a clock that steps back must not revive
     /// an expired item.

@@ -8,8 +8,8 @@
 
 use alloc::collections::VecDeque;
 
-use crate::owner::Owner;
-use crate::wait::{Notice, Outcome};
+use latchd_protocol::Owner;
+use latchd_protocol::wait::{Notice, Outcome};
 
 /// The notices that no transport has taken yet, the oldest first (Q5).
 #[derive(Clone, Debug, Default)]

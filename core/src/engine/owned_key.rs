@@ -2,7 +2,7 @@
 
 use alloc::sync::Arc;
 
-use crate::key::Key;
+use latchd_protocol::key::Key;
 
 /// A key that several tables share.
 pub(super) type OwnedKey = Arc<[u8]>;

@@ -23,10 +23,10 @@ use core::fmt::Debug;
 use core::ops::Bound;
 
 use crate::engine::owned_key::{OwnedKey, as_key};
-use crate::key::Key;
-use crate::owner::Owner;
-use crate::time::Instant;
-use crate::wait::{Notice, Outcome};
+use latchd_protocol::Owner;
+use latchd_protocol::key::Key;
+use latchd_protocol::time::Instant;
+use latchd_protocol::wait::{Notice, Outcome};
 
 /// The most deadlines of woken owners that one step drops.
 pub(super) const STALE_MAX: usize = 64;

@@ -20,14 +20,14 @@ mod wins;
 use alloc::vec::Vec;
 
 use super::*;
-use crate::command::{
+use latchd_protocol::command::{
     Arithmetic, Delete, Direction, Get, GlobalCommand, ItemCommand, Keys, LockAfter, Removal, Set,
     SetMode,
 };
-use crate::command::{Guard, OnMissing, TtlStep, TtlSteps};
-use crate::reply::{Hit, Refusal, Win};
-use crate::stats::StatsTopic;
-use crate::time::Exptime;
+use latchd_protocol::command::{Guard, OnMissing, TtlStep, TtlSteps};
+use latchd_protocol::reply::{Hit, Refusal, Win};
+use latchd_protocol::stats::StatsTopic;
+use latchd_protocol::time::Exptime;
 
 const A: Owner = Owner::from_number(1);
 const B: Owner = Owner::from_number(2);
@@ -264,7 +264,7 @@ fn keys_come_in_pages_and_without_the_expired() {
     bench.ask(A, expiring("a4", 1));
     bench.now_ms = 5_000;
     let mut seen = Vec::new();
-    let mut cursor = Some(crate::command::ScanCursor::default());
+    let mut cursor = Some(latchd_protocol::command::ScanCursor::default());
     while let Some(from) = cursor {
         match bench.ask(
             A,

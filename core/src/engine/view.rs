@@ -16,14 +16,14 @@ use super::notices::Due;
 use super::wins::Wins;
 use super::wins::bound::BoundWin;
 use super::wins::queue::WinWaiter;
-use crate::item::Cas;
-use crate::key::Key;
 use crate::limits::Limits;
-use crate::owner::Owner;
-use crate::stats::Counters;
 use crate::store::{MapStore, MapView, Store};
-use crate::time::{Clock, Instant};
-use crate::wait::Notice;
+use latchd_protocol::Owner;
+use latchd_protocol::item::Cas;
+use latchd_protocol::key::Key;
+use latchd_protocol::stats::Counters;
+use latchd_protocol::time::{Clock, Instant};
+use latchd_protocol::wait::Notice;
 
 /// A core on a [`MapStore`], laid open.
 #[derive(Clone, Debug)]

@@ -1,14 +1,14 @@
 //! The state machine behind a server, and one owner's view of it.
 
-use crate::command::Command;
 use crate::engine::{self, Core, Event, Held, Notification};
-use crate::execute::Execute;
-use crate::owner::Owner;
-use crate::reply::MemoryRefused;
-use crate::reply::Reply;
-use crate::stats::Unstored;
 use crate::store::Store;
-use crate::time::Instant;
+use latchd_protocol::Owner;
+use latchd_protocol::command::Command;
+use latchd_protocol::execute::Execute;
+use latchd_protocol::reply::MemoryRefused;
+use latchd_protocol::reply::Reply;
+use latchd_protocol::stats::Unstored;
+use latchd_protocol::time::Instant;
 
 /// The machine behind the connections of a [`Server`](super::Server): a [`Core`], or a front of several.
 pub trait StateMachine {
@@ -103,7 +103,7 @@ impl<S: Store> StateMachine for Core<S> {
 }
 
 /// A [`StateMachine`] as one owner sees it at one moment: the executor of a
-/// [`Connection`](crate::connection::Connection).
+/// [`Connection`](latchd_protocol::connection::Connection).
 #[derive(Debug)]
 pub struct At<'a, M> {
     machine: &'a mut M,

@@ -4,10 +4,10 @@ use bytes::{Buf, BytesMut};
 
 use super::visit::Membership;
 use super::{Action, KEPT_BYTES_MAX};
-use crate::conn_id::ConnId;
-use crate::connection::{Connection, Progress};
-use crate::execute::Execute;
-use crate::output::Output;
+use latchd_protocol::ConnId;
+use latchd_protocol::connection::{Connection, Progress};
+use latchd_protocol::execute::Execute;
+use latchd_protocol::output::Output;
 
 /// A connection that is open, or of which an action is still to be handed out.
 #[derive(Clone, Debug)]

@@ -13,11 +13,11 @@ use std::vec::Vec;
 use quickcheck::quickcheck;
 
 use super::*;
-use crate::command::Command;
-use crate::reply::MemoryRefused;
-use crate::reply::Reply;
 use crate::store::Store;
 use crate::{Limits, Owner};
+use latchd_protocol::command::Command;
+use latchd_protocol::reply::MemoryRefused;
+use latchd_protocol::reply::Reply;
 
 const NOW: Instant = Instant::from_millis(0);
 const VALUE_BYTES_MAX: usize = 1 << 10;
@@ -199,7 +199,9 @@ fn what_is_kept_is_bounded_by_the_largest_request() {
     server.receive(NOW, a, b"get ");
     while server.progress(a) != Progress::Close {
         server.receive(NOW, a, &line);
-        assert!(server.kept_bytes(a) <= crate::wire::limits::GET_LINE_BYTES_MAX + line.len());
+        assert!(
+            server.kept_bytes(a) <= latchd_protocol::wire::limits::GET_LINE_BYTES_MAX + line.len()
+        );
     }
     assert_eq!(output(&mut server, a), "CLIENT_ERROR line too long\r\n");
 }
@@ -288,8 +290,8 @@ fn a_date_is_read_by_the_wall_clock() {
 fn a_program_has_commands_of_its_own() {
     let mut server = server();
     let a = server.open(NOW);
-    let key = crate::key::Key::new(b"k").unwrap();
-    let set = Command::from(crate::command::Set::new(key, b"x"));
+    let key = latchd_protocol::key::Key::new(b"k").unwrap();
+    let set = Command::from(latchd_protocol::command::Set::new(key, b"x"));
     let mine = ConnId::from_number(u64::MAX);
     server.machine_mut().execute(NOW, mine.into(), &set);
     assert_eq!(

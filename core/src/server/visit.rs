@@ -7,18 +7,20 @@
 use alloc::vec::Vec;
 
 use super::StateMachine;
-use crate::command::Command;
-use crate::conn_id::ConnId;
 use crate::election::promise_ms;
 use crate::engine::{Event, Held};
-use crate::execute::Execute;
-use crate::owner::Owner;
-use crate::reply::MemoryRefused;
-use crate::reply::Reply;
-use crate::session::{Open, SessionAction, SessionRefusal, SessionReply, SessionRequest, Token};
 use crate::sessions::{Asker, EndedSession, Sessions};
-use crate::stats::Unstored;
-use crate::time::Instant;
+use latchd_protocol::ConnId;
+use latchd_protocol::Owner;
+use latchd_protocol::command::Command;
+use latchd_protocol::execute::Execute;
+use latchd_protocol::reply::MemoryRefused;
+use latchd_protocol::reply::Reply;
+use latchd_protocol::session::{
+    Open, SessionAction, SessionRefusal, SessionReply, SessionRequest, Token,
+};
+use latchd_protocol::stats::Unstored;
+use latchd_protocol::time::Instant;
 
 /// A machine and the sessions before it, as one connection sees them at one moment.
 #[derive(Debug)]

@@ -26,14 +26,14 @@ pub use self::slot::MapSlot;
 pub use self::view::{MapEntry, MapView};
 
 use super::{End, Full, QueueState, Shown, Store, Usage, Visited};
-use crate::command::ScanCursor;
-use crate::item::ItemHeader;
-use crate::key::Key;
 use crate::limits::Limits;
-use crate::reply::MemoryRefused;
-use crate::stats::{Counters, Eviction};
-use crate::time::Tick;
-use crate::value::Value;
+use latchd_protocol::command::ScanCursor;
+use latchd_protocol::item::ItemHeader;
+use latchd_protocol::key::Key;
+use latchd_protocol::reply::MemoryRefused;
+use latchd_protocol::stats::{Counters, Eviction};
+use latchd_protocol::time::Tick;
+use latchd_protocol::value::Value;
 
 /// The most hits that an item can collect.
 const HITS_MAX: u8 = 3;

@@ -24,15 +24,15 @@ pub use log::{Block, HashSeed, KeyHasher, LogSlot, LogStore, LogVacancy, SipHash
 pub use map::{MapEntry, MapView};
 pub use map::{MapSlot, MapStore, MapVacancy};
 
-use crate::command::ScanCursor;
-use crate::item::ItemHeader;
-use crate::key::Key;
 use crate::limits::Limits;
-use crate::reply::MemoryRefused;
-use crate::stats::{Counters, Eviction};
-use crate::time::Tick;
-use crate::value::Value;
-use crate::watch::Evicted;
+use latchd_protocol::command::ScanCursor;
+use latchd_protocol::item::ItemHeader;
+use latchd_protocol::key::Key;
+use latchd_protocol::reply::MemoryRefused;
+use latchd_protocol::stats::{Counters, Eviction};
+use latchd_protocol::time::Tick;
+use latchd_protocol::value::Value;
+use latchd_protocol::watch::Evicted;
 
 /// Keeps items within a memory limit.
 ///
@@ -251,7 +251,7 @@ pub struct Shown<'a> {
     pub key: Key<'a>,
     /// As [`Store::value`]; shared if the store can share it. A reply waiting to be sent then holds no copy
     /// of the value. Only large values are shared
-    /// ([`SHARED_VALUE_BYTES_MIN`](crate::value::SHARED_VALUE_BYTES_MIN)).
+    /// ([`SHARED_VALUE_BYTES_MIN`](latchd_protocol::value::SHARED_VALUE_BYTES_MIN)).
     pub value: Value<'a>,
     /// As [`Store::item_bytes`].
     pub item_bytes: usize,

@@ -2,19 +2,19 @@
 
 use std::time::Duration;
 
-use latchd_core::client::{
+use latchd_client_core::{
     Action, AnyRequest, AnyResponse, Flags, Lease, LeaseNews, Machine, Session, Terms, Token,
     TokenValue,
 };
-use latchd_core::command::{Command, Get};
 use latchd_core::engine::{Config, Core};
-use latchd_core::item::Cas;
-use latchd_core::key::Key;
-use latchd_core::reply::Reply;
 use latchd_core::store::MapStore;
-use latchd_core::wire::WireLimits;
-use latchd_core::wire::meta::Verb;
 use latchd_core::{ConnId, Instant, Limits, Server};
+use latchd_protocol::command::{Command, Get};
+use latchd_protocol::item::Cas;
+use latchd_protocol::key::Key;
+use latchd_protocol::reply::Reply;
+use latchd_protocol::wire::WireLimits;
+use latchd_protocol::wire::meta::Verb;
 
 use super::trap::{Trap, forged, heard, trapped, version_in};
 use super::{Bounds, Happening, Witness};

@@ -4,7 +4,7 @@
 //! Source: docs/PROTOCOL.md, "Locks" and "Locks of keys".
 
 use latchd_core::Owner;
-use latchd_core::command::{GlobalCommand, ItemCommand, Lease, LockAfter, Removal};
+use latchd_protocol::command::{GlobalCommand, ItemCommand, Lease, LockAfter, Removal};
 
 use super::{Cause, Change, Changing};
 use crate::action::name;

@@ -1,10 +1,10 @@
 //! Reading and changing an item: the item found, the check of a guard, the new version, and the
 //! state afterwards.
 
-use latchd_core::command::{Guard, ItemCommand, NewCas, SetMode, TtlStep};
-use latchd_core::item::Cas;
-use latchd_core::reply::Refusal;
 use latchd_harness::alphabet::RequestKind;
+use latchd_protocol::command::{Guard, ItemCommand, NewCas, SetMode, TtlStep};
+use latchd_protocol::item::Cas;
+use latchd_protocol::reply::Refusal;
 
 use super::{Change, Changing};
 use crate::expected::{self, Expected};

@@ -3,9 +3,9 @@
 //! Source: docs/PROTOCOL.md, "Locks".
 
 use latchd_core::Owner;
-use latchd_core::command::{Get, GlobalCommand, ItemCommand, Lease, LockAfter, Set, SetMode};
-use latchd_core::fence::Fence;
-use latchd_core::reply::Refusal;
+use latchd_protocol::command::{Get, GlobalCommand, ItemCommand, Lease, LockAfter, Set, SetMode};
+use latchd_protocol::fence::Fence;
+use latchd_protocol::reply::Refusal;
 
 use super::{Cause, Change, Changing};
 use crate::expected;

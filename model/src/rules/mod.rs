@@ -22,11 +22,11 @@ mod items;
 mod locks;
 mod wins;
 
-use latchd_core::command::{GlobalCommand, Guard, ItemCommand, LockAfter, NewCas};
-use latchd_core::fence::Fence;
-use latchd_core::reply::Refusal;
-use latchd_core::time::{Exptime, Tick};
 use latchd_core::{Instant, Owner};
+use latchd_protocol::command::{GlobalCommand, Guard, ItemCommand, LockAfter, NewCas};
+use latchd_protocol::fence::Fence;
+use latchd_protocol::reply::Refusal;
+use latchd_protocol::time::{Exptime, Tick};
 
 use crate::frame::{Judged, Shown};
 use crate::invariants::{Invariant, Witness};

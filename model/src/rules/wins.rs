@@ -2,9 +2,9 @@
 //!
 //! Source: docs/PROTOCOL.md, "mg".
 
-use latchd_core::command::{ItemCommand, TtlStep};
-use latchd_core::reply::Win;
-use latchd_core::time::Exptime;
+use latchd_protocol::command::{ItemCommand, TtlStep};
+use latchd_protocol::reply::Win;
+use latchd_protocol::time::Exptime;
 
 use super::Change;
 use crate::frame::Judged;

@@ -5,14 +5,14 @@ mod judge;
 
 use std::mem;
 
-use latchd_core::command::Wait;
 use latchd_core::engine::{Config, Core, Event, Notification};
-use latchd_core::key::Key;
 use latchd_core::server::visit::{self, Membership, Visit};
-use latchd_core::session::Token;
 use latchd_core::sessions::{SessionLimits, Sessions};
 use latchd_core::store::MapStore;
 use latchd_core::{ConnId, Instant, Limits, Owner};
+use latchd_protocol::command::Wait;
+use latchd_protocol::key::Key;
+use latchd_protocol::session::Token;
 
 use super::{Bounds, CONNS, Happening, MANY, STEP_MS, TTL_S, Witness};
 use crate::frame::{Judged, Shown};

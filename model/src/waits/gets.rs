@@ -1,7 +1,7 @@
 //! Requests for values: which reply is due, and which client has the win then.
 
-use latchd_core::command::{Command, ItemCommand};
 use latchd_harness::alphabet::ReplyKind;
+use latchd_protocol::command::{Command, ItemCommand};
 
 use super::word::{SHORT_S, STEP_MS, TTL_S};
 use super::world::{Item, Won, World};

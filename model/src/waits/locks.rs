@@ -1,9 +1,9 @@
 //! Requests for locks: a client's request, the transport's first step, and the due reply.
 
-use latchd_core::command::{Acquire, Command, ItemCommand, Wait};
+use latchd_core::deadlock::would_deadlock;
 use latchd_core::engine::Event;
-use latchd_core::wait::would_deadlock;
 use latchd_harness::alphabet::ReplyKind;
+use latchd_protocol::command::{Acquire, Command, ItemCommand, Wait};
 
 use super::word::{LEASE_MS, WAIT_MS};
 use super::world::{Held, World, name_of, place_of};

@@ -3,9 +3,9 @@
 use std::collections::VecDeque;
 
 use latchd_core::Instant;
-use latchd_core::command::{Command, ItemCommand, Wait};
-use latchd_core::item::WinMark;
-use latchd_core::wait::{Notice, Outcome};
+use latchd_protocol::command::{Command, ItemCommand, Wait};
+use latchd_protocol::item::WinMark;
+use latchd_protocol::wait::{Notice, Outcome};
 
 use super::word::WAIT_MS;
 use super::world::{Parked, World, name_of};

@@ -5,11 +5,11 @@
 //! the reason.
 
 use latchd_core::engine::{Core, Holding, LockScope, View};
-use latchd_core::item::{ItemHeader, WinMark};
-use latchd_core::key::Key;
-use latchd_core::time::Deadline;
-use latchd_core::wait::Outcome;
 use latchd_core::{Instant, Owner};
+use latchd_protocol::item::{ItemHeader, WinMark};
+use latchd_protocol::key::Key;
+use latchd_protocol::time::Deadline;
+use latchd_protocol::wait::Outcome;
 
 use super::Bounds;
 use super::world::{Client, Known, World};

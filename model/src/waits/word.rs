@@ -3,9 +3,9 @@
 use std::fmt;
 use std::num::NonZeroU32;
 
-use latchd_core::command::{Acquire, Get, Lease, Mode, TtlStep, TtlSteps, Wait};
-use latchd_core::key::Key;
-use latchd_core::time::Exptime;
+use latchd_protocol::command::{Acquire, Get, Lease, Mode, TtlStep, TtlSteps, Wait};
+use latchd_protocol::key::Key;
+use latchd_protocol::time::Exptime;
 
 /// Milliseconds in a step of time.
 pub(super) const STEP_MS: u64 = 1000;

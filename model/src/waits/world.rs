@@ -4,18 +4,18 @@
 use std::collections::VecDeque;
 use std::iter;
 
-use latchd_core::command::{
+use latchd_core::engine::{Config, Core, Event, Notification};
+use latchd_core::store::MapStore;
+use latchd_core::{Instant, Limits, Owner};
+use latchd_harness::alphabet::ReplyKind;
+use latchd_protocol::command::{
     Command, Delete, Get, GlobalCommand, ItemCommand, LockAfter, Release, Removal, Set, TtlStep,
     TtlSteps,
 };
-use latchd_core::engine::{Config, Core, Event, Notification};
-use latchd_core::key::Key;
-use latchd_core::reply::Reply;
-use latchd_core::store::MapStore;
-use latchd_core::time::Exptime;
-use latchd_core::wait::{Notice, Outcome};
-use latchd_core::{Instant, Limits, Owner};
-use latchd_harness::alphabet::ReplyKind;
+use latchd_protocol::key::Key;
+use latchd_protocol::reply::Reply;
+use latchd_protocol::time::Exptime;
+use latchd_protocol::wait::{Notice, Outcome};
 
 use super::word::{STEP_MS, Scope, TTL_S, WAIT_MS};
 use super::{Bounds, Happening, KEYS_MAX, Witness, Word};

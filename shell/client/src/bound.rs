@@ -8,10 +8,10 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use async_channel::{Receiver, Sender, bounded};
-use latchd_core::Instant;
-use latchd_core::client::{Bound, BoundNews, Failure, Item, Loss, TermsError};
-use latchd_core::fence::Fence;
-use latchd_core::time::Exptime;
+use latchd_client_core::{Bound, BoundNews, Failure, Item, Loss, TermsError};
+use latchd_protocol::Instant;
+use latchd_protocol::fence::Fence;
+use latchd_protocol::time::Exptime;
 
 use super::calls::{self, CALLS_MAX, Caller, reply};
 use super::clock;

@@ -10,15 +10,15 @@ mod options;
 mod words;
 
 use bytes::Bytes;
-use latchd_core::client::{AnyRequest, AnyResponse, wire_key};
-use latchd_core::command::{Command, GlobalCommand};
-use latchd_core::fence::Fence;
-use latchd_core::stats::StatsTopic;
-use latchd_core::time::Exptime;
-use latchd_core::wire::classic::ClassicEnvelope;
-use latchd_core::wire::classic::reply::ClassicResponse;
-use latchd_core::wire::cluster::ClusterConfig;
-use latchd_core::wire::meta::{Flag, Verb};
+use latchd_client_core::{AnyRequest, AnyResponse, wire_key};
+use latchd_protocol::command::{Command, GlobalCommand};
+use latchd_protocol::fence::Fence;
+use latchd_protocol::stats::StatsTopic;
+use latchd_protocol::time::Exptime;
+use latchd_protocol::wire::classic::ClassicEnvelope;
+use latchd_protocol::wire::classic::reply::ClassicResponse;
+use latchd_protocol::wire::cluster::ClusterConfig;
+use latchd_protocol::wire::meta::{Flag, Verb};
 
 use self::words::{item, meta, number, outcome, read, refusal};
 use super::error::{Error, ErrorKind};

@@ -4,7 +4,7 @@
 use std::sync::OnceLock;
 
 use async_channel::{Sender, bounded};
-use latchd_core::client::Loss;
+use latchd_client_core::Loss;
 
 use super::error::{Error, ErrorKind};
 use super::pool::Pool;

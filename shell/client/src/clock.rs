@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use futures_lite::future;
-use latchd_core::Instant;
+use latchd_protocol::Instant;
 use rustix::time::{ClockId, clock_gettime};
 
 use super::background::Alarm;

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use futures_lite::future;
-use latchd_core::ring::Ring;
+use latchd_protocol::ring::Ring;
 
 use super::cache::CacheItem;
 use super::discovery::{Discovery, Route};

@@ -1,8 +1,8 @@
 //! Reads a value that one client at a time computes.
 
 use async_channel::{Receiver, Sender, bounded};
-use latchd_core::client::{Failure, Recompute, RecomputeNews, RecomputeTerms};
-use latchd_core::key::Key;
+use latchd_client_core::{Failure, Recompute, RecomputeNews, RecomputeTerms};
+use latchd_protocol::key::Key;
 
 use super::drive::{Heard, drive};
 use super::driver::Driver;

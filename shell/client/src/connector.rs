@@ -13,7 +13,7 @@ use std::time::Duration;
 use async_io::{Async, Timer};
 use futures_lite::future::FutureExt;
 use futures_lite::io::{AsyncReadExt, AsyncWriteExt};
-use latchd_core::client::{Credentials, Login, LoginStep};
+use latchd_client_core::{Credentials, Login, LoginStep};
 
 use super::background::is_forked;
 use super::discovery::Route;

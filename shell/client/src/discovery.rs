@@ -10,9 +10,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use latchd_core::Instant;
-use latchd_core::wire::Malformed;
-use latchd_core::wire::cluster::{ClusterConfig, ClusterServer};
+use latchd_protocol::Instant;
+use latchd_protocol::wire::Malformed;
+use latchd_protocol::wire::cluster::{ClusterConfig, ClusterServer};
 
 use super::clock;
 use super::error::{Error, ErrorKind};

@@ -10,7 +10,7 @@ use std::future::Future;
 use std::io;
 
 use futures_lite::future::FutureExt;
-use latchd_core::client::{Action, AnyRequest, HoldSupport, Machine};
+use latchd_client_core::{Action, AnyRequest, HoldSupport, Machine};
 
 use super::clock::{self, sleep_until};
 

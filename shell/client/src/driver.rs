@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_lite::future;
-use latchd_core::client::{
+use latchd_client_core::{
     AnyRequest, HoldSupport, KeptSession, LockSupport, Machine, Received, Session, WinSupport,
 };
 

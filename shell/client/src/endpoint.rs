@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-use latchd_core::address::{DEFAULT_PORT, HostPort};
+use latchd_protocol::address::{DEFAULT_PORT, HostPort};
 
 /// A server's address.
 #[derive(Clone, Debug)]

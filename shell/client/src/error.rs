@@ -5,7 +5,7 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-use latchd_core::client::{Failure, Feature, KeyError, Loss, NotObtained, TermsError, TokenError};
+use latchd_client_core::{Failure, Feature, KeyError, Loss, NotObtained, TermsError, TokenError};
 
 use super::background::is_forked;
 use super::connector::Unauthenticated;

@@ -6,9 +6,9 @@
 //!
 //! Source: docs/PROTOCOL.md, `G`.
 
-use latchd_core::client::{Feature, Loss, TermsError};
-use latchd_core::fence::Fence;
-use latchd_core::time::Exptime;
+use latchd_client_core::{Feature, Loss, TermsError};
+use latchd_protocol::fence::Fence;
+use latchd_protocol::time::Exptime;
 
 use super::cache::{CountMode, Outcome, StoreOptions};
 use super::error::{Error, ErrorKind};

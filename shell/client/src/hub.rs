@@ -21,8 +21,8 @@ use std::time::Duration;
 use async_channel::{Receiver, Sender, bounded};
 use async_io::Timer;
 use futures_lite::future::FutureExt;
-use latchd_core::client::{AnyRequest, AnyResponse, HoldSupport, Received, Session};
-use latchd_core::wire::classic::reply::ClassicResponse;
+use latchd_client_core::{AnyRequest, AnyResponse, HoldSupport, Received, Session};
+use latchd_protocol::wire::classic::reply::ClassicResponse;
 use slab::Slab;
 
 use super::background::{self, Alarm};

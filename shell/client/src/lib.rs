@@ -78,7 +78,7 @@
 //! the process, does what must go on while a lock is held (see [`Lock`], "In the background"). The requests of a call are sent
 //! and their replies read by the caller that waits for them. [`blocking`] has the same calls as functions that return when they are done.
 //!
-//! The rules are [`latchd_core::client`]'s, a set of state machines without I/O; here are sockets, a clock and random numbers.
+//! The rules are [`latchd_client_core`]'s, a set of state machines without I/O; here are sockets, a clock and random numbers.
 
 mod background;
 pub mod blocking;
@@ -125,12 +125,12 @@ pub use cluster::Cluster;
 pub use compute::Value;
 pub use error::{ComputeError, Error, ErrorKind};
 pub use fenced::InGrant;
-pub use latchd_core::client::{
+pub use latchd_client_core::{
     CREDENTIALS_BYTES_MAX, Credentials, CredentialsError, Feature, KeyError, Losers, Loss, Mark,
     MissingItem, NotObtained, OnDisconnect, Retry, TermsError, Token, TokenError,
 };
-pub use latchd_core::fence::Fence;
-pub use latchd_core::time::Exptime;
+pub use latchd_protocol::fence::Fence;
+pub use latchd_protocol::time::Exptime;
 pub use lock::Lock;
 pub use options::{BoundOptions, ClientOptions, ComputeOptions, LockOptions};
 pub use server::Client;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_channel::{Receiver, Sender, unbounded};
 use async_io::Timer;
 use futures_lite::future::{self, FutureExt};
-use latchd_core::client::{AnyRequest, AnyResponse, HoldSupport, Machine, Session};
+use latchd_client_core::{AnyRequest, AnyResponse, HoldSupport, Machine, Session};
 
 use super::background::{Alarm, is_forked};
 use super::clock;

@@ -9,9 +9,9 @@ use std::time::Duration;
 use async_channel::{Receiver, Sender, bounded};
 use async_io::Timer;
 use futures_lite::future::FutureExt;
-use latchd_core::Instant;
-use latchd_core::client::{Bound, Failure, LeaseNews, Leases, Loss, Token, TokenValue};
-use latchd_core::fence::Fence;
+use latchd_client_core::{Bound, Failure, LeaseNews, Leases, Loss, Token, TokenValue};
+use latchd_protocol::Instant;
+use latchd_protocol::fence::Fence;
 
 use super::background;
 use super::calls::{self, CALLS_MAX, Caller, reply};
@@ -539,7 +539,7 @@ impl LockTask {
                 }
                 let numbers = (0..)
                     .map_while(|place| self.leases.number(place))
-                    .map(latchd_core::item::Cas::number)
+                    .map(latchd_protocol::item::Cas::number)
                     .collect();
                 reply(&mut self.obtain, Ok(numbers));
             }

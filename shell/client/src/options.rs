@@ -3,12 +3,12 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use latchd_core::client::{
+use latchd_client_core::{
     BoundTerms, Credentials, LeaseTerms, Losers, Mark, MissingItem, OnDisconnect, RecomputeTerms,
     Retry, SHORT_TTL_MIN, SessionTerms, Terms, TermsError, Token,
 };
-use latchd_core::command::Mode;
-use latchd_core::time::Exptime;
+use latchd_protocol::command::Mode;
+use latchd_protocol::time::Exptime;
 
 use super::clock;
 use super::tls_options::TlsOptions;

@@ -2,7 +2,7 @@
 //! for the lease's place in the queue.
 
 use async_channel::{Receiver, RecvError};
-use latchd_core::client::{BoundNews, Failure};
+use latchd_client_core::{BoundNews, Failure};
 
 use super::clock;
 use super::drive::{Heard, drive};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_io::Timer;
-use latchd_core::client::{
+use latchd_client_core::{
     Bound, Leases, NotObtained, Retry, TTL_MIN, TermsError, Token, TokenValue, wire_key,
 };
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_channel::Sender;
-use latchd_core::client::{Bound, BoundNews, Failure, TermsError};
+use latchd_client_core::{Bound, BoundNews, Failure, TermsError};
 
 use super::calls::{Caller, reply};
 use super::clock;
@@ -77,7 +77,7 @@ pub(super) async fn keep(pool: Pool, driver: Driver, bound: Bound, end: TaskEnd)
 impl Short {
     fn take(&mut self, call: LockCall) {
         match call {
-            LockCall::Refresh(ttl, answer) if ttl < latchd_core::client::SHORT_TTL_MIN => {
+            LockCall::Refresh(ttl, answer) if ttl < latchd_client_core::SHORT_TTL_MIN => {
                 reply(&mut Some(answer), Err(TermsError::TtlTooShort.into()));
             }
             LockCall::Refresh(ttl, answer) => {
@@ -155,7 +155,7 @@ impl Short {
     }
 
     /// Marks the lock as not held.
-    fn let_go(&mut self, loss: Option<latchd_core::client::Loss>) {
+    fn let_go(&mut self, loss: Option<latchd_client_core::Loss>) {
         self.watch.let_go(loss);
         self.alive = None;
     }

@@ -15,7 +15,7 @@ use std::time::Duration;
 use async_io::Async;
 use futures_lite::io::{AsyncRead, AsyncWrite};
 #[cfg(target_os = "linux")]
-use latchd_core::keepalive::Probes;
+use latchd_protocol::keepalive::Probes;
 use rustix::net::sockopt;
 
 use super::tls::explained;

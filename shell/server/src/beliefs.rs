@@ -18,10 +18,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use latchd_core::command::{ItemCommand, Set};
-use latchd_core::item::LEASE_ITEM;
-use latchd_core::session::SESSION_S_MAX;
-use latchd_core::time::Exptime;
+use latchd_protocol::command::{ItemCommand, Set};
+use latchd_protocol::item::LEASE_ITEM;
+use latchd_protocol::session::SESSION_S_MAX;
+use latchd_protocol::time::Exptime;
 use rustix::fs::OFlags;
 
 use crate::cluster::random_id::random_id;
@@ -389,7 +389,7 @@ mod tests {
     fn leases_of_every_exptime_are_covered() {
         let (folder, config) = folder("leases");
         let (beliefs, _) = seconds(&config);
-        let key = latchd_core::key::Key::new(b"k").unwrap();
+        let key = latchd_protocol::key::Key::new(b"k").unwrap();
         let cover = |client_flags, exptime| {
             let set = Set {
                 client_flags,

@@ -24,8 +24,8 @@ use latchd_core::election::{
     Process, RingRecord, State, Term, partition_key,
 };
 use latchd_core::engine::Numbers;
-use latchd_core::fence::Fence;
-use latchd_core::item::Cas;
+use latchd_protocol::fence::Fence;
+use latchd_protocol::item::Cas;
 use smol::channel::{Receiver, Sender};
 use smol::future::FutureExt;
 

@@ -22,7 +22,7 @@
 //! ```
 //!
 //! Only this crate has sockets, threads, clocks and logs. It never interprets the bytes that it moves:
-//! [`latchd_core::connection`] parses them, and the core executes the commands.
+//! [`latchd_protocol::connection`] parses them, and the core executes the commands.
 //!
 //! The server runs on Linux: each thread waits in an epoll of its own.
 

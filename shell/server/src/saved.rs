@@ -22,9 +22,9 @@ use std::io::{self, Read, Write};
 
 use latchd_core::election::Id;
 use latchd_core::engine::{Numbers, SavedItem};
-use latchd_core::fence::Fence;
-use latchd_core::item::Cas;
-use latchd_core::key::{Key, KeyForm};
+use latchd_protocol::fence::Fence;
+use latchd_protocol::item::Cas;
+use latchd_protocol::key::{Key, KeyForm};
 
 const MAGIC: &[u8; 8] = b"latchd\r\n";
 

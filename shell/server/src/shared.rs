@@ -8,11 +8,11 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use latchd_core::command::ScanCursor;
-use latchd_core::stats::{StatsLine, StatsTopic};
-use latchd_core::watch::{Topic, of_session};
-use latchd_core::wire::{Admission, Protocols, WireLimits};
 use latchd_core::{ConnId, Instant, Limits, Owner};
+use latchd_protocol::command::ScanCursor;
+use latchd_protocol::stats::{StatsLine, StatsTopic};
+use latchd_protocol::watch::{Topic, of_session};
+use latchd_protocol::wire::{Admission, Protocols, WireLimits};
 
 use crate::beliefs::Beliefs;
 use crate::clients::budget::Budget;

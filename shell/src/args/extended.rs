@@ -6,7 +6,7 @@
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
-use latchd_core::wire::LockedReply;
+use latchd_protocol::wire::LockedReply;
 use latchd_server::Config;
 
 use super::ignored::is_ignored;

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 
 use clap::CommandFactory;
-use latchd_core::wire::{Allowed, LockedReply};
+use latchd_protocol::wire::{Allowed, LockedReply};
 use latchd_server::{CheckKeys, ClientCertificate, KeyFormat, TlsSettings, TlsVersion};
 
 use super::sources::read_from;

@@ -14,12 +14,12 @@ use std::hint::black_box;
 use divan::Bencher;
 use divan::counter::ItemsCount;
 use latchd_core::Limits;
-use latchd_core::item::{Cas, ItemHeader};
-use latchd_core::key::Key;
-use latchd_core::stats::Counters;
 use latchd_core::store::{LogStore, MapStore, Store};
-use latchd_core::time::Tick;
-use latchd_core::value::Value;
+use latchd_protocol::item::{Cas, ItemHeader};
+use latchd_protocol::key::Key;
+use latchd_protocol::stats::Counters;
+use latchd_protocol::time::Tick;
+use latchd_protocol::value::Value;
 
 fn main() {
     divan::main();

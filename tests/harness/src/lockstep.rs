@@ -28,14 +28,14 @@ use std::collections::BTreeSet;
 use std::iter;
 
 use crate::alphabet::{CLIENTS, ClientNumber, Environment, Input, KEYS, Op, Pairs};
-use latchd_core::command::{Command, GlobalCommand, ItemCommand, Keys, TtlSteps};
 use latchd_core::engine::{Core, Event, Notification};
-use latchd_core::item::{ItemHeader, WinMark};
-use latchd_core::key::Key;
-use latchd_core::reply::{Refusal, Reply};
 use latchd_core::store::Store;
-use latchd_core::wait::Notice;
 use latchd_core::{Instant, Owner};
+use latchd_protocol::command::{Command, GlobalCommand, ItemCommand, Keys, TtlSteps};
+use latchd_protocol::item::{ItemHeader, WinMark};
+use latchd_protocol::key::Key;
+use latchd_protocol::reply::{Refusal, Reply};
+use latchd_protocol::wait::Notice;
 
 pub use gauges::Sizes;
 pub use gone::{is_reset, knows_flushed, there};
@@ -401,7 +401,7 @@ pub fn is_same(header: &ItemHeader, value: &[u8], item: &Item) -> bool {
         win,
         locked: _,
     } = *header;
-    let quarter_ms = latchd_core::time::TICK_MS;
+    let quarter_ms = latchd_protocol::time::TICK_MS;
     value == item.value
         && cas.number() == item.cas
         && deadline.map(|at| u64::from(at.tick().count()) * quarter_ms) == item.gone_at_ms
@@ -422,7 +422,7 @@ fn all_pages<S: Store>(
     conn: Owner,
     keys: Keys<'_>,
     mut all: BTreeSet<Vec<u8>>,
-    mut next: Option<latchd_core::command::ScanCursor>,
+    mut next: Option<latchd_protocol::command::ScanCursor>,
 ) -> Result<OwnedReply, Difference> {
     let mut pages = 1;
     while let Some(cursor) = next {

@@ -5,7 +5,8 @@ use std::io;
 use std::time::{Duration, Instant as Moment, SystemTime};
 
 use latchd_core::server::StateMachine;
-use latchd_core::{Action, Config, ConnId, Instant, Limits, Progress, Server};
+use latchd_core::{Action, Config, ConnId, Instant, Limits, Server};
+use latchd_protocol::connection::Progress;
 
 use crate::peer::{Patience, Peer, Received};
 use crate::transcript::End;

@@ -24,18 +24,18 @@ mod wins;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use latchd_core::command::{
+use latchd_core::engine::Event;
+use latchd_core::{Instant, Limits, Owner};
+use latchd_protocol::command::{
     Command, Get, GlobalCommand, ItemCommand, Mode, NewCas, TtlStep, TtlSteps,
 };
-use latchd_core::engine::Event;
-use latchd_core::fence::Fence;
-use latchd_core::item::Cas;
-use latchd_core::key::KeyForm;
-use latchd_core::reply::Refusal;
-use latchd_core::stats::Unstored;
-use latchd_core::time::Exptime;
-use latchd_core::wait::Notice;
-use latchd_core::{Instant, Limits, Owner};
+use latchd_protocol::fence::Fence;
+use latchd_protocol::item::Cas;
+use latchd_protocol::key::KeyForm;
+use latchd_protocol::reply::Refusal;
+use latchd_protocol::stats::Unstored;
+use latchd_protocol::time::Exptime;
+use latchd_protocol::wait::Notice;
 
 use crate::alphabet::Input;
 

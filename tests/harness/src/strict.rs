@@ -2,17 +2,17 @@
 //! until the next call that may move items. A slot that is used after that names another item, or
 //! none, in a store that moves its items, and is right by luck in one that does not.
 
-use latchd_core::command::ScanCursor;
 use latchd_core::engine::{Config, Core};
-use latchd_core::item::ItemHeader;
-use latchd_core::key::Key;
 use latchd_core::limits::Limits;
-use latchd_core::reply::MemoryRefused;
-use latchd_core::stats::Counters;
 use latchd_core::store::{End, Full, LogStore, MapStore, QueueState, Shown, Store, Usage, Visited};
-use latchd_core::time::Tick;
-use latchd_core::value::Value;
-use latchd_core::watch::Evicted;
+use latchd_protocol::command::ScanCursor;
+use latchd_protocol::item::ItemHeader;
+use latchd_protocol::key::Key;
+use latchd_protocol::reply::MemoryRefused;
+use latchd_protocol::stats::Counters;
+use latchd_protocol::time::Tick;
+use latchd_protocol::value::Value;
+use latchd_protocol::watch::Evicted;
 
 /// Another store, with slots and vacancies that are told apart by the time of their look-up.
 #[derive(Debug)]
@@ -252,7 +252,7 @@ impl<S: Store> Store for Strict<S> {
 
 #[cfg(test)]
 mod tests {
-    use latchd_core::item::Cas;
+    use latchd_protocol::item::Cas;
 
     use super::*;
     use crate::alphabet::limits::ample;

@@ -17,8 +17,8 @@ mod translate;
 
 use std::io::Write as _;
 
-use latchd_core::command::{Command, Guard, ItemCommand, Set};
-use latchd_core::time::Exptime;
+use latchd_protocol::command::{Command, Guard, ItemCommand, Set};
+use latchd_protocol::time::Exptime;
 
 use crate::alphabet::{Meaning, SmallRequest};
 
@@ -114,7 +114,7 @@ pub fn text<'a>(
 pub fn binary<'a>(
     request: &SmallRequest,
     meaning: &impl Meaning<'a>,
-) -> Option<latchd_core::wire::binary::RequestPacket<'a>> {
+) -> Option<latchd_protocol::wire::binary::RequestPacket<'a>> {
     (nearest(request, Protocol::Binary) == Some(*request)).then_some(())?;
     packet(&request.lower(meaning), &Style::default())
 }

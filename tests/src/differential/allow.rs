@@ -3,8 +3,8 @@
 //! An entry says as exactly as possible when it applies. The reasons are those of docs/PROTOCOL.md;
 //! an entry for the behaviour of an older memcached applies to that dialect only.
 
-use latchd_core::wire::binary::Opcode as O;
 use latchd_harness::transcript::Dialect;
+use latchd_protocol::wire::binary::Opcode as O;
 
 use super::reply::{Message, Part};
 use super::run::is_same_ttl;

@@ -1,8 +1,8 @@
 //! Random streams of the binary protocol.
 
-use latchd_core::wire::binary::{Extras, Opcode, RequestPacket};
 use latchd_harness::random::Random;
 use latchd_harness::transcript::binary::Packet;
+use latchd_protocol::wire::binary::{Extras, Opcode, RequestPacket};
 
 use super::cas::CasBook;
 use super::packet::{MARKER_OPAQUES, noop};

@@ -6,9 +6,9 @@
 //! latchd do. No value is empty: yrmcds takes none in binary. `flush_all` is left out, since a held
 //! object survives it for good in yrmcds.
 
-use latchd_core::wire::binary::extras::EXPTIME_DO_NOT_CREATE;
-use latchd_core::wire::binary::{Extras, Opcode, RequestPacket};
 use latchd_harness::random::Random;
+use latchd_protocol::wire::binary::extras::EXPTIME_DO_NOT_CREATE;
+use latchd_protocol::wire::binary::{Extras, Opcode, RequestPacket};
 
 use super::PairedRequest;
 use super::cas::{CasBook, CasPair};

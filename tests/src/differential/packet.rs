@@ -1,7 +1,7 @@
 //! Packets of the binary protocol: answers as they are compared, and the marks that tell them
 //! apart.
 
-use latchd_core::wire::binary::{Opcode, RequestPacket};
+use latchd_protocol::wire::binary::{Opcode, RequestPacket};
 
 use super::reply::{Message, Part, Wire};
 

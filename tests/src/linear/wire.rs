@@ -1,18 +1,18 @@
 //! Operations as bytes, and answers as they are read.
 
-use latchd_core::command::{
+use latchd_harness::wording::{self, Protocol, Style};
+use latchd_protocol::command::{
     Acquire, Arithmetic, Command, Delete, Direction, Get, GlobalCommand, Guard, ItemCommand,
     LockAfter, OnMissing, Release, Removal, Set, SetMode, TtlStep, TtlSteps,
 };
-use latchd_core::fence::Fence;
-use latchd_core::item::Cas;
-use latchd_core::key::Key;
-use latchd_core::time::Exptime;
-use latchd_core::wire::binary::reply::{ResponsePacket, decode as decode_packet};
-use latchd_core::wire::binary::{RequestPacket, Status};
-use latchd_core::wire::classic::reply::ClassicResponse as Classic;
-use latchd_core::wire::meta::reply::{Code, MetaResponse as Meta};
-use latchd_harness::wording::{self, Protocol, Style};
+use latchd_protocol::fence::Fence;
+use latchd_protocol::item::Cas;
+use latchd_protocol::key::Key;
+use latchd_protocol::time::Exptime;
+use latchd_protocol::wire::binary::reply::{ResponsePacket, decode as decode_packet};
+use latchd_protocol::wire::binary::{RequestPacket, Status};
+use latchd_protocol::wire::classic::reply::ClassicResponse as Classic;
+use latchd_protocol::wire::meta::reply::{Code, MetaResponse as Meta};
 
 use super::history::{Answer, Hit, Marks, Mode, Operation, Store};
 

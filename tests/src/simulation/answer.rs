@@ -8,16 +8,16 @@ use std::io::Write as _;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use latchd_core::command::{Command, TTL_STEPS_MAX};
-use latchd_core::item::Cas;
-use latchd_core::key::KeyForm;
-use latchd_core::reply::{Hit, LockSeen, Refusal, Reply, Win};
-use latchd_core::stats::StatsTopic;
-use latchd_core::wire::VERSION;
-use latchd_core::wire::binary::reply::ResponsePacket;
-use latchd_core::wire::binary::{Opcode, Status};
 use latchd_harness::alphabet::{SmallArithmetic, SmallDelete, SmallGet, SmallRequest, SmallSet};
 use latchd_harness::wording::{Protocol, meta};
+use latchd_protocol::command::{Command, TTL_STEPS_MAX};
+use latchd_protocol::item::Cas;
+use latchd_protocol::key::KeyForm;
+use latchd_protocol::reply::{Hit, LockSeen, Refusal, Reply, Win};
+use latchd_protocol::stats::StatsTopic;
+use latchd_protocol::wire::VERSION;
+use latchd_protocol::wire::binary::reply::ResponsePacket;
+use latchd_protocol::wire::binary::{Opcode, Status};
 
 use super::ask::{Ask, What};
 

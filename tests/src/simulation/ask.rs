@@ -6,13 +6,13 @@
 //! a wire has, and that the core does not see. It is a small plain value, so that a client can
 //! remember the request that waits without allocating.
 
-use latchd_core::command::{Direction, LockAfter, SetMode, TtlSteps};
-use latchd_core::key::KeyForm;
-use latchd_core::wire::binary::Opcode;
 use latchd_harness::alphabet::{
     GuardChoice, SmallAcquire, SmallArithmetic, SmallDelete, SmallGet, SmallRequest, SmallSet, Told,
 };
 use latchd_harness::wording::{Protocol, Style};
+use latchd_protocol::command::{Direction, LockAfter, SetMode, TtlSteps};
+use latchd_protocol::key::KeyForm;
+use latchd_protocol::wire::binary::Opcode;
 
 use super::workload::intent::Text;
 

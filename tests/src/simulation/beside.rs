@@ -23,16 +23,16 @@
 use std::collections::BTreeSet;
 use std::iter;
 
-use latchd_core::command::{Command, GlobalCommand, ScanCursor};
 use latchd_core::engine::{Core, Notification};
-use latchd_core::key::Key;
-use latchd_core::reply::{Refusal, Reply};
 use latchd_core::store::Store;
-use latchd_core::wait::Notice;
 use latchd_core::{Instant, Limits, Owner};
 use latchd_harness::alphabet::{Input, UNIX_S_AT_START};
 use latchd_harness::lockstep::{Sizes, is_same, steps};
 use latchd_harness::oracle::{Oracle, OwnedReply};
+use latchd_protocol::command::{Command, GlobalCommand, ScanCursor};
+use latchd_protocol::key::Key;
+use latchd_protocol::reply::{Refusal, Reply};
+use latchd_protocol::wait::Notice;
 
 use super::Breach;
 use super::follow::{Follow, compare_sizes};

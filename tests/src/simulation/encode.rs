@@ -1,11 +1,11 @@
 //! Requests as the clients send them: those of the core as every layer writes them, and those that
 //! only a wire has.
 
-use latchd_core::command::Command;
-use latchd_core::key::Key;
-use latchd_core::wire::binary::{Opcode, RequestPacket};
-use latchd_core::wire::limits::LINE_BYTES_MAX;
 use latchd_harness::wording::{Protocol, classic, meta, packet};
+use latchd_protocol::command::Command;
+use latchd_protocol::key::Key;
+use latchd_protocol::wire::binary::{Opcode, RequestPacket};
+use latchd_protocol::wire::limits::LINE_BYTES_MAX;
 
 use super::ask::{Ask, What};
 use super::names::Names;

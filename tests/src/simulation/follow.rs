@@ -7,13 +7,13 @@
 
 use std::mem;
 
-use latchd_core::command::Command;
 use latchd_core::engine::{Core, Event};
-use latchd_core::key::Key;
 use latchd_core::store::Store;
 use latchd_harness::alphabet::Input;
 use latchd_harness::lockstep::{Sizes, is_reset, knows_flushed, there};
 use latchd_harness::oracle::{Between, Crawled, Evicted, Expired, Oracle};
+use latchd_protocol::command::Command;
+use latchd_protocol::key::Key;
 
 /// The earlier counters of a core.
 #[derive(Debug, Default)]

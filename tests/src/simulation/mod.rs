@@ -34,7 +34,7 @@
 //! the server: a tick, a reading of the clock, an item stored by the server itself.
 //!
 //! [`Op`]: latchd_harness::alphabet::Op
-//! [`Connection::drive`]: latchd_core::connection::Connection::drive
+//! [`Connection::drive`]: latchd_protocol::connection::Connection::drive
 //! [`Core`]: latchd_core::engine::Core
 
 #![allow(

@@ -1,6 +1,6 @@
 //! The names of the keys.
 
-use latchd_core::key::Key;
+use latchd_protocol::key::Key;
 
 /// The prefix of the number in every key of a great seed: longer than a table would copy by
 /// mistake.

@@ -8,18 +8,18 @@ use std::collections::{BTreeMap, VecDeque};
 use std::mem;
 use std::rc::Rc;
 
-use latchd_core::command::{Command, GlobalCommand, ItemCommand, ScanCursor};
-use latchd_core::connection::Progress;
 use latchd_core::engine::{Config, Core, Event, Notification};
-use latchd_core::item::Cas;
-use latchd_core::reply::{Refusal, Reply, Stored};
 use latchd_core::server::StateMachine;
 use latchd_core::store::{LogStore, Store as _};
-use latchd_core::time::Exptime;
-use latchd_core::wait::{Notice, Outcome};
 use latchd_core::{ConnId, Instant, Owner};
 use latchd_harness::alphabet::{Input, Pairs, Told, UNIX_S_AT_START, pressure_keys};
 use latchd_harness::strict::Strict;
+use latchd_protocol::command::{Command, GlobalCommand, ItemCommand, ScanCursor};
+use latchd_protocol::connection::Progress;
+use latchd_protocol::item::Cas;
+use latchd_protocol::reply::{Refusal, Reply, Stored};
+use latchd_protocol::time::Exptime;
+use latchd_protocol::wait::{Notice, Outcome};
 
 use super::Breach;
 use super::ask::{Ask, What};

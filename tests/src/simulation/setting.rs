@@ -2,9 +2,9 @@
 //! they share, and the limits of the server.
 
 use latchd_core::Limits;
-use latchd_core::key::Key;
 use latchd_core::store::{KeyHasher, SipHash};
 use latchd_harness::alphabet::PRESSURE_KEYS;
+use latchd_protocol::key::Key;
 
 use latchd_harness::random::Random;
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use latchd_core::reply::{Refusal, Reply, Win};
+use latchd_protocol::reply::{Refusal, Reply, Win};
 
 /// Declares counts, each with its description.
 macro_rules! tally {

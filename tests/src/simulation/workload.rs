@@ -8,13 +8,13 @@
 pub(super) mod intent;
 
 use latchd_core::ConnId;
-use latchd_core::command::{LockAfter, Removal, SetMode};
-use latchd_core::key::KeyForm;
 use latchd_harness::alphabet::{
     GuardChoice, SmallAcquire, SmallDelete, SmallGet, SmallKey, SmallRequest, SmallSet, SmallValue,
 };
 use latchd_harness::random::Random;
 use latchd_harness::wording::{Protocol, Style, at_moment, nearest};
+use latchd_protocol::command::{LockAfter, Removal, SetMode};
+use latchd_protocol::key::KeyForm;
 
 use self::intent::Text;
 use super::ask::{Ask, What};

@@ -5,11 +5,12 @@ mod enact;
 use std::rc::Rc;
 
 use latchd_core::engine::Event;
-use latchd_core::wire::WireLimits;
-use latchd_core::wire::limits::LINE_BYTES_MAX;
-use latchd_core::{Action, ConnId, Instant, Progress, Server};
+use latchd_core::{Action, ConnId, Instant, Server};
 use latchd_harness::alphabet::{Input, Op, UNIX_S_AT_START, WaitingOp};
 use latchd_harness::random::{Random, draw};
+use latchd_protocol::connection::Progress;
+use latchd_protocol::wire::WireLimits;
+use latchd_protocol::wire::limits::LINE_BYTES_MAX;
 
 use super::caller::{Caller, State};
 use super::names::Names;

@@ -9,15 +9,15 @@
 
 use alloc::vec::Vec;
 
-use crate::command::{Arithmetic, Direction};
 use crate::engine::Core;
 use crate::engine::items::fenced::{Forbidden, Right};
-use crate::engine::items::guard::Guarded;
+use crate::engine::items::guard::{Guarded, judge};
 use crate::engine::wins::recache::{self, Origin};
-use crate::item::ItemHeader;
-use crate::owner::Owner;
-use crate::reply::{Number, Refusal, Reply};
 use crate::store::Store;
+use latchd_protocol::Owner;
+use latchd_protocol::command::{Arithmetic, Direction};
+use latchd_protocol::item::ItemHeader;
+use latchd_protocol::reply::{Number, Refusal, Reply};
 
 /// The digits of the largest number, 2^64 - 1.
 const DIGITS_MAX: usize = 20;
@@ -46,7 +46,7 @@ impl<S: Store> Core<S> {
         if old.is_empty() {
             return Reply::Refused(Refusal::NonNumeric);
         }
-        if request.guard.judge(header.cas) != Guarded::Pass {
+        if judge(request.guard, header.cas) != Guarded::Pass {
             return Reply::Exists;
         }
         let Some(number) = parse(old) else {

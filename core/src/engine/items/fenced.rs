@@ -6,14 +6,14 @@
 //!   connection.
 //! - G2: a change that gives a lock back happens only for its holder.
 
-use crate::command::LockAfter;
 use crate::engine::Core;
-use crate::fence::Fence;
-use crate::item::ItemHeader;
-use crate::key::Key;
-use crate::owner::Owner;
-use crate::reply::{Refusal, Reply};
 use crate::store::{Full, Store};
+use latchd_protocol::Owner;
+use latchd_protocol::command::LockAfter;
+use latchd_protocol::fence::Fence;
+use latchd_protocol::item::ItemHeader;
+use latchd_protocol::key::Key;
+use latchd_protocol::reply::{Refusal, Reply};
 
 /// The right in which a change is requested, and its effect on the lock.
 #[derive(Clone, Copy, Debug)]

@@ -2,8 +2,8 @@
 //!
 //! Source: memcached 1.6.45 `memcached.c`, `do_store_item`.
 
-use crate::command::Guard;
-use crate::item::Cas;
+use latchd_protocol::command::Guard;
+use latchd_protocol::item::Cas;
 
 /// The judgement of a guard on an item's version.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -16,13 +16,12 @@ pub(in crate::engine) enum Guarded {
     Fail,
 }
 
-impl Guard {
-    pub(in crate::engine) fn judge(self, cas: Cas) -> Guarded {
-        match self {
-            Self::None => Guarded::Pass,
-            Self::Match(wanted) | Self::MatchElseStale(wanted) if wanted == cas => Guarded::Pass,
-            Self::MatchElseStale(wanted) if wanted < cas => Guarded::PassStale,
-            Self::Match(_) | Self::MatchElseStale(_) | Self::Never => Guarded::Fail,
-        }
+/// Judges `guard` on an item of version `cas`.
+pub(in crate::engine) fn judge(guard: Guard, cas: Cas) -> Guarded {
+    match guard {
+        Guard::None => Guarded::Pass,
+        Guard::Match(wanted) | Guard::MatchElseStale(wanted) if wanted == cas => Guarded::Pass,
+        Guard::MatchElseStale(wanted) if wanted < cas => Guarded::PassStale,
+        Guard::Match(_) | Guard::MatchElseStale(_) | Guard::Never => Guarded::Fail,
     }
 }

@@ -5,16 +5,16 @@
 //!
 //! Source: memcached 1.6.45 `proto_parser.c`, `process_get_cmd` and `process_mget_cmd`.
 
-use crate::command::{Get, TtlStep};
 use crate::engine::Core;
 use crate::engine::wins::recache::{self, Origin, Outcome};
-use crate::item::{ItemHeader, WinMark};
-use crate::key::Key;
-use crate::owner::Owner;
-use crate::reply::{Hit, Refusal, Reply, TtlTrace, Win};
 use crate::store::{Shown, Store};
-use crate::time::Tick;
-use crate::value::Value;
+use latchd_protocol::Owner;
+use latchd_protocol::command::{Get, TtlStep};
+use latchd_protocol::item::{ItemHeader, WinMark};
+use latchd_protocol::key::Key;
+use latchd_protocol::reply::{Hit, Refusal, Reply, TtlTrace, Win};
+use latchd_protocol::time::Tick;
+use latchd_protocol::value::Value;
 
 /// The reply to a plain read at `now` of an item that was found with this header.
 #[inline]

@@ -3,18 +3,18 @@
 //! Source: memcached 1.6.45 `proto_parser.c`, `process_delete_cmd` and `process_mdelete_cmd`.
 //! Where we differ: emptying an item keeps its win (docs/PROTOCOL.md, "md").
 
-use crate::command::{Delete, LockAfter, NewCas, Removal};
 use crate::engine::Core;
 use crate::engine::items::fenced::{Forbidden, Right};
-use crate::engine::items::guard::Guarded;
-use crate::fence::Fence;
-use crate::item::{ItemHeader, WinMark};
-use crate::key::Key;
-use crate::owner::Owner;
-use crate::reply::Reply;
+use crate::engine::items::guard::{Guarded, judge};
 use crate::store::{Full, Store};
-use crate::time::Exptime;
-use crate::value::Value;
+use latchd_protocol::Owner;
+use latchd_protocol::command::{Delete, LockAfter, NewCas, Removal};
+use latchd_protocol::fence::Fence;
+use latchd_protocol::item::{ItemHeader, WinMark};
+use latchd_protocol::key::Key;
+use latchd_protocol::reply::Reply;
+use latchd_protocol::time::Exptime;
+use latchd_protocol::value::Value;
 
 impl<S: Store> Core<S> {
     pub(in crate::engine) fn delete(
@@ -40,7 +40,7 @@ impl<S: Store> Core<S> {
         if let Err(forbidden) = self.may_change(delete.key, right, &header) {
             return forbidden.into();
         }
-        if delete.guard.judge(header.cas) != Guarded::Pass {
+        if judge(delete.guard, header.cas) != Guarded::Pass {
             self.stats.counters.delete_misses += 1;
             return Reply::Exists;
         }

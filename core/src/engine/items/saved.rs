@@ -6,14 +6,14 @@
 //!   that a client has chosen is restored as it is, and moves no counter, neither then nor when it was chosen (E3).
 //! - N4: A TTL goes on by the wall clock, also between two runs.
 
-use crate::command::ScanCursor;
 use crate::engine::Core;
-use crate::fence::Fence;
-use crate::item::{Cas, ItemHeader, WinMark};
-use crate::key::{Key, KeyForm};
 use crate::store::{Full, Store};
-use crate::time::Instant;
-use crate::value::Value;
+use latchd_protocol::command::ScanCursor;
+use latchd_protocol::fence::Fence;
+use latchd_protocol::item::{Cas, ItemHeader, WinMark};
+use latchd_protocol::key::{Key, KeyForm};
+use latchd_protocol::time::Instant;
+use latchd_protocol::value::Value;
 
 /// An item between two runs.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -6,17 +6,17 @@
 //!
 //! Source: memcached 1.6.45 `memcached.c`, `do_store_item`; yrmcds `docs/locking.md`.
 
-use crate::command::{Guard, OnMissing, Set, SetMode};
 use crate::engine::Core;
 use crate::engine::items::fenced::{Forbidden, Right};
-use crate::engine::items::guard::Guarded;
-use crate::item::{ItemHeader, LEASE_ITEM, WinMark};
-use crate::key::Key;
-use crate::owner::Owner;
-use crate::reply::{Refusal, Reply, Stored};
-use crate::stats::{Counters, Unstored};
+use crate::engine::items::guard::{Guarded, judge};
 use crate::store::{End, Full, Store};
-use crate::value::Value;
+use latchd_protocol::Owner;
+use latchd_protocol::command::{Guard, OnMissing, Set, SetMode};
+use latchd_protocol::item::{ItemHeader, LEASE_ITEM, WinMark};
+use latchd_protocol::key::Key;
+use latchd_protocol::reply::{Refusal, Reply, Stored};
+use latchd_protocol::stats::{Counters, Unstored};
+use latchd_protocol::value::Value;
 
 const fn right(owner: Owner, set: &Set<'_>) -> Right {
     Right {
@@ -84,7 +84,7 @@ impl<S: Store> Core<S> {
             SetMode::Append { .. } => Some(End::Back),
             SetMode::Prepend { .. } => Some(End::Front),
         };
-        let guarded = set.guard.judge(old.cas);
+        let guarded = judge(set.guard, old.cas);
         // As memcached: an append under a version is no compare-and-swap to the counters.
         if set.guard != Guard::None && end.is_none() {
             let counters = &mut self.stats.counters;

@@ -8,17 +8,17 @@ use alloc::vec::Vec;
 
 use super::table::Holding;
 use super::{Effect, Ended, Item};
-use crate::command::Mode;
 use crate::engine::Core;
 use crate::engine::owned_key::as_key;
 use crate::engine::queues::STALE_MAX;
-use crate::fence::Fence;
-use crate::item::ItemHeader;
-use crate::key::Key;
-use crate::owner::Owner;
-use crate::reply::Reply;
 use crate::store::Store;
-use crate::wait::Outcome;
+use latchd_protocol::Owner;
+use latchd_protocol::command::Mode;
+use latchd_protocol::fence::Fence;
+use latchd_protocol::item::ItemHeader;
+use latchd_protocol::key::Key;
+use latchd_protocol::reply::Reply;
+use latchd_protocol::wait::Outcome;
 
 /// A step that ends many locks leaves the rest to the next one when it has granted as many to waiters. So it grants at
 /// most this many, and those that the last of these locks has waiters for.

@@ -30,16 +30,16 @@ pub(in crate::engine) use self::waits::after;
 
 use self::queue::WaitTable;
 use self::table::{Held, Holding, LockScope, LockTable, NewGrant};
-use crate::command::Mode;
 use crate::engine::context::Context;
 use crate::engine::owned_key::OwnedKey;
-use crate::fence::Fence;
-use crate::key::Key;
 use crate::limits::Limits;
-use crate::owner::Owner;
-use crate::reply::{LockSeen, Refusal};
-use crate::stats::Counters;
-use crate::time::Instant;
+use latchd_protocol::Owner;
+use latchd_protocol::command::Mode;
+use latchd_protocol::fence::Fence;
+use latchd_protocol::key::Key;
+use latchd_protocol::reply::{LockSeen, Refusal};
+use latchd_protocol::stats::Counters;
+use latchd_protocol::time::Instant;
 
 /// The locks of a core, and the queues of their waiters.
 #[derive(Clone, Debug)]

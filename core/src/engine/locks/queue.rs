@@ -5,15 +5,16 @@
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
-use crate::command::{Lease, Mode};
+use crate::deadlock::Sought;
 use crate::engine::locks::table::LockTable;
 use crate::engine::locks::withheld::Withheld;
 use crate::engine::owned_key::{OwnedKey, as_key};
 use crate::engine::queues::{Place, Queues, Waits};
-use crate::key::Key;
-use crate::owner::Owner;
-use crate::time::Instant;
-use crate::wait::{Outcome, Sought};
+use latchd_protocol::Owner;
+use latchd_protocol::command::{Lease, Mode};
+use latchd_protocol::key::Key;
+use latchd_protocol::time::Instant;
+use latchd_protocol::wait::Outcome;
 
 /// The bytes of a wait besides its key and the lock that it may become: its places in the queue, among the owners and
 /// among the deadlines, in trees that are seldom full, and in the list of notices. The first waiter of a key also pays

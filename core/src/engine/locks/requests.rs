@@ -7,17 +7,18 @@ use super::Terms;
 use super::queue::WaitTable;
 use super::table::{LockScope, LockTable};
 use super::waits::end_of;
-use crate::command::{Acquire, Lease, Mode, Release, Wait};
+use crate::deadlock::Sought;
 use crate::engine::Core;
 use crate::engine::notices::Due;
-use crate::fence::Fence;
-use crate::item::ItemHeader;
-use crate::key::Key;
-use crate::owner::Owner;
-use crate::reply::{Granted, LockSeen, Refusal, Reply};
 use crate::store::Store;
-use crate::time::Instant;
-use crate::wait::{Notice, Sought};
+use latchd_protocol::Owner;
+use latchd_protocol::command::{Acquire, Lease, Mode, Release, Wait};
+use latchd_protocol::fence::Fence;
+use latchd_protocol::item::ItemHeader;
+use latchd_protocol::key::Key;
+use latchd_protocol::reply::{Granted, LockSeen, Refusal, Reply};
+use latchd_protocol::time::Instant;
+use latchd_protocol::wait::Notice;
 
 impl<S: Store> Core<S> {
     /// `lock`.
@@ -385,7 +386,7 @@ impl<S: Store> Core<S> {
         self.locks.would_contend(owner, acquire, self.clock.now)
     }
 
-    /// The lock that this request would wait for ([`would_deadlock`](crate::wait::would_deadlock)).
+    /// The lock that this request would wait for ([`would_deadlock`](crate::deadlock::would_deadlock)).
     #[must_use]
     pub fn sought<'a>(&self, acquire: &Acquire<'a>) -> Sought<'a> {
         self.locks.sought(acquire, &self.limits)

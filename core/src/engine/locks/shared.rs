@@ -9,12 +9,12 @@
 
 use super::Locks;
 use super::waits::among;
-use crate::command::{Acquire, Mode};
-use crate::key::Key;
+use crate::deadlock::Sought;
 use crate::limits::Limits;
-use crate::owner::Owner;
-use crate::time::Instant;
-use crate::wait::Sought;
+use latchd_protocol::Owner;
+use latchd_protocol::command::{Acquire, Mode};
+use latchd_protocol::key::Key;
+use latchd_protocol::time::Instant;
 
 impl Locks {
     /// Whether `owner` can have a share at once of a lock that other owners hold.
@@ -41,7 +41,7 @@ impl Locks {
             && !self.is_same_wait(owner, acquire, now)
     }
 
-    /// The lock that this request would wait for ([`would_deadlock`](crate::wait::would_deadlock)).
+    /// The lock that this request would wait for ([`would_deadlock`](crate::deadlock::would_deadlock)).
     pub(in crate::engine) fn sought<'a>(
         &self,
         acquire: &Acquire<'a>,

@@ -38,11 +38,11 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::sync::Arc;
 
 use crate::engine::owned_key::OwnedKey;
-use crate::fence::Fence;
-use crate::key::Key;
-use crate::owner::Owner;
-use crate::time::Instant;
 use crate::times::Times;
+use latchd_protocol::Owner;
+use latchd_protocol::fence::Fence;
+use latchd_protocol::key::Key;
+use latchd_protocol::time::Instant;
 
 /// The bytes of an entry of the table besides its key: a place in a tree that is seldom full, with a key pointer (16)
 /// and owner, term, flushes, fence, moments and marks (64); and a place in the list of leases (32), with or without a

@@ -11,15 +11,16 @@
 use super::queue::Waiter;
 use super::table::LockScope;
 use super::{Effect, Locks, Terms};
-use crate::command::{Acquire, Lease, Wait};
+use crate::deadlock::{Chain, would_deadlock};
 use crate::engine::context::Context;
 use crate::engine::owned_key::{OwnedKey, as_key};
 use crate::engine::queues::Waits;
-use crate::key::Key;
 use crate::limits::Limits;
-use crate::owner::Owner;
-use crate::time::Instant;
-use crate::wait::{Chain, Outcome, would_deadlock};
+use latchd_protocol::Owner;
+use latchd_protocol::command::{Acquire, Lease, Wait};
+use latchd_protocol::key::Key;
+use latchd_protocol::time::Instant;
+use latchd_protocol::wait::Outcome;
 
 impl Locks {
     /// Whether a wait of `owner` would close a cycle, as far as this core knows; and the number of grants it has read.
@@ -249,7 +250,7 @@ impl Locks {
 }
 
 /// The number of owners among which a lock is held in this mode, within the bound.
-pub(super) fn among(mode: crate::command::Mode, limits: &Limits) -> u32 {
+pub(super) fn among(mode: latchd_protocol::command::Mode, limits: &Limits) -> u32 {
     mode.among().min(limits.sharers_per_key_max)
 }
 

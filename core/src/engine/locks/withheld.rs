@@ -12,9 +12,9 @@ use super::Locks;
 use super::queue::WaitTable;
 use crate::engine::Core;
 use crate::engine::owned_key::{OwnedKey, as_key};
-use crate::key::Key;
 use crate::store::Store;
-use crate::time::Instant;
+use latchd_protocol::key::Key;
+use latchd_protocol::time::Instant;
 
 /// Whether grants are withheld.
 #[derive(Clone, Debug, Default, Eq, Hash, PartialEq)]

@@ -14,11 +14,11 @@ use alloc::format;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use crate::command::ItemCommand;
 use crate::engine::Core;
 use crate::engine::stats::lock_lines::printable;
-use crate::stats::StatsLine;
 use crate::store::Store;
+use latchd_protocol::command::ItemCommand;
+use latchd_protocol::stats::StatsLine;
 
 /// How many prefixes a core counts. memcached counts 65,536.
 pub const PREFIXES_MAX: usize = 4_096;
@@ -195,8 +195,8 @@ mod tests {
     extern crate std;
 
     use super::*;
-    use crate::command::{Delete, Get, Set};
-    use crate::key::Key;
+    use latchd_protocol::command::{Delete, Get, Set};
+    use latchd_protocol::key::Key;
 
     fn counted(commands: &[ItemCommand<'_>]) -> Detail {
         let mut detail = Detail::new(Some(b':'));

@@ -3,10 +3,10 @@
 use alloc::format;
 
 use super::*;
-use crate::command::{Acquire, Lease, LockAfter, Mode, Release};
-use crate::fence::Fence;
-use crate::stats::LOCKS_LOOKED_AT_MAX;
 use crate::times::Times;
+use latchd_protocol::command::{Acquire, Lease, LockAfter, Mode, Release};
+use latchd_protocol::fence::Fence;
+use latchd_protocol::stats::LOCKS_LOOKED_AT_MAX;
 
 fn acquire(name: &str) -> Command<'_> {
     ItemCommand::Acquire(Acquire::new(key(name))).into()

@@ -3,8 +3,8 @@
 use alloc::format;
 
 use super::*;
-use crate::reply::MemoryRefused;
 use crate::store::Usage;
+use latchd_protocol::reply::MemoryRefused;
 
 const MIB: usize = 1 << 20;
 

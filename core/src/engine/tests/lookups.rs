@@ -3,13 +3,13 @@
 use core::cell::Cell;
 
 use super::*;
-use crate::command::{ItemCommand, ScanCursor};
-use crate::item::ItemHeader;
-use crate::reply::MemoryRefused;
-use crate::stats::Counters;
 use crate::store::{End, Full, MapStore, QueueState, Shown, Usage, Visited};
-use crate::time::Tick;
-use crate::value::Value;
+use latchd_protocol::command::{ItemCommand, ScanCursor};
+use latchd_protocol::item::ItemHeader;
+use latchd_protocol::reply::MemoryRefused;
+use latchd_protocol::stats::Counters;
+use latchd_protocol::time::Tick;
+use latchd_protocol::value::Value;
 
 /// A [`MapStore`] that counts its calls.
 struct Counting {

@@ -9,8 +9,8 @@ use lines::{Bound, Bounds, Holds, Lines, Waits};
 use quickcheck::{Arbitrary, Gen, quickcheck};
 
 use super::*;
-use crate::command::{Acquire, Lease, Mode, Release, Wait};
-use crate::wait::Outcome;
+use latchd_protocol::command::{Acquire, Lease, Mode, Release, Wait};
+use latchd_protocol::wait::Outcome;
 
 const CONNS: u64 = 5;
 const KEYS: [&str; 3] = ["a", "b", "c"];

@@ -1,9 +1,9 @@
 //! Items that outlive a core, by example.
 
 use super::*;
-use crate::command::{NewCas, ScanCursor};
-use crate::fence::Fence;
-use crate::key::KeyForm;
+use latchd_protocol::command::{NewCas, ScanCursor};
+use latchd_protocol::fence::Fence;
+use latchd_protocol::key::KeyForm;
 
 /// Key, value, CAS, when it expires, and whether it is stale.
 type Copied = (Vec<u8>, Vec<u8>, u64, Option<u64>, bool);

@@ -3,9 +3,9 @@
 use core::num::NonZeroU32;
 
 use super::*;
-use crate::command::{Acquire, Lease, Mode, Release, Wait};
-use crate::fence::Fence;
-use crate::wait::{Notice, Outcome};
+use latchd_protocol::command::{Acquire, Lease, Mode, Release, Wait};
+use latchd_protocol::fence::Fence;
+use latchd_protocol::wait::{Notice, Outcome};
 
 const C: Owner = Owner::from_number(3);
 const D: Owner = Owner::from_number(4);

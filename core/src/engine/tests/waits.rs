@@ -5,9 +5,9 @@ use alloc::string::{String, ToString};
 mod withheld;
 
 use super::*;
-use crate::command::{Acquire, Lease, Release, Wait};
-use crate::fence::Fence;
-use crate::wait::{Notice, Outcome};
+use latchd_protocol::command::{Acquire, Lease, Release, Wait};
+use latchd_protocol::fence::Fence;
+use latchd_protocol::wait::{Notice, Outcome};
 
 const C: Owner = Owner::from_number(3);
 const D: Owner = Owner::from_number(4);

@@ -5,8 +5,8 @@ mod bound;
 mod gone;
 
 use super::*;
-use crate::key::KeyForm;
-use crate::wait::{Notice, Outcome};
+use latchd_protocol::key::KeyForm;
+use latchd_protocol::wait::{Notice, Outcome};
 
 const C: Owner = Owner::from_number(3);
 const D: Owner = Owner::from_number(4);

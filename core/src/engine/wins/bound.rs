@@ -16,8 +16,8 @@ use alloc::vec::Vec;
 use core::ops::Bound;
 
 use crate::engine::owned_key::{OwnedKey, as_key};
-use crate::key::Key;
-use crate::owner::Owner;
+use latchd_protocol::Owner;
+use latchd_protocol::key::Key;
 
 /// The bytes of a win among the keys: a place in a tree that is seldom full.
 const ENTRY_BYTES: usize = 128;

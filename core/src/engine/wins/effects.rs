@@ -7,19 +7,19 @@
 use super::bound::BoundWins;
 use super::queue::{WinWaiter, WinWaits};
 use super::{Effect, Makers, Seen, Wins};
-use crate::command::Get;
 use crate::engine::Core;
 use crate::engine::context::Context;
 use crate::engine::locks::after;
 use crate::engine::locks::table::Held;
 use crate::engine::owned_key::as_key;
 use crate::engine::queues::STALE_MAX;
-use crate::item::{ItemHeader, WinMark};
-use crate::key::Key;
-use crate::owner::Owner;
-use crate::reply::{Refusal, Reply};
 use crate::store::Store;
-use crate::wait::Outcome;
+use latchd_protocol::Owner;
+use latchd_protocol::command::Get;
+use latchd_protocol::item::{ItemHeader, WinMark};
+use latchd_protocol::key::Key;
+use latchd_protocol::reply::{Refusal, Reply};
+use latchd_protocol::wait::Outcome;
 
 /// An item that was looked up.
 type Item<S> = (<S as Store>::Slot, ItemHeader);

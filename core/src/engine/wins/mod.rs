@@ -27,15 +27,15 @@ use alloc::sync::Arc;
 use self::bound::{BoundWin, BoundWins};
 use self::queue::{WinWaiter, WinWaits};
 use self::recache::Origin;
-use crate::command::Get;
 use crate::engine::context::Context;
-use crate::item::{ItemHeader, WinMark};
-use crate::key::Key;
 use crate::limits::Limits;
-use crate::owner::Owner;
-use crate::reply::{Refusal, Win};
-use crate::time::{Clock, Deadline, Instant};
-use crate::wait::Outcome;
+use latchd_protocol::Owner;
+use latchd_protocol::command::Get;
+use latchd_protocol::item::{ItemHeader, WinMark};
+use latchd_protocol::key::Key;
+use latchd_protocol::reply::{Refusal, Win};
+use latchd_protocol::time::{Clock, Deadline, Instant};
+use latchd_protocol::wait::Outcome;
 
 /// The most items that one step makes for waiting gets, if each is gone at once or does not fit. The other gets are woken, and
 /// each makes its own item when it is executed.

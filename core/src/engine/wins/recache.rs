@@ -9,10 +9,10 @@
 //!
 //! Source: memcached 1.6.45 `proto_parser.c`, `process_mget_cmd`.
 
-use crate::command::{TtlStep, TtlSteps};
-use crate::item::{ItemHeader, WinMark};
-use crate::reply::{TtlSeconds, TtlTrace, Win};
-use crate::time::{Clock, Deadline, Exptime};
+use latchd_protocol::command::{TtlStep, TtlSteps};
+use latchd_protocol::item::{ItemHeader, WinMark};
+use latchd_protocol::reply::{TtlSeconds, TtlTrace, Win};
+use latchd_protocol::time::{Clock, Deadline, Exptime};
 
 /// How an item came to be in front of a get.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -126,8 +126,8 @@ fn is_short(clock: &Clock, deadline: Option<Deadline>, threshold: Exptime) -> bo
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::item::Cas;
-    use crate::time::{Instant, Tick};
+    use latchd_protocol::item::Cas;
+    use latchd_protocol::time::{Instant, Tick};
 
     fn clock() -> Clock {
         Clock {

@@ -1,7 +1,7 @@
 //! Sessions, as clients of a server see them.
 
 use super::*;
-use crate::wire::meta::session::SessionResponse;
+use latchd_protocol::wire::meta::session::SessionResponse;
 
 const TOKEN: &str = "0123456789abcdef";
 

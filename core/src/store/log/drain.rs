@@ -20,10 +20,10 @@ use super::room::{Bit, Haste, KEPT_TO_CARRY};
 use super::segment::State;
 use super::segments::SLACK_CLASSES;
 use super::{Full, KeyHasher, LogStore};
-use crate::stats::{Counters, Eviction};
 use crate::store::EVICTED_MAX;
-use crate::time::Tick;
-use crate::watch::Evicted;
+use latchd_protocol::stats::{Counters, Eviction};
+use latchd_protocol::time::Tick;
+use latchd_protocol::watch::Evicted;
 
 /// The slack that makes emptying a segment better than evicting: a quarter.
 const SLACK_WORTH: usize = SLACK_CLASSES / 4;

@@ -5,7 +5,7 @@
 
 use siphasher::sip::SipHasher13;
 
-use crate::key::Key;
+use latchd_protocol::key::Key;
 
 /// The seed of a store's hash: two numbers that clients cannot guess.
 pub type HashSeed = [u64; 2];

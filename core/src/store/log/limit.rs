@@ -16,9 +16,9 @@ use super::block::Block;
 use super::room::{self, FREE_WANTED, Haste, looks_for};
 use super::{KeyHasher, LogStore};
 use crate::limits::Limits;
-use crate::reply::MemoryRefused;
-use crate::stats::Counters;
-use crate::time::Tick;
+use latchd_protocol::reply::MemoryRefused;
+use latchd_protocol::stats::Counters;
+use latchd_protocol::time::Tick;
 
 /// The fewest segments of a store: one to write to, one to move items to, and one to evict next.
 const SEGMENTS_LEAST: usize = 3;

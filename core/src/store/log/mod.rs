@@ -60,15 +60,15 @@ use self::sweep::Sweep;
 use self::tally::Tally;
 use self::write::Change;
 use super::{End, Full, QueueState, Shown, Store, Usage, Visited};
-use crate::command::ScanCursor;
-use crate::item::ItemHeader;
-use crate::key::Key;
 use crate::limits::Limits;
-use crate::reply::MemoryRefused;
-use crate::stats::{Counters, Eviction};
-use crate::time::Tick;
-use crate::value::Value;
-use crate::watch::Evicted;
+use latchd_protocol::command::ScanCursor;
+use latchd_protocol::item::ItemHeader;
+use latchd_protocol::key::Key;
+use latchd_protocol::reply::MemoryRefused;
+use latchd_protocol::stats::{Counters, Eviction};
+use latchd_protocol::time::Tick;
+use latchd_protocol::value::Value;
+use latchd_protocol::watch::Evicted;
 
 /// A store on a log of segments. Its memory is allocated in blocks of type `B`.
 pub struct LogStore<H = SipHash, B = Vec<u8>> {
@@ -180,7 +180,7 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
     }
 
     /// The longest value that is kept in a segment, in bytes. The store keeps a longer one without copying it
-    /// if it arrives [shared](crate::value::Value::Shared), in memory from [`Block::share`].
+    /// if it arrives [shared](latchd_protocol::value::Value::Shared), in memory from [`Block::share`].
     #[must_use]
     pub const fn value_bytes_in_log_max(&self) -> usize {
         self.geometry.value_bytes_max()

@@ -23,9 +23,9 @@ use core::ops::Range;
 
 use super::geometry::Geometry;
 use crate::erased;
-use crate::item::{Cas, ItemHeader, WinMark};
-use crate::key::{Key, KeyForm};
-use crate::time::{Deadline, Tick};
+use latchd_protocol::item::{Cas, ItemHeader, WinMark};
+use latchd_protocol::key::{Key, KeyForm};
+use latchd_protocol::time::{Deadline, Tick};
 
 /// The size of a record's fields before the flags, or before the key if there are no flags.
 const HEAD_BYTES: usize = 22;

@@ -16,9 +16,9 @@ use super::record::HITS_MAX;
 use super::segment::{Segment, State};
 use super::{Full, KeyHasher, LogStore};
 use crate::limits::Limits;
-use crate::stats::Counters;
-use crate::time::Tick;
 use crate::work::BYTES_A_UNIT;
+use latchd_protocol::stats::Counters;
+use latchd_protocol::time::Tick;
 
 /// Segments reserved for moving items: the live items of one segment fit into another.
 pub(super) const KEPT_TO_CARRY: usize = 1;

@@ -9,8 +9,8 @@
 
 use super::block::Block;
 use super::{KeyHasher, LogStore};
-use crate::command::ScanCursor;
 use crate::store::Visited;
+use latchd_protocol::command::ScanCursor;
 
 /// The bits of the hash in a cursor; transports use the bits above them.
 const CURSOR_BITS: u32 = 56;

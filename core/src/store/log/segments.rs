@@ -21,7 +21,7 @@ use super::queue::Queue;
 use super::queues::Queues;
 use super::record::{NEVER, Record, RecordMut};
 use super::segment::{Segment, State};
-use crate::key::Key;
+use latchd_protocol::key::Key;
 
 /// The number of classes of slack, as parts of a segment.
 pub(super) const SLACK_CLASSES: usize = 16;

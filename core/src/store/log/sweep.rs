@@ -15,8 +15,8 @@ use super::record::NEVER;
 use super::room::Bit;
 use super::segment::State;
 use super::{KeyHasher, LogStore};
-use crate::stats::Counters;
-use crate::time::Tick;
+use latchd_protocol::stats::Counters;
+use latchd_protocol::time::Tick;
 
 /// A sweep was worthwhile if it freed more than one in so many bytes of a segment.
 const SWEEP_WORTH: usize = 4;

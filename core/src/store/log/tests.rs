@@ -17,8 +17,8 @@ use bytes::Bytes;
 
 use super::room::Haste;
 use super::*;
-use crate::item::Cas;
-use crate::time::Deadline;
+use latchd_protocol::item::Cas;
+use latchd_protocol::time::Deadline;
 
 /// A store, a clock set by hand, and its counters.
 struct Bench<H = SipHash, B = Vec<u8>> {

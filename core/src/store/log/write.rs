@@ -13,10 +13,10 @@ use super::record::{STUB_BYTES, head, record_bytes};
 use super::room::Need;
 use super::segments::Piece;
 use super::{End, Full, ItemHeader, KeyHasher, LogSlot, LogStore};
-use crate::key::Key;
-use crate::stats::Counters;
-use crate::time::Tick;
-use crate::value::Value;
+use latchd_protocol::key::Key;
+use latchd_protocol::stats::Counters;
+use latchd_protocol::time::Tick;
+use latchd_protocol::value::Value;
 
 /// The change of an item's value.
 #[derive(Clone, Copy, Debug)]

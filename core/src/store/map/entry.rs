@@ -4,9 +4,9 @@ use alloc::sync::Arc;
 
 #[cfg(feature = "verify")]
 use super::view::MapEntry;
-use crate::item::ItemHeader;
-use crate::key::Key;
-use crate::time::Tick;
+use latchd_protocol::item::ItemHeader;
+use latchd_protocol::key::Key;
+use latchd_protocol::time::Tick;
 
 /// The overhead of an item besides its key and its value, in bytes. The model's limits depend on it. It does
 /// not correspond to a measured size.

@@ -6,8 +6,8 @@
 use alloc::vec::Vec;
 
 use super::MapStore;
-use crate::item::ItemHeader;
-use crate::key::Key;
+use latchd_protocol::item::ItemHeader;
+use latchd_protocol::key::Key;
 
 /// All fields of a [`MapStore`].
 #[derive(Clone, Debug)]

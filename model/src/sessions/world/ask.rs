@@ -1,12 +1,12 @@
 //! The requests of a connection, each with its due reply and its effect on the expected state.
 
-use latchd_core::command::{Acquire, Command, ItemCommand, Release, Wait};
 use latchd_core::engine::Held;
-use latchd_core::execute::Execute as _;
-use latchd_core::reply::Reply;
 use latchd_core::server::visit::{Membership, Visit};
-use latchd_core::session::{SessionAction, SessionRefusal, SessionReply, SessionRequest};
 use latchd_core::{ConnId, Owner};
+use latchd_protocol::command::{Acquire, Command, ItemCommand, Release, Wait};
+use latchd_protocol::execute::Execute as _;
+use latchd_protocol::reply::Reply;
+use latchd_protocol::session::{SessionAction, SessionRefusal, SessionReply, SessionRequest};
 
 use super::super::{MANY, TTL_S, Witness};
 use super::{Known, Lock, Parked, Who, World, key_of, token_of};

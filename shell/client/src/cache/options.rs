@@ -1,6 +1,6 @@
 //! Options to store and to read a value.
 
-use latchd_core::time::Exptime;
+use latchd_protocol::time::Exptime;
 
 /// The mode of a store.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]

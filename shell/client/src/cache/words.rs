@@ -1,10 +1,10 @@
 //! The requests of plain cache calls, and the meaning of their replies.
 
 use bytes::Bytes;
-use latchd_core::client::{AnyRequest, AnyResponse, Flags, Loss};
-use latchd_core::key::Key;
-use latchd_core::wire::meta::reply::{Code, MetaResponse};
-use latchd_core::wire::meta::{Flag, Verb};
+use latchd_client_core::{AnyRequest, AnyResponse, Flags, Loss};
+use latchd_protocol::key::Key;
+use latchd_protocol::wire::meta::reply::{Code, MetaResponse};
+use latchd_protocol::wire::meta::{Flag, Verb};
 
 use super::{CacheItem, GetOptions, Outcome};
 use crate::error::ErrorKind;

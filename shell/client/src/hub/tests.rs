@@ -4,10 +4,10 @@ use std::thread;
 
 use async_channel::unbounded;
 use async_io::block_on;
-use latchd_core::Instant;
-use latchd_core::client::{Action, Flags, Machine, PENDING_MAX};
-use latchd_core::key::Key;
-use latchd_core::wire::meta::Verb;
+use latchd_client_core::{Action, Flags, Machine, PENDING_MAX};
+use latchd_protocol::Instant;
+use latchd_protocol::key::Key;
+use latchd_protocol::wire::meta::Verb;
 
 use super::*;
 use crate::drive::Line as _;

@@ -1,7 +1,7 @@
 //! Locks on a server that the test plays.
 
 use futures_lite::future::zip;
-use latchd_core::client::{Bound, SHORT_TTL_MIN, TokenValue, wire_key};
+use latchd_client_core::{Bound, SHORT_TTL_MIN, TokenValue, wire_key};
 
 use super::*;
 use crate::{BoundOptions, Error, Lock, LockOptions, Loss, Retry, Token};

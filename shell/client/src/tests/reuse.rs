@@ -1,6 +1,6 @@
 //! Connections of one call at a time, on a server that the test plays. The next call uses them, and knows their server.
 
-use latchd_core::client::{Bound, BoundTerms, wire_key};
+use latchd_client_core::{Bound, BoundTerms, wire_key};
 
 use super::*;
 use crate::drive::drive;

@@ -15,7 +15,7 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard};
 
-use latchd_core::output::SharedValue;
+use latchd_protocol::output::SharedValue;
 
 /// The unit in which a client's own memory is counted, in bytes. So a client with a short incomplete request
 /// takes no lock.

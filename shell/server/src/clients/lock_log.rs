@@ -5,10 +5,10 @@
 //! - If a lock ends together with many others, it is logged when the server removes its item.
 
 use latchd_core::Owner;
-use latchd_core::command::{Command, GlobalCommand, ItemCommand, Lease};
 use latchd_core::engine::{EndCause, LockEnd};
-use latchd_core::reply::{Refusal, Reply};
-use latchd_core::wait::Outcome;
+use latchd_protocol::command::{Command, GlobalCommand, ItemCommand, Lease};
+use latchd_protocol::reply::{Refusal, Reply};
+use latchd_protocol::wait::Outcome;
 
 /// A key as one word.
 pub(crate) fn one_word(key: &[u8]) -> String {

@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use latchd_core::ConnId;
-use latchd_core::wait::Outcome;
+use latchd_protocol::wait::Outcome;
 use smol::channel::Sender;
 
 use crate::clients::roster::Entry;

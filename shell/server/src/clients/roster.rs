@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use latchd_core::Instant;
-use latchd_core::stats::StatsLine;
+use latchd_protocol::stats::StatsLine;
 use rustix::net::SocketAddrAny;
 
 use crate::net::listen::Address;

@@ -12,10 +12,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use latchd_core::key::Key;
 use latchd_core::times::Times;
-use latchd_core::wait::Notice;
 use latchd_core::{Instant, Owner};
+use latchd_protocol::key::Key;
+use latchd_protocol::wait::Notice;
 
 use crate::clients::budget::Holder;
 use crate::clients::lock_log;
@@ -214,7 +214,7 @@ impl Waiters {
 
 #[cfg(test)]
 mod tests {
-    use latchd_core::wait::Outcome;
+    use latchd_protocol::wait::Outcome;
 
     use super::*;
 

@@ -13,8 +13,8 @@
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use latchd_core::stats::StatsLine;
-use latchd_core::watch::{Topic, Topics, Watched};
+use latchd_protocol::stats::StatsLine;
+use latchd_protocol::watch::{Topic, Topics, Watched};
 
 use crate::clients::budget::Holder;
 use crate::stats::connection_stats::line;

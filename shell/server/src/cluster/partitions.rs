@@ -3,11 +3,11 @@
 //! - M5: A command for a key of another partition is refused if the check covers it. A lock in the wrong partition would
 //!   exclude nobody, so by default the check covers locks, waits and bound wins.
 
-use latchd_core::address::HostPort;
-use latchd_core::command::Command;
 use latchd_core::election::RingRecord;
-use latchd_core::ring::Ring;
-use latchd_core::wire::cluster::{ClusterConfig, ClusterServer};
+use latchd_protocol::address::HostPort;
+use latchd_protocol::command::Command;
+use latchd_protocol::ring::Ring;
+use latchd_protocol::wire::cluster::{ClusterConfig, ClusterServer};
 
 /// The commands whose keys are checked. `--check-keys`.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -86,9 +86,9 @@ impl Partitions {
 
 #[cfg(test)]
 mod tests {
-    use latchd_core::command::{Acquire, Get, ItemCommand};
     use latchd_core::election::{Id, Partition, Timing};
-    use latchd_core::key::Key;
+    use latchd_protocol::command::{Acquire, Get, ItemCommand};
+    use latchd_protocol::key::Key;
 
     use super::*;
 

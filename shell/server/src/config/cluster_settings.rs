@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use latchd_core::address::HostPort;
 use latchd_core::election::{RingRecord, partition_key};
+use latchd_protocol::address::HostPort;
 
 use crate::cluster::etcd::AuthorityOptions;
 use crate::cluster::partitions::CheckKeys;

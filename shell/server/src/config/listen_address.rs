@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use latchd_core::address::{DEFAULT_PORT, HostPort};
+use latchd_protocol::address::{DEFAULT_PORT, HostPort};
 
 /// Where to listen on TCP: a name or an address, and a port.
 #[derive(Clone, Debug, Eq, PartialEq)]

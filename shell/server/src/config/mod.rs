@@ -17,9 +17,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use latchd_core::address::DEFAULT_PORT;
 use latchd_core::sessions::SessionLimits;
-use latchd_core::wire::Allowed;
+use latchd_protocol::address::DEFAULT_PORT;
+use latchd_protocol::wire::Allowed;
 
 use crate::config::cluster_settings::ClusterSettings;
 use crate::config::listen_address::{ListenAddress, ListenTls};

@@ -5,8 +5,8 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::{Arc, Mutex};
 use std::thread::{Builder, JoinHandle};
 
-use latchd_core::address::HostPort;
 use latchd_core::election::{Id, Process};
+use latchd_protocol::address::HostPort;
 use smol::channel::{Receiver, bounded};
 
 use super::{Candidate, Over};

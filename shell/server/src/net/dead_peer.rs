@@ -18,14 +18,14 @@
 //! The client probes its server the same way, on a connection of its own: a client that waits for a lock
 //! waits for a silent server (`client/driver.rs`, V3). It makes no rounds.
 //!
-//! The figures and their source: [`latchd_core::keepalive`].
+//! The figures and their source: [`latchd_protocol::keepalive`].
 
 use std::ops::Range;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
 use latchd_core::Instant;
-use latchd_core::keepalive::Probes;
+use latchd_protocol::keepalive::Probes;
 use rustix::net::sockopt;
 
 /// The time of a peer that has never acquired a lock.

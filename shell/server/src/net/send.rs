@@ -6,7 +6,7 @@
 
 use std::io::IoSlice;
 
-use latchd_core::output::{CHUNKS_MAX, Output};
+use latchd_protocol::output::{CHUNKS_MAX, Output};
 use rustix::io::Errno;
 
 use crate::net::socket::Socket;

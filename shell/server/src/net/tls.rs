@@ -23,7 +23,7 @@ mod keys;
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use latchd_core::output::Output;
+use latchd_protocol::output::Output;
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::SendFlags;
 use rustls::server::UnbufferedServerConnection;

@@ -5,7 +5,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use latchd_core::output::Output;
+use latchd_protocol::output::Output;
 use rustix::io::Errno;
 
 use crate::config::tls_settings::ClientCertificate;

@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use latchd_core::output::Output;
+use latchd_protocol::output::Output;
 
 use crate::config::tls_settings::{ClientCertificate, TlsSettings};
 use crate::net::send::Sent;

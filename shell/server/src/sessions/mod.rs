@@ -18,11 +18,11 @@ use std::fmt;
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
-use latchd_core::session::{Open, SessionRefusal, SessionReply, Token};
 use latchd_core::sessions::{Asker, EndedSession, SessionCounters, SessionLimits, Sessions};
-use latchd_core::stats::StatsLine;
-use latchd_core::wait::Outcome;
 use latchd_core::{ConnId, Instant, Owner};
+use latchd_protocol::session::{Open, SessionRefusal, SessionReply, Token};
+use latchd_protocol::stats::StatsLine;
+use latchd_protocol::wait::Outcome;
 
 use crate::clients::budget::Holder;
 use crate::clients::mailbox::{Mailbox, Message};

@@ -5,8 +5,8 @@
 use std::sync::PoisonError;
 
 use latchd_core::engine::Event;
-use latchd_core::reply::MemoryRefused;
 use latchd_core::{Instant, Limits};
+use latchd_protocol::reply::MemoryRefused;
 
 use super::Shards;
 use super::session::ShardSet;

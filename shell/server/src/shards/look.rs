@@ -3,13 +3,13 @@
 use std::cmp::Reverse;
 use std::sync::Arc;
 
-use latchd_core::command::{Command, GlobalCommand, Keys, ScanCursor};
 use latchd_core::engine::{Event, Holding, Notification, Prefixes};
-use latchd_core::reply::{KeysPage, Reply};
-use latchd_core::stats::{LOCK_LINES_MAX, Stats, StatsTopic};
 use latchd_core::times::Times;
-use latchd_core::watch::Evicted;
 use latchd_core::{Instant, Owner};
+use latchd_protocol::command::{Command, GlobalCommand, Keys, ScanCursor};
+use latchd_protocol::reply::{KeysPage, Reply};
+use latchd_protocol::stats::{LOCK_LINES_MAX, Stats, StatsTopic};
+use latchd_protocol::watch::Evicted;
 
 use super::{Shards, StatsPage};
 use crate::sync::atomic::Ordering;

@@ -36,14 +36,14 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use foldhash::quality;
-use latchd_core::command::{Command, GlobalCommand, ItemCommand, ScanCursor, Set, Wait};
 use latchd_core::engine::{Config, Core, Event, Held};
-use latchd_core::key::Key;
-use latchd_core::reply::Reply;
-use latchd_core::stats::{Report, Stats, StatsLine, StatsTopic, Unstored};
 use latchd_core::store::{Block, HashSeed, LogStore, SipHash};
-use latchd_core::value::Value;
 use latchd_core::{Instant, Limits};
+use latchd_protocol::command::{Command, GlobalCommand, ItemCommand, ScanCursor, Set, Wait};
+use latchd_protocol::key::Key;
+use latchd_protocol::reply::Reply;
+use latchd_protocol::stats::{Report, Stats, StatsLine, StatsTopic, Unstored};
+use latchd_protocol::value::Value;
 
 use self::hold::Hold;
 use self::holders::Holders;

@@ -3,8 +3,8 @@
 use std::io;
 
 use latchd_core::Instant;
-use latchd_core::command::ScanCursor;
 use latchd_core::engine::{Event, Numbers, Restored, SavedItem};
+use latchd_protocol::command::ScanCursor;
 
 use super::Shards;
 use super::hold::Hold;

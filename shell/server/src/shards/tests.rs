@@ -1,18 +1,18 @@
 //! Several cores are one to their clients.
 
-use latchd_core::command::{
+use latchd_protocol::command::{
     Acquire, Get, GlobalCommand, ItemCommand, OnMissing, Release, Set, SetMode, TtlStep, TtlSteps,
 };
-use latchd_core::reply::MemoryRefused;
-use latchd_core::time::Exptime;
+use latchd_protocol::reply::MemoryRefused;
+use latchd_protocol::time::Exptime;
 
 use std::collections::BTreeSet;
 
 use latchd_core::ConnId;
-use latchd_core::command::{Keys, ScanCursor};
-use latchd_core::reply::KeysPage;
-use latchd_core::stats::LOCK_LINES_MAX;
-use latchd_core::wait::Outcome;
+use latchd_protocol::command::{Keys, ScanCursor};
+use latchd_protocol::reply::KeysPage;
+use latchd_protocol::stats::LOCK_LINES_MAX;
+use latchd_protocol::wait::Outcome;
 
 use super::look::NOBODY;
 use super::*;

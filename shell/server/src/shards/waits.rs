@@ -4,11 +4,11 @@
 //!   complete a cycle, the second sees the first. Only a request that would wait locks them all.
 
 use latchd_core::Instant;
-use latchd_core::command::{Acquire, Get, ItemCommand, Lease, Wait};
+use latchd_core::deadlock::would_deadlock;
 use latchd_core::engine::{Event, Held};
-use latchd_core::key::Key;
-use latchd_core::reply::Reply;
-use latchd_core::wait::would_deadlock;
+use latchd_protocol::command::{Acquire, Get, ItemCommand, Lease, Wait};
+use latchd_protocol::key::Key;
+use latchd_protocol::reply::Reply;
 
 use super::hold::Hold;
 use super::session::ShardSet;

@@ -9,9 +9,9 @@ use std::path::Path;
 use std::sync::PoisonError;
 use std::time::Duration;
 
-use latchd_core::stats::StatsLine;
+use latchd_protocol::stats::StatsLine;
 
-use latchd_core::wire::{LockedReply, Protocols};
+use latchd_protocol::wire::{LockedReply, Protocols};
 
 use crate::config::Config;
 use crate::config::tls_settings::{ClientCertificate, KeyFormat, TlsSettings, TlsVersion};
@@ -284,7 +284,7 @@ impl ConnectionStats {
             line("pid", std::process::id()),
             line("uptime", uptime),
             line("time", unix_s),
-            line("version", latchd_core::wire::VERSION),
+            line("version", latchd_protocol::wire::VERSION),
             line("latchd_version", env!("CARGO_PKG_VERSION")),
             line("libevent", "none"),
             line("rusage_user", seconds(user)),

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use latchd_core::stats::Stats;
+use latchd_protocol::stats::Stats;
 
 /// The interval between samples.
 pub(super) const INTERVAL: Duration = Duration::from_secs(5);

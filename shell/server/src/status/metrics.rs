@@ -276,7 +276,7 @@ impl Lines {
 mod tests {
     use std::collections::BTreeSet;
 
-    use latchd_core::stats::Stats;
+    use latchd_protocol::stats::Stats;
 
     use super::super::snapshot::tests::snapshot;
     use super::*;

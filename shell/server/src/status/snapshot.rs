@@ -3,9 +3,9 @@
 use std::cmp::Reverse;
 use std::time::Duration;
 
-use latchd_core::stats::{Report, Stats, StatsLine, StatsTopic};
 use latchd_core::times::Times;
 use latchd_core::{ConnId, Instant, Owner};
+use latchd_protocol::stats::{Report, Stats, StatsLine, StatsTopic};
 
 use super::process::ProcessUsage;
 use crate::cluster::answer_times::AnswerTimes;

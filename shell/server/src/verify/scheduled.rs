@@ -30,11 +30,13 @@ use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex};
 
-use latchd_core::command::{Acquire, Command, Get, GlobalCommand, ItemCommand, Release, Set, Wait};
-use latchd_core::key::Key;
-use latchd_core::reply::Reply;
-use latchd_core::wait::Outcome;
 use latchd_core::{ConnId, Instant};
+use latchd_protocol::command::{
+    Acquire, Command, Get, GlobalCommand, ItemCommand, Release, Set, Wait,
+};
+use latchd_protocol::key::Key;
+use latchd_protocol::reply::Reply;
+use latchd_protocol::wait::Outcome;
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use shuttle::{Config as Settings, Runner};
 

@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use latchd_core::command::{Command, GlobalCommand};
 use latchd_core::engine::{Event, Notification};
-use latchd_core::key::Key;
-use latchd_core::reply::Reply;
 use latchd_core::server::StateMachine;
-use latchd_core::wait::Notice;
 use latchd_core::{ConnId, Instant, Limits, Owner};
+use latchd_protocol::command::{Command, GlobalCommand};
+use latchd_protocol::key::Key;
+use latchd_protocol::reply::Reply;
+use latchd_protocol::wait::Notice;
 
 use crate::clients::budget::Holder;
 use crate::clients::mailbox::{Mailbox, Message};

@@ -15,15 +15,15 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use latchd_core::command::Command;
-use latchd_core::connection::{Connection, Progress};
 use latchd_core::engine::{Event, Notification};
-use latchd_core::execute::Execute;
-use latchd_core::reply::Reply;
 use latchd_core::server::StateMachine;
-use latchd_core::wait::Notice;
-use latchd_core::wire::WireLimits;
 use latchd_core::{ConnId, Instant, Output};
+use latchd_protocol::command::Command;
+use latchd_protocol::connection::{Connection, Progress};
+use latchd_protocol::execute::Execute;
+use latchd_protocol::reply::Reply;
+use latchd_protocol::wait::Notice;
+use latchd_protocol::wire::WireLimits;
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 

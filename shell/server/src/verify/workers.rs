@@ -9,11 +9,11 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::num::NonZeroUsize;
 
-use latchd_core::connection::Connection;
-use latchd_core::key::Key;
 use latchd_core::sessions::SessionLimits;
-use latchd_core::wait::Outcome;
 use latchd_core::{ConnId, Instant, Owner};
+use latchd_protocol::connection::Connection;
+use latchd_protocol::key::Key;
+use latchd_protocol::wait::Outcome;
 
 use super::simulated::{Client, Desk, Look, Pipe, Span};
 use crate::clients::budget::Holder;

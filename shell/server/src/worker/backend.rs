@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use latchd_core::connection::{Connection, Progress};
 use latchd_core::{ConnId, Instant, Output};
+use latchd_protocol::connection::{Connection, Progress};
 
 use crate::clients::watch::Watcher;
 use crate::worker::turn::Work;

@@ -26,9 +26,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use latchd_core::connection::{Connection, Progress};
-use latchd_core::wait::Outcome;
 use latchd_core::{Instant, Output};
+use latchd_protocol::connection::{Connection, Progress};
+use latchd_protocol::wait::Outcome;
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use latchd_core::watch::Topic;
+use latchd_protocol::watch::Topic;
 use rustix::event::epoll::{self, EventData, EventFlags};
 
 use super::Worker;

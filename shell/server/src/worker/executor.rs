@@ -4,19 +4,19 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 
-use latchd_core::command::{Command, GlobalCommand};
-use latchd_core::connection::{Connection, Progress};
-use latchd_core::execute::Execute;
-use latchd_core::reply::MemoryRefused;
-use latchd_core::reply::{Refusal, Reply};
-use latchd_core::session::{
+use latchd_core::sessions::Asker;
+use latchd_core::{ConnId, Instant, Output};
+use latchd_protocol::command::{Command, GlobalCommand};
+use latchd_protocol::connection::{Connection, Progress};
+use latchd_protocol::execute::Execute;
+use latchd_protocol::reply::MemoryRefused;
+use latchd_protocol::reply::{Refusal, Reply};
+use latchd_protocol::session::{
     Open, SessionAction, SessionRefusal, SessionReply, SessionRequest, Token,
 };
-use latchd_core::sessions::Asker;
-use latchd_core::stats::Unstored;
-use latchd_core::watch::{Asked, Topic, Topics, Watched, all_unlocked, each_line};
-use latchd_core::wire::Claim;
-use latchd_core::{ConnId, Instant, Output};
+use latchd_protocol::stats::Unstored;
+use latchd_protocol::watch::{Asked, Topic, Topics, Watched, all_unlocked, each_line};
+use latchd_protocol::wire::Claim;
 
 use crate::clients::budget::Holder;
 use crate::clients::lock_log;

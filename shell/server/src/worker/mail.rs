@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use latchd_core::connection::Connection;
-use latchd_core::watch::Topic;
+use latchd_protocol::connection::Connection;
+use latchd_protocol::watch::Topic;
 use rustix::event::epoll::{self, EventData};
 
 use super::name::Name;

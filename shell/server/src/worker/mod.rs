@@ -47,8 +47,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use async_io::Async;
-use latchd_core::wait::Outcome;
 use latchd_core::{Instant, Output};
+use latchd_protocol::wait::Outcome;
 use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};

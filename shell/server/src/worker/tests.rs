@@ -13,8 +13,8 @@ use std::sync::atomic::Ordering;
 
 use fastrand::Rng;
 use latchd_core::ConnId;
-use latchd_core::key::Key;
-use latchd_core::stats::StatsTopic;
+use latchd_protocol::key::Key;
+use latchd_protocol::stats::StatsTopic;
 
 use super::*;
 use crate::clients::mailbox::Arrival;

@@ -6,12 +6,12 @@
 use arbitrary::{Arbitrary, Result, Unstructured};
 use std::num::NonZeroU32;
 
-use latchd_core::command::{
+use latchd_protocol::command::{
     Direction, Lease, LockAfter, Mode as LockMode, OnMissing, Removal, SetMode, TtlStep, TtlSteps,
 };
-use latchd_core::item::LEASE_ITEM;
-use latchd_core::key::KeyForm;
-use latchd_core::time::Exptime;
+use latchd_protocol::item::LEASE_ITEM;
+use latchd_protocol::key::KeyForm;
+use latchd_protocol::time::Exptime;
 
 use super::{
     CasChoice, ClientNumber, FenceChoice, GuardChoice, Op, SmallAcquire, SmallArithmetic,

@@ -2,14 +2,14 @@
 //! replies have shown.
 
 use latchd_core::Owner;
-use latchd_core::command::{Command, Set};
 use latchd_core::engine::Event;
-use latchd_core::fence::Fence;
-use latchd_core::item::Cas;
-use latchd_core::key::Key;
-use latchd_core::reply::{Granted, Reply};
-use latchd_core::time::{Clock, Instant};
-use latchd_core::wait::{Notice, Outcome};
+use latchd_protocol::command::{Command, Set};
+use latchd_protocol::fence::Fence;
+use latchd_protocol::item::Cas;
+use latchd_protocol::key::Key;
+use latchd_protocol::reply::{Granted, Reply};
+use latchd_protocol::time::{Clock, Instant};
+use latchd_protocol::wait::{Notice, Outcome};
 
 use super::{
     CLIENTS, CasChoice, ClientNumber, FenceChoice, Input, KEYS, Meaning, Op, PRESSURE_KEYS,

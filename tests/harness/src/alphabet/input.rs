@@ -1,10 +1,10 @@
 //! The input of an op: a call of one of the functions that lead into a core.
 
-use latchd_core::command::Command;
 use latchd_core::engine::{Core, Event};
-use latchd_core::reply::Reply;
 use latchd_core::store::Store;
 use latchd_core::{Instant, Owner};
+use latchd_protocol::command::Command;
+use latchd_protocol::reply::Reply;
 
 /// Something to be put into a core.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]

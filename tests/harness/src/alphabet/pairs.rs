@@ -5,14 +5,14 @@
 
 use std::fmt;
 
-use latchd_core::command::{
+use latchd_protocol::command::{
     Arithmetic, Command, Direction, Get, GlobalCommand, Guard, ItemCommand, Lease, LockAfter,
     OnMissing, Removal, Set, SetMode, TtlStep, Wait,
 };
-use latchd_core::fence::Fence;
-use latchd_core::item::Cas;
-use latchd_core::reply::{Refusal, Reply, Win};
-use latchd_core::wait::Outcome;
+use latchd_protocol::fence::Fence;
+use latchd_protocol::item::Cas;
+use latchd_protocol::reply::{Refusal, Reply, Win};
+use latchd_protocol::wait::Outcome;
 
 use super::{Asked, CasChoice, FenceChoice, Meaning, SmallKey, SmallRequest};
 

@@ -1,16 +1,16 @@
 //! A client's requests: the requests of the alphabet.
 
-use latchd_core::command::{
+use latchd_protocol::command::{
     Acquire, Arithmetic, Command, Delete, Direction, Get, GlobalCommand, Guard, ItemCommand, Keys,
     Lease, LockAfter, Mode as LockMode, NewCas, Release, Removal, ScanCursor, Set, SetMode,
     TtlSteps, Wait,
 };
-use latchd_core::fence::Fence;
-use latchd_core::item::Cas;
-use latchd_core::key::KeyForm;
-use latchd_core::stats::StatsTopic;
-use latchd_core::time::Exptime;
-use latchd_core::value::Value;
+use latchd_protocol::fence::Fence;
+use latchd_protocol::item::Cas;
+use latchd_protocol::key::KeyForm;
+use latchd_protocol::stats::StatsTopic;
+use latchd_protocol::time::Exptime;
+use latchd_protocol::value::Value;
 
 use super::words::{CasChoice, FenceChoice, GuardChoice, Meaning, SmallKey, SmallValue};
 
@@ -101,7 +101,7 @@ macro_rules! small {
 }
 
 small! {
-    /// Reads an item, as [`command::Get`](latchd_core::command::Get).
+    /// Reads an item, as [`command::Get`](latchd_protocol::command::Get).
     SmallGet as Get, /// A plain `get`.
     new() {
         /// How the key is written.
@@ -125,7 +125,7 @@ small! {
         wait_ms: Option<u32> = None, milliseconds;
     }
 
-    /// Stores a value, as [`command::Set`](latchd_core::command::Set).
+    /// Stores a value, as [`command::Set`](latchd_protocol::command::Set).
     SmallSet as Set, /// A plain `set` that never expires.
     new(value: SmallValue) {
         /// How the key is written.
@@ -148,7 +148,7 @@ small! {
         lock: LockAfter = LockAfter::Keep, itself;
     }
 
-    /// Removes an item or marks it, as [`command::Delete`](latchd_core::command::Delete).
+    /// Removes an item or marks it, as [`command::Delete`](latchd_protocol::command::Delete).
     SmallDelete as Delete, /// A plain `delete`.
     new() {
         /// How the key is written.
@@ -165,7 +165,7 @@ small! {
         lock: LockAfter = LockAfter::Keep, itself;
     }
 
-    /// Adds or subtracts, as [`command::Arithmetic`](latchd_core::command::Arithmetic).
+    /// Adds or subtracts, as [`command::Arithmetic`](latchd_protocol::command::Arithmetic).
     SmallArithmetic as Arithmetic, /// A plain `incr` or `decr`.
     new(direction: Direction, delta: u64) {
         /// How the key is written.
@@ -231,7 +231,7 @@ impl<'a, M: Meaning<'a>> Words<'_, M> {
     }
 }
 
-/// Acquires a lock, as [`command::Acquire`](latchd_core::command::Acquire).
+/// Acquires a lock, as [`command::Acquire`](latchd_protocol::command::Acquire).
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct SmallAcquire {
     /// Its key.

@@ -1,7 +1,7 @@
 //! Makes a failing sequence short: plainer forms of an op.
 
-use latchd_core::command::{Removal, TtlSteps};
-use latchd_core::time::Exptime;
+use latchd_protocol::command::{Removal, TtlSteps};
+use latchd_protocol::time::Exptime;
 
 use super::{
     Op, SmallAcquire, SmallArithmetic, SmallDelete, SmallGet, SmallRequest, SmallSet, SmallValue,

@@ -1,9 +1,9 @@
 //! The small words of ops, and their meaning.
 
-use latchd_core::command::Guard;
-use latchd_core::fence::Fence;
-use latchd_core::item::Cas;
-use latchd_core::key::Key;
+use latchd_protocol::command::Guard;
+use latchd_protocol::fence::Fence;
+use latchd_protocol::item::Cas;
+use latchd_protocol::key::Key;
 
 use super::{CLIENTS, KEYS};
 

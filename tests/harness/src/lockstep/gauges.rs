@@ -7,10 +7,10 @@
 //! held. The bytes of an index are part of the allocated bytes.
 
 use latchd_core::engine::{BoundWin, Core};
-use latchd_core::key::Key;
-use latchd_core::reply::Reply;
-use latchd_core::stats::Gauges;
 use latchd_core::store::{Store, Usage};
+use latchd_protocol::key::Key;
+use latchd_protocol::reply::Reply;
+use latchd_protocol::stats::Gauges;
 
 use super::gone::{may_keep, there};
 use super::{Difference, Lockstep, Room};

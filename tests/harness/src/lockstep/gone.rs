@@ -6,10 +6,10 @@
 //! have taken out expired items: neither the end of a lock, nor the upkeep of wins, nor a log that
 //! wants room; and in all cases within the bounds of [`Crawled`].
 
-use latchd_core::command::{Command, GlobalCommand};
 use latchd_core::engine::{Core, Event};
-use latchd_core::key::Key;
 use latchd_core::store::Store;
+use latchd_protocol::command::{Command, GlobalCommand};
+use latchd_protocol::key::Key;
 
 use super::{Difference, Lockstep, Room};
 use crate::alphabet::{Input, KEYS, Op, PRESSURE_KEYS, pressure_keys};

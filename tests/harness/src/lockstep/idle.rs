@@ -8,8 +8,8 @@
 //! setting allows a shorter one than a server ships with.
 
 use latchd_core::Limits;
-use latchd_core::command::{Command, ItemCommand};
 use latchd_core::store::Store;
+use latchd_protocol::command::{Command, ItemCommand};
 
 use super::{Lockstep, Room};
 use crate::alphabet::{Input, KEYS};

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use super::Asked;
-use latchd_core::key::KeyForm;
-use latchd_core::reply::{Hit, LockSeen, Refusal, Reply, TtlTrace};
+use latchd_protocol::key::KeyForm;
+use latchd_protocol::reply::{Hit, LockSeen, Refusal, Reply, TtlTrace};
 
 /// The answer to a request.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -81,7 +81,7 @@ impl Seen {
     }
 }
 
-pub use latchd_core::reply::Win;
+pub use latchd_protocol::reply::Win;
 
 /// The counters that say something about locks and wins.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -111,7 +111,7 @@ pub struct Counts {
 
 impl OwnedReply {
     /// The answer in a reply of the core to a request with so many
-    /// [steps](latchd_core::command::TtlSteps). For a page of keys, it is that page.
+    /// [steps](latchd_protocol::command::TtlSteps). For a page of keys, it is that page.
     #[must_use]
     pub fn of(reply: &Reply<'_>, steps: usize) -> Self {
         let ttls = |trace: &TtlTrace| {

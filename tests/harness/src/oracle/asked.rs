@@ -1,7 +1,7 @@
 //! The counters of requests: how many there were of each kind, and how many found an item.
 
-use latchd_core::command::{Direction, TtlStep, TtlSteps};
-use latchd_core::stats::Counters;
+use latchd_protocol::command::{Direction, TtlStep, TtlSteps};
+use latchd_protocol::stats::Counters;
 
 use super::Oracle;
 

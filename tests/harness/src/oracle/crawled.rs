@@ -4,7 +4,7 @@
 //! says. It takes out expired items, which are reclaimed with that; all other items that a tick
 //! reclaims were in the way of a request.
 
-use latchd_core::stats::Counters;
+use latchd_protocol::stats::Counters;
 
 /// The counters of the crawl.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]

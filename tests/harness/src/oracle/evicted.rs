@@ -4,8 +4,8 @@
 //! expired, whether a client had fetched it, and whether it had an exptime. It accepts the core's
 //! count of items used too seldom, if a client has used them at all.
 
-use latchd_core::stats::{Counters, Eviction};
-use latchd_core::time::TICK_MS;
+use latchd_protocol::stats::{Counters, Eviction};
+use latchd_protocol::time::TICK_MS;
 
 use super::{Oracle, quarter};
 

@@ -21,7 +21,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
 
-use latchd_core::stats::Counters;
+use latchd_protocol::stats::Counters;
 
 use super::{Evicted, Item, Oracle, quarter};
 

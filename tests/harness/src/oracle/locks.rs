@@ -8,10 +8,10 @@
 use std::collections::BTreeSet;
 
 use latchd_core::Owner;
-use latchd_core::command::{Acquire, Lease, LockAfter, Mode, Wait};
-use latchd_core::fence::Fence;
-use latchd_core::reply::{LockSeen, Refusal};
-use latchd_core::wait::{Notice, Outcome};
+use latchd_protocol::command::{Acquire, Lease, LockAfter, Mode, Wait};
+use latchd_protocol::fence::Fence;
+use latchd_protocol::reply::{LockSeen, Refusal};
+use latchd_protocol::wait::{Notice, Outcome};
 
 use super::tables::Place;
 use super::{Oracle, OwnedReply, Win};

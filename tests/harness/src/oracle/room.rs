@@ -14,8 +14,8 @@ use super::tables::{Place, own_bytes};
 use super::{Gone, Item, Oracle, OwnedReply};
 use crate::alphabet::Input;
 use latchd_core::Owner;
-use latchd_core::command::Mode;
-use latchd_core::reply::Refusal;
+use latchd_protocol::command::Mode;
+use latchd_protocol::reply::Refusal;
 
 /// How a store takes room of its limit, and how often that mattered.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

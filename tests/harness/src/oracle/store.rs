@@ -1,12 +1,12 @@
 //! The changes: set, delete and arithmetic.
 
 use latchd_core::Owner;
-use latchd_core::command::{
+use latchd_protocol::command::{
     Arithmetic, Delete, Direction, Guard, NewCas, OnMissing, Removal, Set, SetMode,
 };
-use latchd_core::item::LEASE_ITEM;
-use latchd_core::reply::Refusal;
-use latchd_core::time::Exptime;
+use latchd_protocol::item::LEASE_ITEM;
+use latchd_protocol::reply::Refusal;
+use latchd_protocol::time::Exptime;
 
 use super::{Item, Oracle, OwnedReply};
 

@@ -15,7 +15,7 @@
 use std::collections::BTreeSet;
 
 use latchd_core::Owner;
-use latchd_core::command::Mode;
+use latchd_protocol::command::Mode;
 
 use super::Oracle;
 use super::room::ByItem;

@@ -4,11 +4,11 @@
 //! item may have changed, the answer to the first waiting get is tried anew.
 
 use latchd_core::Owner;
-use latchd_core::command::{Get, NewCas, TtlSteps};
-use latchd_core::key::KeyForm;
-use latchd_core::reply::Refusal;
-use latchd_core::time::Exptime;
-use latchd_core::wait::{Notice, Outcome};
+use latchd_protocol::command::{Get, NewCas, TtlSteps};
+use latchd_protocol::key::KeyForm;
+use latchd_protocol::reply::Refusal;
+use latchd_protocol::time::Exptime;
+use latchd_protocol::wait::{Notice, Outcome};
 
 use super::tables::Place;
 use super::{Oracle, OwnedReply};

@@ -3,11 +3,11 @@
 mod make;
 
 use latchd_core::Limits;
-use latchd_core::command::ScanCursor;
-use latchd_core::item::ItemHeader;
-use latchd_core::stats::Counters;
 use latchd_core::store::Store;
-use latchd_core::time::Tick;
+use latchd_protocol::command::ScanCursor;
+use latchd_protocol::item::ItemHeader;
+use latchd_protocol::stats::Counters;
+use latchd_protocol::time::Tick;
 
 use make::named;
 

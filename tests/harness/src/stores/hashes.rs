@@ -1,7 +1,7 @@
 //! Hashes that collide as a whole, which no client can cause: a store must still find each item.
 
-use latchd_core::key::Key;
 use latchd_core::store::KeyHasher;
+use latchd_protocol::key::Key;
 
 /// All keys hash alike.
 #[derive(Clone, Copy, Debug)]

@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use latchd_core::wire::binary::{Extras, RequestPacket};
+use latchd_protocol::wire::binary::{Extras, RequestPacket};
 
 use super::binary::opcode_name;
 use super::escaped;
@@ -98,8 +98,8 @@ fn quoted(bytes: &[u8]) -> String {
 mod tests {
     use super::super::binary::Packet;
     use super::*;
-    use latchd_core::item::Cas;
-    use latchd_core::wire::binary::Opcode;
+    use latchd_protocol::item::Cas;
+    use latchd_protocol::wire::binary::Opcode;
 
     #[test]
     fn a_request_is_written_in_lines() {

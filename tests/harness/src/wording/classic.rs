@@ -1,9 +1,9 @@
 //! Lines of classic text.
 
-use latchd_core::command::{
+use latchd_protocol::command::{
     Command, Direction, Get, GlobalCommand, Guard, ItemCommand, SetMode, TtlStep,
 };
-use latchd_core::key::Key;
+use latchd_protocol::key::Key;
 
 use super::{Style, guard_number, put_exptime, put_number};
 

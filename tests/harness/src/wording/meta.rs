@@ -2,13 +2,13 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use latchd_core::command::{
+use latchd_protocol::command::{
     Arithmetic, Delete, Direction, Get, Guard, ItemCommand, Lease, LockAfter, Mode, NewCas,
     Removal, Set, SetMode, TtlStep, TtlSteps, Wait,
 };
-use latchd_core::fence::Fence;
-use latchd_core::key::{Key, KeyForm};
-use latchd_core::time::Exptime;
+use latchd_protocol::fence::Fence;
+use latchd_protocol::key::{Key, KeyForm};
+use latchd_protocol::time::Exptime;
 
 use super::{Style, guard_number, put_exptime, put_number};
 

@@ -1,14 +1,14 @@
 //! Packets. The core's own encoder puts them together: there is one way to write each.
 
-use latchd_core::command::{
+use latchd_protocol::command::{
     Arithmetic, Command, Direction, Get, GlobalCommand, Guard, ItemCommand, LockAfter, Set,
     SetMode, TtlStep,
 };
-use latchd_core::item::Cas;
-use latchd_core::key::Key;
-use latchd_core::time::Exptime;
-use latchd_core::wire::binary::extras::EXPTIME_DO_NOT_CREATE;
-use latchd_core::wire::binary::{Extras, Opcode, RequestPacket};
+use latchd_protocol::item::Cas;
+use latchd_protocol::key::Key;
+use latchd_protocol::time::Exptime;
+use latchd_protocol::wire::binary::extras::EXPTIME_DO_NOT_CREATE;
+use latchd_protocol::wire::binary::{Extras, Opcode, RequestPacket};
 
 use super::{Style, guard_number};
 

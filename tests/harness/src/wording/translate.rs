@@ -9,8 +9,8 @@
 //! - A replace with a version becomes a set with it, unless it unlocks: no wire has such a replace.
 //! - Packets have no negative exptime: their clients send a past date instead.
 
-use latchd_core::command::{LockAfter, OnMissing, Removal, SetMode, TtlStep, TtlSteps};
-use latchd_core::time::Exptime;
+use latchd_protocol::command::{LockAfter, OnMissing, Removal, SetMode, TtlStep, TtlSteps};
+use latchd_protocol::time::Exptime;
 
 use super::Protocol;
 use crate::alphabet::{

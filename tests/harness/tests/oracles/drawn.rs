@@ -1,9 +1,9 @@
 //! Draws sequences of operations for quickcheck, and shortens the failing ones.
 
-use latchd_core::command::{LockAfter, Removal, TtlStep, TtlSteps};
-use latchd_core::time::Exptime;
 use latchd_harness::alphabet::{Op, SmallRequest};
 use latchd_harness::random::{Random, draw};
+use latchd_protocol::command::{LockAfter, Removal, TtlStep, TtlSteps};
+use latchd_protocol::time::Exptime;
 use quickcheck::{Arbitrary, Gen};
 
 /// One operation, as quickcheck draws and shortens it. Any sequence of them can happen, so

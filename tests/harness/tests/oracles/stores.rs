@@ -7,13 +7,13 @@ mod refusals;
 
 use arbitrary::Unstructured;
 use latchd_core::Limits;
-use latchd_core::item::{Cas, ItemHeader};
-use latchd_core::key::Key;
-use latchd_core::stats::Counters;
 use latchd_core::store::{KeyHasher, LogStore, MapStore, SipHash, Store};
-use latchd_core::time::Tick;
-use latchd_core::value::Value;
 use latchd_harness::stores::{Beside, ByLength, Call, Charge, Room, Same, Seen, Sizes};
+use latchd_protocol::item::{Cas, ItemHeader};
+use latchd_protocol::key::Key;
+use latchd_protocol::stats::Counters;
+use latchd_protocol::time::Tick;
+use latchd_protocol::value::Value;
 
 use crate::number_from;
 

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use latchd_core::Instant;
-use latchd_core::client::{
+use latchd_client_core::{
     Action, Bound, BoundNews, BoundTerms, Failure, Machine, MissingItem, Retry, Session,
 };
+use latchd_core::Instant;
 use latchd_core::election::Id;
-use latchd_core::fence::Fence;
-use latchd_core::key::Key;
-use latchd_core::time::Exptime;
+use latchd_protocol::fence::Fence;
+use latchd_protocol::key::Key;
+use latchd_protocol::time::Exptime;
 
 use super::network::{Down, Up};
 use super::world::{Breach, Client, Judged, Kind, World};

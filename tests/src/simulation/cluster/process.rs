@@ -9,9 +9,9 @@ use latchd_core::election::{
     self, Answer, Election, End, HEARTBEAT_MS, Id, Moment, News, Term, Timing,
 };
 use latchd_core::engine::Config;
-use latchd_core::fence::Fence;
-use latchd_core::item::Cas;
 use latchd_core::{ConnId, Instant, Limits, Server};
+use latchd_protocol::fence::Fence;
+use latchd_protocol::item::Cas;
 
 use super::clock::Clock;
 use super::network::{Down, Peer};

@@ -5,7 +5,8 @@
 //! connection. A closed gate refuses requests, and ends the connection of a client that waits.
 
 use latchd_core::server::StateMachine as _;
-use latchd_core::{Action, ConnId, Instant, Progress};
+use latchd_core::{Action, ConnId, Instant};
+use latchd_protocol::connection::Progress;
 
 use super::network::{Down, Peer, Up};
 use super::process::{Conn, Internal, Process};

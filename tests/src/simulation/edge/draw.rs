@@ -1,11 +1,11 @@
 //! Requests of clients: those that fill buffers, and those that empty them.
 
-use latchd_core::command::{TtlStep, TtlSteps};
-use latchd_core::time::Exptime;
 use latchd_harness::alphabet::{
     SmallAcquire, SmallGet, SmallKey, SmallRequest, SmallSet, SmallValue,
 };
 use latchd_harness::wording::Protocol;
+use latchd_protocol::command::{TtlStep, TtlSteps};
+use latchd_protocol::time::Exptime;
 
 use super::world::World;
 use super::{ITEMS, LARGEST_KEY, SMALL_KEYS, VALUE_BYTES_MAX};

@@ -1,7 +1,7 @@
 //! Which states of its buffers a client's turn has met: a state that was never met was never
 //! judged.
 
-use latchd_core::Progress;
+use latchd_protocol::connection::Progress;
 use latchd_server::verify::simulated::{Look, Wants};
 
 use crate::simulation::tally::Buffering;

@@ -5,10 +5,10 @@ use std::rc::Rc;
 
 use latchd_core::engine::Event;
 use latchd_core::server::StateMachine as _;
-use latchd_core::wire::WireLimits;
 use latchd_core::{ConnId, Instant};
 use latchd_harness::random::Random;
 use latchd_harness::wording::Protocol;
+use latchd_protocol::wire::WireLimits;
 use latchd_server::verify::simulated::{
     INPUT_BYTES, Look, OUTPUT_BYTES_MAX, Pipe, Span, Wants, Worker,
 };

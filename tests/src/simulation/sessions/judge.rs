@@ -5,12 +5,12 @@
 use std::collections::BTreeMap;
 
 use latchd_core::engine::Event;
-use latchd_core::key::Key;
-use latchd_core::reply::{LockSeen, Refusal};
 use latchd_core::sessions::SessionLimits;
 use latchd_core::{ConnId, Limits, Owner};
 use latchd_harness::alphabet::{Input, UNIX_S_AT_START};
 use latchd_harness::oracle::{Oracle, OwnedReply};
+use latchd_protocol::key::Key;
+use latchd_protocol::reply::{LockSeen, Refusal};
 
 use super::said::{Said, Verb};
 use crate::simulation::tally::Sessions;

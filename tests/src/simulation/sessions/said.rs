@@ -2,10 +2,10 @@
 
 use std::io::Write as _;
 
-use latchd_core::command::{
+use latchd_protocol::command::{
     Acquire, Command, Delete, GlobalCommand, ItemCommand, Release, Set, Wait,
 };
-use latchd_core::key::Key;
+use latchd_protocol::key::Key;
 
 /// A request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

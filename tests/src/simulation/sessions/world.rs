@@ -3,10 +3,10 @@
 use std::collections::VecDeque;
 use std::num::NonZeroUsize;
 
-use latchd_core::key::Key;
 use latchd_core::sessions::SessionLimits;
 use latchd_core::{ConnId, Instant};
 use latchd_harness::random::Random;
+use latchd_protocol::key::Key;
 use latchd_server::verify::simulated::{Pipe, Wants};
 use latchd_server::verify::workers::Workers;
 

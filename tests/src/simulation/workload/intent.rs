@@ -2,14 +2,14 @@
 //! share. Versions and fences are numbers that answers have shown. A value is one that no other
 //! request has brought, as far as its kind lets it: so a read tells which client stored it.
 
-use latchd_core::command::{Command, ItemCommand, Set};
-use latchd_core::fence::Fence;
-use latchd_core::item::Cas;
-use latchd_core::key::Key;
 use latchd_harness::alphabet::{
     CasChoice, FenceChoice, Meaning, SmallKey, SmallRequest, SmallValue, Told,
 };
 use latchd_harness::wording::put_number;
+use latchd_protocol::command::{Command, ItemCommand, Set};
+use latchd_protocol::fence::Fence;
+use latchd_protocol::item::Cas;
+use latchd_protocol::key::Key;
 
 use super::super::ask::Ask;
 use super::super::names::Names;

@@ -10,10 +10,10 @@ use alloc::sync::Arc;
 
 use super::{Grant, Holding};
 use crate::engine::owned_key::OwnedKey;
-use crate::fence::Fence;
-use crate::owner::Owner;
-use crate::time::Instant;
 use crate::times::Times;
+use latchd_protocol::Owner;
+use latchd_protocol::fence::Fence;
+use latchd_protocol::time::Instant;
 
 /// The most ends that are kept for a transport. Further ends are counted only.
 pub const LOCK_ENDS_MAX: usize = 4096;

@@ -1,9 +1,9 @@
 //! A lock as the table shows it, and the arguments of a grant.
 
-use crate::command::Mode;
-use crate::fence::Fence;
-use crate::owner::Owner;
-use crate::time::Instant;
+use latchd_protocol::Owner;
+use latchd_protocol::command::Mode;
+use latchd_protocol::fence::Fence;
+use latchd_protocol::time::Instant;
 
 /// The scope of a lock.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]

@@ -6,10 +6,10 @@ use alloc::sync::Arc;
 
 use super::{Grant, Holders, LockTable};
 use crate::engine::owned_key::OwnedKey;
-use crate::fence::Fence;
-use crate::key::Key;
-use crate::owner::Owner;
-use crate::time::Instant;
+use latchd_protocol::Owner;
+use latchd_protocol::fence::Fence;
+use latchd_protocol::key::Key;
+use latchd_protocol::time::Instant;
 
 impl LockTable {
     /// The lock of `key` that `owner` has ends by itself at this moment, or not at all.

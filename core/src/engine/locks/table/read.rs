@@ -5,11 +5,11 @@ use core::ops::Bound;
 use super::{
     ENTRY_BYTES, Entry, Grant, Held, Holders, Holding, LISTED_BYTES, LockTable, WAITED_BYTES,
 };
-use crate::command::Mode;
 use crate::engine::owned_key::as_key;
-use crate::key::{KEY_BYTES_MAX, Key};
-use crate::owner::Owner;
 use crate::times::Times;
+use latchd_protocol::Owner;
+use latchd_protocol::command::Mode;
+use latchd_protocol::key::{KEY_BYTES_MAX, Key};
 
 impl LockTable {
     /// The holder of `key`; of several, the one with the oldest grant.

@@ -19,12 +19,12 @@ use alloc::vec::Vec;
 use core::num::NonZeroU32;
 
 use super::{ENTRY_BYTES, Entry, Grant, Holders, Holding, LISTED_BYTES, LockTable, NewGrant};
-use crate::command::Mode;
 use crate::engine::owned_key::{OwnedKey, as_key};
-use crate::fence::Fence;
-use crate::key::Key;
-use crate::owner::Owner;
-use crate::time::Instant;
+use latchd_protocol::Owner;
+use latchd_protocol::command::Mode;
+use latchd_protocol::fence::Fence;
+use latchd_protocol::key::Key;
+use latchd_protocol::time::Instant;
 
 /// The bytes of a share besides a lock, in trees with nodes that are at least 5/11 full. The share takes 159 (72 a
 /// place), its lease 53 (24), its number of sharers 44 (20), and its fence in the list of its owner 18 (8). The nodes'

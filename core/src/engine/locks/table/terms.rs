@@ -5,7 +5,7 @@
 
 use super::{LISTED_BYTES, LockTable, WAITED_BYTES};
 use crate::engine::owned_key::OwnedKey;
-use crate::owner::Owner;
+use latchd_protocol::Owner;
 
 impl LockTable {
     /// Every lock of `owner` is over (L9), in one step. Returns how many there were.

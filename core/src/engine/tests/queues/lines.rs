@@ -6,9 +6,9 @@ use alloc::vec::Vec;
 use quickcheck::{Arbitrary, Gen};
 
 use super::KEYS;
-use crate::command::Mode;
-use crate::owner::Owner;
-use crate::wait::Outcome;
+use latchd_protocol::Owner;
+use latchd_protocol::command::Mode;
+use latchd_protocol::wait::Outcome;
 
 /// How much of everything there may be.
 #[derive(Clone, Copy, Debug)]

@@ -1,8 +1,8 @@
 //! Grants that are withheld: after a start, and before the end of a server.
 
 use super::*;
-use crate::command::Mode;
-use crate::item::LEASE_ITEM;
+use latchd_protocol::command::Mode;
+use latchd_protocol::item::LEASE_ITEM;
 
 /// A bench whose core withholds grants until 3 s, with an item `k`.
 fn withheld() -> Bench {

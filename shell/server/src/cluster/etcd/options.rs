@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use latchd_core::address::HostPort;
+use latchd_protocol::address::HostPort;
 use zeroize::Zeroizing;
 
 /// The port of etcd.

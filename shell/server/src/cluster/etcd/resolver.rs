@@ -10,7 +10,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-use latchd_core::address::HostPort;
+use latchd_protocol::address::HostPort;
 use ureq::Error;
 use ureq::config::Config;
 use ureq::http::Uri;

@@ -1,7 +1,7 @@
 //! The locks and wins of one owner, over several shards (D4).
 
-use latchd_core::command::Lease;
-use latchd_core::reply::{Refusal, Win};
+use latchd_protocol::command::Lease;
+use latchd_protocol::reply::{Refusal, Win};
 
 use super::*;
 

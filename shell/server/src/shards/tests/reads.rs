@@ -4,9 +4,9 @@ use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use latchd_core::engine::{Numbers, Restored};
-use latchd_core::fence::Fence;
-use latchd_core::item::Cas;
 use latchd_core::store::EVICTED_MAX;
+use latchd_protocol::fence::Fence;
+use latchd_protocol::item::Cas;
 
 use super::*;
 

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use latchd_core::command::GlobalCommand;
-use latchd_core::time::Exptime;
+use latchd_protocol::command::GlobalCommand;
+use latchd_protocol::time::Exptime;
 use shuttle::thread;
 
 use super::{Client, Seen, Told, in_many_orders, server};

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use latchd_core::wait::Outcome;
+use latchd_protocol::wait::Outcome;
 use shuttle::future::block_on;
 use shuttle::sync::mpsc::channel;
 use shuttle::thread;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use latchd_core::Instant;
-use latchd_core::wait::Outcome;
+use latchd_protocol::wait::Outcome;
 use shuttle::thread;
 
 use super::{Client, Seen, Told, in_many_orders, server};

@@ -1,11 +1,11 @@
 //! Makes a call of the store, and judges its effect on the item that it is about.
 
-use latchd_core::command::ScanCursor;
-use latchd_core::item::{Cas, ItemHeader, WinMark};
-use latchd_core::key::{Key, KeyForm};
 use latchd_core::store::{End, Full, Store};
-use latchd_core::time::{Deadline, Tick};
-use latchd_core::value::Value;
+use latchd_protocol::command::ScanCursor;
+use latchd_protocol::item::{Cas, ItemHeader, WinMark};
+use latchd_protocol::key::{Key, KeyForm};
+use latchd_protocol::time::{Deadline, Tick};
+use latchd_protocol::value::Value;
 
 use super::{Beside, Item, Scan};
 use crate::stores::call::Call;

@@ -7,14 +7,14 @@
 use std::collections::BTreeMap;
 
 use latchd_core::Limits;
-use latchd_core::item::{Cas, ItemHeader};
-use latchd_core::key::Key;
-use latchd_core::stats::Counters;
 use latchd_core::store::{End, LogStore, SipHash, Store};
-use latchd_core::time::{Deadline, Tick};
-use latchd_core::value::Value;
 use latchd_harness::random::Random;
 use latchd_harness::stores::SEGMENTS_IDLE_MAX;
+use latchd_protocol::item::{Cas, ItemHeader};
+use latchd_protocol::key::Key;
+use latchd_protocol::stats::Counters;
+use latchd_protocol::time::{Deadline, Tick};
+use latchd_protocol::value::Value;
 
 use super::{NOW, number_from, short_key};
 

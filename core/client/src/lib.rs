@@ -1,0 +1,53 @@
+//! The client half, without I/O: the requests to send, the meaning of replies, and the times to wake.
+//!
+//! A [`Session`] mirrors the server's [`Connection`](latchd_protocol::connection::Connection): it encodes requests and
+//! decodes replies with the same wire modules. On top of it are four state machines with one interface,
+//! [`Machine`]:
+//!
+//! - [`Lease`]: a lock that the server ends by time. It works on any memcached that knows meta
+//!   commands.
+//! - [`Leases`]: several of them, all or none.
+//! - [`Bound`]: a lock that latchd ends with the connection, or with a session that outlives connections
+//!   ([`SessionTerms`]).
+//! - [`Recompute`]: reads a value, or makes this client the one that computes it.
+//!
+//! Before any of them, a [`Login`] authenticates the client, if the server requires that.
+//!
+//! There is no clock and no randomness here: every call takes the present moment, and tokens and jitter are
+//! made of bytes that the caller drew. So the same events give the same requests, and the model checks the
+//! machines that ship.
+#![no_std]
+
+extern crate alloc;
+
+mod attachment;
+mod bound;
+mod keys;
+mod lease;
+mod leases;
+mod login;
+mod machine;
+mod moment;
+mod recompute;
+mod retry;
+mod session;
+mod terms;
+mod token;
+
+pub use attachment::SessionTerms;
+pub use bound::{
+    Bound, BoundNews, BoundTerms, Item, LOCK_ITEM, LeaseTerms, LockSupport, Mark, MissingItem,
+    SHORT_TTL_MIN,
+};
+pub use keys::{KeyError, wire_key};
+pub use lease::{Lease, LeaseNews};
+pub use leases::{KEYS_MAX, Leases, LeasesNews};
+pub use login::{CREDENTIALS_BYTES_MAX, Credentials, CredentialsError, Login, LoginStep};
+pub use machine::{Action, Failure, Feature, Loss, Machine, NotObtained};
+pub use recompute::{KeptSession, Losers, Recompute, RecomputeNews, RecomputeTerms, WinSupport};
+pub use retry::{Retries, Retry};
+pub use session::{
+    AnyRequest, AnyResponse, Flags, HoldSupport, PENDING_MAX, Received, SendError, Session, Ticket,
+};
+pub use terms::{LEASE_ITEM, OnDisconnect, TTL_MAX, TTL_MIN, Terms, TermsError, exptime_for};
+pub use token::{METADATA_BYTES_MAX, TOKEN_BYTES_MAX, Token, TokenError, TokenValue};

@@ -1,0 +1,195 @@
+//! The interface between a machine of the client and its driver.
+//!
+//! The driver asks for the next [`Action`], does it, and reports the result. A machine never waits and never
+//! fails by itself. Every event of the network reaches it as [`connected`](Machine::connected),
+//! [`reply`](Machine::reply), [`disconnected`](Machine::disconnected) or the passing of time in
+//! [`poll`](Machine::poll).
+//!
+//! - D1: A request counts as sent at the moment of the `poll` that handed it out, so before its first byte
+//!   left. So a machine's belief about time errs only on the safe side.
+//! - D2: Replies are reported in the order of the requests, and each once.
+
+use alloc::boxed::Box;
+use core::fmt;
+
+use super::session::{AnyRequest, AnyResponse, HoldSupport};
+use latchd_protocol::time::Instant;
+
+/// A state machine of the client.
+pub trait Machine {
+    /// Its news for the caller.
+    type News;
+
+    /// Returns the next action. `now` never goes back.
+    fn poll(&mut self, now: Instant) -> Action<'_, Self::News>;
+
+    /// A connection is open, and nothing has been sent on it.
+    fn connected(&mut self, now: Instant);
+
+    /// The connection is gone, or could not be opened. Requests without an answer will get none.
+    fn disconnected(&mut self, now: Instant);
+
+    /// The oldest unanswered request was answered.
+    fn reply(&mut self, now: Instant, answer: &AnyResponse<'_>);
+
+    /// The [support](super::Session::hold_support) of the connection's server, as all its users know it. The driver of a
+    /// connection with several users, at a time or in turn, calls this after [`connected`](Self::connected) and before
+    /// each [`reply`](Self::reply). Without it, a machine asks the server itself.
+    fn hold_support(&mut self, _support: HoldSupport) {}
+}
+
+/// An action for the driver.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "a step is handed over and done, not kept"
+)]
+pub enum Action<'a, News> {
+    /// Open a connection, unless one is being opened. Then call [`connected`](Machine::connected), or
+    /// [`disconnected`](Machine::disconnected) if that failed. Meanwhile, poll again as with
+    /// [`Wait`](Self::Wait).
+    Connect {
+        /// `None` means never.
+        until: Option<Instant>,
+    },
+    /// Close the connection: it has not answered for too long. Then call
+    /// [`disconnected`](Machine::disconnected).
+    Disconnect,
+    /// Send this, and poll again.
+    Send(AnyRequest<'a>),
+    /// Hand this to the caller, and poll again.
+    Tell(News),
+    /// Wait for a reply, a disconnect or the caller, and poll again at this moment at the latest.
+    Wait {
+        /// `None` means never.
+        until: Option<Instant>,
+    },
+}
+
+/// Why an operation failed for another reason than another client's lock.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+#[non_exhaustive]
+pub enum Failure {
+    /// The connection could not be opened, or it broke.
+    Disconnected,
+    /// The server did not answer in time.
+    NoAnswer,
+    /// The server refused, with this message.
+    Refused(Box<str>),
+    /// The server's answer does not fit the request.
+    Unexpected,
+    /// The server lacks this feature.
+    Unsupported(Feature),
+}
+
+/// A feature of latchd that other servers may lack.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+#[non_exhaustive]
+pub enum Feature {
+    /// Leases that are counted in milliseconds.
+    ShortLeases,
+    /// Locks with several holders at a time.
+    SharedLocks,
+    /// Changes that are made only while a grant is in force.
+    Fences,
+    /// Locks of keys that have blanks or control bytes.
+    AnyKeys,
+    /// Sessions, which outlive a connection.
+    Sessions,
+}
+
+impl fmt::Display for Feature {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::ShortLeases => "locks of less than a second",
+            Self::SharedLocks => "shared locks",
+            Self::Fences => "changes that end with a lock",
+            Self::AnyKeys => "locks of keys with blanks or control bytes",
+            Self::Sessions => "sessions",
+        })
+    }
+}
+
+impl Failure {
+    /// The failure that an unexpected answer stands for.
+    pub(super) fn from_answer(answer: &AnyResponse<'_>) -> Self {
+        match answer.refusal() {
+            Some(words) => Self::Refused(words),
+            None => Self::Unexpected,
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Disconnected => formatter.write_str("no connection to the server"),
+            Self::NoAnswer => formatter.write_str("the server does not answer"),
+            Self::Refused(words) => write!(formatter, "the server refused: {words}"),
+            Self::Unexpected => formatter.write_str("the server's answer makes no sense"),
+            Self::Unsupported(feature) => write!(formatter, "the server has no {feature}"),
+        }
+    }
+}
+
+impl core::error::Error for Failure {}
+
+/// Why a lock was not obtained.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+#[non_exhaustive]
+pub enum NotObtained {
+    /// Another client holds it, and the retry strategy has no more tries, or no more time for them.
+    Held,
+    /// By the server's answers, another client held it until the deadline.
+    Deadline,
+    /// There is no item with this key, and the caller did not ask to make one.
+    NoItem,
+    /// The item has a value of its own, which a note would replace.
+    HasValue,
+    /// Its holder waits for a lock of ours, so each would wait for the other forever.
+    Deadlock,
+}
+
+impl fmt::Display for NotObtained {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::Held => "another client holds the lock",
+            Self::Deadline => "the lock was not free before the deadline",
+            Self::NoItem => "there is no item to lock",
+            Self::HasValue => "the item has a value of its own, which a note would replace",
+            Self::Deadlock => "waiting for the lock would be a deadlock",
+        })
+    }
+}
+
+impl core::error::Error for NotObtained {}
+
+/// Why a lock is lost, or may be lost.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+#[non_exhaustive]
+pub enum Loss {
+    /// The connection broke.
+    Disconnected,
+    /// The server says that it is no longer ours.
+    Taken,
+    /// The ttl has run out by the local clock, and no renewal was confirmed in time.
+    Expired,
+    /// It was held as long as its [`hold_max`](super::Terms::hold_max) allows.
+    HeldTooLong,
+    /// Its server did not confirm in time that it still is primary, so another server may grant the lock.
+    Unconfirmed,
+}
+
+impl fmt::Display for Loss {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::Disconnected => "the connection broke",
+            Self::Taken => "the server says that it is not ours any more",
+            Self::Expired => "its ttl ran out",
+            Self::HeldTooLong => "it was held as long as was allowed",
+            Self::Unconfirmed => "its server did not confirm in time that it is still primary",
+        })
+    }
+}
+
+impl core::error::Error for Loss {}

@@ -1,0 +1,29 @@
+//! Points in time and spans between them, as the machines count them: whole milliseconds, and never
+//! past the end of time.
+
+use core::time::Duration;
+
+use latchd_protocol::time::Instant;
+
+/// The moment `span` after `start`, but at most the last moment there is.
+pub(super) fn after(start: Instant, span: Duration) -> Instant {
+    Instant::from_millis(start.as_millis().saturating_add(millis(span)))
+}
+
+/// The span from `start` to `end`; 0 if `end` is earlier.
+pub(super) const fn span(start: Instant, end: Instant) -> Duration {
+    Duration::from_millis(end.as_millis().saturating_sub(start.as_millis()))
+}
+
+/// The earlier of two moments, each of which may never come.
+pub(super) fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
+    }
+}
+
+/// Whole milliseconds, rounded down: a belief ends early rather than late.
+pub(super) fn millis(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+}
