@@ -7,11 +7,10 @@
 #![doc = include_str!("../examples/embed.rs")]
 //! ```
 //!
-//! It has two machines. A [`Connection`](connection::Connection) turns bytes into commands and replies into
-//! bytes. A [`Core`](engine::Core) executes commands. To spread items over several cores, be the
-//! [`StateMachine`](server::StateMachine) of a server, or implement [`Execute`](execute::Execute) and let
-//! [`Connection::drive`](connection::Connection::drive) talk to it. To keep items elsewhere, implement
-//! [`Store`](store::Store). The client's half, also without I/O, is in [`client`].
+//! A [`Core`](engine::Core) executes commands. A [`Connection`](latchd_protocol::connection::Connection) turns bytes
+//! into commands and replies into bytes. To spread items over several cores, be the
+//! [`StateMachine`](server::StateMachine) of a server, or implement [`Execute`](latchd_protocol::execute::Execute) and
+//! let the connection talk to it. To keep items elsewhere, implement [`Store`](store::Store).
 //!
 //! The protocols, command by command, with every deviation: docs/PROTOCOL.md. Where each rule is:
 //! docs/ARCHITECTURE.md.

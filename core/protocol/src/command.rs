@@ -40,7 +40,7 @@ pub enum ItemCommand<'a> {
     Get(Get<'a>),
     /// Stores a value.
     Set(Set<'a>),
-    /// A [`Set`] whose value is past [`value_bytes_max`](crate::Limits::value_bytes_max) and was not read. The
+    /// A [`Set`] whose value is past `value_bytes_max` and was not read. The
     /// old value of the key is removed, so that no client reads the value that the writer meant to replace.
     /// Always answered [`Refusal::TooLarge`](crate::reply::Refusal::TooLarge).
     ///

@@ -13,7 +13,7 @@ use crate::wire::Claim;
 
 /// Executes commands for one connection at one moment.
 ///
-/// The core implements it ([`At`](crate::server::At)); a transport that spreads items
+/// The core implements it (`At`); a transport that spreads items
 /// over several cores implements it by choosing one.
 pub trait Execute {
     /// Executes `command` and hands its reply to `answer`, exactly once.
@@ -43,7 +43,7 @@ pub trait Execute {
     /// For how many milliseconds from now no other server can serve the same items, by the clock of any client; 0 once
     /// that is over. A client that relies on it counts from the moment at which it *sent* the request (`mn H`, `ml … H`),
     /// so the time must be read after the request has arrived. The default, `None`, makes no such statement.
-    /// [`promise_ms`](latchd_core::election::promise_ms) is the part of the server's time that holds by any clock.
+    /// `promise_ms` is the part of the server's time that holds by any clock.
     fn hold_ms(&mut self) -> Option<u64> {
         None
     }

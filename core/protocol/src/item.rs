@@ -5,7 +5,7 @@ use core::num::NonZeroU64;
 use crate::key::KeyForm;
 use crate::time::{Deadline, Tick};
 
-/// The client flags of the item of a leased lock ([`latchd_client_core`]): "leas" in ASCII. A lock that is bound to a connection
+/// The client flags of the item of a leased lock (`latchd-client-core`): "leas" in ASCII. A lock that is bound to a connection
 /// leaves such an item alone.
 pub const LEASE_ITEM: u32 = 0x6c65_6173;
 

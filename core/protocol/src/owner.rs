@@ -1,7 +1,7 @@
 //! The owner of locks, bound wins and places in queues.
 //!
 //! The tables of the engine speak of owners alone. A transport makes an owner of each connection
-//! ([`Owner::from`]) and of each session ([`crate::sessions`]); only the wire and the transport know connections.
+//! ([`Owner::from`]) and of each session; only the wire and the transport know connections.
 
 use core::fmt;
 

@@ -71,14 +71,14 @@ pub enum Refusal {
     /// The item to unlock does not exist. Binary tells it from `NotLocked`, text does not.
     NotLockedNotFound,
     /// A limit on locks was reached. The connection holds
-    /// [`locks_per_connection_max`](crate::Limits::locks_per_connection_max) locks, locked items pin
-    /// [`locked_bytes_max`](crate::Limits::locked_bytes_max), or too many connections wait
-    /// ([`waits_per_key_max`](crate::Limits::waits_per_key_max), and the limits after it).
+    /// `locks_per_connection_max` locks, locked items pin
+    /// `locked_bytes_max`, or too many connections wait
+    /// (`waits_per_key_max`, and the limits after it).
     TooManyLocks,
-    /// The connection is not open (its [`Closed`](crate::engine::Event::Closed) has been handled), so it can
+    /// The connection is not open (its `Closed` has been handled), so it can
     /// hold no lock. Only a driver that mixes up its connections sees this.
     ConnectionClosed,
-    /// The value is past [`value_bytes_max`](crate::Limits::value_bytes_max). For
+    /// The value is past `value_bytes_max`. For
     /// [`SetTooLarge`](crate::command::ItemCommand::SetTooLarge) the old value is gone.
     TooLarge,
     /// All items that may be evicted were evicted, and there is still not enough free memory.

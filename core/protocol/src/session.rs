@@ -66,7 +66,7 @@ pub enum SessionAction {
     End,
 }
 
-/// The request of [`Sessions::open`](super::Sessions::open).
+/// The request of `Sessions::open`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Open<'a> {
     /// The session's token.

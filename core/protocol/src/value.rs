@@ -27,7 +27,7 @@ pub enum Value<'a> {
 
 impl<'a> Value<'a> {
     /// The same value, shared if it is large enough to be worth it. The one copy needed for that lies in
-    /// `room`. A store that shares ([`SHARES_VALUES`](crate::store::Store::SHARES_VALUES)) must do this before
+    /// `room`. A store that shares (`SHARES_VALUES`) must do this before
     /// other threads wait for it. If the allocator refuses, the value stays as it is, and the store meets the
     /// same refusal later.
     #[must_use]

@@ -8,17 +8,14 @@
 //!
 //! The duties of a transport:
 //!
-//! - After every call that can change something, it takes the notices ([`Core::poll`]). It tells each to its
+//! - After every call that can change something, it takes the notices (`Core::poll`). It tells each to its
 //!   [`Connection`] ([`Connection::end_wait`]), and drives this with the same input again. The request is at the
 //!   front of that input, and is answered now. A notice for a connection that has ended is dropped: its grant
 //!   was already handed over.
-//! - It calls the core at [`Core::next_deadline`], with [`Event::Due`] or any other event.
-//! - Over several cores, it asks [`would_deadlock`] before it lets a request wait. It passes the result to the
-//!   core of the key ([`Chain::judge`]).
+//! - It calls the core at `Core::next_deadline`, with `Event::Due` or any other event.
+//! - Over several cores, it asks `would_deadlock` before it lets a request wait. It passes the result to the
+//!   core of the key (`Chain::judge`).
 //!
-//! [`Core::poll`]: crate::engine::Core::poll
-//! [`Core::next_deadline`]: crate::engine::Core::next_deadline
-//! [`Event::Due`]: crate::engine::Event::Due
 //! [`Connection`]: crate::connection::Connection
 //! [`Connection::end_wait`]: crate::connection::Connection::end_wait
 

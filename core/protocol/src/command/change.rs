@@ -14,7 +14,7 @@ pub struct Set<'a> {
     pub key: Key<'a>,
     /// How the key was written.
     pub key_form: KeyForm,
-    /// The bytes to store; at most [`value_bytes_max`](crate::Limits::value_bytes_max).
+    /// The bytes to store; at most `value_bytes_max`.
     pub value: Value<'a>,
     /// The client's own number. Append and prepend to an existing item keep its own.
     pub client_flags: u32,

@@ -33,10 +33,10 @@ pub struct Get<'a> {
     /// Acquires the lock in the same step (lock-and-get).
     pub lock: bool,
     /// Whether a win ends with its connection, so that it is open again (`B`). Only for a connection that was
-    /// announced ([`Event::Opened`](crate::engine::Event::Opened)).
+    /// announced (`Event::Opened`).
     pub binds: bool,
     /// How long to wait if another client has the win, in milliseconds (`w`); 0 means not at all. At most
-    /// [`wait_ms_max`](crate::Limits::wait_ms_max); a higher number is cut to that. The reply is then
+    /// `wait_ms_max`; a higher number is cut to that. The reply is then
     /// [`Reply::Waits`](crate::reply::Reply::Waits). Only for callers that handle the core's later notices (see
     /// [`crate::wait`]).
     pub wait_ms: u64,

@@ -85,13 +85,13 @@ pub enum Wait {
     /// The reply is [`Reply::Waits`](crate::reply::Reply::Waits), and the request waits in the queue for this
     /// time. Only for callers that handle the core's later notices (see [`crate::wait`]).
     UpTo {
-        /// Milliseconds from now, at most [`wait_ms_max`](crate::Limits::wait_ms_max); a higher number is cut
+        /// Milliseconds from now, at most `wait_ms_max`; a higher number is cut
         /// to that. 0 means not at all.
         ms: u64,
     },
     /// It is refused at once, since waiting would close a cycle of waiting connections. Never from a client: a
     /// transport over several cores sends it to the core of the key
-    /// ([`Chain::judge`](crate::deadlock::Chain::judge)).
+    /// (`Chain::judge`).
     WouldDeadlock,
     /// It is refused at once, since the search for a cycle was cut short at its limit. Never from a client,
     /// either.

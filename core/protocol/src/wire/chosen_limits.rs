@@ -7,7 +7,7 @@ use crate::value::VALUE_BYTES_MAX_DEFAULT;
 /// The bounds of one [`Connection`](crate::connection::Connection) that a transport can choose.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct WireLimits {
-    /// The largest value in bytes, as in [`Limits::value_bytes_max`]. A larger one is `SERVER_ERROR object too
+    /// The largest value in bytes, as in `Limits::value_bytes_max`. A larger one is `SERVER_ERROR object too
     /// large for cache`, and its bytes are skipped.
     pub value_bytes_max: usize,
     /// The longest line of a multi-key get; [`GET_LINE_BYTES_MAX`] by default. A longer one is

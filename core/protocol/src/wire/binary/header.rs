@@ -33,7 +33,7 @@ impl Status {
     pub const NOT_FOUND: Self = Self(0x0001);
     /// There is such an item already, or it has another version.
     pub const EXISTS: Self = Self(0x0002);
-    /// The value is over [`value_bytes_max`](crate::Limits::value_bytes_max).
+    /// The value is over `value_bytes_max`.
     pub const TOO_LARGE: Self = Self(0x0003);
     /// The packet's parts are not those of its opcode.
     pub const INVALID: Self = Self(0x0004);

@@ -1,4 +1,4 @@
-//! `mo`: opens, resumes and ends sessions ([`crate::sessions`]).
+//! `mo`: opens, resumes and ends sessions.
 //!
 //! The request is `mo <token> T<seconds> [x]`. Any other flag is an error, so that a later one fails safe.
 
