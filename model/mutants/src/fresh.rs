@@ -114,7 +114,7 @@ fn does_not_apply(mutant: &Mutant, error: &str) -> Result<String, String> {
 
 /// The place, as `FILE:LINE`, and the hunk of a patch that git names in `error`; `None` if it names none.
 fn refused<'a>(patch: &'a str, error: &'a str) -> Option<(&'a str, &'a str)> {
-    // As in `error: patch failed: core/src/time.rs:72`.
+    // As in `error: patch failed: core/protocol/src/time.rs:72`.
     let (_, place) = error.split_once("patch failed: ")?;
     let place = place.lines().next()?;
     let (file, line) = place.rsplit_once(':')?;

@@ -6,8 +6,8 @@ use super::{Named, Report, compare};
 const DOCUMENT: &str = "# Title\n\n## Time\n| case | answer |\n| --- | --- |\n| 0 | never |\n\
                         | 1 | later |\n| 1 | later still |\n";
 
-const LIST: &str = "# For people.\n## Time\n| 0\n  transcripts/time.txt: never: 0\n| 1\n  core/src/time.rs: later\n\
-                    | 1\n  core/src/time.rs: all_numbers\n  but not: the clock's drift, nobody can say\n";
+const LIST: &str = "# For people.\n## Time\n| 0\n  transcripts/time.txt: never: 0\n| 1\n  core/protocol/src/time.rs: later\n\
+                    | 1\n  core/protocol/src/time.rs: all_numbers\n  but not: the clock's drift, nobody can say\n";
 
 /// Two files.
 struct MadeUp;
@@ -19,7 +19,7 @@ impl Files for MadeUp {
                  == of others\n@memcached: it is said\n> mn\n< MN\n"
                 .to_owned(),
             "tests/transcripts/unreadable.txt" => "no scenario\n".to_owned(),
-            "core/src/time.rs" => "#[test]\n// Why.\n#[ignore]\nfn later() {\n}\n\nfn beside(number: u8) {\n}\n\n\
+            "core/protocol/src/time.rs" => "#[test]\n// Why.\n#[ignore]\nfn later() {\n}\n\nfn beside(number: u8) {\n}\n\n\
                  quickcheck! {\n    /// All.\n    fn all_numbers(number: u8) -> bool {\n        true\n    }\n}\n\n\
                  mod deeper {\n    fn helper() {}\n}\n"
                 .to_owned(),
@@ -124,21 +124,21 @@ fn a_missing_scenario_is_a_fault() {
 
 #[test]
 fn a_missing_test_is_a_fault() {
-    let asked = |to| faults("core/src/time.rs: later", to);
+    let asked = |to| faults("core/protocol/src/time.rs: later", to);
     let is_fault = |to, words: &[&str]| is_one(&asked(to), "list.txt:6", words);
     is_fault(
-        "core/src/time.rs: late",
-        &["late in core/src/time.rs is not there", "name a test"],
+        "core/protocol/src/time.rs: late",
+        &["late in core/protocol/src/time.rs is not there", "name a test"],
     );
     is_fault("core/src/space.rs: later", &["no file core/src/space.rs"]);
-    is_fault("core/src/time.rs: beside", &["no test or property"]);
-    is_fault("core/src/time.rs: helper", &["no test or property"]);
-    assert_eq!(asked("core/src/time.rs: all_numbers"), Vec::<String>::new());
+    is_fault("core/protocol/src/time.rs: beside", &["no test or property"]);
+    is_fault("core/protocol/src/time.rs: helper", &["no test or property"]);
+    assert_eq!(asked("core/protocol/src/time.rs: all_numbers"), Vec::<String>::new());
 }
 
 #[test]
 fn a_missing_difference_or_attack_is_a_fault() {
-    let asked = |to| faults("core/src/time.rs: later", to);
+    let asked = |to| faults("core/protocol/src/time.rs: later", to);
     is_one(
         &asked("differential: none"),
         "list.txt:6",
@@ -161,7 +161,7 @@ fn a_missing_difference_or_attack_is_a_fault() {
 #[test]
 fn unchecked_rows_are_counted() {
     let said = LIST.replace(
-        "core/src/time.rs: later",
+        "core/protocol/src/time.rs: later",
         "nothing: it is a promise of somebody else's",
     );
     let counted = report(DOCUMENT, &said);
@@ -176,9 +176,9 @@ fn unchecked_rows_are_counted() {
         "list.txt:7",
         &["stands beside what checks", "\"but not\""],
     );
-    let alone = faults("  core/src/time.rs: all_numbers\n", "");
+    let alone = faults("  core/protocol/src/time.rs: all_numbers\n", "");
     is_one(&alone, "list.txt:7", &["say \"nothing\""]);
-    let empty = faults("  core/src/time.rs: later\n", "");
+    let empty = faults("  core/protocol/src/time.rs: later\n", "");
     is_one(&empty, "list.txt:5", &["say what checks it"]);
 }
 
@@ -196,8 +196,8 @@ fn a_line_that_cannot_be_read_is_a_fault() {
         &["\"words\"", "two blanks"],
     );
     let unknown = faults(
-        "  core/src/time.rs: later\n",
-        "  core/src/time.rs: later\n  by eye\n",
+        "  core/protocol/src/time.rs: later\n",
+        "  core/protocol/src/time.rs: later\n  by eye\n",
     );
     is_one(&unknown, "list.txt:7", &["\"by eye\"", "FILE.rs: TEST"]);
 }

@@ -56,7 +56,7 @@ impl Known {
 pub(crate) fn names(mutants: &[Listed]) -> Vec<String> {
     let mut seen: BTreeMap<String, usize> = BTreeMap::new();
     let name = |mutant: &Listed| {
-        // As in `core/src/time.rs:218:13: delete match arm 0 in Exptime::from_wire`.
+        // As in `core/protocol/src/time.rs:218:13: delete match arm 0 in Exptime::from_wire`.
         let what = mutant.name.splitn(4, ':').nth(3).unwrap_or(&mutant.name);
         let name = format!("{}:{what}", mutant.file);
         let count = seen.entry(name.clone()).or_default();

@@ -66,7 +66,7 @@ impl Layer {
         },
         Self {
             name: "client",
-            sees: &["core/src/client/", "shell/client/"],
+            sees: &["core/client/src/", "shell/client/"],
             recipe: CLIENT,
             tests: &[""],
             settings: &[],
