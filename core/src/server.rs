@@ -84,7 +84,7 @@ impl Action {
 /// one.
 ///
 /// ```
-/// use crate::server::Action;
+/// use latchd_core::server::Action;
 /// use latchd_core::{Config, ConnId, Instant, Server};
 ///
 /// /// What each connection is to be sent.

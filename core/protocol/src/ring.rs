@@ -23,7 +23,7 @@ const POINTS_PER_DIGEST: u32 = 4;
 /// The points of all servers.
 ///
 /// ```
-/// use crate::ring::Ring;
+/// use latchd_protocol::ring::Ring;
 ///
 /// let ring = Ring::new(&[("cache-a:11211", 1), ("cache-b:11211", 1)]);
 /// assert_eq!(ring.place(b"user:8"), 1);

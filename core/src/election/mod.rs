@@ -12,8 +12,8 @@
 //! `record.rs` and `json.rs`.
 //!
 //! ```
-//! use crate::Instant;
-//! use crate::election::{Action, Answer, Authority, Election, Found, Id, Moment, News, Process, Timing};
+//! use latchd_core::Instant;
+//! use latchd_core::election::{Action, Answer, Authority, Election, Found, Id, Moment, News, Process, Timing};
 //!
 //! /// An authority of one record.
 //! #[derive(Default)]

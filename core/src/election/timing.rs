@@ -51,7 +51,7 @@ const GRAIN_MS: u64 = 1;
 /// own clock (E13).
 ///
 /// ```
-/// use crate::election::promise_ms;
+/// use latchd_core::election::promise_ms;
 ///
 /// assert_eq!(promise_ms(3200), 2894);
 /// assert_eq!(promise_ms(0), 0);
@@ -65,7 +65,7 @@ pub const fn promise_ms(left_ms: u64) -> u64 {
 /// H and T of a ring, checked (E8).
 ///
 /// ```
-/// use crate::election::Timing;
+/// use latchd_core::election::Timing;
 ///
 /// assert!(Timing::new(3600, 4000).is_ok());
 /// let error = Timing::new(3600, 3900).unwrap_err();
