@@ -7,15 +7,16 @@
 //!
 //! Source: memcached 1.6.45 `memcached.c`, `usage` and `main`.
 
-mod blanks;
 mod environment;
 mod extended;
 mod file;
 mod ignored;
+mod operands;
 mod refused;
 mod setting;
 mod sources;
 mod tls;
+mod words;
 
 use std::num::NonZeroUsize;
 use std::os::fd::OwnedFd;
@@ -42,7 +43,7 @@ const THREADS_MAX: usize = 64;
 const HELP: &str = "\
 Sources: the command line overrides the environment, which overrides the file of --config.
   environment  LATCHD_ and the long name, such as LATCHD_MEMORY_LIMIT=64
-  file         one option per line, such as -m 64";
+  file         options in lines, such as -m 64";
 
 /// The list of `--help` for `-o`. Each line begins with blanks, so a manual page keeps the lines apart.
 const EXTENDED: &str = "\
@@ -86,7 +87,7 @@ const MORE: &str = "Extended options";
 pub(crate) struct Args {
     #[command(subcommand)]
     pub(crate) task: Option<Task>,
-    /// Read options from this file, one per line, as in Debian's memcached.conf
+    /// Read options from the lines of this file, as in Debian's memcached.conf
     #[arg(long, value_name = "PATH")]
     config: Option<PathBuf>,
     /// Listen on this TCP port; 0 disables TCP, -1 picks a free port
@@ -197,6 +198,9 @@ pub(crate) struct Args {
     ignored: Ignored,
     #[command(flatten)]
     refused: Refused,
+    /// About words that are ignored.
+    #[arg(skip)]
+    pub(crate) warnings: Vec<String>,
 }
 
 /// The subcommands: everything but being a server.

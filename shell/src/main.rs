@@ -22,6 +22,7 @@ use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};
 use std::iter;
+use std::mem;
 use std::os::fd::OwnedFd;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -78,13 +79,19 @@ fn main() -> ExitCode {
     }
 }
 
-/// The configuration that the flags give. A wrong flag ends the process.
-fn settle(args: Args, sockets: Vec<Arc<OwnedFd>>) -> (Config, Vec<String>) {
-    args.into_config(sockets).unwrap_or_else(|problem| {
+/// The configuration that the flags give, and warnings. A wrong flag ends the process.
+fn settle(mut args: Args, sockets: Vec<Arc<OwnedFd>>) -> (Config, Vec<String>) {
+    let mut warnings = mem::take(&mut args.warnings);
+    let (config, ignored) = args.into_config(sockets).unwrap_or_else(|problem| {
         args::command()
             .error(ErrorKind::ValueValidation, problem)
             .exit()
-    })
+    });
+    if !ignored.is_empty() {
+        let ignored = ignored.join(", ");
+        warnings.push(format!("ignoring options without effect: {ignored}"));
+    }
+    (config, warnings)
 }
 
 /// Starts a server, here or as a daemon.
@@ -142,10 +149,7 @@ fn serve(mut config: Config, ignored: &[String], process: &Process) -> ExitCode 
         log_file.is_none() && io::stderr().is_terminal(),
     );
     stop_at_panic(log.clone());
-    if !ignored.is_empty() {
-        tracing::warn!("ignoring options without effect: {}", ignored.join(", "));
-    }
-    for warning in warnings {
+    for warning in ignored.iter().chain(&warnings) {
         tracing::warn!("{warning}");
     }
     let code = match run(config, process, daemon, &log) {
