@@ -10,7 +10,7 @@
 //! of the file are split in one place, too ([`words`](super::words)).
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::error::ErrorKind;
 use clap::{ArgAction, ArgMatches, Command, CommandFactory, FromArgMatches};
@@ -44,7 +44,10 @@ pub(super) fn read_from(
 ) -> Result<Args, clap::Error> {
     let mut flags = command();
     flags.build();
-    let words: Vec<_> = words.into_iter().collect();
+    let mut words: Vec<_> = words.into_iter().collect();
+    if words.get(1).is_some_and(is_own_name) {
+        words.remove(1);
+    }
     let task = words.get(1).and_then(|word| word.to_str());
     if task.is_some_and(|task| flags.find_subcommand(task).is_some()) {
         return Args::from_arg_matches(&matches(&flags, words)?);
@@ -73,6 +76,13 @@ pub(super) fn read_from(
     args.warnings.extend(line.warning);
     args.warnings.extend(ignored_in_file);
     Ok(args)
+}
+
+/// Whether a first word is the name of a program: containers for memcached run `memcached -m 64`, also where the image
+/// names the program itself.
+fn is_own_name(word: &OsString) -> bool {
+    let name = Path::new(word).file_name();
+    name.is_some_and(|name| name == "memcached" || name == "latchd")
 }
 
 /// The command line of a server.

@@ -20,7 +20,7 @@ fn log_until_it_listens(command: &mut Command) -> String {
 
 #[test]
 fn words_of_a_unit_are_ignored() {
-    let line = "-l 127.0.0.1:0 -v >> /var/log/memcached.log 2>&1";
+    let line = "memcached -l 127.0.0.1:0 -v >> /var/log/memcached.log 2>&1";
     let log = log_until_it_listens(Command::new(LATCHD).args(line.split(' ')));
     let warnings = log.matches("ignoring").count();
     assert_eq!(warnings, 1, "{log}");

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Units without a shell pass redirections as words.
+/// Units without a shell pass redirections as words, and containers run `memcached -m 64`.
 #[test]
 fn words_without_a_flag_are_one_warning() {
     let read = |line: &str| {
@@ -32,10 +32,20 @@ fn words_without_a_flag_are_one_warning() {
         ("cil", "write `latchd cli` first"),
         ("-m 64 2>&1 check", "write `latchd check` first"),
         ("-- bench", "write `latchd bench` first"),
+        ("memcached lokc", "write `latchd lock` first"),
     ] {
         let refused = read(line).unwrap_err();
         assert!(refused.contains(near), "{line}: {refused}");
     }
+    for own in ["memcached", "/usr/bin/memcached", "latchd"] {
+        let args = read(&format!("{own} -m 256")).unwrap();
+        assert!(
+            args.warnings.is_empty() && args.memory_limit == 256,
+            "{own}"
+        );
+        assert!(read(&format!("{own} cli get a")).unwrap().task.is_some());
+    }
+    assert!(!read("-m 64 memcached").unwrap().warnings.is_empty());
     // The words of a task are its own.
     let Some(Task::Lock(_)) = read("lock k -- sh -c >x").unwrap().task else {
         panic!("it is a task");
