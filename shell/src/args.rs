@@ -318,7 +318,7 @@ impl Args {
         config.auth_file = self.auth_file;
         config.prefix_delimiter = self.prefix_delimiter;
         let mut tls = TlsOptions::default();
-        for option in self.extended.iter().map(|option| option.trim()) {
+        for option in &self.extended {
             if !tls.take(option, &mut ignored)? {
                 extend(&mut config, option, &mut ignored)?;
             }
@@ -342,7 +342,7 @@ impl Args {
         }
         let (mut config, mut ignored) = (Config::default(), Vec::new());
         let mut tls = TlsOptions::default();
-        for option in self.extended.iter().map(|option| option.trim()) {
+        for option in &self.extended {
             if !tls.take(option, &mut ignored)? {
                 extend(&mut config, option, &mut ignored)?;
             }
@@ -367,7 +367,7 @@ impl Args {
             // `-p 0` disables TCP, but an address may still name its own port.
             const UNNAMED: u16 = 0;
             let parsed = listen_address(text, port.unwrap_or(UNNAMED))?;
-            if port.is_some() || text.trim().ends_with(&format!(":{}", parsed.port)) {
+            if port.is_some() || text.ends_with(&format!(":{}", parsed.port)) {
                 addresses.push(parsed);
             }
         }
@@ -377,7 +377,6 @@ impl Args {
 
 /// Reads an address of `-l`, with its TLS prefix.
 fn listen_address(text: &str, port: u16) -> Result<ListenAddress, String> {
-    let text = text.trim();
     let prefixes = [
         ("notls:", ListenTls::Never),
         ("btls:", ListenTls::Basic),
@@ -392,7 +391,8 @@ fn listen_address(text: &str, port: u16) -> Result<ListenAddress, String> {
             "-l {text}: `proto[...]` and `tag[...]` are not supported; use -B for all addresses"
         ));
     }
-    let mut address = ListenAddress::parse(text, port)?;
+    let parsed = ListenAddress::parse(text, port);
+    let mut address = parsed.map_err(|why| format!("-l {why}"))?;
     address.tls = tls;
     Ok(address)
 }
@@ -404,7 +404,6 @@ fn status_address(text: &str) -> Result<ListenAddress, String> {
 
 /// Reads a host name, without a port.
 fn host_name(text: &str) -> Result<String, String> {
-    let text = text.trim();
     let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
     if text.is_empty() || !text.bytes().all(is_letter) {
         return Err("expected a host name without a port, such as latchd.example".to_owned());

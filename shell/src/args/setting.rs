@@ -64,6 +64,8 @@ pub(super) fn words(arg: &Arg, value: Option<&OsStr>) -> Result<Vec<OsString>, S
             let bytes = value.as_bytes();
             let value = if is_path(arg) {
                 bytes.to_vec()
+            } else if arg.get_value_delimiter().is_some() {
+                list(arg, bytes)
             } else {
                 trimmed(bytes).to_vec()
             };
@@ -121,6 +123,21 @@ pub(super) fn takes_value(arg: &Arg) -> bool {
 
 fn is_path(arg: &Arg) -> bool {
     arg.get_value_parser().type_id() == TypeId::of::<PathBuf>()
+}
+
+/// A list without empty entries, as memcached's strtok(3) and getsubopt(3) read it. A list of nothing else stays as it is.
+fn list(arg: &Arg, value: &[u8]) -> Vec<u8> {
+    // memcached's -l takes both.
+    let is_end = |byte: &u8| *byte == b',' || *byte == b';' && arg.get_id() == "listen";
+    let entries: Vec<_> = value
+        .split(is_end)
+        .map(<[u8]>::trim_ascii)
+        .filter(|entry| !entry.is_empty())
+        .collect();
+    if entries.is_empty() {
+        return value.to_vec();
+    }
+    entries.join(&b',')
 }
 
 /// A value without the blanks around it, unless it consists of blanks.

@@ -107,6 +107,32 @@ fn blanks_around_a_value_are_skipped() {
 }
 
 #[test]
+fn lists_may_have_empty_entries() {
+    for list in [
+        "127.0.0.1,::1",
+        "127.0.0.1,,::1,",
+        ",127.0.0.1;::1;",
+        " 127.0.0.1 ;, ::1",
+    ] {
+        let (config, _) = parse_words(&["-l", list], &[]).unwrap();
+        let listen: Vec<_> = config.listen.iter().map(ToString::to_string).collect();
+        assert_eq!(listen, ["127.0.0.1:11211", "[::1]:11211"], "{list}");
+    }
+    for list in [
+        "idle_timeout=9,",
+        ",idle_timeout=9",
+        "idle_timeout=9,,modern,",
+    ] {
+        let (config, _) = parse_with("", &[("LATCHD_EXTENDED", list)]).unwrap();
+        assert_eq!(config.idle_timeout, Some(Duration::from_secs(9)), "{list}");
+    }
+    assert!(parse_words(&["-o", ""], &[]).is_ok());
+    assert!(parse_words(&["-l", ","], &[]).is_err());
+    let names = config("--status * --status-host a,,b,").status_hosts;
+    assert_eq!(names, ["a", "b"]);
+}
+
+#[test]
 fn megabytes_may_have_their_unit_and_no_other() {
     for unit in ["", "m", "M", "MB", "mb", "MiB"] {
         assert_eq!(config(&format!("-m 65{unit}")).memory_bytes_max, 65 << 20);
