@@ -62,11 +62,12 @@ impl Lines<'_> {
     /// Reads a line without the blanks around it.
     fn read(&mut self, line: &[u8], place: &str) -> Result<(), String> {
         match line {
-            [] | [b'#', ..] => Ok(()),
-            [b'-', b'h', ..] => self.ignore(line),
-            [b'-', ..] => self.read_flags(line, place),
-            _ => self.read_other(line, place),
+            [] | [b'#', ..] => {}
+            [b'-', b'h', ..] => self.ignored.push(first_word(line)),
+            [b'-', ..] => self.read_flags(line, place)?,
+            _ => self.read_other(line, place)?,
         }
+        Ok(())
     }
 
     fn read_flags(&mut self, line: &[u8], place: &str) -> Result<(), String> {
@@ -108,7 +109,8 @@ impl Lines<'_> {
         if first == "logfile" {
             let path = words(line, place)?.split_off(1).join(OsStr::new(" "));
             if path.is_empty() {
-                return self.ignore(line);
+                self.ignored.push(first);
+                return Ok(());
             }
             let arg = self.setting(|long| long == "log-file");
             let setting = arg.map(|arg| Setting::new(arg, Some(&path), place.to_owned()));
@@ -117,17 +119,13 @@ impl Lines<'_> {
         }
         let name = first.split(['=', ':']).next().unwrap_or_default();
         let name = name.replace('_', "-").to_lowercase();
-        match self.setting(|long| is_near(&name, long)) {
-            Some(arg) => Err(format!(
+        if let Some(arg) = self.setting(|long| is_near(&name, long)) {
+            return Err(format!(
                 "{place}: unknown option '{first}'; write --{}",
                 arg.get_long().unwrap_or_default()
-            )),
-            None => self.ignore(line),
+            ));
         }
-    }
-
-    fn ignore(&mut self, line: &[u8]) -> Result<(), String> {
-        self.ignored.push(first_word(line));
+        self.ignored.push(first);
         Ok(())
     }
 
