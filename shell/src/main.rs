@@ -102,11 +102,14 @@ fn start(args: Args) -> ExitCode {
         let _ = io::stdout().write_all(LICENCE.as_bytes());
         return ExitCode::SUCCESS;
     }
+    // Taking the sockets unsets the variables.
+    let not_ours = handed_over::warning();
     let sockets = match handed_over::sockets() {
         Ok(sockets) => sockets,
         Err(error) => return fail(&format!("LISTEN_FDS: {error}")),
     };
-    let (config, ignored) = settle(args, sockets);
+    let (config, mut ignored) = settle(args, sockets);
+    ignored.extend(not_ours);
     if process.daemon && !daemon::is_detached() {
         return daemon::detach().unwrap_or_else(|error| fail(&format!("-d: {error}")));
     }

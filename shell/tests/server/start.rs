@@ -1,6 +1,8 @@
-//! The start: words of other command lines.
+//! The start: words of other command lines, sockets of other processes.
 
 use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
+use std::os::fd::OwnedFd;
 use std::process::{Command, Stdio};
 
 const LATCHD: &str = env!("CARGO_BIN_EXE_latchd");
@@ -28,4 +30,24 @@ fn words_of_a_unit_are_ignored() {
         log.contains("WARN ignoring '>>', '/var/log/memcached.log', '2>&1': no shell reads"),
         "{log}"
     );
+}
+
+/// As `sd_listen_fds` does. Descriptor 3 may be the socket of another program.
+#[test]
+fn sockets_of_another_process_are_ignored() {
+    let other = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let address = other.local_addr().unwrap();
+    for variables in ["", "LISTEN_PID=1", "LISTEN_PID=x"] {
+        let line =
+            format!("exec 3<&0 0</dev/null; {variables} LISTEN_FDS=1 exec \"$0\" -l 127.0.0.1:0");
+        let mut command = Command::new("sh");
+        let socket = OwnedFd::from(other.try_clone().unwrap());
+        let command = command.args(["-c", &line, LATCHD]).stdin(socket);
+        let log = log_until_it_listens(command);
+        assert!(
+            log.contains("WARN ignoring LISTEN_FDS: LISTEN_PID"),
+            "{log}"
+        );
+        assert!(!log.contains(&address.to_string()), "{log}");
+    }
 }
