@@ -122,6 +122,15 @@ fn fail(why: &str) -> ExitCode {
     ExitCode::from(EXIT_OS_ERROR)
 }
 
+/// The way out of an error about a path. Errors about addresses and limits have their own.
+fn advice(error: &io::Error) -> &'static str {
+    if error.kind() == io::ErrorKind::NotFound {
+        "; create it, or name another path"
+    } else {
+        ""
+    }
+}
+
 /// Runs the server until it is told to stop.
 fn serve(mut config: Config, ignored: &[String], process: &Process) -> ExitCode {
     // The order matters: actions that require root, then dropping root, then sockets and threads.
@@ -130,7 +139,8 @@ fn serve(mut config: Config, ignored: &[String], process: &Process) -> ExitCode 
         Ok(target) => target,
         Err(error) => {
             let place = log_file.map_or("standard error".into(), |path| path.display().to_string());
-            return fail(&format!("cannot log to {place}: {error}"));
+            let advice = advice(&error);
+            return fail(&format!("cannot log to {place}: {error}{advice}"));
         }
     };
     let (daemon, warnings) = match prepare(&config, process) {
@@ -158,12 +168,7 @@ fn serve(mut config: Config, ignored: &[String], process: &Process) -> ExitCode 
     let code = match run(config, process, daemon, &log) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            let advice = if error.kind() == io::ErrorKind::AddrInUse {
-                "; stop the other server or choose another address with -p, -l or -s"
-            } else {
-                ""
-            };
-            log.tell("ERROR", &format!("latchd: {error}{advice}"));
+            log.tell("ERROR", &format!("latchd: {error}{}", advice(&error)));
             ExitCode::from(EXIT_OS_ERROR)
         }
     };

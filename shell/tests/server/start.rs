@@ -1,4 +1,4 @@
-//! The start: words of other command lines, sockets of other processes.
+//! The start: words of other command lines, sockets of other processes, and what the system refuses.
 
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
@@ -18,6 +18,15 @@ fn log_until_it_listens(command: &mut Command) -> String {
     child.kill().unwrap();
     child.wait().unwrap();
     log
+}
+
+/// Runs a start that fails. Returns its message.
+fn refusal(command: &mut Command) -> String {
+    let output = command.output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(71), "{said}");
+    assert_eq!(said.lines().count(), 1, "{said}");
+    said
 }
 
 #[test]
@@ -49,5 +58,29 @@ fn sockets_of_another_process_are_ignored() {
             "{log}"
         );
         assert!(!log.contains(&address.to_string()), "{log}");
+    }
+}
+
+#[test]
+fn a_refused_place_has_a_way_out() {
+    for (flags, said) in [
+        (
+            "-l 192.0.2.1:0",
+            "no such address; choose one of its own with -l, or all with -l '*'",
+        ),
+        (
+            "--status 192.0.2.1:0 -l 127.0.0.1:0",
+            "--status: cannot listen on 192.0.2.1:0: the machine has no such address; choose",
+        ),
+        (
+            "-Y /nowhere/users -l 127.0.0.1:0",
+            "-Y /nowhere/users: No such file or directory (os error 2); create it, or name another path",
+        ),
+        ("-e /nowhere/items -l 127.0.0.1:0", "; create it, or name"),
+        ("-s /nowhere/socket", "; create it, or name"),
+        ("--log-file /nowhere/log", "; create it, or name"),
+    ] {
+        let message = refusal(Command::new(LATCHD).args(flags.split(' ')));
+        assert!(message.contains(said), "{flags}: {message}");
     }
 }
