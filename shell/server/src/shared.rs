@@ -232,6 +232,11 @@ impl Shared {
         self.config.verbosity > 0
     }
 
+    /// Whether a connection is logged before it sends anything. Probes would fill the log of `-v`.
+    pub(crate) fn logs_probes(&self) -> bool {
+        self.config.verbosity > 1
+    }
+
     /// A number that no connection and no session has had.
     pub(crate) fn next_number(&self) -> u64 {
         self.last_number.fetch_add(1, Ordering::Relaxed) + 1
