@@ -41,7 +41,7 @@ use crate::os::daemon::{self, Daemon};
 use crate::os::pid_file::PidFile;
 use crate::os::privileges::Refusal;
 use crate::os::service_manager::{ServiceManager, State};
-use crate::os::{descriptors, handed_over, pid_file, privileges};
+use crate::os::{descriptors, handed_over, pid_file, privileges, reactor};
 
 /// `EX_OSERR` of sysexits(3).
 const EXIT_OS_ERROR: u8 = 71;
@@ -153,8 +153,11 @@ fn serve(mut config: Config, ignored: &[String], process: &Process) -> ExitCode 
     };
     let log = match Log::start(target, process.log) {
         Ok(log) => log,
-        Err(error) => return fail(&format!("cannot start the log: {error}")),
+        Err(error) => return fail(&error.to_string()),
     };
+    if let Err(error) = reactor::start() {
+        return fail(&error.to_string());
+    }
     config.log_dropped = Arc::clone(log.dropped());
     show_log(
         &log,

@@ -3,7 +3,12 @@
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
 use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
+
+/// A user of no other process, so the limit of processes counts this one alone.
+const UNUSED_USER: u32 = 64_123;
 
 const LATCHD: &str = env!("CARGO_BIN_EXE_latchd");
 
@@ -58,6 +63,53 @@ fn sockets_of_another_process_are_ignored() {
             "{log}"
         );
         assert!(!log.contains(&address.to_string()), "{log}");
+    }
+}
+
+/// A program that an unused user can run, with its limit of processes.
+struct Copy(PathBuf);
+
+impl Copy {
+    fn new() -> Self {
+        let path = std::env::temp_dir().join(format!("latchd-start-{}", std::process::id()));
+        std::fs::copy(LATCHD, &path).unwrap();
+        Self(path)
+    }
+
+    fn with_processes(&self, most: u32, flags: &str) -> Command {
+        let mut command = Command::new("prlimit");
+        command.arg(format!("--nproc={most}")).arg(&self.0);
+        command.args(flags.split(' ')).stdout(Stdio::null());
+        // Root has no limit.
+        if rustix::process::geteuid().is_root() {
+            command.uid(UNUSED_USER).gid(UNUSED_USER);
+        }
+        command
+    }
+}
+
+impl Drop for Copy {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+#[test]
+fn few_processes_name_thread_and_limit() {
+    let copy = Copy::new();
+    let flags = "-l 127.0.0.1:0 -t 2 --status 127.0.0.1:0";
+    for most in 1..=7 {
+        let said = refusal(&mut copy.with_processes(most, flags));
+        assert!(
+            said.contains("cannot start the thread ")
+                && said.contains("raise the limit of processes: TasksMax= or LimitNPROC="),
+            "{most}: {said}"
+        );
+    }
+    // The daemon is a process, and has the same threads.
+    for most in 1..=3 {
+        let said = refusal(&mut copy.with_processes(most, "-d -l 127.0.0.1:0"));
+        assert!(said.contains("raise the limit of processes"), "{said}");
     }
 }
 
