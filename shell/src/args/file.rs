@@ -45,7 +45,7 @@ pub(super) fn settings(
     }
     let warning = (!lines.ignored.is_empty()).then(|| {
         let ignored = quoted(&lines.ignored);
-        format!("ignoring {ignored} in {shown}: not options")
+        format!("ignoring {ignored} in {shown}: not options; see `latchd --help`")
     });
     Ok((lines.settings, warning))
 }
