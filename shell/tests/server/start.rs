@@ -6,6 +6,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A user of no other process, so the limit of processes counts this one alone.
 const UNUSED_USER: u32 = 64_123;
@@ -71,7 +72,10 @@ struct Copy(PathBuf);
 
 impl Copy {
     fn new() -> Self {
-        let path = std::env::temp_dir().join(format!("latchd-start-{}", std::process::id()));
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let number = COUNT.fetch_add(1, Ordering::SeqCst);
+        let name = format!("latchd-start-{}-{number}", std::process::id());
+        let path = std::env::temp_dir().join(name);
         std::fs::copy(LATCHD, &path).unwrap();
         Self(path)
     }
@@ -135,4 +139,18 @@ fn a_refused_place_has_a_way_out() {
         let message = refusal(Command::new(LATCHD).args(flags.split(' ')));
         assert!(message.contains(said), "{flags}: {message}");
     }
+}
+
+#[test]
+fn a_privileged_port_has_a_way_out() {
+    let first = std::fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start").unwrap();
+    if first.trim() == "0" {
+        return eprintln!("every port is for every user here");
+    }
+    let copy = Copy::new();
+    let mut command = copy.with_processes(1000, "-l 127.0.0.1:1");
+    let said = refusal(&mut command);
+    let expected = "cannot listen on 127.0.0.1:1: Permission denied (os error 13): ports below 1024 require root";
+    assert!(said.contains(expected), "{said}");
+    assert!(said.contains("choose a port from 1024 up"), "{said}");
 }

@@ -224,6 +224,13 @@ fn on_each_address<T>(
             Err(error) if wanted.has_no_family(&error) => {
                 missing.get_or_insert_with(|| explain(&error, &address));
             }
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                let why = format!(
+                    "{error}: ports below 1024 require root, and -u drops it before listening; choose a port from \
+                     1024 up, or use socket activation"
+                );
+                return Err(explain(&io::Error::new(error.kind(), why), &address));
+            }
             Err(error) => return Err(explain(&error, &address)),
         }
     }
