@@ -7,15 +7,16 @@
 //!
 //! Source: memcached 1.6.45 `memcached.c`, `usage` and `main`.
 
-mod blanks;
 mod environment;
 mod extended;
 mod file;
 mod ignored;
+mod operands;
 mod refused;
 mod setting;
 mod sources;
 mod tls;
+mod words;
 
 use std::num::NonZeroUsize;
 use std::os::fd::OwnedFd;
@@ -42,7 +43,7 @@ const THREADS_MAX: usize = 64;
 const HELP: &str = "\
 Sources: the command line overrides the environment, which overrides the file of --config.
   environment  LATCHD_ and the long name, such as LATCHD_MEMORY_LIMIT=64
-  file         one option per line, such as -m 64";
+  file         options in lines, such as -m 64";
 
 /// The list of `--help` for `-o`. Each line begins with blanks, so a manual page keeps the lines apart.
 const EXTENDED: &str = "\
@@ -86,7 +87,7 @@ const MORE: &str = "Extended options";
 pub(crate) struct Args {
     #[command(subcommand)]
     pub(crate) task: Option<Task>,
-    /// Read options from this file, one per line, as in Debian's memcached.conf
+    /// Read options from the lines of this file, as in Debian's memcached.conf
     #[arg(long, value_name = "PATH")]
     config: Option<PathBuf>,
     /// Listen on this TCP port; 0 disables TCP, -1 picks a free port
@@ -197,6 +198,9 @@ pub(crate) struct Args {
     ignored: Ignored,
     #[command(flatten)]
     refused: Refused,
+    /// About words that are ignored.
+    #[arg(skip)]
+    pub(crate) warnings: Vec<String>,
 }
 
 /// The subcommands: everything but being a server.
@@ -314,7 +318,7 @@ impl Args {
         config.auth_file = self.auth_file;
         config.prefix_delimiter = self.prefix_delimiter;
         let mut tls = TlsOptions::default();
-        for option in self.extended.iter().map(|option| option.trim()) {
+        for option in &self.extended {
             if !tls.take(option, &mut ignored)? {
                 extend(&mut config, option, &mut ignored)?;
             }
@@ -338,7 +342,7 @@ impl Args {
         }
         let (mut config, mut ignored) = (Config::default(), Vec::new());
         let mut tls = TlsOptions::default();
-        for option in self.extended.iter().map(|option| option.trim()) {
+        for option in &self.extended {
             if !tls.take(option, &mut ignored)? {
                 extend(&mut config, option, &mut ignored)?;
             }
@@ -363,7 +367,7 @@ impl Args {
             // `-p 0` disables TCP, but an address may still name its own port.
             const UNNAMED: u16 = 0;
             let parsed = listen_address(text, port.unwrap_or(UNNAMED))?;
-            if port.is_some() || text.trim().ends_with(&format!(":{}", parsed.port)) {
+            if port.is_some() || text.ends_with(&format!(":{}", parsed.port)) {
                 addresses.push(parsed);
             }
         }
@@ -373,7 +377,6 @@ impl Args {
 
 /// Reads an address of `-l`, with its TLS prefix.
 fn listen_address(text: &str, port: u16) -> Result<ListenAddress, String> {
-    let text = text.trim();
     let prefixes = [
         ("notls:", ListenTls::Never),
         ("btls:", ListenTls::Basic),
@@ -388,7 +391,8 @@ fn listen_address(text: &str, port: u16) -> Result<ListenAddress, String> {
             "-l {text}: `proto[...]` and `tag[...]` are not supported; use -B for all addresses"
         ));
     }
-    let mut address = ListenAddress::parse(text, port)?;
+    let parsed = ListenAddress::parse(text, port);
+    let mut address = parsed.map_err(|why| format!("-l {why}"))?;
     address.tls = tls;
     Ok(address)
 }
@@ -400,7 +404,6 @@ fn status_address(text: &str) -> Result<ListenAddress, String> {
 
 /// Reads a host name, without a port.
 fn host_name(text: &str) -> Result<String, String> {
-    let text = text.trim();
     let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
     if text.is_empty() || !text.bytes().all(is_letter) {
         return Err("expected a host name without a port, such as latchd.example".to_owned());

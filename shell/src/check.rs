@@ -97,13 +97,7 @@ impl fmt::Display for Finding {
 
 /// Runs all checks and prints their results.
 pub(crate) fn run(config: &Config, ignored: &[String], process: &Process) -> ExitCode {
-    let mut findings = Vec::new();
-    if !ignored.is_empty() {
-        let ignored = ignored.join(", ");
-        findings.push(Finding::warning(format!(
-            "options without effect: {ignored}"
-        )));
-    }
+    let mut findings: Vec<_> = ignored.iter().map(Finding::warning).collect();
     findings.extend(limits::look(config, process));
     findings.extend(places::look(config, process));
     findings.extend(config.cluster.iter().flat_map(cluster::look));

@@ -15,7 +15,7 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use latchd_server::may_replace;
+use latchd_server::{may_replace, spawn_thread};
 use rustix::process::geteuid;
 
 pub(crate) use self::form::{Form, JsonEvents};
@@ -75,9 +75,9 @@ impl Log {
             Target::StandardError => LAST_LINES,
             Target::File { .. } => LAST_LINES_IN_FILE,
         };
-        thread::Builder::new()
-            .name("latchd-log".into())
-            .spawn(move || write_on(target, form, &incoming, &counter))?;
+        spawn_thread("latchd-log", move || {
+            write_on(target, form, &incoming, &counter);
+        })?;
         Ok(Self {
             messages,
             dropped,

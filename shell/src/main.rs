@@ -22,6 +22,7 @@ use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};
 use std::iter;
+use std::mem;
 use std::os::fd::OwnedFd;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -40,7 +41,7 @@ use crate::os::daemon::{self, Daemon};
 use crate::os::pid_file::PidFile;
 use crate::os::privileges::Refusal;
 use crate::os::service_manager::{ServiceManager, State};
-use crate::os::{descriptors, handed_over, pid_file, privileges};
+use crate::os::{descriptors, handed_over, pid_file, privileges, reactor};
 
 /// `EX_OSERR` of sysexits(3).
 const EXIT_OS_ERROR: u8 = 71;
@@ -78,13 +79,19 @@ fn main() -> ExitCode {
     }
 }
 
-/// The configuration that the flags give. A wrong flag ends the process.
-fn settle(args: Args, sockets: Vec<Arc<OwnedFd>>) -> (Config, Vec<String>) {
-    args.into_config(sockets).unwrap_or_else(|problem| {
+/// The configuration that the flags give, and warnings. A wrong flag ends the process.
+fn settle(mut args: Args, sockets: Vec<Arc<OwnedFd>>) -> (Config, Vec<String>) {
+    let mut warnings = mem::take(&mut args.warnings);
+    let (config, ignored) = args.into_config(sockets).unwrap_or_else(|problem| {
         args::command()
             .error(ErrorKind::ValueValidation, problem)
             .exit()
-    })
+    });
+    if !ignored.is_empty() {
+        let ignored = ignored.join(", ");
+        warnings.push(format!("ignoring options without effect: {ignored}"));
+    }
+    (config, warnings)
 }
 
 /// Starts a server, here or as a daemon.
@@ -95,11 +102,14 @@ fn start(args: Args) -> ExitCode {
         let _ = io::stdout().write_all(LICENCE.as_bytes());
         return ExitCode::SUCCESS;
     }
+    // Taking the sockets unsets the variables.
+    let not_ours = handed_over::warning();
     let sockets = match handed_over::sockets() {
         Ok(sockets) => sockets,
         Err(error) => return fail(&format!("LISTEN_FDS: {error}")),
     };
-    let (config, ignored) = settle(args, sockets);
+    let (config, mut ignored) = settle(args, sockets);
+    ignored.extend(not_ours);
     if process.daemon && !daemon::is_detached() {
         return daemon::detach().unwrap_or_else(|error| fail(&format!("-d: {error}")));
     }
@@ -112,6 +122,15 @@ fn fail(why: &str) -> ExitCode {
     ExitCode::from(EXIT_OS_ERROR)
 }
 
+/// The way out of an error about a path. Errors about addresses and limits have their own.
+fn advice(error: &io::Error) -> &'static str {
+    if error.kind() == io::ErrorKind::NotFound {
+        "; create it, or name another path"
+    } else {
+        ""
+    }
+}
+
 /// Runs the server until it is told to stop.
 fn serve(mut config: Config, ignored: &[String], process: &Process) -> ExitCode {
     // The order matters: actions that require root, then dropping root, then sockets and threads.
@@ -120,7 +139,8 @@ fn serve(mut config: Config, ignored: &[String], process: &Process) -> ExitCode 
         Ok(target) => target,
         Err(error) => {
             let place = log_file.map_or("standard error".into(), |path| path.display().to_string());
-            return fail(&format!("cannot log to {place}: {error}"));
+            let advice = advice(&error);
+            return fail(&format!("cannot log to {place}: {error}{advice}"));
         }
     };
     let (daemon, warnings) = match prepare(&config, process) {
@@ -133,8 +153,11 @@ fn serve(mut config: Config, ignored: &[String], process: &Process) -> ExitCode 
     };
     let log = match Log::start(target, process.log) {
         Ok(log) => log,
-        Err(error) => return fail(&format!("cannot start the log: {error}")),
+        Err(error) => return fail(&error.to_string()),
     };
+    if let Err(error) = reactor::start() {
+        return fail(&error.to_string());
+    }
     config.log_dropped = Arc::clone(log.dropped());
     show_log(
         &log,
@@ -142,21 +165,13 @@ fn serve(mut config: Config, ignored: &[String], process: &Process) -> ExitCode 
         log_file.is_none() && io::stderr().is_terminal(),
     );
     stop_at_panic(log.clone());
-    if !ignored.is_empty() {
-        tracing::warn!("ignoring options without effect: {}", ignored.join(", "));
-    }
-    for warning in warnings {
+    for warning in ignored.iter().chain(&warnings) {
         tracing::warn!("{warning}");
     }
     let code = match run(config, process, daemon, &log) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            let advice = if error.kind() == io::ErrorKind::AddrInUse {
-                "; stop the other server or choose another address with -p, -l or -s"
-            } else {
-                ""
-            };
-            log.tell("ERROR", &format!("latchd: {error}{advice}"));
+            log.tell("ERROR", &format!("latchd: {error}{}", advice(&error)));
             ExitCode::from(EXIT_OS_ERROR)
         }
     };

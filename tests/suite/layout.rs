@@ -13,9 +13,9 @@ use std::path::{Path, PathBuf};
 type Row = (&'static str, &'static [&'static str]);
 
 const SERVER: &[Row] = &[
-    ("cluster", &[]),
-    ("config", &["cluster"]),
     ("os", &[]),
+    ("cluster", &["os"]),
+    ("config", &["cluster"]),
     ("saved", &[]),
     ("sync", &[]),
     ("beliefs", &["cluster", "config", "sync"]),
@@ -28,7 +28,8 @@ const SERVER: &[Row] = &[
     (
         "shared",
         &[
-            "beliefs", "clients", "cluster", "config", "net", "sessions", "shards", "stats", "sync",
+            "beliefs", "clients", "cluster", "config", "net", "os", "sessions", "shards", "stats",
+            "sync",
         ],
     ),
     (
@@ -39,6 +40,7 @@ const SERVER: &[Row] = &[
             "config",
             "memory_file",
             "net",
+            "os",
             "shared",
             "sync",
         ],
@@ -65,6 +67,7 @@ const SERVER: &[Row] = &[
             "election",
             "memory_file",
             "net",
+            "os",
             "shared",
             "status",
             "sync",

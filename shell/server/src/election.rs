@@ -37,6 +37,7 @@ use crate::cluster::member::{Member, Notice, Role};
 use crate::cluster::partitions::Partitions;
 use crate::config::cluster_settings::ClusterSettings;
 use crate::memory_file::{Claim, MemoryFile};
+use crate::os::threads::spawn_thread;
 use crate::shared::Shared;
 use crate::sync::channel::Sender as Begin;
 use crate::sync::clock::unix_ms;
@@ -103,7 +104,7 @@ impl Candidate {
     pub(crate) fn run(mut self, etcd: &Etcd) {
         let mut endpoints = match Endpoints::start(etcd, &self.settings, &self.member) {
             Ok(endpoints) => endpoints,
-            Err(error) => return self.refuse(&format!("cannot start a thread: {error}")),
+            Err(error) => return self.refuse(&error.to_string()),
         };
         let Some(ring) = self.read_ring(&mut endpoints) else {
             return;
@@ -334,8 +335,7 @@ impl Candidate {
             // Without a receiver, the process ends.
             let _ = notices.send_blocking(Notice::Restored);
         };
-        let thread = std::thread::Builder::new().name("latchd-restore".into());
-        if let Err(error) = thread.spawn(restore) {
+        if let Err(error) = spawn_thread("latchd-restore", restore) {
             tracing::error!("cannot read the file of -e, starting empty: {error}");
             self.begin();
         }

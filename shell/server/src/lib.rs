@@ -61,4 +61,5 @@ pub use config::{Config, UnixSocket};
 pub use election::Over;
 pub use net::listen::Address;
 pub use os::replaced::may_replace;
+pub use os::threads::{cannot_start, spawn_thread, start_reactor};
 pub use server::Server;

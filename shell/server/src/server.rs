@@ -3,7 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::thread::{self, JoinHandle};
+use std::thread::JoinHandle;
 
 use crate::acceptor;
 use crate::beliefs::Beliefs;
@@ -14,6 +14,7 @@ use crate::election::candidacy::{Candidacy, Standing};
 use crate::memory_file::{self, Claim, MemoryFile};
 use crate::net::listen::{self, Address};
 use crate::net::tls::Keys;
+use crate::os::threads::{spawn_thread, start_reactor};
 use crate::shared::Shared;
 use crate::status::StatusPort;
 use crate::status::health;
@@ -57,6 +58,7 @@ impl Server {
     pub fn start(config: Config) -> io::Result<Self> {
         let invalid = |what| io::Error::new(io::ErrorKind::InvalidInput, what);
         config.check().map_err(invalid)?;
+        start_reactor()?;
         let threads = config.threads.get();
         let passwords = config.auth_file.as_deref().map(Passwords::load);
         let passwords = passwords.transpose()?;
@@ -119,7 +121,7 @@ impl Server {
             let shared = Arc::clone(&server.shared);
             let worker = Worker::new(index, shared)?;
             let fail = fail.clone();
-            server.spawn(format!("latchd-{index}"), move || {
+            server.spawn(&format!("latchd-{index}"), move || {
                 if let Err(error) = smol::block_on(worker.run()) {
                     tracing::error!("worker {index} failed: {error}");
                     // Without a receiver, the error is dropped.
@@ -131,12 +133,12 @@ impl Server {
         server.stop_clock = Some(stop_clock);
         let stop_status = stopped.clone();
         let shared = Arc::clone(&server.shared);
-        server.spawn("latchd-clock".into(), move || {
+        server.spawn("latchd-clock", move || {
             smol::block_on(keep_time(&shared, &stopped));
         })?;
         if let Some(port) = status_port {
             let shared = Arc::clone(&server.shared);
-            server.spawn("latchd-status".into(), move || {
+            server.spawn("latchd-status", move || {
                 if let Err(error) = smol::block_on(port.serve(&shared, stop_status)) {
                     // The server still serves its clients.
                     tracing::error!("status port failed: {error}");
@@ -152,7 +154,7 @@ impl Server {
         // Last: every accepted client is served.
         let (stop, stopped) = bounded(1);
         let shared = Arc::clone(&server.shared);
-        let thread = spawn("latchd-accept".into(), move || {
+        let thread = spawn_thread("latchd-accept", move || {
             let accepting = acceptor::accept(listeners, &shared, begins, stopped);
             if let Err(error) = smol::block_on(accepting) {
                 tracing::error!("accepting connections failed: {error}");
@@ -245,14 +247,10 @@ impl Server {
         drop(self);
     }
 
-    fn spawn(&mut self, name: String, body: impl FnOnce() + Send + 'static) -> io::Result<()> {
-        self.threads.push(spawn(name, body)?);
+    fn spawn(&mut self, name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<()> {
+        self.threads.push(spawn_thread(name, body)?);
         Ok(())
     }
-}
-
-fn spawn(name: String, body: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
-    thread::Builder::new().name(name).spawn(body)
 }
 
 fn join(thread: JoinHandle<()>) {

@@ -25,6 +25,7 @@ use crate::cluster::member::Member;
 use crate::config::Config;
 use crate::net::listen::Address;
 use crate::net::tls::Keys;
+use crate::os::threads::spawn_thread;
 use crate::sessions::Registry;
 use crate::shards::{Shards, StatsPage, shard_count};
 use crate::stats::connection_stats::{ConnectionStats, line, settings_lines};
@@ -208,8 +209,7 @@ impl Shared {
         tracing::info!(event = "locks_granted", "locks are granted again");
         if let Some(beliefs) = self.beliefs.clone() {
             // The clock does not wait for the disk. Without a thread, the record keeps the longer time.
-            let thread = std::thread::Builder::new().name("latchd-record".into());
-            let started = thread.spawn(move || beliefs.begin_anew()).ok();
+            let started = spawn_thread("latchd-record", move || beliefs.begin_anew()).ok();
             *self.recorder.lock().expect("it is held for a moment") = started;
         }
     }
@@ -230,6 +230,11 @@ impl Shared {
     /// Whether connections, logins and sessions are logged.
     pub(crate) fn is_verbose(&self) -> bool {
         self.config.verbosity > 0
+    }
+
+    /// Whether a connection is logged before it sends anything. Probes would fill the log of `-v`.
+    pub(crate) fn logs_probes(&self) -> bool {
+        self.config.verbosity > 1
     }
 
     /// A number that no connection and no session has had.

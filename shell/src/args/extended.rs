@@ -69,6 +69,7 @@ pub(super) fn extend(
             config.watcher_bytes_max =
                 usize::try_from(u64::from(kilobytes) << 10).unwrap_or(usize::MAX);
         }
+        ("", None) => {}
         ("maxconns_fast", _) => config.reject_past_limit = true,
         ("no_maxconns_fast", _) => config.reject_past_limit = false,
         _ => {

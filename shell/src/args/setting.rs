@@ -1,10 +1,13 @@
 //! One flag from the environment or from a file.
 
+use std::any::TypeId;
 use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
 
 use clap::{Arg, ArgAction, ArgMatches, Command, FromArgMatches};
 
-use super::{Args, blanks};
+use super::Args;
 
 /// A flag and its place.
 #[derive(Debug)]
@@ -20,62 +23,18 @@ pub(super) struct Setting {
 }
 
 impl Setting {
-    /// A flag with its value. For a flag without a value, `value` says how often it applies, possibly 0 times.
+    /// A flag with its value, as [`words`] reads it.
     ///
     /// # Errors
     /// A message for the operator, if the value is missing or wrong.
     pub(super) fn new(arg: &Arg, value: Option<&OsStr>, place: String) -> Result<Self, String> {
-        let name = name(arg);
-        let mut setting = Self {
+        let words = words(arg, value).map_err(|why| format!("{place}: {why}"))?;
+        Ok(Self {
             id: arg.get_id().to_string(),
             value: value.map(OsStr::to_owned),
-            words: Vec::new(),
+            words,
             place,
-        };
-        let takes_value = arg.get_action().takes_values();
-        let count = value.and_then(OsStr::to_str).and_then(count);
-        match (takes_value, value, count) {
-            (true, Some(value), _) => {
-                let mut word = OsString::from(&name);
-                if arg.get_long().is_some() {
-                    word.push("=");
-                }
-                word.push(value);
-                setting.words.push(word);
-            }
-            (true, None, _) => {
-                return Err(format!("{}: {name} needs a value", setting.place));
-            }
-            (false, None, _) => setting.words.push(name.into()),
-            (false, Some(_), Some(count)) => {
-                let most = if let ArgAction::Count = arg.get_action() {
-                    usize::from(u8::MAX)
-                } else {
-                    1
-                };
-                setting
-                    .words
-                    .extend(std::iter::repeat_n(name.into(), count.min(most)));
-            }
-            (false, Some(value), None) => {
-                return Err(format!(
-                    "{}: {name} does not take the value '{}'; write 1 or 0, yes or no",
-                    setting.place,
-                    value.display()
-                ));
-            }
-        }
-        Ok(setting)
-    }
-
-    /// The same flag `times` times.
-    pub(super) fn repeated(mut self, times: usize) -> Self {
-        self.words = self
-            .words
-            .iter()
-            .flat_map(|word| std::iter::repeat_n(word.clone(), times))
-            .collect();
-        self
+        })
     }
 
     /// Checks the flag by itself (W2).
@@ -92,14 +51,49 @@ impl Setting {
     }
 }
 
+/// A flag with its value, as words of a command line. For a flag without a value, `value` says how often it applies,
+/// possibly 0 times.
+///
+/// # Errors
+/// A message for the operator, if the value is missing or wrong.
+pub(super) fn words(arg: &Arg, value: Option<&OsStr>) -> Result<Vec<OsString>, String> {
+    let name = name(arg);
+    match (takes_value(arg), value) {
+        (true, None) => Err(format!("{name} needs a value")),
+        (true, Some(value)) => {
+            let bytes = value.as_bytes();
+            let value = if is_path(arg) {
+                bytes.to_vec()
+            } else if arg.get_value_delimiter().is_some() {
+                list(arg, bytes)
+            } else {
+                trimmed(bytes).to_vec()
+            };
+            let word = [name.as_bytes(), b"=", &value].concat();
+            Ok(vec![OsString::from_vec(word)])
+        }
+        (false, None) => Ok(vec![name.into()]),
+        (false, Some(value)) => {
+            let count = value.to_str().and_then(count).ok_or_else(|| {
+                let value = value.display();
+                format!("{name} does not take the value '{value}'; write 1 or 0, yes or no")
+            })?;
+            let most = if let ArgAction::Count = arg.get_action() {
+                usize::from(u8::MAX)
+            } else {
+                1
+            };
+            Ok(vec![name.into(); count.min(most)])
+        }
+    }
+}
+
 /// Parses the words of a command line.
 pub(super) fn matches(
     flags: &Command,
     words: impl IntoIterator<Item = OsString>,
 ) -> Result<ArgMatches, clap::Error> {
-    flags
-        .clone()
-        .try_get_matches_from(blanks::skip(flags, words))
+    flags.clone().try_get_matches_from(words)
 }
 
 /// Whether a flag is also read from the environment and from a file. Flags that end the program at once, and
@@ -122,6 +116,38 @@ fn first_sentence(error: &clap::Error) -> String {
         .join("\n")
 }
 
+/// Whether a flag has a value.
+pub(super) fn takes_value(arg: &Arg) -> bool {
+    arg.get_action().takes_values()
+}
+
+fn is_path(arg: &Arg) -> bool {
+    arg.get_value_parser().type_id() == TypeId::of::<PathBuf>()
+}
+
+/// A list without empty entries, as memcached's strtok(3) and getsubopt(3) read it. A list of nothing else stays as it is.
+fn list(arg: &Arg, value: &[u8]) -> Vec<u8> {
+    // memcached's -l takes both.
+    let is_end = |byte: &u8| *byte == b',' || *byte == b';' && arg.get_id() == "listen";
+    let entries: Vec<_> = value
+        .split(is_end)
+        .map(<[u8]>::trim_ascii)
+        .filter(|entry| !entry.is_empty())
+        .collect();
+    if entries.is_empty() {
+        return value.to_vec();
+    }
+    entries.join(&b',')
+}
+
+/// A value without the blanks around it, unless it consists of blanks.
+pub(super) fn trimmed(value: &[u8]) -> &[u8] {
+    match value.trim_ascii() {
+        b"" => value,
+        trimmed => trimmed,
+    }
+}
+
 /// The flag as a person writes it, by its long name if it has one.
 pub(super) fn name(arg: &Arg) -> String {
     match (arg.get_long(), arg.get_short()) {
@@ -132,7 +158,7 @@ pub(super) fn name(arg: &Arg) -> String {
 }
 
 /// How often a flag without a value applies.
-fn count(text: &str) -> Option<usize> {
+pub(super) fn count(text: &str) -> Option<usize> {
     match text {
         "yes" | "true" | "on" => Some(1),
         "no" | "false" | "off" => Some(0),

@@ -6,18 +6,18 @@
 //! - W2: Every flag of a source is checked by itself, so an error names its place.
 //! - W3: An unknown name is an error. A misspelt `auth_file` must not start an open server.
 //!
-//! All sources become words of one command line, so values are parsed in one place. Blanks around a value are
-//! skipped there ([`blanks`](super::blanks)).
+//! All sources become words of one command line, so values are parsed in one place. The words of the command line and
+//! of the file are split in one place, too ([`words`](super::words)).
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::error::ErrorKind;
-use clap::parser::ValueSource;
 use clap::{ArgAction, ArgMatches, Command, CommandFactory, FromArgMatches};
 
-use super::setting::{Setting, matches};
-use super::{Args, environment, file};
+use super::setting::{self, Setting, matches};
+use super::words::{Part, parts};
+use super::{Args, environment, file, operands};
 
 /// Reads the flags of this process from all sources.
 ///
@@ -44,31 +44,78 @@ pub(super) fn read_from(
 ) -> Result<Args, clap::Error> {
     let mut flags = command();
     flags.build();
-    let words: Vec<_> = words.into_iter().collect();
-    let said = matches(&flags, words.clone())?;
-    if said.subcommand_name().is_some() {
-        return Args::from_arg_matches(&said);
+    let mut words: Vec<_> = words.into_iter().collect();
+    if words.get(1).is_some_and(is_own_name) {
+        words.remove(1);
+    }
+    let task = words.get(1).and_then(|word| word.to_str());
+    if task.is_some_and(|task| flags.find_subcommand(task).is_some()) {
+        return Args::from_arg_matches(&matches(&flags, words)?);
     }
     let mistake = |why: String| command().error(ErrorKind::ValueValidation, why);
+    let line = CommandLine::read(&flags, words).map_err(mistake)?;
+    // Help is printed whatever the other sources have.
+    let said = matches(&flags, line.words.clone())?;
     let environment = environment::settings(&flags, environment).map_err(mistake)?;
     let path = path(&said, &environment);
-    let file = match path {
-        Some(path) => file::settings(&flags, &path).map_err(mistake)?,
-        None => Vec::new(),
-    };
-    let mut all: Vec<_> = words.first().cloned().into_iter().collect();
+    let file = path.map(|path| file::settings(&flags, &path)).transpose();
+    let (file, ignored_in_file) = file.map_err(mistake)?.unwrap_or_default();
+    let mut all: Vec<_> = line.words.first().cloned().into_iter().collect();
     let by_environment = |id: &str| environment.iter().any(|nearer| nearer.id == id);
     let from_file = file
         .iter()
         .filter(|setting| is_added_to(&setting.id) || !by_environment(&setting.id));
     for setting in from_file.chain(&environment) {
         setting.check(&flags).map_err(mistake)?;
-        if is_added_to(&setting.id) || !is_said(&said, &setting.id) {
+        if is_added_to(&setting.id) || !line.ids.contains(&setting.id) {
             all.extend(setting.words.iter().cloned());
         }
     }
-    all.extend(words.into_iter().skip(1));
-    Args::from_arg_matches(&matches(&flags, all)?)
+    all.extend(line.words.into_iter().skip(1));
+    let mut args = Args::from_arg_matches(&matches(&flags, all)?)?;
+    args.warnings.extend(line.warning);
+    args.warnings.extend(ignored_in_file);
+    Ok(args)
+}
+
+/// Whether a first word is the name of a program: containers for memcached run `memcached -m 64`, also where the image
+/// names the program itself.
+fn is_own_name(word: &OsString) -> bool {
+    let name = Path::new(word).file_name();
+    name.is_some_and(|name| name == "memcached" || name == "latchd")
+}
+
+/// The command line of a server.
+struct CommandLine {
+    /// Its flags, in the form that the parser reads, after the program's name.
+    words: Vec<OsString>,
+    /// The ids of its flags.
+    ids: Vec<String>,
+    /// The warning about its operands.
+    warning: Option<String>,
+}
+
+impl CommandLine {
+    fn read(flags: &Command, words: Vec<OsString>) -> Result<Self, String> {
+        let mut words = words.into_iter();
+        let mut plain: Vec<_> = words.next().into_iter().collect();
+        let (mut ids, mut operands) = (Vec::new(), Vec::new());
+        for part in parts(flags, words) {
+            match part {
+                Part::Flag(arg, value) => {
+                    ids.push(arg.get_id().to_string());
+                    plain.extend(setting::words(arg, value.as_deref())?);
+                }
+                Part::Operand(word) => operands.push(word),
+                Part::Other(word) => plain.push(word),
+            }
+        }
+        Ok(Self {
+            words: plain,
+            ids,
+            warning: operands::judge(flags, &operands)?,
+        })
+    }
 }
 
 /// The file to read, if any.
@@ -80,11 +127,6 @@ fn path(said: &ArgMatches, environment: &[Setting]) -> Option<PathBuf> {
     said.get_one::<PathBuf>("config")
         .cloned()
         .or(by_environment)
-}
-
-/// Whether the command line has this flag.
-fn is_said(said: &ArgMatches, id: &str) -> bool {
-    said.value_source(id) == Some(ValueSource::CommandLine)
 }
 
 /// Whether the values of several sources are combined (W1).

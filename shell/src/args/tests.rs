@@ -1,13 +1,13 @@
 //! The configurations that flags produce.
 
-use std::ffi::OsString;
-
 use clap::CommandFactory;
 use latchd_protocol::wire::{Allowed, LockedReply};
 use latchd_server::{CheckKeys, ClientCertificate, KeyFormat, TlsSettings, TlsVersion};
 
 use super::sources::read_from;
 use super::*;
+
+mod sources;
 
 fn parse(line: &str) -> Result<(Config, Vec<String>), String> {
     parse_with(line, &[])
@@ -104,10 +104,32 @@ fn blanks_around_a_value_are_skipped() {
     let (config, _) = parse_words(&["-e", " a"], &[]).unwrap();
     assert_eq!(config.memory_file, Some(" a".into()));
     assert!(parse_words(&["-m ", "128"], &[]).is_err());
-    // The words of a subcommand are left alone.
-    let task = ["latchd", "lock", "k", "--", "sh", "-m 1"].map(OsString::from);
-    let command = command();
-    assert!(blanks::skip(&command, task.clone()).eq(task));
+}
+
+#[test]
+fn lists_may_have_empty_entries() {
+    for list in [
+        "127.0.0.1,::1",
+        "127.0.0.1,,::1,",
+        ",127.0.0.1;::1;",
+        " 127.0.0.1 ;, ::1",
+    ] {
+        let (config, _) = parse_words(&["-l", list], &[]).unwrap();
+        let listen: Vec<_> = config.listen.iter().map(ToString::to_string).collect();
+        assert_eq!(listen, ["127.0.0.1:11211", "[::1]:11211"], "{list}");
+    }
+    for list in [
+        "idle_timeout=9,",
+        ",idle_timeout=9",
+        "idle_timeout=9,,modern,",
+    ] {
+        let (config, _) = parse_with("", &[("LATCHD_EXTENDED", list)]).unwrap();
+        assert_eq!(config.idle_timeout, Some(Duration::from_secs(9)), "{list}");
+    }
+    assert!(parse_words(&["-o", ""], &[]).is_ok());
+    assert!(parse_words(&["-l", ","], &[]).is_err());
+    let names = config("--status * --status-host a,,b,").status_hosts;
+    assert_eq!(names, ["a", "b"]);
 }
 
 #[test]
@@ -177,7 +199,10 @@ fn limits_are_checked() {
         "-o idle_timeout",
         "-o nonsense",
         "--nonsense",
-        "word",
+        "-m -c 5",
+        "-e -v",
+        "-vq",
+        "--disable-evictions=perhaps",
     ] {
         assert!(parse(line).is_err(), "{line}");
     }
@@ -390,6 +415,7 @@ fn verbosity_adds_up() {
         (config("-vv").verbosity, config("-v -v -v").verbosity),
         (2, 3)
     );
+    assert_eq!(config("--verbose=2").verbosity, 2);
 }
 
 #[test]
@@ -415,27 +441,6 @@ fn a_dead_peer_has_at_least_two_seconds() {
     assert!(parse("--dead-peer 1").is_err());
 }
 
-/// A file that is removed when the value is dropped.
-struct File(PathBuf);
-
-impl File {
-    fn new(name: &str, text: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("latchd-args-{}-{name}", std::process::id()));
-        std::fs::write(&path, text).unwrap();
-        Self(path)
-    }
-
-    fn flag(&self) -> String {
-        format!("--config {}", self.0.display())
-    }
-}
-
-impl Drop for File {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
-    }
-}
-
 #[test]
 fn the_last_of_two_flags_counts() {
     assert_eq!(config("-m 64 -m 128 -M -M").memory_bytes_max, 128 << 20);
@@ -445,241 +450,4 @@ fn the_last_of_two_flags_counts() {
 fn secure_erase_is_off_by_default() {
     assert!(config("--secure-erase").secure_erase);
     assert!(!config("").secure_erase);
-}
-
-#[test]
-fn nearer_sources_override_farther_ones() {
-    let file = File::new(
-        "order",
-        "-m 100\n-c 200\n-t 3\n-l 10.0.0.1\n-vvv\n-M\n-o idle_timeout=9\n",
-    );
-    let environment = [
-        ("LATCHD_CONN_LIMIT", "300"),
-        ("LATCHD_THREADS", "2"),
-        ("LATCHD_LISTEN", "10.0.0.2,10.0.0.3"),
-        ("LATCHD_VERBOSE", "2"),
-        ("LATCHD_EXTENDED", "idle_timeout=8,locks_per_conn=7"),
-        ("LATCHD_MAX_ITEM_SIZE", ""),
-    ];
-    let line = format!("{} -t 1 -o no_maxconns_fast", file.flag());
-    let (merged, _) = parse_with(&line, &environment).unwrap();
-    assert_eq!(merged.memory_bytes_max, 100 << 20, "the file's");
-    assert_eq!(merged.connections_max, 300, "the environment's");
-    assert_eq!(merged.threads.get(), 1, "the command line's");
-    let hosts: Vec<_> = merged
-        .listen
-        .iter()
-        .map(|address| address.host.as_str())
-        .collect();
-    assert_eq!(hosts, ["10.0.0.2", "10.0.0.3"], "none of the file's");
-    assert_eq!(merged.verbosity, 2);
-    assert!(!merged.evict && !merged.reject_past_limit);
-    assert_eq!(merged.idle_timeout, Some(Duration::from_secs(8)));
-    assert_eq!(merged.locks_per_connection_max, 7);
-    let (merged, _) = parse_with(&format!("{line} -v -l localhost"), &environment).unwrap();
-    assert_eq!((merged.verbosity, merged.listen.len()), (1, 1));
-}
-
-#[test]
-fn the_environment_can_override_the_file() {
-    let file = File::new("named", "-M\n-F yes\n");
-    let path = file.0.to_str().unwrap();
-    let environment = [("LATCHD_CONFIG", path), ("LATCHD_DISABLE_EVICTIONS", "no")];
-    let (config, _) = parse_with("", &environment).unwrap();
-    assert!(config.evict && !config.allowed.flush_all);
-}
-
-#[test]
-fn member_options_come_from_several_sources() {
-    let file = File::new(
-        "member",
-        "--authority http://10.0.0.1:2379\n--state /var/lib/latchd\n--check-keys all\n",
-    );
-    let environment = [
-        ("LATCHD_CLUSTER", "shop"),
-        ("LATCHD_ADVERTISE", "10.0.0.2:11211"),
-    ];
-    let line = format!("{} --partition cache-a:11211", file.flag());
-    let (merged, _) = parse_with(&line, &environment).unwrap();
-    let member = merged.cluster.unwrap();
-    assert_eq!(
-        (&*member.cluster, &*member.partition),
-        ("shop", "cache-a:11211")
-    );
-    assert_eq!(member.advertise.as_deref(), Some("10.0.0.2:11211"));
-    assert_eq!(member.check_keys, CheckKeys::All);
-    assert_eq!(
-        member.state.as_deref(),
-        Some(std::path::Path::new("/var/lib/latchd"))
-    );
-    let alone = parse("--state /tmp").unwrap().0;
-    assert_eq!(alone.state, Some("/tmp".into()));
-    assert_eq!((merged.state, alone.cluster), (None, None));
-    for flag in ["--advertise a:1", "--check-keys none"] {
-        let error = parse(flag).unwrap_err();
-        assert!(
-            error.contains("there is no partition; add --partition"),
-            "{error}"
-        );
-    }
-}
-
-#[test]
-fn a_flag_without_a_value_is_yes_or_no_in_the_environment() {
-    for (words, keeps_all) in [
-        (["yes", "1", "true", "on"], true),
-        (["no", "0", "false", "off"], false),
-    ] {
-        for word in words {
-            let (config, _) = parse_with("", &[("LATCHD_DISABLE_EVICTIONS", word)]).unwrap();
-            assert_eq!(config.evict, !keeps_all, "{word}");
-        }
-    }
-    assert_eq!(
-        parse_with("", &[("LATCHD_DISABLE_EVICTIONS", "")])
-            .unwrap()
-            .0
-            .evict,
-        config("").evict
-    );
-}
-
-#[test]
-fn a_file_has_one_flag_on_a_line() {
-    let text = "# a comment\n\n  -m 100   # and one behind\n-m128\n--threads=2\n--unix-socket /tmp/a #b c\n\
-                -p -1\n-vv\n-L\nlogfile /var/log/a b.log\n--listen *:5,[::1]:6";
-    let file = File::new("lines", text);
-    let words = format!("latchd {}", file.flag());
-    let args = read_from(words.split(' ').map(Into::into), []).unwrap();
-    assert_eq!(args.process.log_file, Some("/var/log/a b.log".into()));
-    let (config, ignored) = args.into_config(Vec::new()).unwrap();
-    assert_eq!(
-        (config.memory_bytes_max, config.threads.get()),
-        (128 << 20, 2)
-    );
-    assert_eq!(config.unix_socket.unwrap().path, PathBuf::from("/tmp/a"));
-    assert_eq!((config.listen.len(), config.verbosity), (2, 2));
-    assert_eq!(ignored, ["-L"]);
-}
-
-#[test]
-fn an_error_names_its_place_and_advice() {
-    for (text, said) in [
-        (
-            "-m 64\n-q 7\n",
-            ":2: unknown option '-q'; see `latchd --help`",
-        ),
-        ("--memory 7", ":1: unknown option '--memory'"),
-        ("memory-limit 7", ":1: unknown option 'memory-limit'"),
-        ("-", ":1: unknown option '-'"),
-        ("-h", ":1: unknown option '-h'"),
-        ("--config /etc/other", ":1: unknown option '--config'"),
-        ("-p 65536", ":1: invalid value '65536' for '--port <PORT>'"),
-        (
-            "-p 1 -m 2",
-            ":1: invalid value '1 -m 2' for '--port <PORT>'",
-        ),
-        ("-m", ":1: --memory-limit needs a value"),
-        (
-            "-M -F",
-            ":1: --disable-evictions does not take the value '-F'",
-        ),
-        (
-            "-MF",
-            ":1: '-MF' is more than one option; write one per line",
-        ),
-        ("\n-U 7", ":2: -U: UDP is not supported"),
-        ("-o modern,nonsense", ":1: -o nonsense: unknown option"),
-        ("-l proto[ascii]:127.0.0.1", ":1: -l proto[ascii]"),
-    ] {
-        let file = File::new("mistakes", text);
-        let refused = parse(&file.flag()).unwrap_err();
-        let place = format!("{}{said}", file.0.display());
-        assert!(refused.contains(&place), "{text}: {refused}");
-    }
-    for (name, value, said) in [
-        (
-            "LATCHD_MEMORY",
-            "9",
-            "LATCHD_MEMORY in the environment: no option has this name",
-        ),
-        ("LATCHD_HELP", "1", "no option has this name"),
-        ("LATCHD_LICENSE", "1", "no option has this name"),
-        (
-            "LATCHD_PORT",
-            "x",
-            "LATCHD_PORT in the environment: invalid value 'x'",
-        ),
-        (
-            "LATCHD_LOCK_MEMORY",
-            "perhaps",
-            "LATCHD_LOCK_MEMORY in the environment: --lock-memory does not take the value",
-        ),
-        (
-            "LATCHD_CONFIG",
-            "/nowhere/to/be",
-            "cannot read /nowhere/to/be",
-        ),
-    ] {
-        let refused = parse_with("", &[(name, value)]).unwrap_err();
-        assert!(refused.contains(said), "{name}: {refused}");
-    }
-}
-
-#[test]
-fn foreign_environment_variables_are_ignored() {
-    let mut environment = vec![
-        ("LATCHD_LOCK_KEY".to_owned(), "job"),
-        ("MEMCACHED_PORT".to_owned(), "1"),
-    ];
-    // Kubernetes: services of these names in the same namespace.
-    for service in ["LATCHD", "LATCHD_METRICS", "LATCHD_UDP", "LATCHD_PORT_2"] {
-        for (end, value) in [
-            ("SERVICE_HOST", "fd00::1"),
-            ("SERVICE_PORT", "9150"),
-            ("SERVICE_PORT_HTTP_METRICS", "9150"),
-            ("PORT", "tcp://10.0.0.5:9150"),
-            ("PORT_9150_TCP", "tcp://10.0.0.5:9150"),
-            ("PORT_9150_TCP_PROTO", "tcp"),
-            ("PORT_9150_TCP_PORT", "9150"),
-            ("PORT_9150_TCP_ADDR", "10.0.0.5"),
-            ("PORT_53_UDP", "udp://10.0.0.5:53"),
-            ("PORT_53_UDP_ADDR", "10.0.0.5"),
-            ("PORT_9_SCTP_PORT", "9"),
-        ] {
-            environment.push((format!("{service}_{end}"), value));
-        }
-    }
-    let environment: Vec<_> = environment
-        .iter()
-        .map(|(name, value)| (name.as_str(), *value))
-        .collect();
-    let (config, _) = parse_with("", &environment).unwrap();
-    assert_eq!(config.listen[0].port, 11211);
-    for (misspelt, value) in [
-        ("LATCHD_PORTS", "11211"),
-        ("LATCHD_TCP_PORT", "11211"),
-        ("LATCHD_PORT_11211", "1"),
-        ("LATCHD_PORT_11211_TCPX", "1"),
-        ("LATCHD_PORT_X_TCP", "1"),
-        ("LATCHD_SERVICE_PORTS", "1"),
-        ("LATCHD_SERVICE_PORT", "/etc/passwords"),
-        ("LATCHD_SERVICE_HOSTS", "10.0.0.1"),
-    ] {
-        assert!(parse_with("", &[(misspelt, value)]).is_err(), "{misspelt}");
-    }
-}
-
-#[test]
-fn every_long_flag_is_found_in_a_file_and_in_the_environment() {
-    for arg in command().get_arguments() {
-        let Some(long) = arg.get_long().filter(|_| setting::is_setting(arg)) else {
-            continue;
-        };
-        let variable = format!("LATCHD_{}", long.replace('-', "_").to_uppercase());
-        let refused = parse_with("", &[(&variable, "\u{1}")]).err();
-        // A path or a list takes any value, so only the name is checked.
-        let is_known = refused.is_none_or(|said| !said.contains("no option has this name"));
-        assert!(is_known, "{variable}");
-    }
 }

@@ -92,15 +92,6 @@ fn tcp(flag: &str, wanted: &ListenAddress) -> Vec<Finding> {
             .filter_map(|listener| listener.local_addr().ok())
             .map(|address| Finding::good(format!("{address} is free")))
             .collect(),
-        Err(error) if error.kind() == io::ErrorKind::AddrInUse => vec![Finding::failure(format!(
-            "{error}; stop the other server or choose another address with -p, -l or --status"
-        ))],
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-            vec![Finding::failure(format!(
-                "{flag}: {error}: ports below 1024 require root, and -u drops it before listening; choose \
-                 a port from 1024 up, or use socket activation"
-            ))]
-        }
         Err(error) => vec![Finding::failure(format!("{flag}: {error}"))],
     }
 }

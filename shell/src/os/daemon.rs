@@ -9,6 +9,8 @@ use std::io::{self, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode, Stdio};
 
+use latchd_server::cannot_start;
+
 /// The variable that marks the serving process.
 const DETACHED: &str = "LATCHD_DETACHED";
 
@@ -35,7 +37,8 @@ pub(crate) fn detach() -> io::Result<ExitCode> {
         .env(DETACHED, "1")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
-        .spawn()?;
+        .spawn()
+        .map_err(|error| cannot_start("the daemon", &error))?;
     let mut said = Vec::new();
     if let Some(mut stdout) = child.stdout.take() {
         stdout.read_to_end(&mut said)?;

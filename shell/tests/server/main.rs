@@ -21,6 +21,7 @@ mod program;
 mod server;
 mod sessions;
 mod slow_way;
+mod start;
 mod status;
 mod steady;
 mod tls;

@@ -309,7 +309,7 @@ fn check_reports_problems_and_starts_no_server() {
     let said = String::from_utf8(output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(71), "{said}");
     for line in [
-        format!("failure  cannot listen on {address}: address in use"),
+        format!("failure  -l: cannot listen on {address}: address in use; stop the other server"),
         format!(
             "failure  -s {}: the file exists and is not a socket",
             file.display()

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::certificates::Authority;
 use crate::client::TestClient;
 use crate::port::free_port;
 use rustix::process::{Pid, Signal, kill_process};
@@ -275,29 +276,38 @@ fn v_shows_connections_vv_requests_and_vvv_locks() {
         (
             "-v",
             &[
-                "<2 new connection",
+                "<3 new connection",
                 "peer=tcp:127.0.0.1:",
                 "set the memory limit to 80 MiB",
-                "<2 connection closed",
+                "<3 connection closed",
             ][..],
-            &["lock k", "event=\"lock\""][..],
+            &["<2", "lock k", "event=\"lock\""][..],
         ),
         (
             "-vv",
-            &["<2 set k 0 0 1\\r\\nx", ">2 STORED", "<2 lock k", ">2 OK"],
+            &[
+                "<2 new connection",
+                "<2 connection closed",
+                "<3 set k 0 0 1\\r\\nx",
+                ">3 STORED",
+                "<3 lock k",
+                ">3 OK",
+            ],
             &["event=\"lock\""],
         ),
         (
             "-vvv",
             &[
-                "<2 lock k",
-                "event=\"lock\" conn=2 key=k",
+                "<3 lock k",
+                "event=\"lock\" conn=3 key=k",
                 "event=\"unlock_all\"",
             ],
             &[],
         ),
     ] {
         let latchd = Running::start(&["-l", "127.0.0.1:0", flag]);
+        // A probe of a load balancer.
+        drop(TcpStream::connect(latchd.address()).unwrap());
         let mut client = TestClient::connect(latchd.address());
         client.send("set k 0 0 1\r\nx\r\n");
         assert_eq!(client.line(), "STORED");
@@ -312,6 +322,26 @@ fn v_shows_connections_vv_requests_and_vvv_locks() {
             !hidden.iter().any(|text| log.contains(text)),
             "{flag}: {log}"
         );
+    }
+}
+
+/// A probe sends nothing and is not logged. A failed handshake is no probe.
+#[test]
+fn v_logs_failed_handshakes_without_requests() {
+    let authority = Authority::new();
+    let certified = authority.certify("localhost");
+    let (chain, key) = (certified.chain.display(), certified.key.display());
+    let files = format!("ssl_chain_cert={chain},ssl_key={key}");
+    let latchd = Running::start(&["-l", "127.0.0.1:0", "-v", "-Z", "-o", &files]);
+    drop(TcpStream::connect(latchd.address()).unwrap());
+    let mut plain = TcpStream::connect(latchd.address()).unwrap();
+    plain.write_all(b"get a\r\n").unwrap();
+    // The server closes, perhaps with a reset.
+    let _ = plain.read_to_end(&mut Vec::new());
+    let (_, log) = latchd.end_with_log(Signal::TERM);
+    assert!(!log.contains("<2"), "{log}");
+    for text in ["<3 new connection", "<3 connection closed", "reason=\"TLS"] {
+        assert!(log.contains(text), "{text}: {log}");
     }
 }
 

@@ -80,11 +80,11 @@ fn is_same(sent: &[u8], right: &[u8]) -> bool {
 
 fn read(path: &Path) -> io::Result<Vec<Entry>> {
     let wrong = |what: String| {
-        let what = format!("{}: {what}", path.display());
+        let what = format!("-Y {}: {what}", path.display());
         io::Error::new(io::ErrorKind::InvalidData, what)
     };
     let text = std::fs::read(path)
-        .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))?;
+        .map_err(|error| io::Error::new(error.kind(), format!("-Y {}: {error}", path.display())))?;
     let mut entries = Vec::new();
     for (number, line) in (1..).zip(text.split(|byte| *byte == b'\n')) {
         let line = line.strip_suffix(b"\r").unwrap_or(line);

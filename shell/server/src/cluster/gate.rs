@@ -18,6 +18,8 @@ use latchd_core::Instant;
 use latchd_core::election::End;
 use rustix::time::{ClockId, clock_gettime};
 
+use crate::os::threads::spawn_thread;
+
 /// The longest sleep of the thread that ends the process, so that it sees a hold that has begun meanwhile.
 const WATCH: Duration = Duration::from_millis(50);
 
@@ -109,8 +111,7 @@ impl Gate {
     /// The kernel's, if it starts no thread.
     pub(crate) fn watch_end(self: &Arc<Self>) -> std::io::Result<()> {
         let gate = Arc::clone(self);
-        let thread = thread::Builder::new().name("latchd-end".into());
-        thread.spawn(move || {
+        spawn_thread("latchd-end", move || {
             while Arc::strong_count(&gate) > 1 {
                 match gate.until_end() {
                     Some(Duration::ZERO) => end_process(End::Stuck),

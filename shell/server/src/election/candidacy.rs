@@ -3,7 +3,7 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::{Arc, Mutex};
-use std::thread::{Builder, JoinHandle};
+use std::thread::JoinHandle;
 
 use latchd_core::election::{Id, Process};
 use latchd_protocol::address::HostPort;
@@ -17,6 +17,7 @@ use crate::cluster::state_dir::StateDir;
 use crate::config::cluster_settings::ClusterSettings;
 use crate::memory_file::Claim;
 use crate::net::listen::Address;
+use crate::os::threads::spawn_thread;
 use crate::shared::Shared;
 use crate::sync::channel::Sender as Begin;
 
@@ -137,10 +138,9 @@ impl Candidacy {
         };
         let etcd = Arc::new(self.etcd);
         let authority = Arc::clone(&etcd);
-        let thread = Builder::new().name("latchd-election".into());
         Ok(Standing {
             member: self.member,
-            election: thread.spawn(move || candidate.run(&authority))?,
+            election: spawn_thread("latchd-election", move || candidate.run(&authority))?,
             over,
             claim,
             etcd,

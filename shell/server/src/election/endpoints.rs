@@ -4,7 +4,6 @@ use std::io;
 use std::mem::{self, Discriminant};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use latchd_core::election::{ANSWER_MS, Authority, RETRY_MS, Transaction, partition_key, ring_key};
@@ -13,6 +12,7 @@ use smol::channel::{Receiver, Sender, bounded};
 use crate::cluster::etcd::{AuthorityError, Endpoint, Etcd};
 use crate::cluster::member::{Member, Notice};
 use crate::config::cluster_settings::ClusterSettings;
+use crate::os::threads::spawn_thread;
 
 /// A request to the authority.
 #[derive(Clone, Debug)]
@@ -167,7 +167,7 @@ impl Lanes {
             && self.open.len() < LANES_MAX
             && let Err(error) = self.add()
         {
-            let error = AuthorityError::Unreachable(format!("cannot start a thread: {error}"));
+            let error = AuthorityError::Unreachable(error.to_string());
             let endpoint = self.index;
             // If the channel is full, there are enough failures to tell.
             let notice = Notice::Failed { endpoint, error };
@@ -189,8 +189,9 @@ impl Lanes {
         let (index, endpoint) = (self.index, self.endpoint.another());
         let (keys, member) = (Arc::clone(&self.keys), Arc::clone(&self.member));
         let done = Arc::clone(&is_busy);
-        let thread = thread::Builder::new().name(format!("latchd-etcd-{index}"));
-        thread.spawn(move || carry(index, endpoint, &keys, &received, &member, &done))?;
+        let name = format!("latchd-etcd-{index}");
+        let body = move || carry(index, endpoint, &keys, &received, &member, &done);
+        spawn_thread(&name, body)?;
         self.open.push(Lane { requests, is_busy });
         Ok(())
     }

@@ -224,6 +224,13 @@ fn on_each_address<T>(
             Err(error) if wanted.has_no_family(&error) => {
                 missing.get_or_insert_with(|| explain(&error, &address));
             }
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                let why = format!(
+                    "{error}: ports below 1024 require root, and -u drops it before listening; choose a port from \
+                     1024 up, or use socket activation"
+                );
+                return Err(explain(&io::Error::new(error.kind(), why), &address));
+            }
             Err(error) => return Err(explain(&error, &address)),
         }
     }
@@ -247,11 +254,14 @@ fn security(wanted: ListenTls, config: &Config) -> Security {
 }
 
 fn explain(error: &io::Error, address: &dyn fmt::Display) -> io::Error {
-    let what = if error.kind() == io::ErrorKind::AddrInUse {
-        format!("cannot listen on {address}: address in use")
+    let why = if error.kind() == io::ErrorKind::AddrInUse {
+        "address in use; stop the other server or choose another address with -p, -l or -s".into()
+    } else if error.kind() == io::ErrorKind::AddrNotAvailable {
+        "the machine has no such address; choose one of its own with -l, or all with -l '*'".into()
     } else {
-        format!("cannot listen on {address}: {error}")
+        error.to_string()
     };
+    let what = format!("cannot listen on {address}: {why}");
     io::Error::new(error.kind(), what)
 }
 
@@ -457,7 +467,9 @@ mod tests {
         };
         let error = listen(&config(address.port())).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
-        let expected = format!("cannot listen on {address}: address in use");
+        let expected = format!(
+            "cannot listen on {address}: address in use; stop the other server or choose another address with -p, -l or -s"
+        );
         assert_eq!(error.to_string(), expected);
     }
 
@@ -474,7 +486,9 @@ mod tests {
         let Address::Tcp(address) = *listener.address() else {
             panic!("TCP was asked for")
         };
-        let expected = format!("cannot listen on {address}: address in use");
+        let expected = format!(
+            "cannot listen on {address}: address in use; stop the other server or choose another address with -p, -l or -s"
+        );
         let refused = || {
             for other in [standby(config(address.port())), config(address.port())] {
                 let error = listen(&other).unwrap_err();

@@ -1,7 +1,8 @@
-//! Memory and files of the operating system.
+//! Memory, files and threads of the operating system.
 //!
 //! Uses no other part of the server.
 
 pub(crate) mod headroom;
 pub(crate) mod pages;
 pub(crate) mod replaced;
+pub(crate) mod threads;

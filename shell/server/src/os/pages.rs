@@ -17,7 +17,6 @@ use std::ops::Range;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SendError, Sender, channel};
-use std::thread;
 
 use bytes::Bytes;
 use latchd_core::store::Block;
@@ -26,6 +25,7 @@ use rustix::param::page_size;
 use zeroize::Zeroize;
 
 use crate::os::headroom;
+use crate::os::threads::spawn_thread;
 
 /// Smaller blocks, of small stores, come from the allocator, in bytes: whole pages would waste memory.
 const MAPPED_BLOCK_BYTES_MIN: usize = 4 << 10;
@@ -66,8 +66,7 @@ static WAITING_BYTES: AtomicUsize = AtomicUsize::new(0);
 /// The thread that zeroes them, started with the first value; `None` if it could not start.
 static ERASER: LazyLock<Option<Sender<Mapping>>> = LazyLock::new(|| {
     let (eraser, dead) = channel();
-    let thread = thread::Builder::new().name("erase".into());
-    let is_running = thread.spawn(move || erase_on(&dead)).is_ok();
+    let is_running = spawn_thread("erase", move || erase_on(&dead)).is_ok();
     is_running.then_some(eraser)
 });
 
@@ -466,7 +465,7 @@ mod tests {
         let begun = Instant::now();
         while WAITING_BYTES.load(Ordering::Relaxed) > 0 {
             assert!(begun.elapsed() < Duration::from_secs(60), "Y3");
-            thread::yield_now();
+            std::thread::yield_now();
         }
     }
 }

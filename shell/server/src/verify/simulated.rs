@@ -269,6 +269,8 @@ impl<M: StateMachine> Backend for Behind<M> {
         true
     }
 
+    fn note_first_bytes(&self, _: u64, _: &Entry) {}
+
     fn drive(
         &self,
         visit: Visit<'_, Session>,

@@ -11,6 +11,7 @@ use bytes::Bytes;
 use latchd_core::{ConnId, Instant, Output};
 use latchd_protocol::connection::{Connection, Progress};
 
+use crate::clients::roster::Entry;
 use crate::clients::watch::Watcher;
 use crate::worker::turn::Work;
 
@@ -33,6 +34,9 @@ pub(crate) trait Backend {
 
     /// Whether the server may execute and send at this moment (E2 of [`latchd_core::election`]).
     fn serves(&self) -> bool;
+
+    /// Notes that a connection has sent its first bytes, before they are executed.
+    fn note_first_bytes(&self, conn: u64, entry: &Entry);
 
     /// Takes every step that `input` allows ([`Connection::drive`]), until `output` holds `output_bytes_max` or more.
     fn drive(

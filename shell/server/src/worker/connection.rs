@@ -80,6 +80,7 @@ pub(crate) enum Next {
 
 /// One client: by default of the server, behind a socket of the system.
 #[derive(Debug)]
+#[allow(clippy::struct_excessive_bools)] // Each is a state of its own.
 pub(crate) struct ClientConn<S = OwnedFd, B: Backend = Shared> {
     transport: Transport<S>,
     /// `None` once its locks have been released (B4).
@@ -102,6 +103,8 @@ pub(crate) struct ClientConn<S = OwnedFd, B: Backend = Shared> {
     has_deferred: bool,
     /// It stands in its worker's queue of clients in the middle of a long request.
     is_in_queue: bool,
+    /// It has sent bytes of a request: it is no probe.
+    has_sent: bool,
     /// Its queue of log lines, if it watches.
     watcher: Option<Arc<Watcher>>,
 }
@@ -134,6 +137,7 @@ impl<S: Socket, B: Backend> ClientConn<S, B> {
             is_holder: false,
             has_deferred: false,
             is_in_queue: false,
+            has_sent: false,
             watcher: None,
         }
     }
@@ -172,28 +176,6 @@ impl<S: Socket, B: Backend> ClientConn<S, B> {
     pub(crate) fn register_watcher(&self, holder: Holder) -> bool {
         let watcher = self.watcher.as_ref();
         watcher.is_some_and(|watcher| watcher.register(holder))
-    }
-
-    /// Its address, and the reason for its end, for the log.
-    pub(crate) fn farewell(&self, end: &End) -> String {
-        let reason = match end {
-            End::Protocol if self.wire.has_left() => "normal",
-            End::Protocol
-            | End::Failed(_)
-            | End::Misunderstood(_)
-            | End::NoHandshake
-            | End::NoRoom(_) => "error",
-            End::PeerClosed => "normal",
-            End::Idle => "idle_timeout",
-            End::LostSession => "lost_session",
-            End::NotPrimary => "not_primary",
-            End::Shutdown => "shutdown",
-        };
-        let endpoint = self.entry.endpoint();
-        format!(
-            "type=conn_close {endpoint} reason={reason} cfd={}",
-            self.number
-        )
     }
 
     /// Whether it holds a lock. Then it may be idle, and only its socket shows that it is dead.
@@ -391,7 +373,7 @@ impl<S: Socket, B: Backend> ClientConn<S, B> {
             turn.traffic.count_read(read.unwrap_or(0));
             match read {
                 Ok(0) => return Ok(Next::End(End::PeerClosed)),
-                Ok(_) => {}
+                Ok(_) => self.note_sent(turn.backend),
                 Err(Errno::AGAIN) => return Ok(Next::Input),
                 Err(errno) => return Err(errno),
             }
@@ -403,6 +385,18 @@ impl<S: Socket, B: Backend> ClientConn<S, B> {
             }
         }
         Ok(Next::Input)
+    }
+
+    /// Notes that it is a client for the log.
+    pub(crate) fn note_sent(&mut self, backend: &B) {
+        if !std::mem::replace(&mut self.has_sent, true) {
+            backend.note_first_bytes(self.number, &self.entry);
+        }
+    }
+
+    /// Whether it is a client for the log.
+    pub(crate) fn has_sent(&self) -> bool {
+        self.has_sent
     }
 
     /// Releases every lock. Call it before the client is dropped.

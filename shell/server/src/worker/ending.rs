@@ -74,7 +74,10 @@ impl Worker {
         if let End::Idle = why {
             stats.count_idle();
         }
-        if self.shared.is_verbose() {
+        if why.is_of_tls() {
+            client.note_sent(&*self.shared);
+        }
+        if self.shared.is_verbose() && (client.has_sent() || self.shared.logs_probes()) {
             let (conn, peer, reason) = (client.number(), client.peer(), why.to_string());
             tracing::info!(event = "disconnect", conn, peer = %peer, reason, "<{conn} connection closed");
         }

@@ -20,13 +20,14 @@ use latchd_protocol::wire::Claim;
 
 use crate::clients::budget::Holder;
 use crate::clients::lock_log;
+use crate::clients::roster::Entry;
 use crate::clients::watch::Watcher;
 use crate::sessions::Membership;
 use crate::shards::ShardSession;
 use crate::shared::Shared;
 use crate::sync::clock;
 use crate::worker::backend::{Backend, Visit};
-use crate::worker::request_log::{log_bytes, loggable, tail};
+use crate::worker::request_log::{log_bytes, log_connect, loggable, tail};
 use crate::worker::turn::{HEAVY, WHOLE_TURN, Work};
 
 impl Backend for Shared {
@@ -54,6 +55,12 @@ impl Backend for Shared {
     #[inline]
     fn serves(&self) -> bool {
         Self::serves(self)
+    }
+
+    fn note_first_bytes(&self, conn: u64, entry: &Entry) {
+        if self.is_verbose() && !self.logs_probes() {
+            log_connect(conn, &entry.peer());
+        }
     }
 
     #[inline]

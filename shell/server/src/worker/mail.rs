@@ -15,6 +15,7 @@ use crate::net::transport::Transport;
 use crate::worker::connection::{ClientConn, End, READABLE};
 use crate::worker::executor::ClientSession;
 use crate::worker::input::Input;
+use crate::worker::request_log::log_connect;
 use crate::worker::turn::FIRST_TURN;
 
 impl Worker {
@@ -93,9 +94,8 @@ impl Worker {
             let line = format!("type=conn_new {} cfd={number}", endpoint.endpoint());
             self.shared.tell(Topic::Connections, number, &line);
         }
-        if self.shared.is_verbose() {
-            let peer = client.peer();
-            tracing::info!(event = "connect", conn = number, peer = %peer, "<{number} new connection");
+        if self.shared.logs_probes() {
+            log_connect(number, &client.peer());
         }
         if let Err(errno) = epoll::add(&self.epoll, &*client, name.encode(), READABLE) {
             self.end(slot, &End::Failed(errno));

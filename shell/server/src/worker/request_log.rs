@@ -1,4 +1,4 @@
-//! The text of requests and replies in the log: `-vv`.
+//! New connections in the log (`-v`), and the text of requests and replies (`-vv`).
 
 use latchd_core::Output;
 
@@ -33,6 +33,11 @@ fn may_tell_a_token(requests: &[u8]) -> bool {
 pub(super) fn tail(output: &Output, bytes: usize) -> Vec<u8> {
     let all = output.chunks().flatten().skip(bytes);
     all.take(LOGGED_BYTES_MAX + 1).copied().collect()
+}
+
+/// Logs a new connection.
+pub(super) fn log_connect(conn: u64, peer: &str) {
+    tracing::info!(event = "connect", conn, peer = %peer, "<{conn} new connection");
 }
 
 /// Logs a request or a reply, unless it is empty.

@@ -8,7 +8,6 @@ use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::sync::{Mutex, PoisonError};
-use std::thread;
 
 use latchd_protocol::address::HostPort;
 use ureq::Error;
@@ -16,6 +15,8 @@ use ureq::config::Config;
 use ureq::http::Uri;
 use ureq::unversioned::resolver::{ResolvedSocketAddrs, Resolver};
 use ureq::unversioned::transport::NextTimeout;
+
+use crate::os::threads::spawn_thread;
 
 /// The most addresses of a host that are tried: the bound of [`ResolvedSocketAddrs`].
 const ADDRESSES_MAX: usize = 16;
@@ -41,8 +42,7 @@ impl HostResolver {
     fn begin(&self) -> io::Result<Receiver<Found>> {
         let (answer, receiver) = mpsc::sync_channel(1);
         let HostPort { host, port } = self.address.clone();
-        let thread = thread::Builder::new().name("latchd-resolve".into());
-        thread.spawn(move || {
+        spawn_thread("latchd-resolve", move || {
             let found = (&*host, port).to_socket_addrs();
             // The endpoint may have been dropped.
             let _ = answer.send(found.map(|found| found.take(ADDRESSES_MAX).collect()));

@@ -4,8 +4,11 @@ use std::fmt;
 
 use rustix::io::Errno;
 
+use super::ClientConn;
+use crate::net::socket::Socket;
 use crate::net::tls::Failure;
 use crate::stats::connection_stats::Kept;
+use crate::worker::backend::Backend;
 
 /// The reason for a connection's end.
 #[derive(Debug)]
@@ -42,6 +45,11 @@ impl From<Errno> for End {
 }
 
 impl End {
+    /// Whether TLS failed. Then the log has the connection, though no request has come.
+    pub(crate) fn is_of_tls(&self) -> bool {
+        matches!(self, Self::Misunderstood(_) | Self::NoHandshake)
+    }
+
     /// Whether the client may still be sending, and was sent the reason for its end.
     pub(crate) fn may_be_unread(&self) -> bool {
         match self {
@@ -56,6 +64,30 @@ impl End {
             | Self::NotPrimary
             | Self::Shutdown => false,
         }
+    }
+}
+
+impl<S: Socket, B: Backend> ClientConn<S, B> {
+    /// Its address, and the reason for its end, for the log.
+    pub(crate) fn farewell(&self, end: &End) -> String {
+        let reason = match end {
+            End::Protocol if self.wire.has_left() => "normal",
+            End::Protocol
+            | End::Failed(_)
+            | End::Misunderstood(_)
+            | End::NoHandshake
+            | End::NoRoom(_) => "error",
+            End::PeerClosed => "normal",
+            End::Idle => "idle_timeout",
+            End::LostSession => "lost_session",
+            End::NotPrimary => "not_primary",
+            End::Shutdown => "shutdown",
+        };
+        let endpoint = self.entry.endpoint();
+        format!(
+            "type=conn_close {endpoint} reason={reason} cfd={}",
+            self.number
+        )
     }
 }
 
