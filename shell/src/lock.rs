@@ -2,7 +2,7 @@
 //!
 //! - P1: The command starts after all locks are acquired. The locks are released after the command has ended.
 //! - P2: If a lock is lost, the command's process group receives TERM, and KILL 5 s later.
-//! - P3: Signals to this process are forwarded to the command, including those that stop and continue a process.
+//! - P3: Signals to this process are forwarded to the command, also in a session of its own, including those that stop and continue a process.
 //!   While the terminal has stopped the command, this process is stopped too. The command continues only after
 //!   the server has confirmed the locks.
 //! - P4: If this process dies, the command dies too, or keeps the locks (`--inherit`). If another process stops this
@@ -18,7 +18,9 @@ mod held;
 pub(crate) mod helper;
 mod inherited;
 mod keys;
+mod processes;
 mod servers;
+mod signalled;
 mod terminal;
 
 use std::ffi::OsString;
@@ -73,6 +75,10 @@ Variables of the command:
 
 Ctrl-Z stops the command and this process; a lease or session is not renewed then. When both continue,
 the lock is checked first. If it was lost, the command is killed.
+
+The command may begin a session or a process group of its own (setsid); signals and the end of the
+lock reach it there too. If it gains rights (sudo), it may refuse signals of this user: then `latchd
+lock` says so and sends them again every second. It cannot stop such a command when the lock is lost.
 
 Exit codes:
   the command's own, or 128 plus the signal that ended it
@@ -200,7 +206,7 @@ async fn lock_and_run(
         inherited.with_mask(|| helper::start(args, job, &held, inherited.hides_children()));
     // The command has its own copies. Another process must not keep these after this process has ended.
     drop(copies);
-    let child = match started {
+    let mut child = match started {
         Ok(child) => child,
         Err(error) => {
             // If this fails, the server releases the lock when this process ends.

@@ -16,6 +16,7 @@ mod lock;
 mod log;
 mod manual;
 mod os;
+mod output;
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::ffi::OsString;

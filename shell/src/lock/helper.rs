@@ -3,7 +3,9 @@
 //!
 //! - `__command` takes the terminal if its parent has it, asks the kernel to kill it with its parent, and then
 //!   becomes the command. So the command never reads the terminal too early.
-//! - `__guard` has its own process group, and watches the command's group for its parent (`guard.rs`).
+//! - `__guard` has its own process group, and watches the command for its parent (`guard.rs`).
+//! - `__leader` leads the command's process group, and ends once the command runs. Its parent does not reap it, so the
+//!   number of the group stays reserved (`signalled.rs`).
 //! - `__die` ends by a signal, as the parent of an interrupted command expects.
 
 use std::env;
@@ -11,7 +13,7 @@ use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
-use std::process::{ChildStdin, Command, ExitCode, Stdio};
+use std::process::{Child, ChildStdin, Command, ExitCode, Stdio};
 
 use nix::sys::signal::SigSet;
 use rustix::process::{Pid, Signal, WaitOptions, getpid, getppid, kill_process, waitpid};
@@ -20,6 +22,7 @@ use super::guard::{Guard, be_guard};
 use super::held::Held;
 use super::inherited;
 use super::keys::Job;
+use super::signalled::Place;
 use super::terminal::Terminal;
 use super::{EXIT_FAILED, EXIT_SIGNALLED, LockArgs, failed, signalled};
 
@@ -33,6 +36,7 @@ pub(super) const PROGRAM: &str = "/proc/self/exe";
 
 const COMMAND: &str = "__command";
 const GUARD: &str = "__guard";
+const LEADER: &str = "__leader";
 const DIE: &str = "__die";
 
 /// In place of the parent's process id: the command may outlive the parent.
@@ -52,34 +56,51 @@ const GO: &str = "go";
 
 /// A running command.
 pub(super) struct Started {
-    /// The id of the process and of its group.
-    pub(super) pid: Pid,
+    /// The command and its group.
+    pub(super) place: Place,
     /// Its guard, unless it may outlive this process.
     pub(super) guard: Option<Guard>,
     is_on_hold: bool,
+    /// The leader of the group ends when this is closed.
+    leader: Option<ChildStdin>,
 }
 
 impl Started {
-    /// Continues a command that was started on hold.
+    /// Continues a command that was started on hold, and ends the leader of its group. This process must receive CHLD
+    /// by now: if it ignored CHLD, the kernel would reap the leader.
     ///
     /// # Errors
     /// The system's, for instance if the child has been killed.
-    pub(super) fn release(&self) -> io::Result<()> {
+    pub(super) fn release(&mut self) -> io::Result<()> {
+        self.leader = None;
         if self.is_on_hold {
-            kill_process(self.pid, Signal::CONT)?;
+            kill_process(self.place.command, Signal::CONT)?;
         }
         Ok(())
     }
 }
 
-/// Starts the command in its own process group. With `on_hold` it is stopped until
+/// Starts the command in a process group beside this one. With `on_hold` it is stopped until
 /// [`release`](Started::release), because this process would miss its end until then.
 ///
 /// # Errors
 /// The system's, if no process can be started. If the command is missing or cannot be started, its process prints a
 /// message and the exit code tells it.
 pub(super) fn start(args: &LockArgs, job: &Job, held: &Held, on_hold: bool) -> io::Result<Started> {
-    let guard = if args.inherit { None } else { Some(guard()?) };
+    let pipe_to = |role| -> io::Result<_> {
+        let mut helper = helper_at_a_pipe(role)?;
+        let no_pipe = || io::Error::other("no pipe");
+        Ok((
+            pid_of(helper.id())?,
+            helper.stdin.take().ok_or_else(no_pipe)?,
+        ))
+    };
+    let guard = if args.inherit {
+        None
+    } else {
+        Some(pipe_to(GUARD)?.1)
+    };
+    let (group, leader) = pipe_to(LEADER)?;
     let parent = if args.inherit {
         NOBODY
     } else {
@@ -96,7 +117,7 @@ pub(super) fn start(args: &LockArgs, job: &Job, held: &Held, on_hold: bool) -> i
         .args(&job.command)
         .env("LATCHD_LOCK_KEY", OsStr::from_bytes(first_key))
         .env("LATCHD_LOCK_NUMBER", first_number)
-        .process_group(0);
+        .process_group(group.as_raw_pid());
     let keys_list = keys.join(&b'\n');
     let numbers_list = numbers.join("\n");
     let is_plain = !keys.iter().any(|key| key.contains(&b'\n'));
@@ -116,10 +137,15 @@ pub(super) fn start(args: &LockArgs, job: &Job, held: &Held, on_hold: bool) -> i
     if on_hold {
         waitpid(Some(pid), WaitOptions::UNTRACED)?;
     }
+    let place = Place {
+        group,
+        command: pid,
+    };
     Ok(Started {
-        pid,
-        guard: guard.map(|pipe| Guard::of(pipe, pid)),
+        place,
+        guard: guard.map(|pipe| Guard::of(pipe, place)),
         is_on_hold: on_hold,
+        leader: Some(leader),
     })
 }
 
@@ -137,22 +163,26 @@ pub(crate) fn run() -> Option<ExitCode> {
     match args.next()?.to_str()? {
         COMMAND => Some(become_command(args)),
         GUARD => Some(be_guard()),
+        LEADER => Some(be_leader()),
         DIE => Some(die(args)),
         _ => None,
     }
 }
 
-fn guard() -> io::Result<ChildStdin> {
-    let mut guard = this_program(GUARD)
+/// A helper in a process group of its own, with a pipe from this process as its standard input.
+fn helper_at_a_pipe(role: &str) -> io::Result<Child> {
+    this_program(role)
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
-        .stderr(Stdio::null())
         .process_group(0)
-        .spawn()?;
-    guard
-        .stdin
-        .take()
-        .ok_or_else(|| io::Error::other("no pipe"))
+        .spawn()
+}
+
+/// Leads a process group until the pipe is closed.
+fn be_leader() -> ExitCode {
+    // An error ends it too.
+    let _ = io::copy(&mut io::stdin(), &mut io::sink());
+    ExitCode::SUCCESS
 }
 
 /// This program, even if its file has been replaced since.
