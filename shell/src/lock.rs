@@ -8,9 +8,7 @@
 //! - P4: If this process dies, the command dies too, or keeps the locks (`--inherit`). If another process stops this
 //!   one, the command is stopped at the end of the belief in the locks.
 //!
-//! Exit codes: the command's own, or 128 plus the signal that ended it. As timeout(1): 125 if `latchd lock` fails
-//! or loses the lock, 126 if the command cannot be started, 127 if it is not found. As flock(1): the code of `-E`
-//! if the lock is not acquired.
+//! Exit codes: the command's own, or those of `exit.rs`. As flock(1): the code of `-E` if the lock is not acquired.
 
 mod attend;
 mod guard;
@@ -18,7 +16,7 @@ mod held;
 pub(crate) mod helper;
 mod inherited;
 mod keys;
-mod processes;
+mod process_table;
 mod servers;
 mod signalled;
 mod terminal;
@@ -39,13 +37,14 @@ use keys::Job;
 use servers::Servers;
 use terminal::Terminal;
 
+use crate::exit::{self, LOCK_FAILED as EXIT_FAILED};
 use crate::flags::{AccessArgs, NETWORK, ServerArgs, seconds};
-use crate::os::descriptors;
+use crate::os::{descriptors, processes};
+use crate::output::{complain, end_at_panic};
 
-/// The exit code if this program fails or loses the lock.
-pub(crate) const EXIT_FAILED: u8 = 125;
-/// Added to the number of the signal that ended the command.
-const EXIT_SIGNALLED: i32 = 128;
+/// The processes and threads that start besides this one: the event loop, the client, a name lookup; the command, its
+/// guard, the leader of its group.
+const PROCESSES: usize = 6;
 
 /// The text under the options of `-h`.
 pub(crate) const SHORT_HELP: &str = "\
@@ -153,6 +152,7 @@ pub(crate) struct LockArgs {
 
 /// Runs the command under the locks. Returns the exit code.
 pub(crate) fn run(args: &LockArgs) -> ExitCode {
+    end_at_panic(EXIT_FAILED);
     // This must precede every other thread, because threads inherit the mask.
     let inherited = match Inherited::record() {
         Ok(inherited) => inherited,
@@ -161,6 +161,7 @@ pub(crate) fn run(args: &LockArgs) -> ExitCode {
     let ready = Job::of(args).and_then(|job| {
         check_program()?;
         descriptors::check(args.descriptors(job.keys.len()))?;
+        processes::check(PROCESSES)?;
         Ok(job)
     });
     let job = match ready {
@@ -191,7 +192,7 @@ async fn lock_and_run(
     let held = match obtained.or(signal).await {
         Ok(Ok(held)) => held,
         Ok(Err(error)) if error.is_not_obtained() => {
-            eprintln!("latchd: {}: {error}", job.names());
+            complain(&format!("{}: {error}", job.names()));
             return ExitCode::from(args.conflict_exit_code);
         }
         Ok(Err(error)) => return failed(&args.explained(job, &error)),
@@ -306,10 +307,11 @@ async fn next(signals: &mut Signals) -> Signal {
 }
 
 fn failed(problem: &impl std::fmt::Display) -> ExitCode {
-    eprintln!("latchd: {problem}");
+    complain(problem);
     ExitCode::from(EXIT_FAILED)
 }
 
 fn signalled(signal: i32) -> ExitCode {
-    ExitCode::from(u8::try_from(EXIT_SIGNALLED + signal).unwrap_or(EXIT_FAILED))
+    let code = i32::from(exit::SIGNALLED) + signal;
+    ExitCode::from(u8::try_from(code).unwrap_or(EXIT_FAILED))
 }

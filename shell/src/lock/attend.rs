@@ -25,6 +25,7 @@ use super::helper::Started;
 use super::next;
 use super::signalled::{Place, Signalled};
 use super::terminal::{Terminal, is_orphaned};
+use crate::exit;
 use crate::output::complain;
 
 /// The time between TERM and KILL after the lock is lost.
@@ -200,7 +201,7 @@ impl<'a> Attendance<'a> {
                 }
                 End::Signal(signal)
             }
-            (None, None) => End::Code(i32::from(super::EXIT_FAILED)),
+            (None, None) => End::Code(i32::from(exit::LOCK_FAILED)),
         }
     }
 

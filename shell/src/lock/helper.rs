@@ -24,12 +24,9 @@ use super::inherited;
 use super::keys::Job;
 use super::signalled::Place;
 use super::terminal::Terminal;
-use super::{EXIT_FAILED, EXIT_SIGNALLED, LockArgs, failed, signalled};
-
-/// The exit code if the command cannot be started.
-const EXIT_NOT_STARTED: u8 = 126;
-/// The exit code if the command is not found.
-const EXIT_NOT_FOUND: u8 = 127;
+use super::{EXIT_FAILED, LockArgs, failed, signalled};
+use crate::exit;
+use crate::output::complain;
 
 /// This program, on Linux.
 pub(super) const PROGRAM: &str = "/proc/self/exe";
@@ -126,9 +123,9 @@ pub(super) fn start(args: &LockArgs, job: &Job, held: &Held, on_hold: bool) -> i
             .env(KEYS, OsStr::from_bytes(&keys_list))
             .env(NUMBERS, numbers_list);
     } else {
-        eprintln!(
-            "latchd: {KEYS} and {NUMBERS} are not set: a key contains a line end, or a list exceeds 127 KiB"
-        );
+        complain(&format!(
+            "{KEYS} and {NUMBERS} are not set: a key contains a line end, or a list exceeds 127 KiB"
+        ));
         // An outer `latchd lock` may have set them.
         command.env_remove(KEYS).env_remove(NUMBERS);
     }
@@ -153,7 +150,7 @@ pub(super) fn start(args: &LockArgs, job: &Job, held: &Held, on_hold: bool) -> i
 pub(super) fn die_of(signal: i32) -> ExitCode {
     // A new program has the default signal handlers again.
     let error = this_program(DIE).arg(signal.to_string()).exec();
-    eprintln!("latchd: cannot end by signal {signal}: {error}");
+    complain(&format!("cannot end by signal {signal}: {error}"));
     signalled(signal)
 }
 
@@ -223,14 +220,14 @@ fn become_command(mut args: impl Iterator<Item = OsString>) -> ExitCode {
         return ExitCode::from(EXIT_FAILED);
     };
     let error = Command::new(&program).args(args).exec();
-    eprintln!(
-        "latchd: cannot start {}: {error}",
+    complain(&format!(
+        "cannot start {}: {error}",
         program.to_string_lossy()
-    );
+    ));
     ExitCode::from(if error.kind() == io::ErrorKind::NotFound {
-        EXIT_NOT_FOUND
+        exit::NOT_FOUND
     } else {
-        EXIT_NOT_STARTED
+        exit::NOT_STARTED
     })
 }
 
@@ -257,7 +254,7 @@ fn die(mut args: impl Iterator<Item = OsString>) -> ExitCode {
         let _ = kill_process(getpid(), signal);
     }
     // The signal was ignored.
-    ExitCode::from(u8::try_from(EXIT_SIGNALLED + signal).unwrap_or(EXIT_FAILED))
+    signalled(signal)
 }
 
 fn number(arg: Option<OsString>) -> Option<i32> {

@@ -14,7 +14,7 @@ use nix::unistd::{Pid as NixPid, getsid};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, getuid, kill_process, kill_process_group, test_kill_process};
 
-use super::processes;
+use super::process_table;
 use crate::output::complain;
 
 /// The pause before a refused signal is sent again (S2).
@@ -46,7 +46,7 @@ impl Place {
     pub(super) fn group_now(self) -> Option<Pid> {
         let command = NixPid::from_raw(self.command.as_raw_pid());
         let is_ours = getsid(Some(command)).is_ok_and(|session| Ok(session) == getsid(None));
-        let group = processes::group_of(command).filter(|_| is_ours)?;
+        let group = process_table::group_of(command).filter(|_| is_ours)?;
         Pid::from_raw(group.as_raw())
     }
 
@@ -54,7 +54,7 @@ impl Place {
     fn send(self, signal: Signal) {
         let _ = kill_process_group(self.group, signal);
         let command = NixPid::from_raw(self.command.as_raw_pid());
-        let now = processes::group_of(command).map(NixPid::as_raw);
+        let now = process_table::group_of(command).map(NixPid::as_raw);
         if now == Some(self.group.as_raw_pid()) {
             return;
         }
@@ -69,12 +69,12 @@ impl Place {
     fn processes(self) -> impl Iterator<Item = Pid> {
         let places = [self.group, self.command].map(Pid::as_raw_pid);
         let is_reached = move |pid: &NixPid| {
-            let group = processes::group_of(*pid).map(NixPid::as_raw);
+            let group = process_table::group_of(*pid).map(NixPid::as_raw);
             pid.as_raw() == self.command.as_raw_pid()
                 || group.is_some_and(|group| places.contains(&group))
         };
-        let reached = processes::all().filter(is_reached);
-        let running = reached.filter(|pid| !processes::has_ended(*pid));
+        let reached = process_table::all().filter(is_reached);
+        let running = reached.filter(|pid| !process_table::has_ended(*pid));
         running.filter_map(|pid| Pid::from_raw(pid.as_raw()))
     }
 

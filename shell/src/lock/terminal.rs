@@ -14,7 +14,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::process::Pid;
 use rustix::termios::{tcgetpgrp, tcsetpgrp};
 
-use super::processes::{self, group_of, parent_of};
+use super::process_table::{self, group_of, parent_of};
 use super::signalled::Place;
 
 /// The controlling terminal.
@@ -94,7 +94,7 @@ fn descends(group: Pid, ancestor: Pid) -> bool {
         unistd::Pid::from_raw(group.as_raw_pid()),
         unistd::Pid::from_raw(ancestor.as_raw_pid()),
     );
-    processes::all()
+    process_table::all()
         .filter(|pid| group_of(*pid) == Some(group))
         .any(|pid| iter::successors(Some(pid), |pid| parent_of(*pid)).any(|pid| pid == ancestor))
 }

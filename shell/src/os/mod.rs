@@ -7,4 +7,5 @@ pub(crate) mod descriptors;
 pub(crate) mod handed_over;
 pub(crate) mod pid_file;
 pub(crate) mod privileges;
+pub(crate) mod processes;
 pub(crate) mod service_manager;

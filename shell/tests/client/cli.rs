@@ -54,6 +54,42 @@ fn temporary(name: &str) -> PathBuf {
 }
 
 #[test]
+fn unwritten_results_are_code_74() {
+    let server = Started::latchd();
+    let latchd = env!("CARGO_BIN_EXE_latchd");
+    let cli = format!("cli -s {}", server.address());
+    for task in [
+        format!("{cli} version"),
+        format!("{cli} help"),
+        format!("bench -n 1 --keys 1 -c 1 -s {}", server.address()),
+        format!("check -p {}", crate::port::free_port()),
+        "cluster status --help".to_owned(),
+        "lock --help".to_owned(),
+        "--version".to_owned(),
+        "-h".to_owned(),
+        "-i".to_owned(),
+        "man".to_owned(),
+        "completions bash".to_owned(),
+    ] {
+        let script = format!("exec {latchd} {task} >/dev/full");
+        let output = Command::new("sh").args(["-c", &script]).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(74), "{task}: {said}");
+        assert!(said.contains("cannot write to standard output"), "{said}");
+        // A reader that stops early is no failure.
+        let script = format!("{latchd} {task} | :");
+        let output = Command::new("sh").args(["-c", &script]).output().unwrap();
+        assert!(output.stderr.is_empty(), "{task}: {output:?}");
+    }
+    // All lines but the first have no reader, and are not sent.
+    let script =
+        format!("printf 'version\\nversion\\nset late 0 0 x\\n' | {latchd} {cli} >/dev/full");
+    let status = Command::new("sh").args(["-c", &script]).status().unwrap();
+    assert_eq!(status.code(), Some(74));
+    assert_eq!(server.ask("get late\r\n", "END\r\n"), "END\r\n");
+}
+
+#[test]
 fn one_command_is_answered_and_its_code_says_how() {
     for server in Started::all() {
         for (arguments, code, answer) in [

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::support::{Started, eventually};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, getuid, kill_process};
 
 /// `latchd lock` with these arguments.
 fn lock(server: &Started, arguments: &[&str]) -> Command {
@@ -364,7 +364,7 @@ fn missing_system_features_fail_before_locking() {
         )
     };
     let latchd = env!("CARGO_BIN_EXE_latchd");
-    for (task, expected) in [("lock k -- true", 125), ("cli mn", 2)] {
+    for (task, expected) in [("lock k -- true", 125), ("cli mn", 71)] {
         let script = format!("ulimit -n 6; exec {latchd} {task}");
         let (code, said) = run(&mut Command::new("sh"), &script);
         assert_eq!(code, Some(expected), "{said}");
@@ -379,6 +379,74 @@ fn missing_system_features_fail_before_locking() {
     }
     assert_eq!(code, Some(125));
     assert!(said.contains("requires a mounted /proc"), "{said}");
+}
+
+/// Libraries that cannot start a thread panic, and the program would hang.
+#[test]
+fn few_processes_are_one_error_line() {
+    let server = Started::latchd();
+    // The limit does not concern root. This user has no processes.
+    let user = "setpriv --reuid=60123 --regid=60123 --clear-groups";
+    let user = if getuid().is_root() { user } else { "env" };
+    let latchd = format!("{} ", env!("CARGO_BIN_EXE_latchd"));
+    for task in [
+        "lock k -- true",
+        "lock --ttl 5 k -- true",
+        "lock --inherit k -- true",
+        "cli get k",
+        "bench -t 4",
+    ] {
+        for processes in 1..=2 {
+            let limited =
+                format!("exec timeout -k 1 20 {user} prlimit --nproc={processes} {latchd} {task}");
+            let begun = Instant::now();
+            let output = Command::new("sh")
+                .args(["-c", &limited])
+                .env("LATCHD_SERVER", server.address())
+                .output()
+                .unwrap();
+            let said = String::from_utf8(output.stderr).unwrap();
+            let expected = if task.starts_with("lock") { 125 } else { 71 };
+            assert_eq!(output.status.code(), Some(expected), "{task}: {said}");
+            assert!(said.contains("raise the limit of processes"), "{said}");
+            assert_eq!(said.lines().count(), 1, "{said}");
+            assert!(begun.elapsed() < Duration::from_secs(5));
+        }
+    }
+    let mut namespace = Command::new("unshare");
+    namespace.args(["--user", "--map-root-user", "--pid", latchd.trim_end()]);
+    let command = ["lock", "-s", &server.address(), "k", "--", "true"];
+    let output = namespace.args(command).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    if said.contains("unshare:") {
+        return eprintln!("not tried, for lack of namespaces: {said}");
+    }
+    assert_eq!(output.status.code(), Some(125), "{said}");
+    assert!(said.contains("unshare --fork"), "{said}");
+}
+
+#[test]
+fn closed_standard_errors_keep_the_code() {
+    let server = Started::latchd();
+    let latchd = format!("{} lock -s", env!("CARGO_BIN_EXE_latchd"));
+    let (lock, nobody) = (
+        format!("{latchd} {}", server.address()),
+        format!("{latchd} 127.0.0.1:1"),
+    );
+    for (line, expected) in [
+        (format!("{lock} k -- {lock} -n -E 99 k -- true"), 99),
+        (format!("{lock} k -- /no/such/command"), 127),
+        (format!("{lock} k -- /"), 126),
+        (format!("{lock} \"a\nb\" -- true"), 0),
+        (format!("{lock} --no-such-flag"), 125),
+        (format!("{nobody} k -- true"), 125),
+    ] {
+        for closed in ["2>/dev/full", "2>&-"] {
+            let script = format!("{line} {closed}");
+            let status = Command::new("sh").args(["-c", &script]).status().unwrap();
+            assert_eq!(status.code(), Some(expected), "{script}");
+        }
+    }
 }
 
 #[test]
