@@ -66,11 +66,14 @@ Kinds of locks:
 
 Variables of the command:
   LATCHD_LOCK_KEY      the key; of several keys the first in byte order
-  LATCHD_LOCK_NUMBER   its fencing token, which rises with every holder: store it with each
-                       write of the command, and refuse writes with a lower one
+  LATCHD_LOCK_NUMBER   its fencing token, which rises with every holder, also over restarts of the
+                       server: store it with each write of the command, and refuse writes with a
+                       lower one
   LATCHD_LOCK_KEYS     all keys, one per line
   LATCHD_LOCK_NUMBERS  all fencing tokens, one per line
-  The last two are left out if a key contains a line end, or if a list exceeds 127 KiB.
+  Leases of a second or more have no fencing tokens, nor do locks on other servers than latchd:
+  both NUMBER variables are left out. Do not mix such leases and other locks on one key.
+  Both lists are left out if a key contains a line end, or if a list exceeds 127 KiB.
 
 Ctrl-Z stops the command and this process; a lease or session is not renewed then. When both continue,
 the lock is checked first. If it was lost, the command is killed.

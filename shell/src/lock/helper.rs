@@ -39,6 +39,9 @@ const DIE: &str = "__die";
 /// In place of the parent's process id: the command may outlive the parent.
 const NOBODY: i32 = 0;
 
+/// The first key, and the fencing token of its lock.
+const KEY: &str = "LATCHD_LOCK_KEY";
+const NUMBER: &str = "LATCHD_LOCK_NUMBER";
 /// All keys, and the fencing tokens of their locks, one per line.
 const KEYS: &str = "LATCHD_LOCK_KEYS";
 const NUMBERS: &str = "LATCHD_LOCK_NUMBERS";
@@ -103,32 +106,13 @@ pub(super) fn start(args: &LockArgs, job: &Job, held: &Held, on_hold: bool) -> i
     } else {
         getpid().as_raw_nonzero().get()
     };
-    let keys = held.keys();
-    let numbers: Vec<String> = held.numbers().iter().map(u64::to_string).collect();
-    let first_key = keys.first().copied().unwrap_or_default();
-    let first_number = numbers.first().map_or("", String::as_str);
     let mut command = this_program(COMMAND);
     command
         .arg(parent.to_string())
         .arg(if on_hold { HOLD } else { GO })
         .args(&job.command)
-        .env("LATCHD_LOCK_KEY", OsStr::from_bytes(first_key))
-        .env("LATCHD_LOCK_NUMBER", first_number)
         .process_group(group.as_raw_pid());
-    let keys_list = keys.join(&b'\n');
-    let numbers_list = numbers.join("\n");
-    let is_plain = !keys.iter().any(|key| key.contains(&b'\n'));
-    if is_plain && keys_list.len().max(numbers_list.len()) <= LIST_BYTES_MAX {
-        command
-            .env(KEYS, OsStr::from_bytes(&keys_list))
-            .env(NUMBERS, numbers_list);
-    } else {
-        complain(&format!(
-            "{KEYS} and {NUMBERS} are not set: a key contains a line end, or a list exceeds 127 KiB"
-        ));
-        // An outer `latchd lock` may have set them.
-        command.env_remove(KEYS).env_remove(NUMBERS);
-    }
+    set_variables(&mut command, held);
     let child = command.spawn()?;
     let pid = pid_of(child.id())?;
     if on_hold {
@@ -144,6 +128,38 @@ pub(super) fn start(args: &LockArgs, job: &Job, held: &Held, on_hold: bool) -> i
         is_on_hold: on_hold,
         leader: Some(leader),
     })
+}
+
+/// Sets the command's variables. Those that are left out are removed, since an outer `latchd lock` may have set them.
+fn set_variables(command: &mut Command, held: &Held) {
+    let keys = held.keys();
+    let first = keys.first().copied().unwrap_or_default();
+    command.env(KEY, OsStr::from_bytes(first));
+    let fences = held.fences().unwrap_or_default();
+    let numbers: Vec<_> = fences
+        .iter()
+        .map(|fence| fence.number().to_string())
+        .collect();
+    let (keys_list, numbers_list) = (keys.join(&b'\n'), numbers.join("\n"));
+    let is_plain = !keys.iter().any(|key| key.contains(&b'\n'));
+    let is_short = keys_list.len().max(numbers_list.len()) <= LIST_BYTES_MAX;
+    if is_plain && is_short {
+        command.env(KEYS, OsStr::from_bytes(&keys_list));
+    } else {
+        complain(&format!(
+            "{KEYS} and {NUMBERS} are not set: a key contains a line end, or a list exceeds 127 KiB"
+        ));
+        command.env_remove(KEYS);
+    }
+    match numbers.first() {
+        Some(first) => command.env(NUMBER, first),
+        None => command.env_remove(NUMBER),
+    };
+    if is_plain && is_short && !numbers.is_empty() {
+        command.env(NUMBERS, numbers_list);
+    } else {
+        command.env_remove(NUMBERS);
+    }
 }
 
 /// Ends this process by a signal.
