@@ -65,6 +65,7 @@ const UNDER_WAY_BYTES_MAX: u64 = 1 << 30;
 
 /// Measure a server: rates and latencies of gets, sets and locks
 #[derive(Debug, clap::Args)]
+#[command(allow_negative_numbers = true)]
 pub(crate) struct BenchArgs {
     /// Send these requests
     #[arg(value_enum, default_value_t = Kind::Cache)]

@@ -20,6 +20,7 @@ mod process_table;
 mod servers;
 mod signalled;
 mod terminal;
+mod wait_notice;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -110,19 +111,24 @@ pub(crate) struct LockArgs {
     /// Until then, an unreachable server is tried again every 200 ms; the servers of a list in turn.
     /// Without this option, the wait for the lock has no limit, and an unreachable server is an error.
     #[arg(short, long, value_name = "SECS", value_parser = seconds, conflicts_with = "nonblock",
-        help_heading = LOCKS, verbatim_doc_comment)]
+        allow_negative_numbers = true, help_heading = LOCKS, verbatim_doc_comment)]
     wait: Option<Duration>,
     /// Do not wait for the lock; wait at most 1 s for the server
     #[arg(short, long, help_heading = LOCKS)]
     nonblock: bool,
+    /// Do not tell a terminal after 2 s which client holds the lock
+    #[arg(short, long, help_heading = LOCKS)]
+    quiet: bool,
     /// Fail if connecting or a reply takes longer than SECS
-    #[arg(long, value_name = "SECS", value_parser = seconds, default_value = "5", help_heading = NETWORK)]
+    #[arg(long, value_name = "SECS", value_parser = seconds, default_value = "5", help_heading = NETWORK,
+        allow_negative_numbers = true)]
     timeout: Duration,
     /// Exit with this code if the lock is not acquired
-    #[arg(short = 'E', long, value_name = "CODE", default_value_t = 1, help_heading = LOCKS)]
+    #[arg(short = 'E', long, value_name = "CODE", default_value_t = 1, help_heading = LOCKS,
+        allow_negative_numbers = true)]
     conflict_exit_code: u8,
     /// Acquire a lease of SECS instead of a lock bound to the connection
-    #[arg(long, value_name = "SECS", value_parser = seconds, help_heading = LOCKS)]
+    #[arg(long, value_name = "SECS", value_parser = seconds, help_heading = LOCKS, allow_negative_numbers = true)]
     ttl: Option<Duration>,
     /// Acquire the lock in a session that survives a broken connection for SECS
     ///
@@ -130,14 +136,15 @@ pub(crate) struct LockArgs {
     /// SECS, less 1%, the lock is lost. If this process dies, the lock stays for SECS. This requires
     /// latchd, and excludes --ttl and --inherit.
     #[arg(long, value_name = "SECS", value_parser = clap::value_parser!(u16).range(1..=3600),
-        conflicts_with_all = ["ttl", "inherit"], help_heading = LOCKS, verbatim_doc_comment)]
+        conflicts_with_all = ["ttl", "inherit"], help_heading = LOCKS, verbatim_doc_comment,
+        allow_negative_numbers = true)]
     session: Option<u16>,
     /// Share the lock with other shared holders, as readers do; requires latchd
     #[arg(long, conflicts_with_all = ["ttl", "metadata", "permits"], help_heading = LOCKS)]
     shared: bool,
     /// Share the lock among at most NUMBER holders, 1 to 1024; requires latchd
     #[arg(long, value_name = "NUMBER", conflicts_with_all = ["ttl", "metadata"],
-        value_parser = clap::value_parser!(u32).range(1..=1024), help_heading = LOCKS)]
+        value_parser = clap::value_parser!(u32).range(1..=1024), help_heading = LOCKS, allow_negative_numbers = true)]
     permits: Option<u32>,
     /// Store this text in the item; refused if the item already has a value
     #[arg(long, value_name = "TEXT", help_heading = LOCKS)]
@@ -256,14 +263,14 @@ impl LockArgs {
 
     /// The number of descriptors that are needed besides the standard ones: one connection per bound lock and a copy
     /// to inherit, or four that leases share; and those of the event loop, signals, terminal and child processes, and
-    /// one that asks a server of a list for a sign of life.
+    /// one that asks a server of a list for a sign of life, and one that asks for the holder.
     fn descriptors(&self, keys: usize) -> usize {
         let connections = match (self.ttl, self.inherit) {
             (Some(_), _) => 4,
             (None, true) => 2 * keys,
             (None, false) => keys,
         };
-        connections + 15
+        connections + 16
     }
 
     /// An error, with advice where the cause is not obvious.

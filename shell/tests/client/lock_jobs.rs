@@ -608,3 +608,38 @@ fn refused_signals_are_reported_and_repeated() {
     assert_eq!(eventually(|| holder.has_ended()).code(), Some(7));
     std::fs::remove_dir_all(&folder).unwrap();
 }
+
+#[test]
+fn a_terminal_shows_the_awaited_holder() {
+    let wait = |server: &str, more: &str| {
+        let mut terminal = shell();
+        let line = format!("{} lock --server {server} -w 4 {more} k -- true", program());
+        enter(&mut terminal, &line);
+        terminal.expect("\nready> ");
+        terminal.shown()
+    };
+    for server in Started::all() {
+        let way: &[&str] = if server.name() == "latchd" {
+            &[]
+        } else {
+            &["--ttl", "9"]
+        };
+        let pulse = Pulse::new(&format!("awaited-{}", server.name()));
+        let _holder = holder(&server, way, &pulse);
+        let said = wait(&server.address(), &way.join(" "));
+        let known = format!("waiting for k at {}: ", server.address());
+        let (_, holder) = said.split_once(&known).expect(&said);
+        if server.name() == "latchd" {
+            assert!(holder.starts_with("held by 127.0.0.1:"), "{said}");
+            assert!(holder.contains(" s, place 1\r\n"), "{said}");
+            let said = wait(&server.address(), "--quiet");
+            assert!(!said.contains("waiting for"), "{said}");
+        } else {
+            assert!(holder.starts_with("another client holds"), "{said}");
+        }
+    }
+    let said = wait("nowhere.invalid", "");
+    let unknown = "waiting for k: nowhere.invalid:11211: failed to lookup";
+    assert!(said.contains(unknown), "{said}");
+    assert!(said.contains("; trying again"), "{said}");
+}

@@ -563,12 +563,18 @@ fn an_impossible_request_is_one_error_line() {
         (&["--keys-from", "/no/such/file", "--", "true"], 125),
         (&["-n", "-w", "1", "k", "--", "true"], 125),
         (&["-w", "x", "k", "--", "true"], 125),
+        (&["-w", "-1", "k", "--", "true"], 125),
+        (&["--ttl", "-1", "k", "--", "true"], 125),
+        (&["-E", "-1", "k", "--", "true"], 125),
+        (&["", "--", "true"], 125),
         (&["--no-such-flag", "k", "--", "true"], 125),
         (&["--inherit", "--ttl", "5", "k", "--", "true"], 125),
     ] {
         let output = output(&server, arguments);
         assert_eq!(output.status.code(), Some(expected), "{arguments:?}");
-        assert!(!output.stderr.is_empty());
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(!said.is_empty() && !said.contains("latchd: : "), "{said}");
+        assert!(!said.contains("to pass '-1' as a value"), "{said}");
     }
     let mut nobody = Command::new(env!("CARGO_BIN_EXE_latchd"));
     nobody.args(["lock", "--server", "127.0.0.1:1", "k", "--", "true"]);
