@@ -85,7 +85,8 @@ pub(crate) struct CliArgs {
     #[command(flatten)]
     access: AccessArgs,
     /// Fail if connecting or a reply takes longer than SECS
-    #[arg(long, value_name = "SECS", value_parser = seconds, default_value = "5", help_heading = NETWORK)]
+    #[arg(long, value_name = "SECS", value_parser = seconds, default_value = "5", help_heading = NETWORK,
+        allow_negative_numbers = true)]
     timeout: Duration,
     /// Show values as text, even without a terminal
     #[arg(long, conflicts_with = "raw", help_heading = OUTPUT)]
@@ -239,6 +240,8 @@ impl Session {
 
 /// Runs one command.
 fn one(mut session: Session, command: &[OsString]) -> Outcome {
+    // This reports it.
+    session.screen.hide_refusals();
     let words: Vec<_> = command.iter().map(|word| word.as_bytes()).collect();
     let asked = match words.as_slice() {
         // A single argument with blanks is a line, as at the prompt.
@@ -263,8 +266,12 @@ fn one(mut session: Session, command: &[OsString]) -> Outcome {
         Err(mistake) => return mistaken(&mistake),
     };
     match session.ask(&request) {
-        Ok(Verdict::Refused(words)) => {
-            complain(&format!("{}: {words}", session.client.address()));
+        Ok(Verdict::Refused(reply)) => {
+            let word = words
+                .first()
+                .and_then(|word| word.split(|byte| *byte == b' ').next());
+            let advice = commands::advice(word.unwrap_or_default(), &reply);
+            complain(&format!("{}: {reply}{advice}", session.client.address()));
             Outcome::Refused
         }
         Ok(verdict) => verdict.into(),

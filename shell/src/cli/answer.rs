@@ -80,7 +80,11 @@ pub(super) fn show(
         if answer == Answer::Quiet && line.starts_with(b"VERSION ") {
             return Ok(told);
         }
-        screen.line(&line).map_err(Failure::Unwritten)?;
+        let shown = match kind {
+            Line::Whole(Verdict::Refused(_)) => screen.refusal(&line),
+            _ => screen.line(&line),
+        };
+        shown.map_err(Failure::Unwritten)?;
         match kind {
             Line::EntryWithValue(bytes) | Line::Value(bytes) => {
                 let shown = screen.value(bytes, |bytes, take| connection.value(bytes, take));

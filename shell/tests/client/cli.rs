@@ -139,12 +139,17 @@ fn one_command_is_answered_and_its_code_says_how() {
 fn errors_name_the_server() {
     for server in Started::all() {
         let address = server.address();
-        let (code, _, complaint) = one(&server, &["nonsense"]);
-        assert_eq!(code, Some(2));
-        assert_eq!(complaint, format!("latchd: {address}: ERROR\n"));
-        let (code, _, complaint) = one(&server, &["incr", "k", "many"]);
-        assert_eq!(code, Some(2));
+        let (code, said, complaint) = one(&server, &["gte", "x"]);
+        assert_eq!((code, said.as_str()), (Some(2), ""));
+        let advice = "unknown command, `latchd cli help` lists the commands";
+        assert_eq!(complaint, format!("latchd: {address}: ERROR; {advice}\n"));
+        let (code, said, complaint) = one(&server, &["incr", "k", "many"]);
+        assert_eq!((code, said.as_str()), (Some(2), ""));
         assert!(complaint.contains(&address) && complaint.contains("numeric delta"));
+        assert!(
+            complaint.ends_with("; usage: incr KEY NUMBER\n"),
+            "{complaint}"
+        );
         // It may be answered by nothing.
         assert_ne!(one(&server, &["noreply"]).0, Some(69));
         // The server can also be named in the environment.
