@@ -95,6 +95,7 @@ const LOCKS: &str = "Locks";
 
 /// Run a command while holding locks
 #[derive(Debug, clap::Args)]
+#[allow(clippy::struct_excessive_bools)] // Each is a flag of its own.
 pub(crate) struct LockArgs {
     /// Lock these keys, all or none; put keys that begin with `-` between two `--`
     #[arg(value_name = "KEY")]

@@ -80,9 +80,10 @@ pub(super) fn show(
         if answer == Answer::Quiet && line.starts_with(b"VERSION ") {
             return Ok(told);
         }
-        let shown = match kind {
-            Line::Whole(Verdict::Refused(_)) => screen.refusal(&line),
-            _ => screen.line(&line),
+        let shown = if matches!(kind, Line::Whole(Verdict::Refused(_))) {
+            screen.refusal(&line)
+        } else {
+            screen.line(&line)
         };
         shown.map_err(Failure::Unwritten)?;
         match kind {

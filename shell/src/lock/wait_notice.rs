@@ -84,9 +84,12 @@ async fn ask(client: Client, keys: Vec<Vec<u8>>) -> Option<String> {
         let _ = tell.try_send(match client.open() {
             Ok(connection) => {
                 let holder = holder(BufReader::new(connection), &keys);
-                holder.unwrap_or_else(|error| match error.kind() {
-                    io::ErrorKind::InvalidData => UNKNOWN.into(),
-                    _ => format!("the server does not answer ({error})"),
+                holder.unwrap_or_else(|error| {
+                    if error.kind() == io::ErrorKind::InvalidData {
+                        UNKNOWN.into()
+                    } else {
+                        format!("the server does not answer ({error})")
+                    }
                 })
             }
             // The server of the wait does not answer either.
