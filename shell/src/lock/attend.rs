@@ -185,7 +185,9 @@ impl<'a> Attendance<'a> {
             // Processes left in the command's group are not protected by the lock either.
             self.signal(RawSignal::KILL);
         }
-        if let Some(guard) = self.command.guard.take() {
+        let refuses = self.lost.is_some() && self.signalled.again_after().is_some();
+        // A guard that is not dismissed goes on killing the processes that refuse it.
+        if let Some(guard) = self.command.guard.take().filter(|_| !refuses) {
             guard.dismiss();
         }
         match (status.exit_status(), status.terminating_signal()) {
