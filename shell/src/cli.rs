@@ -8,9 +8,7 @@
 //! - C2: Output to a terminal is readable and contains no control sequences. Other output is the server's bytes,
 //!   unchanged.
 //!
-//! Exit codes: 0 success; 1 the server replied not found, not stored or locked; 2 the request was refused or could
-//! not be sent; 69 (`EX_UNAVAILABLE`) the server is unreachable, refuses the login or stopped replying. Of several
-//! requests the highest code counts.
+//! Exit codes: those of all tasks (`exit.rs`). Of several requests the highest counts.
 
 mod answer;
 mod commands;
@@ -23,8 +21,7 @@ mod request;
 mod screen;
 
 use std::ffi::OsString;
-use std::fmt;
-use std::io::{self, IsTerminal, Read, Write};
+use std::io::{self, IsTerminal, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -37,8 +34,10 @@ use connection::{Broken, Connection};
 use request::{Asked, Mistake, Request};
 use screen::Screen;
 
+use crate::exit;
 use crate::flags::{AccessArgs, NETWORK, ServerArgs, seconds};
-use crate::os::descriptors;
+use crate::os::{descriptors, processes};
+use crate::output::{checked, complain};
 
 /// The text under the options of `-h`.
 pub(crate) const SHORT_HELP: &str = "\
@@ -64,10 +63,12 @@ Exit codes:
    0  success
    1  not found, not stored, changed since it was read (cas), or locked
    2  the server refused the request, or it could not be sent
-  69  the server is unreachable, refuses the login, or stopped replying";
+  69  the server is unreachable, refuses the login, or stopped replying
+  71  the system refuses descriptors or threads
+  74  the output cannot be written";
 
-/// The exit code if the server is unavailable: `EX_UNAVAILABLE` of sysexits(3).
-const EXIT_UNAVAILABLE: u8 = 69;
+/// The threads besides this one: the event loop, a name lookup, one in reserve.
+const PROCESSES: usize = 3;
 
 /// The number of descriptors that a session needs besides the standard ones: three of the event loop, a socket,
 /// those of a name lookup, the history.
@@ -84,7 +85,8 @@ pub(crate) struct CliArgs {
     #[command(flatten)]
     access: AccessArgs,
     /// Fail if connecting or a reply takes longer than SECS
-    #[arg(long, value_name = "SECS", value_parser = seconds, default_value = "5", help_heading = NETWORK)]
+    #[arg(long, value_name = "SECS", value_parser = seconds, default_value = "5", help_heading = NETWORK,
+        allow_negative_numbers = true)]
     timeout: Duration,
     /// Show values as text, even without a terminal
     #[arg(long, conflicts_with = "raw", help_heading = OUTPUT)]
@@ -112,16 +114,26 @@ enum Outcome {
     Refused,
     /// The server is not available.
     Unavailable,
+    /// The output cannot be written, which is reported.
+    Unwritten,
 }
 
 impl Outcome {
     const fn code(self) -> u8 {
         match self {
             Self::Done => 0,
-            Self::No => 1,
-            Self::Refused => 2,
-            Self::Unavailable => EXIT_UNAVAILABLE,
+            Self::No => exit::NO,
+            Self::Refused => exit::USAGE,
+            Self::Unavailable => exit::UNAVAILABLE,
+            Self::Unwritten => exit::IO_ERROR,
         }
+    }
+}
+
+impl Outcome {
+    /// The outcome if standard output cannot be written, which this reports; a reader that has stopped is no failure.
+    fn of_output(error: io::Error) -> Self {
+        checked(Err(error)).map_or(Self::Unwritten, |()| Self::Done)
     }
 }
 
@@ -137,8 +149,12 @@ impl From<Verdict> for Outcome {
 
 /// Runs the program. Returns the exit code.
 pub(crate) fn run(args: &CliArgs) -> ExitCode {
-    let client = descriptors::check(DESCRIPTORS).and_then(|()| client(args));
-    let client = match client {
+    let resources = descriptors::check(DESCRIPTORS).and_then(|()| processes::check(PROCESSES));
+    if let Err(problem) = resources {
+        complain(&problem);
+        return ExitCode::from(exit::OS_ERROR);
+    }
+    let client = match client(args) {
         Ok(client) => client,
         Err(problem) => {
             complain(&problem);
@@ -190,7 +206,7 @@ enum Failure {
     /// The connection failed. The server releases its locks, and the next request opens a new connection.
     Broken(Broken),
     /// Standard output cannot be written.
-    Unread,
+    Unwritten(io::Error),
 }
 
 impl Session {
@@ -212,18 +228,20 @@ impl Session {
         }
         let flushed = self.screen.flush();
         let verdict = asked?;
-        flushed.map(|()| verdict).map_err(|_| Failure::Unread)
+        flushed.map(|()| verdict).map_err(Failure::Unwritten)
     }
 
     /// Shows a text of this program.
     fn tell(&mut self, text: &str) -> Outcome {
         let told = self.screen.tell(text).and_then(|()| self.screen.flush());
-        told.map_or(Outcome::Unavailable, |()| Outcome::Done)
+        told.map_or_else(Outcome::of_output, |()| Outcome::Done)
     }
 }
 
 /// Runs one command.
 fn one(mut session: Session, command: &[OsString]) -> Outcome {
+    // This reports it.
+    session.screen.hide_refusals();
     let words: Vec<_> = command.iter().map(|word| word.as_bytes()).collect();
     let asked = match words.as_slice() {
         // A single argument with blanks is a line, as at the prompt.
@@ -248,8 +266,12 @@ fn one(mut session: Session, command: &[OsString]) -> Outcome {
         Err(mistake) => return mistaken(&mistake),
     };
     match session.ask(&request) {
-        Ok(Verdict::Refused(words)) => {
-            complain(&format!("{}: {words}", session.client.address()));
+        Ok(Verdict::Refused(reply)) => {
+            let word = words
+                .first()
+                .and_then(|word| word.split(|byte| *byte == b' ').next());
+            let advice = commands::advice(word.unwrap_or_default(), &reply);
+            complain(&format!("{}: {reply}{advice}", session.client.address()));
             Outcome::Refused
         }
         Ok(verdict) => verdict.into(),
@@ -257,7 +279,7 @@ fn one(mut session: Session, command: &[OsString]) -> Outcome {
             complain(&format!("{}: {broken}", session.client.address()));
             Outcome::Unavailable
         }
-        Err(Failure::Unread) => Outcome::Done,
+        Err(Failure::Unwritten(error)) => Outcome::of_output(error),
     }
 }
 
@@ -275,10 +297,4 @@ fn help(session: &mut Session, topic: &str) -> Outcome {
 fn mistaken(mistake: &Mistake) -> Outcome {
     complain(mistake);
     Outcome::Refused
-}
-
-/// Writes an error message to standard error.
-fn complain(problem: &(impl fmt::Display + ?Sized)) {
-    // Standard error may be closed.
-    let _ = writeln!(io::stderr(), "latchd: {problem}");
 }

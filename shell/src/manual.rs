@@ -1,12 +1,15 @@
 //! Manual pages and shell completions, generated from the flags.
 
-use std::io::{self, Write};
+use std::io;
 use std::process::ExitCode;
 
 use clap::{Command, ValueEnum};
 use clap_complete::Shell;
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
+
+use crate::exit;
+use crate::output;
 
 /// Print a manual page: `latchd man | man -l -`
 #[derive(Debug, clap::Args)]
@@ -61,9 +64,8 @@ pub(crate) fn print_completions(args: &CompletionsArgs, mut program: Command) ->
 /// Writes to standard output in one piece. A reader that stops early is no error.
 fn print(write: impl FnOnce(&mut Vec<u8>) -> io::Result<()>) -> ExitCode {
     let mut text = Vec::new();
-    match write(&mut text).and_then(|()| io::stdout().write_all(&text)) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+    match write(&mut text) {
+        Ok(()) => output::print(&text).err().unwrap_or(0).into(),
         Err(error) => super::fail(&error.to_string()),
     }
 }
@@ -109,20 +111,7 @@ fn sections() -> Roff {
         roff.text([roman(meaning)]);
     }
     roff.control("SH", ["EXIT STATUS"]);
-    for (code, meaning) in [
-        ("0", "A signal or a client stopped the server."),
-        ("2", "An option is wrong; the message says which."),
-        ("67", "The user of -u does not exist."),
-        (
-            "70",
-            "An internal error; the last line of the log has its reason.",
-        ),
-        ("71", "The system refuses a resource that the server needs."),
-        (
-            "75",
-            "The term in a cluster is over: start the process again, as a standby.",
-        ),
-    ] {
+    for (code, meaning) in exit::TABLE {
         roff.control("TP", []);
         roff.text([bold(code)]);
         roff.text([roman(meaning)]);

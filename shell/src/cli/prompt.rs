@@ -201,7 +201,7 @@ impl Prompt {
                 ));
             }
             // The terminal is gone. Reading the next line ends the prompt.
-            Failure::Unread => {}
+            Failure::Unwritten(_) => {}
         }
     }
 }
