@@ -232,6 +232,7 @@ pub(super) mod tests {
         let mut stats = Stats::default();
         stats.gauges.locks_held = locks.len() as u64;
         stats.gauges.limit_maxbytes = 64 << 20;
+        stats.gauges.held_bytes = 1 << 20;
         stats.counters.get_hits = 3;
         stats.counters.cmd_set = 9;
         stats.counters.cas_hits = 2;

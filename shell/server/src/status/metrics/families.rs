@@ -122,13 +122,6 @@ pub(super) const OF_MEMCACHED: &[(&str, &str, Kind, &str)] = &[
         "Refused stores without free memory.",
     ),
     (
-        // `total_malloced` of `stats slabs`.
-        "bytes",
-        "malloced_bytes",
-        Gauge,
-        "Bytes allocated for items.",
-    ),
-    (
         "crawler_items_checked",
         "lru_crawler_items_checked_total",
         Counter,
@@ -283,17 +276,22 @@ pub(super) const OF_CLASS: &[(&str, &str, Kind, &str)] = &[
         "chunks_per_page",
         "chunks_per_page",
         Gauge,
-        "Maximum bytes of items (-m).",
+        "Bytes allocated for items.",
     ),
     ("total_pages", "current_pages", Gauge, "Always 1 here."),
     (
         "total_chunks",
         "current_chunks",
         Gauge,
-        "Maximum bytes of items (-m).",
+        "Bytes allocated for items.",
     ),
     ("used_chunks", "chunks_used", Gauge, "Bytes used by items."),
-    ("free_chunks", "chunks_free", Gauge, "Bytes free for items."),
+    (
+        "free_chunks",
+        "chunks_free",
+        Gauge,
+        "Allocated bytes that no item uses.",
+    ),
     (
         "free_chunks_end",
         "chunks_free_end",
