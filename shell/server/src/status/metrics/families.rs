@@ -327,7 +327,12 @@ pub(super) const CLASS_COMMANDS: &[(&str, &str, &str)] = &[
 
 /// Metrics of latchd only: name in `stats`, name here, type, and help.
 pub(super) const OF_LATCHD: &[(&str, &str, Kind, &str)] = &[
-    ("cmd_lock", "lock_requests_total", Counter, "Lock requests."),
+    (
+        "cmd_lock",
+        "lock_requests_total",
+        Counter,
+        "Lock requests that were answered; those that wait now are not.",
+    ),
     (
         "lock_granted",
         "lock_granted_total",
@@ -338,7 +343,7 @@ pub(super) const OF_LATCHD: &[(&str, &str, Kind, &str)] = &[
         "lock_contended",
         "lock_contended_total",
         Counter,
-        "Lock requests for a lock held by another connection.",
+        "Lock requests refused because another connection holds the lock, also after a wait.",
     ),
     (
         "lock_misses",
@@ -374,7 +379,7 @@ pub(super) const OF_LATCHD: &[(&str, &str, Kind, &str)] = &[
         "lock_waits",
         "lock_waits_total",
         Counter,
-        "Lock requests that waited.",
+        "Lock requests that found the lock held and began to wait.",
     ),
     (
         "lock_wait_timeouts",
