@@ -34,11 +34,9 @@ const COLUMNS: &[Column] = &[
     }),
     ("mode", "", mode),
     ("fence", "number", |lock| lock.fence.to_string()),
-    ("connection", "", |lock| lock.owner.to_string()),
+    ("conn", "", |lock| lock.owner.to_string()),
     ("client", "", |lock| escaped(&lock.peer)),
-    ("last request", "number", |lock| {
-        format!("{} ago", span(lock.silent))
-    }),
+    ("silent for", "number", |lock| span(lock.silent)),
 ];
 
 /// The whole page, with the locks whose keys begin with `prefix`.
@@ -134,9 +132,9 @@ fn tiles(page: &mut String, snapshot: &Snapshot, history: &History) {
         grouped(counters.lock_waits)
     );
     let contended = grouped(refused + counters.lock_waits);
-    tile(page, "contended lock requests", &contended, &parts, None);
+    tile(page, "contended requests", &contended, &parts, None);
     let others = format!(
-        "{} other gets saw that the winner recaches, since the start",
+        "{} other gets saw a winner, since the start",
         grouped(counters.win_waits)
     );
     let wins = grouped(counters.win_sent);
@@ -472,7 +470,7 @@ mod tests {
         (counters.lock_contended, counters.lock_waits) = (3, 11);
         counters.lock_wait_timeouts = 2;
         let page = html(&shown, &History::default(), b"");
-        let tile = "contended lock requests<b>12</b><small>1 refused at once, 11 waited, since";
+        let tile = "contended requests<b>12</b><small>1 refused at once, 11 waited, since";
         assert!(page.contains(tile), "{page}");
     }
 
