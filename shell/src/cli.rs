@@ -13,6 +13,7 @@
 mod answer;
 mod commands;
 mod connection;
+mod greeting;
 mod history;
 mod lines;
 mod prompt;

@@ -74,7 +74,7 @@ fn page(page: Page, mut program: Command, out: &mut Vec<u8>) -> io::Result<()> {
     program.build();
     let task = match page {
         Page::Latchd => {
-            Man::new(program).render(out)?;
+            render(&program, "latchd".into(), out)?;
             return sections().to_writer(out);
         }
         Page::Lock => &["lock"][..],
@@ -89,7 +89,63 @@ fn page(page: Page, mut program: Command, out: &mut Vec<u8>) -> io::Result<()> {
     let found = task.iter().try_fold(program, of);
     let task = found.ok_or_else(|| io::Error::other("no such manual page"))?;
     let name = task.get_display_name().unwrap_or_default().to_owned();
-    Man::new(task).title(name).render(out)
+    render(&task, name, out)
+}
+
+/// Renders a page as [`Man::render`] does, with a synopsis of its own.
+fn render(program: &Command, title: String, out: &mut Vec<u8>) -> io::Result<()> {
+    let man = Man::new(program.clone()).title(title);
+    man.render_title(out)?;
+    man.render_name_section(out)?;
+    synopsis(program).to_writer(out)?;
+    man.render_description_section(out)?;
+    man.render_options_section(out)?;
+    if program.has_subcommands() {
+        man.render_subcommands_section(out)?;
+    }
+    if program.get_after_help().is_some() || program.get_after_long_help().is_some() {
+        man.render_extra_section(out)?;
+    }
+    if program.get_version().is_some() {
+        man.render_version_section(out)?;
+    }
+    Ok(())
+}
+
+/// The synopsis. That of `clap_mangen` leaves out the values of options, and the `...` behind repeated arguments.
+fn synopsis(program: &Command) -> Roff {
+    let name = program.get_bin_name().unwrap_or_else(|| program.get_name());
+    let mut line = vec![bold(name)];
+    let (operands, options): (Vec<_>, Vec<_>) = program
+        .get_arguments()
+        .filter(|arg| !arg.is_hide_set())
+        .partition(|arg| arg.is_positional());
+    for arg in options {
+        // As in `--help`.
+        let shown = arg.to_string();
+        let (shown, dots) = match shown.strip_suffix("...") {
+            Some(shown) => (shown, "..."),
+            None => (&*shown, ""),
+        };
+        let short = arg.get_short().filter(|_| arg.get_long().is_some());
+        let short = short.map_or(String::new(), |short| format!("-{short}|"));
+        line.push(roman(format!(" [{short}{shown}]{dots}")));
+    }
+    for arg in operands {
+        let dashes = if arg.is_last_set() { "-- " } else { "" };
+        line.push(roman(format!(" {dashes}{arg}")));
+    }
+    if program.has_subcommands() {
+        line.push(roman(if program.is_subcommand_required_set() {
+            " <COMMAND>"
+        } else {
+            " [COMMAND]"
+        }));
+    }
+    let mut roff = Roff::new();
+    roff.control("SH", ["SYNOPSIS"]);
+    roff.text(line);
+    roff
 }
 
 /// The sections that do not come from flags.
@@ -132,4 +188,25 @@ fn sections() -> Roff {
         roman("(1)"),
     ]);
     roff
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn synopsis_shows_values_and_repetition() {
+        let mut text = Vec::new();
+        page(Page::Lock, crate::args::command(), &mut text).unwrap();
+        page(Page::Latchd, crate::args::command(), &mut text).unwrap();
+        let text = String::from_utf8(text).unwrap().replace('\\', "");
+        for part in [
+            "fBlatchd lockfR [--keys-from <FILE>] [-s|--server <ADDRESS>] [--tls] ",
+            " [-h|--help] [KEY]... -- <COMMAND>...\n",
+            " [-D <CHARACTER>] [-v|--verbose]... [-d|--daemon] ",
+            " [COMMAND]\n",
+        ] {
+            assert!(text.contains(part), "{part}\n{text}");
+        }
+    }
 }

@@ -119,6 +119,7 @@ impl<S: Store> Core<S> {
             get_waiting: self.wins.queue.len() as u64,
             locked_bytes: usage.locked_bytes as u64,
             hash_bytes: queue.index_bytes as u64,
+            held_bytes: usage.held_bytes as u64,
             oldest_s: queue.oldest.map_or(0, age_s),
             last_eviction: queue.last_eviction,
             counts_prefixes: self.detail.is_on(),

@@ -329,7 +329,11 @@ fn prompt(address: &str, state: &str) -> Terminal {
             .env("TERM", "xterm"),
     );
     // The prompt shows whether the server is there.
-    terminal.expect("VERSION ");
+    terminal.expect(concat!(
+        "latchd ",
+        env!("CARGO_PKG_VERSION"),
+        ", which replies as memcached "
+    ));
     terminal.expect(&format!("{address}> "));
     terminal
 }

@@ -157,6 +157,7 @@ fn statistics_are_lines_and_the_transport_adds_its_own() {
     let mut stats = Stats::default();
     stats.counters.cmd_set = 3;
     stats.gauges.curr_items = 2;
+    stats.gauges.held_bytes = 1;
     let lines = vec![StatsLine {
         name: "pid".into(),
         value: "17".into(),
