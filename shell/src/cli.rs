@@ -14,11 +14,11 @@
 
 mod answer;
 mod commands;
-mod connection;
+pub(crate) mod connection;
 mod history;
 mod lines;
 mod prompt;
-mod readable;
+pub(crate) mod readable;
 mod request;
 mod screen;
 
@@ -80,12 +80,7 @@ const OUTPUT: &str = "Output";
 #[derive(Debug, clap::Args)]
 pub(crate) struct CliArgs {
     #[command(flatten)]
-    server: ServerArgs,
-    #[command(flatten)]
-    access: AccessArgs,
-    /// Fail if connecting or a reply takes longer than SECS
-    #[arg(long, value_name = "SECS", value_parser = seconds, default_value = "5", help_heading = NETWORK)]
-    timeout: Duration,
+    peer: PeerArgs,
     /// Show values as text, even without a terminal
     #[arg(long, conflicts_with = "raw", help_heading = OUTPUT)]
     readable: bool,
@@ -101,9 +96,40 @@ pub(crate) struct CliArgs {
     command: Vec<OsString>,
 }
 
+/// The server, and the way to it.
+#[derive(Debug, clap::Args)]
+pub(crate) struct PeerArgs {
+    #[command(flatten)]
+    server: ServerArgs,
+    #[command(flatten)]
+    access: AccessArgs,
+    /// Fail if connecting or a reply takes longer than SECS
+    #[arg(long, value_name = "SECS", value_parser = seconds, default_value = "5", help_heading = NETWORK)]
+    timeout: Duration,
+}
+
+impl PeerArgs {
+    /// The client that the options describe, and the limit for a reply.
+    ///
+    /// # Errors
+    /// A message for the user, if the options contradict each other or there are too few descriptors.
+    pub(crate) fn client(&self) -> Result<(Client, Duration), String> {
+        descriptors::check(DESCRIPTORS)?;
+        // A timeout of 0 would expire before the first attempt.
+        let timeout = self.timeout.max(Duration::from_millis(1));
+        let options = ClientOptions::new()
+            .connect_timeout(timeout)
+            .reply_timeout(timeout);
+        let options = self.access.options(options)?;
+        let client = Client::new(&self.server.address()?, options);
+        let client = client.map_err(|error| error.to_string())?;
+        Ok((client, self.timeout))
+    }
+}
+
 /// The outcome of a request, the best first.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-enum Outcome {
+pub(crate) enum Outcome {
     /// It succeeded, or needed no server.
     Done,
     /// The server replied not found, not stored or locked.
@@ -115,7 +141,7 @@ enum Outcome {
 }
 
 impl Outcome {
-    const fn code(self) -> u8 {
+    pub(crate) const fn code(self) -> u8 {
         match self {
             Self::Done => 0,
             Self::No => 1,
@@ -137,8 +163,7 @@ impl From<Verdict> for Outcome {
 
 /// Runs the program. Returns the exit code.
 pub(crate) fn run(args: &CliArgs) -> ExitCode {
-    let client = descriptors::check(DESCRIPTORS).and_then(|()| client(args));
-    let client = match client {
+    let (client, timeout) = match args.peer.client() {
         Ok(client) => client,
         Err(problem) => {
             complain(&problem);
@@ -149,7 +174,7 @@ pub(crate) fn run(args: &CliArgs) -> ExitCode {
     let screen = Screen::new(args.readable || at_terminal && !args.raw);
     let session = Session {
         client,
-        timeout: args.timeout,
+        timeout,
         connection: None,
         screen,
     };
@@ -161,20 +186,6 @@ pub(crate) fn run(args: &CliArgs) -> ExitCode {
         lines::run(session, &mut io::stdin().lock())
     };
     ExitCode::from(outcome.code())
-}
-
-/// The client that the options describe.
-///
-/// # Errors
-/// A message for the user, if the options contradict each other.
-fn client(args: &CliArgs) -> Result<Client, String> {
-    // A timeout of 0 would expire before the first attempt.
-    let timeout = args.timeout.max(Duration::from_millis(1));
-    let options = ClientOptions::new()
-        .connect_timeout(timeout)
-        .reply_timeout(timeout);
-    let options = args.access.options(options)?;
-    Client::new(&args.server.address()?, options).map_err(|error| error.to_string())
 }
 
 /// A session with a server, with the current connection if there is one.
@@ -278,7 +289,7 @@ fn mistaken(mistake: &Mistake) -> Outcome {
 }
 
 /// Writes an error message to standard error.
-fn complain(problem: &(impl fmt::Display + ?Sized)) {
+pub(crate) fn complain(problem: &(impl fmt::Display + ?Sized)) {
     // Standard error may be closed.
     let _ = writeln!(io::stderr(), "latchd: {problem}");
 }

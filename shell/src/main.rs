@@ -13,6 +13,7 @@ mod cli;
 mod cluster;
 mod flags;
 mod lock;
+mod locks;
 mod log;
 mod manual;
 mod os;
@@ -63,6 +64,8 @@ fn main() -> ExitCode {
     match &args.task {
         None => start(args),
         Some(Task::Lock(lock)) => lock::run(lock),
+        Some(Task::Locks(locks)) => locks::run(locks),
+        Some(Task::Unlock(unlock)) => locks::run_unlock(unlock),
         Some(Task::Cli(cli)) => cli::run(cli),
         Some(Task::Bench(bench)) => bench::run(bench),
         Some(Task::Check(check)) => {

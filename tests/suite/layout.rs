@@ -99,10 +99,11 @@ const PROGRAM: &[Row] = &[
     ("cli", &["flags", "os"]),
     ("cluster", &["flags"]),
     ("lock", &["flags", "os"]),
+    ("locks", &["cli"]),
     (
         "args",
         &[
-            "bench", "check", "cli", "cluster", "flags", "lock", "manual",
+            "bench", "check", "cli", "cluster", "flags", "lock", "locks", "manual",
         ],
     ),
 ];
