@@ -2,7 +2,8 @@
 //!
 //! Exit codes: 0 after a signal or a client stops it; 2 for a wrong flag; 67 if the user does not exist; 70
 //! (`EX_SOFTWARE`) if an assertion fails; 71 (`EX_OSERR`, as memcached) if the system refuses a resource that the
-//! server needs, at its start or later; 75 (`EX_TEMPFAIL`) if its term in a cluster is over: start it again.
+//! server needs, at its start or later; 74 (`EX_IOERR`) if it cannot save the items of `-e` at its end; 75
+//! (`EX_TEMPFAIL`) if its term in a cluster is over: start it again.
 //!
 //! All messages of the server go through the [`Log`], so a slow reader of the log delays no client.
 
@@ -29,7 +30,7 @@ use std::sync::Arc;
 
 use async_signal::{Signal, Signals};
 use clap::error::ErrorKind;
-use latchd_server::{Address, Config, Over, Server};
+use latchd_server::{Address, Config, Ended, Over, Server};
 use smol::Timer;
 use smol::future::{self, FutureExt};
 use smol::stream::StreamExt;
@@ -45,6 +46,9 @@ use crate::os::{descriptors, handed_over, pid_file, privileges};
 
 /// `EX_OSERR` of sysexits(3).
 const EXIT_OS_ERROR: u8 = 71;
+
+/// `EX_IOERR` of sysexits(3).
+const EXIT_IO_ERROR: u8 = 74;
 
 /// `EX_NOUSER` of sysexits(3), as memcached.
 const EXIT_NO_USER: u8 = 67;
@@ -152,7 +156,8 @@ fn serve(mut config: Config, ignored: &[String], process: &Process) -> ExitCode 
         tracing::warn!("{warning}");
     }
     let code = match run(config, process, daemon, &log) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(Ended::Clean) => ExitCode::SUCCESS,
+        Ok(Ended::ItemsLost) => ExitCode::from(EXIT_IO_ERROR),
         Err(error) => {
             let advice = if error.kind() == io::ErrorKind::AddrInUse {
                 "; stop the other server or choose another address with -p, -l or -s"
@@ -219,7 +224,7 @@ fn prepare(config: &Config, process: &Process) -> Result<(Option<Daemon>, Vec<St
     Ok((daemon, warnings))
 }
 
-fn run(config: Config, process: &Process, daemon: Option<Daemon>, log: &Log) -> io::Result<()> {
+fn run(config: Config, process: &Process, daemon: Option<Daemon>, log: &Log) -> io::Result<Ended> {
     // Before the server starts, so a signal during the start also stops it.
     let mut signals = Signals::new([Signal::Int, Signal::Term, Signal::Usr1, Signal::Hup])?;
     let is_silent = config.verbosity == 0;
@@ -267,14 +272,14 @@ fn run(config: Config, process: &Process, daemon: Option<Daemon>, log: &Log) -> 
         ends.or(running.start(daemon, is_silent, greet)).await
     });
     running.tell(State::Stopping);
-    server.shutdown();
+    let ended = server.shutdown();
     let end = end?;
     tracing::info!(
         event = "stopped",
         reason = end,
         "server stopped: {end}; all locks are released"
     );
-    Ok(())
+    Ok(ended)
 }
 
 /// Writes the process id and the ports, if that is wanted. The file of the process id goes with the value.

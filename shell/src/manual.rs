@@ -125,6 +125,10 @@ fn sections() -> Roff {
         ),
         ("71", "The system refuses a resource that the server needs."),
         (
+            "74",
+            "The items of -e cannot be saved at the end; the log has the reason.",
+        ),
+        (
             "75",
             "The term in a cluster is over: start the process again, as a standby.",
         ),

@@ -61,4 +61,4 @@ pub use config::{Config, UnixSocket};
 pub use election::Over;
 pub use net::listen::Address;
 pub use os::replaced::may_replace;
-pub use server::Server;
+pub use server::{Ended, Server};
