@@ -14,7 +14,7 @@ pub use change::{
     Arithmetic, Delete, Direction, Guard, LockAfter, NewCas, OnMissing, Removal, Set, SetMode,
 };
 pub use get::{Get, TTL_STEPS_MAX, TtlStep, TtlSteps};
-pub use locks::{Acquire, LEASE_MS_MIN, Lease, Mode, Release, Wait};
+pub use locks::{Acquire, LEASE_MS_MIN, Lease, Mode, Release, ReleaseOf, Wait};
 
 use crate::fence::Fence;
 use crate::key::Key;

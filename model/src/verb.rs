@@ -11,8 +11,8 @@ use latchd_core::command::{
 };
 use latchd_core::time::Exptime;
 use latchd_harness::alphabet::{
-    CasChoice, FenceChoice, GuardChoice, RequestKind as Kind, SmallAcquire, SmallArithmetic,
-    SmallDelete, SmallGet, SmallKey, SmallRequest, SmallSet, SmallValue,
+    CasChoice, FenceChoice, GuardChoice, ReleaseChoice, RequestKind as Kind, SmallAcquire,
+    SmallArithmetic, SmallDelete, SmallGet, SmallKey, SmallRequest, SmallSet, SmallValue,
 };
 
 /// The token of `R`, in seconds: wins an item of which less than this remains.
@@ -244,9 +244,13 @@ impl Phrase {
                 unreachable!("who waits is the models' of waiting")
             }
             Kind::AcquireShared => unreachable!("nobody shares anything in this model"),
-            Kind::Release | Kind::ReleaseFenced => SmallRequest::Release {
+            Kind::Release | Kind::ReleaseFenced | Kind::ReleaseGrant => SmallRequest::Release {
                 key,
-                fence: fence(kind),
+                of: match kind {
+                    Kind::ReleaseFenced => ReleaseChoice::OwnGrant(FenceChoice::Current),
+                    Kind::ReleaseGrant => ReleaseChoice::Grant(FenceChoice::Current),
+                    _ => ReleaseChoice::Own,
+                },
             },
             // Something must be refused for its mode.
             Kind::SetFenced | Kind::SetAndUnlock => {

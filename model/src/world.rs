@@ -3,7 +3,7 @@
 //! - B2: after every event the core's own structural check runs, and every rule of `rules` is
 //!   applied to the change. The first offence ends the path.
 
-use latchd_core::command::{Command, ItemCommand, Set};
+use latchd_core::command::{Command, ItemCommand, Release, ReleaseOf, Set};
 use latchd_core::engine::{Core, Event};
 use latchd_core::item::Cas;
 use latchd_core::store::MapStore;
@@ -250,6 +250,18 @@ impl World {
         self.announce(who, number % self.shards.len())?;
         if let Some(answer) = self.ask(setup, conn, number, command)? {
             self.clients[who].learn(setup, self.now_ms, number, &command, &answer);
+            if let ItemCommand::Release(Release {
+                of: ReleaseOf::Grant(_),
+                ..
+            }) = command
+                && answer == ReplySeen::Unlocked
+            {
+                // The client that released another's lock tells its holder.
+                for client in &mut self.clients {
+                    client.holds[number] = false;
+                    client.holds_key[number] = false;
+                }
+            }
             if let ReplySeen::Granted { fence, .. } = answer
                 && setup.has_fences()
             {

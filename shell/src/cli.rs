@@ -12,12 +12,12 @@
 
 mod answer;
 mod commands;
-mod connection;
+pub(crate) mod connection;
 mod greeting;
 mod history;
 mod lines;
 mod prompt;
-mod readable;
+pub(crate) mod readable;
 mod request;
 mod screen;
 
@@ -82,13 +82,7 @@ const OUTPUT: &str = "Output";
 #[derive(Debug, clap::Args)]
 pub(crate) struct CliArgs {
     #[command(flatten)]
-    server: ServerArgs,
-    #[command(flatten)]
-    access: AccessArgs,
-    /// Fail if connecting or a reply takes longer than SECS
-    #[arg(long, value_name = "SECS", value_parser = seconds, default_value = "5", help_heading = NETWORK,
-        allow_negative_numbers = true)]
-    timeout: Duration,
+    peer: PeerArgs,
     /// Show values as text, even without a terminal
     #[arg(long, conflicts_with = "raw", help_heading = OUTPUT)]
     readable: bool,
@@ -104,9 +98,48 @@ pub(crate) struct CliArgs {
     command: Vec<OsString>,
 }
 
+/// The server, and the way to it.
+#[derive(Debug, clap::Args)]
+pub(crate) struct PeerArgs {
+    #[command(flatten)]
+    server: ServerArgs,
+    #[command(flatten)]
+    access: AccessArgs,
+    /// Fail if connecting or a reply takes longer than SECS
+    #[arg(long, value_name = "SECS", value_parser = seconds, default_value = "5", help_heading = NETWORK,
+        allow_negative_numbers = true)]
+    timeout: Duration,
+}
+
+impl PeerArgs {
+    /// The client that the options describe, and the limit for a reply.
+    ///
+    /// # Errors
+    /// A message for the user, if the options contradict each other, or the system refuses descriptors or threads.
+    pub(crate) fn client(&self) -> Result<(Client, Duration), (Outcome, String)> {
+        descriptors::check(DESCRIPTORS)
+            .and_then(|()| processes::check(PROCESSES))
+            .map_err(|problem| (Outcome::SystemRefused, problem))?;
+        self.described()
+            .map_err(|problem| (Outcome::Refused, problem))
+    }
+
+    fn described(&self) -> Result<(Client, Duration), String> {
+        // A timeout of 0 would expire before the first attempt.
+        let timeout = self.timeout.max(Duration::from_millis(1));
+        let options = ClientOptions::new()
+            .connect_timeout(timeout)
+            .reply_timeout(timeout);
+        let options = self.access.options(options)?;
+        let client = Client::new(&self.server.address()?, options);
+        let client = client.map_err(|error| error.to_string())?;
+        Ok((client, self.timeout))
+    }
+}
+
 /// The outcome of a request, the best first.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-enum Outcome {
+pub(crate) enum Outcome {
     /// It succeeded, or needed no server.
     Done,
     /// The server replied not found, not stored or locked.
@@ -115,17 +148,20 @@ enum Outcome {
     Refused,
     /// The server is not available.
     Unavailable,
+    /// The system refuses descriptors or threads.
+    SystemRefused,
     /// The output cannot be written, which is reported.
     Unwritten,
 }
 
 impl Outcome {
-    const fn code(self) -> u8 {
+    pub(crate) const fn code(self) -> u8 {
         match self {
             Self::Done => 0,
             Self::No => exit::NO,
             Self::Refused => exit::USAGE,
             Self::Unavailable => exit::UNAVAILABLE,
+            Self::SystemRefused => exit::OS_ERROR,
             Self::Unwritten => exit::IO_ERROR,
         }
     }
@@ -150,23 +186,18 @@ impl From<Verdict> for Outcome {
 
 /// Runs the program. Returns the exit code.
 pub(crate) fn run(args: &CliArgs) -> ExitCode {
-    let resources = descriptors::check(DESCRIPTORS).and_then(|()| processes::check(PROCESSES));
-    if let Err(problem) = resources {
-        complain(&problem);
-        return ExitCode::from(exit::OS_ERROR);
-    }
-    let client = match client(args) {
+    let (client, timeout) = match args.peer.client() {
         Ok(client) => client,
-        Err(problem) => {
+        Err((outcome, problem)) => {
             complain(&problem);
-            return ExitCode::from(Outcome::Refused.code());
+            return ExitCode::from(outcome.code());
         }
     };
     let at_terminal = io::stdout().is_terminal();
     let screen = Screen::new(args.readable || at_terminal && !args.raw);
     let session = Session {
         client,
-        timeout: args.timeout,
+        timeout,
         connection: None,
         screen,
     };
@@ -178,20 +209,6 @@ pub(crate) fn run(args: &CliArgs) -> ExitCode {
         lines::run(session, &mut io::stdin().lock())
     };
     ExitCode::from(outcome.code())
-}
-
-/// The client that the options describe.
-///
-/// # Errors
-/// A message for the user, if the options contradict each other.
-fn client(args: &CliArgs) -> Result<Client, String> {
-    // A timeout of 0 would expire before the first attempt.
-    let timeout = args.timeout.max(Duration::from_millis(1));
-    let options = ClientOptions::new()
-        .connect_timeout(timeout)
-        .reply_timeout(timeout);
-    let options = args.access.options(options)?;
-    Client::new(&args.server.address()?, options).map_err(|error| error.to_string())
 }
 
 /// A session with a server, with the current connection if there is one.

@@ -16,7 +16,7 @@ pub(crate) const UNAVAILABLE: u8 = 69;
 pub(crate) const SOFTWARE: u8 = 70;
 /// `EX_OSERR`: the system refuses a resource, such as an address, a file, a descriptor or a thread.
 pub(crate) const OS_ERROR: u8 = 71;
-/// `EX_IOERR`: the output cannot be written.
+/// `EX_IOERR`: the output cannot be written, or the items of `-e` at the end of the server.
 pub(crate) const IO_ERROR: u8 = 74;
 /// `latchd lock` fails or loses the lock.
 pub(crate) const LOCK_FAILED: u8 = 125;
@@ -52,7 +52,10 @@ pub(crate) const TABLE: [(&str, &str); 12] = [
         "71",
         "The system refuses a resource: an address, a file, a descriptor, a process.",
     ),
-    ("74", "The output cannot be written, as on a full disk."),
+    (
+        "74",
+        "The output cannot be written, as on a full disk. Server: the items of -e cannot be saved at its end.",
+    ),
     (
         "75",
         "The term in a cluster is over: start the process again, as a standby.",

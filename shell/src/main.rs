@@ -15,6 +15,7 @@ mod cluster;
 mod exit;
 mod flags;
 mod lock;
+mod locks;
 mod log;
 mod manual;
 mod os;
@@ -32,7 +33,7 @@ use std::sync::Arc;
 
 use async_signal::{Signal, Signals};
 use clap::error::ErrorKind;
-use latchd_server::{Address, Config, Over, Server};
+use latchd_server::{Address, Config, Ended, Over, Server};
 use smol::Timer;
 use smol::future::{self, FutureExt};
 use smol::stream::StreamExt;
@@ -61,6 +62,8 @@ fn main() -> ExitCode {
     match &args.task {
         None => start(args),
         Some(Task::Lock(lock)) => lock::run(lock),
+        Some(Task::Locks(locks)) => locks::run(locks),
+        Some(Task::Unlock(unlock)) => locks::run_unlock(unlock),
         Some(Task::Cli(cli)) => cli::run(cli),
         Some(Task::Bench(bench)) => bench::run(bench),
         Some(Task::Check(check)) => {
@@ -164,7 +167,8 @@ fn serve(mut config: Config, ignored: &[String], process: &Process) -> ExitCode 
         tracing::warn!("{warning}");
     }
     let code = match run(config, process, daemon, &log) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(Ended::Clean) => ExitCode::SUCCESS,
+        Ok(Ended::ItemsLost) => ExitCode::from(exit::IO_ERROR),
         Err(error) => {
             log.tell("ERROR", &format!("latchd: {error}{}", advice(&error)));
             ExitCode::from(exit::OS_ERROR)
@@ -228,7 +232,7 @@ fn prepare(config: &Config, process: &Process) -> Result<(Option<Daemon>, Vec<St
     Ok((daemon, warnings))
 }
 
-fn run(config: Config, process: &Process, daemon: Option<Daemon>, log: &Log) -> io::Result<()> {
+fn run(config: Config, process: &Process, daemon: Option<Daemon>, log: &Log) -> io::Result<Ended> {
     // Before the server starts, so a signal during the start also stops it.
     let mut signals = Signals::new([Signal::Int, Signal::Term, Signal::Usr1, Signal::Hup])?;
     let is_silent = config.verbosity == 0;
@@ -276,14 +280,14 @@ fn run(config: Config, process: &Process, daemon: Option<Daemon>, log: &Log) -> 
         ends.or(running.start(daemon, is_silent, greet)).await
     });
     running.tell(State::Stopping);
-    server.shutdown();
+    let ended = server.shutdown();
     let end = end?;
     tracing::info!(
         event = "stopped",
         reason = end,
         "server stopped: {end}; all locks are released"
     );
-    Ok(())
+    Ok(ended)
 }
 
 /// Writes the process id and the ports, if that is wanted. The file of the process id goes with the value.

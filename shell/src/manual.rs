@@ -26,6 +26,10 @@ enum Page {
     Latchd,
     /// Running a command under locks.
     Lock,
+    /// Listing the locks of a server.
+    Locks,
+    /// Releasing the lock of another client.
+    Unlock,
     /// Sending commands to a server.
     Cli,
     /// Checking the system for a server.
@@ -78,6 +82,8 @@ fn page(page: Page, mut program: Command, out: &mut Vec<u8>) -> io::Result<()> {
             return sections().to_writer(out);
         }
         Page::Lock => &["lock"][..],
+        Page::Locks => &["locks"],
+        Page::Unlock => &["unlock"],
         Page::Cli => &["cli"],
         Page::Check => &["check"],
         Page::Cluster => &["cluster"],
@@ -175,6 +181,10 @@ fn sections() -> Roff {
     roff.control("SH", ["SEE ALSO"]);
     roff.text([
         bold("latchd-lock"),
+        roman("(1), "),
+        bold("latchd-locks"),
+        roman("(1), "),
+        bold("latchd-unlock"),
         roman("(1), "),
         bold("latchd-cli"),
         roman("(1), "),

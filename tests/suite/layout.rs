@@ -104,10 +104,11 @@ const PROGRAM: &[Row] = &[
     ("cli", &["exit", "flags", "os", "output"]),
     ("cluster", &["exit", "flags", "output"]),
     ("lock", &["exit", "flags", "os", "output"]),
+    ("locks", &["cli", "output"]),
     (
         "args",
         &[
-            "bench", "check", "cli", "cluster", "flags", "lock", "manual",
+            "bench", "check", "cli", "cluster", "flags", "lock", "locks", "manual",
         ],
     ),
 ];

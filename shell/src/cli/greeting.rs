@@ -21,7 +21,7 @@ impl Session {
         let text = read.map_err(Failure::Broken)? + "\n";
         let told = self.screen.line(text.as_bytes());
         told.and_then(|()| self.screen.flush())
-            .map_err(|_| Failure::Unread)
+            .map_err(Failure::Unwritten)
     }
 }
 

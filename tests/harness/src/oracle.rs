@@ -25,10 +25,9 @@ mod wins;
 use std::collections::{BTreeMap, BTreeSet};
 
 use latchd_core::command::{
-    Command, Get, GlobalCommand, ItemCommand, Mode, NewCas, TtlStep, TtlSteps,
+    Command, Get, GlobalCommand, ItemCommand, Mode, NewCas, ReleaseOf, TtlStep, TtlSteps,
 };
 use latchd_core::engine::Event;
-use latchd_core::fence::Fence;
 use latchd_core::item::Cas;
 use latchd_core::key::KeyForm;
 use latchd_core::reply::Refusal;
@@ -304,14 +303,26 @@ impl Oracle {
                 reply
             }
             ItemCommand::Release(release) => {
-                let asked = release.fence.map(Fence::number);
-                let is_meant = |lock: Lock| asked.is_none_or(|fence| fence == lock.fence);
-                if !self.own(key, conn).is_some_and(is_meant) {
-                    return OwnedReply::NotFound;
+                let mut locks = self.locks_of(key).iter();
+                let lock = locks.find(|lock| match release.of {
+                    ReleaseOf::Own => lock.owner == conn,
+                    ReleaseOf::OwnGrant(fence) => {
+                        (lock.owner, lock.fence) == (conn, fence.number())
+                    }
+                    ReleaseOf::Grant(fence) => lock.fence == fence.number(),
+                });
+                match (lock.map(|lock| lock.owner), release.of) {
+                    (Some(owner), _) => {
+                        self.unlock(key, owner);
+                        self.counts.lock_released += 1;
+                        OwnedReply::Unlocked
+                    }
+                    (None, ReleaseOf::Grant(_)) => {
+                        self.asked.fence_refusals += 1;
+                        OwnedReply::Exists
+                    }
+                    (None, ReleaseOf::Own | ReleaseOf::OwnGrant(_)) => OwnedReply::NotFound,
                 }
-                self.unlock(key, conn);
-                self.counts.lock_released += 1;
-                OwnedReply::Unlocked
             }
             ItemCommand::Lock { .. } => {
                 self.asked.cmd_lock += 1;

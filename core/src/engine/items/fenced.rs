@@ -2,8 +2,8 @@
 //!
 //! - E2: An item that another owner has locked is not changed, nor made.
 //! - L15: The item of a shared key is not changed or made by any owner.
-//! - G1: A change with a fence happens if and only if that grant is in force, and then as its holder's, on any
-//!   connection.
+//! - G1: A change or a release with a fence (`G`) happens if and only if that grant is in force, and then as its
+//!   holder's, on any connection.
 //! - G2: a change that gives a lock back happens only for its holder.
 
 use crate::command::LockAfter;
@@ -117,7 +117,7 @@ impl<S: Store> Core<S> {
     #[cold]
     fn why_not_shared(&mut self, key: Key<'_>, right: Right) -> Forbidden {
         let Right { owner, fence, lock } = right;
-        if fence.is_some_and(|fence| !self.locks.table.is_share(key, fence)) {
+        if fence.is_some_and(|fence| self.locks.table.grant(key, fence).is_none()) {
             self.stats.counters.fence_refusals += 1;
             return Forbidden::GrantIsOver;
         }

@@ -3,7 +3,7 @@
 use alloc::format;
 
 use super::*;
-use crate::command::{Acquire, Lease, LockAfter, Mode, Release};
+use crate::command::{Acquire, Lease, LockAfter, Mode, Release, ReleaseOf};
 use crate::fence::Fence;
 use crate::stats::LOCKS_LOOKED_AT_MAX;
 use crate::times::Times;
@@ -99,7 +99,7 @@ fn a_grant_that_is_over_changes_nothing() {
     assert_eq!(bench.ask(B, fenced(old)), Reply::Exists);
     assert!(matches!(bench.ask(A, fenced(fence)), Reply::Stored(_)));
     let of_old = Release {
-        fence: Some(old),
+        of: ReleaseOf::OwnGrant(old),
         ..Release::new(key("k"))
     };
     assert_eq!(bench.ask(B, ItemCommand::Release(of_old)), Reply::NotFound);

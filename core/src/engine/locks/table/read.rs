@@ -7,6 +7,7 @@ use super::{
 };
 use crate::command::Mode;
 use crate::engine::owned_key::as_key;
+use crate::fence::Fence;
 use crate::key::{KEY_BYTES_MAX, Key};
 use crate::owner::Owner;
 use crate::times::Times;
@@ -219,6 +220,17 @@ impl LockTable {
             Holders::Alone(grant) if grant.owner == owner => self.holding(entry),
             Holders::Alone(_) => return None,
             Holders::Shared(_) => self.share_of(key, entry, owner)?,
+        };
+        Some(holding).filter(|holding| !holding.is_over)
+    }
+
+    /// The lock, or the share, of `key` with this fence that is in force.
+    pub(in crate::engine) fn grant(&self, key: Key<'_>, fence: Fence) -> Option<Holding> {
+        let entry = self.by_key.get(key.as_bytes())?;
+        let holding = match &entry.holders {
+            Holders::Alone(grant) if grant.fence == fence => self.holding(entry),
+            Holders::Alone(_) => return None,
+            Holders::Shared(_) => self.share_with(key, entry, fence)?,
         };
         Some(holding).filter(|holding| !holding.is_over)
     }

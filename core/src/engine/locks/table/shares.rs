@@ -189,12 +189,6 @@ impl LockTable {
         self.shares.by_fence.get(&(group.id, fence))
     }
 
-    /// Whether `fence` is that of a share of `key` that is in force.
-    pub(in crate::engine) fn is_share(&self, key: Key<'_>, fence: Fence) -> bool {
-        let share = self.share(key, fence);
-        share.is_some_and(|share| self.is_in_force(&share.grant))
-    }
-
     /// Whether `fence` is that of a share of `key` that is over, and still in the table.
     pub(in crate::engine) fn is_share_that_is_over(&self, key: Key<'_>, fence: Fence) -> bool {
         let share = self.share(key, fence);
@@ -365,6 +359,11 @@ impl LockTable {
     /// The share of `key`, which is shared, that `owner` has not given back.
     pub(super) fn share_of(&self, key: Key<'_>, entry: &Entry, owner: Owner) -> Option<Holding> {
         let fence = self.fence_of_share(key.as_bytes(), owner)?;
+        self.share_with(key, entry, fence)
+    }
+
+    /// The share of `key`, which is shared, with this fence.
+    pub(super) fn share_with(&self, key: Key<'_>, entry: &Entry, fence: Fence) -> Option<Holding> {
         let share = self.share(key, fence)?;
         Some(self.holding_of(entry, &share.grant, share.mode(), share.is_unanswered))
     }
