@@ -1,6 +1,6 @@
 //! `latchd locks` and `latchd unlock`: the locks of a server, and the release of one by an operator.
 //!
-//! - U1: `latchd unlock` releases the grant that it has shown, by its fence. So a later holder keeps its lock.
+//! `latchd unlock` releases the grant that it has shown, by its fence. So a later holder keeps its lock.
 //!
 //! Exit codes are those of `latchd cli`; 1 if the key is not locked, the lock has changed, or the answer was no.
 
@@ -206,7 +206,7 @@ fn agreed() -> Result<bool, Failure> {
     Ok(is_yes)
 }
 
-/// Releases the grant of `lock` (U1), with the item of a lease: a client of the library that asks for the lease looks at
+/// Releases the grant of `lock`, with the item of a lease: a client of the library that asks for the lease looks at
 /// that item. The item of a shared key cannot be changed.
 fn release(
     connection: &mut Connection,
