@@ -189,6 +189,7 @@ impl Phrase {
         let append = |missing| SetMode::Append { missing };
         let prepend = |missing| SetMode::Prepend { missing };
         let (refuse, create) = (OnMissing::Refuse, OnMissing::Create);
+        let release = |of| SmallRequest::Release { key, of };
         match kind {
             Kind::Get => self.get(TtlSteps::NONE, false, false),
             Kind::Touch => self.get(TtlSteps::one(TtlStep::Touch(self.ttl())), false, false),
@@ -244,14 +245,9 @@ impl Phrase {
                 unreachable!("who waits is the models' of waiting")
             }
             Kind::AcquireShared => unreachable!("nobody shares anything in this model"),
-            Kind::Release | Kind::ReleaseFenced | Kind::ReleaseGrant => SmallRequest::Release {
-                key,
-                of: match kind {
-                    Kind::ReleaseFenced => ReleaseChoice::OwnGrant(FenceChoice::Current),
-                    Kind::ReleaseGrant => ReleaseChoice::Grant(FenceChoice::Current),
-                    _ => ReleaseChoice::Own,
-                },
-            },
+            Kind::Release => release(ReleaseChoice::Own),
+            Kind::ReleaseFenced => release(ReleaseChoice::OwnGrant(FenceChoice::Current)),
+            Kind::ReleaseGrant => release(ReleaseChoice::Grant(FenceChoice::Current)),
             // Something must be refused for its mode.
             Kind::SetFenced | Kind::SetAndUnlock => {
                 let is_add = self.manner == Manner::Expiring;

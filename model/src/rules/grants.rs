@@ -120,14 +120,15 @@ impl Change<'_> {
     /// Whether `conn` may change the item of a key, or the absence of one, as far as its lock goes.
     pub(super) fn may_change(&self, conn: Owner, key: usize, command: &ItemCommand<'_>) -> bool {
         let lock = self.before.locks[key];
-        let right = match command {
-            ItemCommand::Release(Release {
-                of: ReleaseOf::Grant(fence),
-                ..
-            }) => (Some(*fence), LockAfter::Release),
-            command => {
-                Changing::of(command).map_or((None, LockAfter::Keep), |it| (it.fence, it.lock))
-            }
+        let changing = Changing::of(command).map(|it| (it.fence, it.lock));
+        let right = if let ItemCommand::Release(Release {
+            of: ReleaseOf::Grant(fence),
+            ..
+        }) = command
+        {
+            (Some(*fence), LockAfter::Release)
+        } else {
+            changing.unwrap_or((None, LockAfter::Keep))
         };
         match right {
             (Some(fence), _) => lock.is_some_and(|lock| lock.fence == fence.number()),

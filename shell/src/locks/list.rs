@@ -247,7 +247,8 @@ mod tests {
             (known.holder, known.lease_s, known.peer.as_ref()),
             (3, None, None)
         );
-        assert_eq!(of(&format!("{line},more=1")), Some(known));
+        let longer = format!("{line},more=1");
+        assert_eq!(of(&longer), Some(known));
         for cut in [
             "",
             "mode=x",
