@@ -4,7 +4,7 @@
 //!
 //! Exit codes are those of `latchd cli`; 1 if the key is not locked, the lock has changed, or the answer was no.
 
-mod list;
+pub(crate) mod list;
 mod view;
 
 use std::ffi::OsString;
@@ -77,7 +77,7 @@ pub(crate) struct UnlockArgs {
 }
 
 /// Why there is no success, with the message for the user, unless the user has it already.
-struct Failure(Outcome, Option<String>);
+pub(crate) struct Failure(Outcome, Option<String>);
 
 impl Failure {
     fn refused(why: impl Into<String>) -> Self {

@@ -103,8 +103,8 @@ const PROGRAM: &[Row] = &[
     ("bench", &["exit", "flags", "os", "output"]),
     ("cli", &["exit", "flags", "os", "output"]),
     ("cluster", &["exit", "flags", "output"]),
-    ("lock", &["exit", "flags", "os", "output"]),
     ("locks", &["cli", "output"]),
+    ("lock", &["cli", "exit", "flags", "locks", "os", "output"]),
     (
         "args",
         &[

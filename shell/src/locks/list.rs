@@ -16,8 +16,8 @@ use crate::cli::readable::shown;
 
 /// A lock that a client holds.
 #[derive(Debug, Eq, PartialEq)]
-pub(super) struct Lock {
-    pub(super) key: Vec<u8>,
+pub(crate) struct Lock {
+    pub(crate) key: Vec<u8>,
     pub(super) is_shared: bool,
     /// The number of holders; 1 unless it is shared.
     pub(super) holders: u64,
@@ -31,7 +31,7 @@ pub(super) struct Lock {
     pub(super) held_s: u64,
     /// The seconds left of the lease; `None` without one.
     pub(super) lease_s: Option<u64>,
-    pub(super) waiting: u64,
+    pub(crate) waiting: u64,
 }
 
 /// A session that holds a lock.
@@ -94,11 +94,14 @@ pub(super) fn ask(
     Ok(connection.line(false)?.trim_ascii_end().to_vec())
 }
 
+/// The most lines of a topic: more than those of `stats conns` with 65,536 connections.
+const LINES_MAX: usize = 1 << 20;
+
 /// Lines of `stats`: names and values.
 type Lines = Vec<(Vec<u8>, String)>;
 
 /// The locks that the server lists, in the order of the keys.
-pub(super) fn read(connection: &mut Connection) -> Result<Vec<Lock>, Failure> {
+pub(crate) fn read(connection: &mut Connection) -> Result<Vec<Lock>, Failure> {
     let lines = stats(connection, "locks")?.map_err(|line| {
         Failure::refused(format!(
             "cannot list the locks: the server replies {line} to `stats locks`; log in with --user, or check that it is a latchd without -X"
@@ -134,6 +137,11 @@ fn stats(connection: &mut Connection, topic: &str) -> Result<Result<Lines, Strin
         let Some(rest) = line.strip_prefix(b"STAT ") else {
             return Ok(Err(shown(line)));
         };
+        if lines.len() == LINES_MAX {
+            return Err(Failure::refused(format!(
+                "`stats {topic}` has more than {LINES_MAX} lines"
+            )));
+        }
         let mut parts = rest.splitn(2, |byte| *byte == b' ');
         let name = parts.next().unwrap_or_default().to_vec();
         let value = parts.next().unwrap_or_default();

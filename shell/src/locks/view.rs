@@ -36,6 +36,12 @@ impl Lock {
     fn address(&self) -> &str {
         self.peer.as_deref().unwrap_or("not connected")
     }
+
+    /// The first holder, with its address and its time with the lock.
+    pub(crate) fn held_by(&self) -> String {
+        let (holder, address, held_s) = (self.holder(), self.address(), self.held_s);
+        format!("held by {holder} ({address}) for {held_s} s")
+    }
 }
 
 /// A table with a line for each lock.
@@ -111,9 +117,8 @@ pub(super) fn json(locks: &[Lock]) -> String {
 
 /// A sentence for the operator that is about to release the lock, as lines.
 pub(super) fn sentence(lock: &Lock) -> String {
-    let (key, held_s, fence) = (shown(&lock.key), lock.held_s, lock.fence.number());
-    let (holder, address) = (lock.holder(), lock.address());
-    let mut text = format!("{key}: held by {holder} ({address}) for {held_s} s, fence {fence}");
+    let (key, held, fence) = (shown(&lock.key), lock.held_by(), lock.fence.number());
+    let mut text = format!("{key}: {held}, fence {fence}");
     // Writing into a string does not fail.
     if let Some(left) = lock.lease_s {
         let _ = write!(text, ", lease {left} s left");

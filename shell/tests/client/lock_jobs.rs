@@ -630,7 +630,8 @@ fn a_terminal_shows_the_awaited_holder() {
         let known = format!("waiting for k at {}: ", server.address());
         let (_, holder) = said.split_once(&known).expect(&said);
         if server.name() == "latchd" {
-            assert!(holder.starts_with("held by 127.0.0.1:"), "{said}");
+            assert!(holder.starts_with("held by connection "), "{said}");
+            assert!(holder.contains(" (127.0.0.1:"), "{said}");
             assert!(holder.contains(" s, place 1\r\n"), "{said}");
             let said = wait(&server.address(), "--quiet");
             assert!(!said.contains("waiting for"), "{said}");
