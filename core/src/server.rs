@@ -26,15 +26,15 @@ use alloc::collections::{BTreeMap, VecDeque};
 use core::time::Duration;
 
 use bytes::BytesMut;
-
-use crate::engine::{Config, Core, Event, Notification};
-use crate::sessions::{SessionLimits, Sessions};
 use latchd_protocol::ConnId;
 use latchd_protocol::connection::{Connection, Progress};
 use latchd_protocol::output::Output;
 use latchd_protocol::time::{Instant, saturating_millis};
 use latchd_protocol::wait::{Notice, Outcome};
 use latchd_protocol::wire::WireLimits;
+
+use crate::engine::{Config, Core, Event, Notification};
+use crate::sessions::{SessionLimits, Sessions};
 
 use self::open::Open;
 use self::visit::{Membership, Visit};

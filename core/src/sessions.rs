@@ -16,13 +16,13 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 use core::hash::Hasher;
 
-use siphasher::sip128::{Hasher128, SipHasher24};
-
-use crate::store::HashSeed;
 use latchd_protocol::ConnId;
 use latchd_protocol::Owner;
 use latchd_protocol::session::{Open, SessionRefusal, SessionReply, Token};
 use latchd_protocol::time::Instant;
+use siphasher::sip128::{Hasher128, SipHasher24};
+
+use crate::store::HashSeed;
 
 /// The bounds of a table (S6).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -12,7 +12,7 @@ use clap::{Args, Parser, Subcommand};
 use latchd_harness::transcript::parse::parse;
 use latchd_model::search::Compared;
 use latchd_model::{
-    Framed, Offence, all, election, lease, of_sessions, pairs, rule, unwaited, waited,
+    Framed, Offence, QUICK, all, election, every, lease, of_sessions, pairs, rule, unwaited, waited,
 };
 use mimalloc::MiMalloc;
 
@@ -31,8 +31,15 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Task {
-    /// Explores every state of every model, and prints the complaints.
-    Check(Run),
+    /// Explores every state of some models of each kind, within a minute, and prints the
+    /// complaints.
+    Check {
+        #[command(flatten)]
+        run: Run,
+        /// Explore every model of locks and wins.
+        #[arg(long, conflicts_with = "name")]
+        all: bool,
+    },
     /// Looks for the shortest way to a wrong state of one model, and prints it: the number of
     /// steps, the broken rule, and the transcript. Fails if there is one.
     Search {
@@ -113,7 +120,8 @@ fn main() -> ExitCode {
     // A panic in a core is caught and reported as a failure: an invariant that does not hold.
     std::panic::set_hook(Box::new(|_| {}));
     let is_good = match Arguments::parse().command {
-        Task::Check(run) => check_unwaited(&run),
+        Task::Check { run, all: true } => check_unwaited(&run),
+        Task::Check { run, all: false } => check_some(&run),
         Task::Search { name, steps } => search(&name, steps.unwrap_or(usize::MAX)),
         Task::List { name } => {
             for model in chosen(all(), name.as_deref()) {
@@ -194,17 +202,22 @@ fn check(models: &[&dyn Framed], run: &Run) -> String {
         "model", "states", "transitions", "depth", "seconds", "witnesses"
     );
     let mut complaints = String::new();
-    for model in models {
-        let name = model.name();
+    let (began, count) = (Instant::now(), models.len());
+    for (before, model) in models.iter().enumerate() {
+        let (name, number) = (model.name(), before + 1);
         let outcome = model.check(run.threads, &|states| {
             if stderr().is_terminal() {
-                eprint!("\r{name}: {states} states … ");
-                // Witnesses on the way are not worth failing for.
+                let seconds = began.elapsed().as_secs();
+                // Progress that nobody sees is no failure.
+                let _ = write!(
+                    stderr(),
+                    "\rmodel {number} of {count} {name}: {states} states, {seconds} s "
+                );
                 let _ = stderr().flush();
             }
         });
         if stderr().is_terminal() {
-            eprint!("\r{:40}\r", "");
+            let _ = write!(stderr(), "\r{:70}\r", "");
         }
         let (seen, due) = outcome.witnesses;
         println!(
@@ -242,14 +255,25 @@ fn conclude(models: usize, complaints: &str) -> bool {
     complaints.is_empty()
 }
 
+/// Checks the models with this name, or those that take a minute.
+fn check_some(run: &Run) -> bool {
+    let name = run.name.as_deref();
+    let is_wanted = |model: &&dyn Framed| name.is_some() || QUICK.contains(&model.name());
+    let models = chosen(every().filter(is_wanted), name);
+    let is_good = conclude(models.len(), &check(&models, run));
+    if name.is_none() {
+        println!("`check --all`, `waits`, `lease` and `election` explore the other models");
+    }
+    is_good
+}
+
+/// Checks all models in which no client waits.
 fn check_unwaited(run: &Run) -> bool {
-    let models = chosen(unwaited(), run.name.as_deref());
+    let models: Vec<_> = unwaited().collect();
     let mut complaints = check(&models, run);
     // Only all models together ask for everything that can be answered.
-    if models.len() == unwaited().count() {
-        println!("\n{}", pairs::table());
-        complaints.push_str(&pairs::complaints());
-    }
+    println!("\n{}", pairs::table());
+    complaints.push_str(&pairs::complaints());
     conclude(models.len(), &complaints)
 }
 

@@ -7,8 +7,8 @@
 use std::fmt;
 
 use latchd_harness::alphabet::{
-    CasChoice, FenceChoice, GuardChoice, RequestKind as Kind, SmallAcquire, SmallArithmetic,
-    SmallDelete, SmallGet, SmallKey, SmallRequest, SmallSet, SmallValue,
+    CasChoice, FenceChoice, GuardChoice, ReleaseChoice, RequestKind as Kind, SmallAcquire,
+    SmallArithmetic, SmallDelete, SmallGet, SmallKey, SmallRequest, SmallSet, SmallValue,
 };
 use latchd_protocol::command::{
     Direction, Lease, LockAfter, OnMissing, Removal, SetMode, TtlStep, TtlSteps,
@@ -189,6 +189,7 @@ impl Phrase {
         let append = |missing| SetMode::Append { missing };
         let prepend = |missing| SetMode::Prepend { missing };
         let (refuse, create) = (OnMissing::Refuse, OnMissing::Create);
+        let release = |of| SmallRequest::Release { key, of };
         match kind {
             Kind::Get => self.get(TtlSteps::NONE, false, false),
             Kind::Touch => self.get(TtlSteps::one(TtlStep::Touch(self.ttl())), false, false),
@@ -244,10 +245,9 @@ impl Phrase {
                 unreachable!("who waits is the models' of waiting")
             }
             Kind::AcquireShared => unreachable!("nobody shares anything in this model"),
-            Kind::Release | Kind::ReleaseFenced => SmallRequest::Release {
-                key,
-                fence: fence(kind),
-            },
+            Kind::Release => release(ReleaseChoice::Own),
+            Kind::ReleaseFenced => release(ReleaseChoice::OwnGrant(FenceChoice::Current)),
+            Kind::ReleaseGrant => release(ReleaseChoice::Grant(FenceChoice::Current)),
             // Something must be refused for its mode.
             Kind::SetFenced | Kind::SetAndUnlock => {
                 let is_add = self.manner == Manner::Expiring;

@@ -7,7 +7,7 @@ use latchd_core::engine::{Core, Event};
 use latchd_core::store::MapStore;
 use latchd_core::{Instant, Owner};
 use latchd_harness::alphabet::{Input, Op, ReplyKind, SmallRequest};
-use latchd_protocol::command::{Command, ItemCommand, Set};
+use latchd_protocol::command::{Command, ItemCommand, Release, ReleaseOf, Set};
 use latchd_protocol::item::Cas;
 
 use crate::action::{Action, GONE, KEYS, PRESSURE_KEY, Words, key};
@@ -250,6 +250,18 @@ impl World {
         self.announce(who, number % self.shards.len())?;
         if let Some(answer) = self.ask(setup, conn, number, command)? {
             self.clients[who].learn(setup, self.now_ms, number, &command, &answer);
+            if let ItemCommand::Release(Release {
+                of: ReleaseOf::Grant(_),
+                ..
+            }) = command
+                && answer == ReplySeen::Unlocked
+            {
+                // The client that released another's lock tells its holder.
+                for client in &mut self.clients {
+                    client.holds[number] = false;
+                    client.holds_key[number] = false;
+                }
+            }
             if let ReplySeen::Granted { fence, .. } = answer
                 && setup.has_fences()
             {

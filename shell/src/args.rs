@@ -208,6 +208,10 @@ pub(crate) struct Args {
 pub(crate) enum Task {
     #[command(after_help = crate::lock::SHORT_HELP, after_long_help = crate::lock::HELP)]
     Lock(crate::lock::LockArgs),
+    #[command(after_help = crate::locks::LOCKS_HELP)]
+    Locks(crate::locks::LocksArgs),
+    #[command(after_help = crate::locks::UNLOCK_HELP)]
+    Unlock(crate::locks::UnlockArgs),
     #[command(after_help = crate::cli::SHORT_HELP, after_long_help = crate::cli::HELP)]
     Cli(crate::cli::CliArgs),
     #[command(after_help = crate::check::HELP)]

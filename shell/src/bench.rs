@@ -4,8 +4,7 @@
 //!   program without figures.
 //! - No lock stays held: each connection releases its lock before the load ends.
 //!
-//! Exit codes: 0 measured, also after SIGINT; 1 the load failed; 2 wrong options; 71 (`EX_OSERR`) the server cannot be
-//! reached; 130 interrupted before anything was measured.
+//! Exit codes: those of all tasks (`exit.rs`). 0 also after SIGINT.
 
 // Figures of measurements: none of them has more digits than a float keeps.
 #![allow(clippy::cast_precision_loss)]
@@ -16,7 +15,6 @@ mod report;
 mod stream;
 mod work;
 
-use std::io::{self, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -24,7 +22,12 @@ use clap::ValueEnum;
 use latchd_load::wire::Dialect;
 use latchd_load::wire::item::VALUE_BYTES_MIN;
 
+use crate::exit;
 use crate::flags::{AccessArgs, NETWORK, ServerArgs, seconds};
+use crate::output::{complain, print};
+
+/// The exit code after SIGINT, as shells report it.
+const EXIT_INTERRUPTED: u8 = exit::SIGNALLED + 2;
 
 /// The text under the options.
 pub(crate) const HELP: &str = "\
@@ -35,9 +38,11 @@ Each reply is checked. The keys begin with `latchd:bench:`.
 
 Exit codes:
     0  measured, also if interrupted by Ctrl-C
-    1  the load failed: a wrong reply, a broken connection, or no reply within 10 s
-    2  an option is wrong
-   71  the server cannot be reached
+    1  another client holds a lock of the load
+    2  an option is wrong, or the server refused the load
+   69  the server is unreachable, broke a connection, replied wrongly or not within 10 s
+   71  the system refuses descriptors or threads
+   74  the figures cannot be written
   130  interrupted before anything was measured";
 
 /// The heading of the options about the load.
@@ -60,6 +65,7 @@ const UNDER_WAY_BYTES_MAX: u64 = 1 << 30;
 
 /// Measure a server: rates and latencies of gets, sets and locks
 #[derive(Debug, clap::Args)]
+#[command(allow_negative_numbers = true)]
 pub(crate) struct BenchArgs {
     /// Send these requests
     #[arg(value_enum, default_value_t = Kind::Cache)]
@@ -150,12 +156,14 @@ enum Distribution {
 /// Why there are no figures.
 #[derive(Debug)]
 enum Failure {
-    /// The options contradict each other.
+    /// Another client holds a lock of the load.
+    No(String),
+    /// The options contradict each other, or the server refuses the load.
     Options(String),
-    /// The server cannot be reached.
-    Unreachable(String),
-    /// The load failed.
-    Load(String),
+    /// The server cannot be reached, or the load failed.
+    Unavailable(String),
+    /// The system refuses descriptors or threads.
+    System(String),
     /// A signal came before the measurement.
     Interrupted,
 }
@@ -163,11 +171,11 @@ enum Failure {
 impl Failure {
     const fn code(&self) -> u8 {
         match self {
-            Self::Load(_) => 1,
-            Self::Options(_) => 2,
-            Self::Unreachable(_) => super::EXIT_OS_ERROR,
-            // As a shell reports SIGINT.
-            Self::Interrupted => 130,
+            Self::No(_) => exit::NO,
+            Self::Options(_) => exit::USAGE,
+            Self::Unavailable(_) => exit::UNAVAILABLE,
+            Self::System(_) => exit::OS_ERROR,
+            Self::Interrupted => EXIT_INTERRUPTED,
         }
     }
 }
@@ -182,27 +190,20 @@ pub(crate) fn run(args: &BenchArgs) -> ExitCode {
             } else {
                 report.to_string()
             };
-            // A reader may stop early.
-            let _ = io::stdout().write_all(text.as_bytes());
-            ExitCode::SUCCESS
+            print(text).err().unwrap_or(0).into()
         }
         Err(failure) => {
             let code = failure.code();
             match failure {
-                Failure::Options(why) | Failure::Unreachable(why) | Failure::Load(why) => {
-                    complain(&why);
-                }
+                Failure::No(why)
+                | Failure::Options(why)
+                | Failure::Unavailable(why)
+                | Failure::System(why) => complain(&why),
                 Failure::Interrupted => complain("interrupted before anything was measured"),
             }
             ExitCode::from(code)
         }
     }
-}
-
-/// Writes an error message to standard error.
-fn complain(problem: &str) {
-    // Standard error may be closed.
-    let _ = writeln!(io::stderr(), "latchd: {problem}");
 }
 
 impl BenchArgs {

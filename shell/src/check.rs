@@ -1,7 +1,7 @@
 //! `latchd check [FLAGS]`: checks the system before a server with these flags starts.
 //!
 //! It changes nothing, except that it listens on each address for a moment. All checks run, also after a failure.
-//! Exit codes: 0 if a server would start, with or without warnings; 71 if not.
+//! Exit codes: those of all tasks (`exit.rs`). 0 with or without warnings; 71 if no server would start.
 
 mod cluster;
 mod limits;
@@ -9,14 +9,15 @@ mod places;
 
 use std::ffi::OsString;
 use std::fmt;
-use std::io::{self, Write};
 use std::process::ExitCode;
 
 use latchd_server::Config;
 
 pub(crate) use self::limits::memory_needed;
 
+use crate::exit;
 use crate::flags::Process;
+use crate::output::print;
 
 /// The text under the options.
 pub(crate) const HELP: &str = "\
@@ -30,7 +31,8 @@ Each line of the output begins with `ok`, `warning` or `failure`.
 Exit codes:
    0  a server would start
    2  an option is wrong
-  71  the system does not let a server start";
+  71  the system does not let a server start
+  74  the output cannot be written";
 
 /// Check limits, memory, addresses and files before starting a server
 #[derive(Debug, clap::Args)]
@@ -102,17 +104,14 @@ pub(crate) fn run(config: &Config, ignored: &[String], process: &Process) -> Exi
     findings.extend(places::look(config, process));
     findings.extend(config.cluster.iter().flat_map(cluster::look));
     findings.extend(config.state.as_deref().map(cluster::state));
-    let mut out = io::stdout().lock();
-    for finding in &findings {
-        // The output may be closed. The exit code tells the result too.
-        let _ = writeln!(out, "{finding}");
-    }
+    let lines: Vec<_> = findings.iter().map(ToString::to_string).collect();
+    let printed = print(lines.join("\n") + "\n");
     let fails = findings
         .iter()
         .any(|finding| finding.verdict == Verdict::Failure);
     if fails {
-        ExitCode::from(crate::EXIT_OS_ERROR)
+        ExitCode::from(exit::OS_ERROR)
     } else {
-        ExitCode::SUCCESS
+        printed.err().unwrap_or(0).into()
     }
 }

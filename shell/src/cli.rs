@@ -8,23 +8,21 @@
 //! - C2: Output to a terminal is readable and contains no control sequences. Other output is the server's bytes,
 //!   unchanged.
 //!
-//! Exit codes: 0 success; 1 the server replied not found, not stored or locked; 2 the request was refused or could
-//! not be sent; 69 (`EX_UNAVAILABLE`) the server is unreachable, refuses the login or stopped replying. Of several
-//! requests the highest code counts.
+//! Exit codes: those of all tasks (`exit.rs`). Of several requests the highest counts.
 
 mod answer;
 mod commands;
-mod connection;
+pub(crate) mod connection;
+mod greeting;
 mod history;
 mod lines;
 mod prompt;
-mod readable;
+pub(crate) mod readable;
 mod request;
 mod screen;
 
 use std::ffi::OsString;
-use std::fmt;
-use std::io::{self, IsTerminal, Read, Write};
+use std::io::{self, IsTerminal, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -37,8 +35,10 @@ use connection::{Broken, Connection};
 use request::{Asked, Mistake, Request};
 use screen::Screen;
 
+use crate::exit;
 use crate::flags::{AccessArgs, NETWORK, ServerArgs, seconds};
-use crate::os::descriptors;
+use crate::os::{descriptors, processes};
+use crate::output::{checked, complain};
 
 /// The text under the options of `-h`.
 pub(crate) const SHORT_HELP: &str = "\
@@ -64,10 +64,12 @@ Exit codes:
    0  success
    1  not found, not stored, changed since it was read (cas), or locked
    2  the server refused the request, or it could not be sent
-  69  the server is unreachable, refuses the login, or stopped replying";
+  69  the server is unreachable, refuses the login, or stopped replying
+  71  the system refuses descriptors or threads
+  74  the output cannot be written";
 
-/// The exit code if the server is unavailable: `EX_UNAVAILABLE` of sysexits(3).
-const EXIT_UNAVAILABLE: u8 = 69;
+/// The threads besides this one: the event loop, a name lookup, one in reserve.
+const PROCESSES: usize = 3;
 
 /// The number of descriptors that a session needs besides the standard ones: three of the event loop, a socket,
 /// those of a name lookup, the history.
@@ -80,12 +82,7 @@ const OUTPUT: &str = "Output";
 #[derive(Debug, clap::Args)]
 pub(crate) struct CliArgs {
     #[command(flatten)]
-    server: ServerArgs,
-    #[command(flatten)]
-    access: AccessArgs,
-    /// Fail if connecting or a reply takes longer than SECS
-    #[arg(long, value_name = "SECS", value_parser = seconds, default_value = "5", help_heading = NETWORK)]
-    timeout: Duration,
+    peer: PeerArgs,
     /// Show values as text, even without a terminal
     #[arg(long, conflicts_with = "raw", help_heading = OUTPUT)]
     readable: bool,
@@ -101,9 +98,48 @@ pub(crate) struct CliArgs {
     command: Vec<OsString>,
 }
 
+/// The server, and the way to it.
+#[derive(Debug, clap::Args)]
+pub(crate) struct PeerArgs {
+    #[command(flatten)]
+    server: ServerArgs,
+    #[command(flatten)]
+    access: AccessArgs,
+    /// Fail if connecting or a reply takes longer than SECS
+    #[arg(long, value_name = "SECS", value_parser = seconds, default_value = "5", help_heading = NETWORK,
+        allow_negative_numbers = true)]
+    timeout: Duration,
+}
+
+impl PeerArgs {
+    /// The client that the options describe, and the limit for a reply.
+    ///
+    /// # Errors
+    /// A message for the user, if the options contradict each other, or the system refuses descriptors or threads.
+    pub(crate) fn client(&self) -> Result<(Client, Duration), (Outcome, String)> {
+        descriptors::check(DESCRIPTORS)
+            .and_then(|()| processes::check(PROCESSES))
+            .map_err(|problem| (Outcome::SystemRefused, problem))?;
+        self.described()
+            .map_err(|problem| (Outcome::Refused, problem))
+    }
+
+    fn described(&self) -> Result<(Client, Duration), String> {
+        // A timeout of 0 would expire before the first attempt.
+        let timeout = self.timeout.max(Duration::from_millis(1));
+        let options = ClientOptions::new()
+            .connect_timeout(timeout)
+            .reply_timeout(timeout);
+        let options = self.access.options(options)?;
+        let client = Client::new(&self.server.address()?, options);
+        let client = client.map_err(|error| error.to_string())?;
+        Ok((client, self.timeout))
+    }
+}
+
 /// The outcome of a request, the best first.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-enum Outcome {
+pub(crate) enum Outcome {
     /// It succeeded, or needed no server.
     Done,
     /// The server replied not found, not stored or locked.
@@ -112,16 +148,29 @@ enum Outcome {
     Refused,
     /// The server is not available.
     Unavailable,
+    /// The system refuses descriptors or threads.
+    SystemRefused,
+    /// The output cannot be written, which is reported.
+    Unwritten,
 }
 
 impl Outcome {
-    const fn code(self) -> u8 {
+    pub(crate) const fn code(self) -> u8 {
         match self {
             Self::Done => 0,
-            Self::No => 1,
-            Self::Refused => 2,
-            Self::Unavailable => EXIT_UNAVAILABLE,
+            Self::No => exit::NO,
+            Self::Refused => exit::USAGE,
+            Self::Unavailable => exit::UNAVAILABLE,
+            Self::SystemRefused => exit::OS_ERROR,
+            Self::Unwritten => exit::IO_ERROR,
         }
+    }
+}
+
+impl Outcome {
+    /// The outcome if standard output cannot be written, which this reports; a reader that has stopped is no failure.
+    fn of_output(error: io::Error) -> Self {
+        checked(Err(error)).map_or(Self::Unwritten, |()| Self::Done)
     }
 }
 
@@ -137,19 +186,18 @@ impl From<Verdict> for Outcome {
 
 /// Runs the program. Returns the exit code.
 pub(crate) fn run(args: &CliArgs) -> ExitCode {
-    let client = descriptors::check(DESCRIPTORS).and_then(|()| client(args));
-    let client = match client {
+    let (client, timeout) = match args.peer.client() {
         Ok(client) => client,
-        Err(problem) => {
+        Err((outcome, problem)) => {
             complain(&problem);
-            return ExitCode::from(Outcome::Refused.code());
+            return ExitCode::from(outcome.code());
         }
     };
     let at_terminal = io::stdout().is_terminal();
     let screen = Screen::new(args.readable || at_terminal && !args.raw);
     let session = Session {
         client,
-        timeout: args.timeout,
+        timeout,
         connection: None,
         screen,
     };
@@ -161,20 +209,6 @@ pub(crate) fn run(args: &CliArgs) -> ExitCode {
         lines::run(session, &mut io::stdin().lock())
     };
     ExitCode::from(outcome.code())
-}
-
-/// The client that the options describe.
-///
-/// # Errors
-/// A message for the user, if the options contradict each other.
-fn client(args: &CliArgs) -> Result<Client, String> {
-    // A timeout of 0 would expire before the first attempt.
-    let timeout = args.timeout.max(Duration::from_millis(1));
-    let options = ClientOptions::new()
-        .connect_timeout(timeout)
-        .reply_timeout(timeout);
-    let options = args.access.options(options)?;
-    Client::new(&args.server.address()?, options).map_err(|error| error.to_string())
 }
 
 /// A session with a server, with the current connection if there is one.
@@ -190,7 +224,7 @@ enum Failure {
     /// The connection failed. The server releases its locks, and the next request opens a new connection.
     Broken(Broken),
     /// Standard output cannot be written.
-    Unread,
+    Unwritten(io::Error),
 }
 
 impl Session {
@@ -212,18 +246,20 @@ impl Session {
         }
         let flushed = self.screen.flush();
         let verdict = asked?;
-        flushed.map(|()| verdict).map_err(|_| Failure::Unread)
+        flushed.map(|()| verdict).map_err(Failure::Unwritten)
     }
 
     /// Shows a text of this program.
     fn tell(&mut self, text: &str) -> Outcome {
         let told = self.screen.tell(text).and_then(|()| self.screen.flush());
-        told.map_or(Outcome::Unavailable, |()| Outcome::Done)
+        told.map_or_else(Outcome::of_output, |()| Outcome::Done)
     }
 }
 
 /// Runs one command.
 fn one(mut session: Session, command: &[OsString]) -> Outcome {
+    // This reports it.
+    session.screen.hide_refusals();
     let words: Vec<_> = command.iter().map(|word| word.as_bytes()).collect();
     let asked = match words.as_slice() {
         // A single argument with blanks is a line, as at the prompt.
@@ -248,8 +284,12 @@ fn one(mut session: Session, command: &[OsString]) -> Outcome {
         Err(mistake) => return mistaken(&mistake),
     };
     match session.ask(&request) {
-        Ok(Verdict::Refused(words)) => {
-            complain(&format!("{}: {words}", session.client.address()));
+        Ok(Verdict::Refused(reply)) => {
+            let word = words
+                .first()
+                .and_then(|word| word.split(|byte| *byte == b' ').next());
+            let advice = commands::advice(word.unwrap_or_default(), &reply);
+            complain(&format!("{}: {reply}{advice}", session.client.address()));
             Outcome::Refused
         }
         Ok(verdict) => verdict.into(),
@@ -257,7 +297,7 @@ fn one(mut session: Session, command: &[OsString]) -> Outcome {
             complain(&format!("{}: {broken}", session.client.address()));
             Outcome::Unavailable
         }
-        Err(Failure::Unread) => Outcome::Done,
+        Err(Failure::Unwritten(error)) => Outcome::of_output(error),
     }
 }
 
@@ -275,10 +315,4 @@ fn help(session: &mut Session, topic: &str) -> Outcome {
 fn mistaken(mistake: &Mistake) -> Outcome {
     complain(mistake);
     Outcome::Refused
-}
-
-/// Writes an error message to standard error.
-fn complain(problem: &(impl fmt::Display + ?Sized)) {
-    // Standard error may be closed.
-    let _ = writeln!(io::stderr(), "latchd: {problem}");
 }

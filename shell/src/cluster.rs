@@ -1,7 +1,6 @@
 //! `latchd cluster init` and `latchd cluster status`: the records of a cluster in etcd.
 //!
-//! Exit codes: 0 success; 1 the cluster exists already, or a partition has no primary; 2 an option is wrong; 71
-//! (`EX_OSERR`) etcd is not reachable, refuses the login, or has no usable record.
+//! Exit codes: those of all tasks (`exit.rs`). 1 is: the cluster exists already, or a partition has no primary.
 
 mod hold;
 mod init;
@@ -9,7 +8,6 @@ mod partition;
 mod status;
 mod view;
 
-use std::io::{self, Write};
 use std::process::ExitCode;
 
 use latchd_core::election::{RecordError, RingRecord};
@@ -18,7 +16,9 @@ use latchd_server::{Etcd, InTurn, Unanswered};
 use self::init::InitArgs;
 use self::status::StatusArgs;
 
+use crate::exit;
 use crate::flags::AuthorityFlags;
+use crate::output::{self, complain};
 
 /// The text under the options.
 pub(crate) const HELP: &str = "\
@@ -31,7 +31,9 @@ Exit codes:
    0  success
    1  init: the cluster exists already; status: a partition has no primary
    2  an option is wrong
-  71  etcd is not reachable, refuses the login, or has no usable record";
+  69  etcd is not reachable, refuses the login, or has no usable record
+  71  a file of the options cannot be read
+  74  the output cannot be written";
 
 /// Create a cluster in etcd, or show its primaries
 #[derive(Debug, clap::Args)]
@@ -57,6 +59,10 @@ enum Failure {
     Option(String),
     /// etcd does not answer, or its records are not usable.
     Unavailable(String),
+    /// A file of the options is not usable.
+    System(String),
+    /// The output cannot be written, which is reported.
+    Unwritten(u8),
 }
 
 impl From<Unanswered> for Failure {
@@ -73,12 +79,13 @@ pub(crate) fn run(args: &ClusterArgs) -> ExitCode {
     };
     let (why, code) = match done {
         Ok(()) => return ExitCode::SUCCESS,
-        Err(Failure::No(why)) => (why, 1),
-        Err(Failure::Option(why)) => (why, 2),
-        Err(Failure::Unavailable(why)) => (why, crate::EXIT_OS_ERROR),
+        Err(Failure::No(why)) => (why, exit::NO),
+        Err(Failure::Option(why)) => (why, exit::USAGE),
+        Err(Failure::Unavailable(why)) => (why, exit::UNAVAILABLE),
+        Err(Failure::System(why)) => (why, exit::OS_ERROR),
+        Err(Failure::Unwritten(code)) => return ExitCode::from(code),
     };
-    // Standard error may be closed.
-    let _ = writeln!(io::stderr(), "latchd: {why}");
+    complain(&why);
     ExitCode::from(code)
 }
 
@@ -89,7 +96,7 @@ fn open(flags: &AuthorityFlags) -> Result<(InTurn, String), Failure> {
         .options()
         .and_then(|options| options.ok_or_else(missing));
     let (options, cluster) = options.map_err(Failure::Option)?;
-    let etcd = Etcd::new(&options).map_err(|error| Failure::Unavailable(error.to_string()))?;
+    let etcd = Etcd::new(&options).map_err(|error| Failure::System(error.to_string()))?;
     Ok((etcd.in_turn(), cluster))
 }
 
@@ -103,12 +110,7 @@ fn ring(cluster: &str, value: &str) -> Result<RingRecord, Failure> {
     RingRecord::parse(value).map_err(unusable)
 }
 
-/// Writes to standard output in one piece. A reader that stops early is no failure.
+/// Writes to standard output.
 fn print(text: &str) -> Result<(), Failure> {
-    match io::stdout().write_all(text.as_bytes()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Failure::Unavailable(
-            format!("cannot write the output: {error}"),
-        )),
-        Ok(()) | Err(_) => Ok(()),
-    }
+    output::print(text).map_err(Failure::Unwritten)
 }

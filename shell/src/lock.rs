@@ -2,15 +2,13 @@
 //!
 //! - P1: The command starts after all locks are acquired. The locks are released after the command has ended.
 //! - P2: If a lock is lost, the command's process group receives TERM, and KILL 5 s later.
-//! - P3: Signals to this process are forwarded to the command, including those that stop and continue a process.
+//! - P3: Signals to this process are forwarded to the command, also in a session of its own, including those that stop and continue a process.
 //!   While the terminal has stopped the command, this process is stopped too. The command continues only after
 //!   the server has confirmed the locks.
 //! - P4: If this process dies, the command dies too, or keeps the locks (`--inherit`). If another process stops this
 //!   one, the command is stopped at the end of the belief in the locks.
 //!
-//! Exit codes: the command's own, or 128 plus the signal that ended it. As timeout(1): 125 if `latchd lock` fails
-//! or loses the lock, 126 if the command cannot be started, 127 if it is not found. As flock(1): the code of `-E`
-//! if the lock is not acquired.
+//! Exit codes: the command's own, or those of `exit.rs`. As flock(1): the code of `-E` if the lock is not acquired.
 
 mod attend;
 mod guard;
@@ -18,8 +16,11 @@ mod held;
 pub(crate) mod helper;
 mod inherited;
 mod keys;
+mod process_table;
 mod servers;
+mod signalled;
 mod terminal;
+mod wait_notice;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -37,13 +38,14 @@ use keys::Job;
 use servers::Servers;
 use terminal::Terminal;
 
+use crate::exit::{self, LOCK_FAILED as EXIT_FAILED};
 use crate::flags::{AccessArgs, NETWORK, ServerArgs, seconds};
-use crate::os::descriptors;
+use crate::os::{descriptors, processes};
+use crate::output::{complain, end_at_panic};
 
-/// The exit code if this program fails or loses the lock.
-pub(crate) const EXIT_FAILED: u8 = 125;
-/// Added to the number of the signal that ended the command.
-const EXIT_SIGNALLED: i32 = 128;
+/// The processes and threads that start besides this one: the event loop, the client, a name lookup; the command, its
+/// guard, the leader of its group.
+const PROCESSES: usize = 6;
 
 /// The text under the options of `-h`.
 pub(crate) const SHORT_HELP: &str = "\
@@ -65,14 +67,21 @@ Kinds of locks:
 
 Variables of the command:
   LATCHD_LOCK_KEY      the key; of several keys the first in byte order
-  LATCHD_LOCK_NUMBER   its fencing token, which rises with every holder: store it with each
-                       write of the command, and refuse writes with a lower one
+  LATCHD_LOCK_NUMBER   its fencing token, which rises with every holder, also over restarts of the
+                       server: store it with each write of the command, and refuse writes with a
+                       lower one
   LATCHD_LOCK_KEYS     all keys, one per line
   LATCHD_LOCK_NUMBERS  all fencing tokens, one per line
-  The last two are left out if a key contains a line end, or if a list exceeds 127 KiB.
+  Leases of a second or more have no fencing tokens, nor do locks on other servers than latchd:
+  both NUMBER variables are left out. Do not mix such leases and other locks on one key.
+  Both lists are left out if a key contains a line end, or if a list exceeds 127 KiB.
 
 Ctrl-Z stops the command and this process; a lease or session is not renewed then. When both continue,
 the lock is checked first. If it was lost, the command is killed.
+
+The command may begin a session or a process group of its own (setsid); signals and the end of the
+lock reach it there too. If it gains rights (sudo), it may refuse signals of this user: then `latchd
+lock` says so and sends them again every second. It cannot stop such a command when the lock is lost.
 
 Exit codes:
   the command's own, or 128 plus the signal that ended it
@@ -86,6 +95,7 @@ const LOCKS: &str = "Locks";
 
 /// Run a command while holding locks
 #[derive(Debug, clap::Args)]
+#[allow(clippy::struct_excessive_bools)] // Each is a flag of its own.
 pub(crate) struct LockArgs {
     /// Lock these keys, all or none; put keys that begin with `-` between two `--`
     #[arg(value_name = "KEY")]
@@ -102,19 +112,24 @@ pub(crate) struct LockArgs {
     /// Until then, an unreachable server is tried again every 200 ms; the servers of a list in turn.
     /// Without this option, the wait for the lock has no limit, and an unreachable server is an error.
     #[arg(short, long, value_name = "SECS", value_parser = seconds, conflicts_with = "nonblock",
-        help_heading = LOCKS, verbatim_doc_comment)]
+        allow_negative_numbers = true, help_heading = LOCKS, verbatim_doc_comment)]
     wait: Option<Duration>,
     /// Do not wait for the lock; wait at most 1 s for the server
     #[arg(short, long, help_heading = LOCKS)]
     nonblock: bool,
+    /// Do not tell a terminal after 2 s which client holds the lock
+    #[arg(short, long, help_heading = LOCKS)]
+    quiet: bool,
     /// Fail if connecting or a reply takes longer than SECS
-    #[arg(long, value_name = "SECS", value_parser = seconds, default_value = "5", help_heading = NETWORK)]
+    #[arg(long, value_name = "SECS", value_parser = seconds, default_value = "5", help_heading = NETWORK,
+        allow_negative_numbers = true)]
     timeout: Duration,
     /// Exit with this code if the lock is not acquired
-    #[arg(short = 'E', long, value_name = "CODE", default_value_t = 1, help_heading = LOCKS)]
+    #[arg(short = 'E', long, value_name = "CODE", default_value_t = 1, help_heading = LOCKS,
+        allow_negative_numbers = true)]
     conflict_exit_code: u8,
     /// Acquire a lease of SECS instead of a lock bound to the connection
-    #[arg(long, value_name = "SECS", value_parser = seconds, help_heading = LOCKS)]
+    #[arg(long, value_name = "SECS", value_parser = seconds, help_heading = LOCKS, allow_negative_numbers = true)]
     ttl: Option<Duration>,
     /// Acquire the lock in a session that survives a broken connection for SECS
     ///
@@ -122,14 +137,15 @@ pub(crate) struct LockArgs {
     /// SECS, less 1%, the lock is lost. If this process dies, the lock stays for SECS. This requires
     /// latchd, and excludes --ttl and --inherit.
     #[arg(long, value_name = "SECS", value_parser = clap::value_parser!(u16).range(1..=3600),
-        conflicts_with_all = ["ttl", "inherit"], help_heading = LOCKS, verbatim_doc_comment)]
+        conflicts_with_all = ["ttl", "inherit"], help_heading = LOCKS, verbatim_doc_comment,
+        allow_negative_numbers = true)]
     session: Option<u16>,
     /// Share the lock with other shared holders, as readers do; requires latchd
     #[arg(long, conflicts_with_all = ["ttl", "metadata", "permits"], help_heading = LOCKS)]
     shared: bool,
     /// Share the lock among at most NUMBER holders, 1 to 1024; requires latchd
     #[arg(long, value_name = "NUMBER", conflicts_with_all = ["ttl", "metadata"],
-        value_parser = clap::value_parser!(u32).range(1..=1024), help_heading = LOCKS)]
+        value_parser = clap::value_parser!(u32).range(1..=1024), help_heading = LOCKS, allow_negative_numbers = true)]
     permits: Option<u32>,
     /// Store this text in the item; refused if the item already has a value
     #[arg(long, value_name = "TEXT", help_heading = LOCKS)]
@@ -147,6 +163,7 @@ pub(crate) struct LockArgs {
 
 /// Runs the command under the locks. Returns the exit code.
 pub(crate) fn run(args: &LockArgs) -> ExitCode {
+    end_at_panic(EXIT_FAILED);
     // This must precede every other thread, because threads inherit the mask.
     let inherited = match Inherited::record() {
         Ok(inherited) => inherited,
@@ -155,6 +172,7 @@ pub(crate) fn run(args: &LockArgs) -> ExitCode {
     let ready = Job::of(args).and_then(|job| {
         check_program()?;
         descriptors::check(args.descriptors(job.keys.len()))?;
+        processes::check(PROCESSES)?;
         Ok(job)
     });
     let job = match ready {
@@ -185,7 +203,7 @@ async fn lock_and_run(
     let held = match obtained.or(signal).await {
         Ok(Ok(held)) => held,
         Ok(Err(error)) if error.is_not_obtained() => {
-            eprintln!("latchd: {}: {error}", job.names());
+            complain(&format!("{}: {error}", job.names()));
             return ExitCode::from(args.conflict_exit_code);
         }
         Ok(Err(error)) => return failed(&args.explained(job, &error)),
@@ -200,7 +218,7 @@ async fn lock_and_run(
         inherited.with_mask(|| helper::start(args, job, &held, inherited.hides_children()));
     // The command has its own copies. Another process must not keep these after this process has ended.
     drop(copies);
-    let child = match started {
+    let mut child = match started {
         Ok(child) => child,
         Err(error) => {
             // If this fails, the server releases the lock when this process ends.
@@ -246,14 +264,14 @@ impl LockArgs {
 
     /// The number of descriptors that are needed besides the standard ones: one connection per bound lock and a copy
     /// to inherit, or four that leases share; and those of the event loop, signals, terminal and child processes, and
-    /// one that asks a server of a list for a sign of life.
+    /// one that asks a server of a list for a sign of life, and one that asks for the holder.
     fn descriptors(&self, keys: usize) -> usize {
         let connections = match (self.ttl, self.inherit) {
             (Some(_), _) => 4,
             (None, true) => 2 * keys,
             (None, false) => keys,
         };
-        connections + 15
+        connections + 16
     }
 
     /// An error, with advice where the cause is not obvious.
@@ -300,10 +318,11 @@ async fn next(signals: &mut Signals) -> Signal {
 }
 
 fn failed(problem: &impl std::fmt::Display) -> ExitCode {
-    eprintln!("latchd: {problem}");
+    complain(problem);
     ExitCode::from(EXIT_FAILED)
 }
 
 fn signalled(signal: i32) -> ExitCode {
-    ExitCode::from(u8::try_from(EXIT_SIGNALLED + signal).unwrap_or(EXIT_FAILED))
+    let code = i32::from(exit::SIGNALLED) + signal;
+    ExitCode::from(u8::try_from(code).unwrap_or(EXIT_FAILED))
 }

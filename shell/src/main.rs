@@ -1,26 +1,30 @@
 //! The program `latchd`: reads flags, handles signals and sets the exit code. The library runs the server.
 //!
-//! Exit codes: 0 after a signal or a client stops it; 2 for a wrong flag; 67 if the user does not exist; 70
-//! (`EX_SOFTWARE`) if an assertion fails; 71 (`EX_OSERR`, as memcached) if the system refuses a resource that the
-//! server needs, at its start or later; 75 (`EX_TEMPFAIL`) if its term in a cluster is over: start it again.
+//! Exit codes: `exit.rs`.
 //!
 //! All messages of the server go through the [`Log`], so a slow reader of the log delays no client.
+
+// A failed write would panic.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod args;
 mod bench;
 mod check;
 mod cli;
 mod cluster;
+mod exit;
 mod flags;
 mod lock;
+mod locks;
 mod log;
 mod manual;
 mod os;
+mod output;
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::ffi::OsString;
 use std::fmt::Write as _;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::iter;
 use std::mem;
 use std::os::fd::OwnedFd;
@@ -29,7 +33,7 @@ use std::sync::Arc;
 
 use async_signal::{Signal, Signals};
 use clap::error::ErrorKind;
-use latchd_server::{Address, Config, Over, Server};
+use latchd_server::{Address, Config, Ended, Over, Server};
 use smol::Timer;
 use smol::future::{self, FutureExt};
 use smol::stream::StreamExt;
@@ -42,15 +46,7 @@ use crate::os::pid_file::PidFile;
 use crate::os::privileges::Refusal;
 use crate::os::service_manager::{ServiceManager, State};
 use crate::os::{descriptors, handed_over, pid_file, privileges, reactor};
-
-/// `EX_OSERR` of sysexits(3).
-const EXIT_OS_ERROR: u8 = 71;
-
-/// `EX_NOUSER` of sysexits(3), as memcached.
-const EXIT_NO_USER: u8 = 67;
-
-/// `EX_SOFTWARE` of sysexits(3).
-const EXIT_SOFTWARE: i32 = 70;
+use crate::output::{checked, complain, end_at_panic, print};
 
 /// The text of `-i`.
 const LICENCE: &str =
@@ -60,10 +56,14 @@ fn main() -> ExitCode {
     if let Some(code) = lock::helper::run() {
         return code;
     }
+    // Of tasks; the server reports through its log.
+    end_at_panic(exit::SOFTWARE);
     let args = args::read(std::env::args_os()).unwrap_or_else(|error| refuse(&error));
     match &args.task {
         None => start(args),
         Some(Task::Lock(lock)) => lock::run(lock),
+        Some(Task::Locks(locks)) => locks::run(locks),
+        Some(Task::Unlock(unlock)) => locks::run_unlock(unlock),
         Some(Task::Cli(cli)) => cli::run(cli),
         Some(Task::Bench(bench)) => bench::run(bench),
         Some(Task::Check(check)) => {
@@ -98,9 +98,7 @@ fn settle(mut args: Args, sockets: Vec<Arc<OwnedFd>>) -> (Config, Vec<String>) {
 fn start(args: Args) -> ExitCode {
     let process = args.process.clone();
     if process.license {
-        // The output may be closed.
-        let _ = io::stdout().write_all(LICENCE.as_bytes());
-        return ExitCode::SUCCESS;
+        return print(LICENCE).err().unwrap_or(0).into();
     }
     // Taking the sockets unsets the variables.
     let not_ours = handed_over::warning();
@@ -118,8 +116,8 @@ fn start(args: Args) -> ExitCode {
 
 /// Reports why the program cannot start.
 fn fail(why: &str) -> ExitCode {
-    eprintln!("latchd: {why}");
-    ExitCode::from(EXIT_OS_ERROR)
+    complain(why);
+    ExitCode::from(exit::OS_ERROR)
 }
 
 /// The way out of an error about a path. Errors about addresses and limits have their own.
@@ -147,7 +145,7 @@ fn serve(mut config: Config, ignored: &[String], process: &Process) -> ExitCode 
         Ok(prepared) => prepared,
         Err(Refusal::NoUser(why)) => {
             fail(&why);
-            return ExitCode::from(EXIT_NO_USER);
+            return ExitCode::from(exit::NO_USER);
         }
         Err(Refusal::Denied(why)) => return fail(&why),
     };
@@ -169,10 +167,11 @@ fn serve(mut config: Config, ignored: &[String], process: &Process) -> ExitCode 
         tracing::warn!("{warning}");
     }
     let code = match run(config, process, daemon, &log) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(Ended::Clean) => ExitCode::SUCCESS,
+        Ok(Ended::ItemsLost) => ExitCode::from(exit::IO_ERROR),
         Err(error) => {
             log.tell("ERROR", &format!("latchd: {error}{}", advice(&error)));
-            ExitCode::from(EXIT_OS_ERROR)
+            ExitCode::from(exit::OS_ERROR)
         }
     };
     log.flush();
@@ -193,18 +192,20 @@ fn show_log(log: &Log, form: Form, at_terminal: bool) {
     }
 }
 
-/// Prints the error, or the requested help, and ends the process. For `lock` the exit code is that of timeout(1),
+/// Prints the error, or the requested help, and ends the process. For `lock` the exit code is that of its failures,
 /// because 2 may be the command's.
 fn refuse(error: &clap::Error) -> ! {
     let is_of_lock = std::env::args_os()
         .nth(1)
         .is_some_and(|task| task == "lock");
-    if error.use_stderr() && is_of_lock {
+    let written = error.print();
+    let code = match error.use_stderr() {
+        true if is_of_lock => exit::LOCK_FAILED,
         // Standard error may be closed.
-        let _ = error.print();
-        std::process::exit(i32::from(lock::EXIT_FAILED));
-    }
-    error.exit()
+        true => exit::USAGE,
+        false => checked(written).err().unwrap_or(0),
+    };
+    std::process::exit(code.into())
 }
 
 /// Performs the actions that require root, then drops root. Returns the daemon of `-d`, and warnings.
@@ -231,7 +232,7 @@ fn prepare(config: &Config, process: &Process) -> Result<(Option<Daemon>, Vec<St
     Ok((daemon, warnings))
 }
 
-fn run(config: Config, process: &Process, daemon: Option<Daemon>, log: &Log) -> io::Result<()> {
+fn run(config: Config, process: &Process, daemon: Option<Daemon>, log: &Log) -> io::Result<Ended> {
     // Before the server starts, so a signal during the start also stops it.
     let mut signals = Signals::new([Signal::Int, Signal::Term, Signal::Usr1, Signal::Hup])?;
     let is_silent = config.verbosity == 0;
@@ -279,14 +280,14 @@ fn run(config: Config, process: &Process, daemon: Option<Daemon>, log: &Log) -> 
         ends.or(running.start(daemon, is_silent, greet)).await
     });
     running.tell(State::Stopping);
-    server.shutdown();
+    let ended = server.shutdown();
     let end = end?;
     tracing::info!(
         event = "stopped",
         reason = end,
         "server stopped: {end}; all locks are released"
     );
-    Ok(())
+    Ok(ended)
 }
 
 /// Writes the process id and the ports, if that is wanted. The file of the process id goes with the value.
@@ -450,13 +451,13 @@ fn stop_at_panic(log: Log) {
         }
         log.tell("ERROR", reason.trim_end());
         log.flush_reason();
-        std::process::exit(EXIT_SOFTWARE);
+        std::process::exit(exit::SOFTWARE.into());
     }));
 }
 
 #[cfg(test)]
 mod tests {
-    use std::io::{Read, pipe};
+    use std::io::{Read, Write, pipe};
     use std::process::{Child, Command, Stdio};
     use std::time::{Duration, Instant};
 
@@ -488,7 +489,7 @@ mod tests {
         let mut said = String::new();
         let mut log = child.stderr.take().unwrap();
         log.read_to_string(&mut said).unwrap();
-        assert_eq!(child.wait().unwrap().code(), Some(EXIT_SOFTWARE));
+        assert_eq!(child.wait().unwrap().code(), Some(exit::SOFTWARE.into()));
         assert!(
             said.contains("thread latchd-7 panicked") && said.contains("on purpose"),
             "{said}"
@@ -513,6 +514,6 @@ mod tests {
             }
             std::thread::sleep(Duration::from_millis(5));
         };
-        assert_eq!(status.code(), Some(EXIT_SOFTWARE));
+        assert_eq!(status.code(), Some(exit::SOFTWARE.into()));
     }
 }

@@ -1,12 +1,15 @@
 //! Manual pages and shell completions, generated from the flags.
 
-use std::io::{self, Write};
+use std::io;
 use std::process::ExitCode;
 
 use clap::{Command, ValueEnum};
 use clap_complete::Shell;
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
+
+use crate::exit;
+use crate::output;
 
 /// Print a manual page: `latchd man | man -l -`
 #[derive(Debug, clap::Args)]
@@ -23,6 +26,10 @@ enum Page {
     Latchd,
     /// Running a command under locks.
     Lock,
+    /// Listing the locks of a server.
+    Locks,
+    /// Releasing the lock of another client.
+    Unlock,
     /// Sending commands to a server.
     Cli,
     /// Checking the system for a server.
@@ -61,9 +68,8 @@ pub(crate) fn print_completions(args: &CompletionsArgs, mut program: Command) ->
 /// Writes to standard output in one piece. A reader that stops early is no error.
 fn print(write: impl FnOnce(&mut Vec<u8>) -> io::Result<()>) -> ExitCode {
     let mut text = Vec::new();
-    match write(&mut text).and_then(|()| io::stdout().write_all(&text)) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+    match write(&mut text) {
+        Ok(()) => output::print(&text).err().unwrap_or(0).into(),
         Err(error) => super::fail(&error.to_string()),
     }
 }
@@ -72,10 +78,12 @@ fn page(page: Page, mut program: Command, out: &mut Vec<u8>) -> io::Result<()> {
     program.build();
     let task = match page {
         Page::Latchd => {
-            Man::new(program).render(out)?;
+            render(&program, "latchd".into(), out)?;
             return sections().to_writer(out);
         }
         Page::Lock => &["lock"][..],
+        Page::Locks => &["locks"],
+        Page::Unlock => &["unlock"],
         Page::Cli => &["cli"],
         Page::Check => &["check"],
         Page::Cluster => &["cluster"],
@@ -87,7 +95,63 @@ fn page(page: Page, mut program: Command, out: &mut Vec<u8>) -> io::Result<()> {
     let found = task.iter().try_fold(program, of);
     let task = found.ok_or_else(|| io::Error::other("no such manual page"))?;
     let name = task.get_display_name().unwrap_or_default().to_owned();
-    Man::new(task).title(name).render(out)
+    render(&task, name, out)
+}
+
+/// Renders a page as [`Man::render`] does, with a synopsis of its own.
+fn render(program: &Command, title: String, out: &mut Vec<u8>) -> io::Result<()> {
+    let man = Man::new(program.clone()).title(title);
+    man.render_title(out)?;
+    man.render_name_section(out)?;
+    synopsis(program).to_writer(out)?;
+    man.render_description_section(out)?;
+    man.render_options_section(out)?;
+    if program.has_subcommands() {
+        man.render_subcommands_section(out)?;
+    }
+    if program.get_after_help().is_some() || program.get_after_long_help().is_some() {
+        man.render_extra_section(out)?;
+    }
+    if program.get_version().is_some() {
+        man.render_version_section(out)?;
+    }
+    Ok(())
+}
+
+/// The synopsis. That of `clap_mangen` leaves out the values of options, and the `...` behind repeated arguments.
+fn synopsis(program: &Command) -> Roff {
+    let name = program.get_bin_name().unwrap_or_else(|| program.get_name());
+    let mut line = vec![bold(name)];
+    let (operands, options): (Vec<_>, Vec<_>) = program
+        .get_arguments()
+        .filter(|arg| !arg.is_hide_set())
+        .partition(|arg| arg.is_positional());
+    for arg in options {
+        // As in `--help`.
+        let shown = arg.to_string();
+        let (shown, dots) = match shown.strip_suffix("...") {
+            Some(shown) => (shown, "..."),
+            None => (&*shown, ""),
+        };
+        let short = arg.get_short().filter(|_| arg.get_long().is_some());
+        let short = short.map_or(String::new(), |short| format!("-{short}|"));
+        line.push(roman(format!(" [{short}{shown}]{dots}")));
+    }
+    for arg in operands {
+        let dashes = if arg.is_last_set() { "-- " } else { "" };
+        line.push(roman(format!(" {dashes}{arg}")));
+    }
+    if program.has_subcommands() {
+        line.push(roman(if program.is_subcommand_required_set() {
+            " <COMMAND>"
+        } else {
+            " [COMMAND]"
+        }));
+    }
+    let mut roff = Roff::new();
+    roff.control("SH", ["SYNOPSIS"]);
+    roff.text(line);
+    roff
 }
 
 /// The sections that do not come from flags.
@@ -109,20 +173,7 @@ fn sections() -> Roff {
         roff.text([roman(meaning)]);
     }
     roff.control("SH", ["EXIT STATUS"]);
-    for (code, meaning) in [
-        ("0", "A signal or a client stopped the server."),
-        ("2", "An option is wrong; the message says which."),
-        ("67", "The user of -u does not exist."),
-        (
-            "70",
-            "An internal error; the last line of the log has its reason.",
-        ),
-        ("71", "The system refuses a resource that the server needs."),
-        (
-            "75",
-            "The term in a cluster is over: start the process again, as a standby.",
-        ),
-    ] {
+    for (code, meaning) in exit::TABLE {
         roff.control("TP", []);
         roff.text([bold(code)]);
         roff.text([roman(meaning)]);
@@ -130,6 +181,10 @@ fn sections() -> Roff {
     roff.control("SH", ["SEE ALSO"]);
     roff.text([
         bold("latchd-lock"),
+        roman("(1), "),
+        bold("latchd-locks"),
+        roman("(1), "),
+        bold("latchd-unlock"),
         roman("(1), "),
         bold("latchd-cli"),
         roman("(1), "),
@@ -143,4 +198,25 @@ fn sections() -> Roff {
         roman("(1)"),
     ]);
     roff
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn synopsis_shows_values_and_repetition() {
+        let mut text = Vec::new();
+        page(Page::Lock, crate::args::command(), &mut text).unwrap();
+        page(Page::Latchd, crate::args::command(), &mut text).unwrap();
+        let text = String::from_utf8(text).unwrap().replace('\\', "");
+        for part in [
+            "fBlatchd lockfR [--keys-from <FILE>] [-s|--server <ADDRESS>] [--tls] ",
+            " [-h|--help] [KEY]... -- <COMMAND>...\n",
+            " [-D <CHARACTER>] [-v|--verbose]... [-d|--daemon] ",
+            " [COMMAND]\n",
+        ] {
+            assert!(text.contains(part), "{part}\n{text}");
+        }
+    }
 }

@@ -15,8 +15,8 @@ use latchd_core::engine::{Config, Event, Notification};
 use latchd_core::server::StateMachine;
 use latchd_core::{Limits, Owner};
 use latchd_harness::alphabet::{
-    CLIENTS, CasChoice, ClientNumber, Environment, GuardChoice, Input, KEYS, Op, SmallAcquire,
-    SmallKey, SmallRequest, SmallSet, SmallValue, UNIX_S_AT_START, VALUE_BYTES_MAX,
+    CLIENTS, CasChoice, ClientNumber, Environment, GuardChoice, Input, KEYS, Op, ReleaseChoice,
+    SmallAcquire, SmallKey, SmallRequest, SmallSet, SmallValue, UNIX_S_AT_START, VALUE_BYTES_MAX,
 };
 use latchd_harness::lockstep::steps;
 use latchd_harness::oracle::OwnedReply;
@@ -159,7 +159,10 @@ fn known(key: usize) -> impl Iterator<Item = Op> {
     let requests = [
         SmallRequest::Set(SmallSet::new(key, SmallValue::Word)),
         SmallRequest::Acquire(SmallAcquire::new(key)),
-        SmallRequest::Release { key, fence: None },
+        SmallRequest::Release {
+            key,
+            of: ReleaseChoice::Own,
+        },
     ];
     let client = ClientNumber::new(0);
     let twice = requests.into_iter().chain(requests);

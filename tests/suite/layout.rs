@@ -93,19 +93,22 @@ const SERVER: &[Row] = &[
 ];
 
 const PROGRAM: &[Row] = &[
+    ("exit", &[]),
     ("log", &[]),
-    ("manual", &[]),
     ("os", &[]),
+    ("output", &["exit"]),
+    ("manual", &["exit", "output"]),
     ("flags", &["log"]),
-    ("check", &["flags", "log", "os"]),
-    ("bench", &["flags", "os"]),
-    ("cli", &["flags", "os"]),
-    ("cluster", &["flags"]),
-    ("lock", &["flags", "os"]),
+    ("check", &["exit", "flags", "log", "os", "output"]),
+    ("bench", &["exit", "flags", "os", "output"]),
+    ("cli", &["exit", "flags", "os", "output"]),
+    ("cluster", &["exit", "flags", "output"]),
+    ("locks", &["cli", "output"]),
+    ("lock", &["cli", "exit", "flags", "locks", "os", "output"]),
     (
         "args",
         &[
-            "bench", "check", "cli", "cluster", "flags", "lock", "manual",
+            "bench", "check", "cli", "cluster", "flags", "lock", "locks", "manual",
         ],
     ),
 ];

@@ -21,11 +21,6 @@
 use core::fmt;
 use core::time::Duration;
 
-use super::machine::{Failure, Feature};
-use super::moment::{after, millis, span};
-use super::retry::{Retries, Retry};
-use super::session::{AnyRequest, AnyResponse};
-use super::terms::{DRIFT_PART, RECONNECT, TICK_MS, TermsError};
 use latchd_protocol::Owner;
 use latchd_protocol::session::{
     SESSION_S_MAX, SessionAction, SessionRequest, TOKEN_BYTES_MIN, Token as SessionToken,
@@ -33,6 +28,12 @@ use latchd_protocol::session::{
 use latchd_protocol::time::Instant;
 use latchd_protocol::wire::classic::reply::ClassicResponse;
 use latchd_protocol::wire::meta::session::SessionResponse;
+
+use super::machine::{Failure, Feature};
+use super::moment::{after, millis, span};
+use super::retry::{Retries, Retry};
+use super::session::{AnyRequest, AnyResponse};
+use super::terms::{DRIFT_PART, RECONNECT, TICK_MS, TermsError};
 
 /// Two characters for each random byte, and those of a number (H6).
 const TOKEN_BYTES: usize = 2 * TOKEN_BYTES_MIN + NUMBER_BYTES;

@@ -53,6 +53,12 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use core::time::Duration;
 
+use latchd_protocol::fence::Fence;
+use latchd_protocol::item::Cas;
+use latchd_protocol::key::Key;
+use latchd_protocol::time::Instant;
+use latchd_protocol::wire::meta::{Flag, Verb};
+
 use self::place::Place;
 use super::machine::{Action, Failure, Loss, Machine, NotObtained};
 use super::moment::after;
@@ -62,11 +68,6 @@ use super::terms::{
     LEASE_ITEM, OnDisconnect, RECONNECT, Terms, TermsError, check_ttl, exptime_for,
 };
 use super::token::{Token, TokenValue};
-use latchd_protocol::fence::Fence;
-use latchd_protocol::item::Cas;
-use latchd_protocol::key::Key;
-use latchd_protocol::time::Instant;
-use latchd_protocol::wire::meta::{Flag, Verb};
 
 /// The news of a lease.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]

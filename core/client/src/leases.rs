@@ -13,6 +13,11 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::time::Duration;
 
+use latchd_protocol::fence::Fence;
+use latchd_protocol::item::Cas;
+use latchd_protocol::key::Key;
+use latchd_protocol::time::Instant;
+
 use self::hold::Hold;
 use super::bound::Bound;
 use super::lease::{Lease, LeaseAction, LeaseNews};
@@ -21,10 +26,6 @@ use super::moment::{after, earlier, span};
 use super::session::{AnyRequest, AnyResponse, HoldSupport};
 use super::terms::{Terms, TermsError};
 use super::token::{Token, TokenValue};
-use latchd_protocol::fence::Fence;
-use latchd_protocol::item::Cas;
-use latchd_protocol::key::Key;
-use latchd_protocol::time::Instant;
 
 /// The news of several leases: a [`LeaseNews`] about all of them.
 pub type LeasesNews = LeaseNews;

@@ -17,12 +17,13 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::fmt;
 
-use super::session::AnyResponse;
 use latchd_protocol::command::{Command, Set};
 use latchd_protocol::key::Key;
 use latchd_protocol::wire::LOGIN_BYTES_MAX;
 use latchd_protocol::wire::classic::reply::ClassicResponse;
 use latchd_protocol::wire::classic::{ClassicEnvelope, request};
+
+use super::session::AnyResponse;
 
 /// The longest name and password together, in bytes, with the blank between them: the servers' bound.
 pub const CREDENTIALS_BYTES_MAX: usize = LOGIN_BYTES_MAX as usize;

@@ -12,8 +12,9 @@
 use alloc::boxed::Box;
 use core::fmt;
 
-use super::session::{AnyRequest, AnyResponse, HoldSupport};
 use latchd_protocol::time::Instant;
+
+use super::session::{AnyRequest, AnyResponse, HoldSupport};
 
 /// A state machine of the client.
 pub trait Machine {

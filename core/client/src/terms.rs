@@ -10,10 +10,11 @@
 use core::fmt;
 use core::time::Duration;
 
+use latchd_protocol::time::{Exptime, RELATIVE_EXPTIME_MAX_S};
+
 use super::moment::millis;
 use super::retry::Retry;
 pub use latchd_protocol::item::LEASE_ITEM;
-use latchd_protocol::time::{Exptime, RELATIVE_EXPTIME_MAX_S};
 
 /// The shortest ttl that every server can measure.
 pub const TTL_MIN: Duration = Duration::from_secs(1);

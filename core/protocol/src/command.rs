@@ -14,7 +14,9 @@ pub use change::{
     Arithmetic, Delete, Direction, Guard, LockAfter, NewCas, OnMissing, Removal, Set, SetMode,
 };
 pub use get::{Get, TTL_STEPS_MAX, TtlStep, TtlSteps};
-pub use locks::{Acquire, LEASE_MS_MIN, Lease, Mode, Release, SHARERS_MAX, WAIT_MS_MAX, Wait};
+pub use locks::{
+    Acquire, LEASE_MS_MIN, Lease, Mode, Release, ReleaseOf, SHARERS_MAX, WAIT_MS_MAX, Wait,
+};
 
 use crate::fence::Fence;
 use crate::key::Key;

@@ -171,6 +171,8 @@ pub struct Gauges {
     pub locked_bytes: u64,
     /// The memory of the index, in bytes.
     pub hash_bytes: u64,
+    /// The memory that the store has allocated or reserved, in bytes: at least [`bytes`](Self::bytes).
+    pub held_bytes: u64,
     /// Idle time, in seconds, of the longest unused item among those that would be evicted next.
     pub oldest_s: u64,
     /// The last item that was evicted.
@@ -202,6 +204,7 @@ impl Gauges {
             get_waiting,
             locked_bytes,
             hash_bytes,
+            held_bytes,
             oldest_s,
             last_eviction,
             counts_prefixes,
@@ -216,6 +219,7 @@ impl Gauges {
         self.get_waiting += get_waiting;
         self.locked_bytes += locked_bytes;
         self.hash_bytes += hash_bytes;
+        self.held_bytes += held_bytes;
         self.oldest_s = self.oldest_s.max(*oldest_s);
         let evictions = self.last_eviction.into_iter().chain(*last_eviction);
         self.last_eviction = evictions.max_by_key(|eviction| eviction.at);
@@ -235,6 +239,7 @@ impl Gauges {
             get_waiting,
             locked_bytes,
             hash_bytes,
+            held_bytes: _,
             oldest_s: _,
             last_eviction: _,
             counts_prefixes: _,
@@ -501,31 +506,35 @@ impl<'a> Report<'a> {
         }
     }
 
-    /// One class of chunks of one byte: the used memory is the memory that the store accounts for.
+    /// One class of chunks of one byte; its page is the memory that the store holds. As in memcached, a class
+    /// without a page is not shown, and `total_malloced` is the size of all pages.
     /// `mem_requested` is in `stats items`: memcached moved it there in 1.5.17, and an exporter that finds both
     /// has one metric twice.
     fn each_of_slabs(&self, number: &mut impl FnMut(&str, u64)) {
         let Stats { counters, gauges } = self.stats;
-        number("1:chunk_size", 1);
-        number("1:chunks_per_page", gauges.limit_maxbytes);
-        number("1:total_pages", 1);
-        number("1:total_chunks", gauges.limit_maxbytes);
-        number("1:used_chunks", gauges.bytes);
-        number(
-            "1:free_chunks",
-            gauges.limit_maxbytes.saturating_sub(gauges.bytes),
-        );
-        number("1:free_chunks_end", 0);
-        number("1:get_hits", counters.get_hits);
-        number("1:cmd_set", counters.cmd_set);
-        number("1:delete_hits", counters.delete_hits);
-        number("1:incr_hits", counters.incr_hits);
-        number("1:decr_hits", counters.decr_hits);
-        number("1:cas_hits", counters.cas_hits);
-        number("1:cas_badval", counters.cas_badval);
-        number("1:touch_hits", counters.touch_hits);
-        number("active_slabs", 1);
-        number("total_malloced", gauges.bytes);
+        let has_page = gauges.held_bytes > 0;
+        if has_page {
+            number("1:chunk_size", 1);
+            number("1:chunks_per_page", gauges.held_bytes);
+            number("1:total_pages", 1);
+            number("1:total_chunks", gauges.held_bytes);
+            number("1:used_chunks", gauges.bytes);
+            number(
+                "1:free_chunks",
+                gauges.held_bytes.saturating_sub(gauges.bytes),
+            );
+            number("1:free_chunks_end", 0);
+            number("1:get_hits", counters.get_hits);
+            number("1:cmd_set", counters.cmd_set);
+            number("1:delete_hits", counters.delete_hits);
+            number("1:incr_hits", counters.incr_hits);
+            number("1:decr_hits", counters.decr_hits);
+            number("1:cas_hits", counters.cas_hits);
+            number("1:cas_badval", counters.cas_badval);
+            number("1:touch_hits", counters.touch_hits);
+        }
+        number("active_slabs", u64::from(has_page));
+        number("total_malloced", gauges.held_bytes);
     }
 }
 
@@ -546,6 +555,7 @@ mod tests {
             get_waiting: 17,
             locked_bytes: 18,
             hash_bytes: 19,
+            held_bytes: 20,
             oldest_s: 20,
             last_eviction,
             counts_prefixes: false,
@@ -593,6 +603,7 @@ mod tests {
             get_waiting: 34,
             locked_bytes: 36,
             hash_bytes: 38,
+            held_bytes: 40,
             // The oldest of all cores, and the last eviction of any.
             oldest_s: 20,
             last_eviction: at(7, 2),

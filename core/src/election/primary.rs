@@ -16,11 +16,12 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use latchd_protocol::time::Instant;
+
 use super::record::{PartitionRecord, RecordError, State};
 use super::standby::NUMBERS_AHEAD;
 use super::timing::{HEARTBEAT_MS, MARGIN_MS, Timing};
 use super::{Action, Answer, End, Found, Moment, News, Pending, Term, Transaction, after};
-use latchd_protocol::time::Instant;
 
 /// A process in its term.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]

@@ -12,10 +12,11 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt::{self, Write as _};
 
-use super::json::{Malformed, Value, push_text};
-use super::timing::{Timing, TimingError};
 use latchd_protocol::address::HostPort;
 use latchd_protocol::ring::Ring;
+
+use super::json::{Malformed, Value, push_text};
+use super::timing::{Timing, TimingError};
 
 /// The format that this version writes, and the newest that it reads.
 pub const FORMAT: u64 = 1;

@@ -17,12 +17,13 @@ use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec;
 
+use latchd_protocol::fence::Fence;
+use latchd_protocol::time::Instant;
+
 use super::primary::Primary;
 use super::record::{Id, PartitionRecord, RecordError, State};
 use super::timing::{ANSWER_MS, HEARTBEAT_MS, LEAVING_MS, RETRY_MS, Timing};
 use super::{Action, Answer, Found, Moment, News, Pending, Process, Term, Transaction, after};
-use latchd_protocol::fence::Fence;
-use latchd_protocol::time::Instant;
 
 /// The distance of `floor` from the numbers given: more than a process gives between two heartbeats.
 pub(super) const NUMBERS_AHEAD: u64 = 1 << 32;

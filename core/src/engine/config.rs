@@ -3,10 +3,11 @@
 //! - E3, L12 over several cores: the versions of core `i` of `n` are `i + 1`, `i + 1 + n`, and so on, so
 //!   no two cores give the same; and so with fences, from a first one that the transport hands in.
 
-use crate::limits::Limits;
-use crate::store::HashSeed;
 use latchd_protocol::fence::Fence;
 use latchd_protocol::item::Cas;
+
+use crate::limits::Limits;
+use crate::store::HashSeed;
 
 /// The settings of a new core.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -1,9 +1,10 @@
 //! The surroundings of one step, as the machines of locks and wins see them.
 
-use super::notices::Notices;
-use crate::limits::Limits;
 use latchd_protocol::stats::Counters;
 use latchd_protocol::time::Instant;
+
+use super::notices::Notices;
+use crate::limits::Limits;
 
 /// The time, the bounds, the counters and the notices of one step.
 #[derive(Debug)]

@@ -3,14 +3,15 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use super::{Held, LockEnd, Numbers};
-use crate::limits::Limits;
 use latchd_protocol::Owner;
 use latchd_protocol::key::Key;
 use latchd_protocol::stats::Unstored;
 use latchd_protocol::time::Instant;
 use latchd_protocol::wait::Notice;
 use latchd_protocol::watch::Evicted;
+
+use super::{Held, LockEnd, Numbers};
+use crate::limits::Limits;
 
 /// An event besides a command. It has no reply.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]

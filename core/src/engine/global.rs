@@ -2,14 +2,15 @@
 
 use alloc::vec::Vec;
 
-use super::Core;
-use crate::store::{Store, Visited};
 use latchd_protocol::Owner;
 use latchd_protocol::command::{GlobalCommand, Keys};
 use latchd_protocol::key::Key;
 use latchd_protocol::reply::{KeysPage, Listed, Reply};
 use latchd_protocol::stats::{Gauges, Report, Stats, StatsTopic};
 use latchd_protocol::time::{Exptime, Instant};
+
+use super::Core;
+use crate::store::{Store, Visited};
 
 impl<S: Store> Core<S> {
     pub(super) fn execute_global<'a>(
@@ -119,6 +120,7 @@ impl<S: Store> Core<S> {
             get_waiting: self.wins.queue.len() as u64,
             locked_bytes: usage.locked_bytes as u64,
             hash_bytes: queue.index_bytes as u64,
+            held_bytes: usage.held_bytes as u64,
             oldest_s: queue.oldest.map_or(0, age_s),
             last_eviction: queue.last_eviction,
             counts_prefixes: self.detail.is_on(),

@@ -3,10 +3,11 @@
 //! A lock in force stays: it pins its item, and its place in the table, under the new bounds too. So bounds that the
 //! locks exceed are refused, and no holder loses anything.
 
-use super::{Core, Event, Store};
-use crate::limits::Limits;
 use latchd_protocol::reply::MemoryRefused;
 use latchd_protocol::time::Instant;
+
+use super::{Core, Event, Store};
+use crate::limits::Limits;
 
 /// Values of the largest size that must fit into the memory.
 const LARGEST_VALUES: usize = 2;

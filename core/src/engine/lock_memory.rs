@@ -9,13 +9,14 @@
 //!
 //! [`Limits::lock_table_bytes_max`]: crate::Limits::lock_table_bytes_max
 
+use latchd_protocol::key::{KEY_BYTES_MAX, Key};
+use latchd_protocol::reply::Refusal;
+
 use super::Core;
 use super::locks::queue::WaitTable;
 use super::locks::table::LockTable;
 use super::wins::queue::WinWaits;
 use crate::store::{Full, Store};
-use latchd_protocol::key::{KEY_BYTES_MAX, Key};
-use latchd_protocol::reply::Refusal;
 
 /// The most that one command adds to the tables: a wait for a lock with the longest key, or a get that waits, whichever it is.
 pub const TABLES_GROWTH_MAX: usize = {

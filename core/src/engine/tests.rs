@@ -19,7 +19,6 @@ mod wins;
 
 use alloc::vec::Vec;
 
-use super::*;
 use latchd_protocol::command::{
     Arithmetic, Delete, Direction, Get, GlobalCommand, ItemCommand, Keys, LockAfter, Removal, Set,
     SetMode,
@@ -28,6 +27,8 @@ use latchd_protocol::command::{Guard, OnMissing, TtlStep, TtlSteps};
 use latchd_protocol::reply::{Hit, Refusal, Win};
 use latchd_protocol::stats::StatsTopic;
 use latchd_protocol::time::Exptime;
+
+use super::*;
 
 const A: Owner = Owner::from_number(1);
 const B: Owner = Owner::from_number(2);

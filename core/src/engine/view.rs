@@ -7,6 +7,13 @@
 
 use alloc::vec::Vec;
 
+use latchd_protocol::Owner;
+use latchd_protocol::item::Cas;
+use latchd_protocol::key::Key;
+use latchd_protocol::stats::Counters;
+use latchd_protocol::time::{Clock, Instant};
+use latchd_protocol::wait::Notice;
+
 use super::Core;
 use super::locks::Locks;
 use super::locks::queue::Waiter;
@@ -18,12 +25,6 @@ use super::wins::bound::BoundWin;
 use super::wins::queue::WinWaiter;
 use crate::limits::Limits;
 use crate::store::{MapStore, MapView, Store};
-use latchd_protocol::Owner;
-use latchd_protocol::item::Cas;
-use latchd_protocol::key::Key;
-use latchd_protocol::stats::Counters;
-use latchd_protocol::time::{Clock, Instant};
-use latchd_protocol::wait::Notice;
 
 /// A core on a [`MapStore`], laid open.
 #[derive(Clone, Debug)]

@@ -1,7 +1,5 @@
 //! The state machine behind a server, and one owner's view of it.
 
-use crate::engine::{self, Core, Event, Held, Notification};
-use crate::store::Store;
 use latchd_protocol::Owner;
 use latchd_protocol::command::Command;
 use latchd_protocol::execute::Execute;
@@ -9,6 +7,9 @@ use latchd_protocol::reply::MemoryRefused;
 use latchd_protocol::reply::Reply;
 use latchd_protocol::stats::Unstored;
 use latchd_protocol::time::Instant;
+
+use crate::engine::{self, Core, Event, Held, Notification};
+use crate::store::Store;
 
 /// The machine behind the connections of a [`Server`](super::Server): a [`Core`], or a front of several.
 pub trait StateMachine {

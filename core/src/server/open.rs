@@ -1,13 +1,13 @@
 //! A connection of a server: its input, its output, and its place in the queues.
 
 use bytes::{Buf, BytesMut};
-
-use super::visit::Membership;
-use super::{Action, KEPT_BYTES_MAX};
 use latchd_protocol::ConnId;
 use latchd_protocol::connection::{Connection, Progress};
 use latchd_protocol::execute::Execute;
 use latchd_protocol::output::Output;
+
+use super::visit::Membership;
+use super::{Action, KEPT_BYTES_MAX};
 
 /// A connection that is open, or of which an action is still to be handed out.
 #[derive(Clone, Debug)]

@@ -10,14 +10,14 @@ use std::string::String;
 use std::vec;
 use std::vec::Vec;
 
+use latchd_protocol::command::Command;
+use latchd_protocol::reply::MemoryRefused;
+use latchd_protocol::reply::Reply;
 use quickcheck::quickcheck;
 
 use super::*;
 use crate::store::Store;
 use crate::{Limits, Owner};
-use latchd_protocol::command::Command;
-use latchd_protocol::reply::MemoryRefused;
-use latchd_protocol::reply::Reply;
 
 const NOW: Instant = Instant::from_millis(0);
 const VALUE_BYTES_MAX: usize = 1 << 10;

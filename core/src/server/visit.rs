@@ -6,10 +6,6 @@
 
 use alloc::vec::Vec;
 
-use super::StateMachine;
-use crate::election::promise_ms;
-use crate::engine::{Event, Held};
-use crate::sessions::{Asker, EndedSession, Sessions};
 use latchd_protocol::ConnId;
 use latchd_protocol::Owner;
 use latchd_protocol::command::Command;
@@ -21,6 +17,11 @@ use latchd_protocol::session::{
 };
 use latchd_protocol::stats::Unstored;
 use latchd_protocol::time::Instant;
+
+use super::StateMachine;
+use crate::election::promise_ms;
+use crate::engine::{Event, Held};
+use crate::sessions::{Asker, EndedSession, Sessions};
 
 /// A machine and the sessions before it, as one connection sees them at one moment.
 #[derive(Debug)]

@@ -4,7 +4,9 @@
 //! Source: docs/PROTOCOL.md, "Locks" and "Locks of keys".
 
 use latchd_core::Owner;
-use latchd_protocol::command::{GlobalCommand, ItemCommand, Lease, LockAfter, Removal};
+use latchd_protocol::command::{
+    GlobalCommand, ItemCommand, Lease, LockAfter, Release, ReleaseOf, Removal,
+};
 
 use super::{Cause, Change, Changing};
 use crate::action::name;
@@ -118,7 +120,17 @@ impl Change<'_> {
     /// Whether `conn` may change the item of a key, or the absence of one, as far as its lock goes.
     pub(super) fn may_change(&self, conn: Owner, key: usize, command: &ItemCommand<'_>) -> bool {
         let lock = self.before.locks[key];
-        match Changing::of(command).map_or((None, LockAfter::Keep), |it| (it.fence, it.lock)) {
+        let changing = Changing::of(command).map(|it| (it.fence, it.lock));
+        let right = if let ItemCommand::Release(Release {
+            of: ReleaseOf::Grant(fence),
+            ..
+        }) = command
+        {
+            (Some(*fence), LockAfter::Release)
+        } else {
+            changing.unwrap_or((None, LockAfter::Keep))
+        };
+        match right {
             (Some(fence), _) => lock.is_some_and(|lock| lock.fence == fence.number()),
             (None, LockAfter::Release) => lock.is_some_and(|lock| lock.owner == conn),
             (None, LockAfter::Keep) => lock.is_none_or(|lock| lock.owner == conn),

@@ -3,8 +3,9 @@
 //! Source: docs/PROTOCOL.md, "Locks".
 
 use latchd_core::Owner;
-use latchd_protocol::command::{Get, GlobalCommand, ItemCommand, Lease, LockAfter, Set, SetMode};
-use latchd_protocol::fence::Fence;
+use latchd_protocol::command::{
+    Get, GlobalCommand, ItemCommand, Lease, LockAfter, ReleaseOf, Set, SetMode,
+};
 use latchd_protocol::reply::Refusal;
 
 use super::{Cause, Change, Changing};
@@ -99,14 +100,17 @@ impl Change<'_> {
                 self.taking(conn, key, needs_item, answer)
             }
             ItemCommand::Release(release) => {
-                let fence = release.fence.map(Fence::number);
-                let is_meant = self.before.locks[key].is_some_and(|lock| {
-                    lock.owner == conn && fence.is_none_or(|fence| fence == lock.fence)
+                let is_meant = self.before.locks[key].is_some_and(|lock| match release.of {
+                    ReleaseOf::Own => lock.owner == conn,
+                    ReleaseOf::OwnGrant(fence) => {
+                        lock.owner == conn && lock.fence == fence.number()
+                    }
+                    ReleaseOf::Grant(fence) => lock.fence == fence.number(),
                 });
-                let due = if is_meant {
-                    ReplySeen::Unlocked
-                } else {
-                    ReplySeen::NotFound
+                let due = match release.of {
+                    _ if is_meant => ReplySeen::Unlocked,
+                    ReleaseOf::Own | ReleaseOf::OwnGrant(_) => ReplySeen::NotFound,
+                    ReleaseOf::Grant(_) => ReplySeen::Exists,
                 };
                 self.wanted(answer == due, key, answer, &format!("{due:?} is due"))
             }

@@ -494,10 +494,7 @@ impl World {
         let command = if word.verb() == "unlock" {
             ItemCommand::Unlock { key: name }
         } else {
-            ItemCommand::Release(Release {
-                key: name,
-                fence: None,
-            })
+            ItemCommand::Release(Release::new(name))
         };
         let due = |world: &Self| {
             let known = &world.keys[key];

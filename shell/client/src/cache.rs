@@ -254,22 +254,39 @@ impl Client {
         .await
     }
 
-    /// The servers of the cluster, as this server knows them.
-    pub(super) async fn cluster_config(&self) -> Result<ClusterConfig, Error> {
+    /// The servers of the cluster, as this server knows them, and their weights. A latchd shows the names of the ring with
+    /// their ports in `stats cluster`, since ElastiCache's form has no place for them.
+    pub(super) async fn cluster_config(&self) -> Result<(ClusterConfig, Vec<u32>), Error> {
+        let stats = AnyRequest::Classic {
+            command: Command::Global(GlobalCommand::Stats(StatsTopic::Cluster)),
+            envelope: ClassicEnvelope::Stats(StatsTopic::Cluster),
+        };
         let mut config = Err(ErrorKind::Refused("END".into()));
-        self.ask(&[AnyRequest::Cluster], |_, answer| match answer {
-            AnyResponse::Classic(ClassicResponse::Cluster(text)) => {
-                let unfit = |_| ErrorKind::Refused("the list of servers is malformed".into());
-                config = ClusterConfig::decode(text).map_err(unfit);
-            }
-            AnyResponse::Classic(ClassicResponse::End) => {}
-            AnyResponse::Meta(_)
-            | AnyResponse::Classic(_)
-            | AnyResponse::Session(_)
-            | AnyResponse::Silent => config = Err(refusal(answer)),
-        })
+        let mut ring = Vec::new();
+        self.ask(
+            &[AnyRequest::Cluster, stats],
+            |place, answer| match answer {
+                AnyResponse::Classic(ClassicResponse::Cluster(text)) => {
+                    config = ClusterConfig::decode(text).map_err(|_| malformed());
+                }
+                AnyResponse::Classic(ClassicResponse::Stat { name, value }) => {
+                    ring.extend(ring_server(name, value));
+                }
+                AnyResponse::Classic(ClassicResponse::End) => {}
+                AnyResponse::Meta(_)
+                | AnyResponse::Classic(_)
+                | AnyResponse::Session(_)
+                | AnyResponse::Silent => {
+                    // Other servers do not have these statistics.
+                    if place == 0 {
+                        config = Err(refusal(answer));
+                    }
+                }
+            },
+        )
         .await?;
-        config.map_err(|kind| self.pool.error(kind))
+        let named = config.and_then(|config| with_ring(config, ring));
+        named.map_err(|kind| self.pool.error(kind))
     }
 
     /// The server's statistics: names and values, as it prints them.
@@ -343,4 +360,35 @@ impl Client {
         let asked = link.ask(requests, within, each).await;
         asked.map_err(|error| self.pool.error(ErrorKind::of_socket(error)))
     }
+}
+
+/// The name and weight of a server, if this line of `stats cluster` has them.
+fn ring_server(name: &[u8], weight: &[u8]) -> Option<(String, u32)> {
+    let name = str::from_utf8(name.strip_prefix(b"ring:")?).ok()?;
+    let weight = str::from_utf8(weight).ok()?.parse().ok()?;
+    Some((name.to_owned(), weight))
+}
+
+/// The servers under their names in the ring, and their weights. Without a ring, the weights are 1.
+fn with_ring(
+    mut config: ClusterConfig,
+    ring: Vec<(String, u32)>,
+) -> Result<(ClusterConfig, Vec<u32>), ErrorKind> {
+    let count = config.servers.len();
+    if ring.is_empty() {
+        return Ok((config, vec![1; count]));
+    }
+    if ring.len() != count {
+        return Err(malformed());
+    }
+    let mut weights = Vec::new();
+    for (server, (name, weight)) in config.servers.iter_mut().zip(ring) {
+        server.name = name;
+        weights.push(weight);
+    }
+    Ok((config, weights))
+}
+
+fn malformed() -> ErrorKind {
+    ErrorKind::Refused("the list of servers is malformed".into())
 }

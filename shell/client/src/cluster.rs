@@ -58,8 +58,8 @@ impl Cluster {
         })
     }
 
-    /// The cluster that its configuration endpoints describe (ElastiCache's "auto discovery"): `config get cluster` names
-    /// its servers, which decide the ring, and their current addresses. The endpoints, at most 64, are asked in order
+    /// The cluster that its configuration endpoints describe (ElastiCache's "auto discovery"): `config get cluster` shows
+    /// its servers and their current addresses. Their names decide the ring, with the weights of latchd's `stats cluster`. The endpoints, at most 64, are asked in order
     /// until one answers.
     ///
     /// Connections follow the addresses. They are asked for again before a connection is opened, if one has failed or
@@ -74,9 +74,9 @@ impl Cluster {
         options: &ClientOptions,
     ) -> Result<Self, Error> {
         let discovery = Arc::new(Discovery::new(endpoints, options)?);
-        let config = discovery.ask().await?;
+        let (config, weights) = discovery.ask().await?;
         let (mut clients, mut names) = (Vec::new(), Vec::new());
-        for server in &config.servers {
+        for (server, weight) in config.servers.iter().zip(weights) {
             let unfit =
                 |_| ErrorKind::Address(format!("{}: not a server's name", server.name).into());
             let name = server.ring_name().map_err(unfit)?;
@@ -85,7 +85,7 @@ impl Cluster {
                 name: name.as_str().into(),
             };
             clients.push(Client::routed(&name, Some(route), options.clone())?);
-            names.push((name, 1));
+            names.push((name, weight));
         }
         Ok(Self {
             servers: clients,

@@ -93,17 +93,17 @@ impl Discovery {
         })
     }
 
-    /// Asks the endpoints in order, until one answers. Returns its answer.
+    /// Asks the endpoints in order, until one answers. Returns its answer: the servers and their weights.
     ///
     /// # Errors
     /// That of the last endpoint.
-    pub(super) async fn ask(&self) -> Result<ClusterConfig, Error> {
+    pub(super) async fn ask(&self) -> Result<(ClusterConfig, Vec<u32>), Error> {
         let mut last = None;
         for endpoint in &self.endpoints {
             match endpoint.cluster_config().await {
-                Ok(config) => {
-                    self.note(&config);
-                    return Ok(config);
+                Ok(shown) => {
+                    self.note(&shown.0);
+                    return Ok(shown);
                 }
                 Err(error) => last = Some(error),
             }

@@ -22,8 +22,7 @@ const UNAUTHENTICATED: [&str; 4] = [
 /// The reply of a server that is not primary.
 const NOT_PRIMARY: &str = "SERVER_ERROR not primary";
 
-/// The error of a call of the client.
-#[derive(Debug)]
+/// The error of a call of the client. `Debug` is its message too, since `main() -> Result<(), Error>` prints that.
 pub struct Error {
     kind: ErrorKind,
     server: Option<Arc<str>>,
@@ -162,6 +161,19 @@ impl fmt::Display for Error {
     }
 }
 
+impl fmt::Debug for Error {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, formatter)
+    }
+}
+
+/// Whether the address has no listener.
+fn is_absence(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionRefused, NotFound};
+    // An error of a name look-up has no number of the system.
+    error.raw_os_error().is_some() && matches!(error.kind(), ConnectionRefused | NotFound)
+}
+
 impl fmt::Display for ErrorKind {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -174,6 +186,9 @@ impl fmt::Display for ErrorKind {
             }
             Self::Unreachable(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
                 formatter.write_str("the server has closed the connection")
+            }
+            Self::Unreachable(error) if is_absence(error) => {
+                write!(formatter, "{error}: no server listens there; start it, or use another address")
             }
             Self::Unreachable(error) => error.fmt(formatter),
             Self::Unauthenticated(words) | Self::Tls(words) => formatter.write_str(words),
@@ -238,8 +253,7 @@ impl From<KeyError> for Error {
     }
 }
 
-/// The reason why there is no value.
-#[derive(Debug)]
+/// The reason why there is no value. `Debug` is its message too, as that of [`Error`].
 #[non_exhaustive]
 pub enum ComputeError<E> {
     /// This call was to compute the value, and that failed. Another client may try now.
@@ -257,6 +271,12 @@ impl<E: fmt::Display> fmt::Display for ComputeError<E> {
     }
 }
 
+impl<E: fmt::Display> fmt::Debug for ComputeError<E> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, formatter)
+    }
+}
+
 impl<E: StdError + 'static> StdError for ComputeError<E> {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         match self {
@@ -269,5 +289,20 @@ impl<E: StdError + 'static> StdError for ComputeError<E> {
 impl<E> From<Error> for ComputeError<E> {
     fn from(error: Error) -> Self {
         Self::Client(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn debug_is_the_message_and_its_remedy() {
+        let refused = io::Error::from_raw_os_error(rustix::io::Errno::CONNREFUSED.raw_os_error());
+        let error = Error::at("h:1".into(), ErrorKind::Unreachable(refused));
+        let message = "h:1: Connection refused (os error 111): no server listens there; start it, or use another address";
+        assert_eq!(format!("{error:?}"), message);
+        let computed = ComputeError::<std::convert::Infallible>::Client(error);
+        assert_eq!(format!("{computed:?}"), message);
     }
 }

@@ -34,7 +34,7 @@ use crate::clients::mailbox::Message;
 use crate::cluster::etcd::{AuthorityError, Etcd};
 use crate::cluster::gate::boot_time;
 use crate::cluster::member::{Member, Notice, Role};
-use crate::cluster::partitions::Partitions;
+use crate::cluster::partitions::{Partitions, Primary};
 use crate::config::cluster_settings::ClusterSettings;
 use crate::memory_file::{Claim, MemoryFile};
 use crate::os::threads::spawn_thread;
@@ -93,10 +93,8 @@ pub(crate) struct Candidate {
     pub(crate) claim: Arc<Mutex<Option<Claim>>>,
     /// Whether the gate may open: the items of the process before are there.
     pub(crate) is_ready: bool,
-    /// The address of each partition's primary, in the order of the ring, as last read.
-    pub(crate) primaries: Vec<Option<String>>,
-    /// The version of the list of servers that clients get.
-    pub(crate) servers_version: u64,
+    /// The primary of each partition, in the order of the ring, as last read.
+    pub(crate) primaries: Vec<Option<Primary>>,
 }
 
 impl Candidate {
@@ -106,12 +104,13 @@ impl Candidate {
             Ok(endpoints) => endpoints,
             Err(error) => return self.refuse(&error.to_string()),
         };
-        let Some(ring) = self.read_ring(&mut endpoints) else {
+        let Some((ring, revision)) = self.read_ring(&mut endpoints) else {
             return;
         };
         let election = Election::new(self.process.clone(), ring.timing(), self.predecessor);
         let checks = self.settings.check_keys;
-        if let Some(partitions) = Partitions::new(ring, &self.settings.partition, checks) {
+        if let Some(partitions) = Partitions::new(ring, revision, &self.settings.partition, checks)
+        {
             self.member.set_partitions(partitions);
             self.tell_servers();
         }
@@ -119,10 +118,10 @@ impl Candidate {
         self.take_part(election, &mut endpoints);
     }
 
-    /// Reads the ring, however long that takes. `None`: the process is told to stop, or the ring is refused.
+    /// Reads the ring and its revision, however long that takes. `None`: the process is told to stop, or the ring is refused.
     ///
     /// It hears every endpoint that answers, so that endpoints of different etcd clusters are found at the start.
-    fn read_ring(&mut self, endpoints: &mut Endpoints) -> Option<RingRecord> {
+    fn read_ring(&mut self, endpoints: &mut Endpoints) -> Option<(RingRecord, u64)> {
         let (mut ring, begun) = (None, Instant::now());
         while ring.is_none() {
             if begun.elapsed() >= UNDECIDED_MAX {
@@ -161,7 +160,7 @@ impl Candidate {
             .settings
             .ring(found.as_ref().map(|found| &*found.value))
         {
-            Ok(ring) => Some(ring),
+            Ok(ring) => Some((ring, found.map_or(0, |found| found.revision))),
             Err(why) => {
                 self.refuse(&why);
                 None
@@ -394,29 +393,29 @@ impl Candidate {
         }
     }
 
-    /// Keeps the addresses of all partitions' primaries, for clients that follow the cluster.
+    /// Keeps the primaries of all partitions, for clients that follow the cluster.
     fn note_primaries(&mut self, found: &[(String, Found)]) {
         let Some(partitions) = self.member.partitions() else {
             return;
         };
-        let address = |name: &str| {
+        let primary = |name: &str| {
             let key = partition_key(&self.settings.cluster, name)?;
             let (_, found) = found.iter().find(|(known, _)| *known == key)?;
             let record = PartitionRecord::parse(&found.value).ok()?;
-            (record.state != State::Vacant).then_some(record.address)
+            let PartitionRecord { term, address, .. } = record;
+            (record.state != State::Vacant).then_some(Primary { term, address })
         };
-        let primaries: Vec<_> = partitions.names().map(address).collect();
+        let primaries: Vec<_> = partitions.all().map(|(name, _)| primary(name)).collect();
         if primaries != self.primaries {
             self.primaries = primaries;
             self.tell_servers();
         }
     }
 
-    /// Sets the text for clients, with a version above those of earlier processes.
-    fn tell_servers(&mut self) {
-        self.servers_version = unix_ms().max(self.servers_version + 1);
+    /// Sets the text for clients.
+    fn tell_servers(&self) {
         if let Some(partitions) = self.member.partitions() {
-            let text = partitions.config(self.servers_version, &self.primaries);
+            let text = partitions.config(&self.primaries);
             self.member.view().servers = Some(text.into());
         }
     }

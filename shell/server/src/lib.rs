@@ -62,4 +62,4 @@ pub use election::Over;
 pub use net::listen::Address;
 pub use os::replaced::may_replace;
 pub use os::threads::{cannot_start, spawn_thread, start_reactor};
-pub use server::Server;
+pub use server::{Ended, Server};

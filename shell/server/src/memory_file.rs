@@ -189,17 +189,20 @@ impl MemoryFile {
     }
 }
 
-/// Writes every item to the file, and logs the result. If that fails, the server ends all the same. `writer` is the
-/// member of a cluster, and its term.
-pub(crate) fn save(path: &Path, shards: &Shards, clock: &Clock, writer: Option<(Id, u64)>) {
+/// Writes every item to the file, and logs the result. Says whether that succeeded; the server ends all the same.
+/// `writer` is the member of a cluster, and its term.
+pub(crate) fn save(path: &Path, shards: &Shards, clock: &Clock, writer: Option<(Id, u64)>) -> bool {
     let shown = path.display();
     match write(path, shards, clock, writer) {
-        Ok((items, bytes)) => tracing::info!(
-            event = "items_written",
-            items,
-            bytes,
-            "-e {shown}: {items} items saved, {bytes} bytes"
-        ),
+        Ok((items, bytes)) => {
+            tracing::info!(
+                event = "items_written",
+                items,
+                bytes,
+                "-e {shown}: {items} items saved, {bytes} bytes"
+            );
+            true
+        }
         Err(error) => {
             tracing::error!(
                 event = "items_lost",
@@ -208,6 +211,7 @@ pub(crate) fn save(path: &Path, shards: &Shards, clock: &Clock, writer: Option<(
             );
             // An incomplete file is of no use; it may be absent.
             let _ = fs::remove_file(beside(path, NEW));
+            false
         }
     }
 }

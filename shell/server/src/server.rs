@@ -243,8 +243,12 @@ impl Server {
     /// its Unix socket. If it has a memory file ([`Config::memory_file`](crate::Config::memory_file)), it
     /// writes its items. It returns when all this is done. The primary of a partition first announces that it leaves. It
     /// serves on for 400 ms, until every standby looks for the end more often, and until no client relies on its hold.
-    pub fn shutdown(self) {
-        drop(self);
+    #[expect(
+        clippy::must_use_candidate,
+        reason = "without a memory file it is always clean"
+    )]
+    pub fn shutdown(mut self) -> Ended {
+        self.end()
     }
 
     fn spawn(&mut self, name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<()> {
@@ -260,8 +264,24 @@ fn join(thread: JoinHandle<()>) {
     }
 }
 
+/// The outcome of a [shutdown](Server::shutdown).
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Ended {
+    /// The items are written, or there is no memory file for them.
+    Clean,
+    /// The items cannot be written to the memory file; the log says why.
+    ItemsLost,
+}
+
 impl Drop for Server {
     fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl Server {
+    /// Ends it. The second call, of the drop after a shutdown, finds nothing left to end or to write.
+    fn end(&mut self) -> Ended {
         // A client that is granted a lock now could not know that it ends at once.
         let shared = &self.shared;
         shared.shards.withhold_grants(shared.clock.now(), None);
@@ -291,16 +311,21 @@ impl Drop for Server {
             ..
         } = &*self.shared;
         // A thread that has failed may have left an incomplete change.
-        if let Some(path) = config.memory_file.as_deref().filter(|_| self.is_complete)
-            && !shards.have_failed()
-        {
-            memory_file::save(path, shards, clock, writer);
-        }
+        let is_complete = std::mem::take(&mut self.is_complete) && !shards.have_failed();
+        let is_saved = match config.memory_file.as_deref().filter(|_| is_complete) {
+            Some(path) => memory_file::save(path, shards, clock, writer),
+            None => true,
+        };
         if let Some(cluster) = self.cluster.take() {
             // The next primary may read the file.
             cluster.give_up_claim();
             cluster.member.close();
             join(cluster.election);
+        }
+        if is_saved {
+            Ended::Clean
+        } else {
+            Ended::ItemsLost
         }
     }
 }

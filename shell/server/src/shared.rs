@@ -22,6 +22,7 @@ use crate::clients::roster::Roster;
 use crate::clients::waiters::Waiters;
 use crate::clients::watch::Watch;
 use crate::cluster::member::Member;
+use crate::cluster::partitions::Partitions;
 use crate::config::Config;
 use crate::net::listen::Address;
 use crate::net::tls::Keys;
@@ -353,6 +354,9 @@ impl Shared {
             line("role", role.name()),
         ];
         lines.extend(numbers_of(member));
+        // The client needs whole names for its ring; those of `config get cluster` have no ports.
+        let ring = member.partitions().into_iter().flat_map(Partitions::all);
+        lines.extend(ring.map(|(name, weight)| line(format!("ring:{name}"), weight)));
         lines
     }
 

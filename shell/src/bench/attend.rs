@@ -83,7 +83,7 @@ impl Attendant {
                 Event::Ended => break,
                 Event::Signal if self.is_interrupted => {
                     self.clear();
-                    std::process::exit(130);
+                    std::process::exit(super::EXIT_INTERRUPTED.into());
                 }
                 Event::Signal => {
                     self.is_interrupted = true;

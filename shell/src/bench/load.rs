@@ -18,7 +18,7 @@ use super::report::{Measured, Report};
 use super::stream::{Opened, Plain, Tls};
 use super::work::{Figures, Handover, Requested, Work};
 use super::{BenchArgs, Distribution, Failure, Kind, Protocol};
-use crate::os::descriptors;
+use crate::os::{descriptors, processes};
 
 /// The skew of `--distribution zipf`: the key of rank r is drawn in proportion to r^-1.
 const SKEW: f64 = 1.0;
@@ -31,13 +31,18 @@ const FILL_BYTES_MAX: u64 = 64 << 20;
 /// epoll per thread, two more while a connection is opened.
 const DESCRIPTORS: usize = 16;
 
+/// The threads besides those of the load: the event loop, a name lookup, one in reserve.
+const PROCESSES: usize = 3;
+
 /// Measures.
 ///
 /// # Errors
 /// [`Failure`].
 pub(super) fn measure(args: &BenchArgs) -> Result<Report, Failure> {
     let needed = (args.clients + args.threads) as usize + DESCRIPTORS;
-    descriptors::check(needed).map_err(Failure::Options)?;
+    descriptors::check(needed)
+        .and_then(|()| processes::check(args.threads as usize + PROCESSES))
+        .map_err(Failure::System)?;
     let client = client(args)?;
     if args.access.is_tls() {
         Bench::<Tls>::connect(args, &client)?.measure()
@@ -83,7 +88,7 @@ impl<'a, S: Opened> Bench<'a, S> {
         let address = client.address().to_owned();
         let open = || {
             let connection = client.open().map_err(|error| unreachable(&error))?;
-            S::of(connection).map_err(|error| Failure::Unreachable(format!("{address}: {error}")))
+            S::of(connection).map_err(|error| Failure::Unavailable(format!("{address}: {error}")))
         };
         check(args, &address, open()?)?;
         let threads = args.threads.min(args.clients);
@@ -98,7 +103,7 @@ impl<'a, S: Opened> Bench<'a, S> {
             loads.push(load.map_err(|error| failed(&address, &error))?);
         }
         // Until now, a signal ends the process.
-        let attendant = Attendant::new().map_err(|error| Failure::Load(error.to_string()))?;
+        let attendant = Attendant::new().map_err(|error| Failure::System(error.to_string()))?;
         Ok(Self {
             args,
             address,
@@ -311,8 +316,9 @@ fn check<S: Opened>(args: &BenchArgs, address: &str, stream: S) -> Result<(), Fa
             Kind::Lock | Kind::Handover => "; the server may have no locks",
         };
         let name = args.workload.name();
-        Failure::Load(format!(
-            "{address}: {name}, the first request: {error:#}{hint}"
+        Failure::Unavailable(format!(
+            "{address}: {name}, the first request: {error:#}{hint}{}",
+            advice(&error)
         ))
     })?;
     let Some((ask, words)) = probe.refusal else {
@@ -329,14 +335,17 @@ fn check<S: Opened>(args: &BenchArgs, address: &str, stream: S) -> Result<(), Fa
                 "{address}: the server has no such locks: it replied `{words}`; use latchd{other}"
             )
         }
-        Ask::Lock(_) if is_locked(&words) => format!(
-            "{address}: a key of the load is locked: the server replied `{words}`; wait until no other benchmark runs"
-        ),
+        Ask::Lock(_) if is_locked(&words) => {
+            return Err(Failure::No(format!(
+                "{address}: a key of the load is locked: the server replied `{words}`; wait until no other benchmark \
+                 runs"
+            )));
+        }
         Ask::Get(_) | Ask::Set(_) | Ask::Lock(_) | Ask::Unlock(_) => {
             format!("{address}: the server refused {ask:?}: {words}")
         }
     };
-    Err(Failure::Load(why))
+    Err(Failure::Options(why))
 }
 
 /// Whether the key has no item.
@@ -359,12 +368,22 @@ fn unreachable(error: &Error) -> Failure {
         error.kind(),
         ErrorKind::Unreachable(_) | ErrorKind::Unauthenticated(_)
     ) {
-        Failure::Unreachable(error.to_string())
+        Failure::Unavailable(error.to_string())
     } else {
         Failure::Options(error.to_string())
     }
 }
 
 fn failed(address: &str, error: &anyhow::Error) -> Failure {
-    Failure::Load(format!("{address}: {error:#}"))
+    Failure::Unavailable(format!("{address}: {error:#}{}", advice(error)))
+}
+
+/// The way out, where the error has one.
+fn advice(error: &anyhow::Error) -> &'static str {
+    // memcached and latchd say it when they close a connection at their limit.
+    if format!("{error:#}").contains("Too many open connections") {
+        "; raise -c of the server, or lower --clients"
+    } else {
+        ""
+    }
 }

@@ -80,12 +80,17 @@ pub(super) fn show(
         if answer == Answer::Quiet && line.starts_with(b"VERSION ") {
             return Ok(told);
         }
-        screen.line(&line).map_err(|_| Failure::Unread)?;
+        let shown = if matches!(kind, Line::Whole(Verdict::Refused(_))) {
+            screen.refusal(&line)
+        } else {
+            screen.line(&line)
+        };
+        shown.map_err(Failure::Unwritten)?;
         match kind {
             Line::EntryWithValue(bytes) | Line::Value(bytes) => {
                 let shown = screen.value(bytes, |bytes, take| connection.value(bytes, take));
                 shown
-                    .map_err(|_| Failure::Unread)?
+                    .map_err(Failure::Unwritten)?
                     .map_err(Failure::Broken)?;
             }
             Line::Entry | Line::End | Line::Whole(_) => {}
@@ -105,14 +110,14 @@ pub(super) fn show(
             Line::End | Line::Value(_) => return Ok(Verdict::Done),
             Line::Whole(verdict) if answer == Answer::Endless && verdict == Verdict::Done => {
                 entries += 1;
-                screen.flush().map_err(|_| Failure::Unread)?;
+                screen.flush().map_err(Failure::Unwritten)?;
             }
             Line::Whole(verdict) if !in_list || verdict != Verdict::Done => return Ok(verdict),
             // An unknown entry of a newer server's list.
             Line::Whole(_) => {}
         }
         if is_endless {
-            screen.flush().map_err(|_| Failure::Unread)?;
+            screen.flush().map_err(Failure::Unwritten)?;
         }
     }
 }

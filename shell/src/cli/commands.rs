@@ -307,6 +307,19 @@ pub(super) fn help(topic: &str) -> Option<String> {
     Some(text)
 }
 
+/// The way out of a refusal of a command.
+pub(super) fn advice(word: &[u8], reply: &str) -> String {
+    let known = COMMANDS
+        .iter()
+        .find(|command| command.word.as_bytes() == word);
+    let is_about_form = reply == "ERROR" || reply.starts_with("CLIENT_ERROR");
+    match known {
+        _ if !is_about_form => String::new(),
+        Some(command) => format!("; usage: {} {}", command.word, command.form),
+        None => "; unknown command, `latchd cli help` lists the commands".to_owned(),
+    }
+}
+
 fn all() -> String {
     let mut text = String::new();
     for group in Group::ALL {

@@ -17,7 +17,7 @@ const TLS_ALERT: &[u8] = &[0x15, 3];
 
 /// Why there is no reply. The text does not name the server.
 #[derive(Debug)]
-pub(super) enum Broken {
+pub(crate) enum Broken {
     /// The server cannot be reached, or refuses the login.
     Unreachable(Error),
     /// No reply in time. The server may still execute the request.
@@ -54,7 +54,7 @@ impl fmt::Display for Broken {
 }
 
 /// An open connection.
-pub(super) struct Connection {
+pub(crate) struct Connection {
     stream: BufReader<blocking::Connection>,
     timeout: Duration,
     /// The deadline of a reply to a request that asks the server to wait: that wait plus the timeout.
@@ -67,7 +67,7 @@ impl Connection {
     ///
     /// # Errors
     /// [`Broken::Unreachable`].
-    pub(super) fn open(client: &Client, timeout: Duration) -> Result<Self, Broken> {
+    pub(crate) fn open(client: &Client, timeout: Duration) -> Result<Self, Broken> {
         let stream = client.open().map_err(Broken::Unreachable)?;
         Ok(Self {
             stream: BufReader::new(stream),
@@ -78,7 +78,7 @@ impl Connection {
     }
 
     /// The next request asks the server to wait this long before it replies. The wait is added to the timeout.
-    pub(super) fn waits(&mut self, wait: Duration) {
+    pub(crate) fn waits(&mut self, wait: Duration) {
         let patience = wait.saturating_add(self.timeout);
         self.waits_until = Instant::now().checked_add(patience);
     }
@@ -87,7 +87,7 @@ impl Connection {
     ///
     /// # Errors
     /// [`Broken::Silent`] if the server does not read it in time.
-    pub(super) fn send(&mut self, request: &[u8]) -> Result<(), Broken> {
+    pub(crate) fn send(&mut self, request: &[u8]) -> Result<(), Broken> {
         let stream = self.stream.get_mut();
         match stream.write_all(request).and_then(|()| stream.flush()) {
             Err(error) if is_timeout(&error) => Err(Broken::Silent(self.timeout)),
@@ -99,7 +99,7 @@ impl Connection {
     ///
     /// # Errors
     /// [`Broken`]. A line without an end, or longer than [`LINE_BYTES_MAX`], is [`Broken::Foreign`].
-    pub(super) fn line(&mut self, patiently: bool) -> Result<Vec<u8>, Broken> {
+    pub(crate) fn line(&mut self, patiently: bool) -> Result<Vec<u8>, Broken> {
         let mut line = Vec::new();
         loop {
             let left = LINE_BYTES_MAX.saturating_sub(line.len() as u64);
@@ -118,7 +118,7 @@ impl Connection {
     ///
     /// # Errors
     /// [`Broken`].
-    pub(super) fn value(
+    pub(crate) fn value(
         &mut self,
         mut bytes: u64,
         mut take: impl FnMut(&[u8]),
@@ -140,7 +140,7 @@ impl Connection {
     }
 
     /// Whether the server has closed the connection.
-    pub(super) const fn is_closed(&self) -> bool {
+    pub(crate) const fn is_closed(&self) -> bool {
         self.is_closed
     }
 

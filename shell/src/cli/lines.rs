@@ -8,7 +8,7 @@ use std::io::{self, BufRead, Read};
 use super::request::{self, Asked, Head, Mistake, Request};
 use super::{Failure, Outcome, Session, complain, help};
 
-/// Sends the request of each line, until the input ends or the server is unavailable.
+/// Sends the request of each line, until the input ends, the server is unavailable or the output cannot be written.
 pub(super) fn run(mut session: Session, input: &mut impl BufRead) -> Outcome {
     let mut worst = Outcome::Done;
     let mut line = Vec::new();
@@ -22,10 +22,10 @@ pub(super) fn run(mut session: Session, input: &mut impl BufRead) -> Outcome {
                 return Outcome::Refused;
             }
         }
-        let outcome = match request::of_line(without_end(&line)) {
-            Ok(Asked::Nothing) => Outcome::Done,
+        let done = match request::of_line(without_end(&line)) {
+            Ok(Asked::Nothing) => Ok(Outcome::Done),
             Ok(Asked::Leave) => break,
-            Ok(Asked::Help(topic)) => help(&mut session, &topic),
+            Ok(Asked::Help(topic)) => Ok(help(&mut session, &topic)),
             Ok(Asked::Request(request)) => ask(&mut session, &request),
             Ok(Asked::WithValue(head)) => match value(input, &head) {
                 Ok(request) => ask(&mut session, &request),
@@ -36,26 +36,26 @@ pub(super) fn run(mut session: Session, input: &mut impl BufRead) -> Outcome {
             },
             Err(mistake) => {
                 complain(&format!("line {number}: {mistake}"));
-                Outcome::Refused
+                Ok(Outcome::Refused)
             }
         };
-        worst = worst.max(outcome);
-        if outcome == Outcome::Unavailable {
-            break;
+        match done {
+            Ok(outcome) => worst = worst.max(outcome),
+            Err(last) => return worst.max(last),
         }
     }
     worst
 }
 
-/// Sends a request. A refusal is shown among the replies.
-fn ask(session: &mut Session, request: &Request) -> Outcome {
+/// Sends a request. A refusal is shown among the replies. The error is the outcome of the last request.
+fn ask(session: &mut Session, request: &Request) -> Result<Outcome, Outcome> {
     match session.ask(request) {
-        Ok(verdict) => verdict.into(),
+        Ok(verdict) => Ok(verdict.into()),
         Err(Failure::Broken(broken)) => {
             complain(&format!("{}: {broken}", session.client.address()));
-            Outcome::Unavailable
+            Err(Outcome::Unavailable)
         }
-        Err(Failure::Unread) => Outcome::Unavailable,
+        Err(Failure::Unwritten(error)) => Err(Outcome::of_output(error)),
     }
 }
 

@@ -96,16 +96,14 @@ pub(super) fn run(mut session: Session) -> Outcome {
         // The editor leaves out repetitions.
         let _ = editor.add_history_entry(line);
     }
-    // Reports an unreachable server before a command is typed.
-    let greeted = session.ask(&Request::version());
+    let greeted = session.greet();
     let mut prompt = Prompt {
         editor,
         history,
         session,
     };
-    match greeted {
-        Ok(_) => {}
-        Err(failure) => prompt.failed(failure),
+    if let Err(failure) = greeted {
+        prompt.failed(failure);
     }
     prompt
         .session
@@ -201,7 +199,7 @@ impl Prompt {
                 ));
             }
             // The terminal is gone. Reading the next line ends the prompt.
-            Failure::Unread => {}
+            Failure::Unwritten(_) => {}
         }
     }
 }

@@ -7,7 +7,7 @@
 use std::fmt::Write as _;
 
 /// `bytes` as text: printable characters as they are, `\n`, `\r`, `\t` and `\\`, other bytes as `\xNN`.
-pub(super) fn shown(bytes: &[u8]) -> String {
+pub(crate) fn shown(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
         for char in chunk.valid().chars() {

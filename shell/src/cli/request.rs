@@ -42,13 +42,6 @@ pub(super) struct Request {
     pub(super) wait: Duration,
 }
 
-impl Request {
-    /// Asks for the server's version, to check that it replies.
-    pub(super) fn version() -> Self {
-        finished(b"version".to_vec(), Answer::Line)
-    }
-}
-
 /// A request whose value follows its line, as in the protocol.
 #[derive(Debug, Eq, PartialEq)]
 pub(super) struct Head {

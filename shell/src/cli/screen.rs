@@ -12,6 +12,8 @@ const VALUE_BYTES_SHOWN: usize = 2048;
 pub(super) struct Screen {
     out: io::BufWriter<StdoutLock<'static>>,
     is_readable: bool,
+    /// Whether lines of refusals are reported elsewhere.
+    hides_refusals: bool,
 }
 
 impl Screen {
@@ -19,7 +21,21 @@ impl Screen {
         Self {
             out: io::BufWriter::new(io::stdout().lock()),
             is_readable,
+            hides_refusals: false,
         }
+    }
+
+    /// From now on, lines of refusals are not shown.
+    pub(super) const fn hide_refusals(&mut self) {
+        self.hides_refusals = true;
+    }
+
+    /// Shows a line of a refusal.
+    pub(super) fn refusal(&mut self, line: &[u8]) -> io::Result<()> {
+        if self.hides_refusals {
+            return Ok(());
+        }
+        self.line(line)
     }
 
     /// Shows a line of a reply, which includes its line end.

@@ -30,8 +30,7 @@ pub(crate) const PROCESS: &str = "Process";
 /// # Errors
 /// A message for the user.
 pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds: f64 = text
-        .parse()
-        .map_err(|_| "expected a number of seconds, such as 2 or 0.5")?;
-    Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
+    let seconds = text.parse().ok();
+    let span = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    span.ok_or_else(|| "expected a number of seconds from 0 on, such as 2 or 0.5".to_owned())
 }

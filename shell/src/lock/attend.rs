@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use async_signal::{Signal, Signals};
 use latchd_client::Loss;
 use rustix::process::{
-    Pid, Signal as RawSignal, WaitOptions, WaitStatus, getpid, kill_current_process_group,
-    kill_process, kill_process_group, waitpid,
+    Signal as RawSignal, WaitOptions, WaitStatus, getpid, kill_current_process_group, kill_process,
+    waitpid,
 };
 use smol::Timer;
 use smol::future::{self, FutureExt};
@@ -23,13 +23,19 @@ use super::guard::now_ms;
 use super::held::{Held, Losses};
 use super::helper::Started;
 use super::next;
+use super::signalled::{Place, Signalled};
 use super::terminal::{Terminal, is_orphaned};
+use crate::exit;
+use crate::output::complain;
 
 /// The time between TERM and KILL after the lock is lost.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// The pause before the server is asked again to confirm the locks.
 const ASK_AGAIN: Duration = Duration::from_millis(200);
+
+/// The pause before the command is looked at again, whether it has left the group that has the terminal.
+const FOLLOW: Duration = Duration::from_millis(200);
 
 /// How the command ended.
 pub(super) enum End {
@@ -46,6 +52,10 @@ enum Event {
     TimeOut,
     /// The guard is to be told the end of the belief again (W3).
     Tell,
+    /// A signal that was refused is to be sent again.
+    SendAgain,
+    /// The terminal is to follow the command.
+    Follow,
 }
 
 /// A command that runs while holding locks.
@@ -56,6 +66,7 @@ pub(super) struct Attendance<'a> {
     lost: Option<Loss>,
     kill_at: Option<Instant>,
     command: Started,
+    signalled: Signalled,
     terminal: Option<Terminal>,
     signals: Signals,
     /// Whether the last report of the command says that it is stopped.
@@ -76,6 +87,7 @@ impl<'a> Attendance<'a> {
             losses: held.losses(),
             lost: None,
             kill_at: None,
+            signalled: Signalled::new(command.place),
             command,
             terminal,
             signals,
@@ -107,6 +119,8 @@ impl<'a> Attendance<'a> {
                         self.signal(signal);
                     }
                 }
+                Event::SendAgain => self.signalled.send_again(),
+                Event::Follow => self.follow(),
                 Event::Lost(loss) => self.lose(loss),
                 Event::TimeOut => {
                     self.kill_at = None;
@@ -119,12 +133,14 @@ impl<'a> Attendance<'a> {
     /// The change in the command's state since the last call; `None` is no change.
     fn status(&self) -> io::Result<Option<WaitStatus>> {
         let options = WaitOptions::NOHANG | WaitOptions::UNTRACED | WaitOptions::CONTINUED;
-        Ok(waitpid(Some(self.command.pid), options)?.map(|(_, status)| status))
+        Ok(waitpid(Some(self.command.place.command), options)?.map(|(_, status)| status))
     }
 
     async fn event(&mut self) -> Event {
         let (is_lost, kill_at) = (self.lost.is_some(), self.kill_at);
         let tell_after = self.tell_guard();
+        let again_after = self.signalled.again_after();
+        let follow_after = self.terminal.as_ref().map(|_| FOLLOW);
         let loss = async {
             if is_lost {
                 return future::pending().await;
@@ -141,16 +157,11 @@ impl<'a> Attendance<'a> {
                 None => future::pending().await,
             }
         };
-        let tell = async {
-            match tell_after {
-                Some(span) => {
-                    Timer::after(span).await;
-                    Event::Tell
-                }
-                None => future::pending().await,
-            }
-        };
-        loss.or(signal).or(time_out).or(tell).await
+        let again = after(again_after, Event::SendAgain);
+        let follow = after(follow_after, Event::Follow);
+        let tell = after(tell_after, Event::Tell);
+        let timers = time_out.or(tell).or(again).or(follow);
+        loss.or(signal).or(timers).await
     }
 
     /// Tells the guard the end of the belief. Returns when to do it again (W3).
@@ -168,13 +179,15 @@ impl<'a> Attendance<'a> {
     fn ended(&mut self, status: WaitStatus) -> End {
         let was_lent = self.has_terminal();
         if let Some(terminal) = &self.terminal {
-            terminal.take_back(self.command.pid);
+            terminal.take_back(self.place());
         }
         if self.lost.is_some() {
             // Processes left in the command's group are not protected by the lock either.
             self.signal(RawSignal::KILL);
         }
-        if let Some(guard) = self.command.guard.take() {
+        let refuses = self.lost.is_some() && self.signalled.again_after().is_some();
+        // A guard that is not dismissed goes on killing the processes that refuse it.
+        if let Some(guard) = self.command.guard.take().filter(|_| !refuses) {
             guard.dismiss();
         }
         match (status.exit_status(), status.terminating_signal()) {
@@ -190,7 +203,7 @@ impl<'a> Attendance<'a> {
                 }
                 End::Signal(signal)
             }
-            (None, None) => End::Code(i32::from(super::EXIT_FAILED)),
+            (None, None) => End::Code(i32::from(exit::LOCK_FAILED)),
         }
     }
 
@@ -200,9 +213,9 @@ impl<'a> Attendance<'a> {
         let by_terminal = [RawSignal::TSTP, RawSignal::TTIN, RawSignal::TTOU]
             .iter()
             .any(|signal| Some(signal.as_raw()) == by);
+        let place = self.place();
         let has_terminal = self.terminal.as_ref();
-        let has_terminal =
-            has_terminal.is_some_and(|terminal| terminal.is_lent_below(self.command.pid));
+        let has_terminal = has_terminal.is_some_and(|terminal| terminal.is_lent_below(place));
         if self.lost.is_some() {
             // The guard may have stopped it at the same moment.
             return self.signal(RawSignal::CONT);
@@ -275,27 +288,56 @@ impl<'a> Attendance<'a> {
             guard.lose();
         }
         self.signal(RawSignal::TERM);
+        if self.signalled.again_after().is_some() {
+            complain(&format!(
+                "the command runs on although its lock is lost: {loss}"
+            ));
+        }
         // A stopped process handles no signal but KILL.
         self.signal(RawSignal::CONT);
     }
 
-    /// Sends a signal to the command's process group.
-    fn signal(&self, signal: RawSignal) {
-        // The group may have ended already.
-        let _ = kill_process_group(self.command.pid, signal);
+    /// Sends a signal to the command's processes.
+    fn signal(&mut self, signal: RawSignal) {
+        self.signalled.send(signal);
+    }
+
+    /// Gives the terminal to a command that has left its group, which may be stopped already for lack of it.
+    fn follow(&mut self) {
+        let place = self.place();
+        if self
+            .terminal
+            .as_ref()
+            .is_some_and(|terminal| terminal.follow(place))
+        {
+            self.signal(RawSignal::CONT);
+        }
     }
 
     fn has_terminal(&self) -> bool {
-        let group: Pid = self.command.pid;
-        self.terminal
-            .as_ref()
-            .is_some_and(|terminal| terminal.is_lent(group))
+        let terminal = self.terminal.as_ref();
+        terminal.is_some_and(|terminal| terminal.is_lent(self.place()))
     }
 
     fn lend_terminal(&self) {
         if let Some(terminal) = &self.terminal {
-            terminal.lend(self.command.pid);
+            terminal.lend(self.place());
         }
+    }
+
+    const fn place(&self) -> Place {
+        self.signalled.place()
+    }
+}
+
+/// The event, after the time; never without one.
+async fn after(span: Option<Duration>, event: Event) -> Event {
+    match span {
+        Some(span) => {
+            Timer::after(span).await;
+            event
+        }
+        None => future::pending().await,
     }
 }
 

@@ -1,6 +1,6 @@
 //! The guard of a command: a process that outlives `latchd lock`, and runs while `latchd lock` is stopped.
 //!
-//! `latchd lock` tells it by lines on a pipe: the group of the command, and each new end of the belief in the locks.
+//! `latchd lock` tells it by lines on a pipe: the command with its group, and each new end of the belief in the locks.
 //!
 //! - G1: If `latchd lock` ends without a word that the command has ended, the guard kills the command's group. The kernel
 //!   kills only the command itself.
@@ -12,13 +12,17 @@
 
 use std::io::Write;
 use std::process::{ChildStdin, ExitCode};
+use std::thread;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, read};
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, Signal};
 use rustix::stdio::stdin;
 use rustix::time::{ClockId, clock_gettime};
+
+use super::inherited;
+use super::signalled::{Place, SEND_AGAIN, Signalled};
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const CLOCK: ClockId = ClockId::Boottime;
@@ -40,8 +44,8 @@ pub(super) struct Guard {
 /// A line on the pipe.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Told {
-    /// The process group of the command.
-    Group(Pid),
+    /// The command and its group.
+    Place(Place),
     /// The end of the belief, in milliseconds of the clock.
     Until(u64),
     /// `latchd lock` has noticed a loss (G3).
@@ -51,13 +55,13 @@ enum Told {
 }
 
 impl Guard {
-    /// The guard at the other end of a pipe watches this group.
-    pub(super) fn of(pipe: ChildStdin, group: Pid) -> Self {
+    /// The guard at the other end of a pipe watches this command.
+    pub(super) fn of(pipe: ChildStdin, place: Place) -> Self {
         let mut guard = Self {
             pipe,
             until_ms: None,
         };
-        guard.tell(Told::Group(group));
+        guard.tell(Told::Place(place));
         guard
     }
 
@@ -91,7 +95,9 @@ impl Guard {
 impl Told {
     fn line(self) -> String {
         match self {
-            Self::Group(group) => format!("group {}\n", group.as_raw_nonzero()),
+            Self::Place(place) => {
+                format!("command {} {}\n", place.group, place.command)
+            }
             Self::Until(ms) => format!("until {ms}\n"),
             Self::Lost => "lost\n".into(),
             Self::Ended => "ended\n".into(),
@@ -100,7 +106,13 @@ impl Told {
 
     fn parse(line: &str) -> Option<Self> {
         Some(match line.split_once(' ') {
-            Some(("group", group)) => Self::Group(Pid::from_raw(group.parse().ok()?)?),
+            Some(("command", place)) => {
+                let (group, command) = place.split_once(' ')?;
+                Self::Place(Place {
+                    group: Pid::from_raw(group.parse().ok()?)?,
+                    command: Pid::from_raw(command.parse().ok()?)?,
+                })
+            }
             Some(("until", ms)) => Self::Until(ms.parse().ok()?),
             _ if line == "lost" => Self::Lost,
             _ if line == "ended" => Self::Ended,
@@ -112,7 +124,7 @@ impl Told {
 /// The state of a guard.
 #[derive(Debug, Default)]
 struct Watch {
-    group: Option<Pid>,
+    signalled: Option<Signalled>,
     until_ms: Option<u64>,
     has_stopped: bool,
     has_ended: bool,
@@ -122,7 +134,7 @@ impl Watch {
     /// Takes a line. Returns the signal for the group.
     fn hear(&mut self, now_ms: u64, told: Told) -> Option<Signal> {
         match told {
-            Told::Group(group) => self.group = Some(group),
+            Told::Place(place) => self.signalled = Some(Signalled::new(place)),
             Told::Until(ms) => self.until_ms = Some(ms),
             Told::Lost => self.until_ms = None,
             Told::Ended => self.has_ended = true,
@@ -139,6 +151,10 @@ impl Watch {
 
     /// How long to wait for the next line, in milliseconds; `None` means for ever.
     fn patience_ms(&self, now_ms: u64) -> Option<u64> {
+        let is_refused = self.signalled.as_ref().and_then(Signalled::again_after);
+        if is_refused.is_some() {
+            return Some(LOOK_AGAIN_MS);
+        }
         let until_ms = self.until_ms.filter(|_| !self.has_stopped)?;
         Some(until_ms.saturating_sub(now_ms).min(LOOK_AGAIN_MS))
     }
@@ -148,11 +164,18 @@ impl Watch {
         (!self.has_ended).then_some(Signal::KILL)
     }
 
-    fn signal(&self, signal: Option<Signal>) {
-        if let (Some(group), Some(signal)) = (self.group, signal) {
-            // The group may have ended already.
-            let _ = kill_process_group(group, signal);
+    fn signal(&mut self, signal: Option<Signal>) {
+        if let (Some(signalled), Some(signal)) = (&mut self.signalled, signal) {
+            signalled.send(signal);
         }
+    }
+
+    /// Sends a refused signal again. Returns whether it is refused still.
+    fn signal_again(&mut self) -> bool {
+        self.signalled.as_mut().is_some_and(|signalled| {
+            signalled.send_again();
+            signalled.again_after().is_some()
+        })
     }
 }
 
@@ -164,8 +187,10 @@ pub(super) fn now_ms() -> u64 {
     seconds.saturating_mul(1_000).saturating_add(ms)
 }
 
-/// Watches the group that standard input names, until that ends.
+/// Watches the command that standard input names, until that ends.
 pub(super) fn be_guard() -> ExitCode {
+    // A report reaches the terminal from the background too.
+    let _ = inherited::block_ttou();
     let (mut watch, mut unread) = (Watch::default(), Vec::new());
     // A read error means that the parent has ended too.
     while let Ok(true) = receive(watch.patience_ms(now_ms()), &mut unread) {
@@ -179,8 +204,12 @@ pub(super) fn be_guard() -> ExitCode {
         }
         let signal = watch.pass_time(now_ms());
         watch.signal(signal);
+        watch.signal_again();
     }
     watch.signal(watch.end());
+    while watch.signal_again() {
+        thread::sleep(SEND_AGAIN);
+    }
     ExitCode::SUCCESS
 }
 
@@ -208,15 +237,26 @@ mod tests {
 
     #[test]
     fn lines_are_read_as_written() {
+        let place = Place {
+            group: Pid::INIT,
+            command: Pid::INIT,
+        };
         for told in [
-            Told::Group(Pid::INIT),
+            Told::Place(place),
             Told::Until(u64::MAX),
             Told::Lost,
             Told::Ended,
         ] {
             assert_eq!(Told::parse(told.line().trim_end()), Some(told));
         }
-        for line in ["", "group", "group 0", "until x", "lost 1"] {
+        for line in [
+            "",
+            "command",
+            "command 1",
+            "command 1 0",
+            "until x",
+            "lost 1",
+        ] {
             assert_eq!(Told::parse(line), None, "{line}");
         }
     }

@@ -8,7 +8,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use latchd_client::{
-    BoundLock, BoundOptions, Client, Error, Exptime, Lock, LockOptions, Loss, Mark, Retry,
+    BoundLock, BoundOptions, Client, Error, Exptime, Fence, Lock, LockOptions, Loss, Mark, Retry,
 };
 use smol::future;
 
@@ -113,14 +113,12 @@ impl Held {
         }
     }
 
-    /// The fencing tokens, in the same order.
-    pub(super) fn numbers(&self) -> Vec<u64> {
+    /// The fencing tokens, in the same order. `None` if a later holder may have a lower number: that of a longer lease
+    /// is the version of its item, and other servers number no grants.
+    pub(super) fn fences(&self) -> Option<Vec<Fence>> {
         match self {
-            Self::Leased(lock, _) => lock.numbers().to_vec(),
-            Self::Bound(locks) => locks
-                .iter()
-                .map(|lock| lock.number().unwrap_or_default())
-                .collect(),
+            Self::Leased(lock, _) => Some(vec![lock.fence()?]),
+            Self::Bound(locks) => locks.iter().map(BoundLock::fence).collect(),
         }
     }
 

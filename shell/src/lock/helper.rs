@@ -3,7 +3,9 @@
 //!
 //! - `__command` takes the terminal if its parent has it, asks the kernel to kill it with its parent, and then
 //!   becomes the command. So the command never reads the terminal too early.
-//! - `__guard` has its own process group, and watches the command's group for its parent (`guard.rs`).
+//! - `__guard` has its own process group, and watches the command for its parent (`guard.rs`).
+//! - `__leader` leads the command's process group, and ends once the command runs. Its parent does not reap it, so the
+//!   number of the group stays reserved (`signalled.rs`).
 //! - `__die` ends by a signal, as the parent of an interrupted command expects.
 
 use std::env;
@@ -11,7 +13,7 @@ use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
-use std::process::{ChildStdin, Command, ExitCode, Stdio};
+use std::process::{Child, ChildStdin, Command, ExitCode, Stdio};
 
 use nix::sys::signal::SigSet;
 use rustix::process::{Pid, Signal, WaitOptions, getpid, getppid, kill_process, waitpid};
@@ -20,24 +22,26 @@ use super::guard::{Guard, be_guard};
 use super::held::Held;
 use super::inherited;
 use super::keys::Job;
+use super::signalled::Place;
 use super::terminal::Terminal;
-use super::{EXIT_FAILED, EXIT_SIGNALLED, LockArgs, failed, signalled};
-
-/// The exit code if the command cannot be started.
-const EXIT_NOT_STARTED: u8 = 126;
-/// The exit code if the command is not found.
-const EXIT_NOT_FOUND: u8 = 127;
+use super::{EXIT_FAILED, LockArgs, failed, signalled};
+use crate::exit;
+use crate::output::complain;
 
 /// This program, on Linux.
 pub(super) const PROGRAM: &str = "/proc/self/exe";
 
 const COMMAND: &str = "__command";
 const GUARD: &str = "__guard";
+const LEADER: &str = "__leader";
 const DIE: &str = "__die";
 
 /// In place of the parent's process id: the command may outlive the parent.
 const NOBODY: i32 = 0;
 
+/// The first key, and the fencing token of its lock.
+const KEY: &str = "LATCHD_LOCK_KEY";
+const NUMBER: &str = "LATCHD_LOCK_NUMBER";
 /// All keys, and the fencing tokens of their locks, one per line.
 const KEYS: &str = "LATCHD_LOCK_KEYS";
 const NUMBERS: &str = "LATCHD_LOCK_NUMBERS";
@@ -52,82 +56,117 @@ const GO: &str = "go";
 
 /// A running command.
 pub(super) struct Started {
-    /// The id of the process and of its group.
-    pub(super) pid: Pid,
+    /// The command and its group.
+    pub(super) place: Place,
     /// Its guard, unless it may outlive this process.
     pub(super) guard: Option<Guard>,
     is_on_hold: bool,
+    /// The leader of the group ends when this is closed.
+    leader: Option<ChildStdin>,
 }
 
 impl Started {
-    /// Continues a command that was started on hold.
+    /// Continues a command that was started on hold, and ends the leader of its group. This process must receive CHLD
+    /// by now: if it ignored CHLD, the kernel would reap the leader.
     ///
     /// # Errors
     /// The system's, for instance if the child has been killed.
-    pub(super) fn release(&self) -> io::Result<()> {
+    pub(super) fn release(&mut self) -> io::Result<()> {
+        self.leader = None;
         if self.is_on_hold {
-            kill_process(self.pid, Signal::CONT)?;
+            kill_process(self.place.command, Signal::CONT)?;
         }
         Ok(())
     }
 }
 
-/// Starts the command in its own process group. With `on_hold` it is stopped until
+/// Starts the command in a process group beside this one. With `on_hold` it is stopped until
 /// [`release`](Started::release), because this process would miss its end until then.
 ///
 /// # Errors
 /// The system's, if no process can be started. If the command is missing or cannot be started, its process prints a
 /// message and the exit code tells it.
 pub(super) fn start(args: &LockArgs, job: &Job, held: &Held, on_hold: bool) -> io::Result<Started> {
-    let guard = if args.inherit { None } else { Some(guard()?) };
+    let pipe_to = |role| -> io::Result<_> {
+        let mut helper = helper_at_a_pipe(role)?;
+        let no_pipe = || io::Error::other("no pipe");
+        Ok((
+            pid_of(helper.id())?,
+            helper.stdin.take().ok_or_else(no_pipe)?,
+        ))
+    };
+    let guard = if args.inherit {
+        None
+    } else {
+        Some(pipe_to(GUARD)?.1)
+    };
+    let (group, leader) = pipe_to(LEADER)?;
     let parent = if args.inherit {
         NOBODY
     } else {
         getpid().as_raw_nonzero().get()
     };
-    let keys = held.keys();
-    let numbers: Vec<String> = held.numbers().iter().map(u64::to_string).collect();
-    let first_key = keys.first().copied().unwrap_or_default();
-    let first_number = numbers.first().map_or("", String::as_str);
     let mut command = this_program(COMMAND);
     command
         .arg(parent.to_string())
         .arg(if on_hold { HOLD } else { GO })
         .args(&job.command)
-        .env("LATCHD_LOCK_KEY", OsStr::from_bytes(first_key))
-        .env("LATCHD_LOCK_NUMBER", first_number)
-        .process_group(0);
-    let keys_list = keys.join(&b'\n');
-    let numbers_list = numbers.join("\n");
-    let is_plain = !keys.iter().any(|key| key.contains(&b'\n'));
-    if is_plain && keys_list.len().max(numbers_list.len()) <= LIST_BYTES_MAX {
-        command
-            .env(KEYS, OsStr::from_bytes(&keys_list))
-            .env(NUMBERS, numbers_list);
-    } else {
-        eprintln!(
-            "latchd: {KEYS} and {NUMBERS} are not set: a key contains a line end, or a list exceeds 127 KiB"
-        );
-        // An outer `latchd lock` may have set them.
-        command.env_remove(KEYS).env_remove(NUMBERS);
-    }
+        .process_group(group.as_raw_pid());
+    set_variables(&mut command, held);
     let child = command.spawn()?;
     let pid = pid_of(child.id())?;
     if on_hold {
         waitpid(Some(pid), WaitOptions::UNTRACED)?;
     }
+    let place = Place {
+        group,
+        command: pid,
+    };
     Ok(Started {
-        pid,
-        guard: guard.map(|pipe| Guard::of(pipe, pid)),
+        place,
+        guard: guard.map(|pipe| Guard::of(pipe, place)),
         is_on_hold: on_hold,
+        leader: Some(leader),
     })
+}
+
+/// Sets the command's variables. Those that are left out are removed, since an outer `latchd lock` may have set them.
+fn set_variables(command: &mut Command, held: &Held) {
+    let keys = held.keys();
+    let first = keys.first().copied().unwrap_or_default();
+    command.env(KEY, OsStr::from_bytes(first));
+    let fences = held.fences().unwrap_or_default();
+    let numbers: Vec<_> = fences
+        .iter()
+        .map(|fence| fence.number().to_string())
+        .collect();
+    let (keys_list, numbers_list) = (keys.join(&b'\n'), numbers.join("\n"));
+    let is_plain = !keys.iter().any(|key| key.contains(&b'\n'));
+    let is_short = keys_list.len().max(numbers_list.len()) <= LIST_BYTES_MAX;
+    if is_plain && is_short {
+        command.env(KEYS, OsStr::from_bytes(&keys_list));
+    } else {
+        complain(&format!(
+            "{KEYS} and {NUMBERS} are not set: a key contains a line end, or a list exceeds 127 KiB"
+        ));
+        command.env_remove(KEYS);
+    }
+    match numbers.first() {
+        Some(first) => command.env(NUMBER, first),
+        None => command.env_remove(NUMBER),
+    };
+    if is_plain && is_short && !numbers.is_empty() {
+        command.env(NUMBERS, numbers_list);
+    } else {
+        command.env_remove(NUMBERS);
+    }
 }
 
 /// Ends this process by a signal.
 pub(super) fn die_of(signal: i32) -> ExitCode {
     // A new program has the default signal handlers again.
     let error = this_program(DIE).arg(signal.to_string()).exec();
-    eprintln!("latchd: cannot end by signal {signal}: {error}");
+    complain(&format!("cannot end by signal {signal}: {error}"));
     signalled(signal)
 }
 
@@ -137,22 +176,26 @@ pub(crate) fn run() -> Option<ExitCode> {
     match args.next()?.to_str()? {
         COMMAND => Some(become_command(args)),
         GUARD => Some(be_guard()),
+        LEADER => Some(be_leader()),
         DIE => Some(die(args)),
         _ => None,
     }
 }
 
-fn guard() -> io::Result<ChildStdin> {
-    let mut guard = this_program(GUARD)
+/// A helper in a process group of its own, with a pipe from this process as its standard input.
+fn helper_at_a_pipe(role: &str) -> io::Result<Child> {
+    this_program(role)
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
-        .stderr(Stdio::null())
         .process_group(0)
-        .spawn()?;
-    guard
-        .stdin
-        .take()
-        .ok_or_else(|| io::Error::other("no pipe"))
+        .spawn()
+}
+
+/// Leads a process group until the pipe is closed.
+fn be_leader() -> ExitCode {
+    // An error ends it too.
+    let _ = io::copy(&mut io::stdin(), &mut io::sink());
+    ExitCode::SUCCESS
 }
 
 /// This program, even if its file has been replaced since.
@@ -193,14 +236,14 @@ fn become_command(mut args: impl Iterator<Item = OsString>) -> ExitCode {
         return ExitCode::from(EXIT_FAILED);
     };
     let error = Command::new(&program).args(args).exec();
-    eprintln!(
-        "latchd: cannot start {}: {error}",
+    complain(&format!(
+        "cannot start {}: {error}",
         program.to_string_lossy()
-    );
+    ));
     ExitCode::from(if error.kind() == io::ErrorKind::NotFound {
-        EXIT_NOT_FOUND
+        exit::NOT_FOUND
     } else {
-        EXIT_NOT_STARTED
+        exit::NOT_STARTED
     })
 }
 
@@ -227,7 +270,7 @@ fn die(mut args: impl Iterator<Item = OsString>) -> ExitCode {
         let _ = kill_process(getpid(), signal);
     }
     // The signal was ignored.
-    ExitCode::from(u8::try_from(EXIT_SIGNALLED + signal).unwrap_or(EXIT_FAILED))
+    signalled(signal)
 }
 
 fn number(arg: Option<OsString>) -> Option<i32> {

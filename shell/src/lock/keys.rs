@@ -52,6 +52,9 @@ impl Job {
                 format!("--keys-from: cannot read {}: {error}", path.display())
             })?);
         }
+        if keys.iter().any(Vec::is_empty) {
+            return Err("a key is empty; give 1 to 250 bytes for each".into());
+        }
         // All clients use this order, so two that want the same keys never wait for each other.
         keys.sort_unstable();
         keys.dedup();

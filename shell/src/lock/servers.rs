@@ -5,16 +5,18 @@
 //! - L2: With a list, the server is asked once a second while the lock is waited for, since a wait would otherwise
 //!   go on until this server returns.
 
+use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
-use latchd_client::{Client, ClientOptions, Error, ErrorKind};
+use latchd_client::{Client, ClientOptions, Error, ErrorKind, blocking};
 use rustix::io::Errno;
 use smol::Timer;
-use smol::future::FutureExt;
+use smol::future::{self, FutureExt};
 
 use super::LockArgs;
 use super::held::Held;
 use super::keys::Job;
+use super::wait_notice::{self, Reason};
 
 /// The pause before another attempt to reach unreachable servers.
 const TRY_AGAIN: Duration = Duration::from_millis(200);
@@ -23,7 +25,10 @@ const TRY_AGAIN: Duration = Duration::from_millis(200);
 const ASK_EVERY: Duration = Duration::from_secs(1);
 
 /// The servers, in the order of the list.
-pub(super) struct Servers(Vec<Client>);
+pub(super) struct Servers {
+    clients: Vec<Client>,
+    options: ClientOptions,
+}
 
 impl Servers {
     /// Clients of these addresses. No connection is opened.
@@ -34,7 +39,10 @@ impl Servers {
         let clients = addresses.iter().map(|address| {
             Client::new(address, options.clone()).map_err(|error| error.to_string())
         });
-        clients.collect::<Result<_, _>>().map(Self)
+        Ok(Self {
+            clients: clients.collect::<Result<_, _>>()?,
+            options: options.clone(),
+        })
     }
 
     /// Acquires all locks or none, on the first server that serves (L1).
@@ -42,15 +50,40 @@ impl Servers {
     /// # Errors
     /// The client's, of the last server that was tried.
     pub(super) async fn obtain(&self, args: &LockArgs, job: &Job) -> Result<Held, Error> {
+        let reason = RefCell::new(Reason::Asked(self.clients[0].address().to_owned()));
+        let obtained = self.obtain_in_turn(args, job, &reason);
+        if args.quiet || !wait_notice::has_reader() {
+            return obtained.await;
+        }
+        let connect = |address: &str| blocking::Client::new(address, self.options.clone()).ok();
+        let names = job.names();
+        let notice = wait_notice::tell(&names, &job.keys, &reason, connect);
+        obtained
+            .or(async {
+                notice.await;
+                future::pending().await
+            })
+            .await
+    }
+
+    async fn obtain_in_turn(
+        &self,
+        args: &LockArgs,
+        job: &Job,
+        reason: &RefCell<Reason>,
+    ) -> Result<Held, Error> {
         let begun = Instant::now();
         let mut place = 0;
         loop {
             let left = args.wait.map(|wait| wait.saturating_sub(begun.elapsed()));
-            let error = match self.obtain_at(&self.0[place], args, job, left).await {
+            let client = &self.clients[place];
+            *reason.borrow_mut() = Reason::Asked(client.address().to_owned());
+            let error = match self.obtain_at(client, args, job, left).await {
                 Err(error) if is_absent(&error) => error,
                 ended => return ended,
             };
-            place = (place + 1) % self.0.len();
+            *reason.borrow_mut() = Reason::Absent(error.to_string());
+            place = (place + 1) % self.clients.len();
             if place > 0 {
                 continue;
             }
@@ -69,7 +102,7 @@ impl Servers {
         left: Option<Duration>,
     ) -> Result<Held, Error> {
         let obtained = Held::obtain(args, &job.keys, client, left);
-        if self.0.len() == 1 {
+        if self.clients.len() == 1 {
             return obtained.await;
         }
         obtained.or(absence(client)).await

@@ -6,7 +6,6 @@
 //!
 //! Source: POSIX.1-2017, 11.1 "General Terminal Interface"; credentials(7).
 
-use std::fs;
 use std::iter;
 use std::os::fd::OwnedFd;
 
@@ -14,6 +13,9 @@ use nix::unistd::{self, getpid, getppid};
 use rustix::fs::{Mode, OFlags};
 use rustix::process::Pid;
 use rustix::termios::{tcgetpgrp, tcsetpgrp};
+
+use super::process_table::{self, group_of, parent_of};
+use super::signalled::Place;
 
 /// The controlling terminal.
 pub(super) struct Terminal(OwnedFd);
@@ -28,37 +30,48 @@ impl Terminal {
 
     /// Takes it from the parent's group, if that has it.
     pub(super) fn take_over(&self) {
-        let parent = group_of(getppid());
+        let parent = group_of(getppid()).and_then(|group| Pid::from_raw(group.as_raw()));
         if parent.is_some() && tcgetpgrp(&self.0).ok() == parent {
             self.give(own_group());
         }
     }
 
-    /// Gives it to `group`, if this process's group has it.
-    pub(super) fn lend(&self, group: Pid) {
+    /// Gives it to the group of the command, if this process's group has it.
+    pub(super) fn lend(&self, place: Place) {
         let own = own_group();
         if own.is_some() && tcgetpgrp(&self.0).ok() == own {
-            self.give(Some(group));
+            self.give(place.group_now());
         }
     }
 
-    /// Whether `group` has it.
-    pub(super) fn is_lent(&self, group: Pid) -> bool {
-        tcgetpgrp(&self.0) == Ok(group)
+    /// Whether the command has it, in the group that it started in or in one that it leads.
+    pub(super) fn is_lent(&self, place: Place) -> bool {
+        let owner = tcgetpgrp(&self.0);
+        owner == Ok(place.group) || owner == Ok(place.command)
     }
 
-    /// Whether the group of `command`, or of one of its descendants, has it. A program with its own job control, such as
-    /// another `latchd lock`, passes it on.
-    pub(super) fn is_lent_below(&self, command: Pid) -> bool {
-        let Ok(owner) = tcgetpgrp(&self.0) else {
-            return false;
-        };
-        owner == command || descends(owner, command)
+    /// Whether the group of the command, or of one of its descendants, has it. A program with its own job control, such
+    /// as another `latchd lock`, passes it on.
+    pub(super) fn is_lent_below(&self, place: Place) -> bool {
+        let owner = tcgetpgrp(&self.0);
+        self.is_lent(place) || owner.is_ok_and(|owner| descends(owner, place.command))
     }
 
-    /// Takes it back from `group`, if that has it.
-    pub(super) fn take_back(&self, group: Pid) {
-        if self.is_lent(group) {
+    /// Follows a command that has left the group that it started in, such as timeout(1) and setsid(1). Its new group
+    /// gets the terminal. If it has left the session, this process takes the keys for it. Returns whether the terminal
+    /// was in the former group.
+    pub(super) fn follow(&self, place: Place) -> bool {
+        let now = place.group_now();
+        let is_behind = tcgetpgrp(&self.0) == Ok(place.group) && now != Some(place.group);
+        if is_behind {
+            self.give(now.or_else(own_group));
+        }
+        is_behind
+    }
+
+    /// Takes it back from the command, if that has it.
+    pub(super) fn take_back(&self, place: Place) {
+        if self.is_lent(place) {
             self.give(own_group());
         }
     }
@@ -71,14 +84,6 @@ impl Terminal {
     }
 }
 
-/// The group of a process. `None` if the group is outside this namespace (its number is 0), as that of a container's
-/// first process may be.
-///
-/// Source: `pid_namespaces(7)`.
-fn group_of(pid: unistd::Pid) -> Option<Pid> {
-    Pid::from_raw(unistd::getpgid(Some(pid)).ok()?.as_raw())
-}
-
 fn own_group() -> Option<Pid> {
     Pid::from_raw(unistd::getpgrp().as_raw())
 }
@@ -89,12 +94,8 @@ fn descends(group: Pid, ancestor: Pid) -> bool {
         unistd::Pid::from_raw(group.as_raw_pid()),
         unistd::Pid::from_raw(ancestor.as_raw_pid()),
     );
-    let Ok(processes) = fs::read_dir("/proc") else {
-        return false;
-    };
-    let pids = processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-    pids.map(unistd::Pid::from_raw)
-        .filter(|pid| unistd::getpgid(Some(*pid)) == Ok(group))
+    process_table::all()
+        .filter(|pid| group_of(*pid) == Some(group))
         .any(|pid| iter::successors(Some(pid), |pid| parent_of(*pid)).any(|pid| pid == ancestor))
 }
 
@@ -114,13 +115,4 @@ pub(super) fn is_orphaned() -> bool {
         pid = parent;
     }
     true
-}
-
-/// Field 4 of proc(5) `stat`, counted from behind the name, which may contain blanks. It is 0 if the parent is outside
-/// this namespace.
-fn parent_of(pid: unistd::Pid) -> Option<unistd::Pid> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    let field = stat.rsplit(") ").next()?.split(' ').nth(1)?;
-    let parent: i32 = field.parse().ok()?;
-    (parent > 0).then(|| unistd::Pid::from_raw(parent))
 }

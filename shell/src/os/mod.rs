@@ -7,5 +7,6 @@ pub(crate) mod descriptors;
 pub(crate) mod handed_over;
 pub(crate) mod pid_file;
 pub(crate) mod privileges;
+pub(crate) mod processes;
 pub(crate) mod reactor;
 pub(crate) mod service_manager;

@@ -7,13 +7,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
-use crate::certificates::{Authority, Certified};
-use crate::support::{Proxy, Started, eventually, free_port};
 use latchd_client::{
     BoundOptions, Client, ClientOptions, Cluster, ComputeError, ComputeOptions, Credentials, Error,
     ErrorKind, Exptime, LockOptions, Outcome, TlsOptions, blocking,
 };
 use latchd_server::{ClientCertificate, Config};
+
+use crate::certificates::{Authority, Certified};
+use crate::support::{Proxy, Started, eventually, free_port};
 use rcgen::{BasicConstraints, CertificateParams, IsCa};
 use smol::block_on;
 

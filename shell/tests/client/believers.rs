@@ -22,11 +22,12 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::support::{Proxy, Started, eventually};
 use latchd_client::{
     BoundLock, BoundOptions, Client, ClientOptions, Error, Exptime, Fence, Lock, LockOptions, Loss,
     Outcome, Retry,
 };
+
+use crate::support::{Proxy, Started, eventually};
 use smol::block_on;
 
 const CLIENTS: usize = 6;

@@ -220,7 +220,7 @@ fn unix_sockets_and_tls_carry_the_load() {
         );
     }
     let (code, _, complaint) = told(&bench(&server.address(), &[]).output().unwrap());
-    assert_eq!(code, Some(1), "{complaint}");
+    assert_eq!(code, Some(69), "{complaint}");
     assert!(complaint.contains("requires TLS"), "{complaint}");
 }
 
@@ -252,7 +252,7 @@ fn a_lost_connection_is_reported_without_figures() {
     until_busy(&server, "cmd_get");
     proxy.cut();
     let (code, said, complaint) = told(&child.wait_with_output().unwrap());
-    assert_eq!((code, said.as_str()), (Some(1), ""), "{complaint}");
+    assert_eq!((code, said.as_str()), (Some(69), ""), "{complaint}");
     let start = format!("latchd: {}: cache, after ", proxy.address());
     assert!(complaint.starts_with(&start), "{complaint}");
     assert!(complaint.contains("closed the connection"), "{complaint}");
@@ -266,7 +266,7 @@ fn a_changed_value_is_reported_as_a_wrong_reply() {
     let key = "latchd:bench:item:number00000000";
     server.ask(&format!("set {key} 0 0 3\r\nabc\r\n"), "STORED\r\n");
     let (code, said, complaint) = told(&child.wait_with_output().unwrap());
-    assert_eq!((code, said.as_str()), (Some(1), ""), "{complaint}");
+    assert_eq!((code, said.as_str()), (Some(69), ""), "{complaint}");
     assert!(
         complaint.contains("was answered VA 3\\r\\nabc"),
         "{complaint}"
@@ -290,17 +290,26 @@ fn a_server_without_locks_is_named() {
         (&["handover"], "it replied `ERROR`; use latchd\n"),
     ] {
         let (code, said, complaint) = told(&bench(&server.address(), arguments).output().unwrap());
-        assert_eq!((code, said.as_str()), (Some(1), ""), "{arguments:?}");
+        assert_eq!((code, said.as_str()), (Some(2), ""), "{arguments:?}");
         assert!(complaint.contains("has no such locks"), "{complaint}");
         assert!(complaint.contains(words), "{arguments:?}: {complaint}");
     }
 }
 
 #[test]
-fn an_unreachable_server_has_a_code_of_its_own() {
+fn full_servers_are_reported_with_advice() {
+    let server = Started::latchd_with(0, |config| config.connections_max = 20);
+    let (code, said, complaint) = told(&bench(&server.address(), &["-c", "50"]).output().unwrap());
+    assert_eq!((code, said.as_str()), (Some(69), ""), "{complaint}");
+    let advice = "Too many open connections\\r\\n; raise -c of the server, or lower --clients";
+    assert!(complaint.contains(advice), "{complaint}");
+}
+
+#[test]
+fn an_unreachable_server_is_code_69() {
     let nowhere = format!("127.0.0.1:{}", free_port());
     let (code, said, complaint) = told(&bench(&nowhere, &[]).output().unwrap());
-    assert_eq!((code, said.as_str()), (Some(71), ""), "{complaint}");
+    assert_eq!((code, said.as_str()), (Some(69), ""), "{complaint}");
     assert!(
         complaint.starts_with(&format!("latchd: {nowhere}: ")),
         "{complaint}"
@@ -308,7 +317,7 @@ fn an_unreachable_server_has_a_code_of_its_own() {
     let path = std::env::temp_dir().join("latchd-bench-nowhere.sock");
     assert!(!fs::exists(&path).unwrap());
     let output = bench(path.to_str().unwrap(), &[]).output().unwrap();
-    assert_eq!(output.status.code(), Some(71));
+    assert_eq!(output.status.code(), Some(69));
 }
 
 #[test]

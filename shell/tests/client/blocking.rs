@@ -3,12 +3,13 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
-use crate::support::{Started, eventually};
 use latchd_client::blocking::{Client, Cluster};
 use latchd_client::{
     BoundOptions, ClientOptions, ComputeOptions, Exptime, GetOptions, LockOptions, Loss, Outcome,
     StoreMode, StoreOptions, Token,
 };
+
+use crate::support::{Started, eventually};
 
 const TTL: Duration = Duration::from_secs(30);
 

@@ -1,10 +1,11 @@
 //! Plain cache calls, against latchd and memcached.
 
-use crate::support::Started;
 use latchd_client::{
     BoundOptions, Client, ClientOptions, Cluster, Exptime, GetOptions, Outcome, StoreMode,
     StoreOptions,
 };
+
+use crate::support::Started;
 use smol::{Executor, block_on};
 
 const NEVER: Exptime = Exptime::Never;

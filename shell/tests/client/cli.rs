@@ -54,6 +54,42 @@ fn temporary(name: &str) -> PathBuf {
 }
 
 #[test]
+fn unwritten_results_are_code_74() {
+    let server = Started::latchd();
+    let latchd = env!("CARGO_BIN_EXE_latchd");
+    let cli = format!("cli -s {}", server.address());
+    for task in [
+        format!("{cli} version"),
+        format!("{cli} help"),
+        format!("bench -n 1 --keys 1 -c 1 -s {}", server.address()),
+        format!("check -p {}", crate::port::free_port()),
+        "cluster status --help".to_owned(),
+        "lock --help".to_owned(),
+        "--version".to_owned(),
+        "-h".to_owned(),
+        "-i".to_owned(),
+        "man".to_owned(),
+        "completions bash".to_owned(),
+    ] {
+        let script = format!("exec {latchd} {task} >/dev/full");
+        let output = Command::new("sh").args(["-c", &script]).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(74), "{task}: {said}");
+        assert!(said.contains("cannot write to standard output"), "{said}");
+        // A reader that stops early is no failure.
+        let script = format!("{latchd} {task} | :");
+        let output = Command::new("sh").args(["-c", &script]).output().unwrap();
+        assert!(output.stderr.is_empty(), "{task}: {output:?}");
+    }
+    // All lines but the first have no reader, and are not sent.
+    let script =
+        format!("printf 'version\\nversion\\nset late 0 0 x\\n' | {latchd} {cli} >/dev/full");
+    let status = Command::new("sh").args(["-c", &script]).status().unwrap();
+    assert_eq!(status.code(), Some(74));
+    assert_eq!(server.ask("get late\r\n", "END\r\n"), "END\r\n");
+}
+
+#[test]
 fn one_command_is_answered_and_its_code_says_how() {
     for server in Started::all() {
         for (arguments, code, answer) in [
@@ -103,12 +139,17 @@ fn one_command_is_answered_and_its_code_says_how() {
 fn errors_name_the_server() {
     for server in Started::all() {
         let address = server.address();
-        let (code, _, complaint) = one(&server, &["nonsense"]);
-        assert_eq!(code, Some(2));
-        assert_eq!(complaint, format!("latchd: {address}: ERROR\n"));
-        let (code, _, complaint) = one(&server, &["incr", "k", "many"]);
-        assert_eq!(code, Some(2));
+        let (code, said, complaint) = one(&server, &["gte", "x"]);
+        assert_eq!((code, said.as_str()), (Some(2), ""));
+        let advice = "unknown command, `latchd cli help` lists the commands";
+        assert_eq!(complaint, format!("latchd: {address}: ERROR; {advice}\n"));
+        let (code, said, complaint) = one(&server, &["incr", "k", "many"]);
+        assert_eq!((code, said.as_str()), (Some(2), ""));
         assert!(complaint.contains(&address) && complaint.contains("numeric delta"));
+        assert!(
+            complaint.ends_with("; usage: incr KEY NUMBER\n"),
+            "{complaint}"
+        );
         // It may be answered by nothing.
         assert_ne!(one(&server, &["noreply"]).0, Some(69));
         // The server can also be named in the environment.
@@ -288,7 +329,11 @@ fn prompt(address: &str, state: &str) -> Terminal {
             .env("TERM", "xterm"),
     );
     // The prompt shows whether the server is there.
-    terminal.expect("VERSION ");
+    terminal.expect(concat!(
+        "latchd ",
+        env!("CARGO_PKG_VERSION"),
+        ", which replies as memcached "
+    ));
     terminal.expect(&format!("{address}> "));
     terminal
 }

@@ -10,11 +10,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use std::{fs, thread};
 
-use crate::support::{DUE, Proxy, Started, eventually};
 use latchd_client::{
     BoundLock, BoundOptions, Client, ErrorKind, Exptime, LockOptions, Loss, Mark, NotObtained,
     Retry,
 };
+
+use crate::support::{DUE, Proxy, Started, eventually};
 use smol::{Executor, block_on, future};
 
 /// Pauses far longer than the test: a waiter must not be served by its own retries.

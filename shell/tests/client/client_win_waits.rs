@@ -8,8 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::support::{DUE, Proxy, Started, eventually};
 use latchd_client::{Client, ComputeError, ComputeOptions, ErrorKind, Retry, Value};
+
+use crate::support::{DUE, Proxy, Started, eventually};
 use smol::{Executor, Timer, block_on, future};
 
 const TTL: Duration = Duration::from_secs(60);

@@ -271,17 +271,25 @@ fn silent_server_is_left_after_the_timeout() {
     assert_eq!(said(&output), "held\n");
 }
 
-/// A configuration endpoint, and the addresses that it shows for these names.
+/// A configuration endpoint, and the addresses that it shows for these names, of weights 1, 2 and so on.
 fn endpoint(names: &'static [&'static str]) -> (Script, Arc<Mutex<Vec<SocketAddr>>>) {
     let addresses = Arc::new(Mutex::new(Vec::new()));
     let shown = Arc::clone(&addresses);
     let script = Script::start(move |_, line| {
+        if line == "stats cluster" {
+            let ring = names.iter().zip(1..);
+            let lines = ring.map(|(name, weight)| format!("STAT ring:{name} {weight}\r\n"));
+            return Some(lines.collect::<String>() + "END\r\n");
+        }
         assert_eq!(line, "config get cluster");
         let shown: std::sync::MutexGuard<'_, Vec<SocketAddr>> = shown.lock().unwrap();
         let servers: Vec<_> = names
             .iter()
             .zip(&*shown)
-            .map(|(name, address)| format!("{name}|{}|{}", address.ip(), address.port()))
+            .map(|(name, address)| {
+                let (host, _) = name.split_once(':').unwrap();
+                format!("{host}|{}|{}", address.ip(), address.port())
+            })
             .collect();
         let text = format!("7\n{}\n", servers.join(" "));
         Some(format!(
@@ -305,8 +313,9 @@ fn ring_follows_the_addresses() {
     // The first endpoint refuses connections, as a standby does.
     let endpoints = [refuses, endpoint.address.to_string()];
     let cluster = block_on(Cluster::discover(&endpoints, &ClientOptions::new())).unwrap();
-    // The names decide the ring, not the addresses.
-    let named = Cluster::new(["cache-a:11211", "cache-b:11211"], &ClientOptions::new()).unwrap();
+    // The names and weights decide the ring, not the addresses.
+    let weighted = [("cache-a:11211", 1), ("cache-b:11211", 2)];
+    let named = Cluster::with_weights(weighted, &ClientOptions::new()).unwrap();
     let mut of_b = None;
     for key in (0..100).map(|number| format!("k{number}")) {
         assert_eq!(cluster.server(&key).address(), named.server(&key).address());

@@ -7,10 +7,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::support::{DUE, Proxy, Started};
 use latchd_client::{
     BoundOptions, Client, ClientOptions, ComputeOptions, Error, Exptime, LockOptions, Retry,
 };
+
+use crate::support::{DUE, Proxy, Started};
 use smol::{Timer, block_on, future};
 
 const TTL: Duration = Duration::from_secs(30);

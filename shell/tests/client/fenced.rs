@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use crate::support::Started;
 use latchd_client::{
     BoundOptions, Client, ClientOptions, ErrorKind, Exptime, Feature, Fence, LockOptions, Outcome,
     StoreOptions, TermsError,
 };
+
+use crate::support::Started;
 use smol::block_on;
 
 fn client(server: &Started) -> Client {

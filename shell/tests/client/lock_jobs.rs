@@ -1,8 +1,9 @@
 //! `latchd lock` as a job: at a terminal, stopped and continued, and when it is killed.
 
-use std::fs::File;
+use std::fs::{File, Permissions};
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -505,4 +506,141 @@ fn an_inherited_lock_lasts_with_its_command() {
     assert!(!is_free(&server, &[]), "another could run beside it");
     drop(go_on);
     eventually(|| is_free(&server, &[]).then_some(()));
+}
+
+/// As flock(1) and timeout(1) allow it: the command is not the leader of its group, so setsid(1) does not fork.
+#[test]
+fn commands_may_begin_a_session() {
+    let server = Started::latchd();
+    let run = |way: &[&str], pulse: &Pulse, child: &Pulse| {
+        let script = format!("({}) & {}", child.script(), pulse.script());
+        let started = Command::new(program())
+            .args(["lock", "--server", &server.address()])
+            .args(way)
+            .args(["k", "--", "setsid", "sh", "-c", &script])
+            .spawn()
+            .unwrap();
+        pulse.wait_for_more();
+        child.wait_for_more();
+        Ended(started)
+    };
+    for (signal, code) in [(Signal::TERM, Some(143)), (Signal::KILL, None)] {
+        let (pulse, child) = (Pulse::new("session"), Pulse::new("session-child"));
+        let mut holder = run(&[], &pulse, &child);
+        assert!(!is_free(&server, &[]), "its command runs");
+        holder.signal(signal);
+        assert_eq!(eventually(|| holder.has_ended()).code(), code);
+        pulse.assert_still();
+        child.assert_still();
+        assert!(is_free(&server, &[]));
+    }
+    let (pulse, child) = (Pulse::new("believes"), Pulse::new("believes-child"));
+    let holder = run(&["--session", "1"], &pulse, &child);
+    holder.signal(Signal::STOP);
+    // The guard stops both at the end of the belief.
+    pulse.assert_still();
+    child.assert_still();
+    holder.signal(Signal::CONT);
+}
+
+#[test]
+fn keys_follow_commands_into_new_groups() {
+    let server = Started::latchd();
+    let mut terminal = shell();
+    // timeout(1) makes itself the leader of a group.
+    enter(&mut terminal, &line(&server, "k -- timeout 100 cat"));
+    terminal.press("word\n");
+    terminal.expect("word\r\nword");
+    terminal.press("\x03");
+    terminal.expect("ready> ");
+    assert!(is_free(&server, &[]));
+    let pulse = Pulse::new("left");
+    let script = format!("k -- setsid sh -c '{}'", pulse.script());
+    enter(&mut terminal, &line(&server, &script));
+    pulse.wait_for_more();
+    // The keys belong to `latchd lock` a moment after the command has left them.
+    eventually(|| {
+        terminal.press("\x03");
+        std::thread::sleep(Duration::from_millis(100));
+        is_free(&server, &[]).then_some(())
+    });
+    pulse.assert_still();
+    enter(&mut terminal, "echo code is $?");
+    terminal.expect("code is 130");
+}
+
+/// As sudo does it: the command gains rights, and loses them again.
+#[test]
+fn refused_signals_are_reported_and_repeated() {
+    const NOBODY: [&str; 3] = ["--reuid=65534", "--regid=65534", "--clear-groups"];
+    let server = Started::latchd();
+    let folder = std::env::temp_dir().join(format!("latchd-{}-rights", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let [rise, latchd, errors] = ["rise", "latchd", "errors"].map(|name| folder.join(name));
+    std::fs::copy(program(), &latchd).unwrap();
+    std::fs::copy("/usr/bin/setpriv", &rise).unwrap();
+    std::fs::set_permissions(&rise, Permissions::from_mode(0o4755)).unwrap();
+    // A process of `sh` that accepts signals is in the group too.
+    let script = "$0 --reuid=0 --clear-groups sh -c 'echo risen; read word; exec setpriv --reuid=65534 sleep 100'";
+    let started = Command::new("setpriv")
+        .args(NOBODY)
+        .arg(&latchd)
+        .args(["lock", "--server", &server.address(), "k", "--"])
+        .args(["sh", "-c", &format!("trap : USR1; {script}; exit 7")])
+        .arg(&rise)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(File::create(&errors).unwrap())
+        .spawn();
+    let mut holder = Ended(started.unwrap());
+    let mut said = [0; 6];
+    let risen = holder.0.stdout.take().unwrap().read_exact(&mut said);
+    if risen.is_err() {
+        return eprintln!("not tried: only root can make a program that gains rights");
+    }
+    holder.signal(Signal::USR1);
+    eventually(|| {
+        let said = std::fs::read_to_string(&errors).unwrap();
+        said.contains("cannot send USR1 to process").then_some(())
+    });
+    drop(holder.0.stdin.take());
+    // The process has no such rights any more.
+    assert_eq!(eventually(|| holder.has_ended()).code(), Some(7));
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn a_terminal_shows_the_awaited_holder() {
+    let wait = |server: &str, more: &str| {
+        let mut terminal = shell();
+        let line = format!("{} lock --server {server} -w 4 {more} k -- true", program());
+        enter(&mut terminal, &line);
+        terminal.expect("\nready> ");
+        terminal.shown()
+    };
+    for server in Started::all() {
+        let way: &[&str] = if server.name() == "latchd" {
+            &[]
+        } else {
+            &["--ttl", "9"]
+        };
+        let pulse = Pulse::new(&format!("awaited-{}", server.name()));
+        let _holder = holder(&server, way, &pulse);
+        let said = wait(&server.address(), &way.join(" "));
+        let known = format!("waiting for k at {}: ", server.address());
+        let (_, holder) = said.split_once(&known).expect(&said);
+        if server.name() == "latchd" {
+            assert!(holder.starts_with("held by connection "), "{said}");
+            assert!(holder.contains(" (127.0.0.1:"), "{said}");
+            assert!(holder.contains(" s, place 1\r\n"), "{said}");
+            let said = wait(&server.address(), "--quiet");
+            assert!(!said.contains("waiting for"), "{said}");
+        } else {
+            assert!(holder.starts_with("another client holds"), "{said}");
+        }
+    }
+    let said = wait("nowhere.invalid", "");
+    let unknown = "waiting for k: nowhere.invalid:11211: failed to lookup";
+    assert!(said.contains(unknown), "{said}");
+    assert!(said.contains("; trying again"), "{said}");
 }

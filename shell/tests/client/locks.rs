@@ -6,12 +6,13 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::support::{DUE, Proxy, Started, eventually};
 use latchd_client::{
     BoundOptions, Client, ClientOptions, ComputeError, ComputeOptions, Error, ErrorKind, Exptime,
     KeyError, LockOptions, Losers, Loss, Mark, NotObtained, OnDisconnect, Retry, Token,
     random_token,
 };
+
+use crate::support::{DUE, Proxy, Started, eventually};
 use smol::{Executor, Timer, block_on, future};
 
 const fn secs(secs: u64) -> Duration {

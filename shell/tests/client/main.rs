@@ -29,3 +29,4 @@ mod sessions;
 mod shared_locks;
 mod short_locks;
 mod tokio;
+mod unlock;

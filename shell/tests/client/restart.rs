@@ -5,8 +5,9 @@ use std::convert::Infallible;
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
-use crate::support::{Proxy, Started};
 use latchd_client::{Client, ComputeOptions, LockOptions, Loss, OnDisconnect};
+
+use crate::support::{Proxy, Started};
 use smol::channel::bounded;
 use smol::{block_on, future};
 

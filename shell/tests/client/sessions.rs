@@ -9,11 +9,12 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::support::{DUE, Proxy, Started, eventually};
 use latchd_client::{
     BoundLock, BoundOptions, Client, ComputeOptions, ErrorKind, Exptime, Feature, Loss, Retry,
     TermsError,
 };
+
+use crate::support::{DUE, Proxy, Started, eventually};
 use smol::{block_on, future};
 
 const fn secs(secs: u64) -> Duration {

@@ -4,8 +4,9 @@ use std::num::NonZeroU32;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::support::Started;
 use latchd_client::{BoundOptions, Client, ClientOptions, ErrorKind, Exptime, Feature, Retry};
+
+use crate::support::Started;
 use smol::block_on;
 
 fn client(server: &Started) -> Client {

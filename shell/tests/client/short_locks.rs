@@ -3,10 +3,11 @@
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::support::{DUE, Proxy, Started, eventually};
 use latchd_client::{
     Client, ClientOptions, ErrorKind, Feature, LockOptions, Loss, Retry, TermsError, random_token,
 };
+
+use crate::support::{DUE, Proxy, Started, eventually};
 use smol::block_on;
 
 const TTL: Duration = Duration::from_millis(250);

@@ -4,10 +4,11 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
-use crate::support::Started;
 use latchd_client::{
     BoundOptions, Client, ComputeOptions, Exptime, LockOptions, Loss, OnDisconnect,
 };
+
+use crate::support::Started;
 
 const TTL: Duration = Duration::from_secs(30);
 

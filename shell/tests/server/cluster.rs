@@ -95,7 +95,7 @@ fn a_ring_is_written_once() {
     let url = etcd.url();
     let environment = [("LATCHD_AUTHORITY", &*url), ("LATCHD_CLUSTER", "shop")];
     let (code, _, said) = cluster(&["status"], &environment);
-    assert_eq!(code, Some(71));
+    assert_eq!(code, Some(69));
     assert_eq!(
         said,
         "latchd: there is no cluster shop; run `latchd cluster init`\n"
@@ -205,7 +205,7 @@ fn the_status_shows_each_primary() {
         &["init", "--cluster", "new", "c:1"],
     ] {
         let (code, _, said) = cluster(words, &environment);
-        assert_eq!(code, Some(71), "{words:?}");
+        assert_eq!(code, Some(69), "{words:?}");
         assert!(
             said.contains("the ring of cluster new is not usable: format 2"),
             "{said}"
@@ -328,7 +328,7 @@ fn an_etcd_that_is_not_there_is_named() {
     let flags = ["--authority", &*list, "--cluster", "shop"];
     for words in [&["status"][..], &["init", "a:1"]] {
         let (code, shown, said) = cluster(&[words, &flags].concat(), &[]);
-        assert_eq!((code, shown.as_str()), (Some(71), ""), "{said}");
+        assert_eq!((code, shown.as_str()), (Some(69), ""), "{said}");
         for url in &urls {
             let part = format!("{url}: unreachable: connection refused");
             assert!(said.contains(&part), "{said}");
@@ -364,7 +364,7 @@ fn the_password_comes_from_a_file_or_the_environment() {
         cluster(words, &[&place, password].concat())
     };
     let (code, _, said) = with(&["init", "a:1"], &[]);
-    assert_eq!(code, Some(71));
+    assert_eq!(code, Some(69));
     assert!(
         said.contains("authentication: etcdserver: user name is empty; set --authority-user"),
         "{said}"
@@ -386,7 +386,7 @@ fn the_password_comes_from_a_file_or_the_environment() {
     let variable = |password| [("LATCHD_AUTHORITY_PASSWORD", password)];
     assert_eq!(with(&words, &variable("secret")).0, Some(1));
     let (code, _, said) = with(&words, &variable("wrong"));
-    assert_eq!(code, Some(71));
+    assert_eq!(code, Some(69));
     assert!(
         said.contains("authentication: etcdserver: authentication failed"),
         "{said}"

@@ -11,8 +11,9 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::client::{TestClient, address, start};
 use latchd_server::UnixSocket;
+
+use crate::client::{TestClient, address, start};
 use rustix::net::sockopt::set_socket_linger;
 
 /// How often each way to die is tried.

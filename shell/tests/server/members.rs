@@ -378,12 +378,66 @@ fn locks_of_another_partition_are_refused() {
     let mut client = member.serves();
     assert_eq!(client.ask("ml user:8"), "SERVER_ERROR key of cache-b:11211");
     assert_eq!(client.ask("set user:8 0 0 1\r\nx"), "STORED");
-    client.send("config get cluster\r\n");
-    assert!(client.line().starts_with("CONFIG cluster 0 "));
-    let version: u64 = client.line().parse().unwrap();
-    assert!(version > 1_700_000_000_000);
-    assert!(client.line().contains(" cache-b:11211|cache-b|11211"));
+}
+
+/// The version and the servers of `config get cluster`.
+fn servers(client: &mut TestClient) -> (u64, String) {
+    assert!(
+        client
+            .ask("config get cluster")
+            .starts_with("CONFIG cluster 0 ")
+    );
+    let version = client.line().parse().expect("a version");
+    let servers = client.line();
     assert_eq!([client.line(), client.line()], ["", "END"]);
+    (version, servers)
+}
+
+#[test]
+fn all_processes_show_the_same_servers() {
+    let other = "cache-b:11211";
+    let Some(cluster) = Cluster::start(&[PARTITION, other]) else {
+        return;
+    };
+    let mut a = cluster.member(&[]);
+    let b = cluster.member(&["--partition", other]);
+    let mut clients = [a.serves(), b.serves()];
+    let standby = cluster.member(&["--partition", other]);
+    let form = |a: &Member, b: &Member| {
+        let [a, b] =
+            [a, b].map(|member| format!("{}|{}", member.address.ip(), member.address.port()));
+        format!("cache-a|{a} cache-b|{b}")
+    };
+    // All show these servers, with one version above an earlier one.
+    let same = |clients: &mut [TestClient; 2], expected: &str, before: u64| {
+        let mut shown = 0;
+        eventually("they show other servers", || {
+            let [one, two] = clients.each_mut().map(servers);
+            shown = one.0;
+            one == two && one.1 == expected && shown > before
+        });
+        shown
+    };
+    let first = same(&mut clients, &form(&a, &b), 0);
+    clients[0].send("stats cluster\r\n");
+    let lines = std::iter::from_fn(|| Some(clients[0].line()).filter(|line| line != "END"));
+    let ring: Vec<_> = lines
+        .filter(|line| line.starts_with("STAT ring:"))
+        .collect();
+    assert_eq!(
+        ring,
+        ["STAT ring:cache-a:11211 1", "STAT ring:cache-b:11211 1"]
+    );
+    // A failover.
+    drop(b);
+    clients[1] = standby.serves();
+    let second = same(&mut clients, &form(&a, &standby), first);
+    // A new process knows no earlier version.
+    a.child.kill().unwrap();
+    a.exit_code();
+    a.restart();
+    clients[0] = a.serves();
+    same(&mut clients, &form(&a, &standby), second);
 }
 
 /// Runs a member that is expected to end.

@@ -414,6 +414,8 @@ fn manual_pages_and_completions_know_the_flags() {
     );
     assert!(page.contains("EXIT STATUS"), "{page}");
     assert!(shown(&["man", "lock"]).contains(".TH latchd-lock 1"));
+    assert!(shown(&["man", "locks"]).contains(".TH latchd-locks 1"));
+    assert!(shown(&["man", "unlock"]).contains(".TH latchd-unlock 1"));
     assert!(shown(&["man", "check"]).contains(".TH latchd-check 1"));
     assert!(shown(&["man", "bench"]).contains(".TH latchd-bench 1"));
     assert!(shown(&["man", "cli"]).contains(".TH latchd-cli 1"));

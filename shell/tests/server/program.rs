@@ -575,6 +575,17 @@ fn a_log_on_a_full_disk_ends_nothing() {
 }
 
 #[test]
+fn unsaved_items_show_in_the_exit_code() {
+    let folder = std::env::temp_dir().join(format!("latchd-program-e-{}", std::process::id()));
+    std::fs::create_dir(&folder).unwrap();
+    let server = Running::start(&["-p", "-1", "-e", folder.join("items").to_str().unwrap()]);
+    std::fs::remove_dir_all(&folder).unwrap();
+    let (code, log) = server.end_with_log(Signal::TERM);
+    assert_eq!(code, Some(74), "{log}");
+    assert!(log.contains("cannot save the items"), "{log}");
+}
+
+#[test]
 fn sighup_opens_the_log_anew_and_ends_nothing() {
     let name = format!("latchd-program-log-{}", std::process::id());
     let path = std::env::temp_dir().join(&name);

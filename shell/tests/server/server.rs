@@ -5,8 +5,9 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use crate::client::{TestClient, address, start};
 use latchd_server::{Config, ListenAddress, Server, UnixSocket};
+
+use crate::client::{TestClient, address, start};
 
 #[test]
 fn a_server_answers_and_ends() {

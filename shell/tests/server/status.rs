@@ -1,11 +1,14 @@
 //! The status port: its content, the clients that it refuses, and that it delays no others.
 
+use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
+use std::iter;
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use crate::client::{self, TestClient, start};
 use latchd_server::{Config, ListenAddress, Server};
+
+use crate::client::{self, TestClient, start};
 
 /// An event that takes this long does not happen.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -245,4 +248,66 @@ fn long_lock_lists_are_cut() {
         "the first is the oldest: {locks}"
     );
     assert!(get(address, "/").1.contains("100 of 10\u{202f}000"));
+}
+
+/// The numbers of `stats` with this topic.
+fn numbers(client: &mut TestClient, topic: &str) -> BTreeMap<String, u64> {
+    client.send(format!("stats {topic}\r\n"));
+    let lines = iter::from_fn(|| Some(client.line()).filter(|line| line != "END"));
+    let number = |line: String| {
+        let mut words = line.split(' ').skip(1);
+        let name = words.next()?.to_owned();
+        Some((name, words.next()?.parse().ok()?))
+    };
+    lines.map(|line| number(line).expect(topic)).collect()
+}
+
+/// Admin pages compute the wasted memory: that of all pages without that of the items.
+#[test]
+fn wasted_memory_is_part_of_all() {
+    let (server, address) = watched(|config| config.threads = 3.try_into().unwrap());
+    let mut client = TestClient::connect(client::address(&server));
+    let none = BTreeMap::from([("active_slabs".into(), 0), ("total_malloced".into(), 0)]);
+    assert_eq!(numbers(&mut client, "slabs"), none, "as memcached");
+    let limit: u64 = client.stat("limit_maxbytes").parse().unwrap();
+    // The last items are more than the memory holds.
+    for (count, value_bytes) in [
+        (1, 1),
+        (3_000, 10),
+        (300, 3_000),
+        (60, 100_000),
+        (90, 1 << 20),
+    ] {
+        let value = "v".repeat(value_bytes);
+        for number in 0..count {
+            let set =
+                format!("set {value_bytes}-{number} 0 0 {value_bytes} noreply\r\n{value}\r\n");
+            client.send(set);
+        }
+        let (slabs, items) = (numbers(&mut client, "slabs"), numbers(&mut client, "items"));
+        let malloced = slabs["total_malloced"];
+        let requested = items["items:1:mem_requested"];
+        assert!(
+            0 < requested && requested < malloced && malloced <= limit,
+            "{slabs:?}"
+        );
+        assert_eq!(slabs["1:total_chunks"] * slabs["1:chunk_size"], malloced);
+        assert_eq!(
+            slabs["1:total_pages"] * slabs["1:chunks_per_page"],
+            slabs["1:total_chunks"]
+        );
+        assert_eq!(
+            slabs["1:used_chunks"] + slabs["1:free_chunks"],
+            slabs["1:total_chunks"]
+        );
+        assert_eq!(
+            (slabs["1:used_chunks"], slabs["active_slabs"]),
+            (requested, 1)
+        );
+    }
+    let malloced = numbers(&mut client, "slabs")["total_malloced"];
+    std::thread::sleep(Duration::from_millis(300)); // a look is good for 250
+    let line = format!("\nmemcached_malloced_bytes {malloced}\n");
+    let (_, metrics) = get(address, "/metrics");
+    assert!(metrics.contains(&line), "{line}{metrics}");
 }

@@ -7,8 +7,9 @@ use std::num::NonZeroUsize;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use crate::client::{TestClient, address, start};
 use latchd_server::UnixSocket;
+
+use crate::client::{TestClient, address, start};
 use rustix::net::sockopt::set_socket_linger;
 
 /// How many items a `keys` without a match looks at.

@@ -6,12 +6,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::certificates::{Authority, TlsStream, connect};
-use crate::client::{TestClient, address, start};
 use latchd_server::{
     Address, ClientCertificate, Config, KeyFormat, ListenAddress, ListenTls, Server, TlsSettings,
     TlsVersion,
 };
+
+use crate::certificates::{Authority, TlsStream, connect};
+use crate::client::{TestClient, address, start};
 use rustls::pki_types::PrivateKeyDer;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::{CipherSuite, ClientConfig, HandshakeKind};

@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use crate::client::{TestClient, address, start};
 use latchd_server::{Server, UnixSocket};
+
+use crate::client::{TestClient, address, start};
 
 fn client(server: &Server) -> TestClient {
     TestClient::connect(address(server))

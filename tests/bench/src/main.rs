@@ -97,6 +97,8 @@ impl<'a> Run<'a> {
         let here = std::path::absolute(&options.latchd)?;
         let mut peers = vec![Peer::find(&here.display().to_string())?];
         ensure!(peers[0].kind == Kind::Latchd, "{latchd} is not a latchd");
+        // Published figures are of the build that was measured, which may be between two versions.
+        peers[0].label = "latchd".into();
         for words in options.peers() {
             match Peer::find(&words) {
                 Ok(mut peer) => {

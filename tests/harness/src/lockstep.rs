@@ -27,7 +27,6 @@ use std::any::Any;
 use std::collections::BTreeSet;
 use std::iter;
 
-use crate::alphabet::{CLIENTS, ClientNumber, Environment, Input, KEYS, Op, Pairs};
 use latchd_core::engine::{Core, Event, Notification};
 use latchd_core::store::Store;
 use latchd_core::{Instant, Owner};
@@ -36,6 +35,8 @@ use latchd_protocol::item::{ItemHeader, WinMark};
 use latchd_protocol::key::Key;
 use latchd_protocol::reply::{Refusal, Reply};
 use latchd_protocol::wait::Notice;
+
+use crate::alphabet::{CLIENTS, ClientNumber, Environment, Input, KEYS, Op, Pairs};
 
 pub use gauges::Sizes;
 pub use gone::{is_reset, knows_flushed, there};

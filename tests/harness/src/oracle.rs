@@ -27,9 +27,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use latchd_core::engine::Event;
 use latchd_core::{Instant, Limits, Owner};
 use latchd_protocol::command::{
-    Command, Get, GlobalCommand, ItemCommand, Mode, NewCas, TtlStep, TtlSteps,
+    Command, Get, GlobalCommand, ItemCommand, Mode, NewCas, ReleaseOf, TtlStep, TtlSteps,
 };
-use latchd_protocol::fence::Fence;
 use latchd_protocol::item::Cas;
 use latchd_protocol::key::KeyForm;
 use latchd_protocol::reply::Refusal;
@@ -304,14 +303,26 @@ impl Oracle {
                 reply
             }
             ItemCommand::Release(release) => {
-                let asked = release.fence.map(Fence::number);
-                let is_meant = |lock: Lock| asked.is_none_or(|fence| fence == lock.fence);
-                if !self.own(key, conn).is_some_and(is_meant) {
-                    return OwnedReply::NotFound;
+                let mut locks = self.locks_of(key).iter();
+                let lock = locks.find(|lock| match release.of {
+                    ReleaseOf::Own => lock.owner == conn,
+                    ReleaseOf::OwnGrant(fence) => {
+                        (lock.owner, lock.fence) == (conn, fence.number())
+                    }
+                    ReleaseOf::Grant(fence) => lock.fence == fence.number(),
+                });
+                match (lock.map(|lock| lock.owner), release.of) {
+                    (Some(owner), _) => {
+                        self.unlock(key, owner);
+                        self.counts.lock_released += 1;
+                        OwnedReply::Unlocked
+                    }
+                    (None, ReleaseOf::Grant(_)) => {
+                        self.asked.fence_refusals += 1;
+                        OwnedReply::Exists
+                    }
+                    (None, ReleaseOf::Own | ReleaseOf::OwnGrant(_)) => OwnedReply::NotFound,
                 }
-                self.unlock(key, conn);
-                self.counts.lock_released += 1;
-                OwnedReply::Unlocked
             }
             ItemCommand::Lock { .. } => {
                 self.asked.cmd_lock += 1;

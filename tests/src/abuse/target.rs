@@ -7,10 +7,10 @@ use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use latchd_harness::socket::free_port;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::client::Client;
-use latchd_harness::socket::free_port;
 
 /// How long a started server may take to listen.
 const START: Duration = Duration::from_secs(10);

@@ -3,7 +3,7 @@
 use latchd_harness::wording::{self, Protocol, Style};
 use latchd_protocol::command::{
     Acquire, Arithmetic, Command, Delete, Direction, Get, GlobalCommand, Guard, ItemCommand,
-    LockAfter, OnMissing, Release, Removal, Set, SetMode, TtlStep, TtlSteps,
+    LockAfter, OnMissing, Release, ReleaseOf, Removal, Set, SetMode, TtlStep, TtlSteps,
 };
 use latchd_protocol::fence::Fence;
 use latchd_protocol::item::Cas;
@@ -111,7 +111,9 @@ fn command<'a>(ask: &Ask<'a>) -> Command<'a> {
         Operation::Unlock => Command::Item(ItemCommand::Unlock { key }),
         Operation::Acquire => Command::Item(ItemCommand::Acquire(Acquire::new(key))),
         Operation::Release { fence } => Command::Item(ItemCommand::Release(Release {
-            fence: fence.and_then(Fence::new),
+            of: fence
+                .and_then(Fence::new)
+                .map_or(ReleaseOf::Own, ReleaseOf::OwnGrant),
             ..Release::new(key)
         })),
         Operation::UnlockAll | Operation::Flush | Operation::Death => {

@@ -128,12 +128,24 @@ fn a_missing_test_is_a_fault() {
     let is_fault = |to, words: &[&str]| is_one(&asked(to), "list.txt:6", words);
     is_fault(
         "core/protocol/src/time.rs: late",
-        &["late in core/protocol/src/time.rs is not there", "name a test"],
+        &[
+            "late in core/protocol/src/time.rs is not there",
+            "name a test",
+        ],
     );
     is_fault("core/src/space.rs: later", &["no file core/src/space.rs"]);
-    is_fault("core/protocol/src/time.rs: beside", &["no test or property"]);
-    is_fault("core/protocol/src/time.rs: helper", &["no test or property"]);
-    assert_eq!(asked("core/protocol/src/time.rs: all_numbers"), Vec::<String>::new());
+    is_fault(
+        "core/protocol/src/time.rs: beside",
+        &["no test or property"],
+    );
+    is_fault(
+        "core/protocol/src/time.rs: helper",
+        &["no test or property"],
+    );
+    assert_eq!(
+        asked("core/protocol/src/time.rs: all_numbers"),
+        Vec::<String>::new()
+    );
 }
 
 #[test]

@@ -2,6 +2,11 @@
 
 use alloc::boxed::Box;
 
+use latchd_protocol::item::Cas;
+use latchd_protocol::time::Instant;
+use latchd_protocol::wire::classic::reply::ClassicResponse;
+use latchd_protocol::wire::meta::reply::Code;
+
 use super::{
     Bound, BoundGoal, BoundNews, CREATIONS_MAX, Item, Job, LOCK_ITEM, Mark, MissingItem, Query,
     Release,
@@ -10,10 +15,6 @@ use crate::machine::{Failure, Loss, NotObtained};
 use crate::moment::after;
 use crate::session::AnyResponse;
 use crate::terms::LEASE_ITEM;
-use latchd_protocol::item::Cas;
-use latchd_protocol::time::Instant;
-use latchd_protocol::wire::classic::reply::ClassicResponse;
-use latchd_protocol::wire::meta::reply::Code;
 
 /// Whether the item that an answer shows is a leased lock (B6).
 pub(super) fn is_leased(answer: &AnyResponse<'_>) -> bool {

@@ -14,12 +14,13 @@
 
 use core::time::Duration;
 
+use latchd_protocol::time::Instant;
+use latchd_protocol::wire::classic::reply::ClassicResponse;
+
 use super::{Bound, BoundGoal, BoundNews, Link, Query};
 use crate::machine::Failure;
 use crate::moment::after;
 use crate::session::AnyResponse;
-use latchd_protocol::time::Instant;
-use latchd_protocol::wire::classic::reply::ClassicResponse;
 
 /// The longest time between two questions (J3).
 const ASK_EVERY: Duration = Duration::from_secs(1);

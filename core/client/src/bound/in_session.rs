@@ -10,14 +10,15 @@
 //! - F4: A session without a lock is ended. Closing its connection would keep a lock or a place in the queue for the
 //!   session's time.
 
+use latchd_protocol::time::Instant;
+use latchd_protocol::wire::meta::reply::Code;
+use latchd_protocol::wire::meta::session::SessionResponse;
+
 use super::{Bound, BoundGoal, BoundNews, Job, Link, Query, Release, Turn};
 use crate::attachment::{Attached, Attachment};
 use crate::machine::{Failure, Loss};
 use crate::moment::earlier;
 use crate::session::AnyResponse;
-use latchd_protocol::time::Instant;
-use latchd_protocol::wire::meta::reply::Code;
-use latchd_protocol::wire::meta::session::SessionResponse;
 
 impl Bound {
     /// Whether a session has the lock, and not a connection.

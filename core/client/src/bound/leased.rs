@@ -14,16 +14,17 @@
 
 use core::time::Duration;
 
+use latchd_protocol::command::{LEASE_MS_MIN, Lease};
+use latchd_protocol::time::Instant;
+use latchd_protocol::wire::meta::Flag;
+use latchd_protocol::wire::meta::reply::Code;
+
 use super::{Belief, Bound, BoundGoal, BoundNews, Query, Turn};
 use crate::attachment::Attachment;
 use crate::machine::{Failure, Feature, Loss};
 use crate::moment::{after, earlier, millis};
 use crate::session::AnyResponse;
 use crate::terms::{DRIFT_PART, TICK_MS};
-use latchd_protocol::command::{LEASE_MS_MIN, Lease};
-use latchd_protocol::time::Instant;
-use latchd_protocol::wire::meta::Flag;
-use latchd_protocol::wire::meta::reply::Code;
 
 /// The lease that a request asks for, so that it outlives the belief in it: one percent and ten milliseconds
 /// more than `ttl`.

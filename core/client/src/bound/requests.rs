@@ -1,12 +1,13 @@
 //! The bytes of each request.
 
-use super::{Bound, Job, LOCK_ITEM, LockSupport, Mark, MissingItem, Query, leased};
-use crate::session::{AnyRequest, Flags};
 use latchd_protocol::command::{Command, Delete, Get, ItemCommand, Mode, Set, SetMode};
 use latchd_protocol::key::Key;
 use latchd_protocol::time::Exptime;
 use latchd_protocol::wire::classic;
 use latchd_protocol::wire::meta::{Flag, Verb};
+
+use super::{Bound, Job, LOCK_ITEM, LockSupport, Mark, MissingItem, Query, leased};
+use crate::session::{AnyRequest, Flags};
 
 impl Bound {
     pub(super) fn request(&self, query: Query) -> AnyRequest<'_> {

@@ -12,14 +12,15 @@
 
 use core::time::Duration;
 
+use latchd_protocol::command::WAIT_MS_MAX;
+use latchd_protocol::time::Instant;
+use latchd_protocol::wire::meta::reply::Code;
+
 use super::answers::is_leased;
 use super::{Bound, BoundGoal, BoundNews, LOCK_ITEM, LockSupport, Mark, Query};
 use crate::machine::{Failure, NotObtained};
 use crate::moment::{after, earlier};
 use crate::session::AnyResponse;
-use latchd_protocol::command::WAIT_MS_MAX;
-use latchd_protocol::time::Instant;
-use latchd_protocol::wire::meta::reply::Code;
 
 /// How much earlier than requested a true wait may end: clocks tick in milliseconds.
 const EARLY: Duration = Duration::from_millis(10);

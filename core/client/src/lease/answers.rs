@@ -2,14 +2,15 @@
 
 use core::time::Duration;
 
+use latchd_protocol::item::Cas;
+use latchd_protocol::time::Instant;
+use latchd_protocol::wire::meta::reply::{Code, MetaResponse};
+
 use super::{Belief, Lease, LeaseGoal, LeaseNews, Place, Query, Refresh};
 use crate::machine::{Failure, Loss, NotObtained};
 use crate::moment::after;
 use crate::session::AnyResponse;
 use crate::terms::RECONNECT;
-use latchd_protocol::item::Cas;
-use latchd_protocol::time::Instant;
-use latchd_protocol::wire::meta::reply::{Code, MetaResponse};
 
 impl Lease {
     /// A store for `ttl`, sent at `sent`, made the item ours, with version `cas`.

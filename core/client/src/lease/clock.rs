@@ -1,10 +1,11 @@
 //! The effect of time alone on a lease, and the time of its next action.
 
+use latchd_protocol::time::Instant;
+
 use super::{Lease, LeaseGoal, LeaseNews, Link, Query, Turn};
 use crate::machine::{Failure, Loss, NotObtained};
 use crate::moment::{after, earlier};
 use crate::terms::{LAST_TRY, SILENCE};
-use latchd_protocol::time::Instant;
 
 impl Lease {
     /// The effect of time alone.

@@ -2,18 +2,19 @@
 
 use core::time::Duration;
 
-use super::{Lease, LeaseAction, LeaseGoal, LeaseNews, Link, Query, Refresh, Turn};
-use crate::bound::{Bound, BoundTerms};
-use crate::machine::{Failure, NotObtained};
-use crate::moment::{after, millis};
-use crate::session::{AnyResponse, Flags};
-use crate::terms::place_ttl;
 use latchd_protocol::command;
 use latchd_protocol::fence::Fence;
 use latchd_protocol::key::Key;
 use latchd_protocol::time::Instant;
 use latchd_protocol::wire::meta::Flag;
 use latchd_protocol::wire::meta::reply::Code;
+
+use super::{Lease, LeaseAction, LeaseGoal, LeaseNews, Link, Query, Refresh, Turn};
+use crate::bound::{Bound, BoundTerms};
+use crate::machine::{Failure, NotObtained};
+use crate::moment::{after, millis};
+use crate::session::{AnyResponse, Flags};
+use crate::terms::place_ttl;
 
 /// The known state of the key's lock.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]

@@ -20,13 +20,14 @@
 
 use core::time::Duration;
 
+use latchd_protocol::time::Instant;
+use latchd_protocol::wire::classic::reply::ClassicResponse;
+
 use super::{LeaseNews, Leases, LeasesGoal};
 use crate::machine::{Failure, Loss};
 use crate::moment::{after, earlier};
 use crate::session::{AnyResponse, HoldSupport};
 use crate::terms::LAST_TRY;
-use latchd_protocol::time::Instant;
-use latchd_protocol::wire::classic::reply::ClassicResponse;
 
 /// The longest time between two questions (U3).
 const ASK_EVERY: Duration = Duration::from_secs(1);

@@ -1,15 +1,16 @@
 //! The meaning of the answers to a read, a store and a returned win.
 
+use latchd_protocol::item::Cas;
+use latchd_protocol::time::Instant;
+use latchd_protocol::wire::meta::reply::{Code, MetaResponse};
+use latchd_protocol::wire::{classic, u64_from};
+
 use super::{Query, Recompute, RecomputeGoal, RecomputeNews, Turn, Win, WinSupport};
 use crate::machine::Failure;
 use crate::moment::after;
 use crate::recompute::Losers;
 use crate::session::AnyResponse;
 use crate::terms::DRIFT_PART;
-use latchd_protocol::item::Cas;
-use latchd_protocol::time::Instant;
-use latchd_protocol::wire::meta::reply::{Code, MetaResponse};
-use latchd_protocol::wire::{classic, u64_from};
 
 /// How much a server may overstate its uptime, in seconds.
 const UPTIME_EXCESS_S: u64 = 3;

@@ -10,12 +10,13 @@
 
 use core::time::Duration;
 
+use latchd_protocol::time::Instant;
+
 use super::{Query, Recompute, RecomputeGoal, RecomputeNews, Turn};
 use crate::attachment::{Attached, Attachment};
 use crate::machine::Failure;
 use crate::moment::after;
 use crate::session::AnyResponse;
-use latchd_protocol::time::Instant;
 
 /// A session that stays with its connection between two reads (F3).
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]

@@ -2,15 +2,16 @@
 
 use core::time::Duration;
 
-use super::{Query, Recompute, RecomputeGoal, Win};
-use crate::session::{AnyRequest, Flags};
-use crate::terms::{TTL_MAX, TTL_MIN};
 use latchd_protocol::command::{Command, GlobalCommand};
 use latchd_protocol::key::Key;
 use latchd_protocol::stats::StatsTopic;
 use latchd_protocol::time::{Exptime, Instant};
 use latchd_protocol::wire::classic;
 use latchd_protocol::wire::meta::{Flag, Verb};
+
+use super::{Query, Recompute, RecomputeGoal, Win};
+use crate::session::{AnyRequest, Flags};
+use crate::terms::{TTL_MAX, TTL_MIN};
 
 impl Recompute {
     /// The next request to send.

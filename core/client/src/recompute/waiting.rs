@@ -13,10 +13,11 @@
 
 use core::time::Duration;
 
-use super::{Query, Recompute, RecomputeGoal, WinSupport};
-use crate::moment::earlier;
 use latchd_protocol::command::WAIT_MS_MAX;
 use latchd_protocol::time::Instant;
+
+use super::{Query, Recompute, RecomputeGoal, WinSupport};
+use crate::moment::earlier;
 
 impl Recompute {
     /// Whether its reads ask for a win that is bound.

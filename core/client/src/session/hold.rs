@@ -1,7 +1,8 @@
 //! Whether a connection's server shows for how long it surely is primary.
 
-use super::AnyResponse;
 use latchd_protocol::wire::meta::reply::Code;
+
+use super::AnyResponse;
 
 /// Whether the server of a connection shows its hold, by its answers to [`AnyRequest::Hold`](super::AnyRequest::Hold). As
 /// one process is behind a connection, this stays true as long as the connection.

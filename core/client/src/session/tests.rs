@@ -1,9 +1,9 @@
 //! Bytes in, answers out.
 
+use latchd_protocol::command::{Get, ItemCommand, Set};
 use quickcheck::quickcheck;
 
 use super::*;
-use latchd_protocol::command::{Get, ItemCommand, Set};
 
 fn key() -> Key<'static> {
     Key::new(b"k").unwrap()

@@ -118,14 +118,27 @@ pub const LEASE_MS_MIN: u64 = 10;
 pub struct Release<'a> {
     /// The key.
     pub key: Key<'a>,
-    /// Only if this grant is in force.
-    pub fence: Option<Fence>,
+    /// The grant to release.
+    pub of: ReleaseOf,
 }
 
 impl<'a> Release<'a> {
     /// A plain `mu`.
     #[must_use]
     pub const fn new(key: Key<'a>) -> Self {
-        Self { key, fence: None }
+        let of = ReleaseOf::Own;
+        Self { key, of }
     }
+}
+
+/// The grant that a [`Release`] ends; of a shared lock, the share.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub enum ReleaseOf {
+    /// That of this connection.
+    #[default]
+    Own,
+    /// That of this connection, if it has this number (`F`).
+    OwnGrant(Fence),
+    /// The one with this number, of any connection (`G`).
+    Grant(Fence),
 }

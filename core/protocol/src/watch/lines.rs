@@ -244,9 +244,10 @@ fn locked(command: &ItemCommand<'_>, reply: &Reply<'_>, asked: Asked) -> Option<
         Reply::KeyOf(_) => (OTHER_PARTITION, None),
         Reply::Miss | Reply::NotFound => ("not_found", None),
         Reply::Unlocked => ("released", None),
+        // Of a release by its fence: the grant is over.
+        Reply::Exists => ("not_locked", None),
         Reply::Stored(_)
         | Reply::NotStored
-        | Reply::Exists
         | Reply::Deleted
         | Reply::Number(_)
         | Reply::Ok

@@ -1,7 +1,8 @@
 //! The servers of a cluster, as `config get cluster` shows them: ElastiCache's "auto discovery".
 //!
 //! The text is a line with a version and a line with all servers, `NAME|IP|PORT` each, separated by blanks. The
-//! name decides the keys of a server ([`crate::ring`]) and never changes; connections go to the address.
+//! name is a host without a port, and stays; connections go to the address. Clients of ElastiCache may connect to
+//! `NAME:PORT`, so a name with a port leads them nowhere.
 //!
 //! - D1: A text has 1 to [`SERVERS_MAX`] servers and at most [`TEXT_BYTES_MAX`] bytes. Anything else is
 //!   [`Malformed`].
@@ -29,7 +30,7 @@ const NAME_BYTES_MAX: usize = 263;
 /// The servers of a cluster.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ClusterConfig {
-    /// Rises with each change.
+    /// Rises with each change; the same in each answer for the same servers.
     pub version: u64,
     /// The servers.
     pub servers: Vec<ClusterServer>,
@@ -38,7 +39,7 @@ pub struct ClusterConfig {
 /// One server of a cluster.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ClusterServer {
-    /// The name, without blanks and `|`: `HOST:PORT`, or a host alone, whose port is [`port`](Self::port).
+    /// The name, without blanks and `|`: a host whose port is [`port`](Self::port). Clients also accept `HOST:PORT`.
     pub name: String,
     /// The current address: an IP address or a host name. If empty, the host of the name.
     pub ip: String,

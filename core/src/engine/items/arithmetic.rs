@@ -9,15 +9,16 @@
 
 use alloc::vec::Vec;
 
+use latchd_protocol::Owner;
+use latchd_protocol::command::{Arithmetic, Direction};
+use latchd_protocol::item::ItemHeader;
+use latchd_protocol::reply::{Number, Refusal, Reply};
+
 use crate::engine::Core;
 use crate::engine::items::fenced::{Forbidden, Right};
 use crate::engine::items::guard::{Guarded, judge};
 use crate::engine::wins::recache::{self, Origin};
 use crate::store::Store;
-use latchd_protocol::Owner;
-use latchd_protocol::command::{Arithmetic, Direction};
-use latchd_protocol::item::ItemHeader;
-use latchd_protocol::reply::{Number, Refusal, Reply};
 
 /// The digits of the largest number, 2^64 - 1.
 const DIGITS_MAX: usize = 20;

@@ -2,18 +2,19 @@
 //!
 //! - E2: An item that another owner has locked is not changed, nor made.
 //! - L15: The item of a shared key is not changed or made by any owner.
-//! - G1: A change with a fence happens if and only if that grant is in force, and then as its holder's, on any
-//!   connection.
+//! - G1: A change or a release with a fence (`G`) happens if and only if that grant is in force, and then as its
+//!   holder's, on any connection.
 //! - G2: a change that gives a lock back happens only for its holder.
 
-use crate::engine::Core;
-use crate::store::{Full, Store};
 use latchd_protocol::Owner;
 use latchd_protocol::command::LockAfter;
 use latchd_protocol::fence::Fence;
 use latchd_protocol::item::ItemHeader;
 use latchd_protocol::key::Key;
 use latchd_protocol::reply::{Refusal, Reply};
+
+use crate::engine::Core;
+use crate::store::{Full, Store};
 
 /// The right in which a change is requested, and its effect on the lock.
 #[derive(Clone, Copy, Debug)]
@@ -117,7 +118,7 @@ impl<S: Store> Core<S> {
     #[cold]
     fn why_not_shared(&mut self, key: Key<'_>, right: Right) -> Forbidden {
         let Right { owner, fence, lock } = right;
-        if fence.is_some_and(|fence| !self.locks.table.is_share(key, fence)) {
+        if fence.is_some_and(|fence| self.locks.table.grant(key, fence).is_none()) {
             self.stats.counters.fence_refusals += 1;
             return Forbidden::GrantIsOver;
         }

@@ -5,9 +5,6 @@
 //!
 //! Source: memcached 1.6.45 `proto_parser.c`, `process_get_cmd` and `process_mget_cmd`.
 
-use crate::engine::Core;
-use crate::engine::wins::recache::{self, Origin, Outcome};
-use crate::store::{Shown, Store};
 use latchd_protocol::Owner;
 use latchd_protocol::command::{Get, TtlStep};
 use latchd_protocol::item::{ItemHeader, WinMark};
@@ -15,6 +12,10 @@ use latchd_protocol::key::Key;
 use latchd_protocol::reply::{Hit, Refusal, Reply, TtlTrace, Win};
 use latchd_protocol::time::Tick;
 use latchd_protocol::value::Value;
+
+use crate::engine::Core;
+use crate::engine::wins::recache::{self, Origin, Outcome};
+use crate::store::{Shown, Store};
 
 /// The reply to a plain read at `now` of an item that was found with this header.
 #[inline]

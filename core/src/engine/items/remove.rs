@@ -3,10 +3,6 @@
 //! Source: memcached 1.6.45 `proto_parser.c`, `process_delete_cmd` and `process_mdelete_cmd`.
 //! Where we differ: emptying an item keeps its win (docs/PROTOCOL.md, "md").
 
-use crate::engine::Core;
-use crate::engine::items::fenced::{Forbidden, Right};
-use crate::engine::items::guard::{Guarded, judge};
-use crate::store::{Full, Store};
 use latchd_protocol::Owner;
 use latchd_protocol::command::{Delete, LockAfter, NewCas, Removal};
 use latchd_protocol::fence::Fence;
@@ -15,6 +11,11 @@ use latchd_protocol::key::Key;
 use latchd_protocol::reply::Reply;
 use latchd_protocol::time::Exptime;
 use latchd_protocol::value::Value;
+
+use crate::engine::Core;
+use crate::engine::items::fenced::{Forbidden, Right};
+use crate::engine::items::guard::{Guarded, judge};
+use crate::store::{Full, Store};
 
 impl<S: Store> Core<S> {
     pub(in crate::engine) fn delete(

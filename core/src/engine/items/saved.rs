@@ -6,14 +6,15 @@
 //!   that a client has chosen is restored as it is, and moves no counter, neither then nor when it was chosen (E3).
 //! - N4: A TTL goes on by the wall clock, also between two runs.
 
-use crate::engine::Core;
-use crate::store::{Full, Store};
 use latchd_protocol::command::ScanCursor;
 use latchd_protocol::fence::Fence;
 use latchd_protocol::item::{Cas, ItemHeader, WinMark};
 use latchd_protocol::key::{Key, KeyForm};
 use latchd_protocol::time::Instant;
 use latchd_protocol::value::Value;
+
+use crate::engine::Core;
+use crate::store::{Full, Store};
 
 /// An item between two runs.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

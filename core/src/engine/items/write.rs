@@ -6,10 +6,6 @@
 //!
 //! Source: memcached 1.6.45 `memcached.c`, `do_store_item`; yrmcds `docs/locking.md`.
 
-use crate::engine::Core;
-use crate::engine::items::fenced::{Forbidden, Right};
-use crate::engine::items::guard::{Guarded, judge};
-use crate::store::{End, Full, Store};
 use latchd_protocol::Owner;
 use latchd_protocol::command::{Guard, OnMissing, Set, SetMode};
 use latchd_protocol::item::{ItemHeader, LEASE_ITEM, WinMark};
@@ -17,6 +13,11 @@ use latchd_protocol::key::Key;
 use latchd_protocol::reply::{Refusal, Reply, Stored};
 use latchd_protocol::stats::{Counters, Unstored};
 use latchd_protocol::value::Value;
+
+use crate::engine::Core;
+use crate::engine::items::fenced::{Forbidden, Right};
+use crate::engine::items::guard::{Guarded, judge};
+use crate::store::{End, Full, Store};
 
 const fn right(owner: Owner, set: &Set<'_>) -> Right {
     Right {

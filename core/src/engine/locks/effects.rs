@@ -6,12 +6,6 @@
 
 use alloc::vec::Vec;
 
-use super::table::Holding;
-use super::{Effect, Ended, Item};
-use crate::engine::Core;
-use crate::engine::owned_key::as_key;
-use crate::engine::queues::STALE_MAX;
-use crate::store::Store;
 use latchd_protocol::Owner;
 use latchd_protocol::command::Mode;
 use latchd_protocol::fence::Fence;
@@ -19,6 +13,13 @@ use latchd_protocol::item::ItemHeader;
 use latchd_protocol::key::Key;
 use latchd_protocol::reply::Reply;
 use latchd_protocol::wait::Outcome;
+
+use super::table::Holding;
+use super::{Effect, Ended, Item};
+use crate::engine::Core;
+use crate::engine::owned_key::as_key;
+use crate::engine::queues::STALE_MAX;
+use crate::store::Store;
 
 /// A step that ends many locks leaves the rest to the next one when it has granted as many to waiters. So it grants at
 /// most this many, and those that the last of these locks has waiters for.

@@ -28,11 +28,6 @@ pub(in crate::engine) mod withheld;
 
 pub(in crate::engine) use self::waits::after;
 
-use self::queue::WaitTable;
-use self::table::{Held, Holding, LockScope, LockTable, NewGrant};
-use crate::engine::context::Context;
-use crate::engine::owned_key::OwnedKey;
-use crate::limits::Limits;
 use latchd_protocol::Owner;
 use latchd_protocol::command::Mode;
 use latchd_protocol::fence::Fence;
@@ -40,6 +35,12 @@ use latchd_protocol::key::Key;
 use latchd_protocol::reply::{LockSeen, Refusal};
 use latchd_protocol::stats::Counters;
 use latchd_protocol::time::Instant;
+
+use self::queue::WaitTable;
+use self::table::{Held, Holding, LockScope, LockTable, NewGrant};
+use crate::engine::context::Context;
+use crate::engine::owned_key::OwnedKey;
+use crate::limits::Limits;
 
 /// The locks of a core, and the queues of their waiters.
 #[derive(Clone, Debug)]

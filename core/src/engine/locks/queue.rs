@@ -5,16 +5,17 @@
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
-use crate::deadlock::Sought;
-use crate::engine::locks::table::LockTable;
-use crate::engine::locks::withheld::Withheld;
-use crate::engine::owned_key::{OwnedKey, as_key};
-use crate::engine::queues::{Place, Queues, Waits};
 use latchd_protocol::Owner;
 use latchd_protocol::command::{Lease, Mode};
 use latchd_protocol::key::Key;
 use latchd_protocol::time::Instant;
 use latchd_protocol::wait::Outcome;
+
+use crate::deadlock::Sought;
+use crate::engine::locks::table::LockTable;
+use crate::engine::locks::withheld::Withheld;
+use crate::engine::owned_key::{OwnedKey, as_key};
+use crate::engine::queues::{Place, Queues, Waits};
 
 /// The bytes of a wait besides its key and the lock that it may become: its places in the queue, among the owners and
 /// among the deadlines, in trees that are seldom full, and in the list of notices. The first waiter of a key also pays

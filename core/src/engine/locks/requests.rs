@@ -3,6 +3,15 @@
 //! - L6: A lock is acquired if and only if the machine allows it, the tables have memory for it and, if the request requires
 //!   an item, the item exists.
 
+use latchd_protocol::Owner;
+use latchd_protocol::command::{Acquire, Lease, Mode, Release, ReleaseOf, Wait};
+use latchd_protocol::fence::Fence;
+use latchd_protocol::item::ItemHeader;
+use latchd_protocol::key::Key;
+use latchd_protocol::reply::{Granted, LockSeen, Refusal, Reply};
+use latchd_protocol::time::Instant;
+use latchd_protocol::wait::Notice;
+
 use super::Terms;
 use super::queue::WaitTable;
 use super::table::{LockScope, LockTable};
@@ -11,14 +20,6 @@ use crate::deadlock::Sought;
 use crate::engine::Core;
 use crate::engine::notices::Due;
 use crate::store::Store;
-use latchd_protocol::Owner;
-use latchd_protocol::command::{Acquire, Lease, Mode, Release, Wait};
-use latchd_protocol::fence::Fence;
-use latchd_protocol::item::ItemHeader;
-use latchd_protocol::key::Key;
-use latchd_protocol::reply::{Granted, LockSeen, Refusal, Reply};
-use latchd_protocol::time::Instant;
-use latchd_protocol::wait::Notice;
 
 impl<S: Store> Core<S> {
     /// `lock`.
@@ -334,20 +335,29 @@ impl<S: Store> Core<S> {
         owner: Owner,
         release: &Release<'_>,
     ) -> Reply<'static> {
-        let Release { key, fence } = *release;
+        let Release { key, of } = *release;
         let found = self.find_live(key).ok();
         let may_be_held = found.map_or(self.locks.table.has_bare(), |(_, header)| header.locked);
-        let held = if may_be_held {
-            self.locks.table.held_as(key, owner)
-        } else {
-            None
+        let table = &self.locks.table;
+        let held = match of {
+            _ if !may_be_held => None,
+            ReleaseOf::Own => table.held_as(key, owner),
+            ReleaseOf::OwnGrant(fence) => {
+                let own = table.held_as(key, owner);
+                own.filter(|held| held.fence == fence)
+            }
+            ReleaseOf::Grant(fence) => table.grant(key, fence),
         };
-        match held {
-            Some(held) if fence.is_none_or(|fence| fence == held.fence) => {
-                self.release(owner, key, found.map(|(slot, _)| slot));
+        match (held, of) {
+            (Some(held), _) => {
+                self.release(held.owner, key, found.map(|(slot, _)| slot));
                 Reply::Unlocked
             }
-            Some(_) | None => Reply::NotFound,
+            (None, ReleaseOf::Grant(_)) => {
+                self.stats.counters.fence_refusals += 1;
+                Reply::Exists
+            }
+            (None, ReleaseOf::Own | ReleaseOf::OwnGrant(_)) => Reply::NotFound,
         }
     }
 

@@ -7,14 +7,15 @@
 //!
 //! An owner holds a key once: a sharer cannot acquire the exclusive lock as well, and the exclusive holder no share.
 
-use super::Locks;
-use super::waits::among;
-use crate::deadlock::Sought;
-use crate::limits::Limits;
 use latchd_protocol::Owner;
 use latchd_protocol::command::{Acquire, Mode};
 use latchd_protocol::key::Key;
 use latchd_protocol::time::Instant;
+
+use super::Locks;
+use super::waits::among;
+use crate::deadlock::Sought;
+use crate::limits::Limits;
 
 impl Locks {
     /// Whether `owner` can have a share at once of a lock that other owners hold.

@@ -8,6 +8,12 @@
 //! - Q9: No clients wait for each other in a cycle.
 //! - Q10: Each wait ends with one notice: granted, refused, or too late.
 
+use latchd_protocol::Owner;
+use latchd_protocol::command::{Acquire, Lease, Wait};
+use latchd_protocol::key::Key;
+use latchd_protocol::time::Instant;
+use latchd_protocol::wait::Outcome;
+
 use super::queue::Waiter;
 use super::table::LockScope;
 use super::{Effect, Locks, Terms};
@@ -16,11 +22,6 @@ use crate::engine::context::Context;
 use crate::engine::owned_key::{OwnedKey, as_key};
 use crate::engine::queues::Waits;
 use crate::limits::Limits;
-use latchd_protocol::Owner;
-use latchd_protocol::command::{Acquire, Lease, Wait};
-use latchd_protocol::key::Key;
-use latchd_protocol::time::Instant;
-use latchd_protocol::wait::Outcome;
 
 impl Locks {
     /// Whether a wait of `owner` would close a cycle, as far as this core knows; and the number of grants it has read.

@@ -8,13 +8,14 @@
 use alloc::sync::Arc;
 use core::ops::Bound;
 
+use latchd_protocol::key::Key;
+use latchd_protocol::time::Instant;
+
 use super::Locks;
 use super::queue::WaitTable;
 use crate::engine::Core;
 use crate::engine::owned_key::{OwnedKey, as_key};
 use crate::store::Store;
-use latchd_protocol::key::Key;
-use latchd_protocol::time::Instant;
 
 /// Whether grants are withheld.
 #[derive(Clone, Debug, Default, Eq, Hash, PartialEq)]

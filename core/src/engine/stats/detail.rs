@@ -14,11 +14,12 @@ use alloc::format;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use latchd_protocol::command::ItemCommand;
+use latchd_protocol::stats::StatsLine;
+
 use crate::engine::Core;
 use crate::engine::stats::lock_lines::printable;
 use crate::store::Store;
-use latchd_protocol::command::ItemCommand;
-use latchd_protocol::stats::StatsLine;
 
 /// How many prefixes a core counts. memcached counts 65,536.
 pub const PREFIXES_MAX: usize = 4_096;

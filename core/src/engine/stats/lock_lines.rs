@@ -6,14 +6,15 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt::Write as _;
 
-use crate::engine::{Core, Holding};
-use crate::store::Store;
 use latchd_protocol::Owner;
 use latchd_protocol::command::{Command, GlobalCommand};
 use latchd_protocol::key::Key;
 use latchd_protocol::reply::Reply;
 use latchd_protocol::stats::{LOCK_LINES_MAX, LOCKS_LOOKED_AT_MAX, Report, StatsLine, StatsTopic};
 use latchd_protocol::time::Instant;
+
+use crate::engine::{Core, Holding};
+use crate::store::Store;
 
 /// The grants that a page of `stats locks` reads, and those of its last key: a few 100 µs.
 const GRANTS_PER_PAGE: usize = 256;

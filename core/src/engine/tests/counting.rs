@@ -1,8 +1,9 @@
 //! The counters, and the commands that each counts.
 
+use latchd_protocol::stats::{Counters, Gauges, StatsTopic};
+
 use super::*;
 use crate::store::EVICTED_MAX;
-use latchd_protocol::stats::{Counters, Gauges, StatsTopic};
 
 fn stats<S: Store>(bench: &mut Bench<S>) -> (Counters, Gauges) {
     match bench.ask(A, GlobalCommand::Stats(StatsTopic::General)) {

@@ -2,11 +2,12 @@
 
 use alloc::format;
 
-use super::*;
-use crate::times::Times;
-use latchd_protocol::command::{Acquire, Lease, LockAfter, Mode, Release};
+use latchd_protocol::command::{Acquire, Lease, LockAfter, Mode, Release, ReleaseOf};
 use latchd_protocol::fence::Fence;
 use latchd_protocol::stats::LOCKS_LOOKED_AT_MAX;
+
+use super::*;
+use crate::times::Times;
 
 fn acquire(name: &str) -> Command<'_> {
     ItemCommand::Acquire(Acquire::new(key(name))).into()
@@ -99,7 +100,7 @@ fn a_grant_that_is_over_changes_nothing() {
     assert_eq!(bench.ask(B, fenced(old)), Reply::Exists);
     assert!(matches!(bench.ask(A, fenced(fence)), Reply::Stored(_)));
     let of_old = Release {
-        fence: Some(old),
+        of: ReleaseOf::OwnGrant(old),
         ..Release::new(key("k"))
     };
     assert_eq!(bench.ask(B, ItemCommand::Release(of_old)), Reply::NotFound);

@@ -2,9 +2,10 @@
 
 use alloc::format;
 
+use latchd_protocol::reply::MemoryRefused;
+
 use super::*;
 use crate::store::Usage;
-use latchd_protocol::reply::MemoryRefused;
 
 const MIB: usize = 1 << 20;
 

@@ -2,14 +2,15 @@
 
 use core::cell::Cell;
 
-use super::*;
-use crate::store::{End, Full, MapStore, QueueState, Shown, Usage, Visited};
 use latchd_protocol::command::{ItemCommand, ScanCursor};
 use latchd_protocol::item::ItemHeader;
 use latchd_protocol::reply::MemoryRefused;
 use latchd_protocol::stats::Counters;
 use latchd_protocol::time::Tick;
 use latchd_protocol::value::Value;
+
+use super::*;
+use crate::store::{End, Full, MapStore, QueueState, Shown, Usage, Visited};
 
 /// A [`MapStore`] that counts its calls.
 struct Counting {

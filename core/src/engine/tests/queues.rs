@@ -5,12 +5,12 @@ mod lines;
 use alloc::vec;
 use core::num::NonZeroU32;
 
+use latchd_protocol::command::{Acquire, Lease, Mode, Release, Wait};
+use latchd_protocol::wait::Outcome;
 use lines::{Bound, Bounds, Holds, Lines, Waits};
 use quickcheck::{Arbitrary, Gen, quickcheck};
 
 use super::*;
-use latchd_protocol::command::{Acquire, Lease, Mode, Release, Wait};
-use latchd_protocol::wait::Outcome;
 
 const CONNS: u64 = 5;
 const KEYS: [&str; 3] = ["a", "b", "c"];

@@ -1,9 +1,10 @@
 //! Items that outlive a core, by example.
 
-use super::*;
 use latchd_protocol::command::{NewCas, ScanCursor};
 use latchd_protocol::fence::Fence;
 use latchd_protocol::key::KeyForm;
+
+use super::*;
 
 /// Key, value, CAS, when it expires, and whether it is stale.
 type Copied = (Vec<u8>, Vec<u8>, u64, Option<u64>, bool);

@@ -2,10 +2,11 @@
 
 use core::num::NonZeroU32;
 
-use super::*;
 use latchd_protocol::command::{Acquire, Lease, Mode, Release, Wait};
 use latchd_protocol::fence::Fence;
 use latchd_protocol::wait::{Notice, Outcome};
+
+use super::*;
 
 const C: Owner = Owner::from_number(3);
 const D: Owner = Owner::from_number(4);

@@ -5,7 +5,7 @@ use alloc::string::{String, ToString};
 mod withheld;
 
 use super::*;
-use latchd_protocol::command::{Acquire, Lease, Release, Wait};
+use latchd_protocol::command::{Acquire, Lease, Release, ReleaseOf, Wait};
 use latchd_protocol::fence::Fence;
 use latchd_protocol::wait::{Notice, Outcome};
 
@@ -162,7 +162,7 @@ fn every_end_of_a_lock_hands_over() {
                     bench.ask(
                         A,
                         ItemCommand::Release(Release {
-                            fence: Some(fence),
+                            of: ReleaseOf::OwnGrant(fence),
                             ..Release::new(key("k"))
                         }),
                     );

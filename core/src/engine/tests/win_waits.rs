@@ -4,9 +4,10 @@
 mod bound;
 mod gone;
 
-use super::*;
 use latchd_protocol::key::KeyForm;
 use latchd_protocol::wait::{Notice, Outcome};
+
+use super::*;
 
 const C: Owner = Owner::from_number(3);
 const D: Owner = Owner::from_number(4);

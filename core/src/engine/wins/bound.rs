@@ -15,9 +15,10 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::Bound;
 
-use crate::engine::owned_key::{OwnedKey, as_key};
 use latchd_protocol::Owner;
 use latchd_protocol::key::Key;
+
+use crate::engine::owned_key::{OwnedKey, as_key};
 
 /// The bytes of a win among the keys: a place in a tree that is seldom full.
 const ENTRY_BYTES: usize = 128;

@@ -4,6 +4,13 @@
 //! may have changed the item. No other rule has to remember wins. An item can also vanish unseen (evicted, flushed, expired):
 //! the deadline of the item, the round that each tick begins, or the next request for its key finds that.
 
+use latchd_protocol::Owner;
+use latchd_protocol::command::Get;
+use latchd_protocol::item::{ItemHeader, WinMark};
+use latchd_protocol::key::Key;
+use latchd_protocol::reply::{Refusal, Reply};
+use latchd_protocol::wait::Outcome;
+
 use super::bound::BoundWins;
 use super::queue::{WinWaiter, WinWaits};
 use super::{Effect, Makers, Seen, Wins};
@@ -14,12 +21,6 @@ use crate::engine::locks::table::Held;
 use crate::engine::owned_key::as_key;
 use crate::engine::queues::STALE_MAX;
 use crate::store::Store;
-use latchd_protocol::Owner;
-use latchd_protocol::command::Get;
-use latchd_protocol::item::{ItemHeader, WinMark};
-use latchd_protocol::key::Key;
-use latchd_protocol::reply::{Refusal, Reply};
-use latchd_protocol::wait::Outcome;
 
 /// An item that was looked up.
 type Item<S> = (<S as Store>::Slot, ItemHeader);

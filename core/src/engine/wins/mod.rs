@@ -24,11 +24,6 @@ pub(in crate::engine) mod recache;
 
 use alloc::sync::Arc;
 
-use self::bound::{BoundWin, BoundWins};
-use self::queue::{WinWaiter, WinWaits};
-use self::recache::Origin;
-use crate::engine::context::Context;
-use crate::limits::Limits;
 use latchd_protocol::Owner;
 use latchd_protocol::command::Get;
 use latchd_protocol::item::{ItemHeader, WinMark};
@@ -36,6 +31,12 @@ use latchd_protocol::key::Key;
 use latchd_protocol::reply::{Refusal, Win};
 use latchd_protocol::time::{Clock, Deadline, Instant};
 use latchd_protocol::wait::Outcome;
+
+use self::bound::{BoundWin, BoundWins};
+use self::queue::{WinWaiter, WinWaits};
+use self::recache::Origin;
+use crate::engine::context::Context;
+use crate::limits::Limits;
 
 /// The most items that one step makes for waiting gets, if each is gone at once or does not fit. The other gets are woken, and
 /// each makes its own item when it is executed.

@@ -12,14 +12,15 @@ use alloc::sync::Arc;
 use core::mem;
 use core::ops::Bound;
 
-use crate::engine::owned_key::{OwnedKey, as_key};
-use crate::engine::queues::{Queues, Waits};
-use crate::engine::wins::bound::BoundWins;
 use latchd_protocol::Owner;
 use latchd_protocol::command::{Get, NewCas, TtlSteps};
 use latchd_protocol::key::{Key, KeyForm};
 use latchd_protocol::time::Instant;
 use latchd_protocol::wait::Outcome;
+
+use crate::engine::owned_key::{OwnedKey, as_key};
+use crate::engine::queues::{Queues, Waits};
+use crate::engine::wins::bound::BoundWins;
 
 /// The bytes of a wait besides its key and the win that it may become: the options of its get, its places in the queue,
 /// among the owners and among the deadlines, in trees that are seldom full, and in the list of notices. The first

@@ -1,7 +1,8 @@
 //! Sessions, as clients of a server see them.
 
-use super::*;
 use latchd_protocol::wire::meta::session::SessionResponse;
+
+use super::*;
 
 const TOKEN: &str = "0123456789abcdef";
 

@@ -12,6 +12,10 @@
 //! - E2: If that was not enough for a waiting caller, it goes on until segments hold locked items alone, each with
 //!   less slack than [`SLACK_WORTH_AT_LAST`]. Only then is the caller refused (S5).
 
+use latchd_protocol::stats::{Counters, Eviction};
+use latchd_protocol::time::Tick;
+use latchd_protocol::watch::Evicted;
+
 use super::block::Block;
 use super::geometry::{Address, SegmentId};
 use super::queue::Queue;
@@ -21,9 +25,6 @@ use super::segment::State;
 use super::segments::SLACK_CLASSES;
 use super::{Full, KeyHasher, LogStore};
 use crate::store::EVICTED_MAX;
-use latchd_protocol::stats::{Counters, Eviction};
-use latchd_protocol::time::Tick;
-use latchd_protocol::watch::Evicted;
 
 /// The slack that makes emptying a segment better than evicting: a quarter.
 const SLACK_WORTH: usize = SLACK_CLASSES / 4;

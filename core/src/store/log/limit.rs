@@ -12,13 +12,14 @@
 //! Segments keep their size, and the lists of segments and huge values never shrink. A limit below the size
 //! of those lists and a few segments is refused.
 
+use latchd_protocol::reply::MemoryRefused;
+use latchd_protocol::stats::Counters;
+use latchd_protocol::time::Tick;
+
 use super::block::Block;
 use super::room::{self, FREE_WANTED, Haste, looks_for};
 use super::{KeyHasher, LogStore};
 use crate::limits::Limits;
-use latchd_protocol::reply::MemoryRefused;
-use latchd_protocol::stats::Counters;
-use latchd_protocol::time::Tick;
 
 /// The fewest segments of a store: one to write to, one to move items to, and one to evict next.
 const SEGMENTS_LEAST: usize = 3;

@@ -47,6 +47,15 @@ mod tests;
 use alloc::vec::Vec;
 use core::{fmt, mem};
 
+use latchd_protocol::command::ScanCursor;
+use latchd_protocol::item::ItemHeader;
+use latchd_protocol::key::Key;
+use latchd_protocol::reply::MemoryRefused;
+use latchd_protocol::stats::{Counters, Eviction};
+use latchd_protocol::time::Tick;
+use latchd_protocol::value::Value;
+use latchd_protocol::watch::Evicted;
+
 pub use self::block::Block;
 use self::drain::Drain;
 use self::geometry::{Address, Geometry};
@@ -61,14 +70,6 @@ use self::tally::Tally;
 use self::write::Change;
 use super::{End, Full, QueueState, Shown, Store, Usage, Visited};
 use crate::limits::Limits;
-use latchd_protocol::command::ScanCursor;
-use latchd_protocol::item::ItemHeader;
-use latchd_protocol::key::Key;
-use latchd_protocol::reply::MemoryRefused;
-use latchd_protocol::stats::{Counters, Eviction};
-use latchd_protocol::time::Tick;
-use latchd_protocol::value::Value;
-use latchd_protocol::watch::Evicted;
 
 /// A store on a log of segments. Its memory is allocated in blocks of type `B`.
 pub struct LogStore<H = SipHash, B = Vec<u8>> {

@@ -21,11 +21,12 @@
 
 use core::ops::Range;
 
-use super::geometry::Geometry;
-use crate::erased;
 use latchd_protocol::item::{Cas, ItemHeader, WinMark};
 use latchd_protocol::key::{Key, KeyForm};
 use latchd_protocol::time::{Deadline, Tick};
+
+use super::geometry::Geometry;
+use crate::erased;
 
 /// The size of a record's fields before the flags, or before the key if there are no flags.
 const HEAD_BYTES: usize = 22;

@@ -7,10 +7,11 @@
 //!
 //! Source: the idea of Redis' `SCAN` (`dict.c`, `dictScan`), here on a table that grows by single buckets.
 
+use latchd_protocol::command::ScanCursor;
+
 use super::block::Block;
 use super::{KeyHasher, LogStore};
 use crate::store::Visited;
-use latchd_protocol::command::ScanCursor;
 
 /// The bits of the hash in a cursor; transports use the bits above them.
 const CURSOR_BITS: u32 = 56;

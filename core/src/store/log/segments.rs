@@ -11,6 +11,8 @@
 use core::mem::size_of;
 use core::ops::Range;
 
+use latchd_protocol::key::Key;
+
 use super::Full;
 use super::block::Block;
 use super::chunks::Chunks;
@@ -21,7 +23,6 @@ use super::queue::Queue;
 use super::queues::Queues;
 use super::record::{NEVER, Record, RecordMut};
 use super::segment::{Segment, State};
-use latchd_protocol::key::Key;
 
 /// The number of classes of slack, as parts of a segment.
 pub(super) const SLACK_CLASSES: usize = 16;

@@ -7,6 +7,9 @@
 //! - W1: After a sweep, the segment holds no item that had expired or was flushed when the sweep began. Its
 //!   `earliest` is exact, except for items added or changed since.
 
+use latchd_protocol::stats::Counters;
+use latchd_protocol::time::Tick;
+
 use super::ahead::Ahead;
 use super::block::Block;
 use super::geometry::{Address, SegmentId};
@@ -15,8 +18,6 @@ use super::record::NEVER;
 use super::room::Bit;
 use super::segment::State;
 use super::{KeyHasher, LogStore};
-use latchd_protocol::stats::Counters;
-use latchd_protocol::time::Tick;
 
 /// A sweep was worthwhile if it freed more than one in so many bytes of a segment.
 const SWEEP_WORTH: usize = 4;

@@ -14,11 +14,11 @@ use alloc::vec::Vec;
 use core::cell::Cell;
 
 use bytes::Bytes;
+use latchd_protocol::item::Cas;
+use latchd_protocol::time::Deadline;
 
 use super::room::Haste;
 use super::*;
-use latchd_protocol::item::Cas;
-use latchd_protocol::time::Deadline;
 
 /// A store, a clock set by hand, and its counters.
 struct Bench<H = SipHash, B = Vec<u8>> {

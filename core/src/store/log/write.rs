@@ -4,6 +4,10 @@
 //! meanwhile, and never evicted.
 
 use bytes::Bytes;
+use latchd_protocol::key::Key;
+use latchd_protocol::stats::Counters;
+use latchd_protocol::time::Tick;
+use latchd_protocol::value::Value;
 
 use super::block::Block;
 use super::geometry::Address;
@@ -13,10 +17,6 @@ use super::record::{STUB_BYTES, head, record_bytes};
 use super::room::Need;
 use super::segments::Piece;
 use super::{End, Full, ItemHeader, KeyHasher, LogSlot, LogStore};
-use latchd_protocol::key::Key;
-use latchd_protocol::stats::Counters;
-use latchd_protocol::time::Tick;
-use latchd_protocol::value::Value;
 
 /// The change of an item's value.
 #[derive(Clone, Copy, Debug)]

@@ -5,9 +5,10 @@
 
 use alloc::vec::Vec;
 
-use super::MapStore;
 use latchd_protocol::item::ItemHeader;
 use latchd_protocol::key::Key;
+
+use super::MapStore;
 
 /// All fields of a [`MapStore`].
 #[derive(Clone, Debug)]

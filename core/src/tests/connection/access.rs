@@ -1,7 +1,8 @@
 //! Access: disabled commands, authenticated and unauthenticated clients.
 
-use super::*;
 use latchd_protocol::wire::LockedReply;
+
+use super::*;
 
 /// The reply of a connection with these limits, and whether it goes on.
 fn answered(limits: WireLimits, input: &[u8]) -> (String, bool) {

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use super::*;
 use latchd_protocol::session::{SessionReply, SessionRequest};
 use latchd_protocol::wire::classic::reply::ClassicResponse;
 use latchd_protocol::wire::cluster::{ClusterConfig, ClusterServer};
+
+use super::*;
 
 /// A server of a cluster whose keys all belong to another partition.
 struct Elsewhere(Arc<str>);
@@ -30,10 +31,7 @@ fn says(request: &[u8]) -> Vec<u8> {
         ip: ip.into(),
         port: 11211,
     };
-    let servers = vec![
-        server("cache-a:11211", "10.0.0.1"),
-        server("cache-b:11211", "10.0.0.2"),
-    ];
+    let servers = vec![server("cache-a", "10.0.0.1"), server("cache-b", "10.0.0.2")];
     let config = ClusterConfig {
         version: 12,
         servers,
@@ -49,7 +47,7 @@ fn says(request: &[u8]) -> Vec<u8> {
 #[test]
 fn config_get_cluster_has_elasticaches_form() {
     let told = says(b"config get cluster\r\n");
-    let text = "12\ncache-a:11211|10.0.0.1|11211 cache-b:11211|10.0.0.2|11211\n";
+    let text = "12\ncache-a|10.0.0.1|11211 cache-b|10.0.0.2|11211\n";
     let expected = format!("CONFIG cluster 0 {}\r\n{text}\r\nEND\r\n", text.len());
     assert_eq!(told, expected.as_bytes());
     let (response, consumed) = ClassicResponse::decode(&told).unwrap().unwrap();

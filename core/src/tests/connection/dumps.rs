@@ -1,7 +1,8 @@
 //! Dumps of all items, page by page: each page looks at two items.
 
-use super::*;
 use latchd_protocol::wire::binary::{Extras, Opcode, RequestPacket};
+
+use super::*;
 
 /// The reply, with its lines sorted: a dump promises no order.
 fn dumped(bench: &mut Bench, request: &str) -> (Vec<String>, String) {

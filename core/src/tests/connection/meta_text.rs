@@ -3,8 +3,9 @@
 //! Source of every answer: memcached 1.6.45 as seen on a live server. Where we differ:
 //! docs/PROTOCOL.md, "Meta text".
 
-use super::*;
 use latchd_protocol::wire::limits::TOKENS_MAX;
+
+use super::*;
 
 #[test]
 fn fields_come_in_the_requests_order() {

@@ -16,9 +16,6 @@ use std::string::String;
 use std::vec::Vec;
 use std::{format, vec};
 
-use crate::engine::{Config, Core, Event, Notification};
-use crate::server::At;
-use crate::{Instant, Limits, Owner};
 use latchd_protocol::command::{Command, GlobalCommand};
 use latchd_protocol::connection::{Connection, Progress};
 use latchd_protocol::execute::Execute;
@@ -30,6 +27,10 @@ use latchd_protocol::wire::{Admission, Allowed, Claim, VERSION};
 use latchd_protocol::wire::{
     BINARY_MAGIC, Envelope, KeyBuffer, LocalResponse, Protocols, Step, WireLimits, binary, classic,
 };
+
+use crate::engine::{Config, Core, Event, Notification};
+use crate::server::At;
+use crate::{Instant, Limits, Owner};
 
 const VALUE_BYTES_MAX: usize = 1 << 10;
 
@@ -161,6 +162,7 @@ fn statistics_are_lines_and_the_transport_adds_its_own() {
     let mut stats = Stats::default();
     stats.counters.cmd_set = 3;
     stats.gauges.curr_items = 2;
+    stats.gauges.held_bytes = 1;
     let lines = vec![StatsLine {
         name: "pid".into(),
         value: "17".into(),

@@ -1,11 +1,12 @@
 //! A request that waits: its reply has the requested form and comes in its turn, and no later request overtakes
 //! it.
 
-use super::*;
-use crate::engine::Held;
 use latchd_protocol::command::{Acquire, Delete, Get, ItemCommand, Release, Set};
 use latchd_protocol::key::Key;
 use latchd_protocol::time::Exptime;
+
+use super::*;
+use crate::engine::Held;
 
 const HOLDER: Owner = Owner::from_number(1);
 const WAITER: Owner = Owner::from_number(2);

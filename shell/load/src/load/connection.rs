@@ -110,7 +110,7 @@ impl<S: Stream> Connection<S> {
         let mut answers = 0;
         while let Some(rest) = input.get(consumed..).filter(|rest| !rest.is_empty()) {
             let Some(ask) = self.asked.front().copied() else {
-                bail!("bytes that nobody asked for: {}", shown(rest));
+                bail!("the server sent bytes without a request: {}", shown(rest));
             };
             let Some((reply, length)) = requests.decode(rest)? else {
                 break;

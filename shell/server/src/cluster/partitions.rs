@@ -21,10 +21,19 @@ pub enum CheckKeys {
     None,
 }
 
+/// The primary of a partition, as its record names it.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Primary {
+    pub(crate) term: u64,
+    pub(crate) address: String,
+}
+
 /// The partitions of the cluster, and the one of this process.
 #[derive(Debug)]
 pub(crate) struct Partitions {
     record: RingRecord,
+    /// The authority's revision of the record.
+    revision: u64,
     ring: Ring,
     own: usize,
     checks: CheckKeys,
@@ -32,7 +41,12 @@ pub(crate) struct Partitions {
 
 impl Partitions {
     /// The partitions of a ring; `None` if `own` is none of them.
-    pub(crate) fn new(record: RingRecord, own: &str, checks: CheckKeys) -> Option<Self> {
+    pub(crate) fn new(
+        record: RingRecord,
+        revision: u64,
+        own: &str,
+        checks: CheckKeys,
+    ) -> Option<Self> {
         let own = record.partitions().iter().position(|one| one.name == own)?;
         Some(Self {
             ring: record.ring(),
@@ -43,6 +57,7 @@ impl Partitions {
                 checks
             },
             record,
+            revision,
         })
     }
 
@@ -60,24 +75,31 @@ impl Partitions {
         (place != self.own).then_some(&*partition.name)
     }
 
-    /// The names, in the order of the ring.
-    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
-        self.record.partitions().iter().map(|one| &*one.name)
+    /// Names and weights, in the order of the ring.
+    pub(crate) fn all(&self) -> impl Iterator<Item = (&str, u32)> {
+        self.record
+            .partitions()
+            .iter()
+            .map(|one| (&*one.name, one.weight))
     }
 
-    /// The text of `config get cluster`, with the address of each partition's primary. A partition whose primary is
-    /// unknown has the address of its name.
-    pub(crate) fn config(&self, version: u64, primaries: &[Option<String>]) -> String {
-        let servers = self.names().enumerate().map(|(place, name)| {
-            let address = primaries.get(place).and_then(Option::as_deref);
-            // A name of the ring is an address.
-            let address = HostPort::parse(address.unwrap_or(name), 0).ok();
-            let (ip, port) = address.map_or((String::new(), 0), |one| (one.host, one.port));
-            ClusterServer {
-                name: name.to_owned(),
-                ip,
-                port,
-            }
+    /// The text of `config get cluster`: the host of each partition's name, and the address of its primary. A partition
+    /// whose primary is unknown has the address of its name.
+    ///
+    /// The version depends on the records alone, so all processes show the same one. Each new primary adds 1.
+    pub(crate) fn config(&self, primaries: &[Option<Primary>]) -> String {
+        let terms = primaries.iter().flatten().map(|primary| primary.term);
+        let version = terms.fold(self.revision, u64::saturating_add);
+        // Records whose names or addresses have another form are refused, so no server is left out.
+        let servers = self.all().enumerate().filter_map(|(place, (name, _))| {
+            let primary = primaries.get(place).and_then(Option::as_ref);
+            let address = primary.map_or(name, |one| &one.address);
+            let (name, address) = (HostPort::parse(name, 0), HostPort::parse(address, 0).ok()?);
+            Some(ClusterServer {
+                name: name.ok()?.host,
+                ip: address.host,
+                port: address.port,
+            })
         });
         let servers = servers.collect();
         ClusterConfig { version, servers }.encode()
@@ -99,7 +121,7 @@ mod tests {
         };
         let all = names.iter().map(partition).collect();
         let record = RingRecord::new(Id(1), all, Timing::default()).unwrap();
-        Partitions::new(record, names[0], checks).unwrap()
+        Partitions::new(record, 7, names[0], checks).unwrap()
     }
 
     #[test]
@@ -128,11 +150,26 @@ mod tests {
 
     #[test]
     fn clients_are_told_the_primaries() {
-        let all = partitions(&["cache-a:11211", "cache-b:11211"], CheckKeys::Locks);
-        let primaries = [Some("10.0.0.7:11300".to_owned()), None];
-        assert_eq!(
-            all.config(3, &primaries),
-            "3\ncache-a:11211|10.0.0.7|11300 cache-b:11211|cache-b|11211\n"
-        );
+        let all = partitions(&["cache-a:11211", "[fe80::1]:11211"], CheckKeys::Locks);
+        let primary = |term, address: &str| {
+            let address = address.to_owned();
+            Some(Primary { term, address })
+        };
+        for (primaries, text) in [
+            (
+                [None, None],
+                "7\ncache-a|cache-a|11211 fe80::1|fe80::1|11211\n",
+            ),
+            (
+                [primary(3, "10.0.0.7:11300"), None],
+                "10\ncache-a|10.0.0.7|11300 fe80::1|fe80::1|11211\n",
+            ),
+            (
+                [primary(3, "10.0.0.7:11300"), primary(1, "[fe80::7]:11311")],
+                "11\ncache-a|10.0.0.7|11300 fe80::1|fe80::7|11311\n",
+            ),
+        ] {
+            assert_eq!(all.config(&primaries), text);
+        }
     }
 }

@@ -134,7 +134,6 @@ impl Candidacy {
             claim: Arc::clone(&claim),
             is_ready: false,
             primaries: Vec::new(),
-            servers_version: 0,
         };
         let etcd = Arc::new(self.etcd);
         let authority = Arc::clone(&etcd);

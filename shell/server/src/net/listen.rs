@@ -5,30 +5,29 @@
 //!   accepted socket inherits them, without a system call per connection.
 //! - `*` is IPv4 and IPv6. An address family that the machine does not have is skipped, as long as the other
 //!   one works.
-//! - A Unix socket gets its permissions before it listens, so no other user can connect in between.
 //! - A member of a cluster binds its addresses and listens when its term begins (E11). Until then connections are refused,
 //!   and no other server can bind the addresses.
-//! - Only the server that made the file of a Unix socket removes it. It recognizes the file by its inode,
-//!   since another process may have put a file of its own at the path. The check whether another server is
-//!   alive does not connect to it.
 //!
 //! An error names its address; [`io::ErrorKind::AddrInUse`] is the one that callers distinguish.
+
+mod unix;
 
 use std::ffi::OsStr;
 use std::fmt;
 use std::io;
+use std::iter;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrAny, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 
+use self::unix::FileId;
+use crate::config::Config;
 use crate::config::listen_address::{ListenAddress, ListenTls};
 use crate::config::tls_settings::ClientCertificate;
-use crate::config::{Config, UnixSocket};
 use crate::net::dead_peer;
 use crate::net::transport::Security;
 
@@ -61,12 +60,11 @@ pub(crate) struct Listener {
     security: Security,
     /// The file of a Unix socket that this server removes.
     file: Option<FileId>,
+    /// The path of that file until it has its name; `None` if it has it.
+    beside: Option<PathBuf>,
     /// The backlog with which it is to listen; `None` if it listens already.
     waits_with: Option<u16>,
 }
-
-/// The identity of a file, independent of its path: device and inode.
-type FileId = (u64, u64);
 
 impl Listener {
     /// The address that clients connect to.
@@ -91,7 +89,11 @@ impl Listener {
             if let Address::Tcp(_) = self.address {
                 sockopt::set_socket_reuseaddr(&self.socket, true)?;
             }
-            rustix::net::listen(&self.socket, i32::from(backlog))
+            rustix::net::listen(&self.socket, i32::from(backlog))?;
+            match (&self.beside, &self.address) {
+                (Some(beside), Address::Unix(path)) => unix::name(beside, path),
+                (Some(_) | None, _) => Ok(()),
+            }
         };
         begin().map_err(|errno| explain(&errno.into(), &self.address))
     }
@@ -114,20 +116,18 @@ impl AsFd for Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        if let Address::Unix(path) = &self.address
-            && self.file.is_some()
-            && file_id(path) == self.file
-            && let Err(error) = std::fs::remove_file(path)
-        {
-            tracing::warn!("cannot remove {}: {error}", path.display());
+        let Address::Unix(path) = &self.address else {
+            return;
+        };
+        for path in iter::once(path).chain(&self.beside) {
+            if self.file.is_some()
+                && unix::file_id(path) == self.file
+                && let Err(error) = std::fs::remove_file(path)
+            {
+                tracing::warn!("cannot remove {}: {error}", path.display());
+            }
         }
     }
-}
-
-/// The file at a path; `None` if there is none, or it cannot be looked up.
-fn file_id(path: &Path) -> Option<FileId> {
-    let file = std::fs::symlink_metadata(path).ok()?;
-    Some((file.dev(), file.ino()))
 }
 
 /// Listens on all configured addresses.
@@ -143,7 +143,7 @@ pub(crate) fn listen(config: &Config) -> io::Result<Vec<Listener>> {
     }
     if let Some(unix_socket) = &config.unix_socket {
         listeners.push(
-            listen_unix(unix_socket, config.backlog)
+            unix::bind(unix_socket, config)
                 .map_err(|error| explain(&error, &unix_socket.path.display()))?,
         );
     }
@@ -280,6 +280,7 @@ fn listen_tcp(address: SocketAddr, security: Security, config: &Config) -> io::R
         address: Address::Tcp(address),
         security,
         file: None,
+        beside: None,
         waits_with: Some(config.backlog),
     })
 }
@@ -316,23 +317,7 @@ fn bind_tcp(address: SocketAddr, reuses: bool) -> rustix::io::Result<OwnedFd> {
     Ok(socket)
 }
 
-fn listen_unix(wanted: &UnixSocket, backlog: u16) -> io::Result<Listener> {
-    remove_stale(&wanted.path)?;
-    let socket = unix_socket(SocketType::STREAM)?;
-    rustix::net::bind(&socket, &SocketAddrUnix::new(&wanted.path)?)?;
-    // From here on this server owns the file, and removes it even if the next step fails.
-    let listener = Listener {
-        socket,
-        address: Address::Unix(wanted.path.clone()),
-        security: Security::Plain,
-        file: file_id(&wanted.path),
-        waits_with: Some(backlog),
-    };
-    rustix::fs::chmod(&wanted.path, rustix::fs::Mode::from_raw_mode(wanted.mode))?;
-    Ok(listener)
-}
-
-/// Gives an inherited listening socket the options of [`listen_tcp`] and [`listen_unix`].
+/// Gives an inherited listening socket the options of [`listen_tcp`] and [`unix::bind`].
 fn take_over(socket: &OwnedFd, config: &Config) -> io::Result<Listener> {
     let socket = socket.try_clone()?;
     rustix::io::ioctl_fionbio(&socket, true)?;
@@ -354,41 +339,19 @@ fn take_over(socket: &OwnedFd, config: &Config) -> io::Result<Listener> {
         address,
         security,
         file: None,
+        beside: None,
         waits_with: None,
     })
 }
 
-fn unix_socket(kind: SocketType) -> rustix::io::Result<OwnedFd> {
-    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-    rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None)
-}
-
-/// Removes the file of a socket that no process has: its server was killed.
-fn remove_stale(path: &Path) -> io::Result<()> {
-    match std::fs::symlink_metadata(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(error),
-        Ok(file) if !file.file_type().is_socket() => Err(io::Error::new(
-            io::ErrorKind::AlreadyExists,
-            "the file exists and is not a socket",
-        )),
-        Ok(_) => {
-            // The other type: the kernel tells a live socket by that, also one that does not listen or is busy.
-            let socket = unix_socket(SocketType::DGRAM)?;
-            match rustix::net::connect(&socket, &SocketAddrUnix::new(path)?) {
-                Err(Errno::CONNREFUSED) => std::fs::remove_file(path),
-                Ok(()) | Err(_) => Err(io::ErrorKind::AddrInUse.into()),
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
     use std::time::Duration;
 
     use super::*;
     use crate::cluster::etcd::AuthorityOptions;
+    use crate::config::UnixSocket;
     use crate::config::cluster_settings::ClusterSettings;
     use crate::config::listen_address::ListenAddress;
 
@@ -399,11 +362,11 @@ mod tests {
         }
     }
 
-    fn temporary_path(name: &str) -> PathBuf {
+    pub(super) fn temporary_path(name: &str) -> PathBuf {
         std::env::temp_dir().join(format!("latchd-{}-{name}.sock", std::process::id()))
     }
 
-    fn unix_config(path: &Path) -> Config {
+    pub(super) fn unix_config(path: &Path) -> Config {
         Config {
             listen: Vec::new(),
             unix_socket: Some(UnixSocket {
@@ -521,70 +484,5 @@ mod tests {
         listener.begin().unwrap();
         std::os::unix::net::UnixStream::connect(&path).unwrap();
         listener.accept().unwrap();
-    }
-
-    #[test]
-    fn unix_socket_has_mode_and_is_removed() {
-        use std::os::unix::fs::PermissionsExt;
-        let path = temporary_path("mode");
-        let listeners = listen(&unix_config(&path)).unwrap();
-        assert_eq!(
-            std::fs::metadata(&path).unwrap().permissions().mode() & 0o777,
-            0o700
-        );
-        drop(listeners);
-        assert!(!path.exists());
-    }
-
-    #[test]
-    fn only_a_dead_unix_socket_is_replaced() {
-        let path = temporary_path("live");
-        let live = std::os::unix::net::UnixListener::bind(&path).unwrap();
-        let error = listen(&unix_config(&path)).unwrap_err();
-        assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
-        drop(live); // The standard library leaves the file behind, as a killed server does.
-        assert!(path.exists());
-        drop(listen(&unix_config(&path)).unwrap());
-    }
-
-    #[test]
-    fn busy_server_is_not_waited_for() {
-        let path = temporary_path("busy");
-        let mut wanted = unix_config(&path);
-        wanted.backlog = 0;
-        let listener = listen(&wanted).unwrap().remove(0);
-        let mut waiting = Vec::new();
-        loop {
-            let socket = unix_socket(SocketType::STREAM).unwrap();
-            match rustix::net::connect(&socket, &SocketAddrUnix::new(&path).unwrap()) {
-                Ok(()) => waiting.push(socket),
-                Err(errno) => break assert_eq!(errno, Errno::AGAIN),
-            }
-        }
-        let error = listen(&wanted).unwrap_err();
-        assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
-        assert!(path.exists());
-        drop(listener);
-    }
-
-    #[test]
-    fn file_of_another_server_stays() {
-        let path = temporary_path("taken-over");
-        let first = listen(&unix_config(&path)).unwrap();
-        std::fs::remove_file(&path).unwrap();
-        let second = listen(&unix_config(&path)).unwrap();
-        drop(first);
-        assert!(path.exists());
-        drop(second);
-        assert!(!path.exists());
-    }
-
-    #[test]
-    fn a_file_that_is_no_socket_is_left_alone() {
-        let path = temporary_path("file");
-        std::fs::write(&path, "precious").unwrap();
-        assert!(listen(&unix_config(&path)).is_err());
-        assert_eq!(std::fs::read(&path).unwrap(), b"precious");
-        std::fs::remove_file(&path).unwrap();
     }
 }

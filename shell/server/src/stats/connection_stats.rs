@@ -3,6 +3,7 @@
 //! The names are memcached's (1.6.45 `doc/protocol.txt`, "General-purpose statistics"), so monitoring tools
 //! read them unchanged.
 
+use std::borrow::Cow;
 use std::fmt::Display;
 use std::num::NonZeroUsize;
 use std::path::Path;
@@ -528,7 +529,7 @@ fn tls_settings_lines(tls: &TlsSettings) -> Vec<StatsLine> {
 /// A line of `stats`; the value without blanks.
 // By value, so that a list of lines reads as one.
 #[allow(clippy::needless_pass_by_value)]
-pub(crate) fn line(name: &'static str, value: impl Display) -> StatsLine {
+pub(crate) fn line(name: impl Into<Cow<'static, str>>, value: impl Display) -> StatsLine {
     StatsLine {
         name: name.into(),
         value: value.to_string(),

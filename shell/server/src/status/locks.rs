@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::snapshot::{HolderSession, Snapshot, WaiterShown};
 
-/// The locks as JSON. All text is ASCII already, without control characters. A fence is text: most JSON
-/// readers keep 53 bits of a number.
+/// The locks as JSON. No text has control characters. A fence is text: most JSON readers keep 53 bits of a
+/// number.
 pub(super) fn json(snapshot: &Snapshot) -> String {
     let gauges = &snapshot.stats.gauges;
     let mut text = format!(
@@ -80,15 +80,15 @@ fn quoted(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::snapshot::readable;
     use super::super::snapshot::tests::{lock, snapshot};
     use super::*;
 
     #[test]
     fn a_key_ends_no_string() {
-        let key = b"a\"b\\c\x01\xff</script>".escape_ascii().to_string();
+        let key = readable(b"a\"b\\c\x01\xff\xc3\xa9</script>");
         let text = json(&snapshot(vec![lock(&key), lock("two")]));
-        assert!(text.is_ascii(), "{text}");
-        let expected = r#"{"key":"a\\\"b\\\\c\\x01\\xff</script>","connection":7,"#;
+        let expected = r#"{"key":"a\"b\\\\c\\u{1}\\xffé</script>","connection":7,"#;
         assert!(text.contains(expected), "{text}");
         assert!(text.starts_with("{\"locks_held\":2,"), "{text}");
         let held = "\"fence\":\"1152921504606846976\",\"held_s\":3601,\"silent_s\":61,\"mode\":\"x\",\"holders\":1,\"permits\":1,\"lease_s\":null,\"session\":null,\"waiting\":0,\"waiters\":[]}";

@@ -101,8 +101,15 @@ fn member(out: &mut Lines, snapshot: &Snapshot) {
     }
 }
 
-/// Writes the exporter's metrics of each slab class.
+/// Writes the exporter's metrics of slab classes: none until the store has memory.
 fn class(out: &mut Lines, snapshot: &Snapshot) {
+    let name = "memcached_malloced_bytes";
+    out.family(name, Gauge, "Bytes allocated for items.");
+    let held_bytes = snapshot.stats.gauges.held_bytes;
+    out.sample(name, "", held_bytes);
+    if held_bytes == 0 {
+        return;
+    }
     let slab = "{slab=\"1\"}";
     for (shown, name, kind, help) in OF_CLASS {
         let value = snapshot.of_class(shown);

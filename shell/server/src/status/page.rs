@@ -7,7 +7,7 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use super::history::{History, INTERVAL};
-use super::snapshot::{LockShown, Snapshot};
+use super::snapshot::{LockShown, Snapshot, readable};
 
 /// The most locks on the page; `/locks.json` has more.
 const ROWS_MAX: usize = 100;
@@ -33,11 +33,10 @@ const COLUMNS: &[Column] = &[
         lock.lease.map_or("–".into(), span)
     }),
     ("mode", "", mode),
-    ("connection", "", |lock| lock.owner.to_string()),
+    ("fence", "number", |lock| lock.fence.to_string()),
+    ("conn", "", |lock| lock.owner.to_string()),
     ("client", "", |lock| escaped(&lock.peer)),
-    ("last request", "number", |lock| {
-        format!("{} ago", span(lock.silent))
-    }),
+    ("silent for", "number", |lock| span(lock.silent)),
 ];
 
 /// The whole page, with the locks whose keys begin with `prefix`.
@@ -53,7 +52,7 @@ pub(super) fn html(snapshot: &Snapshot, history: &History, prefix: &[u8]) -> Str
     header(&mut page, snapshot);
     tiles(&mut page, snapshot, history);
     charts(&mut page, history);
-    locks(&mut page, snapshot, &prefix.escape_ascii().to_string());
+    locks(&mut page, snapshot, prefix);
     page.push_str("</body>\n</html>\n");
     page
 }
@@ -122,17 +121,24 @@ fn tiles(page: &mut String, snapshot: &Snapshot, history: &History) {
         grouped(counters.lock_died),
         grouped(counters.lock_expired)
     );
-    tile(page, "locks not released", &grouped(lost), &died, None);
-    let asked = format!("of {} requests since the start", grouped(counters.cmd_lock));
-    tile(
-        page,
-        "locks contended",
-        &grouped(counters.lock_contended),
-        &asked,
-        None,
+    tile(page, "ended without release", &grouped(lost), &died, None);
+    // A request that has waited in vain counts as contended as well.
+    let refused = counters
+        .lock_contended
+        .saturating_sub(counters.lock_wait_timeouts);
+    let parts = format!(
+        "{} refused at once, {} waited, since the start",
+        grouped(refused),
+        grouped(counters.lock_waits)
     );
-    let waits = format!("and {} Z since the start", grouped(counters.win_waits));
-    tile(page, "wins (W)", &grouped(counters.win_sent), &waits, None);
+    let contended = grouped(refused + counters.lock_waits);
+    tile(page, "contended requests", &contended, &parts, None);
+    let others = format!(
+        "{} other gets saw a winner, since the start",
+        grouped(counters.win_waits)
+    );
+    let wins = grouped(counters.win_sent);
+    tile(page, "wins to recache", &wins, &others, None);
     page.push_str("</div>\n");
 }
 
@@ -227,10 +233,12 @@ fn chart(lines: &[(&str, &[Option<f64>])], top: f64) -> String {
     svg
 }
 
-fn locks(page: &mut String, snapshot: &Snapshot, prefix: &str) {
+fn locks(page: &mut String, snapshot: &Snapshot, prefix: &[u8]) {
+    let typed = String::from_utf8_lossy(prefix);
+    let prefix = readable(prefix);
     let held = snapshot.stats.gauges.locks_held;
     let all = snapshot.locks.iter();
-    let found: Vec<_> = all.filter(|lock| lock.key.starts_with(prefix)).collect();
+    let found: Vec<_> = all.filter(|lock| lock.key.starts_with(&prefix)).collect();
     let shown = found.len().min(ROWS_MAX);
     let which = if !snapshot.tells_keys {
         "keys are hidden (-X)".into()
@@ -253,7 +261,7 @@ fn locks(page: &mut String, snapshot: &Snapshot, prefix: &str) {
         page,
         "<section><h2>locks <span class=\"soft\">{which}</span></h2>\
          <form><label>keys that begin with <input name=\"prefix\" value=\"{}\"></label><button>show</button></form>",
-        escaped(prefix)
+        escaped(&typed)
     );
     if shown == 0 {
         page.push_str("</section>\n");
@@ -410,12 +418,10 @@ mod tests {
 
     #[test]
     fn page_escapes_keys_and_loads_nothing() {
-        let key = b"</td><script>alert('x')</script>&\""
-            .escape_ascii()
-            .to_string();
+        let key = readable(b"</td><script>alert('x')</script>&\"");
         let page = html(&snapshot(vec![lock(&key)]), &History::default(), b"<");
         assert!(
-            page.contains("&lt;/td&gt;&lt;script&gt;alert(\\&#39;x\\&#39;)"),
+            page.contains("&lt;/td&gt;&lt;script&gt;alert(&#39;x&#39;)"),
             "{page}"
         );
         for word in [
@@ -440,7 +446,7 @@ mod tests {
 
     #[test]
     fn locks_are_filtered_and_marked() {
-        let [mut late, mut early, other] = ["job:\\x01", "job:b", "other"].map(lock);
+        let [mut late, mut early, other] = ["job:\\u{1}", "job:é", "other"].map(lock);
         (late.waiting, early.waiting) = (1, 1);
         early.held = HELD_LONG;
         let all = snapshot(vec![late, early, other]);
@@ -449,9 +455,23 @@ mod tests {
         assert_eq!(page.matches("held long").count(), 1);
         assert!(page.contains("2 of the first 3, of 3 in all"), "{page}");
         let page = html(&all, &History::default(), b"job:\x01");
-        assert!(page.contains("value=\"job:\\x01\""), "{page}");
+        assert!(page.contains("value=\"job:\x01\""), "{page}");
         assert_eq!(page.matches("<td class=\"key\"").count(), 1);
-        assert!(html(&all, &History::default(), b"\">").contains("value=\"\\&quot;&gt;\""));
+        let page = html(&all, &History::default(), "job:é".as_bytes());
+        assert!(page.contains("<span>job:é"), "{page}");
+        assert_eq!(page.matches("<td class=\"key\"").count(), 1);
+        assert!(html(&all, &History::default(), b"\">").contains("value=\"&quot;&gt;\""));
+    }
+
+    #[test]
+    fn waiting_requests_count_as_contended() {
+        let mut shown = snapshot(Vec::new());
+        let counters = &mut shown.stats.counters;
+        (counters.lock_contended, counters.lock_waits) = (3, 11);
+        counters.lock_wait_timeouts = 2;
+        let page = html(&shown, &History::default(), b"");
+        let tile = "contended requests<b>12</b><small>1 refused at once, 11 waited, since";
+        assert!(page.contains(tile), "{page}");
     }
 
     #[test]

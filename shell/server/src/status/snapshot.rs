@@ -134,7 +134,7 @@ impl Snapshot {
                     lease,
                     waiting: lock.waiting,
                     first_waiters: first_waiters.collect(),
-                    key: lock.key.escape_ascii().to_string(),
+                    key: readable(&lock.key),
                     owner,
                     is_shared: holding.mode.is_shared(),
                     holders: lock.holders,
@@ -203,6 +203,22 @@ fn value<'a>(lines: &'a [(String, String)], name: &str) -> &'a str {
     found.map_or("", |(_, value)| value)
 }
 
+/// A key as text for a person: UTF-8 as it is. A backslash, an invisible character or a byte that is no UTF-8 is escaped as
+/// in Rust.
+pub(super) fn readable(key: &[u8]) -> String {
+    let mut text = String::new();
+    for chunk in key.utf8_chunks() {
+        // Quotes need no escape.
+        for part in chunk.valid().split_inclusive(['"', '\'']) {
+            let plain = part.trim_end_matches(['"', '\'']);
+            text.extend(plain.escape_debug());
+            text.push_str(&part[plain.len()..]);
+        }
+        text.extend(chunk.invalid().escape_ascii().map(char::from));
+    }
+    text
+}
+
 fn of_class(stats: &Stats) -> Vec<(String, String)> {
     let mut lines = Vec::new();
     for (topic, class) in [(StatsTopic::Items, "items:1:"), (StatsTopic::Slabs, "1:")] {
@@ -227,11 +243,26 @@ fn report<'a>(stats: &'a Stats, lines: &'a [StatsLine]) -> Report<'a> {
 pub(super) mod tests {
     use super::*;
 
+    #[test]
+    fn utf8_keys_are_text() {
+        for (key, text) in [
+            (&b"caf\xc3\xa9:e\xcc\x81"[..], "caf\u{e9}:e\u{301}"),
+            ("鍵🔒'\"".as_bytes(), "鍵🔒'\""),
+            (b"''\"\\'x", "''\"\\\\'x"),
+            // An override of the direction hides how a key reads.
+            ("a\u{202e}b".as_bytes(), "a\\u{202e}b"),
+            (b"\x01\xff\xc3(", "\\u{1}\\xff\\xc3("),
+        ] {
+            assert_eq!(readable(key), text);
+        }
+    }
+
     /// A snapshot of a server with these locks.
     pub(crate) fn snapshot(locks: Vec<LockShown>) -> Snapshot {
         let mut stats = Stats::default();
         stats.gauges.locks_held = locks.len() as u64;
         stats.gauges.limit_maxbytes = 64 << 20;
+        stats.gauges.held_bytes = 1 << 20;
         stats.counters.get_hits = 3;
         stats.counters.cmd_set = 9;
         stats.counters.cas_hits = 2;

@@ -10,6 +10,11 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
+use latchd_load::filling::fill;
+use latchd_load::table::{Table, grouped};
+use latchd_load::wire::Requests;
+use latchd_load::workload::GetsSets;
+use latchd_load::{Load, Meter, Stop};
 use serde::Serialize;
 
 use crate::progress::Progress;
@@ -17,11 +22,6 @@ use crate::server::Server;
 use crate::server::cores::Cores;
 use crate::server::peer::{Allowance, Peer};
 use crate::tasks::speed::rows::{Row, SPEED, Shape};
-use latchd_load::filling::fill;
-use latchd_load::table::{Table, grouped};
-use latchd_load::wire::Requests;
-use latchd_load::workload::GetsSets;
-use latchd_load::{Load, Meter, Stop};
 
 /// The rows of `speed` with counted instructions.
 const ROWS: [&str; 2] = ["b", "c100"];

@@ -14,8 +14,9 @@ use latchd_protocol::key::KeyForm;
 use latchd_protocol::time::Exptime;
 
 use super::{
-    CasChoice, ClientNumber, FenceChoice, GuardChoice, Op, SmallAcquire, SmallArithmetic,
-    SmallDelete, SmallGet, SmallKey, SmallRequest, SmallSet, SmallValue, UNIX_S_AT_START,
+    CasChoice, ClientNumber, FenceChoice, GuardChoice, Op, ReleaseChoice, SmallAcquire,
+    SmallArithmetic, SmallDelete, SmallGet, SmallKey, SmallRequest, SmallSet, SmallValue,
+    UNIX_S_AT_START,
 };
 
 /// Spans that pass within a sequence or not at all, and dates before and after its beginning.
@@ -163,7 +164,11 @@ impl<'a> Arbitrary<'a> for SmallRequest {
             224..=231 => Self::Unlock { key },
             232..=238 => Self::Release {
                 key,
-                fence: fence(u, 2)?,
+                of: match fence(u, 2)? {
+                    None => ReleaseChoice::Own,
+                    Some(choice) if u.arbitrary()? => ReleaseChoice::Grant(choice),
+                    Some(choice) => ReleaseChoice::OwnGrant(choice),
+                },
             },
             239..=242 => Self::UnlockAll,
             243..=246 => Self::FlushAll { at: exptime(u)? },

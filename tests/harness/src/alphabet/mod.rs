@@ -30,7 +30,9 @@ pub use environment::{Asked, Environment, Told, pressure, pressure_keys};
 pub use input::Input;
 pub use pairs::{Pairs, ReplyKind, RequestKind, needs_bound, needs_log, needs_sharing};
 pub use request::{SmallAcquire, SmallArithmetic, SmallDelete, SmallGet, SmallRequest, SmallSet};
-pub use words::{CasChoice, ClientNumber, FenceChoice, GuardChoice, Meaning, SmallKey, SmallValue};
+pub use words::{
+    CasChoice, ClientNumber, FenceChoice, GuardChoice, Meaning, ReleaseChoice, SmallKey, SmallValue,
+};
 
 /// How many clients there are.
 pub const CLIENTS: usize = 3;

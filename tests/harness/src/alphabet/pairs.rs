@@ -7,7 +7,7 @@ use std::fmt;
 
 use latchd_protocol::command::{
     Arithmetic, Command, Direction, Get, GlobalCommand, Guard, ItemCommand, Lease, LockAfter,
-    OnMissing, Removal, Set, SetMode, TtlStep, Wait,
+    OnMissing, ReleaseOf, Removal, Set, SetMode, TtlStep, Wait,
 };
 use latchd_protocol::fence::Fence;
 use latchd_protocol::item::Cas;
@@ -154,6 +154,7 @@ requests! {
     Wait: GivenInTurn TimedOut Granted GrantedItem Contended Withheld NotFound RefusedTooManyLocks;
     Release: Unlocked NotFound;
     ReleaseFenced: Unlocked NotFound;
+    ReleaseGrant: Unlocked Exists;
     SetFenced: Stored NotStored Exists RefusedLocked NotFound RefusedOutOfMemory;
     SetAndUnlock: Stored NotStored Exists NotFound RefusedLocked RefusedNotLocked RefusedOutOfMemory;
     DeleteFenced: Deleted NotFound Exists RefusedLocked RefusedOutOfMemory;
@@ -298,8 +299,11 @@ impl RequestKind {
             ItemCommand::Acquire(acquire) if acquire.needs_item => Self::AcquireItem,
             ItemCommand::Acquire(acquire) if acquire.lease.is_some() => Self::AcquireLeased,
             ItemCommand::Acquire(_) => Self::Acquire,
-            ItemCommand::Release(release) if release.fence.is_some() => Self::ReleaseFenced,
-            ItemCommand::Release(_) => Self::Release,
+            ItemCommand::Release(release) => match release.of {
+                ReleaseOf::Own => Self::Release,
+                ReleaseOf::OwnGrant(_) => Self::ReleaseFenced,
+                ReleaseOf::Grant(_) => Self::ReleaseGrant,
+            },
             ItemCommand::Arithmetic(arithmetic) => Self::of_arithmetic(arithmetic),
             ItemCommand::Lock { .. } => Self::Lock,
             ItemCommand::Unlock { .. } => Self::Unlock,

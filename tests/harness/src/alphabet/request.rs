@@ -2,8 +2,8 @@
 
 use latchd_protocol::command::{
     Acquire, Arithmetic, Command, Delete, Direction, Get, GlobalCommand, Guard, ItemCommand, Keys,
-    Lease, LockAfter, Mode as LockMode, NewCas, Release, Removal, ScanCursor, Set, SetMode,
-    TtlSteps, Wait,
+    Lease, LockAfter, Mode as LockMode, NewCas, Release, ReleaseOf, Removal, ScanCursor, Set,
+    SetMode, TtlSteps, Wait,
 };
 use latchd_protocol::fence::Fence;
 use latchd_protocol::item::Cas;
@@ -12,7 +12,9 @@ use latchd_protocol::stats::StatsTopic;
 use latchd_protocol::time::Exptime;
 use latchd_protocol::value::Value;
 
-use super::words::{CasChoice, FenceChoice, GuardChoice, Meaning, SmallKey, SmallValue};
+use super::words::{
+    CasChoice, FenceChoice, GuardChoice, Meaning, ReleaseChoice, SmallKey, SmallValue,
+};
 
 /// A client's request: a [`Command`], owned and small.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -36,8 +38,8 @@ pub enum SmallRequest {
     Release {
         /// Its key.
         key: SmallKey,
-        /// Only if it is this grant.
-        fence: Option<FenceChoice>,
+        /// The grant to release.
+        of: ReleaseChoice,
     },
     /// Acquires a lock.
     Lock {
@@ -318,9 +320,15 @@ impl SmallRequest {
                     None => Wait::No,
                 },
             })),
-            Self::Release { key, fence } => Command::Item(ItemCommand::Release(Release {
+            Self::Release { key, of } => Command::Item(ItemCommand::Release(Release {
                 key: meaning.key(key),
-                fence: fence.map(|choice| meaning.fence(key, choice)),
+                of: match of {
+                    ReleaseChoice::Own => ReleaseOf::Own,
+                    ReleaseChoice::OwnGrant(choice) => {
+                        ReleaseOf::OwnGrant(meaning.fence(key, choice))
+                    }
+                    ReleaseChoice::Grant(choice) => ReleaseOf::Grant(meaning.fence(key, choice)),
+                },
             })),
             Self::Lock { key } => Command::Item(ItemCommand::Lock {
                 key: meaning.key(key),

@@ -4,7 +4,8 @@ use latchd_protocol::command::{Removal, TtlSteps};
 use latchd_protocol::time::Exptime;
 
 use super::{
-    Op, SmallAcquire, SmallArithmetic, SmallDelete, SmallGet, SmallRequest, SmallSet, SmallValue,
+    Op, ReleaseChoice, SmallAcquire, SmallArithmetic, SmallDelete, SmallGet, SmallRequest,
+    SmallSet, SmallValue,
 };
 
 /// `of` with one field after the other as `plain` has it.
@@ -62,7 +63,10 @@ impl SmallRequest {
                     each_as_in!(plain, acquire: SmallAcquire: looks, needs_item, lease, mode);
                 less.map(Self::Acquire).to_vec()
             }
-            Self::Release { key, .. } => [Self::Release { key, fence: None }].to_vec(),
+            Self::Release { key, .. } => {
+                let of = ReleaseChoice::Own;
+                [Self::Release { key, of }].to_vec()
+            }
             Self::SetTooLarge { .. }
             | Self::Lock { .. }
             | Self::Unlock { .. }

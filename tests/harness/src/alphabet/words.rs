@@ -157,6 +157,17 @@ pub enum FenceChoice {
     Former,
 }
 
+/// The grant that a request releases.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum ReleaseChoice {
+    /// The client's own.
+    Own,
+    /// The client's own, if it is this one.
+    OwnGrant(FenceChoice),
+    /// This one, of any client.
+    Grant(FenceChoice),
+}
+
 /// The translation of the small words of a request in one layer; `'a` is the lifetime of its keys
 /// and values.
 pub trait Meaning<'a> {

@@ -125,6 +125,7 @@ impl<S: Store> Lockstep<S> {
             get_waiting: core.win_waits().len() as u64,
             locked_bytes: usage.locked_bytes as u64,
             hash_bytes: queue.index_bytes as u64,
+            held_bytes: usage.held_bytes as u64,
             oldest_s: queue.oldest.map_or(0, age_s),
             last_eviction: queue.last_eviction,
             counts_prefixes: false,

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use super::Asked;
 use latchd_protocol::key::KeyForm;
 use latchd_protocol::reply::{Hit, LockSeen, Refusal, Reply, TtlTrace};
+
+use super::Asked;
 
 /// The answer to a request.
 #[derive(Clone, Debug, Eq, PartialEq)]

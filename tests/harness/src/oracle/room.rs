@@ -10,12 +10,13 @@
 //! because it has seen a refusal ([`Oracle::enter_without_room`]): then it says whether this
 //! refusal is possible, and which other effects the request had.
 
-use super::tables::{Place, own_bytes};
-use super::{Gone, Item, Oracle, OwnedReply};
-use crate::alphabet::Input;
 use latchd_core::Owner;
 use latchd_protocol::command::Mode;
 use latchd_protocol::reply::Refusal;
+
+use super::tables::{Place, own_bytes};
+use super::{Gone, Item, Oracle, OwnedReply};
+use crate::alphabet::Input;
 
 /// How a store takes room of its limit, and how often that mattered.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

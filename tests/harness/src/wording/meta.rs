@@ -4,7 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use latchd_protocol::command::{
     Arithmetic, Delete, Direction, Get, Guard, ItemCommand, Lease, LockAfter, Mode, NewCas,
-    Removal, Set, SetMode, TtlStep, TtlSteps, Wait,
+    ReleaseOf, Removal, Set, SetMode, TtlStep, TtlSteps, Wait,
 };
 use latchd_protocol::fence::Fence;
 use latchd_protocol::key::{Key, KeyForm};
@@ -90,10 +90,10 @@ pub fn write(command: &ItemCommand<'_>, style: &Style, out: &mut Vec<u8>) {
         }
         ItemCommand::Release(release) => {
             put_verb(out, b"mu ", release.key, KeyForm::Plain, None);
-            put_flags(TtlSteps::NONE, style, out, |flags| {
-                if let Some(fence) = release.fence {
-                    flags.put(b'F', Some(fence.number()));
-                }
+            put_flags(TtlSteps::NONE, style, out, |flags| match release.of {
+                ReleaseOf::Own => {}
+                ReleaseOf::OwnGrant(fence) => flags.put(b'F', Some(fence.number())),
+                ReleaseOf::Grant(fence) => flags.put(b'G', Some(fence.number())),
             });
             out.extend_from_slice(b"\r\n");
         }

@@ -1,7 +1,7 @@
 //! Requests of clients: those that fill buffers, and those that empty them.
 
 use latchd_harness::alphabet::{
-    SmallAcquire, SmallGet, SmallKey, SmallRequest, SmallSet, SmallValue,
+    ReleaseChoice, SmallAcquire, SmallGet, SmallKey, SmallRequest, SmallSet, SmallValue,
 };
 use latchd_harness::wording::Protocol;
 use latchd_protocol::command::{TtlStep, TtlSteps};
@@ -52,7 +52,10 @@ impl World {
             42..54 => self.draw_lock(),
             54..63 => {
                 let key = SmallKey::default();
-                let release = SmallRequest::Release { key, fence: None };
+                let release = SmallRequest::Release {
+                    key,
+                    of: ReleaseChoice::Own,
+                };
                 say(What::Release, Protocol::Meta, release, self.lock())
             }
             _ => say(

@@ -3,14 +3,15 @@
 //! its own clock; the second one's is 1% slow. A client whose session somebody else has ended is wrong until it is told, and
 //! not a moment longer. Mistakes that are planted between client and world are found.
 
-use super::*;
-use crate::SessionTerms;
 use latchd_core::engine::{Config, Core};
 use latchd_core::limits::Limits;
 use latchd_core::server::{self, Server};
 use latchd_core::store::MapStore;
 use latchd_protocol::ConnId;
 use latchd_protocol::wire::WireLimits;
+
+use super::*;
+use crate::SessionTerms;
 
 /// The time of a session, in milliseconds.
 const TTL_MS: u64 = 1_000;

@@ -2,9 +2,10 @@
 
 use core::num::NonZero;
 
+use latchd_protocol::command::Mode;
+
 use super::*;
 use crate::LeaseTerms;
-use latchd_protocol::command::Mode;
 
 const HELD: &str = "LK h7 a0 n0\r\n";
 

@@ -1,8 +1,9 @@
 //! Moments that hardly ever meet.
 
+use latchd_protocol::wire::meta::{Flag, Verb};
+
 use super::*;
 use crate::session::{AnyRequest, Flags};
-use latchd_protocol::wire::meta::{Flag, Verb};
 
 const BUSY: &str = "VA 0 c7 Z\r\n\r\n";
 const WON: &str = "VA 0 c7 W\r\n\r\n";

@@ -33,9 +33,9 @@ pub enum Flag<'a> {
     ShowClientFlags,
     /// `F`: the client flags to store.
     ClientFlags(u32),
-    /// `G`: change only while the grant with this number is in force.
+    /// `G`: change or release only while the grant with this number is in force, as its holder.
     InGrant(Fence),
-    /// `F` of `mu`: release only the grant with this number.
+    /// `F` of `mu`: release only this connection's grant with this number.
     OfGrant(Fence),
     /// `T` of `ml`: the ttl of the lock.
     Lease(Lease),
@@ -142,7 +142,7 @@ impl<'a> Flag<'a> {
             b'F' if verb == Verb::Lock => Self::ShowFence,
             b'F' if verb == Verb::Unlock => Self::OfGrant(fence()?),
             b'F' => Self::ClientFlags(some(token).and_then(u32_from).ok_or(BadFlag::ClientFlags)?),
-            b'G' if verb.changes() => Self::InGrant(fence()?),
+            b'G' if verb.changes() || verb == Verb::Unlock => Self::InGrant(fence()?),
             b'h' => Self::ShowFetched,
             b'H' if verb == Verb::Lock => Self::ShowHold,
             b'I' => Self::Invalidate,

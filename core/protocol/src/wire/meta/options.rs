@@ -33,8 +33,10 @@ pub(super) struct Options<'a> {
     pub(super) key: Key<'a>,
     pub(super) key_form: KeyForm,
     pub(super) cas: Option<u64>,
-    /// `G`, or `F` of `mu`.
+    /// `G`.
     pub(super) fence: Option<Fence>,
+    /// `F` of `mu`.
+    pub(super) own_fence: Option<Fence>,
     pub(super) unlocks: bool,
     /// `T` of `ml`.
     pub(super) lease: Option<Lease>,
@@ -111,6 +113,7 @@ impl<'a> Options<'a> {
             key_form: KeyForm::Plain,
             cas: None,
             fence: None,
+            own_fence: None,
             unlocks: false,
             lease: None,
             wait_ms: 0,
@@ -212,7 +215,8 @@ impl<'a> Options<'a> {
             Flag::Clear => return self.clear = true,
             Flag::NoBump => return self.bump = false,
             Flag::Quiet => return self.quiet = true,
-            Flag::InGrant(fence) | Flag::OfGrant(fence) => return self.fence = Some(fence),
+            Flag::InGrant(fence) => return self.fence = Some(fence),
+            Flag::OfGrant(fence) => return self.own_fence = Some(fence),
             Flag::Lease(lease) => return self.lease = Some(lease),
             Flag::Wait(ms) => return self.wait_ms = ms,
             Flag::Bind => return self.binds = true,

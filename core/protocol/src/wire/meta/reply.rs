@@ -53,7 +53,6 @@ pub fn encode(envelope: &MetaEnvelope<'_>, reply: &Reply<'_>, out: &mut Output) 
         (Verb::Delete | Verb::Arithmetic | Verb::Lock | Verb::Unlock, Reply::NotFound) => {
             encode_code(*b"NF", envelope, out);
         }
-        (Verb::Delete | Verb::Arithmetic, Reply::Exists) => encode_code(*b"EX", envelope, out),
         (Verb::Arithmetic, Reply::Number(number)) => encode_number(envelope, number, out),
         (Verb::Debug, Reply::Hit(hit)) => encode_debug(envelope, hit, out),
         (Verb::Debug, Reply::Miss) => put_line(out, "EN"),
@@ -72,7 +71,8 @@ pub fn encode(envelope: &MetaEnvelope<'_>, reply: &Reply<'_>, out: &mut Output) 
         (Verb::Set, Reply::Refused(Refusal::NotLocked)) => {
             encode_set(*b"EX", 0, envelope.value_bytes, envelope, out);
         }
-        (Verb::Delete | Verb::Arithmetic, Reply::Refused(Refusal::NotLocked)) => {
+        (Verb::Delete | Verb::Arithmetic | Verb::Unlock, Reply::Exists)
+        | (Verb::Delete | Verb::Arithmetic, Reply::Refused(Refusal::NotLocked)) => {
             encode_code(*b"EX", envelope, out);
         }
         (_, Reply::Refused(Refusal::Locked)) => encode_code(*b"LK", envelope, out),

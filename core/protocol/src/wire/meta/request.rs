@@ -14,7 +14,7 @@ use super::options::{BadLine, BareFlags, Options, flag_bit};
 use super::{Flag, KeyBuffer, MetaEnvelope, Verb};
 use crate::command::{
     Acquire, Arithmetic, Command, Delete, Direction, Get, Guard, ItemCommand, OnMissing, Release,
-    Removal, Set, SetMode, Wait,
+    ReleaseOf, Removal, Set, SetMode, Wait,
 };
 use crate::item::Cas;
 use crate::key::{Key, KeyForm};
@@ -31,6 +31,7 @@ use crate::wire::step::Step;
 
 const LONG_OPAQUE: &str = "CLIENT_ERROR opaque token too long";
 const WAIT_IN_SESSION: &str = "CLIENT_ERROR w is not allowed with j";
+const TWO_GRANTS: &str = "CLIENT_ERROR F is not allowed with G";
 const BAD_ARITHMETIC: &str = "CLIENT_ERROR invalid or duplicate flag";
 
 impl Verb {
@@ -338,10 +339,14 @@ fn decode_of_lock<'a>(
             },
         })
     } else {
-        ItemCommand::Release(Release {
-            key: flags.key,
-            fence: flags.fence,
-        })
+        let of = match (flags.own_fence, flags.fence) {
+            (None, None) => ReleaseOf::Own,
+            (Some(fence), None) => ReleaseOf::OwnGrant(fence),
+            (None, Some(fence)) => ReleaseOf::Grant(fence),
+            (Some(_), Some(_)) => return line.respond(TWO_GRANTS),
+        };
+        let key = flags.key;
+        ItemCommand::Release(Release { key, of })
     };
     let envelope = flags.envelope(text, 0);
     if flags.shows_hold {

@@ -14,7 +14,7 @@ use super::request::{MetaRequest, decode};
 use super::{Flag, KeyBuffer, MetaEnvelope, Verb};
 use crate::command::{
     Arithmetic, Command, Direction, Get, Guard, ItemCommand, Lease, LockAfter, Mode, NewCas,
-    OnMissing, Set, SetMode, TtlStep, TtlSteps,
+    OnMissing, ReleaseOf, Set, SetMode, TtlStep, TtlSteps,
 };
 use crate::fence::Fence;
 use crate::item::Cas;
@@ -439,10 +439,12 @@ fn the_flags_of_a_lock_are_read_as_its_verb_has_them() {
         let Command::Item(ItemCommand::Release(release)) = command(line, b"", buffer) else {
             panic!("it gives a lock back");
         };
-        release.fence
+        release.of
     };
-    assert_eq!(release("mu k"), None);
-    assert_eq!(release("mu k F7"), Fence::new(7));
+    let fence = Fence::new(7).unwrap();
+    assert_eq!(release("mu k"), ReleaseOf::Own);
+    assert_eq!(release("mu k F7"), ReleaseOf::OwnGrant(fence));
+    assert_eq!(release("mu k G7"), ReleaseOf::Grant(fence));
 }
 
 #[test]

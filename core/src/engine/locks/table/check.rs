@@ -4,13 +4,14 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use super::shares::SHARE_BYTES;
-use super::{ENTRY_BYTES, Entry, Grant, Holders, LISTED_BYTES, LockTable, WAITED_BYTES};
-use crate::engine::owned_key::{OwnedKey, as_key};
 use latchd_protocol::Owner;
 use latchd_protocol::fence::Fence;
 use latchd_protocol::key::Key;
 use latchd_protocol::time::Instant;
+
+use super::shares::SHARE_BYTES;
+use super::{ENTRY_BYTES, Entry, Grant, Holders, LISTED_BYTES, LockTable, WAITED_BYTES};
+use crate::engine::owned_key::{OwnedKey, as_key};
 
 impl LockTable {
     /// L1, L2, L4, L9, L10, L13, L14 and L16. `pinned` returns the bytes of the item of a key.

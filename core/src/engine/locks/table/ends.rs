@@ -8,12 +8,13 @@
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;
 
-use super::{Grant, Holding};
-use crate::engine::owned_key::OwnedKey;
-use crate::times::Times;
 use latchd_protocol::Owner;
 use latchd_protocol::fence::Fence;
 use latchd_protocol::time::Instant;
+
+use super::{Grant, Holding};
+use crate::engine::owned_key::OwnedKey;
+use crate::times::Times;
 
 /// The most ends that are kept for a transport. Further ends are counted only.
 pub const LOCK_ENDS_MAX: usize = 4096;

@@ -4,12 +4,13 @@
 
 use alloc::sync::Arc;
 
-use super::{Grant, Holders, LockTable};
-use crate::engine::owned_key::OwnedKey;
 use latchd_protocol::Owner;
 use latchd_protocol::fence::Fence;
 use latchd_protocol::key::Key;
 use latchd_protocol::time::Instant;
+
+use super::{Grant, Holders, LockTable};
+use crate::engine::owned_key::OwnedKey;
 
 impl LockTable {
     /// The lock of `key` that `owner` has ends by itself at this moment, or not at all.

@@ -2,14 +2,16 @@
 
 use core::ops::Bound;
 
+use latchd_protocol::Owner;
+use latchd_protocol::command::Mode;
+use latchd_protocol::fence::Fence;
+use latchd_protocol::key::{KEY_BYTES_MAX, Key};
+
 use super::{
     ENTRY_BYTES, Entry, Grant, Held, Holders, Holding, LISTED_BYTES, LockTable, WAITED_BYTES,
 };
 use crate::engine::owned_key::as_key;
 use crate::times::Times;
-use latchd_protocol::Owner;
-use latchd_protocol::command::Mode;
-use latchd_protocol::key::{KEY_BYTES_MAX, Key};
 
 impl LockTable {
     /// The holder of `key`; of several, the one with the oldest grant.
@@ -219,6 +221,17 @@ impl LockTable {
             Holders::Alone(grant) if grant.owner == owner => self.holding(entry),
             Holders::Alone(_) => return None,
             Holders::Shared(_) => self.share_of(key, entry, owner)?,
+        };
+        Some(holding).filter(|holding| !holding.is_over)
+    }
+
+    /// The lock, or the share, of `key` with this fence that is in force.
+    pub(in crate::engine) fn grant(&self, key: Key<'_>, fence: Fence) -> Option<Holding> {
+        let entry = self.by_key.get(key.as_bytes())?;
+        let holding = match &entry.holders {
+            Holders::Alone(grant) if grant.fence == fence => self.holding(entry),
+            Holders::Alone(_) => return None,
+            Holders::Shared(_) => self.share_with(key, entry, fence)?,
         };
         Some(holding).filter(|holding| !holding.is_over)
     }

@@ -18,13 +18,14 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::num::NonZeroU32;
 
-use super::{ENTRY_BYTES, Entry, Grant, Holders, Holding, LISTED_BYTES, LockTable, NewGrant};
-use crate::engine::owned_key::{OwnedKey, as_key};
 use latchd_protocol::Owner;
 use latchd_protocol::command::Mode;
 use latchd_protocol::fence::Fence;
 use latchd_protocol::key::Key;
 use latchd_protocol::time::Instant;
+
+use super::{ENTRY_BYTES, Entry, Grant, Holders, Holding, LISTED_BYTES, LockTable, NewGrant};
+use crate::engine::owned_key::{OwnedKey, as_key};
 
 /// The bytes of a share besides a lock, in trees with nodes that are at least 5/11 full. The share takes 159 (72 a
 /// place), its lease 53 (24), its number of sharers 44 (20), and its fence in the list of its owner 18 (8). The nodes'
@@ -187,12 +188,6 @@ impl LockTable {
     fn share(&self, key: Key<'_>, fence: Fence) -> Option<&Share> {
         let group = self.group(key)?;
         self.shares.by_fence.get(&(group.id, fence))
-    }
-
-    /// Whether `fence` is that of a share of `key` that is in force.
-    pub(in crate::engine) fn is_share(&self, key: Key<'_>, fence: Fence) -> bool {
-        let share = self.share(key, fence);
-        share.is_some_and(|share| self.is_in_force(&share.grant))
     }
 
     /// Whether `fence` is that of a share of `key` that is over, and still in the table.
@@ -365,6 +360,11 @@ impl LockTable {
     /// The share of `key`, which is shared, that `owner` has not given back.
     pub(super) fn share_of(&self, key: Key<'_>, entry: &Entry, owner: Owner) -> Option<Holding> {
         let fence = self.fence_of_share(key.as_bytes(), owner)?;
+        self.share_with(key, entry, fence)
+    }
+
+    /// The share of `key`, which is shared, with this fence.
+    pub(super) fn share_with(&self, key: Key<'_>, entry: &Entry, fence: Fence) -> Option<Holding> {
         let share = self.share(key, fence)?;
         Some(self.holding_of(entry, &share.grant, share.mode(), share.is_unanswered))
     }

@@ -3,9 +3,10 @@
 //! - L9: A lock has no holder from the moment at which its term is over, and its key is queued for removal.
 //! - L14: Exclusive locks with waiters are removed first, then shares, then the rest: each kind has a queue.
 
+use latchd_protocol::Owner;
+
 use super::{LISTED_BYTES, LockTable, WAITED_BYTES};
 use crate::engine::owned_key::OwnedKey;
-use latchd_protocol::Owner;
 
 impl LockTable {
     /// Every lock of `owner` is over (L9), in one step. Returns how many there were.

@@ -3,12 +3,12 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use quickcheck::{Arbitrary, Gen};
-
-use super::KEYS;
 use latchd_protocol::Owner;
 use latchd_protocol::command::Mode;
 use latchd_protocol::wait::Outcome;
+use quickcheck::{Arbitrary, Gen};
+
+use super::KEYS;
 
 /// How much of everything there may be.
 #[derive(Clone, Copy, Debug)]

@@ -1,8 +1,9 @@
 //! Grants that are withheld: after a start, and before the end of a server.
 
-use super::*;
 use latchd_protocol::command::Mode;
 use latchd_protocol::item::LEASE_ITEM;
+
+use super::*;
 
 /// A bench whose core withholds grants until 3 s, with an item `k`.
 fn withheld() -> Bench {

@@ -1,7 +1,8 @@
 //! Wins that are bound to their winners, by example.
 
-use super::*;
 use latchd_protocol::item::WinMark;
+
+use super::*;
 
 #[test]
 fn the_win_of_a_made_item_is_open_when_its_winner_ends() {

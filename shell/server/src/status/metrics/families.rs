@@ -122,13 +122,6 @@ pub(super) const OF_MEMCACHED: &[(&str, &str, Kind, &str)] = &[
         "Refused stores without free memory.",
     ),
     (
-        // `total_malloced` of `stats slabs`.
-        "bytes",
-        "malloced_bytes",
-        Gauge,
-        "Bytes allocated for items.",
-    ),
-    (
         "crawler_items_checked",
         "lru_crawler_items_checked_total",
         Counter,
@@ -283,17 +276,22 @@ pub(super) const OF_CLASS: &[(&str, &str, Kind, &str)] = &[
         "chunks_per_page",
         "chunks_per_page",
         Gauge,
-        "Maximum bytes of items (-m).",
+        "Bytes allocated for items.",
     ),
     ("total_pages", "current_pages", Gauge, "Always 1 here."),
     (
         "total_chunks",
         "current_chunks",
         Gauge,
-        "Maximum bytes of items (-m).",
+        "Bytes allocated for items.",
     ),
     ("used_chunks", "chunks_used", Gauge, "Bytes used by items."),
-    ("free_chunks", "chunks_free", Gauge, "Bytes free for items."),
+    (
+        "free_chunks",
+        "chunks_free",
+        Gauge,
+        "Allocated bytes that no item uses.",
+    ),
     (
         "free_chunks_end",
         "chunks_free_end",
@@ -329,7 +327,12 @@ pub(super) const CLASS_COMMANDS: &[(&str, &str, &str)] = &[
 
 /// Metrics of latchd only: name in `stats`, name here, type, and help.
 pub(super) const OF_LATCHD: &[(&str, &str, Kind, &str)] = &[
-    ("cmd_lock", "lock_requests_total", Counter, "Lock requests."),
+    (
+        "cmd_lock",
+        "lock_requests_total",
+        Counter,
+        "Lock requests that were answered; those that wait now are not.",
+    ),
     (
         "lock_granted",
         "lock_granted_total",
@@ -340,7 +343,7 @@ pub(super) const OF_LATCHD: &[(&str, &str, Kind, &str)] = &[
         "lock_contended",
         "lock_contended_total",
         Counter,
-        "Lock requests for a lock held by another connection.",
+        "Lock requests refused because another connection holds the lock, also after a wait.",
     ),
     (
         "lock_misses",
@@ -376,7 +379,7 @@ pub(super) const OF_LATCHD: &[(&str, &str, Kind, &str)] = &[
         "lock_waits",
         "lock_waits_total",
         Counter,
-        "Lock requests that waited.",
+        "Lock requests that found the lock held and began to wait.",
     ),
     (
         "lock_wait_timeouts",

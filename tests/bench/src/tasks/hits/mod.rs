@@ -11,6 +11,10 @@ use std::collections::VecDeque;
 use std::fmt;
 
 use anyhow::{Context, Result};
+use latchd_load::table::{Table, mib};
+use latchd_load::wire::{Ask, Dialect, Reply, Requests};
+use latchd_load::workload::is_out_of_memory;
+use latchd_load::{Load, Meter, Stop, Workload};
 use serde::Serialize;
 
 use crate::figures::plot::{Bar, Chart, Group};
@@ -21,10 +25,6 @@ use crate::server::cores::Cores;
 use crate::server::peer::{Allowance, Peer};
 use crate::server::usage::rss_bytes_peak;
 use crate::tasks::hits::trace::Trace;
-use latchd_load::table::{Table, mib};
-use latchd_load::wire::{Ask, Dialect, Reply, Requests};
-use latchd_load::workload::is_out_of_memory;
-use latchd_load::{Load, Meter, Stop, Workload};
 
 /// The limit of every server.
 const MEMORY_MIB: u64 = 64;

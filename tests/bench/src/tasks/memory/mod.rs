@@ -10,6 +10,11 @@ pub(crate) mod report;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use latchd_load::filling::{fill, look};
+use latchd_load::wire::item::KEY_BYTES;
+use latchd_load::wire::{Dialect, Requests};
+use latchd_load::workload::{Fill, GetsSets};
+use latchd_load::{Load, Meter, Stop};
 use rustix::process::{Resource, getrlimit};
 
 use self::locked_fill::LockedFill;
@@ -19,11 +24,6 @@ use crate::server::Server;
 use crate::server::cores::Cores;
 use crate::server::peer::{Allowance, Kind, Peer};
 use crate::server::usage::{rss_bytes, rss_bytes_peak};
-use latchd_load::filling::{fill, look};
-use latchd_load::wire::item::KEY_BYTES;
-use latchd_load::wire::{Dialect, Requests};
-use latchd_load::workload::{Fill, GetsSets};
-use latchd_load::{Load, Meter, Stop};
 
 /// Values of the measurement of an item.
 const VALUE_BYTES: [usize; 3] = [10, 100, 1_000];

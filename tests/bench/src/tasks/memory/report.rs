@@ -2,12 +2,12 @@
 
 use std::fmt;
 
+use latchd_load::table::{Table, mib};
+use latchd_load::wire::item::KEY_BYTES;
 use serde::Serialize;
 
 use super::{CHURN_BYTES, CHURN_TIMES, LOCKED_CHURN_BYTES, THREADS, VALUE_BYTES};
 use crate::figures::plot::{Bar, Chart, Group};
-use latchd_load::table::{Table, mib};
-use latchd_load::wire::item::KEY_BYTES;
 
 /// Of all servers.
 #[derive(Debug, Default, Serialize)]

@@ -9,6 +9,10 @@ use std::ops::Range;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, ensure};
+use latchd_load::filling::{fill, look};
+use latchd_load::wire::{Ask, Dialect, Reply, Requests};
+use latchd_load::workload::Fill;
+use latchd_load::{Load, Meter, Stop, Workload};
 
 use self::report::{Pauses, PausesReport, Phase};
 use crate::load::innocent::{Beside, Innocent, VALUE_BYTES};
@@ -18,10 +22,6 @@ use crate::server::control::{Answer, Control, Question, stat};
 use crate::server::cores::Cores;
 use crate::server::peer::{Allowance, Peer};
 use crate::server::usage::Usage;
-use latchd_load::filling::{fill, look};
-use latchd_load::wire::{Ask, Dialect, Reply, Requests};
-use latchd_load::workload::Fill;
-use latchd_load::{Load, Meter, Stop, Workload};
 
 /// Requests that the others have under way: few, since to queue behind them is no pause.
 const DEPTH: usize = 16;

@@ -2,14 +2,14 @@
 
 use std::fmt;
 
+use latchd_load::latencies::Percentiles;
+use latchd_load::table::Table;
+use latchd_load::wire::item::KEY_BYTES;
 use serde::Serialize;
 
 use super::PHASES;
 use crate::figures::plot::{Bar, Chart, Group};
 use crate::load::innocent::VALUE_BYTES;
-use latchd_load::latencies::Percentiles;
-use latchd_load::table::Table;
-use latchd_load::wire::item::KEY_BYTES;
 
 /// Of all servers.
 #[derive(Debug, Serialize)]

@@ -10,6 +10,10 @@ pub(crate) mod standing;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use latchd_load::filling::fill;
+use latchd_load::wire::{Ask, Reply, Requests};
+use latchd_load::workload::{GetsSets, Locks};
+use latchd_load::{Load, Meter, Stop, Workload};
 use serde::Serialize;
 
 use crate::load::churn;
@@ -22,10 +26,6 @@ use crate::server::perf::Count;
 use crate::server::usage::{Usage, rss_bytes};
 use crate::tasks::speed::rows::{CONNECTIONS, Mix, Row, Shape};
 use crate::tasks::speed::standing::{Standing, Standings, Whose};
-use latchd_load::filling::fill;
-use latchd_load::wire::{Ask, Reply, Requests};
-use latchd_load::workload::{GetsSets, Locks};
-use latchd_load::{Load, Meter, Stop, Workload};
 
 /// The random order of keys, the same for every server.
 const SEED: u64 = 12;

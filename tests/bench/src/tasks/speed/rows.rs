@@ -4,8 +4,9 @@
 //! otherwise. An aim is the goal of latchd, in operations per second against the faster memcached
 //! of the same run.
 
-use crate::server::peer::Peer;
 use latchd_load::wire::Dialect;
+
+use crate::server::peer::Peer;
 
 /// How many keys most rows use.
 const KEYS: u32 = 50_000;

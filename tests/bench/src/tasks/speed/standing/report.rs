@@ -2,10 +2,11 @@
 
 use std::fmt;
 
+use latchd_load::table::{Table, grouped, mib};
+
 use super::{Against, Standing, Standings, Whose};
 use crate::figures::plot::{Bar, Chart, Group};
 use crate::figures::statistics::Spread;
-use latchd_load::table::{Table, grouped, mib};
 
 /// The highest ratio that is plotted: one that is far beyond all others would hide them.
 const TOP: f64 = 3.0;

@@ -1,0 +1,141 @@
+//! Locks as a table, as JSON and as a sentence.
+
+use std::fmt::Write as _;
+
+use serde::Serialize;
+use serde_json::json;
+
+use super::list::{LeaseItem, Lock};
+use crate::cli::readable::shown;
+
+/// The headings of the table.
+const HEADINGS: [&str; 8] = [
+    "KEY", "KIND", "HOLDER", "ADDRESS", "HELD", "LEASE", "WAITING", "FENCE",
+];
+
+impl Lock {
+    /// The kind: exclusive, or shared by that many.
+    fn kind(&self) -> String {
+        if self.is_shared {
+            format!("shared by {}", self.holders)
+        } else {
+            "exclusive".into()
+        }
+    }
+
+    /// The first holder.
+    fn holder(&self) -> String {
+        let number = self.holder;
+        match self.session {
+            Some(_) => format!("session {number}"),
+            None => format!("connection {number}"),
+        }
+    }
+
+    /// The address of the first holder.
+    fn address(&self) -> &str {
+        self.peer.as_deref().unwrap_or("not connected")
+    }
+
+    /// The first holder, with its address and its time with the lock.
+    pub(crate) fn held_by(&self) -> String {
+        let (holder, address, held_s) = (self.holder(), self.address(), self.held_s);
+        format!("held by {holder} ({address}) for {held_s} s")
+    }
+}
+
+/// A table with a line for each lock.
+pub(super) fn table(locks: &[Lock]) -> String {
+    let mut lines = vec![HEADINGS.map(str::to_owned)];
+    lines.extend(locks.iter().map(|lock| {
+        [
+            shown(&lock.key),
+            lock.kind(),
+            lock.holder(),
+            lock.address().to_owned(),
+            format!("{} s", lock.held_s),
+            lock.lease_s
+                .map_or("-".into(), |left| format!("{left} s left")),
+            lock.waiting.to_string(),
+            lock.fence.number().to_string(),
+        ]
+    }));
+    let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max();
+    let widths: [usize; 8] = std::array::from_fn(|column| width(column).unwrap_or(0));
+    let mut text = String::new();
+    for line in &lines {
+        let cells = line.iter().zip(widths);
+        let padded: Vec<_> = cells
+            .map(|(cell, width)| format!("{cell:width$}"))
+            .collect();
+        text.push_str(padded.join("  ").trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+/// A lock as JSON. A fence is text: most readers of JSON keep 53 bits of a number.
+#[derive(Serialize)]
+struct Row<'a> {
+    key: String,
+    mode: &'static str,
+    holders: u64,
+    connection: Option<u64>,
+    session: Option<u64>,
+    peer: Option<&'a str>,
+    fence: String,
+    held_s: u64,
+    lease_s: Option<u64>,
+    session_left_s: Option<u64>,
+    waiting: u64,
+}
+
+impl<'a> From<&'a Lock> for Row<'a> {
+    fn from(lock: &'a Lock) -> Self {
+        let is_session = lock.session.is_some();
+        Self {
+            key: shown(&lock.key),
+            mode: if lock.is_shared { "s" } else { "x" },
+            holders: lock.holders,
+            connection: (!is_session).then_some(lock.holder),
+            session: is_session.then_some(lock.holder),
+            peer: lock.peer.as_deref(),
+            fence: lock.fence.number().to_string(),
+            held_s: lock.held_s,
+            lease_s: lock.lease_s,
+            session_left_s: lock.session.and_then(|session| session.left_s),
+            waiting: lock.waiting,
+        }
+    }
+}
+
+/// One JSON object. Absent values are null.
+pub(super) fn json(locks: &[Lock]) -> String {
+    let rows: Vec<_> = locks.iter().map(Row::from).collect();
+    format!("{}\n", json!({ "locks": rows }))
+}
+
+/// A sentence for the operator that is about to release the lock, as lines.
+pub(super) fn sentence(lock: &Lock) -> String {
+    let (key, held, fence) = (shown(&lock.key), lock.held_by(), lock.fence.number());
+    let mut text = format!("{key}: {held}, fence {fence}");
+    // Writing into a string does not fail.
+    if let Some(left) = lock.lease_s {
+        let _ = write!(text, ", lease {left} s left");
+    }
+    let _ = writeln!(text, ", {} waiting", lock.waiting);
+    if lock.holders > 1 {
+        let others = lock.holders - 1;
+        let _ = writeln!(
+            text,
+            "it is shared: {others} more hold it and keep their shares"
+        );
+    }
+    text
+}
+
+/// The same for a lease without a lock of the key.
+pub(super) fn lease_sentence(key: &[u8], item: &LeaseItem) -> String {
+    let (key, left_s) = (shown(key), item.left_s);
+    format!("{key}: held by a lease without a connection, {left_s} s left\n")
+}
