@@ -15,6 +15,18 @@ pub(crate) const UNIT: Recipe = Recipe {
     target: "latchd_core",
     folder: "core",
 };
+/// The unit tests of the protocol.
+pub(crate) const PROTOCOL: Recipe = Recipe {
+    words: "test -p latchd-protocol --lib --no-run",
+    target: "latchd_protocol",
+    folder: "core/protocol",
+};
+/// The unit tests of the client's machines.
+pub(crate) const MACHINES: Recipe = Recipe {
+    words: "test -p latchd-client-core --lib --no-run",
+    target: "latchd_client_core",
+    folder: "core/client",
+};
 /// The core and its stores, compared with oracles.
 pub(crate) const ORACLES: Recipe = Recipe {
     words: "test -p latchd-harness --test oracles --no-run",
@@ -74,6 +86,8 @@ const MODELS: Recipe = Recipe {
 pub(crate) enum Layer {
     /// The unit tests of the core, its store's course among them.
     Unit,
+    /// The unit tests of the client's machines.
+    Machines,
     /// Random sequences, compared with the oracle.
     Properties,
     /// Stores beside lists of their expected items.
@@ -95,6 +109,7 @@ impl Layer {
     const fn way(self) -> (&'static str, Recipe, &'static [&'static str]) {
         match self {
             Self::Unit => ("unit", UNIT, &[]),
+            Self::Machines => ("machines", MACHINES, &[]),
             Self::Properties => ("properties", ORACLES, &["properties::"]),
             Self::Stores => ("stores", ORACLES, &["stores::"]),
             Self::Simulation => {
@@ -115,9 +130,11 @@ impl Layer {
 
     /// The layer with this name; `None` if there is none.
     pub(crate) fn named(name: &str) -> Option<Self> {
-        use Layer::{Client, Cores, Properties, Scheduler, Server, Simulation, Stores, Unit};
+        use Layer::{
+            Client, Cores, Machines, Properties, Scheduler, Server, Simulation, Stores, Unit,
+        };
         let all = [
-            Unit, Properties, Stores, Simulation, Scheduler, Server, Client, Cores,
+            Unit, Machines, Properties, Stores, Simulation, Scheduler, Server, Client, Cores,
         ];
         all.into_iter().find(|layer| layer.name() == name)
     }

@@ -22,10 +22,18 @@ pub(crate) struct Planted {
 }
 
 /// All of them.
-pub(crate) const PLANTED: [Planted; 3] = [
+pub(crate) const PLANTED: [Planted; 5] = [
+    Planted {
+        package: "latchd-protocol",
+        folder: "core/protocol/src",
+    },
     Planted {
         package: "latchd-core",
         folder: "core/src",
+    },
+    Planted {
+        package: "latchd-client-core",
+        folder: "core/client/src",
     },
     Planted {
         package: "latchd-server",
@@ -40,7 +48,7 @@ pub(crate) const PLANTED: [Planted; 3] = [
 /// The builds that must succeed: the packages, and the server's tests under the scheduler, where other types stand
 /// for locks and time.
 const CHECKS: [&str; 2] = [
-    "check --package=latchd-core --package=latchd-server --package=latchd-client --all-features",
+    "check --package=latchd-protocol --package=latchd-core --package=latchd-client-core --package=latchd-server --package=latchd-client --all-features",
     "check --package=latchd-server --features=scheduled --tests",
 ];
 

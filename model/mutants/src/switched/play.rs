@@ -10,7 +10,9 @@ use std::time::Instant;
 
 use super::build::Switched;
 use super::edit::Number;
-use crate::layer::{CLIENT, CONNECTED, ORACLES, SCHEDULED, SERVED, SERVER, SUITE, UNIT};
+use crate::layer::{
+    CLIENT, CONNECTED, MACHINES, ORACLES, PROTOCOL, SCHEDULED, SERVED, SERVER, SUITE, UNIT,
+};
 use crate::parallel::in_parallel;
 use crate::program::Recipe;
 use crate::watch::{Until, Verdict, watch};
@@ -55,10 +57,26 @@ pub(crate) struct Layer {
 
 impl Layer {
     /// All of them, in the order in which they run.
-    pub(crate) const ALL: [Self; 8] = [
+    pub(crate) const ALL: [Self; 10] = [
+        Self {
+            name: "protocol",
+            sees: &["core/protocol/"],
+            recipe: PROTOCOL,
+            tests: &[""],
+            settings: &[],
+            is_timed: false,
+        },
+        Self {
+            name: "machines",
+            sees: &["core/client/", "core/protocol/"],
+            recipe: MACHINES,
+            tests: &[""],
+            settings: &[],
+            is_timed: false,
+        },
         Self {
             name: "unit",
-            sees: &["core/"],
+            sees: &["core/src/", "core/protocol/"],
             recipe: UNIT,
             tests: &[""],
             settings: &[],
@@ -66,7 +84,7 @@ impl Layer {
         },
         Self {
             name: "client",
-            sees: &["core/client/src/", "shell/client/"],
+            sees: &["core/client/", "core/protocol/", "shell/client/"],
             recipe: CLIENT,
             tests: &[""],
             settings: &[],
@@ -74,7 +92,7 @@ impl Layer {
         },
         Self {
             name: "server",
-            sees: &["core/", "shell/server/"],
+            sees: &["core/src/", "core/protocol/", "shell/server/"],
             recipe: SERVER,
             tests: &[""],
             settings: &[],
@@ -93,7 +111,7 @@ impl Layer {
         },
         Self {
             name: "suite",
-            sees: &["core/", "shell/server/"],
+            sees: &["core/src/", "core/protocol/", "shell/server/"],
             recipe: SUITE,
             // Not those of a server over sockets.
             tests: &[
