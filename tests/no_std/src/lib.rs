@@ -1,10 +1,12 @@
-//! Proves that the core needs no standard library: this crate brings a panic handler of its own,
+//! Proves that the core and the client's machines need no standard library: this crate brings a panic handler of its own,
 //! which the standard library would bring a second time, and an allocator of its own.
 //!
 //! Built by `.ci/run`; nothing is ever run.
 #![no_std]
 
 extern crate alloc;
+// Linked as a whole.
+extern crate latchd_client_core;
 
 use core::alloc::{GlobalAlloc, Layout};
 use core::time::Duration;
