@@ -1,6 +1,6 @@
 //! The invariants, and the witnesses without which they mean nothing.
 //!
-//! docs/INVARIANTS.md lists every [`Invariant`], and its rule is in `rules`. A rule that is
+//! The rule of each [`Invariant`] is in `rules`. A rule that is
 //! never tested holds as well. So each invariant has [`Witness`]es. A search fails if it does not
 //! meet every witness that its alphabet makes possible.
 
@@ -24,7 +24,7 @@ macro_rules! invariants {
             /// All of them.
             pub const ALL: &'static [Self] = &[$(Self::$name),*];
 
-            /// Its name in docs/INVARIANTS.md and in the messages of the core's own checks.
+            /// Its name in headers and in the messages of the core's own checks.
             #[must_use]
             pub const fn id(self) -> &'static str {
                 match self { $(Self::$name => $id,)* }

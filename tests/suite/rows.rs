@@ -1,198 +1,103 @@
-//! Every row of the tables of docs/PROTOCOL.md, docs/OPERATIONS.md, docs/LIMITS.md and docs/CLIENT.md is a claim,
-//! and a list names the checks of each: scenarios, tests, allowed differences, attacks.
+//! Each row of the tables of docs/PROTOCOL.md is checked: by a scenario that is played against latchd, or by tests.
 //!
-//! - A row without an entry fails, and so does an entry without a row: each new row needs its
-//!   checks.
-//! - The checks of an entry exist: a scenario of that title, a test of that name.
-//! - That a check covers every part of its row is for people to judge. An unchecked part is named
-//!   there, with its reason, and counted here.
-//!
-//! The lists are `rows/protocol.txt`, `rows/operations.txt`, `rows/limits.txt` and `rows/client.txt`; the head of the first has their
-//! form.
+//! A scenario names its rows, `@row SECTION | FIRST CELL`. That it checks every part of them is for people to judge.
 
-mod check;
 mod document;
-mod list;
-mod tests;
 
+use std::collections::BTreeSet;
+use std::fs;
 use std::path::Path;
 
-use check::{Check, Files};
-use document::Row;
-use list::Entry;
+use latchd_harness::transcript::Dialect;
 
-/// A text and where it was read.
-#[derive(Clone, Copy, Debug)]
-struct Named<'a> {
-    name: &'a str,
-    text: &'a str,
-}
+use super::transcripts;
 
-/// The result of comparing a document with its list.
-#[derive(Debug, Default)]
-struct Report {
-    /// How many rows the document has.
-    rows: usize,
-    /// Unchecked rows, with the reason.
-    unchecked: Vec<String>,
-    /// Unchecked parts of rows, with the reason.
-    partly: Vec<String>,
-    /// The mistakes, and their remedies.
-    faults: Vec<String>,
-}
+/// The rows that scenarios cannot play: they need a certificate, a clock, a full memory, or another process. Unit tests
+/// and tests of the program check them.
+const WITHOUT_SCENARIO: &[&str] = &[
+    "Time | resolution",
+    "Items, keys and CAS | memory is full, and no item can be evicted",
+    "Classic text | `refresh_certs`",
+    "Classic text | `shutdown`, `shutdown graceful`",
+    "Classic text | with `-Y`, before a client has authenticated",
+    "Classic text | `watch [fetchers] [mutations] [deletions] [evictions] [connevents] [locks]`",
+    "Watching | `fetchers`",
+    "Watching | `mutations`",
+    "Watching | `deletions`",
+    "Watching | `evictions`",
+    "Watching | `connevents`",
+    "Watching | `locks`",
+    "Watching | `rawcmds`, `sysevents`, `proxyreqs`, `proxyevents`, `proxyuser`",
+    "Watching | any, while over 256 KiB wait for the watcher (`-o watcher_logbuf_size`)",
+    "Watching | any but `connevents`, with `-X`",
+    "Bound wins | 1,024 wins bound to the connection, or the memory limit of locks is reached",
+    "Waiting gets | the win is given to a waiting get",
+    "Waiting gets | the item expires, or is evicted, or is removed at the end of its lock's lease",
+    "Waiting gets | more waits than \"Waiting for a lock\" permits, counted together per shard",
+    "Locks | with `-o locked_reply=not_stored`, on a connection that has used no lock command",
+    "Locks | eviction",
+    "Locks | too many locks by one connection, or locked items pin too much memory",
+    "Locks of keys | the server [withholds locks](OPERATIONS.md#locks-after-a-restart), and no connection holds the key",
+    "Locks of keys | too many locks, or waits",
+    "Shared locks | the 1,025th holder of a share",
+    "Waiting for a lock | the lock is free, but would be one too many for this connection",
+    "Waiting for a lock | a second wait of a connection, over 16,384 waits per key, over 65,536 per shard, or over the memory limit of locks",
+    "Waiting for a lock | a deadlock check that visits over 2,048 locks and shares, from holder to awaited key",
+    "Sessions | `mo` for a session that another user opened",
+    "Sessions | more than 16,384 sessions of one address, or 65,536 in all",
+    "Sessions | the session's time cannot be [recorded](OPERATIONS.md#locks-after-a-restart), as on a full disk",
+    "Clusters | the hold: `H<ms>` of `mn H`, `ml … H`",
+    "Clusters | any request but `quit`, while the server is not primary",
+    "Clusters | a request for a key of another partition",
+    "Clusters | `config get cluster`",
+    "Clusters | `stats cluster`",
+    "Leased locks | value",
+    "Leased locks | client flags",
+    "Leased locks | exptime",
+    "Binary | 2–3, 4, 8–11",
+    "Statuses | 0x0007",
+    "Statuses | 0x0020",
+    "Statuses | 0x0021",
+    "Statuses | 0x0082",
+    "Statuses | 0x0084",
+    "Statuses | 0x0086",
+];
 
-/// Compares a document with the list of the checks of its rows.
-fn compare(document: Named<'_>, list: Named<'_>, files: &impl Files) -> Report {
-    let rows = document::rows(document.text);
-    let (entries, mistakes) = list::parse(list.text);
-    let mut report = Report {
-        rows: rows.len(),
-        ..Report::default()
-    };
-    for mistake in mistakes {
-        let place = format!("{}:{}", list.name, mistake.line);
-        report.faults.push(format!("{place}: {}", mistake.what));
-    }
-    // A cell may stand in a section several times: its rows are those of its entries, in order.
-    let mut left: Vec<Option<&Entry>> = entries.iter().map(Some).collect();
-    for row in &rows {
-        let is_its = |entry: &Entry| (&entry.section, &entry.cell) == (&row.section, &row.cell);
-        let its = left
-            .iter_mut()
-            .find(|entry| entry.is_some_and(is_its))
-            .and_then(Option::take);
-        match its {
-            Some(entry) => judge(row, entry, document.name, list.name, files, &mut report),
-            None => report
-                .faults
-                .push(without_entry(row, document.name, list.name)),
-        }
-    }
-    for entry in left.into_iter().flatten() {
-        report.faults.push(format!(
-            "{}:{}: \"{}\" has no row \"{}\" any more: take the entry out, or write the first cell as it \
-             is in {} now, and see that what is named here still checks it",
-            list.name, entry.line, entry.section, entry.cell, document.name
-        ));
-    }
-    report
-}
-
-fn without_entry(row: &Row, document: &str, list: &str) -> String {
-    format!(
-        "{document}:{}: nothing is said to check this row: write a scenario or a test for every part of \
-         it, and into {list}\n    ## {}\n    | {}\n      transcripts/FILE.txt: TITLE, or FILE.rs: TEST",
-        row.line, row.section, row.cell
-    )
-}
-
-fn judge(
-    row: &Row,
-    entry: &Entry,
-    document: &str,
-    list: &str,
-    files: &impl Files,
-    report: &mut Report,
-) {
-    if entry.checks.is_empty() {
-        report.faults.push(format!(
-            "{list}:{}: nothing stands below \"{}\": say what checks it",
-            entry.line, entry.cell
-        ));
-    }
-    let nothing = |check: &(usize, Check)| matches!(check.1, Check::Nothing { .. });
-    if entry.checks.len() > 1 && entry.checks.iter().any(nothing) {
-        report.faults.push(format!(
-            "{list}:{}: \"nothing\" stands beside what checks \"{}\": say \"but not\" and which part",
-            entry.line, entry.cell
-        ));
-    }
-    let but_not = |check: &(usize, Check)| matches!(check.1, Check::ButNot { .. });
-    if !entry.checks.is_empty() && entry.checks.iter().all(but_not) {
-        report.faults.push(format!(
-            "{list}:{}: nothing is left that checks \"{}\": say \"nothing\"",
-            entry.line, entry.cell
-        ));
-    }
-    for (line, check) in &entry.checks {
-        let place = format!("{document}:{}", row.line);
-        match check {
-            Check::Nothing { reason } => report.unchecked.push(format!("{place}: {reason}")),
-            Check::ButNot { what } => report.partly.push(format!("{place}: {what}")),
-            Check::Scenario { .. }
-            | Check::Test { .. }
-            | Check::Difference { .. }
-            | Check::Attack { .. } => {
-                if let Some(fault) = check::fault(check, files) {
-                    report.faults.push(format!("{list}:{line}: {fault}"));
+#[test]
+fn each_row_of_the_protocol_is_checked() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/PROTOCOL.md");
+    let text = fs::read_to_string(path).expect("the document can be read");
+    let rows = document::rows(&text);
+    let rows: BTreeSet<_> = rows
+        .iter()
+        .map(|row| format!("{} | {}", row.section, row.cell))
+        .collect();
+    let (mut checked, mut faults) = (BTreeSet::new(), Vec::new());
+    for transcript in transcripts::all() {
+        for scenario in &transcript.scenarios {
+            let place = format!("{}:{}", transcript.file, scenario.line);
+            for row in &scenario.rows {
+                if !rows.contains(row) {
+                    faults.push(format!("{place}: no row {row}"));
+                } else if !scenario.admits(Dialect::Latchd) {
+                    faults.push(format!(
+                        "{place}: not played against latchd, and checks {row}"
+                    ));
                 }
+                checked.insert(row.clone());
             }
         }
     }
-}
-
-/// The checkout.
-struct Checkout;
-
-impl Files for Checkout {
-    fn read(&self, path: &str) -> Option<String> {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent()?;
-        std::fs::read_to_string(root.join(path)).ok()
+    for row in WITHOUT_SCENARIO {
+        if checked.contains(*row) || !rows.contains(*row) {
+            faults.push(format!(
+                "{row} has a scenario or is no row: remove it from the list"
+            ));
+        }
     }
-}
-
-/// Fails with all mistakes of one document and its list.
-fn every_row_is_checked(document: &str, list: &str) {
-    let read = |path: &str| {
-        Checkout
-            .read(path)
-            .unwrap_or_else(|| panic!("{path} can be read"))
-    };
-    let (document_text, list_text) = (read(document), read(list));
-    let report = compare(
-        Named {
-            name: document,
-            text: &document_text,
-        },
-        Named {
-            name: list,
-            text: &list_text,
-        },
-        &Checkout,
-    );
-    println!(
-        "{document}: {} rows, of {} nothing is checked, of {} a part is not",
-        report.rows,
-        report.unchecked.len(),
-        report.partly.len()
-    );
-    for left_out in report.unchecked.iter().chain(&report.partly) {
-        println!("  {left_out}");
-    }
-    assert!(
-        report.faults.is_empty(),
-        "{document} and {list} do not go together:\n{}\n",
-        report.faults.join("\n")
-    );
-    assert!(report.rows > 0, "{document} has no tables");
-}
-
-#[test]
-fn every_row_of_the_protocol_is_checked() {
-    every_row_is_checked("docs/PROTOCOL.md", "tests/suite/rows/protocol.txt");
-}
-
-#[test]
-fn every_row_for_operators_is_checked() {
-    every_row_is_checked("docs/OPERATIONS.md", "tests/suite/rows/operations.txt");
-}
-
-#[test]
-fn every_limit_is_checked() {
-    every_row_is_checked("docs/LIMITS.md", "tests/suite/rows/limits.txt");
-}
-
-#[test]
-fn every_row_for_users_of_the_client_is_checked() {
-    every_row_is_checked("docs/CLIENT.md", "tests/suite/rows/client.txt");
+    let is_checked =
+        |row: &&String| checked.contains(*row) || WITHOUT_SCENARIO.contains(&row.as_str());
+    let unchecked = rows.iter().filter(|row| !is_checked(row));
+    faults.extend(unchecked.map(|row| format!("no scenario has @row {row}")));
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
 }

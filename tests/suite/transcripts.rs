@@ -18,7 +18,7 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("transcripts")
 }
 
-fn all() -> Vec<Transcript> {
+pub(super) fn all() -> Vec<Transcript> {
     let mut files: Vec<PathBuf> = std::fs::read_dir(folder())
         .expect("the transcripts are part of the package")
         .map(|entry| entry.expect("a folder that can be read").path())

@@ -14,6 +14,9 @@
 //!
 //! The deadline of a woken owner stays listed until its notice is taken, or until the deadline passes. A step drops at most
 //! [`STALE_MAX`] such deadlines.
+//!
+//! Models: `waits-*`, `shares-*` and `gets-*`, by `model/src/waits/rules.rs`; those named `settled-1` end one lock or win at
+//! a time (Q12, Z13). Liveness: `leads_to_answers` (Q11, Z12).
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::sync::Arc;

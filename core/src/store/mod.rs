@@ -13,6 +13,9 @@
 //!   and a large value that is still being sent after the send. The [reference](MapStore) zeroes nothing.
 //! - S5: A store that may evict refuses a value of n bytes only if n, the locked items, and the reservation do not
 //!   fit into the limit together, packed as densely as the store packs.
+//!
+//! Models: they run on the reference; `locks-4x2-room-1` and `locks-2x2-room-2` for S1, those with `room` for S2. Both stores are
+//! compared with a list in `tests/harness/src/stores/`.
 
 mod log;
 mod map;

@@ -111,6 +111,8 @@ pub struct Scenario {
     pub title: String,
     /// For which servers it is; empty for latchd and memcached.
     pub tags: Tags,
+    /// The rows of docs/PROTOCOL.md that it checks, as `SECTION | FIRST CELL`.
+    pub rows: Vec<String>,
     /// Line of its title.
     pub line: usize,
     /// Its steps.

@@ -10,8 +10,6 @@ pub(super) struct Row {
     pub(super) section: String,
     /// Its first cell as it stands.
     pub(super) cell: String,
-    /// Its line in the document, from 1.
-    pub(super) line: usize,
 }
 
 /// All rows, in order.
@@ -19,7 +17,7 @@ pub(super) fn rows(text: &str) -> Vec<Row> {
     let mut rows = Vec::new();
     let (mut section, mut is_fenced, mut is_table) = (String::new(), false, false);
     let mut previous = "";
-    for (index, line) in text.lines().enumerate() {
+    for line in text.lines() {
         if line.starts_with("```") {
             is_fenced = !is_fenced;
         }
@@ -35,7 +33,6 @@ pub(super) fn rows(text: &str) -> Vec<Row> {
             rows.push(Row {
                 section: section.clone(),
                 cell: first_cell(line),
-                line: index + 1,
             });
         } else if is_dashes(line) && previous.starts_with('|') {
             is_table = true;
@@ -76,17 +73,12 @@ fn rows_have_heading_and_first_cell() {
     let text = "# One\n\n| a | b |\n| --- | --- |\n| `x` | 1 |\n| y \\| z | 2 |\ntext | no row |\n\
                 ### Two\n```\n| in | a block |\n| --- | --- |\n| no | row |\n```\n\
                 | | |\n|:-|-:|\n| z | 3 |\n\n| no | table |\n| above | it |\n";
-    let of = |section: &str, cell: &str, line| Row {
+    let of = |section: &str, cell: &str| Row {
         section: section.to_owned(),
         cell: cell.to_owned(),
-        line,
     };
     assert_eq!(
         rows(text),
-        [
-            of("One", "`x`", 5),
-            of("One", "y \\| z", 6),
-            of("Two", "z", 16)
-        ]
+        [of("One", "`x`"), of("One", "y \\| z"), of("Two", "z")]
     );
 }

@@ -16,6 +16,8 @@
 //! If an owner with many wins ends, all of them are open at once. A few of their items are marked in the same step, more with
 //! each command and each tick, and the item of a key before a command reads it. Until then the mark of such an item is out of
 //! date, and [`Wins::mark`] is right.
+//!
+//! Models: `stampede-*`, `everything-*`; `gets-*` for waiting.
 
 pub(in crate::engine) mod bound;
 mod effects;

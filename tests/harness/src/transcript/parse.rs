@@ -52,9 +52,15 @@ pub fn parse(file: &str, text: &str) -> Result<Transcript, Mistake> {
             scenarios.push(Scenario {
                 title: title.to_owned(),
                 tags: file_tags.clone(),
+                rows: Vec::new(),
                 line: number,
                 steps: Vec::new(),
             });
+        } else if let Some(row) = line.strip_prefix("@row ") {
+            match scenarios.last_mut() {
+                Some(scenario) if scenario.steps.is_empty() => scenario.rows.push(row.to_owned()),
+                _ => return Err(mistake("a scenario's rows stand below its title".into())),
+            }
         } else if let Some(tag) = line.strip_prefix('@') {
             let tags = scope(tag).map_err(mistake)?;
             match scenarios.last_mut() {
@@ -352,6 +358,7 @@ mod tests {
         assert_eq!(parse("f", with).unwrap().scenarios[0].steps.len(), 3);
         assert_eq!(parse("f", "== t\n> a\n<@latchd b\n").unwrap_err().line, 3);
         assert_eq!(parse("f", "@latchd\n== t\n").unwrap_err().line, 1);
+        assert_eq!(parse("f", "@row a | b\n== t\n").unwrap_err().line, 1);
         assert_eq!(
             parse("f", "== t\n> a\n# r\n<@nobody b\n").unwrap_err().line,
             4
