@@ -73,7 +73,7 @@ fn a_wrong_answer_ends_the_run() {
     for (flaw, words) in [
         (Flaw::Misses, "was answered END"),
         (Flaw::AnothersValue, "was answered VALUE"),
-        (Flaw::AnswersTwice, "nobody asked for"),
+        (Flaw::AnswersTwice, "bytes without a request"),
         (Flaw::Closes, "closed the connection"),
     ] {
         let server = Scripted::start(20, 1_000, flaw, 50);

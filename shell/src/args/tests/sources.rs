@@ -18,7 +18,7 @@ fn words_without_a_flag_are_one_warning() {
         ("-v -m 65 -- -c 7", "ignoring '-c', '7': no such task"),
         (
             "-v start -m 65",
-            "ignoring 'start': no such task; the tasks are lock, cli, check,",
+            "ignoring 'start': no such task; the tasks are lock, ",
         ),
     ] {
         let args = read(line).unwrap();
