@@ -25,7 +25,7 @@ def await_served(run, place, fault, limit, not_pid=None):
 
 
 def await_exit(run, node, pid, since, name, limit, reaps=None):
-    """Measures when the process ends; it must end with code 75."""
+    """Measures when the process ends; it must end with code 75, or kill itself after the hold."""
 
     def ended():
         if reaps is not None:
@@ -34,7 +34,7 @@ def await_exit(run, node, pid, since, name, limit, reaps=None):
 
     when, code = await_until(f"{node.name} ends", ended, PATIENCE_S, run.history.check)
     run.measure(name, when - since, limit)
-    run.require("exit code 75", code == 75, f"{node.name} ended with {code}")
+    run.require("exit code 75 or KILL", code in (75, -signal.SIGKILL), f"{node.name} ended with {code}")
 
 
 def gap(run, place, route, since):

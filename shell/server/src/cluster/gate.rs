@@ -15,7 +15,7 @@ use std::thread;
 use std::time::Duration;
 
 use latchd_core::Instant;
-use latchd_core::election::End;
+use rustix::process::{Signal, getpid, kill_process};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::os::threads::spawn_thread;
@@ -114,7 +114,7 @@ impl Gate {
         spawn_thread("latchd-end", move || {
             while Arc::strong_count(&gate) > 1 {
                 match gate.until_end() {
-                    Some(Duration::ZERO) => end_process(End::Stuck),
+                    Some(Duration::ZERO) => end_process(),
                     left => thread::sleep(left.map_or(WATCH, |left| left.min(WATCH))),
                 }
             }
@@ -128,9 +128,12 @@ fn left_until(at: u64) -> Duration {
     Duration::from_millis(at.saturating_sub(boot_time().as_millis()))
 }
 
-/// Ends the process at once: nothing is saved, and no lock is taken.
-pub(crate) fn end_process(end: End) -> ! {
-    signal_hook::low_level::exit(end.exit_code().into())
+/// Ends the process at once: nothing is saved, and no lock is taken. No other thread can delay a KILL.
+fn end_process() -> ! {
+    let _ = kill_process(getpid(), Signal::KILL);
+    loop {
+        thread::park();
+    }
 }
 
 #[cfg(test)]
