@@ -4,7 +4,7 @@
 //! there. `unlock_all`, `flush_all` and the end of the connection visit one shard after the other,
 //! and requests of other clients come between. The shell locks all the shards concerned before it
 //! changes the first (`shell/server/src/shards/mod.rs`), so it allows less than these models do.
-//! Rules that hold here hold there. `shell/server/src/verify/scheduled/` shows that on the shell's
+//! Rules that hold here hold there. `shell/server/verify/scheduled/` shows that on the shell's
 //! own code.
 
 use crate::setup::{Setup, of};

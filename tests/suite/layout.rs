@@ -75,21 +75,6 @@ const SERVER: &[Row] = &[
             "worker",
         ],
     ),
-    (
-        "verify",
-        &[
-            "acceptor",
-            "clients",
-            "config",
-            "net",
-            "shards",
-            "shared",
-            "stats",
-            "sync",
-            "time_keeper",
-            "worker",
-        ],
-    ),
 ];
 
 const PROGRAM: &[Row] = &[

@@ -45,6 +45,7 @@ mod status;
 mod sync;
 mod time_keeper;
 #[cfg(any(test, feature = "verify"))]
+#[path = "../verify/mod.rs"]
 pub mod verify;
 mod worker;
 
