@@ -64,6 +64,7 @@ impl From<Duration> for Instant {
 }
 
 /// A span in milliseconds: 64 bits last 500 million years.
+#[must_use]
 pub fn saturating_millis(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }

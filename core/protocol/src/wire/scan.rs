@@ -112,6 +112,7 @@ impl<'a> Iterator for Tokens<'a> {
 
 /// A number made of digits only, at most 22 of them; none at all is 0, as in memcached.
 #[inline]
+#[must_use]
 pub fn u64_from(token: &[u8]) -> Option<u64> {
     if token.len() > 22 {
         return None;

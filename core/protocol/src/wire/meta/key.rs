@@ -84,6 +84,7 @@ const fn digit_of(byte: u8) -> Option<u8> {
 }
 
 /// The form of a key in a listing, whichever protocol stored it: plain if a line can carry it.
+#[must_use]
 pub fn listed_form(key: &[u8]) -> KeyForm {
     if is_plain(key) {
         KeyForm::Plain
