@@ -16,10 +16,9 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 use core::hash::Hasher;
 
-use latchd_protocol::ConnId;
-use latchd_protocol::Owner;
 use latchd_protocol::session::{Open, SessionRefusal, SessionReply, Token};
 use latchd_protocol::time::Instant;
+use latchd_protocol::{ConnId, Owner};
 use siphasher::sip128::{Hasher128, SipHasher24};
 
 use crate::store::HashSeed;

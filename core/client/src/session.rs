@@ -17,11 +17,10 @@ use core::fmt;
 use latchd_protocol::command::Command;
 use latchd_protocol::key::Key;
 use latchd_protocol::session::SessionRequest;
-use latchd_protocol::wire::NOT_PRIMARY;
 use latchd_protocol::wire::meta::reply::Code;
 use latchd_protocol::wire::meta::session::SessionResponse;
 use latchd_protocol::wire::meta::{Flag, Verb};
-use latchd_protocol::wire::{Malformed, classic, meta, u64_from};
+use latchd_protocol::wire::{Malformed, NOT_PRIMARY, classic, meta, u64_from};
 
 mod hold;
 

@@ -20,10 +20,9 @@ mod wins;
 use alloc::vec::Vec;
 
 use latchd_protocol::command::{
-    Arithmetic, Delete, Direction, Get, GlobalCommand, ItemCommand, Keys, LockAfter, Removal, Set,
-    SetMode,
+    Arithmetic, Delete, Direction, Get, GlobalCommand, Guard, ItemCommand, Keys, LockAfter,
+    OnMissing, Removal, Set, SetMode, TtlStep, TtlSteps,
 };
-use latchd_protocol::command::{Guard, OnMissing, TtlStep, TtlSteps};
 use latchd_protocol::reply::{Hit, Refusal, Win};
 use latchd_protocol::stats::StatsTopic;
 use latchd_protocol::time::Exptime;

@@ -3,8 +3,7 @@
 use latchd_protocol::Owner;
 use latchd_protocol::command::Command;
 use latchd_protocol::execute::Execute;
-use latchd_protocol::reply::MemoryRefused;
-use latchd_protocol::reply::Reply;
+use latchd_protocol::reply::{MemoryRefused, Reply};
 use latchd_protocol::stats::Unstored;
 use latchd_protocol::time::Instant;
 

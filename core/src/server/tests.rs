@@ -11,8 +11,7 @@ use std::vec;
 use std::vec::Vec;
 
 use latchd_protocol::command::Command;
-use latchd_protocol::reply::MemoryRefused;
-use latchd_protocol::reply::Reply;
+use latchd_protocol::reply::{MemoryRefused, Reply};
 use quickcheck::quickcheck;
 
 use super::*;

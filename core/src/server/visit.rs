@@ -6,17 +6,15 @@
 
 use alloc::vec::Vec;
 
-use latchd_protocol::ConnId;
-use latchd_protocol::Owner;
 use latchd_protocol::command::Command;
 use latchd_protocol::execute::Execute;
-use latchd_protocol::reply::MemoryRefused;
-use latchd_protocol::reply::Reply;
+use latchd_protocol::reply::{MemoryRefused, Reply};
 use latchd_protocol::session::{
     Open, SessionAction, SessionRefusal, SessionReply, SessionRequest, Token,
 };
 use latchd_protocol::stats::Unstored;
 use latchd_protocol::time::Instant;
+use latchd_protocol::{ConnId, Owner};
 
 use super::StateMachine;
 use crate::election::promise_ms;

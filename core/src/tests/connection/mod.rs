@@ -20,12 +20,11 @@ use latchd_protocol::command::{Command, GlobalCommand};
 use latchd_protocol::connection::{Connection, Progress};
 use latchd_protocol::execute::Execute;
 use latchd_protocol::output::Output;
-use latchd_protocol::reply::MemoryRefused;
-use latchd_protocol::reply::Reply;
+use latchd_protocol::reply::{MemoryRefused, Reply};
 use latchd_protocol::stats::{Report, Stats, StatsLine};
-use latchd_protocol::wire::{Admission, Allowed, Claim, VERSION};
 use latchd_protocol::wire::{
-    BINARY_MAGIC, Envelope, KeyBuffer, LocalResponse, Protocols, Step, WireLimits, binary, classic,
+    Admission, Allowed, BINARY_MAGIC, Claim, Envelope, KeyBuffer, LocalResponse, Protocols, Step,
+    VERSION, WireLimits, binary, classic,
 };
 
 use crate::engine::{Config, Core, Event, Notification};

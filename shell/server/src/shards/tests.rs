@@ -1,17 +1,15 @@
 //! Several cores are one to their clients.
 
-use latchd_protocol::command::{
-    Acquire, Get, GlobalCommand, ItemCommand, OnMissing, Release, Set, SetMode, TtlStep, TtlSteps,
-};
-use latchd_protocol::reply::MemoryRefused;
-use latchd_protocol::time::Exptime;
-
 use std::collections::BTreeSet;
 
 use latchd_core::ConnId;
-use latchd_protocol::command::{Keys, ScanCursor};
-use latchd_protocol::reply::KeysPage;
+use latchd_protocol::command::{
+    Acquire, Get, GlobalCommand, ItemCommand, Keys, OnMissing, Release, ScanCursor, Set, SetMode,
+    TtlStep, TtlSteps,
+};
+use latchd_protocol::reply::{KeysPage, MemoryRefused};
 use latchd_protocol::stats::LOCK_LINES_MAX;
+use latchd_protocol::time::Exptime;
 use latchd_protocol::wait::Outcome;
 
 use super::look::NOBODY;

@@ -9,8 +9,7 @@ use latchd_core::{ConnId, Instant, Output};
 use latchd_protocol::command::{Command, GlobalCommand};
 use latchd_protocol::connection::{Connection, Progress};
 use latchd_protocol::execute::Execute;
-use latchd_protocol::reply::MemoryRefused;
-use latchd_protocol::reply::{Refusal, Reply};
+use latchd_protocol::reply::{MemoryRefused, Refusal, Reply};
 use latchd_protocol::session::{
     Open, SessionAction, SessionRefusal, SessionReply, SessionRequest, Token,
 };
