@@ -32,7 +32,8 @@ use latchd_server::{Config, ListenAddress, ListenTls, UnixSocket};
 use self::extended::extend;
 use self::ignored::Ignored;
 use self::refused::Refused;
-pub(crate) use self::sources::{command, read};
+pub use self::sources::command;
+pub(crate) use self::sources::read;
 use self::tls::TlsOptions;
 use crate::flags::{ClusterFlags, LOGGING, NETWORK, PROCESS, Process, SECURITY, TLS};
 

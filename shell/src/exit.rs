@@ -28,7 +28,7 @@ pub(crate) const NOT_FOUND: u8 = 127;
 pub(crate) const SIGNALLED: u8 = 128;
 
 /// All codes with their causes: the manual page of the program, and the table in docs/OPERATIONS.md.
-pub(crate) const TABLE: [(&str, &str); 12] = [
+pub const TABLE: [(&str, &str); 12] = [
     ("0", "Success. Server: a signal or a client stopped it."),
     (
         "1",

@@ -28,7 +28,8 @@ pub(crate) fn read(words: impl IntoIterator<Item = OsString>) -> Result<Args, cl
 }
 
 /// The program's flags. The last of two equal flags wins, as in getopt(3).
-pub(crate) fn command() -> Command {
+#[must_use]
+pub fn command() -> Command {
     Args::command().mut_args(|arg| {
         if !matches!(arg.get_action(), ArgAction::Set | ArgAction::SetTrue) {
             return arg;
