@@ -221,8 +221,6 @@ pub(crate) enum Task {
     Cluster(crate::cluster::ClusterArgs),
     #[command(after_help = crate::bench::HELP)]
     Bench(crate::bench::BenchArgs),
-    Man(crate::manual::ManArgs),
-    Completions(crate::manual::CompletionsArgs),
 }
 
 /// The commands that clients may send.

@@ -17,7 +17,6 @@ mod flags;
 mod lock;
 mod locks;
 mod log;
-mod manual;
 mod os;
 mod output;
 
@@ -79,8 +78,6 @@ pub fn main() -> ExitCode {
             check::run(&config, &ignored, &process)
         }
         Some(Task::Cluster(cluster)) => cluster::run(cluster),
-        Some(Task::Man(man)) => manual::print_page(man, command()),
-        Some(Task::Completions(wanted)) => manual::print_completions(wanted, command()),
     }
 }
 

@@ -82,7 +82,6 @@ const PROGRAM: &[Row] = &[
     ("log", &[]),
     ("os", &[]),
     ("output", &["exit"]),
-    ("manual", &["exit", "output"]),
     ("flags", &["log"]),
     ("check", &["exit", "flags", "log", "os", "output"]),
     ("bench", &["exit", "flags", "os", "output"]),
@@ -92,9 +91,7 @@ const PROGRAM: &[Row] = &[
     ("lock", &["cli", "exit", "flags", "locks", "os", "output"]),
     (
         "args",
-        &[
-            "bench", "check", "cli", "cluster", "flags", "lock", "locks", "manual",
-        ],
+        &["bench", "check", "cli", "cluster", "flags", "lock", "locks"],
     ),
 ];
 

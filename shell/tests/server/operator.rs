@@ -400,37 +400,6 @@ fn paths_are_checked_as_the_servers_user() {
     std::fs::remove_dir_all(&folder).unwrap();
 }
 
-#[test]
-fn manual_pages_and_completions_know_the_flags() {
-    let shown = |words: &[&str]| {
-        let output = latchd(words).stdout(Stdio::piped()).output().unwrap();
-        assert_eq!(output.status.code(), Some(0), "{words:?}");
-        String::from_utf8(output.stdout).unwrap()
-    };
-    let page = shown(&["man"]);
-    assert!(
-        page.contains(".TH latchd 1") && page.contains("\\-\\-max\\-item\\-size"),
-        "{page}"
-    );
-    assert!(page.contains("EXIT STATUS"), "{page}");
-    assert!(shown(&["man", "lock"]).contains(".TH latchd-lock 1"));
-    assert!(shown(&["man", "locks"]).contains(".TH latchd-locks 1"));
-    assert!(shown(&["man", "unlock"]).contains(".TH latchd-unlock 1"));
-    assert!(shown(&["man", "check"]).contains(".TH latchd-check 1"));
-    assert!(shown(&["man", "bench"]).contains(".TH latchd-bench 1"));
-    assert!(shown(&["man", "cli"]).contains(".TH latchd-cli 1"));
-    assert!(shown(&["man", "cluster"]).contains(".TH latchd-cluster 1"));
-    let page = shown(&["man", "cluster-init"]);
-    assert!(page.contains(".TH latchd-cluster-init 1") && page.contains("PARTITION"));
-    assert!(shown(&["man", "cluster-status"]).contains(".TH latchd-cluster-status 1"));
-    for shell in ["bash", "zsh", "fish"] {
-        assert!(
-            shown(&["completions", shell]).contains("max-item-size"),
-            "{shell}"
-        );
-    }
-}
-
 /// The messages of a service, as `sd_notify(3)` has them.
 #[test]
 fn systemd_is_notified_of_readiness_and_health() {
