@@ -79,7 +79,7 @@ pub use record::{
 };
 pub use timing::{
     ANSWER_MS, HEARTBEAT_MS, HOLD_MS, HOLD_MS_MIN, LEAVING_MS, MARGIN_MS, RETRY_MS, SPAN_MS_MAX,
-    Timing, TimingError, WAIT_MS, promise_ms,
+    Timing, TimingError, WAIT_MS,
 };
 
 /// A record as the authority has it.

@@ -4,7 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
-use latchd_core::election::{Answer, Found, HEARTBEAT_MS, Id, promise_ms};
+use latchd_core::election::{Answer, Found, HEARTBEAT_MS, Id};
+use latchd_protocol::time::promise_ms;
 use smol::channel::{Receiver, Sender, bounded};
 
 use super::answer_times::AnswerTimes;
