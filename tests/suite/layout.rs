@@ -14,7 +14,7 @@ type Row = (&'static str, &'static [&'static str]);
 
 const SERVER: &[Row] = &[
     ("os", &[]),
-    ("cluster", &["os"]),
+    ("cluster", &[]),
     ("config", &["cluster"]),
     ("saved", &[]),
     ("sync", &[]),

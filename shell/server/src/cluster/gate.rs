@@ -9,22 +9,24 @@
 //!
 //! Source of E1 to E13: [`latchd_core::election`].
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use latchd_core::Instant;
 use rustix::process::{Signal, getpid, kill_process};
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::os::threads::spawn_thread;
-
 /// The longest sleep of the thread that ends the process, so that it sees a hold that has begun meanwhile.
 const WATCH: Duration = Duration::from_millis(50);
 
 /// The value of a moment that does not come.
 const NEVER: u64 = u64::MAX;
+
+/// Starts a thread with a name. Its error names the thread, and the limit that is reached.
+pub(crate) type SpawnThread = fn(&str, Box<dyn FnOnce() + Send>) -> io::Result<JoinHandle<()>>;
 
 /// The current time of `CLOCK_BOOTTIME`, which also counts while the machine sleeps.
 pub(crate) fn boot_time() -> Instant {
@@ -109,16 +111,17 @@ impl Gate {
     ///
     /// # Errors
     /// The kernel's, if it starts no thread.
-    pub(crate) fn watch_end(self: &Arc<Self>) -> std::io::Result<()> {
+    pub(crate) fn watch_end(self: &Arc<Self>, spawn_thread: SpawnThread) -> io::Result<()> {
         let gate = Arc::clone(self);
-        spawn_thread("latchd-end", move || {
+        let watch = move || {
             while Arc::strong_count(&gate) > 1 {
                 match gate.until_end() {
                     Some(Duration::ZERO) => end_process(),
                     left => thread::sleep(left.map_or(WATCH, |left| left.min(WATCH))),
                 }
             }
-        })?;
+        };
+        spawn_thread("latchd-end", Box::new(watch))?;
         Ok(())
     }
 }

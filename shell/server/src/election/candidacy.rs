@@ -117,7 +117,7 @@ impl Candidacy {
     /// # Errors
     /// The kernel's, if it starts no thread.
     pub(crate) fn stand(self, shared: &Arc<Shared>, begin: Begin<()>) -> io::Result<Standing> {
-        self.member.gate().watch_end()?;
+        self.member.gate().watch_end(spawn_thread)?;
         let (tell_over, over) = bounded(1);
         let (undecided, decided) = bounded(1);
         let claim = Arc::default();
