@@ -25,8 +25,8 @@ use latchd_protocol::time::Exptime;
 use rustix::fs::OFlags;
 
 use crate::cluster::random_id::random_id;
-use crate::cluster::state_dir::StateDir;
 use crate::config::Config;
+use crate::os::state_dir::StateDir;
 use crate::sync::clock::unix_now;
 
 /// The longest time: that of the longest session. A longer lease counts as this.

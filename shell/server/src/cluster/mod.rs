@@ -8,4 +8,3 @@ pub(crate) mod gate;
 pub(crate) mod member;
 pub(crate) mod partitions;
 pub(crate) mod random_id;
-pub(crate) mod state_dir;
