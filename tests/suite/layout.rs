@@ -18,7 +18,7 @@ const SERVER: &[Row] = &[
     ("config", &["cluster"]),
     ("saved", &[]),
     ("sync", &[]),
-    ("beliefs", &["cluster", "config", "os", "sync"]),
+    ("beliefs", &["config", "os", "sync"]),
     ("stats", &["config", "os", "sync"]),
     ("net", &["config", "os", "stats"]),
     ("clients", &["net", "stats", "sync"]),

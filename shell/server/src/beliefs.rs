@@ -24,7 +24,6 @@ use latchd_protocol::session::SESSION_S_MAX;
 use latchd_protocol::time::Exptime;
 use rustix::fs::OFlags;
 
-use crate::cluster::random_id::random_id;
 use crate::config::Config;
 use crate::os::state_dir::StateDir;
 use crate::sync::clock::unix_now;
@@ -77,7 +76,7 @@ impl Beliefs {
     pub(crate) fn open(config: &Config) -> io::Result<Option<(Self, Duration)>> {
         let (state, path) = match (&config.state, &config.memory_file) {
             (Some(directory), _) => {
-                let (state, _) = StateDir::claim(directory, random_id()?)?;
+                let state = StateDir::claim_unnamed(directory)?;
                 (Some(state), directory.join(FILE))
             }
             (None, Some(file)) => {

@@ -327,8 +327,9 @@ impl Candidate {
         };
         let (shared, notices) = (Arc::clone(&self.shared), self.member.notices());
         let claim = Arc::clone(&self.claim);
+        let inherits = term.inherits.map(|(id, term)| (id.0, term));
         let restore = move || {
-            if let Err(error) = take_over(&path, &shared, &claim, term.inherits) {
+            if let Err(error) = take_over(&path, &shared, &claim, inherits) {
                 tracing::error!(event = "items_refused", "{error}");
             }
             // Without a receiver, the process ends.
@@ -426,7 +427,7 @@ fn take_over(
     path: &Path,
     shared: &Shared,
     claim: &Mutex<Option<Claim>>,
-    inherits: Option<(Id, u64)>,
+    inherits: Option<(u128, u64)>,
 ) -> io::Result<()> {
     let own = Claim::to(path)?;
     match MemoryFile::open(path, shared.config.value_bytes_max)? {

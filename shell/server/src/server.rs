@@ -300,7 +300,7 @@ impl Server {
         let mut writer = None;
         if let Some(cluster) = &self.cluster {
             cluster.member.note_ended();
-            writer = cluster.member.term();
+            writer = cluster.member.term().map(|(id, term)| (id.0, term));
             // Without the claim the file is another's: a process that has not served has nothing to save.
             self.is_complete &= writer.is_some() && cluster.has_claim();
         }

@@ -86,9 +86,9 @@ impl Candidacy {
         let claimed = settings
             .state
             .as_deref()
-            .map(|path| StateDir::claim(path, id));
+            .map(|path| StateDir::claim(path, id.0));
         let (state, predecessor) = match claimed.transpose()? {
-            Some((state, predecessor)) => (Some(state), predecessor),
+            Some((state, predecessor)) => (Some(state), predecessor.map(Id)),
             None => (None, None),
         };
         let etcd = Etcd::new(&settings.authority)
