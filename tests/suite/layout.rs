@@ -14,8 +14,7 @@ type Row = (&'static str, &'static [&'static str]);
 
 const SERVER: &[Row] = &[
     ("os", &[]),
-    ("cluster", &[]),
-    ("config", &["cluster"]),
+    ("config", &[]),
     ("saved", &[]),
     ("sync", &[]),
     ("beliefs", &["config", "os", "sync"]),
@@ -28,22 +27,12 @@ const SERVER: &[Row] = &[
     (
         "shared",
         &[
-            "beliefs", "clients", "cluster", "config", "net", "os", "sessions", "shards", "stats",
-            "sync",
+            "beliefs", "clients", "config", "net", "os", "sessions", "shards", "stats", "sync",
         ],
     ),
     (
         "election",
-        &[
-            "clients",
-            "cluster",
-            "config",
-            "memory_file",
-            "net",
-            "os",
-            "shared",
-            "sync",
-        ],
+        &["clients", "memory_file", "net", "os", "shared", "sync"],
     ),
     (
         "worker",
@@ -53,10 +42,7 @@ const SERVER: &[Row] = &[
     ),
     ("acceptor", &["clients", "net", "os", "shared", "sync"]),
     ("time_keeper", &["clients", "shared", "sync"]),
-    (
-        "status",
-        &["clients", "cluster", "config", "shared", "stats", "sync"],
-    ),
+    ("status", &["clients", "config", "shared", "stats", "sync"]),
     (
         "server",
         &[

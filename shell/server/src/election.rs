@@ -19,9 +19,12 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use latchd_core::election::{
+use latchd_cluster::election::{
     ANSWER_MS, Action, Election, End, Found, HEARTBEAT_MS, Id, Moment, News, PartitionRecord,
     Process, RingRecord, State, Term, partition_key,
+};
+use latchd_cluster::{
+    AuthorityError, ClusterSettings, Etcd, Member, Notice, Partitions, Primary, Role, boot_time,
 };
 use latchd_core::engine::Numbers;
 use latchd_protocol::fence::Fence;
@@ -31,11 +34,6 @@ use smol::future::FutureExt;
 
 use self::endpoints::{Endpoints, Request};
 use crate::clients::mailbox::Message;
-use crate::cluster::etcd::{AuthorityError, Etcd};
-use crate::cluster::gate::boot_time;
-use crate::cluster::member::{Member, Notice, Role};
-use crate::cluster::partitions::{Partitions, Primary};
-use crate::config::cluster_settings::ClusterSettings;
 use crate::memory_file::{Claim, MemoryFile};
 use crate::os::threads::spawn_thread;
 use crate::shared::Shared;

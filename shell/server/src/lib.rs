@@ -29,7 +29,6 @@
 mod acceptor;
 mod beliefs;
 mod clients;
-mod cluster;
 mod config;
 mod election;
 mod memory_file;
@@ -49,13 +48,6 @@ mod time_keeper;
 pub mod verify;
 mod worker;
 
-pub use cluster::etcd::{
-    AuthorityError, AuthorityLogin, AuthorityOptions, AuthorityUrl, ENDPOINTS_MAX, Endpoint, Etcd,
-    InTurn, LOGIN_BYTES_MAX, RECORDS_MAX, Unanswered,
-};
-pub use cluster::partitions::CheckKeys;
-pub use cluster::random_id::random_id;
-pub use config::cluster_settings::ClusterSettings;
 pub use config::listen_address::{ListenAddress, ListenTls};
 pub use config::tls_settings::{ClientCertificate, KeyFormat, TlsSettings, TlsVersion};
 pub use config::{Config, UnixSocket};

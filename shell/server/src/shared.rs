@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use latchd_cluster::{Member, Partitions};
 use latchd_core::{ConnId, Instant, Limits, Owner};
 use latchd_protocol::command::ScanCursor;
 use latchd_protocol::stats::{StatsLine, StatsTopic};
@@ -21,8 +22,6 @@ use crate::clients::passwords::Passwords;
 use crate::clients::roster::Roster;
 use crate::clients::waiters::Waiters;
 use crate::clients::watch::Watch;
-use crate::cluster::member::Member;
-use crate::cluster::partitions::Partitions;
 use crate::config::Config;
 use crate::net::listen::Address;
 use crate::net::tls::Keys;

@@ -5,7 +5,6 @@
 //! The names and defaults are memcached's (1.6.45 `memcached.c`, `settings_init`), with one exception: latchd
 //! listens on loopback by default.
 
-pub(crate) mod cluster_settings;
 pub(crate) mod listen_address;
 pub(crate) mod tls_settings;
 
@@ -17,11 +16,11 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
+use latchd_cluster::ClusterSettings;
 use latchd_core::sessions::SessionLimits;
 use latchd_protocol::address::DEFAULT_PORT;
 use latchd_protocol::wire::Allowed;
 
-use crate::config::cluster_settings::ClusterSettings;
 use crate::config::listen_address::{ListenAddress, ListenTls};
 use crate::config::tls_settings::{ClientCertificate, TlsSettings};
 

@@ -5,15 +5,12 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
-use latchd_core::election::{Id, Process};
+use latchd_cluster::election::{Id, Process};
+use latchd_cluster::{AuthorityUrl, ClusterSettings, Etcd, Member, Notice, random_id};
 use latchd_protocol::address::HostPort;
 use smol::channel::{Receiver, bounded};
 
 use super::{Candidate, Over};
-use crate::cluster::etcd::{AuthorityUrl, Etcd};
-use crate::cluster::member::{Member, Notice};
-use crate::cluster::random_id::random_id;
-use crate::config::cluster_settings::ClusterSettings;
 use crate::memory_file::Claim;
 use crate::net::listen::Address;
 use crate::os::state_dir::StateDir;

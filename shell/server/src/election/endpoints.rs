@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use latchd_core::election::{ANSWER_MS, Authority, RETRY_MS, Transaction, partition_key, ring_key};
+use latchd_cluster::election::{
+    ANSWER_MS, Authority, RETRY_MS, Transaction, partition_key, ring_key,
+};
+use latchd_cluster::{AuthorityError, ClusterSettings, Endpoint, Etcd, Member, Notice};
 use smol::channel::{Receiver, Sender, bounded};
 
-use crate::cluster::etcd::{AuthorityError, Endpoint, Etcd};
-use crate::cluster::member::{Member, Notice};
-use crate::config::cluster_settings::ClusterSettings;
 use crate::os::threads::spawn_thread;
 
 /// A request to the authority.
@@ -247,10 +247,10 @@ mod tests {
     use std::io::{BufRead, BufReader, Read, Write};
     use std::net::{TcpListener, TcpStream};
 
-    use latchd_core::election::Answer;
+    use latchd_cluster::AuthorityOptions;
+    use latchd_cluster::election::Answer;
 
     use super::*;
-    use crate::cluster::etcd::AuthorityOptions;
 
     const REPLY: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 77\r\n\r\n\
         {\"header\":{\"cluster_id\":\"77\",\"member_id\":\"1\",\"revision\":\"9\",\"raft_term\":\"2\"}}";

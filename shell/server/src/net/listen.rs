@@ -349,10 +349,10 @@ mod tests {
     use std::path::Path;
     use std::time::Duration;
 
+    use latchd_cluster::{AuthorityOptions, ClusterSettings};
+
     use super::*;
-    use crate::cluster::etcd::AuthorityOptions;
     use crate::config::UnixSocket;
-    use crate::config::cluster_settings::ClusterSettings;
     use crate::config::listen_address::ListenAddress;
 
     fn config(port: u16) -> Config {

@@ -3,12 +3,12 @@
 use std::cmp::Reverse;
 use std::time::Duration;
 
+use latchd_cluster::AnswerTimes;
 use latchd_core::times::Times;
 use latchd_core::{ConnId, Instant, Owner};
 use latchd_protocol::stats::{Report, Stats, StatsLine, StatsTopic};
 
 use super::process::ProcessUsage;
-use crate::cluster::answer_times::AnswerTimes;
 use crate::shared::Shared;
 use crate::stats::turn_times::Measured;
 

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use latchd_core::election::{
+use latchd_cluster::election::{
     self, Answer, Election, End, HEARTBEAT_MS, Id, Moment, News, Term, Timing,
 };
 use latchd_core::engine::Config;

@@ -46,7 +46,7 @@ pub const HOLD_MS_MIN: u64 = MARGIN_MS + 2 * HEARTBEAT_MS;
 /// H and T of a ring, checked (E8).
 ///
 /// ```
-/// use latchd_core::election::Timing;
+/// use latchd_cluster::election::Timing;
 ///
 /// assert!(Timing::new(3600, 4000).is_ok());
 /// let error = Timing::new(3600, 3900).unwrap_err();

@@ -7,22 +7,22 @@ use std::time::Duration;
 
 /// The longest time that each bucket counts, in milliseconds; longer ones are in a bucket of their own. A request is sent
 /// again after 400 ms, and given up after 1.2 s.
-pub(crate) const ANSWER_BOUNDS_MS: [u64; 10] = [1, 2, 5, 10, 25, 50, 100, 200, 400, 800];
+pub const ANSWER_BOUNDS_MS: [u64; 10] = [1, 2, 5, 10, 25, 50, 100, 200, 400, 800];
 
 /// Counted answers.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub(crate) struct AnswerTimes {
+pub struct AnswerTimes {
     /// Answers in each bucket; the last one has those beyond all bounds.
-    pub(crate) buckets: [u64; ANSWER_BOUNDS_MS.len() + 1],
+    pub buckets: [u64; ANSWER_BOUNDS_MS.len() + 1],
     /// The sum of their times.
-    pub(crate) sum: Duration,
+    pub sum: Duration,
     /// The time of the latest one.
-    pub(crate) latest: Duration,
+    pub latest: Duration,
 }
 
 impl AnswerTimes {
     /// Counts an answer.
-    pub(crate) fn note(&mut self, took: Duration) {
+    pub fn note(&mut self, took: Duration) {
         let fits = |bound: &u64| Duration::from_millis(*bound) < took;
         let bucket = ANSWER_BOUNDS_MS.partition_point(fits);
         if let Some(count) = self.buckets.get_mut(bucket) {
@@ -33,7 +33,7 @@ impl AnswerTimes {
     }
 
     /// The number of answers.
-    pub(crate) fn count(&self) -> u64 {
+    pub fn count(&self) -> u64 {
         self.buckets.iter().sum()
     }
 }

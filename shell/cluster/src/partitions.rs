@@ -3,7 +3,7 @@
 //! - M5: A command for a key of another partition is refused if the check covers it. A lock in the wrong partition would
 //!   exclude nobody, so by default the check covers locks, waits and bound wins.
 
-use latchd_core::election::RingRecord;
+use crate::election::RingRecord;
 use latchd_protocol::address::HostPort;
 use latchd_protocol::command::Command;
 use latchd_protocol::ring::Ring;
@@ -23,14 +23,16 @@ pub enum CheckKeys {
 
 /// The primary of a partition, as its record names it.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) struct Primary {
-    pub(crate) term: u64,
-    pub(crate) address: String,
+pub struct Primary {
+    /// Its term.
+    pub term: u64,
+    /// `HOST:PORT`, at which it serves.
+    pub address: String,
 }
 
 /// The partitions of the cluster, and the one of this process.
 #[derive(Debug)]
-pub(crate) struct Partitions {
+pub struct Partitions {
     record: RingRecord,
     /// The authority's revision of the record.
     revision: u64,
@@ -41,12 +43,7 @@ pub(crate) struct Partitions {
 
 impl Partitions {
     /// The partitions of a ring; `None` if `own` is none of them.
-    pub(crate) fn new(
-        record: RingRecord,
-        revision: u64,
-        own: &str,
-        checks: CheckKeys,
-    ) -> Option<Self> {
+    pub fn new(record: RingRecord, revision: u64, own: &str, checks: CheckKeys) -> Option<Self> {
         let own = record.partitions().iter().position(|one| one.name == own)?;
         Some(Self {
             ring: record.ring(),
@@ -63,7 +60,7 @@ impl Partitions {
 
     /// The name of the partition that has the key of this command, if the check covers it and it is another one (M5).
     #[inline]
-    pub(crate) fn other(&self, command: &Command<'_>) -> Option<&str> {
+    pub fn other(&self, command: &Command<'_>) -> Option<&str> {
         let is_checked = match self.checks {
             CheckKeys::None => false,
             CheckKeys::All => true,
@@ -76,7 +73,7 @@ impl Partitions {
     }
 
     /// Names and weights, in the order of the ring.
-    pub(crate) fn all(&self) -> impl Iterator<Item = (&str, u32)> {
+    pub fn all(&self) -> impl Iterator<Item = (&str, u32)> {
         self.record
             .partitions()
             .iter()
@@ -87,7 +84,7 @@ impl Partitions {
     /// whose primary is unknown has the address of its name.
     ///
     /// The version depends on the records alone, so all processes show the same one. Each new primary adds 1.
-    pub(crate) fn config(&self, primaries: &[Option<Primary>]) -> String {
+    pub fn config(&self, primaries: &[Option<Primary>]) -> String {
         let terms = primaries.iter().flatten().map(|primary| primary.term);
         let version = terms.fold(self.revision, u64::saturating_add);
         // Records whose names or addresses have another form are refused, so no server is left out.
@@ -108,7 +105,7 @@ impl Partitions {
 
 #[cfg(test)]
 mod tests {
-    use latchd_core::election::{Id, Partition, Timing};
+    use crate::election::{Id, Partition, Timing};
     use latchd_protocol::command::{Acquire, Get, ItemCommand};
     use latchd_protocol::key::Key;
 

@@ -12,8 +12,8 @@
 //! `record.rs` and `json.rs`.
 //!
 //! ```
-//! use latchd_core::Instant;
-//! use latchd_core::election::{Action, Answer, Authority, Election, Found, Id, Moment, News, Process, Timing};
+//! use latchd_protocol::Instant;
+//! use latchd_cluster::election::{Action, Answer, Authority, Election, Found, Id, Moment, News, Process, Timing};
 //!
 //! /// An authority of one record.
 //! #[derive(Default)]

@@ -7,7 +7,7 @@
 //!   until the end of serving that was known at the promise (E13). So a process that leaves serves until the latest such
 //!   end, promises nothing beyond, and says `free` only then.
 //!
-//! Source of E1 to E13: [`latchd_core::election`].
+//! Source of E1 to E13: [`crate::election`].
 
 use std::io;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use latchd_core::Instant;
+use latchd_protocol::Instant;
 use rustix::process::{Signal, getpid, kill_process};
 use rustix::time::{ClockId, clock_gettime};
 
@@ -26,10 +26,10 @@ const WATCH: Duration = Duration::from_millis(50);
 const NEVER: u64 = u64::MAX;
 
 /// Starts a thread with a name. Its error names the thread, and the limit that is reached.
-pub(crate) type SpawnThread = fn(&str, Box<dyn FnOnce() + Send>) -> io::Result<JoinHandle<()>>;
+pub type SpawnThread = fn(&str, Box<dyn FnOnce() + Send>) -> io::Result<JoinHandle<()>>;
 
 /// The current time of `CLOCK_BOOTTIME`, which also counts while the machine sleeps.
-pub(crate) fn boot_time() -> Instant {
+pub fn boot_time() -> Instant {
     let now = clock_gettime(ClockId::Boottime);
     let (seconds, nanoseconds) = (now.tv_sec.unsigned_abs(), now.tv_nsec.unsigned_abs());
     Instant::from_millis(seconds * 1000 + nanoseconds / 1_000_000)
@@ -37,7 +37,7 @@ pub(crate) fn boot_time() -> Instant {
 
 /// The moments of a hold, in milliseconds of [`boot_time`].
 #[derive(Debug)]
-pub(crate) struct Gate {
+pub struct Gate {
     /// The first moment at which the process must not serve; 0 if it does not serve.
     serves_until: AtomicU64,
     /// The moment at which the process must have ended; [`NEVER`] without a hold.
@@ -50,7 +50,7 @@ pub(crate) struct Gate {
 
 impl Gate {
     /// A closed gate.
-    pub(crate) const fn new() -> Self {
+    pub const fn new() -> Self {
         Self {
             serves_until: AtomicU64::new(0),
             ends_at: AtomicU64::new(NEVER),
@@ -60,7 +60,7 @@ impl Gate {
     }
 
     /// Sets both moments. `None`: the process does not serve, or need not end.
-    pub(crate) fn set(&self, serves_until: Option<Instant>, ends_at: Option<Instant>) {
+    pub fn set(&self, serves_until: Option<Instant>, ends_at: Option<Instant>) {
         let end = ends_at.map_or(NEVER, Instant::as_millis);
         let until = serves_until.map_or(0, Instant::as_millis);
         self.ends_at.store(end, Ordering::SeqCst);
@@ -68,17 +68,17 @@ impl Gate {
     }
 
     /// Whether the process may serve at this moment.
-    pub(crate) fn is_open(&self) -> bool {
+    pub fn is_open(&self) -> bool {
         boot_time().as_millis() < self.serves_until.load(Ordering::SeqCst)
     }
 
     /// The time for which no other process can serve, as far as is known: zero if the gate is closed.
-    pub(crate) fn left(&self) -> Duration {
+    pub fn left(&self) -> Duration {
         left_until(self.serves_until.load(Ordering::SeqCst))
     }
 
     /// The same, for a promise to a client: the partition is not free before (M4).
-    pub(crate) fn promise(&self) -> Duration {
+    pub fn promise(&self) -> Duration {
         let until = self.serves_until.load(Ordering::SeqCst);
         let until = until.min(self.leaves_at.load(Ordering::SeqCst));
         self.promised.fetch_max(until, Ordering::SeqCst);
@@ -88,7 +88,7 @@ impl Gate {
 
     /// The process leaves: no client is promised anything beyond the latest end of a promise so far, or beyond `notice`
     /// from now. Returns the time until then.
-    pub(crate) fn leave(&self, notice: Duration) -> Duration {
+    pub fn leave(&self, notice: Duration) -> Duration {
         let notice_ms = u64::try_from(notice.as_millis()).unwrap_or(NEVER);
         let at = boot_time().as_millis().saturating_add(notice_ms);
         let at = at.max(self.promised.load(Ordering::SeqCst));
@@ -97,7 +97,7 @@ impl Gate {
     }
 
     /// The time until every client that relies on the hold has stopped to do so.
-    pub(crate) fn until_promised(&self) -> Duration {
+    pub fn until_promised(&self) -> Duration {
         left_until(self.promised.load(Ordering::SeqCst))
     }
 
@@ -111,7 +111,7 @@ impl Gate {
     ///
     /// # Errors
     /// The kernel's, if it starts no thread.
-    pub(crate) fn watch_end(self: &Arc<Self>, spawn_thread: SpawnThread) -> io::Result<()> {
+    pub fn watch_end(self: &Arc<Self>, spawn_thread: SpawnThread) -> io::Result<()> {
         let gate = Arc::clone(self);
         let watch = move || {
             while Arc::strong_count(&gate) > 1 {

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
-use latchd_core::election::{Answer, Found, HEARTBEAT_MS, Id};
+use crate::election::{Answer, Found, HEARTBEAT_MS, Id};
 use latchd_protocol::time::promise_ms;
 use smol::channel::{Receiver, Sender, bounded};
 
@@ -24,7 +24,7 @@ const EVERY_ROUND: u64 = u64::MAX;
 
 /// A message to the thread of the election.
 #[derive(Debug)]
-pub(crate) enum Notice {
+pub enum Notice {
     /// The authority has answered a transaction.
     Answered {
         /// The number of the transaction.
@@ -55,7 +55,7 @@ pub(crate) enum Notice {
 
 /// The role of the process.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub(crate) enum Role {
+pub enum Role {
     /// It has not read the ring yet.
     #[default]
     Starting,
@@ -73,7 +73,7 @@ pub(crate) enum Role {
 
 impl Role {
     /// The name in `stats`, metrics and logs.
-    pub(crate) const fn name(self) -> &'static str {
+    pub const fn name(self) -> &'static str {
         match self {
             Self::Starting => "starting",
             Self::Standby => "standby",
@@ -87,25 +87,26 @@ impl Role {
 
 /// The state of the election and of the cluster, for people.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct View {
-    pub(crate) role: Role,
+pub struct View {
+    /// The role.
+    pub role: Role,
     /// The address that the process advertises.
-    pub(crate) address: String,
+    pub address: String,
     /// The term of this process; 0 before it has one.
-    pub(crate) term: u64,
+    pub term: u64,
     /// The terms that began to be suspended and went on.
-    pub(crate) resumed: u64,
+    pub resumed: u64,
     /// The text of `config get cluster`, once the ring is read.
-    pub(crate) servers: Option<Arc<str>>,
+    pub servers: Option<Arc<str>>,
     /// The requests to the authority without an answer.
-    pub(crate) unanswered: u64,
+    pub unanswered: u64,
     /// The requests with one.
-    pub(crate) answers: AnswerTimes,
+    pub answers: AnswerTimes,
 }
 
 /// The part of this process in a cluster.
 #[derive(Debug)]
-pub(crate) struct Member {
+pub struct Member {
     gate: Arc<Gate>,
     /// The last round that each worker has answered, and last the clock.
     answered: Box<[AtomicU64]>,
@@ -122,7 +123,7 @@ pub(crate) struct Member {
 
 impl Member {
     /// The part of a process with so many workers, and the receiver of its notices.
-    pub(crate) fn new(workers: usize, address: &str) -> (Self, Receiver<Notice>) {
+    pub fn new(workers: usize, address: &str) -> (Self, Receiver<Notice>) {
         let (notices, received) = bounded(NOTICES_MAX);
         let member = Self {
             gate: Arc::new(Gate::new()),
@@ -141,13 +142,13 @@ impl Member {
     }
 
     /// The moments of the hold.
-    pub(crate) fn gate(&self) -> &Arc<Gate> {
+    pub fn gate(&self) -> &Arc<Gate> {
         &self.gate
     }
 
     /// Announces that the process is told to stop. A primary serves on until every standby looks for the end (E7), and
     /// until no client relies on it any more.
-    pub(crate) fn leave(&self) {
+    pub fn leave(&self) {
         let left = self.gate.leave(Duration::from_millis(HEARTBEAT_MS));
         // Without a receiver, the election is over.
         let _ = self.notices.send_blocking(Notice::Leave);
@@ -158,22 +159,22 @@ impl Member {
     }
 
     /// Nothing is open or unsaved any more: the partition is free.
-    pub(crate) fn close(&self) {
+    pub fn close(&self) {
         let _ = self.notices.send_blocking(Notice::Closed);
     }
 
     /// A sender of notices.
-    pub(crate) fn notices(&self) -> Sender<Notice> {
+    pub fn notices(&self) -> Sender<Notice> {
         self.notices.clone()
     }
 
     /// The workers are asked a round; the clock reads it at its next tick.
-    pub(crate) fn ask(&self, round: u64) {
+    pub fn ask(&self, round: u64) {
         self.asked.store(round, Ordering::SeqCst);
     }
 
     /// A worker answers a round.
-    pub(crate) fn confirm(&self, worker: usize, round: u64) {
+    pub fn confirm(&self, worker: usize, round: u64) {
         if let Some(answered) = self.answered.get(worker) {
             answered.fetch_max(round, Ordering::SeqCst);
             // If the channel is full, the election looks soon.
@@ -182,7 +183,7 @@ impl Member {
     }
 
     /// The clock has ticked, and the highest number given is this.
-    pub(crate) fn note_tick(&self, numbers: u64) {
+    pub fn note_tick(&self, numbers: u64) {
         self.numbers.fetch_max(numbers, Ordering::SeqCst);
         let (clock, asked) = (self.answered.len() - 1, self.asked.load(Ordering::SeqCst));
         if self.round_of(clock) < asked {
@@ -191,14 +192,14 @@ impl Member {
     }
 
     /// All workers and the clock have ended: they count as having answered.
-    pub(crate) fn note_ended(&self) {
+    pub fn note_ended(&self) {
         for worker in 0..self.answered.len() {
             self.confirm(worker, EVERY_ROUND);
         }
     }
 
     /// The last round that each thread has answered.
-    pub(crate) fn rounds(&self) -> impl Iterator<Item = u64> {
+    pub fn rounds(&self) -> impl Iterator<Item = u64> {
         (0..self.answered.len()).map(|worker| self.round_of(worker))
     }
 
@@ -207,39 +208,39 @@ impl Member {
     }
 
     /// The highest fence or CAS number at the last tick.
-    pub(crate) fn numbers(&self) -> u64 {
+    pub fn numbers(&self) -> u64 {
         self.numbers.load(Ordering::SeqCst)
     }
 
     /// The process with this id begins its term, its only one (E6).
-    pub(crate) fn begin_term(&self, id: Id, term: u64) {
+    pub fn begin_term(&self, id: Id, term: u64) {
         self.view().term = term;
         let _ = self.term.set((id, term));
     }
 
     /// The id of the process and its term; `None` before it.
-    pub(crate) fn term(&self) -> Option<(Id, u64)> {
+    pub fn term(&self) -> Option<(Id, u64)> {
         self.term.get().copied()
     }
 
     /// The ring is read.
-    pub(crate) fn set_partitions(&self, partitions: Partitions) {
+    pub fn set_partitions(&self, partitions: Partitions) {
         let _ = self.partitions.set(partitions);
     }
 
     /// The partitions, once the ring is read.
-    pub(crate) fn partitions(&self) -> Option<&Partitions> {
+    pub fn partitions(&self) -> Option<&Partitions> {
         self.partitions.get()
     }
 
     /// The time for which no other process can serve, by the clock of a client that relies on it (E13).
-    pub(crate) fn promise_ms(&self) -> u64 {
+    pub fn promise_ms(&self) -> u64 {
         let left = self.gate.promise();
         promise_ms(u64::try_from(left.as_millis()).unwrap_or(u64::MAX))
     }
 
     /// The state for people. The lock is held for a moment only.
-    pub(crate) fn view(&self) -> MutexGuard<'_, View> {
+    pub fn view(&self) -> MutexGuard<'_, View> {
         self.view.lock().expect("nobody panics while holding it")
     }
 }
