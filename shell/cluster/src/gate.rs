@@ -12,12 +12,14 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::Duration;
 
 use latchd_protocol::Instant;
 use rustix::process::{Signal, getpid, kill_process};
 use rustix::time::{ClockId, clock_gettime};
+
+use crate::host::SpawnThread;
 
 /// The longest sleep of the thread that ends the process, so that it sees a hold that has begun meanwhile.
 const WATCH: Duration = Duration::from_millis(50);
@@ -25,11 +27,8 @@ const WATCH: Duration = Duration::from_millis(50);
 /// The value of a moment that does not come.
 const NEVER: u64 = u64::MAX;
 
-/// Starts a thread with a name. Its error names the thread, and the limit that is reached.
-pub type SpawnThread = fn(&str, Box<dyn FnOnce() + Send>) -> io::Result<JoinHandle<()>>;
-
 /// The current time of `CLOCK_BOOTTIME`, which also counts while the machine sleeps.
-pub fn boot_time() -> Instant {
+pub(crate) fn boot_time() -> Instant {
     let now = clock_gettime(ClockId::Boottime);
     let (seconds, nanoseconds) = (now.tv_sec.unsigned_abs(), now.tv_nsec.unsigned_abs());
     Instant::from_millis(seconds * 1000 + nanoseconds / 1_000_000)
@@ -50,7 +49,7 @@ pub struct Gate {
 
 impl Gate {
     /// A closed gate.
-    pub const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self {
             serves_until: AtomicU64::new(0),
             ends_at: AtomicU64::new(NEVER),
@@ -68,17 +67,18 @@ impl Gate {
     }
 
     /// Whether the process may serve at this moment.
-    pub fn is_open(&self) -> bool {
+    #[inline]
+    pub(crate) fn is_open(&self) -> bool {
         boot_time().as_millis() < self.serves_until.load(Ordering::SeqCst)
     }
 
     /// The time for which no other process can serve, as far as is known: zero if the gate is closed.
-    pub fn left(&self) -> Duration {
+    pub(crate) fn left(&self) -> Duration {
         left_until(self.serves_until.load(Ordering::SeqCst))
     }
 
     /// The same, for a promise to a client: the partition is not free before (M4).
-    pub fn promise(&self) -> Duration {
+    pub(crate) fn promise(&self) -> Duration {
         let until = self.serves_until.load(Ordering::SeqCst);
         let until = until.min(self.leaves_at.load(Ordering::SeqCst));
         self.promised.fetch_max(until, Ordering::SeqCst);
@@ -88,7 +88,7 @@ impl Gate {
 
     /// The process leaves: no client is promised anything beyond the latest end of a promise so far, or beyond `notice`
     /// from now. Returns the time until then.
-    pub fn leave(&self, notice: Duration) -> Duration {
+    pub(crate) fn leave(&self, notice: Duration) -> Duration {
         let notice_ms = u64::try_from(notice.as_millis()).unwrap_or(NEVER);
         let at = boot_time().as_millis().saturating_add(notice_ms);
         let at = at.max(self.promised.load(Ordering::SeqCst));
@@ -97,7 +97,7 @@ impl Gate {
     }
 
     /// The time until every client that relies on the hold has stopped to do so.
-    pub fn until_promised(&self) -> Duration {
+    pub(crate) fn until_promised(&self) -> Duration {
         left_until(self.promised.load(Ordering::SeqCst))
     }
 
@@ -111,7 +111,7 @@ impl Gate {
     ///
     /// # Errors
     /// The kernel's, if it starts no thread.
-    pub fn watch_end(self: &Arc<Self>, spawn_thread: SpawnThread) -> io::Result<()> {
+    pub(crate) fn watch_end(self: &Arc<Self>, spawn_thread: SpawnThread) -> io::Result<()> {
         let gate = Arc::clone(self);
         let watch = move || {
             while Arc::strong_count(&gate) > 1 {

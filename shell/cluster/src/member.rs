@@ -4,14 +4,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
-use crate::election::{Answer, Found, HEARTBEAT_MS, Id};
-use latchd_protocol::time::promise_ms;
+use latchd_protocol::command::Command;
+use latchd_protocol::stats::StatsLine;
+use latchd_protocol::time::{promise_ms, saturating_millis};
 use smol::channel::{Receiver, Sender, bounded};
 
-use super::answer_times::AnswerTimes;
-use super::etcd::AuthorityError;
-use super::gate::Gate;
-use super::partitions::Partitions;
+use crate::answer_times::AnswerTimes;
+use crate::election::{Answer, Found, HEARTBEAT_MS, Id};
+use crate::etcd::AuthorityError;
+use crate::gate::Gate;
+use crate::partitions::Partitions;
+use crate::settings::ClusterSettings;
 
 /// The most notices that wait for the thread of the election: several times the number that can be under way.
 const NOTICES_MAX: usize = 1024;
@@ -24,7 +27,7 @@ const EVERY_ROUND: u64 = u64::MAX;
 
 /// A message to the thread of the election.
 #[derive(Debug)]
-pub enum Notice {
+pub(crate) enum Notice {
     /// The authority has answered a transaction.
     Answered {
         /// The number of the transaction.
@@ -55,7 +58,7 @@ pub enum Notice {
 
 /// The role of the process.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub enum Role {
+pub(crate) enum Role {
     /// It has not read the ring yet.
     #[default]
     Starting,
@@ -73,7 +76,7 @@ pub enum Role {
 
 impl Role {
     /// The name in `stats`, metrics and logs.
-    pub const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Starting => "starting",
             Self::Standby => "standby",
@@ -87,26 +90,26 @@ impl Role {
 
 /// The state of the election and of the cluster, for people.
 #[derive(Clone, Debug, Default)]
-pub struct View {
+pub(crate) struct View {
     /// The role.
-    pub role: Role,
-    /// The address that the process advertises.
-    pub address: String,
+    pub(crate) role: Role,
     /// The term of this process; 0 before it has one.
-    pub term: u64,
+    pub(crate) term: u64,
     /// The terms that began to be suspended and went on.
-    pub resumed: u64,
+    pub(crate) resumed: u64,
     /// The text of `config get cluster`, once the ring is read.
-    pub servers: Option<Arc<str>>,
+    pub(crate) servers: Option<Arc<str>>,
     /// The requests to the authority without an answer.
-    pub unanswered: u64,
+    pub(crate) unanswered: u64,
     /// The requests with one.
-    pub answers: AnswerTimes,
+    pub(crate) answers: AnswerTimes,
 }
 
 /// The part of this process in a cluster.
 #[derive(Debug)]
 pub struct Member {
+    /// The names of the cluster and of the partition, and the address that the process advertises.
+    names: [String; 3],
     gate: Arc<Gate>,
     /// The last round that each worker has answered, and last the clock.
     answered: Box<[AtomicU64]>,
@@ -123,9 +126,14 @@ pub struct Member {
 
 impl Member {
     /// The part of a process with so many workers, and the receiver of its notices.
-    pub fn new(workers: usize, address: &str) -> (Self, Receiver<Notice>) {
+    pub(crate) fn new(
+        settings: &ClusterSettings,
+        workers: usize,
+        address: &str,
+    ) -> (Self, Receiver<Notice>) {
         let (notices, received) = bounded(NOTICES_MAX);
         let member = Self {
+            names: [&settings.cluster, &settings.partition, address].map(str::to_owned),
             gate: Arc::new(Gate::new()),
             answered: (0..=workers).map(|_| AtomicU64::new(0)).collect(),
             asked: AtomicU64::new(0),
@@ -133,16 +141,21 @@ impl Member {
             notices,
             term: OnceLock::new(),
             partitions: OnceLock::new(),
-            view: Mutex::new(View {
-                address: address.to_owned(),
-                ..View::default()
-            }),
+            view: Mutex::default(),
         };
         (member, received)
     }
 
+    /// Whether the process may serve at this moment (E2).
+    #[inline]
+    #[must_use]
+    pub fn serves(&self) -> bool {
+        self.gate.is_open()
+    }
+
     /// The moments of the hold.
-    pub fn gate(&self) -> &Arc<Gate> {
+    #[must_use]
+    pub const fn gate(&self) -> &Arc<Gate> {
         &self.gate
     }
 
@@ -159,17 +172,17 @@ impl Member {
     }
 
     /// Nothing is open or unsaved any more: the partition is free.
-    pub fn close(&self) {
+    pub(crate) fn close(&self) {
         let _ = self.notices.send_blocking(Notice::Closed);
     }
 
     /// A sender of notices.
-    pub fn notices(&self) -> Sender<Notice> {
+    pub(crate) fn notices(&self) -> Sender<Notice> {
         self.notices.clone()
     }
 
     /// The workers are asked a round; the clock reads it at its next tick.
-    pub fn ask(&self, round: u64) {
+    pub(crate) fn ask(&self, round: u64) {
         self.asked.store(round, Ordering::SeqCst);
     }
 
@@ -198,7 +211,14 @@ impl Member {
         }
     }
 
-    /// The last round that each thread has answered.
+    /// The items of the process before are restored, or there are none: [`Host::begin_term`](crate::Host::begin_term) is
+    /// complete.
+    pub fn note_restored(&self) {
+        // Without a receiver, the process ends.
+        let _ = self.notices.send_blocking(Notice::Restored);
+    }
+
+    /// The last round that each thread has answered: the workers in their order, then the clock.
     pub fn rounds(&self) -> impl Iterator<Item = u64> {
         (0..self.answered.len()).map(|worker| self.round_of(worker))
     }
@@ -208,39 +228,98 @@ impl Member {
     }
 
     /// The highest fence or CAS number at the last tick.
-    pub fn numbers(&self) -> u64 {
+    pub(crate) fn numbers(&self) -> u64 {
         self.numbers.load(Ordering::SeqCst)
     }
 
     /// The process with this id begins its term, its only one (E6).
-    pub fn begin_term(&self, id: Id, term: u64) {
+    pub(crate) fn begin_term(&self, id: Id, term: u64) {
         self.view().term = term;
         let _ = self.term.set((id, term));
     }
 
     /// The id of the process and its term; `None` before it.
+    #[must_use]
     pub fn term(&self) -> Option<(Id, u64)> {
         self.term.get().copied()
     }
 
     /// The ring is read.
-    pub fn set_partitions(&self, partitions: Partitions) {
+    pub(crate) fn set_partitions(&self, partitions: Partitions) {
         let _ = self.partitions.set(partitions);
     }
 
     /// The partitions, once the ring is read.
-    pub fn partitions(&self) -> Option<&Partitions> {
+    pub(crate) fn partitions(&self) -> Option<&Partitions> {
         self.partitions.get()
     }
 
+    /// The name of the partition that has the key of this command, if the check covers it and it is another one (M5).
+    #[inline]
+    #[must_use]
+    pub fn other_partition(&self, command: &Command<'_>) -> Option<&str> {
+        self.partitions()?.other(command)
+    }
+
     /// The time for which no other process can serve, by the clock of a client that relies on it (E13).
+    #[must_use]
     pub fn promise_ms(&self) -> u64 {
-        let left = self.gate.promise();
-        promise_ms(u64::try_from(left.as_millis()).unwrap_or(u64::MAX))
+        promise_ms(saturating_millis(self.gate.promise()))
+    }
+
+    /// Sets the text of `config get cluster`.
+    pub fn set_servers(&self, text: Arc<str>) {
+        self.view().servers = Some(text);
+    }
+
+    /// The text of `config get cluster`; `None` before the ring is read.
+    #[must_use]
+    pub fn servers(&self) -> Option<Arc<str>> {
+        self.view().servers.clone()
+    }
+
+    /// The times of the answers of the authority.
+    #[must_use]
+    pub fn answers(&self) -> AnswerTimes {
+        self.view().answers
+    }
+
+    /// The lines of `stats cluster`.
+    #[must_use]
+    pub fn lines(&self) -> Vec<StatsLine> {
+        let [cluster, partition, address] = &self.names;
+        let role = self.view().role;
+        let mut lines = vec![
+            StatsLine::new("cluster", cluster),
+            StatsLine::new("partition", partition),
+            StatsLine::new("address", address),
+            StatsLine::new("role", role.name()),
+        ];
+        lines.extend(self.number_lines());
+        // The client needs whole names for its ring; those of `config get cluster` have no ports.
+        let ring = self.partitions().into_iter().flat_map(Partitions::all);
+        lines.extend(ring.map(|(name, weight)| StatsLine::new(format!("ring:{name}"), weight)));
+        lines
+    }
+
+    /// The lines of `stats` and of `stats cluster` with numbers.
+    #[must_use]
+    pub fn number_lines(&self) -> [StatsLine; 7] {
+        let hold_ms = self.gate.left().as_millis();
+        let view = self.view();
+        [
+            StatsLine::new("cluster_primary", u8::from(hold_ms > 0)),
+            StatsLine::new("cluster_term", view.term),
+            StatsLine::new("cluster_hold_ms", hold_ms),
+            StatsLine::new("cluster_resumed", view.resumed),
+            StatsLine::new("cluster_unanswered", view.unanswered),
+            StatsLine::new("cluster_answered", view.answers.count()),
+            StatsLine::new("cluster_answer_ms", view.answers.latest.as_millis()),
+        ]
     }
 
     /// The state for people. The lock is held for a moment only.
-    pub fn view(&self) -> MutexGuard<'_, View> {
+    pub(crate) fn view(&self) -> MutexGuard<'_, View> {
         self.view.lock().expect("nobody panics while holding it")
     }
 }
@@ -248,10 +327,13 @@ impl Member {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::etcd::AuthorityOptions;
 
     #[test]
     fn clock_answers_the_round_asked_before() {
-        let (member, received) = Member::new(2, "a:1");
+        let authority = AuthorityOptions::new(Vec::new());
+        let settings = ClusterSettings::new(authority, "shop".into(), "a:1".into());
+        let (member, received) = Member::new(&settings, 2, "a:1");
         member.ask(3);
         member.confirm(0, 3);
         assert_eq!(member.rounds().collect::<Vec<_>>(), [3, 0, 0]);

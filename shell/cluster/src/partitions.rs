@@ -23,16 +23,14 @@ pub enum CheckKeys {
 
 /// The primary of a partition, as its record names it.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Primary {
-    /// Its term.
-    pub term: u64,
-    /// `HOST:PORT`, at which it serves.
-    pub address: String,
+pub(crate) struct Primary {
+    pub(crate) term: u64,
+    pub(crate) address: String,
 }
 
 /// The partitions of the cluster, and the one of this process.
 #[derive(Debug)]
-pub struct Partitions {
+pub(crate) struct Partitions {
     record: RingRecord,
     /// The authority's revision of the record.
     revision: u64,
@@ -43,7 +41,12 @@ pub struct Partitions {
 
 impl Partitions {
     /// The partitions of a ring; `None` if `own` is none of them.
-    pub fn new(record: RingRecord, revision: u64, own: &str, checks: CheckKeys) -> Option<Self> {
+    pub(crate) fn new(
+        record: RingRecord,
+        revision: u64,
+        own: &str,
+        checks: CheckKeys,
+    ) -> Option<Self> {
         let own = record.partitions().iter().position(|one| one.name == own)?;
         Some(Self {
             ring: record.ring(),
@@ -60,7 +63,7 @@ impl Partitions {
 
     /// The name of the partition that has the key of this command, if the check covers it and it is another one (M5).
     #[inline]
-    pub fn other(&self, command: &Command<'_>) -> Option<&str> {
+    pub(crate) fn other(&self, command: &Command<'_>) -> Option<&str> {
         let is_checked = match self.checks {
             CheckKeys::None => false,
             CheckKeys::All => true,
@@ -73,7 +76,7 @@ impl Partitions {
     }
 
     /// Names and weights, in the order of the ring.
-    pub fn all(&self) -> impl Iterator<Item = (&str, u32)> {
+    pub(crate) fn all(&self) -> impl Iterator<Item = (&str, u32)> {
         self.record
             .partitions()
             .iter()
@@ -84,7 +87,7 @@ impl Partitions {
     /// whose primary is unknown has the address of its name.
     ///
     /// The version depends on the records alone, so all processes show the same one. Each new primary adds 1.
-    pub fn config(&self, primaries: &[Option<Primary>]) -> String {
+    pub(crate) fn config(&self, primaries: &[Option<Primary>]) -> String {
         let terms = primaries.iter().flatten().map(|primary| primary.term);
         let version = terms.fold(self.revision, u64::saturating_add);
         // Records whose names or addresses have another form are refused, so no server is left out.

@@ -29,6 +29,7 @@
 mod acceptor;
 mod beliefs;
 mod clients;
+mod cluster;
 mod config;
 mod election;
 mod memory_file;
@@ -51,7 +52,6 @@ mod worker;
 pub use config::listen_address::{ListenAddress, ListenTls};
 pub use config::tls_settings::{ClientCertificate, KeyFormat, TlsSettings, TlsVersion};
 pub use config::{Config, UnixSocket};
-pub use election::Over;
 pub use net::listen::Address;
 pub use os::replaced::may_replace;
 pub use os::threads::{cannot_start, spawn_thread, start_reactor};

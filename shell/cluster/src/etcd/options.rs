@@ -130,7 +130,7 @@ impl AuthorityUrl {
     ///
     /// # Errors
     /// The resolver's.
-    pub fn resolve(&self) -> io::Result<Vec<SocketAddr>> {
+    pub(crate) fn resolve(&self) -> io::Result<Vec<SocketAddr>> {
         let HostPort { host, port } = &self.address;
         Ok((host.as_str(), *port).to_socket_addrs()?.collect())
     }

@@ -271,6 +271,11 @@ impl Config {
         3 * self.threads.get() as u64 + 32 + of_status
     }
 
+    /// Whether the server is a member of a cluster.
+    pub(crate) const fn is_member(&self) -> bool {
+        self.cluster.is_some()
+    }
+
     /// [`Self::unfinished_bytes_max`], with its default computed.
     pub(crate) fn unfinished_bytes_max(&self) -> usize {
         self.unfinished_bytes_max

@@ -147,7 +147,7 @@ pub(crate) fn listen(config: &Config) -> io::Result<Vec<Listener>> {
                 .map_err(|error| explain(&error, &unix_socket.path.display()))?,
         );
     }
-    if config.cluster.is_none() {
+    if !config.is_member() {
         listeners.iter().try_for_each(Listener::begin)?;
     }
     for socket in &config.sockets {
@@ -266,9 +266,10 @@ fn explain(error: &io::Error, address: &dyn fmt::Display) -> io::Error {
 }
 
 fn listen_tcp(address: SocketAddr, security: Security, config: &Config) -> io::Result<Listener> {
-    let socket = match config.cluster {
-        Some(_) => bind_alone(address)?,
-        None => bind_tcp(address, true)?,
+    let socket = if config.is_member() {
+        bind_alone(address)?
+    } else {
+        bind_tcp(address, true)?
     };
     sockopt::set_socket_keepalive(&socket, true)?;
     sockopt::set_tcp_nodelay(&socket, true)?;

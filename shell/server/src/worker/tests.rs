@@ -12,13 +12,13 @@ use std::os::unix::net::UnixStream;
 use std::sync::atomic::Ordering;
 
 use fastrand::Rng;
-use latchd_cluster::Member;
 use latchd_core::ConnId;
 use latchd_protocol::key::Key;
 use latchd_protocol::stats::StatsTopic;
 
 use super::*;
 use crate::clients::mailbox::Arrival;
+use crate::cluster::Member;
 use crate::config::Config;
 use crate::net::listen::Address;
 use crate::net::transport::Security;
