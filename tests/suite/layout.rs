@@ -36,6 +36,7 @@ const SERVER: &[Row] = &[
         "election",
         &[
             "clients",
+            "cluster",
             "config",
             "memory_file",
             "net",

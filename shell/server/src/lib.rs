@@ -31,6 +31,10 @@ mod beliefs;
 mod clients;
 mod cluster;
 mod config;
+#[cfg(feature = "cluster")]
+mod election;
+#[cfg(not(feature = "cluster"))]
+#[path = "election/without_cluster.rs"]
 mod election;
 mod memory_file;
 mod net;

@@ -196,6 +196,7 @@ impl Server {
 
     /// Waits until the part in a cluster is over. The caller ends the process at once; if it does not, the
     /// process ends by itself after 100 ms. Without a cluster, this waits for ever.
+    #[cfg(feature = "cluster")]
     pub async fn over(&self) -> latchd_cluster::Over {
         match &self.cluster {
             Some(cluster) => cluster.over().await,
@@ -205,6 +206,7 @@ impl Server {
 
     /// Waits until the ring of the cluster has accepted this process or refused it ([`Self::over`]), or the authority has
     /// not answered for 3 s. Without a cluster, this does not wait.
+    #[cfg(feature = "cluster")]
     pub async fn decided(&self) {
         if let Some(cluster) = &self.cluster {
             cluster.decided().await;

@@ -350,6 +350,7 @@ mod tests {
     use std::path::Path;
     use std::time::Duration;
 
+    #[cfg(feature = "cluster")]
     use latchd_cluster::{AuthorityOptions, ClusterSettings};
 
     use super::*;
@@ -437,6 +438,7 @@ mod tests {
         assert_eq!(error.to_string(), expected);
     }
 
+    #[cfg(feature = "cluster")]
     fn standby(mut config: Config) -> Config {
         let authority = AuthorityOptions::new(vec!["http://127.0.0.1:1".parse().unwrap()]);
         let settings = ClusterSettings::new(authority, "shop".into(), "a:1".into());
@@ -444,6 +446,7 @@ mod tests {
         config
     }
 
+    #[cfg(feature = "cluster")]
     #[test]
     fn standby_has_its_port_alone() {
         let listener = listen(&standby(config(0))).unwrap().remove(0);
@@ -475,6 +478,7 @@ mod tests {
         listener.accept().unwrap();
     }
 
+    #[cfg(feature = "cluster")]
     #[test]
     fn standby_has_its_unix_socket_alone() {
         let path = temporary_path("standby");

@@ -24,6 +24,7 @@ use crate::net::listen::Address;
 use crate::net::transport::Security;
 
 mod peers;
+#[cfg(feature = "cluster")]
 mod primary;
 mod rounds;
 
