@@ -34,7 +34,7 @@ pub(crate) fn boot_time() -> Instant {
     Instant::from_millis(seconds * 1000 + nanoseconds / 1_000_000)
 }
 
-/// The moments of a hold, in milliseconds of [`boot_time`].
+/// The moments of a hold, in milliseconds of `CLOCK_BOOTTIME`.
 #[derive(Debug)]
 pub struct Gate {
     /// The first moment at which the process must not serve; 0 if it does not serve.

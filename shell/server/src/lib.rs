@@ -21,8 +21,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Only this crate has sockets, threads, clocks and logs. It never interprets the bytes that it moves:
-//! [`latchd_protocol::connection`] parses them, and the core executes the commands.
+//! This crate has the sockets, threads, clocks and logs. It never interprets the bytes that it moves:
+//! [`latchd_protocol::connection`] parses them, and the core executes the commands. With the feature `cluster`,
+//! `latchd-cluster` decides when the server serves, and has the way to etcd.
 //!
 //! The server runs on Linux: each thread waits in an epoll of its own.
 

@@ -1,7 +1,7 @@
 //! A process: its election, its driver, and its beginning and end.
 //!
-//! The driver does the work of `shell/server/src/election.rs`: it carries transactions, asks the workers, sets the gate
-//! after every step, begins terms, and ends the process.
+//! The driver does the work of `shell/cluster/src/candidate.rs` and of its host: it carries transactions, asks the
+//! workers, sets the gate after every step, begins terms, and ends the process.
 
 use std::collections::BTreeMap;
 
