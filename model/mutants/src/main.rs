@@ -6,7 +6,7 @@
 //! there, and must find it as the head says. Before that the same finders run on the unchanged
 //! copy, and must find nothing.
 //!
-//! `switched` does the same for the changes that cargo-mutants lists of the core, the server and the client.
+//! `switched` does the same for the changes that cargo-mutants lists of the core, the election, the server and the client.
 
 mod cargo;
 mod copy;
