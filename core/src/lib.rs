@@ -19,7 +19,6 @@
 extern crate alloc;
 
 pub mod deadlock;
-pub mod election;
 pub mod engine;
 mod erased;
 pub mod limits;

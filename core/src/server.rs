@@ -227,7 +227,7 @@ impl<M: StateMachine> Server<M> {
     }
 
     /// Until `hold_until` no other server can serve these items. `mn H` and `ml … H` promise a client as much of the rest
-    /// of that time as any clock allows ([`promise_ms`](crate::election::promise_ms)), so the times of the calls must not
+    /// of that time as any clock allows ([`promise_ms`](latchd_protocol::time::promise_ms)), so the times of the calls must not
     /// lag behind. By default it is `None`, and they show nothing.
     pub const fn set_hold(&mut self, hold_until: Option<Instant>) {
         self.hold_until = hold_until;

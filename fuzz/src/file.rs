@@ -3,7 +3,6 @@
 use std::io::Read;
 
 use arbitrary::{Arbitrary, Result, Unstructured};
-use latchd_core::election::Id;
 use latchd_core::engine::{Numbers, SavedItem};
 use latchd_protocol::fence::Fence;
 use latchd_protocol::item::Cas;
@@ -159,7 +158,7 @@ fn written(source: &mut Unstructured<'_>) -> Result<()> {
     let member = Option::<(u128, u64)>::arbitrary(source)?;
     let head = Head {
         numbers,
-        writer: member.map(|(id, term)| (Id(id), term)),
+        writer: member,
     };
     let (cut, bit) = (
         source.arbitrary::<u32>()? as usize,

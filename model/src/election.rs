@@ -1,6 +1,6 @@
 //! Elections: real elections of one partition, an authority, and a network and clocks that do their worst.
 //!
-//! Each process has the real [`Election`](latchd_core::election::Election). The authority executes a transaction
+//! Each process has the real [`Election`](latchd_cluster::election::Election). The authority executes a transaction
 //! when the network brings it: in time, after the next one was sent, twice or never. Its answer arrives, arrives after
 //! the next transaction was sent, or never.
 //! Processes are stopped and continued, killed and started again with the same state directory, and told to leave.

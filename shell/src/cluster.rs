@@ -10,8 +10,8 @@ mod view;
 
 use std::process::ExitCode;
 
-use latchd_core::election::{RecordError, RingRecord};
-use latchd_server::{Etcd, InTurn, Unanswered};
+use latchd_cluster::election::{RecordError, RingRecord};
+use latchd_cluster::{Etcd, InTurn, Unanswered};
 
 use self::init::InitArgs;
 use self::status::StatusArgs;

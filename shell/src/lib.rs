@@ -32,7 +32,8 @@ use std::sync::Arc;
 
 use async_signal::{Signal, Signals};
 use clap::error::ErrorKind;
-use latchd_server::{Address, Config, Ended, Over, Server};
+use latchd_cluster::Over;
+use latchd_server::{Address, Config, Ended, Server};
 use smol::Timer;
 use smol::future::{self, FutureExt};
 use smol::stream::StreamExt;

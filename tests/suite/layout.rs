@@ -1,4 +1,4 @@
-//! Which parts of the server, and of the program, may import which others.
+//! Which parts of the server, of its part in a cluster, and of the program may import which others.
 //!
 //! A part is a folder or a file beside `lib.rs` or `main.rs`. The tables name them from the bottom
 //! up: a part may import only the parts that its row names, and each of these stands in a row
@@ -14,11 +14,11 @@ type Row = (&'static str, &'static [&'static str]);
 
 const SERVER: &[Row] = &[
     ("os", &[]),
-    ("cluster", &["os"]),
-    ("config", &["cluster"]),
+    ("cluster", &[]),
+    ("config", &[]),
     ("saved", &[]),
     ("sync", &[]),
-    ("beliefs", &["cluster", "config", "sync"]),
+    ("beliefs", &["config", "os", "sync"]),
     ("stats", &["config", "os", "sync"]),
     ("net", &["config", "os", "stats"]),
     ("clients", &["net", "stats", "sync"]),
@@ -77,6 +77,58 @@ const SERVER: &[Row] = &[
     ),
 ];
 
+const CLUSTER: &[Row] = &[
+    ("election", &[]),
+    ("answer_times", &[]),
+    ("etcd", &["election"]),
+    ("host", &["election"]),
+    ("gate", &["host"]),
+    ("partitions", &["election"]),
+    ("random_id", &["election"]),
+    ("settings", &["election", "etcd", "partitions"]),
+    (
+        "member",
+        &[
+            "answer_times",
+            "election",
+            "etcd",
+            "gate",
+            "partitions",
+            "settings",
+        ],
+    ),
+    (
+        "endpoints",
+        &["election", "etcd", "host", "member", "settings"],
+    ),
+    (
+        "candidate",
+        &[
+            "election",
+            "endpoints",
+            "etcd",
+            "gate",
+            "host",
+            "member",
+            "partitions",
+            "settings",
+        ],
+    ),
+    (
+        "candidacy",
+        &[
+            "candidate",
+            "election",
+            "etcd",
+            "host",
+            "member",
+            "random_id",
+            "settings",
+        ],
+    ),
+    ("verify", &["election"]),
+];
+
 const PROGRAM: &[Row] = &[
     ("exit", &[]),
     ("log", &[]),
@@ -98,6 +150,30 @@ const PROGRAM: &[Row] = &[
 #[test]
 fn server_parts_import_only_allowed_parts() {
     assert_eq!(faults("shell/server/src", SERVER), [""; 0]);
+}
+
+#[test]
+fn cluster_parts_import_only_allowed_parts() {
+    assert_eq!(faults("shell/cluster/src", CLUSTER), [""; 0]);
+}
+
+/// It has no clock, socket or thread: these are in the standard library.
+#[test]
+fn election_names_no_standard_library() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shell/cluster/src/election");
+    let files = sources(&root);
+    assert!(!files.is_empty());
+    for file in files {
+        let text = fs::read_to_string(&file).expect("a file of ours can be read");
+        let mut code = text
+            .lines()
+            .map(|line| line.split("//").next().unwrap_or(line));
+        assert!(
+            !code.any(|code| code.contains("std::")),
+            "{}",
+            file.display()
+        );
+    }
 }
 
 #[test]

@@ -8,7 +8,8 @@
 //! selects the lines of each [`StatsTopic`], so text and binary show the same.
 
 use alloc::borrow::Cow;
-use alloc::string::String;
+use alloc::string::{String, ToString};
+use core::fmt;
 
 use crate::command::ScanCursor;
 use crate::time::Tick;
@@ -360,6 +361,17 @@ pub struct StatsLine {
     pub name: Cow<'static, str>,
     /// The value; no blanks, no line ends.
     pub value: String,
+}
+
+impl StatsLine {
+    /// A line with a value as it is displayed.
+    #[must_use]
+    pub fn new(name: impl Into<Cow<'static, str>>, value: impl fmt::Display) -> Self {
+        Self {
+            name: name.into(),
+            value: value.to_string(),
+        }
+    }
 }
 
 /// The reply to `stats`.

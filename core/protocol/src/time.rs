@@ -23,6 +23,27 @@ const TICKS_PER_SECOND: u32 = 4;
 /// Source: memcached 1.6.45 `memcached.c`, `REALTIME_MAXDELTA`.
 pub const RELATIVE_EXPTIME_MAX_S: i64 = 60 * 60 * 24 * 30;
 
+/// ρ, in percent: the clock of any machine gains or loses less.
+pub const CLOCK_DRIFT_PERCENT: u64 = 5;
+
+/// A clock is read in whole milliseconds, so a measured span may be this much longer than the real one.
+pub const CLOCK_GRAIN_MS: u64 = 1;
+
+/// Returns the time in milliseconds that a server may promise a client, of the `left_ms` that it may still serve by its own
+/// clock. By the clock of any client, the promise is over before the server stops serving.
+///
+/// ```
+/// use latchd_protocol::time::promise_ms;
+///
+/// assert_eq!(promise_ms(3200), 2894);
+/// assert_eq!(promise_ms(0), 0);
+/// ```
+#[must_use]
+pub const fn promise_ms(left_ms: u64) -> u64 {
+    let (slow, fast) = (100 - CLOCK_DRIFT_PERCENT, 100 + CLOCK_DRIFT_PERCENT);
+    left_ms.saturating_sub(CLOCK_GRAIN_MS).saturating_mul(slow) / fast
+}
+
 /// A point in time: milliseconds since the core was made.
 ///
 /// It is an input of every event. A transport takes it from a monotonic clock, a test or a model
@@ -475,5 +496,16 @@ mod tests {
         let span = Duration::from_micros(1_234_567);
         assert_eq!(Instant::from(span), Instant::from_millis(1_234));
         assert_eq!(Instant::from(Duration::MAX), Instant::from_millis(u64::MAX));
+    }
+
+    #[test]
+    fn promise_ends_before_the_service_under_drift() {
+        let (slow, fast) = (100 - CLOCK_DRIFT_PERCENT, 100 + CLOCK_DRIFT_PERCENT);
+        for left_ms in 1..10_000 {
+            let promised = promise_ms(left_ms);
+            assert!(promised * fast <= (left_ms - CLOCK_GRAIN_MS) * slow);
+            assert!((promised + 1) * fast > (left_ms - CLOCK_GRAIN_MS) * slow);
+        }
+        assert_eq!(promise_ms(u64::MAX), u64::MAX / fast);
     }
 }

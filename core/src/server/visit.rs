@@ -13,11 +13,10 @@ use latchd_protocol::session::{
     Open, SessionAction, SessionRefusal, SessionReply, SessionRequest, Token,
 };
 use latchd_protocol::stats::Unstored;
-use latchd_protocol::time::Instant;
+use latchd_protocol::time::{Instant, promise_ms};
 use latchd_protocol::{ConnId, Owner};
 
 use super::StateMachine;
-use crate::election::promise_ms;
 use crate::engine::{Event, Held};
 use crate::sessions::{Asker, EndedSession, Sessions};
 

@@ -27,6 +27,12 @@ pub(crate) const MACHINES: Recipe = Recipe {
     target: "latchd_client_core",
     folder: "core/client",
 };
+/// The unit tests of the part in a cluster, the election's among them.
+pub(crate) const CLUSTER: Recipe = Recipe {
+    words: "test -p latchd-cluster --all-features --lib --no-run",
+    target: "latchd_cluster",
+    folder: "shell/cluster",
+};
 /// The core and its stores, compared with oracles.
 pub(crate) const ORACLES: Recipe = Recipe {
     words: "test -p latchd-harness --test oracles --no-run",

@@ -6,7 +6,7 @@
 //! there, and must find it as the head says. Before that the same finders run on the unchanged
 //! copy, and must find nothing.
 //!
-//! `switched` does the same for the changes that cargo-mutants lists of the core, the server and the client.
+//! `switched` does the same for the changes that cargo-mutants lists of the core, the election, the server and the client.
 
 mod cargo;
 mod copy;
@@ -41,7 +41,7 @@ const USAGE: &str = "usage: latchd-mutants [--show] [NAME…]
                   none finds and model/mutants/survivors.txt does not explain, and for each name there that is found or gone
   --since COMMIT  the same for the lines that have changed since COMMIT
   --in PATH…      the same for the files whose paths begin so, such as shell/server/src/worker
-  --again         the same for what nothing has found the last time, by these of the layers unit, client, server, oracles,
+  --again         the same for what nothing has found the last time, by these of the layers unit, cluster, client, server, oracles,
                   suite, scheduler, served and connected [default: all]";
 
 fn main() -> ExitCode {

@@ -1,11 +1,11 @@
 //! One state: the processes, their transactions on the way, the record, a client, and the clocks.
 
-use latchd_core::Instant;
-use latchd_core::election::{
+use latchd_cluster::election::{
     Action, Answer, Election, End, Found, Id, Moment, News, PartitionRecord, Process, State,
     Timing, Transaction,
 };
-use latchd_harness::register::Register;
+use latchd_cluster::verify::Register;
+use latchd_core::Instant;
 
 use super::{Bounds, Happening, Trap, Witness};
 use crate::frame::{Judged, Shown, must};

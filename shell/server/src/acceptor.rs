@@ -46,7 +46,7 @@ const SILENCE: Duration = Duration::from_secs(1);
 const TOO_MANY: &[u8] = b"ERROR Too many open connections\r\n";
 
 /// Accepts on all listeners until `stopped` is closed; as a member of a cluster from the first message of `begins` on
-/// (E11 of [`latchd_core::election`]).
+/// (E11 of [`latchd_cluster::election`]).
 ///
 /// # Errors
 /// The kernel's, if it cannot listen or wait. An error of one client ends only that client.

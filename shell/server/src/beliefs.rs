@@ -3,7 +3,7 @@
 //! The client of a session relies on its locks for the session's time after the server last heard it, and the holder of a
 //! lease for its ttl. Neither need notice that the server has ended. So a server outside a cluster records the longest
 //! such time, with `--state` in that directory and otherwise beside the file of `-e`. The next process grants no lock for
-//! that long. In a cluster the hold bounds every belief (E13 of [`latchd_core::election`]).
+//! that long. In a cluster the hold bounds every belief (E13 of [`latchd_cluster::election`]).
 //!
 //! - U1: The record is on the disk before the first reply that relies on it. If it cannot be written, the request is refused.
 //! - U2: The record is written at most [`WRITES_MAX`] times in the life of a process: times are rounded up, and it only rises,
@@ -24,9 +24,8 @@ use latchd_protocol::session::SESSION_S_MAX;
 use latchd_protocol::time::Exptime;
 use rustix::fs::OFlags;
 
-use crate::cluster::random_id::random_id;
-use crate::cluster::state_dir::StateDir;
 use crate::config::Config;
+use crate::os::state_dir::StateDir;
 use crate::sync::clock::unix_now;
 
 /// The longest time: that of the longest session. A longer lease counts as this.
@@ -77,7 +76,7 @@ impl Beliefs {
     pub(crate) fn open(config: &Config) -> io::Result<Option<(Self, Duration)>> {
         let (state, path) = match (&config.state, &config.memory_file) {
             (Some(directory), _) => {
-                let (state, _) = StateDir::claim(directory, random_id()?)?;
+                let state = StateDir::claim_unnamed(directory)?;
                 (Some(state), directory.join(FILE))
             }
             (None, Some(file)) => {

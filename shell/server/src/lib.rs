@@ -21,8 +21,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Only this crate has sockets, threads, clocks and logs. It never interprets the bytes that it moves:
-//! [`latchd_protocol::connection`] parses them, and the core executes the commands.
+//! This crate has the sockets, threads, clocks and logs. It never interprets the bytes that it moves:
+//! [`latchd_protocol::connection`] parses them, and the core executes the commands. With the feature `cluster`,
+//! `latchd-cluster` decides when the server serves, and has the way to etcd.
 //!
 //! The server runs on Linux: each thread waits in an epoll of its own.
 
@@ -31,6 +32,10 @@ mod beliefs;
 mod clients;
 mod cluster;
 mod config;
+#[cfg(feature = "cluster")]
+mod election;
+#[cfg(not(feature = "cluster"))]
+#[path = "election/without_cluster.rs"]
 mod election;
 mod memory_file;
 mod net;
@@ -49,17 +54,9 @@ mod time_keeper;
 pub mod verify;
 mod worker;
 
-pub use cluster::etcd::{
-    AuthorityError, AuthorityLogin, AuthorityOptions, AuthorityUrl, ENDPOINTS_MAX, Endpoint, Etcd,
-    InTurn, LOGIN_BYTES_MAX, RECORDS_MAX, Unanswered,
-};
-pub use cluster::partitions::CheckKeys;
-pub use cluster::random_id::random_id;
-pub use config::cluster_settings::ClusterSettings;
 pub use config::listen_address::{ListenAddress, ListenTls};
 pub use config::tls_settings::{ClientCertificate, KeyFormat, TlsSettings, TlsVersion};
 pub use config::{Config, UnixSocket};
-pub use election::Over;
 pub use net::listen::Address;
 pub use os::replaced::may_replace;
 pub use os::threads::{cannot_start, spawn_thread, start_reactor};

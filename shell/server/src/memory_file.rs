@@ -17,7 +17,6 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use latchd_core::election::Id;
 use latchd_core::engine::{Numbers, Restored};
 use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
@@ -42,7 +41,7 @@ pub(crate) struct MemoryFile {
     /// The numbers that its server had assigned.
     pub(crate) numbers: Numbers,
     /// The member of a cluster that wrote it, and its term.
-    pub(crate) writer: Option<(Id, u64)>,
+    pub(crate) writer: Option<(u128, u64)>,
 }
 
 /// The claim of one server to a path (Q4).
@@ -191,7 +190,12 @@ impl MemoryFile {
 
 /// Writes every item to the file, and logs the result. Says whether that succeeded; the server ends all the same.
 /// `writer` is the member of a cluster, and its term.
-pub(crate) fn save(path: &Path, shards: &Shards, clock: &Clock, writer: Option<(Id, u64)>) -> bool {
+pub(crate) fn save(
+    path: &Path,
+    shards: &Shards,
+    clock: &Clock,
+    writer: Option<(u128, u64)>,
+) -> bool {
     let shown = path.display();
     match write(path, shards, clock, writer) {
         Ok((items, bytes)) => {
@@ -220,7 +224,7 @@ fn write(
     path: &Path,
     shards: &Shards,
     clock: &Clock,
-    writer: Option<(Id, u64)>,
+    writer: Option<(u128, u64)>,
 ) -> io::Result<(u64, u64)> {
     let until = Instant::now() + SAVING_MAX;
     let file = BufWriter::with_capacity(BUFFER_BYTES, create(path)?);

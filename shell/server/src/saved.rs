@@ -20,7 +20,6 @@
 use std::fmt;
 use std::io::{self, Read, Write};
 
-use latchd_core::election::Id;
 use latchd_core::engine::{Numbers, SavedItem};
 use latchd_protocol::fence::Fence;
 use latchd_protocol::item::Cas;
@@ -55,7 +54,7 @@ pub(crate) struct Head {
     /// The numbers that its server had assigned.
     pub(crate) numbers: Numbers,
     /// The member of a cluster that wrote it, and its term.
-    pub(crate) writer: Option<(Id, u64)>,
+    pub(crate) writer: Option<(u128, u64)>,
 }
 
 /// Writes items one after the other.
@@ -79,7 +78,7 @@ impl<W: Write> Writer<W> {
         head.extend_from_slice(&numbers.cas.number().to_le_bytes());
         head.extend_from_slice(&numbers.fence.number().to_le_bytes());
         if let Some((id, term)) = writer {
-            head.extend_from_slice(&id.0.to_le_bytes());
+            head.extend_from_slice(&id.to_le_bytes());
             head.extend_from_slice(&term.to_le_bytes());
         }
         let check = crc32fast::hash(&head);
@@ -287,7 +286,7 @@ fn read_head(input: &mut impl Read) -> Result<Head, Damage> {
     let fence = u64::from_le_bytes(next(input, &mut hasher)?);
     let mut writer = None;
     if version == VERSION_OF_TERM {
-        let id = Id(u128::from_le_bytes(next(input, &mut hasher)?));
+        let id = u128::from_le_bytes(next(input, &mut hasher)?);
         writer = Some((id, u64::from_le_bytes(next(input, &mut hasher)?)));
     }
     let mut check = [0; 4];
@@ -458,7 +457,7 @@ mod tests {
     #[test]
     fn file_of_a_member_names_its_term() {
         let of_term = Head {
-            writer: Some((Id(u128::MAX - 7), 9)),
+            writer: Some((u128::MAX - 7, 9)),
             ..head()
         };
         let mut writer = Writer::new(Vec::new(), of_term).unwrap();

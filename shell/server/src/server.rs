@@ -9,12 +9,11 @@ use crate::acceptor;
 use crate::beliefs::Beliefs;
 use crate::clients::passwords::Passwords;
 use crate::config::Config;
-use crate::election::Over;
-use crate::election::candidacy::{Candidacy, Standing};
+use crate::election::{Candidacy, Standing};
 use crate::memory_file::{self, Claim, MemoryFile};
 use crate::net::listen::{self, Address};
 use crate::net::tls::Keys;
-use crate::os::threads::{spawn_thread, start_reactor};
+use crate::os::threads::{join, spawn_thread, start_reactor};
 use crate::shared::Shared;
 use crate::status::StatusPort;
 use crate::status::health;
@@ -50,7 +49,7 @@ pub struct Server {
 
 impl Server {
     /// Listens, starts the threads, and returns. From then on clients are served; as a member of a cluster
-    /// ([`Config::cluster`](crate::Config::cluster)) only while it is the primary, and until then no socket listens.
+    /// (`Config::cluster`) only while it is the primary, and until then no socket listens.
     ///
     /// # Errors
     /// An address that fails ([`io::ErrorKind::AddrInUse`] if another process has it), a lack of descriptors
@@ -78,20 +77,18 @@ impl Server {
         let memory_path = config.memory_file.as_deref();
         memory_path.map(memory_file::check).transpose()?;
         // A member of a cluster reads the file when its term begins.
-        let own_path = memory_path.filter(|_| config.cluster.is_none());
+        let own_path = memory_path.filter(|_| !config.is_member());
         let memory_claim = own_path.map(Claim::to).transpose()?;
         let memory_file = own_path.map(|path| MemoryFile::open(path, config.value_bytes_max));
         let memory_file = memory_file.transpose()?.flatten();
-        let beliefs = match &config.cluster {
-            Some(_) => None,
-            None => Beliefs::open(&config)?,
+        let beliefs = if config.is_member() {
+            None
+        } else {
+            Beliefs::open(&config)?
         };
         let (beliefs, believed) = beliefs.unzip();
-        let candidacy = match &config.cluster {
-            Some(settings) => Some(Candidacy::new(settings, &addresses, threads)?),
-            None => None,
-        };
-        let member = candidacy.as_ref().map(|one| Arc::clone(&one.member));
+        let candidacy = Candidacy::new(&config, &addresses)?;
+        let member = candidacy.as_ref().map(|one| Arc::clone(one.member()));
         let beliefs = beliefs.map(Arc::new);
         let (shared, shutdowns) =
             Shared::new(config, &addresses, keys, passwords, member, beliefs)?;
@@ -197,23 +194,22 @@ impl Server {
         }
     }
 
-    /// Waits until the part in a cluster is over ([`Over`]). The caller ends the process at once; if it does not, the
+    /// Waits until the part in a cluster is over. The caller ends the process at once; if it does not, the
     /// process ends by itself after 100 ms. Without a cluster, this waits for ever.
-    pub async fn over(&self) -> Over {
-        if let Some(cluster) = &self.cluster
-            && let Ok(over) = cluster.over.recv().await
-        {
-            return over;
+    #[cfg(feature = "cluster")]
+    pub async fn over(&self) -> latchd_cluster::Over {
+        match &self.cluster {
+            Some(cluster) => cluster.over().await,
+            None => smol::future::pending().await,
         }
-        smol::future::pending().await
     }
 
     /// Waits until the ring of the cluster has accepted this process or refused it ([`Self::over`]), or the authority has
     /// not answered for 3 s. Without a cluster, this does not wait.
+    #[cfg(feature = "cluster")]
     pub async fn decided(&self) {
         if let Some(cluster) = &self.cluster {
-            // Nothing is sent: it is closed.
-            let _ = cluster.decided.recv().await;
+            cluster.decided().await;
         }
     }
 
@@ -257,13 +253,6 @@ impl Server {
     }
 }
 
-fn join(thread: JoinHandle<()>) {
-    let name = thread.thread().name().unwrap_or_default().to_owned();
-    if thread.join().is_err() {
-        tracing::error!("thread {name} panicked");
-    }
-}
-
 /// The outcome of a [shutdown](Server::shutdown).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Ended {
@@ -286,7 +275,7 @@ impl Server {
         let shared = &self.shared;
         shared.shards.withhold_grants(shared.clock.now(), None);
         if let Some(cluster) = &self.cluster {
-            cluster.member.leave();
+            cluster.leave();
         }
         // The acceptor first: a new client could see locks of clients that are about to be closed.
         if let Some((stop, thread)) = self.acceptor.take() {
@@ -299,10 +288,8 @@ impl Server {
         self.shared.take_recorder().into_iter().for_each(join);
         let mut writer = None;
         if let Some(cluster) = &self.cluster {
-            cluster.member.note_ended();
-            writer = cluster.member.term();
-            // Without the claim the file is another's: a process that has not served has nothing to save.
-            self.is_complete &= writer.is_some() && cluster.has_claim();
+            writer = cluster.ended();
+            self.is_complete &= writer.is_some();
         }
         let Shared {
             config,
@@ -317,10 +304,7 @@ impl Server {
             None => true,
         };
         if let Some(cluster) = self.cluster.take() {
-            // The next primary may read the file.
-            cluster.give_up_claim();
-            cluster.member.close();
-            join(cluster.election);
+            cluster.close();
         }
         if is_saved {
             Ended::Clean

@@ -21,8 +21,7 @@ use crate::clients::passwords::Passwords;
 use crate::clients::roster::Roster;
 use crate::clients::waiters::Waiters;
 use crate::clients::watch::Watch;
-use crate::cluster::member::Member;
-use crate::cluster::partitions::Partitions;
+use crate::cluster::Member;
 use crate::config::Config;
 use crate::net::listen::Address;
 use crate::net::tls::Keys;
@@ -177,7 +176,7 @@ impl Shared {
     #[inline]
     pub(crate) fn serves(&self) -> bool {
         let member = self.member.as_ref();
-        member.is_none_or(|member| member.gate().is_open())
+        member.is_none_or(|member| member.serves())
     }
 
     /// Grants no lock for so long, since clients may believe in locks of the previous process.
@@ -313,7 +312,7 @@ impl Shared {
                 lines.extend(self.sessions.general_lines());
                 lines.push(line("locks_withheld_s", self.withheld_s()));
                 if let Some(member) = &self.member {
-                    lines.extend(numbers_of(member));
+                    lines.extend(member.number_lines());
                 }
                 let keys = self.keys.iter();
                 lines.extend(keys.flat_map(|keys| {
@@ -323,7 +322,11 @@ impl Shared {
                 lines
             }
             StatsTopic::Settings => settings_lines(&self.config),
-            StatsTopic::Cluster => self.cluster_lines(),
+            StatsTopic::Cluster => self
+                .member
+                .iter()
+                .flat_map(|member| member.lines())
+                .collect(),
             StatsTopic::Items
             | StatsTopic::Slabs
             | StatsTopic::Sizes
@@ -335,29 +338,6 @@ impl Shared {
             | StatsTopic::DetailOff
             | StatsTopic::Extstore => Vec::new(),
         }
-    }
-
-    /// The part in a cluster; empty without one.
-    fn cluster_lines(&self) -> Vec<StatsLine> {
-        let Some((member, settings)) = self.member.as_ref().zip(self.config.cluster.as_ref())
-        else {
-            return Vec::new();
-        };
-        let (role, address) = {
-            let view = member.view();
-            (view.role, view.address.clone())
-        };
-        let mut lines = vec![
-            line("cluster", &settings.cluster),
-            line("partition", &settings.partition),
-            line("address", address),
-            line("role", role.name()),
-        ];
-        lines.extend(numbers_of(member));
-        // The client needs whole names for its ring; those of `config get cluster` have no ports.
-        let ring = member.partitions().into_iter().flat_map(Partitions::all);
-        lines.extend(ring.map(|(name, weight)| line(format!("ring:{name}"), weight)));
-        lines
     }
 
     /// The time since the last tick of the items.
@@ -388,19 +368,4 @@ impl Shared {
         // If the channel is full, the acceptor knows already.
         let _ = self.tell_gone.try_send(());
     }
-}
-
-/// The numbers of a member of a cluster.
-fn numbers_of(member: &Member) -> [StatsLine; 7] {
-    let hold_ms = member.gate().left().as_millis();
-    let view = member.view();
-    [
-        line("cluster_primary", u8::from(hold_ms > 0)),
-        line("cluster_term", view.term),
-        line("cluster_hold_ms", hold_ms),
-        line("cluster_resumed", view.resumed),
-        line("cluster_unanswered", view.unanswered),
-        line("cluster_answered", view.answers.count()),
-        line("cluster_answer_ms", view.answers.latest.as_millis()),
-    ]
 }

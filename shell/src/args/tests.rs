@@ -1,8 +1,9 @@
 //! The configurations that flags produce.
 
 use clap::CommandFactory;
+use latchd_cluster::CheckKeys;
 use latchd_protocol::wire::{Allowed, LockedReply};
-use latchd_server::{CheckKeys, ClientCertificate, KeyFormat, TlsSettings, TlsVersion};
+use latchd_server::{ClientCertificate, KeyFormat, TlsSettings, TlsVersion};
 
 use super::sources::read_from;
 use super::*;

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use latchd_core::election::{Authority, Found, ring_key};
-use latchd_server::{ClusterSettings, Endpoint, Etcd};
+use latchd_cluster::election::{Authority, Found, ring_key};
+use latchd_cluster::{ClusterSettings, Endpoint, Etcd};
 use rustix::fs::{Access, access};
 
 use super::Finding;

@@ -4,10 +4,10 @@
 
 use std::fmt::Write as _;
 
-use latchd_core::election::{
+use latchd_cluster::election::{
     Answer, Authority, HOLD_MS, PARTITIONS_MAX, Partition, RingRecord, Timing, WAIT_MS, ring_key,
 };
-use latchd_server::{AuthorityError, Unanswered, random_id};
+use latchd_cluster::{AuthorityError, Unanswered, random_id};
 
 use super::{Failure, open, partition, print, ring};
 use crate::flags::AuthorityFlags;

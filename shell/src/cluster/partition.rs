@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
-use latchd_core::election::{ADDRESS_BYTES_MAX, Partition, WEIGHT_MAX};
+use latchd_cluster::election::{ADDRESS_BYTES_MAX, Partition, WEIGHT_MAX};
 use latchd_protocol::address::HostPort;
 
 /// Reads a partition. Clients write its name, so it has one form: no blanks, and no zeros before the port.

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use latchd_core::election::{Found, RingRecord, partition_key, ring_key};
-use latchd_server::InTurn;
+use latchd_cluster::InTurn;
+use latchd_cluster::election::{Found, RingRecord, partition_key, ring_key};
 
 use super::view::{Row, State, json, table};
 use super::{Failure, hold, open, print, ring};

@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use latchd_core::election::json::push_text;
-use latchd_core::election::{self, Partition, PartitionRecord, RingRecord};
+use latchd_cluster::election::json::push_text;
+use latchd_cluster::election::{self, Partition, PartitionRecord, RingRecord};
 
 /// A partition and its record.
 #[derive(Debug)]
@@ -224,7 +224,7 @@ pub(super) fn json(cluster: &str, ring: &RingRecord, rows: &[Row]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use latchd_core::election::{Id, Timing};
+    use latchd_cluster::election::{Id, Timing};
 
     use super::*;
 

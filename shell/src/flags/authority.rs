@@ -6,8 +6,8 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use latchd_core::election::{CLUSTER_BYTES_MAX, ring_key};
-use latchd_server::{AuthorityLogin, AuthorityOptions, AuthorityUrl, LOGIN_BYTES_MAX};
+use latchd_cluster::election::{CLUSTER_BYTES_MAX, ring_key};
+use latchd_cluster::{AuthorityLogin, AuthorityOptions, AuthorityUrl, LOGIN_BYTES_MAX};
 
 use super::CLUSTER;
 use super::password::PasswordSource;

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::builder::PossibleValuesParser;
-use latchd_server::{CheckKeys, ClusterSettings};
+use latchd_cluster::{CheckKeys, ClusterSettings};
 
 use super::{AuthorityFlags, CLUSTER};
 

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use latchd_core::election::{Authority, Id, PartitionRecord, State, partition_key};
-use latchd_server::{AuthorityOptions, Etcd, InTurn};
+use latchd_cluster::election::{Authority, Id, PartitionRecord, State, partition_key};
+use latchd_cluster::{AuthorityOptions, Etcd, InTurn};
 
 use crate::etcd_process::EtcdProcess;
 use crate::port::free_port;

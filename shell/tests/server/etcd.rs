@@ -1,7 +1,7 @@
 //! The authority over a real etcd.
 
-use latchd_core::election::{Answer, Authority, Found};
-use latchd_server::{AuthorityError, AuthorityLogin, AuthorityOptions, Endpoint, Etcd};
+use latchd_cluster::election::{Answer, Authority, Found};
+use latchd_cluster::{AuthorityError, AuthorityLogin, AuthorityOptions, Endpoint, Etcd};
 use rustix::process::Signal;
 
 use crate::certificates;

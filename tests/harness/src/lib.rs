@@ -17,7 +17,6 @@ pub mod memory;
 pub mod oracle;
 pub mod peer;
 pub mod random;
-pub mod register;
 pub mod socket;
 pub mod stores;
 pub mod strict;

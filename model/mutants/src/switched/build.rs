@@ -22,7 +22,7 @@ pub(crate) struct Planted {
 }
 
 /// All of them.
-pub(crate) const PLANTED: [Planted; 5] = [
+pub(crate) const PLANTED: [Planted; 6] = [
     Planted {
         package: "latchd-protocol",
         folder: "core/protocol/src",
@@ -34,6 +34,10 @@ pub(crate) const PLANTED: [Planted; 5] = [
     Planted {
         package: "latchd-client-core",
         folder: "core/client/src",
+    },
+    Planted {
+        package: "latchd-cluster",
+        folder: "shell/cluster/src",
     },
     Planted {
         package: "latchd-server",
@@ -48,7 +52,7 @@ pub(crate) const PLANTED: [Planted; 5] = [
 /// The builds that must succeed: the packages, and the server's tests under the scheduler, where other types stand
 /// for locks and time.
 const CHECKS: [&str; 2] = [
-    "check --package=latchd-protocol --package=latchd-core --package=latchd-client-core --package=latchd-server --package=latchd-client --all-features",
+    "check --package=latchd-protocol --package=latchd-core --package=latchd-client-core --package=latchd-cluster --package=latchd-server --package=latchd-client --all-features",
     "check --package=latchd-server --features=scheduled --tests",
 ];
 

@@ -1,4 +1,5 @@
-//! All mutants of the core, the server and the client that cargo-mutants lists, in one build, each with a switch.
+//! All mutants of the core, the election, the server and the client that cargo-mutants lists, in one build, each with a
+//! switch.
 //!
 //! A build a mutant takes seconds, and there are thousands. Here one build has all of them. Tests
 //! that never reach a mutant are skipped, and the next layer gets only the mutants that a layer

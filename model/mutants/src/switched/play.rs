@@ -11,7 +11,7 @@ use std::time::Instant;
 use super::build::Switched;
 use super::edit::Number;
 use crate::layer::{
-    CLIENT, CONNECTED, MACHINES, ORACLES, PROTOCOL, SCHEDULED, SERVED, SERVER, SUITE, UNIT,
+    CLIENT, CLUSTER, CONNECTED, MACHINES, ORACLES, PROTOCOL, SCHEDULED, SERVED, SERVER, SUITE, UNIT,
 };
 use crate::parallel::in_parallel;
 use crate::program::Recipe;
@@ -57,7 +57,7 @@ pub(crate) struct Layer {
 
 impl Layer {
     /// All of them, in the order in which they run.
-    pub(crate) const ALL: [Self; 10] = [
+    pub(crate) const ALL: [Self; 11] = [
         Self {
             name: "protocol",
             sees: &["core/protocol/"],
@@ -78,6 +78,14 @@ impl Layer {
             name: "unit",
             sees: &["core/src/", "core/protocol/"],
             recipe: UNIT,
+            tests: &[""],
+            settings: &[],
+            is_timed: false,
+        },
+        Self {
+            name: "cluster",
+            sees: &["core/protocol/", "shell/cluster/"],
+            recipe: CLUSTER,
             tests: &[""],
             settings: &[],
             is_timed: false,
@@ -111,7 +119,12 @@ impl Layer {
         },
         Self {
             name: "suite",
-            sees: &["core/src/", "core/protocol/", "shell/server/"],
+            sees: &[
+                "core/src/",
+                "core/protocol/",
+                "shell/cluster/",
+                "shell/server/",
+            ],
             recipe: SUITE,
             // Not those of a server over sockets.
             tests: &[

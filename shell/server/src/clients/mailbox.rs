@@ -44,8 +44,16 @@ pub(crate) enum Message {
     /// Confirm that the worker responds. A sender waits for the reply before it sends the next echo.
     Echo(Sender<()>),
     /// Confirm this round of the election.
+    #[cfg_attr(
+        not(feature = "cluster"),
+        expect(dead_code, reason = "only an election sends it")
+    )]
     Confirm(u64),
     /// Close the clients with a lock, a wait, a bound win or a session, then confirm this round of the election.
+    #[cfg_attr(
+        not(feature = "cluster"),
+        expect(dead_code, reason = "only an election sends it")
+    )]
     Suspend(u64),
 }
 

@@ -1,11 +1,11 @@
-//! The part of a process in a cluster: the authority, the hold, and the state that all threads share.
+//! The part of this server in a cluster, for all its threads. Without the feature `cluster`, uninhabited types replace it.
 //!
-//! The folder uses only `os` of the server. The thread of the election is in `election.rs`.
+//! The folder uses no other part of the server. Its way into an election is in `election.rs`.
 
-pub(crate) mod answer_times;
-pub(crate) mod etcd;
-pub(crate) mod gate;
-pub(crate) mod member;
-pub(crate) mod partitions;
-pub(crate) mod random_id;
-pub(crate) mod state_dir;
+#[cfg(not(feature = "cluster"))]
+mod without_cluster;
+
+#[cfg(not(feature = "cluster"))]
+pub(crate) use self::without_cluster::{AnswerTimes, Member};
+#[cfg(feature = "cluster")]
+pub(crate) use latchd_cluster::{AnswerTimes, Member};

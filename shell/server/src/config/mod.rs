@@ -5,7 +5,6 @@
 //! The names and defaults are memcached's (1.6.45 `memcached.c`, `settings_init`), with one exception: latchd
 //! listens on loopback by default.
 
-pub(crate) mod cluster_settings;
 pub(crate) mod listen_address;
 pub(crate) mod tls_settings;
 
@@ -17,11 +16,12 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
+#[cfg(feature = "cluster")]
+use latchd_cluster::ClusterSettings;
 use latchd_core::sessions::SessionLimits;
 use latchd_protocol::address::DEFAULT_PORT;
 use latchd_protocol::wire::Allowed;
 
-use crate::config::cluster_settings::ClusterSettings;
 use crate::config::listen_address::{ListenAddress, ListenTls};
 use crate::config::tls_settings::{ClientCertificate, TlsSettings};
 
@@ -126,6 +126,7 @@ pub struct Config {
     /// addresses, `localhost`, the machine's name and that of [`status`](Self::status). `--status-host`.
     pub status_hosts: Vec<String>,
     /// The part in a cluster; `None`: the server serves from its start on. `--authority`.
+    #[cfg(feature = "cluster")]
     pub cluster: Option<ClusterSettings>,
     /// The level of the log beyond warnings: 0 nothing, 1 connections, 2 also requests and replies, 3 also
     /// lock events. `-v`.
@@ -166,6 +167,7 @@ impl Default for Config {
             dead_peer: Duration::from_secs(10),
             status: None,
             status_hosts: Vec::new(),
+            #[cfg(feature = "cluster")]
             cluster: None,
             verbosity: 0,
             log_dropped: Arc::default(),
@@ -216,6 +218,7 @@ impl Config {
                     .into(),
             );
         }
+        #[cfg(feature = "cluster")]
         if let Some(cluster) = &self.cluster {
             cluster.check()?;
             if self.state.is_some() {
@@ -270,6 +273,19 @@ impl Config {
         let status = self.status.as_ref();
         let of_status = status.map_or(0, |_| STATUS_CONNECTIONS_MAX as u64);
         3 * self.threads.get() as u64 + 32 + of_status
+    }
+
+    /// Whether the server is a member of a cluster.
+    #[cfg_attr(
+        not(feature = "cluster"),
+        expect(clippy::unused_self, reason = "no server is one")
+    )]
+    pub(crate) const fn is_member(&self) -> bool {
+        #[cfg(feature = "cluster")]
+        let is_member = self.cluster.is_some();
+        #[cfg(not(feature = "cluster"))]
+        let is_member = false;
+        is_member
     }
 
     /// [`Self::unfinished_bytes_max`], with its default computed.

@@ -147,7 +147,7 @@ pub(crate) fn listen(config: &Config) -> io::Result<Vec<Listener>> {
                 .map_err(|error| explain(&error, &unix_socket.path.display()))?,
         );
     }
-    if config.cluster.is_none() {
+    if !config.is_member() {
         listeners.iter().try_for_each(Listener::begin)?;
     }
     for socket in &config.sockets {
@@ -266,9 +266,10 @@ fn explain(error: &io::Error, address: &dyn fmt::Display) -> io::Error {
 }
 
 fn listen_tcp(address: SocketAddr, security: Security, config: &Config) -> io::Result<Listener> {
-    let socket = match config.cluster {
-        Some(_) => bind_alone(address)?,
-        None => bind_tcp(address, true)?,
+    let socket = if config.is_member() {
+        bind_alone(address)?
+    } else {
+        bind_tcp(address, true)?
     };
     sockopt::set_socket_keepalive(&socket, true)?;
     sockopt::set_tcp_nodelay(&socket, true)?;
@@ -349,10 +350,11 @@ mod tests {
     use std::path::Path;
     use std::time::Duration;
 
+    #[cfg(feature = "cluster")]
+    use latchd_cluster::{AuthorityOptions, ClusterSettings};
+
     use super::*;
-    use crate::cluster::etcd::AuthorityOptions;
     use crate::config::UnixSocket;
-    use crate::config::cluster_settings::ClusterSettings;
     use crate::config::listen_address::ListenAddress;
 
     fn config(port: u16) -> Config {
@@ -436,6 +438,7 @@ mod tests {
         assert_eq!(error.to_string(), expected);
     }
 
+    #[cfg(feature = "cluster")]
     fn standby(mut config: Config) -> Config {
         let authority = AuthorityOptions::new(vec!["http://127.0.0.1:1".parse().unwrap()]);
         let settings = ClusterSettings::new(authority, "shop".into(), "a:1".into());
@@ -443,6 +446,7 @@ mod tests {
         config
     }
 
+    #[cfg(feature = "cluster")]
     #[test]
     fn standby_has_its_port_alone() {
         let listener = listen(&standby(config(0))).unwrap().remove(0);
@@ -474,6 +478,7 @@ mod tests {
         listener.accept().unwrap();
     }
 
+    #[cfg(feature = "cluster")]
     #[test]
     fn standby_has_its_unix_socket_alone() {
         let path = temporary_path("standby");

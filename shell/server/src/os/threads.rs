@@ -23,6 +23,14 @@ pub fn spawn_thread<T: Send + 'static>(
     started.map_err(|error| cannot_start(&format!("the thread {name}"), &error))
 }
 
+/// Waits until a thread has ended, and logs its panic.
+pub(crate) fn join(thread: JoinHandle<()>) {
+    let name = thread.thread().name().unwrap_or_default().to_owned();
+    if thread.join().is_err() {
+        tracing::error!("thread {name} panicked");
+    }
+}
+
 /// The error that a thread or a process cannot be started, with advice if a limit is reached.
 #[must_use]
 pub fn cannot_start(what: &str, error: &io::Error) -> io::Error {

@@ -530,10 +530,7 @@ fn tls_settings_lines(tls: &TlsSettings) -> Vec<StatsLine> {
 // By value, so that a list of lines reads as one.
 #[allow(clippy::needless_pass_by_value)]
 pub(crate) fn line(name: impl Into<Cow<'static, str>>, value: impl Display) -> StatsLine {
-    StatsLine {
-        name: name.into(),
-        value: value.to_string(),
-    }
+    StatsLine::new(name, value)
 }
 
 /// A value of `stats` holds no blanks.

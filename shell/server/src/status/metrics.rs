@@ -16,7 +16,7 @@ use self::families::Kind::{self, Counter, Gauge};
 use self::families::{CLASS_COMMANDS, COMMANDS, LRU_HITS, OF_CLASS, OF_LATCHD, OF_MEMCACHED};
 use super::process::ProcessUsage;
 use super::snapshot::Snapshot;
-use crate::cluster::answer_times::ANSWER_BOUNDS_MS;
+use crate::cluster::AnswerTimes;
 use crate::stats::turn_times::BOUNDS_US;
 
 mod families;
@@ -94,9 +94,9 @@ fn member(out: &mut Lines, snapshot: &Snapshot) {
         out.histogram(
             "latchd_cluster_answer_seconds",
             "Time until etcd answered a request.",
-            &ANSWER_BOUNDS_MS.map(Duration::from_millis),
-            &answers.buckets,
-            answers.sum,
+            &AnswerTimes::BOUNDS_MS.map(Duration::from_millis),
+            answers.buckets(),
+            answers.sum(),
         );
     }
 }

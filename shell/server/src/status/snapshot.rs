@@ -8,7 +8,7 @@ use latchd_core::{ConnId, Instant, Owner};
 use latchd_protocol::stats::{Report, Stats, StatsLine, StatsTopic};
 
 use super::process::ProcessUsage;
-use crate::cluster::answer_times::AnswerTimes;
+use crate::cluster::AnswerTimes;
 use crate::shared::Shared;
 use crate::stats::turn_times::Measured;
 
@@ -164,7 +164,7 @@ impl Snapshot {
             turns: shared.connection_stats.turn_times(),
             hold_times: seen.hold_times,
             wait_times: shared.waiters.lock_times(),
-            answers: shared.member.as_ref().map(|member| member.view().answers),
+            answers: shared.member.as_ref().map(|member| member.answers()),
             process: ProcessUsage::now(),
         }
     }

@@ -32,7 +32,7 @@ pub(crate) trait Backend {
     /// Whether the connection relies on this server alone: it holds a lock or a bound win, or has a session.
     fn relies(&self, now: Instant, session: &Self::Session) -> bool;
 
-    /// Whether the server may execute and send at this moment (E2 of [`latchd_core::election`]).
+    /// Whether the server may execute and send at this moment (E2 of [`latchd_cluster::election`]).
     fn serves(&self) -> bool;
 
     /// Notes that a connection has sent its first bytes, before they are executed.

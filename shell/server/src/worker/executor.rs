@@ -280,7 +280,7 @@ impl Execute for Executor<'_> {
         let is_meta = std::mem::take(is_meta);
         work.note_executed();
         if let Some(member) = &shared.member
-            && let Some(partition) = member.partitions().and_then(|all| all.other(command))
+            && let Some(partition) = member.other_partition(command)
         {
             return answer(&Reply::KeyOf(partition));
         }
@@ -318,7 +318,7 @@ impl Execute for Executor<'_> {
     }
 
     fn cluster(&mut self) -> Option<Arc<str>> {
-        self.shared.member.as_ref()?.view().servers.clone()
+        self.shared.member.as_ref()?.servers()
     }
 
     fn note_meta(&mut self) {

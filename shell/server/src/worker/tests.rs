@@ -18,12 +18,13 @@ use latchd_protocol::stats::StatsTopic;
 
 use super::*;
 use crate::clients::mailbox::Arrival;
-use crate::cluster::member::Member;
+use crate::cluster::Member;
 use crate::config::Config;
 use crate::net::listen::Address;
 use crate::net::transport::Security;
 
 mod peers;
+#[cfg(feature = "cluster")]
 mod primary;
 mod rounds;
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use latchd_core::election::Id;
+use latchd_cluster::election::Id;
 
 use super::network::{Down, Up};
 use super::world::{Breach, Client, Judged, Kind, World};

@@ -3,7 +3,7 @@
 //! A transaction goes to two members at once. In a rough episode each copy, and each answer, is lost, late or doubled
 //! now and then. A copy that arrives while etcd is away is lost, or executed when etcd is back.
 
-use latchd_core::election::{Answer, Id, Transaction};
+use latchd_cluster::election::{Answer, Id, Transaction};
 
 use super::process::Internal;
 use super::world::{Event, World};

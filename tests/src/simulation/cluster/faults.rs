@@ -1,7 +1,7 @@
 //! The episodes of a run, and the faults of rough ones.
 
-use latchd_core::election::{HEARTBEAT_MS, HOLD_MS, MARGIN_MS, RETRY_MS};
-use latchd_harness::register::Register;
+use latchd_cluster::election::{HEARTBEAT_MS, HOLD_MS, MARGIN_MS, RETRY_MS};
+use latchd_cluster::verify::Register;
 
 use super::world::{Event, Judged, World};
 use super::{CLIENTS, MS, PARTITION_OF, PARTITIONS, S};

@@ -1,6 +1,6 @@
 //! The rules of the cluster: X1 to X3, X5 and X6. X4 stands with the clients of items.
 
-use latchd_core::election::{End, WAIT_MS};
+use latchd_cluster::election::{End, WAIT_MS};
 
 use super::world::{Breach, Judged, World};
 use super::{MS, PARTITION_OF, PARTITIONS};

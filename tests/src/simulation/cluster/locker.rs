@@ -5,8 +5,8 @@ use std::time::Duration;
 use latchd_client_core::{
     Action, Bound, BoundNews, BoundTerms, Failure, Machine, MissingItem, Retry, Session,
 };
+use latchd_cluster::election::Id;
 use latchd_core::Instant;
-use latchd_core::election::Id;
 use latchd_protocol::fence::Fence;
 use latchd_protocol::key::Key;
 use latchd_protocol::time::Exptime;

@@ -20,7 +20,7 @@
 //! One assumption: a client learns that a process was killed before the next one starts in the same state directory.
 //!
 //! [`Bound`]: latchd_client_core::Bound
-//! [`Election`]: latchd_core::election::Election
+//! [`Election`]: latchd_cluster::election::Election
 //! [`Server`]: latchd_core::Server
 
 mod cache;

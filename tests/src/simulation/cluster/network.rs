@@ -3,7 +3,7 @@
 //! While the clients of a node or one client are cut off, their bytes wait on both ways. A process that ends resets its
 //! connections; bytes that are on the way to a client are lost then.
 
-use latchd_core::election::Id;
+use latchd_cluster::election::Id;
 
 use super::world::{Event, Judged, World};
 use super::{MS, PARTITION_OF, S};

@@ -1,11 +1,11 @@
 //! A process: its election, its driver, and its beginning and end.
 //!
-//! The driver does the work of `shell/server/src/election.rs`: it carries transactions, asks the workers, sets the gate
-//! after every step, begins terms, and ends the process.
+//! The driver does the work of `shell/cluster/src/candidate.rs` and of its host: it carries transactions, asks the
+//! workers, sets the gate after every step, begins terms, and ends the process.
 
 use std::collections::BTreeMap;
 
-use latchd_core::election::{
+use latchd_cluster::election::{
     self, Answer, Election, End, HEARTBEAT_MS, Id, Moment, News, Term, Timing,
 };
 use latchd_core::engine::Config;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use latchd_core::election::Id;
+use latchd_cluster::election::Id;
 use latchd_harness::random::Random;
 
 use super::cache::{Cache, Numbers};

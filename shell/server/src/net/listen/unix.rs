@@ -28,7 +28,7 @@ pub(super) type FileId = (u64, u64);
 /// The kernel's; [`io::ErrorKind::AddrInUse`] if another server has the path.
 pub(super) fn bind(wanted: &UnixSocket, config: &Config) -> io::Result<Listener> {
     remove_stale(&wanted.path)?;
-    let beside = beside(&wanted.path).filter(|_| config.cluster.is_none());
+    let beside = beside(&wanted.path).filter(|_| !config.is_member());
     let path = beside.as_ref().unwrap_or(&wanted.path).clone();
     if beside.is_some() {
         // A server that was killed may have left it, with the same process id.

@@ -1,11 +1,17 @@
 //! A member of a cluster: it executes and replies while it is the primary (E2, E3).
 
+use latchd_cluster::{AuthorityOptions, Candidacy, ClusterSettings};
+
 use super::*;
+use crate::os::threads::spawn_thread;
 
 /// A server that is the primary for good, with one worker.
 fn primary() -> (Bench, Arc<Member>) {
-    let (member, _) = Member::new(1, "here:1");
-    let member = Arc::new(member);
+    let authority = AuthorityOptions::new(vec!["http://127.0.0.1:1".parse().unwrap()]);
+    let settings = ClusterSettings::new(authority, "shop".into(), "here:1".into());
+    let here = "127.0.0.1:1".parse().unwrap();
+    let candidacy = Candidacy::new(&settings, &[here], 1, spawn_thread).unwrap();
+    let member = Arc::clone(candidacy.member());
     open(&member);
     let bench = Bench::of(1, Some(Arc::clone(&member)), |_| ());
     (bench, member)
@@ -61,7 +67,7 @@ fn only_the_primary_serves() {
     let hold = ask("mn H\r\n");
     let hold_ms = hold.strip_prefix("MN H").map(|ms| ms.trim().parse());
     assert!(matches!(hold_ms, Some(Ok(2_u64..))), "{hold}");
-    member.view().servers = Some("here:1".into());
+    member.set_servers("here:1".into());
     assert!(ask("config get cluster\r\n").contains("here:1"));
     close(&member);
     let refusal = "SERVER_ERROR not primary\r\n";

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use latchd_core::election::Id;
+use crate::election::Id;
 use rustix::rand::{GetRandomFlags, getrandom};
 
 /// Returns 128 random bits of the kernel.

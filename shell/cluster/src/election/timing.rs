@@ -12,6 +12,8 @@ use alloc::format;
 use alloc::string::String;
 use core::fmt;
 
+use latchd_protocol::time::{CLOCK_DRIFT_PERCENT, CLOCK_GRAIN_MS};
+
 /// A primary sends a heartbeat, and a standby reads, every 400 ms (E1, E7).
 pub const HEARTBEAT_MS: u64 = 400;
 
@@ -41,31 +43,10 @@ pub const SPAN_MS_MAX: u64 = 600_000;
 /// The shortest H: two heartbeats can be lost before a primary stops serving.
 pub const HOLD_MS_MIN: u64 = MARGIN_MS + 2 * HEARTBEAT_MS;
 
-/// ρ, in percent: a clock of any machine gains or loses less.
-const DRIFT_PERCENT: u64 = 5;
-
-/// A clock is read in whole milliseconds, so a measured span may be this much longer than the real one.
-const GRAIN_MS: u64 = 1;
-
-/// Returns the time in milliseconds that a client may be promised, of the `left_ms` that the primary may still serve by its
-/// own clock (E13).
-///
-/// ```
-/// use latchd_core::election::promise_ms;
-///
-/// assert_eq!(promise_ms(3200), 2894);
-/// assert_eq!(promise_ms(0), 0);
-/// ```
-#[must_use]
-pub const fn promise_ms(left_ms: u64) -> u64 {
-    let (slow, fast) = (100 - DRIFT_PERCENT, 100 + DRIFT_PERCENT);
-    left_ms.saturating_sub(GRAIN_MS).saturating_mul(slow) / fast
-}
-
 /// H and T of a ring, checked (E8).
 ///
 /// ```
-/// use latchd_core::election::Timing;
+/// use latchd_cluster::election::Timing;
 ///
 /// assert!(Timing::new(3600, 4000).is_ok());
 /// let error = Timing::new(3600, 3900).unwrap_err();
@@ -126,16 +107,17 @@ impl Timing {
     }
 
     /// The longest time for which a client can believe in a promise of a primary that has ended, by the clock of any other
-    /// process (E13): the primary could have served for as long. The division in [`promise_ms`] covers the rates of both
+    /// process (E13): the primary could have served for as long. The division in
+    /// [`promise_ms`](latchd_protocol::time::promise_ms) covers the rates of both
     /// clocks.
     pub(super) const fn promise_ms_max(self) -> u64 {
-        self.hold_ms - MARGIN_MS + GRAIN_MS
+        self.hold_ms - MARGIN_MS + CLOCK_GRAIN_MS
     }
 
     /// The shortest T for this H.
     const fn wait_ms_min(self) -> u64 {
-        let (slow, fast) = (100 - DRIFT_PERCENT, 100 + DRIFT_PERCENT);
-        self.hold_ms * fast / slow + 1 + GRAIN_MS
+        let (slow, fast) = (100 - CLOCK_DRIFT_PERCENT, 100 + CLOCK_DRIFT_PERCENT);
+        self.hold_ms * fast / slow + 1 + CLOCK_GRAIN_MS
     }
 }
 
@@ -177,6 +159,8 @@ impl core::error::Error for TimingError {}
 
 #[cfg(test)]
 mod tests {
+    use latchd_protocol::time::promise_ms;
+
     use super::*;
 
     #[test]
@@ -190,7 +174,8 @@ mod tests {
             }
             .wait_ms_min();
             assert!(
-                (shortest - GRAIN_MS) * (100 - DRIFT_PERCENT) > hold_ms * (100 + DRIFT_PERCENT)
+                (shortest - CLOCK_GRAIN_MS) * (100 - CLOCK_DRIFT_PERCENT)
+                    > hold_ms * (100 + CLOCK_DRIFT_PERCENT)
             );
             assert!(Timing::new(hold_ms, shortest).is_ok());
             assert!(matches!(
@@ -202,17 +187,6 @@ mod tests {
         assert_eq!(Timing::new(least, 9000), Err(TimingError::Hold(least)));
         assert_eq!(Timing::new(most, most), Err(TimingError::Hold(most)));
         assert_eq!(Timing::new(9000, most), Err(TimingError::Wait(most)));
-    }
-
-    #[test]
-    fn promise_ends_before_the_service_under_drift() {
-        let (slow, fast) = (100 - DRIFT_PERCENT, 100 + DRIFT_PERCENT);
-        for left_ms in 1..10_000 {
-            let promised = promise_ms(left_ms);
-            assert!(promised * fast <= (left_ms - GRAIN_MS) * slow);
-            assert!((promised + 1) * fast > (left_ms - GRAIN_MS) * slow);
-        }
-        assert_eq!(promise_ms(u64::MAX), u64::MAX / fast);
     }
 
     /// Just before a heartbeat is confirmed, the one before it is as old as its own answer and this one took.

@@ -3,7 +3,7 @@
 //! - M5: A command for a key of another partition is refused if the check covers it. A lock in the wrong partition would
 //!   exclude nobody, so by default the check covers locks, waits and bound wins.
 
-use latchd_core::election::RingRecord;
+use crate::election::RingRecord;
 use latchd_protocol::address::HostPort;
 use latchd_protocol::command::Command;
 use latchd_protocol::ring::Ring;
@@ -108,7 +108,7 @@ impl Partitions {
 
 #[cfg(test)]
 mod tests {
-    use latchd_core::election::{Id, Partition, Timing};
+    use crate::election::{Id, Partition, Timing};
     use latchd_protocol::command::{Acquire, Get, ItemCommand};
     use latchd_protocol::key::Key;
 

@@ -12,8 +12,8 @@
 //! `record.rs` and `json.rs`.
 //!
 //! ```
-//! use latchd_core::Instant;
-//! use latchd_core::election::{Action, Answer, Authority, Election, Found, Id, Moment, News, Process, Timing};
+//! use latchd_protocol::Instant;
+//! use latchd_cluster::election::{Action, Answer, Authority, Election, Found, Id, Moment, News, Process, Timing};
 //!
 //! /// An authority of one record.
 //! #[derive(Default)]
@@ -79,7 +79,7 @@ pub use record::{
 };
 pub use timing::{
     ANSWER_MS, HEARTBEAT_MS, HOLD_MS, HOLD_MS_MIN, LEAVING_MS, MARGIN_MS, RETRY_MS, SPAN_MS_MAX,
-    Timing, TimingError, WAIT_MS, promise_ms,
+    Timing, TimingError, WAIT_MS,
 };
 
 /// A record as the authority has it.

@@ -7,18 +7,19 @@
 //!   until the end of serving that was known at the promise (E13). So a process that leaves serves until the latest such
 //!   end, promises nothing beyond, and says `free` only then.
 //!
-//! Source of E1 to E13: [`latchd_core::election`].
+//! Source of E1 to E13: [`crate::election`].
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use latchd_core::Instant;
+use latchd_protocol::Instant;
 use rustix::process::{Signal, getpid, kill_process};
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::os::threads::spawn_thread;
+use crate::host::SpawnThread;
 
 /// The longest sleep of the thread that ends the process, so that it sees a hold that has begun meanwhile.
 const WATCH: Duration = Duration::from_millis(50);
@@ -33,9 +34,9 @@ pub(crate) fn boot_time() -> Instant {
     Instant::from_millis(seconds * 1000 + nanoseconds / 1_000_000)
 }
 
-/// The moments of a hold, in milliseconds of [`boot_time`].
+/// The moments of a hold, in milliseconds of `CLOCK_BOOTTIME`.
 #[derive(Debug)]
-pub(crate) struct Gate {
+pub struct Gate {
     /// The first moment at which the process must not serve; 0 if it does not serve.
     serves_until: AtomicU64,
     /// The moment at which the process must have ended; [`NEVER`] without a hold.
@@ -58,7 +59,7 @@ impl Gate {
     }
 
     /// Sets both moments. `None`: the process does not serve, or need not end.
-    pub(crate) fn set(&self, serves_until: Option<Instant>, ends_at: Option<Instant>) {
+    pub fn set(&self, serves_until: Option<Instant>, ends_at: Option<Instant>) {
         let end = ends_at.map_or(NEVER, Instant::as_millis);
         let until = serves_until.map_or(0, Instant::as_millis);
         self.ends_at.store(end, Ordering::SeqCst);
@@ -66,6 +67,7 @@ impl Gate {
     }
 
     /// Whether the process may serve at this moment.
+    #[inline]
     pub(crate) fn is_open(&self) -> bool {
         boot_time().as_millis() < self.serves_until.load(Ordering::SeqCst)
     }
@@ -109,16 +111,17 @@ impl Gate {
     ///
     /// # Errors
     /// The kernel's, if it starts no thread.
-    pub(crate) fn watch_end(self: &Arc<Self>) -> std::io::Result<()> {
+    pub(crate) fn watch_end(self: &Arc<Self>, spawn_thread: SpawnThread) -> io::Result<()> {
         let gate = Arc::clone(self);
-        spawn_thread("latchd-end", move || {
+        let watch = move || {
             while Arc::strong_count(&gate) > 1 {
                 match gate.until_end() {
                     Some(Duration::ZERO) => end_process(),
                     left => thread::sleep(left.map_or(WATCH, |left| left.min(WATCH))),
                 }
             }
-        })?;
+        };
+        spawn_thread("latchd-end", Box::new(watch))?;
         Ok(())
     }
 }

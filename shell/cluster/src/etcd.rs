@@ -32,7 +32,7 @@ use std::io;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use latchd_core::election::{ANSWER_MS, Answer, Authority, Found};
+use crate::election::{ANSWER_MS, Answer, Authority, Found};
 use zeroize::Zeroizing;
 
 use self::credentials::Credentials;

@@ -1,99 +1,99 @@
-//! What a process needs before it stands in the election: its id, its address, its state directory and its endpoints.
+//! The preparation of a process that stands in an election: its id, its address and its endpoints.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use latchd_core::election::{Id, Process};
 use latchd_protocol::address::HostPort;
 use smol::channel::{Receiver, bounded};
 
-use super::{Candidate, Over};
-use crate::cluster::etcd::{AuthorityUrl, Etcd};
-use crate::cluster::member::{Member, Notice};
-use crate::cluster::random_id::random_id;
-use crate::cluster::state_dir::StateDir;
-use crate::config::cluster_settings::ClusterSettings;
-use crate::memory_file::Claim;
-use crate::net::listen::Address;
-use crate::os::threads::spawn_thread;
-use crate::shared::Shared;
-use crate::sync::channel::Sender as Begin;
+use crate::candidate::{Candidate, Over};
+use crate::election::{Id, Process};
+use crate::etcd::{AuthorityUrl, Etcd};
+use crate::host::{Host, SpawnThread};
+use crate::member::{Member, Notice};
+use crate::random_id::random_id;
+use crate::settings::ClusterSettings;
 
 /// A process before it stands.
 #[derive(Debug)]
-pub(crate) struct Candidacy {
-    pub(crate) member: Arc<Member>,
+pub struct Candidacy {
+    member: Arc<Member>,
     notices: Receiver<Notice>,
     settings: ClusterSettings,
     process: Process,
     predecessor: Option<Id>,
-    state: Option<StateDir>,
     etcd: Etcd,
+    spawn_thread: SpawnThread,
 }
 
 /// A process that stands.
 #[derive(Debug)]
-pub(crate) struct Standing {
-    pub(crate) member: Arc<Member>,
-    pub(crate) election: JoinHandle<()>,
-    pub(crate) over: Receiver<Over>,
-    /// The claim to the file of `-e`, held for the term.
-    claim: Arc<Mutex<Option<Claim>>>,
+pub struct Standing {
+    member: Arc<Member>,
+    election: JoinHandle<()>,
+    over: Receiver<Over>,
     etcd: Arc<Etcd>,
     /// Closed once the ring has accepted the process or refused it, or etcd has not answered for long.
-    pub(crate) decided: Receiver<()>,
-    /// The claim to the state directory, held until the process ends.
-    _state: Option<StateDir>,
+    decided: Receiver<()>,
 }
 
 impl Standing {
+    /// The part in the cluster.
+    #[must_use]
+    pub const fn member(&self) -> &Arc<Member> {
+        &self.member
+    }
+
+    /// Waits until the part in the cluster is over.
+    pub async fn over(&self) -> Over {
+        match self.over.recv().await {
+            Ok(over) => over,
+            // The process has left, or this was called before.
+            Err(_) => smol::future::pending().await,
+        }
+    }
+
+    /// Waits until the ring has accepted the process or refused it ([`Self::over`]), or the authority has not answered for
+    /// 3 s.
+    pub async fn decided(&self) {
+        // Nothing is sent: it is closed.
+        let _ = self.decided.recv().await;
+    }
+
     /// Reads the certificates for etcd again.
     ///
     /// # Errors
     /// A file is not usable; the certificates stay as they are then.
-    pub(crate) fn reload(&self) -> io::Result<()> {
+    pub fn reload(&self) -> io::Result<()> {
         self.etcd.reload()
     }
 
-    /// Whether the process may write the file of `-e`.
-    pub(crate) fn has_claim(&self) -> bool {
-        self.claim.lock().is_ok_and(|claim| claim.is_some())
-    }
-
-    /// The file of `-e` is written: another process may claim it.
-    pub(crate) fn give_up_claim(&self) {
-        if let Ok(mut claim) = self.claim.lock() {
-            *claim = None;
-        }
+    /// Nothing is open or unsaved any more: the partition is free. Returns the thread of the election, which ends.
+    #[must_use]
+    pub fn close(self) -> JoinHandle<()> {
+        self.member.close();
+        self.election
     }
 }
 
 impl Candidacy {
-    /// Prepares a process with these listeners and so many workers.
+    /// Prepares a process with these TCP listeners and so many workers. `spawn_thread` starts all its threads.
     ///
     /// # Errors
-    /// Its address cannot be reached by others, the state directory is in use, or the files of the authority cannot be
-    /// read.
-    pub(crate) fn new(
+    /// Its address cannot be reached by others, or the files of the authority cannot be read.
+    pub fn new(
         settings: &ClusterSettings,
-        addresses: &[Address],
+        listeners: &[SocketAddr],
         workers: usize,
+        spawn_thread: SpawnThread,
     ) -> io::Result<Self> {
-        let address = advertised(settings, addresses)?;
+        let address = advertised(settings, listeners)?;
         let id = random_id()?;
-        let claimed = settings
-            .state
-            .as_deref()
-            .map(|path| StateDir::claim(path, id));
-        let (state, predecessor) = match claimed.transpose()? {
-            Some((state, predecessor)) => (Some(state), predecessor),
-            None => (None, None),
-        };
         let etcd = Etcd::new(&settings.authority)
             .map_err(|error| io::Error::other(format!("--authority: {error}")))?;
-        let (member, notices) = Member::new(workers, &address);
+        let (member, notices) = Member::new(settings, workers, &address);
         Ok(Self {
             member: Arc::new(member),
             notices,
@@ -105,46 +105,60 @@ impl Candidacy {
                 // The clock counts as one.
                 workers: workers + 1,
             },
-            predecessor,
-            state,
+            predecessor: None,
             etcd,
+            spawn_thread,
         })
     }
 
-    /// Starts the thread of the election, and the one that ends the process at the end of a hold. `begin` lets the
-    /// acceptor listen.
+    /// The id of the process, which the state directory keeps.
+    #[must_use]
+    pub const fn id(&self) -> Id {
+        self.process.id
+    }
+
+    /// Sets the id of the process that used the same state directory before, and has ended (E9).
+    pub const fn set_predecessor(&mut self, id: Id) {
+        self.predecessor = Some(id);
+    }
+
+    /// The part in the cluster.
+    #[must_use]
+    pub const fn member(&self) -> &Arc<Member> {
+        &self.member
+    }
+
+    /// Starts the thread of the election, and the one that ends the process at the end of a hold.
     ///
     /// # Errors
     /// The kernel's, if it starts no thread.
-    pub(crate) fn stand(self, shared: &Arc<Shared>, begin: Begin<()>) -> io::Result<Standing> {
-        self.member.gate().watch_end()?;
+    pub fn stand(self, host: Box<dyn Host>) -> io::Result<Standing> {
+        let spawn_thread = self.spawn_thread;
+        self.member.gate().watch_end(spawn_thread)?;
         let (tell_over, over) = bounded(1);
         let (undecided, decided) = bounded(1);
-        let claim = Arc::default();
         let candidate = Candidate {
-            shared: Arc::clone(shared),
+            host,
+            spawn_thread,
             member: Arc::clone(&self.member),
             settings: self.settings,
             process: self.process,
             predecessor: self.predecessor,
             notices: self.notices,
-            begin,
             over: tell_over,
             undecided: Some(undecided),
-            claim: Arc::clone(&claim),
             is_ready: false,
             primaries: Vec::new(),
         };
         let etcd = Arc::new(self.etcd);
         let authority = Arc::clone(&etcd);
+        let run = Box::new(move || candidate.run(&authority));
         Ok(Standing {
             member: self.member,
-            election: spawn_thread("latchd-election", move || candidate.run(&authority))?,
+            election: spawn_thread("latchd-election", run)?,
             over,
-            claim,
             etcd,
             decided,
-            _state: self.state,
         })
     }
 }
@@ -153,7 +167,7 @@ impl Candidacy {
 ///
 /// # Errors
 /// There is none, or it is a loopback address and the authority is on another machine.
-fn advertised(settings: &ClusterSettings, addresses: &[Address]) -> io::Result<String> {
+fn advertised(settings: &ClusterSettings, listeners: &[SocketAddr]) -> io::Result<String> {
     let invalid = |what: String| io::Error::new(io::ErrorKind::InvalidInput, what);
     let endpoints = &settings.authority.endpoints;
     if let Some(address) = &settings.advertise {
@@ -167,12 +181,8 @@ fn advertised(settings: &ClusterSettings, addresses: &[Address]) -> io::Result<S
         }
         return Ok(address.clone());
     }
-    let tcp = addresses.iter().find_map(|address| match address {
-        Address::Tcp(address) => Some(*address),
-        Address::Unix(_) => None,
-    });
     let none = || invalid("--authority: there is no TCP address to advertise; add -l".into());
-    let mut address = tcp.ok_or_else(none)?;
+    let mut address = *listeners.first().ok_or_else(none)?;
     if address.ip().is_unspecified() {
         let towards = endpoints.iter().find_map(towards);
         let unknown = || {

@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 
-use latchd_core::election::{RingRecord, partition_key};
+use crate::election::{RingRecord, partition_key};
 use latchd_protocol::address::HostPort;
 
-use crate::cluster::etcd::AuthorityOptions;
-use crate::cluster::partitions::CheckKeys;
+use crate::etcd::AuthorityOptions;
+use crate::partitions::CheckKeys;
 
 /// The part of a server in a cluster: it serves a partition while it is the partition's primary, and stands by
 /// otherwise. The process ends with exit code 75 when its term is over, at any moment and without unwinding: its

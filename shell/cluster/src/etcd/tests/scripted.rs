@@ -6,7 +6,7 @@ use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::Duration;
 
-use latchd_core::election::ANSWER_MS;
+use crate::election::ANSWER_MS;
 
 /// The reaction to one request.
 #[derive(Clone, Debug)]

@@ -8,6 +8,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::sync::{Mutex, PoisonError};
+use std::thread::Builder;
 
 use latchd_protocol::address::HostPort;
 use ureq::Error;
@@ -15,8 +16,6 @@ use ureq::config::Config;
 use ureq::http::Uri;
 use ureq::unversioned::resolver::{ResolvedSocketAddrs, Resolver};
 use ureq::unversioned::transport::NextTimeout;
-
-use crate::os::threads::spawn_thread;
 
 /// The most addresses of a host that are tried: the bound of [`ResolvedSocketAddrs`].
 const ADDRESSES_MAX: usize = 16;
@@ -42,12 +41,20 @@ impl HostResolver {
     fn begin(&self) -> io::Result<Receiver<Found>> {
         let (answer, receiver) = mpsc::sync_channel(1);
         let HostPort { host, port } = self.address.clone();
-        spawn_thread("latchd-resolve", move || {
+        let thread = Builder::new().name("latchd-resolve".to_owned());
+        let started = thread.spawn(move || {
             let found = (&*host, port).to_socket_addrs();
             // The endpoint may have been dropped.
             let _ = answer.send(found.map(|found| found.take(ADDRESSES_MAX).collect()));
-        })?;
-        Ok(receiver)
+        });
+        match started {
+            Ok(_) => Ok(receiver),
+            // At a limit of threads the kind is that of a time-out, so the call counts as late.
+            Err(error) => {
+                let why = format!("cannot start the thread latchd-resolve: {error}");
+                Err(io::Error::new(error.kind(), why))
+            }
+        }
     }
 }
 

@@ -112,7 +112,7 @@ pub struct Partition {
 /// The record `ring`, which `latchd cluster init` writes once.
 ///
 /// ```
-/// use latchd_core::election::{Id, Partition, RingRecord, Timing};
+/// use latchd_cluster::election::{Id, Partition, RingRecord, Timing};
 ///
 /// let partition = |name: &str| Partition { name: name.into(), weight: 1 };
 /// let partitions = ["cache-a:11211", "cache-b:11211"].map(partition).into();
@@ -341,7 +341,7 @@ pub fn ring_key(cluster: &str) -> Option<String> {
 /// The key of a partition; `None` if `cluster` is no name of a cluster, or `partition` none of a partition.
 ///
 /// ```
-/// use latchd_core::election::partition_key;
+/// use latchd_cluster::election::partition_key;
 ///
 /// let key = partition_key("shop", "cache-a:11211").unwrap();
 /// assert_eq!(key, "/latchd/shop/partition/cache-a:11211");

@@ -4,13 +4,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
-use latchd_core::election::{Answer, Found, HEARTBEAT_MS, Id, promise_ms};
+use latchd_protocol::command::Command;
+use latchd_protocol::stats::StatsLine;
+use latchd_protocol::time::{promise_ms, saturating_millis};
 use smol::channel::{Receiver, Sender, bounded};
 
-use super::answer_times::AnswerTimes;
-use super::etcd::AuthorityError;
-use super::gate::Gate;
-use super::partitions::Partitions;
+use crate::answer_times::AnswerTimes;
+use crate::election::{Answer, Found, HEARTBEAT_MS, Id};
+use crate::etcd::AuthorityError;
+use crate::gate::Gate;
+use crate::partitions::Partitions;
+use crate::settings::ClusterSettings;
 
 /// The most notices that wait for the thread of the election: several times the number that can be under way.
 const NOTICES_MAX: usize = 1024;
@@ -87,9 +91,8 @@ impl Role {
 /// The state of the election and of the cluster, for people.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct View {
+    /// The role.
     pub(crate) role: Role,
-    /// The address that the process advertises.
-    pub(crate) address: String,
     /// The term of this process; 0 before it has one.
     pub(crate) term: u64,
     /// The terms that began to be suspended and went on.
@@ -104,7 +107,9 @@ pub(crate) struct View {
 
 /// The part of this process in a cluster.
 #[derive(Debug)]
-pub(crate) struct Member {
+pub struct Member {
+    /// The names of the cluster and of the partition, and the address that the process advertises.
+    names: [String; 3],
     gate: Arc<Gate>,
     /// The last round that each worker has answered, and last the clock.
     answered: Box<[AtomicU64]>,
@@ -121,9 +126,14 @@ pub(crate) struct Member {
 
 impl Member {
     /// The part of a process with so many workers, and the receiver of its notices.
-    pub(crate) fn new(workers: usize, address: &str) -> (Self, Receiver<Notice>) {
+    pub(crate) fn new(
+        settings: &ClusterSettings,
+        workers: usize,
+        address: &str,
+    ) -> (Self, Receiver<Notice>) {
         let (notices, received) = bounded(NOTICES_MAX);
         let member = Self {
+            names: [&settings.cluster, &settings.partition, address].map(str::to_owned),
             gate: Arc::new(Gate::new()),
             answered: (0..=workers).map(|_| AtomicU64::new(0)).collect(),
             asked: AtomicU64::new(0),
@@ -131,22 +141,27 @@ impl Member {
             notices,
             term: OnceLock::new(),
             partitions: OnceLock::new(),
-            view: Mutex::new(View {
-                address: address.to_owned(),
-                ..View::default()
-            }),
+            view: Mutex::default(),
         };
         (member, received)
     }
 
+    /// Whether the process may serve at this moment (E2).
+    #[inline]
+    #[must_use]
+    pub fn serves(&self) -> bool {
+        self.gate.is_open()
+    }
+
     /// The moments of the hold.
-    pub(crate) fn gate(&self) -> &Arc<Gate> {
+    #[must_use]
+    pub const fn gate(&self) -> &Arc<Gate> {
         &self.gate
     }
 
     /// Announces that the process is told to stop. A primary serves on until every standby looks for the end (E7), and
     /// until no client relies on it any more.
-    pub(crate) fn leave(&self) {
+    pub fn leave(&self) {
         let left = self.gate.leave(Duration::from_millis(HEARTBEAT_MS));
         // Without a receiver, the election is over.
         let _ = self.notices.send_blocking(Notice::Leave);
@@ -172,7 +187,7 @@ impl Member {
     }
 
     /// A worker answers a round.
-    pub(crate) fn confirm(&self, worker: usize, round: u64) {
+    pub fn confirm(&self, worker: usize, round: u64) {
         if let Some(answered) = self.answered.get(worker) {
             answered.fetch_max(round, Ordering::SeqCst);
             // If the channel is full, the election looks soon.
@@ -181,7 +196,7 @@ impl Member {
     }
 
     /// The clock has ticked, and the highest number given is this.
-    pub(crate) fn note_tick(&self, numbers: u64) {
+    pub fn note_tick(&self, numbers: u64) {
         self.numbers.fetch_max(numbers, Ordering::SeqCst);
         let (clock, asked) = (self.answered.len() - 1, self.asked.load(Ordering::SeqCst));
         if self.round_of(clock) < asked {
@@ -190,14 +205,21 @@ impl Member {
     }
 
     /// All workers and the clock have ended: they count as having answered.
-    pub(crate) fn note_ended(&self) {
+    pub fn note_ended(&self) {
         for worker in 0..self.answered.len() {
             self.confirm(worker, EVERY_ROUND);
         }
     }
 
-    /// The last round that each thread has answered.
-    pub(crate) fn rounds(&self) -> impl Iterator<Item = u64> {
+    /// The items of the process before are restored, or there are none: [`Host::begin_term`](crate::Host::begin_term) is
+    /// complete.
+    pub fn note_restored(&self) {
+        // Without a receiver, the process ends.
+        let _ = self.notices.send_blocking(Notice::Restored);
+    }
+
+    /// The last round that each thread has answered: the workers in their order, then the clock.
+    pub fn rounds(&self) -> impl Iterator<Item = u64> {
         (0..self.answered.len()).map(|worker| self.round_of(worker))
     }
 
@@ -217,7 +239,8 @@ impl Member {
     }
 
     /// The id of the process and its term; `None` before it.
-    pub(crate) fn term(&self) -> Option<(Id, u64)> {
+    #[must_use]
+    pub fn term(&self) -> Option<(Id, u64)> {
         self.term.get().copied()
     }
 
@@ -231,10 +254,68 @@ impl Member {
         self.partitions.get()
     }
 
+    /// The name of the partition that has the key of this command, if the check covers it and it is another one (M5).
+    #[inline]
+    #[must_use]
+    pub fn other_partition(&self, command: &Command<'_>) -> Option<&str> {
+        self.partitions()?.other(command)
+    }
+
     /// The time for which no other process can serve, by the clock of a client that relies on it (E13).
-    pub(crate) fn promise_ms(&self) -> u64 {
-        let left = self.gate.promise();
-        promise_ms(u64::try_from(left.as_millis()).unwrap_or(u64::MAX))
+    #[must_use]
+    pub fn promise_ms(&self) -> u64 {
+        promise_ms(saturating_millis(self.gate.promise()))
+    }
+
+    /// Sets the text of `config get cluster`.
+    pub fn set_servers(&self, text: Arc<str>) {
+        self.view().servers = Some(text);
+    }
+
+    /// The text of `config get cluster`; `None` before the ring is read.
+    #[must_use]
+    pub fn servers(&self) -> Option<Arc<str>> {
+        self.view().servers.clone()
+    }
+
+    /// The times of the answers of the authority.
+    #[must_use]
+    pub fn answers(&self) -> AnswerTimes {
+        self.view().answers
+    }
+
+    /// The lines of `stats cluster`.
+    #[must_use]
+    pub fn lines(&self) -> Vec<StatsLine> {
+        let [cluster, partition, address] = &self.names;
+        let role = self.view().role;
+        let mut lines = vec![
+            StatsLine::new("cluster", cluster),
+            StatsLine::new("partition", partition),
+            StatsLine::new("address", address),
+            StatsLine::new("role", role.name()),
+        ];
+        lines.extend(self.number_lines());
+        // The client needs whole names for its ring; those of `config get cluster` have no ports.
+        let ring = self.partitions().into_iter().flat_map(Partitions::all);
+        lines.extend(ring.map(|(name, weight)| StatsLine::new(format!("ring:{name}"), weight)));
+        lines
+    }
+
+    /// The lines of `stats` and of `stats cluster` with numbers.
+    #[must_use]
+    pub fn number_lines(&self) -> [StatsLine; 7] {
+        let hold_ms = self.gate.left().as_millis();
+        let view = self.view();
+        [
+            StatsLine::new("cluster_primary", u8::from(hold_ms > 0)),
+            StatsLine::new("cluster_term", view.term),
+            StatsLine::new("cluster_hold_ms", hold_ms),
+            StatsLine::new("cluster_resumed", view.resumed),
+            StatsLine::new("cluster_unanswered", view.unanswered),
+            StatsLine::new("cluster_answered", view.answers.count()),
+            StatsLine::new("cluster_answer_ms", view.answers.latest.as_millis()),
+        ]
     }
 
     /// The state for people. The lock is held for a moment only.
@@ -246,10 +327,13 @@ impl Member {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::etcd::AuthorityOptions;
 
     #[test]
     fn clock_answers_the_round_asked_before() {
-        let (member, received) = Member::new(2, "a:1");
+        let authority = AuthorityOptions::new(Vec::new());
+        let settings = ClusterSettings::new(authority, "shop".into(), "a:1".into());
+        let (member, received) = Member::new(&settings, 2, "a:1");
         member.ask(3);
         member.confirm(0, 3);
         assert_eq!(member.rounds().collect::<Vec<_>>(), [3, 0, 0]);

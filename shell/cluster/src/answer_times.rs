@@ -5,31 +5,41 @@
 
 use std::time::Duration;
 
-/// The longest time that each bucket counts, in milliseconds; longer ones are in a bucket of their own. A request is sent
-/// again after 400 ms, and given up after 1.2 s.
-pub(crate) const ANSWER_BOUNDS_MS: [u64; 10] = [1, 2, 5, 10, 25, 50, 100, 200, 400, 800];
-
 /// Counted answers.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub(crate) struct AnswerTimes {
-    /// Answers in each bucket; the last one has those beyond all bounds.
-    pub(crate) buckets: [u64; ANSWER_BOUNDS_MS.len() + 1],
-    /// The sum of their times.
-    pub(crate) sum: Duration,
+pub struct AnswerTimes {
+    buckets: [u64; Self::BOUNDS_MS.len() + 1],
+    sum: Duration,
     /// The time of the latest one.
     pub(crate) latest: Duration,
 }
 
 impl AnswerTimes {
+    /// The longest time that each bucket counts, in milliseconds; longer ones are in a bucket of their own. A request is sent
+    /// again after 400 ms, and given up after 1.2 s.
+    pub const BOUNDS_MS: [u64; 10] = [1, 2, 5, 10, 25, 50, 100, 200, 400, 800];
+
     /// Counts an answer.
     pub(crate) fn note(&mut self, took: Duration) {
         let fits = |bound: &u64| Duration::from_millis(*bound) < took;
-        let bucket = ANSWER_BOUNDS_MS.partition_point(fits);
+        let bucket = Self::BOUNDS_MS.partition_point(fits);
         if let Some(count) = self.buckets.get_mut(bucket) {
             *count += 1;
         }
         self.sum = self.sum.saturating_add(took);
         self.latest = took;
+    }
+
+    /// Answers in each bucket; the last one has those beyond all bounds.
+    #[must_use]
+    pub const fn buckets(&self) -> &[u64] {
+        &self.buckets
+    }
+
+    /// The sum of their times.
+    #[must_use]
+    pub const fn sum(&self) -> Duration {
+        self.sum
     }
 
     /// The number of answers.

@@ -13,9 +13,9 @@ use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
-use latchd_core::election::Id;
 use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
+use rustix::rand::{GetRandomFlags, getrandom};
 
 /// The name of the file.
 const FILE: &str = "latchd.id";
@@ -39,12 +39,27 @@ impl StateDir {
     /// # Errors
     /// [`io::ErrorKind::ResourceBusy`] if another process has the claim. Otherwise the file cannot be used, or it is a
     /// copy (M6).
-    pub(crate) fn claim(directory: &Path, id: Id) -> io::Result<(Self, Option<Id>)> {
+    pub(crate) fn claim(directory: &Path, id: u128) -> io::Result<(Self, Option<u128>)> {
         Self::claim_on(fs::read_to_string(BOOT).ok().as_deref(), directory, id)
     }
 
-    /// The same on this boot of the kernel, if it is known.
-    fn claim_on(boot: Option<&str>, directory: &Path, id: Id) -> io::Result<(Self, Option<Id>)> {
+    /// The same for a process that is known by no id: it leaves a random one.
+    ///
+    /// # Errors
+    /// As [`Self::claim`], or the kernel has no random number.
+    pub(crate) fn claim_unnamed(directory: &Path) -> io::Result<Self> {
+        let mut id = [0; 16];
+        // The kernel fills up to 256 bytes at once.
+        getrandom(&mut id, GetRandomFlags::empty())?;
+        Self::claim(directory, u128::from_le_bytes(id)).map(|(state, _)| state)
+    }
+
+    /// [`Self::claim`] on this boot of the kernel if it is known.
+    fn claim_on(
+        boot: Option<&str>,
+        directory: &Path,
+        id: u128,
+    ) -> io::Result<(Self, Option<u128>)> {
         let explain = |error: io::Error| {
             let directory = directory.display();
             io::Error::new(error.kind(), format!("--state {directory}: {error}"))
@@ -117,7 +132,7 @@ fn open(path: &Path) -> io::Result<File> {
 
 /// Replaces the id in the file, and returns the one that was there, if it counts (M6). If it is cut off in between, the
 /// next process finds no id and waits.
-fn replace(file: &mut File, id: Id, origin: &Origin) -> io::Result<Option<Id>> {
+fn replace(file: &mut File, id: u128, origin: &Origin) -> io::Result<Option<u128>> {
     let mut bytes = Vec::new();
     (&mut *file).take(FILE_BYTES_MAX).read_to_end(&mut bytes)?;
     let text = str::from_utf8(&bytes).unwrap_or_default();
@@ -133,7 +148,7 @@ fn replace(file: &mut File, id: Id, origin: &Origin) -> io::Result<Option<Id>> {
         )));
     }
     let is_same = origin.boot.is_some() && written_in.as_ref() == Some(origin);
-    let known = Id::parse(known).filter(|_| is_same);
+    let known = parse(known).filter(|_| is_same);
     file.set_len(0)?;
     file.rewind()?;
     let Origin {
@@ -142,9 +157,15 @@ fn replace(file: &mut File, id: Id, origin: &Origin) -> io::Result<Option<Id>> {
         boot,
     } = origin;
     let boot = boot.as_deref().unwrap_or_default();
-    writeln!(file, "{id} {inode} {device} {boot}")?;
+    writeln!(file, "{id:032x} {inode} {device} {boot}")?;
     file.sync_all()?;
     Ok(known)
+}
+
+/// Reads an id of 32 hexadecimal digits in lower case.
+fn parse(text: &str) -> Option<u128> {
+    let id = u128::from_str_radix(text, 16).ok()?;
+    (format!("{id:032x}") == text).then_some(id)
 }
 
 #[cfg(test)]
@@ -169,8 +190,8 @@ mod tests {
         }
 
         /// The id that a process finds on a boot.
-        fn found(&self, boot: &str, id: u128) -> io::Result<Option<Id>> {
-            StateDir::claim_on(Some(boot), &self.0, Id(id)).map(|(_, found)| found)
+        fn found(&self, boot: &str, id: u128) -> io::Result<Option<u128>> {
+            StateDir::claim_on(Some(boot), &self.0, id).map(|(_, found)| found)
         }
 
         fn file(&self) -> PathBuf {
@@ -187,28 +208,24 @@ mod tests {
     #[test]
     fn next_process_finds_the_former_id() {
         let directory = Scratch::new("next");
-        let (first, found) = StateDir::claim(&directory.0, Id(7)).unwrap();
+        let (first, found) = StateDir::claim(&directory.0, 7).unwrap();
         assert_eq!(found, None);
-        let error = StateDir::claim(&directory.0, Id(8)).unwrap_err();
+        let error = StateDir::claim(&directory.0, 8).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::ResourceBusy);
         assert!(error.to_string().contains("in use by another process"));
         drop(first);
-        let (second, found) = StateDir::claim(&directory.0, Id(9)).unwrap();
-        assert_eq!(
-            found,
-            Some(Id(7)),
-            "a process that was refused leaves no id"
-        );
+        let (second, found) = StateDir::claim(&directory.0, 9).unwrap();
+        assert_eq!(found, Some(7), "a process that was refused leaves no id");
         drop(second);
         for damaged in ["no id", "", "no id 1", "\u{e9}"] {
             fs::write(directory.file(), damaged).unwrap();
-            let (_, found) = StateDir::claim(&directory.0, Id(10)).unwrap();
+            let (_, found) = StateDir::claim(&directory.0, 10).unwrap();
             assert_eq!(found, None);
         }
         // An earlier version wrote no origin.
-        fs::write(directory.file(), format!("{}\n", Id(11))).unwrap();
+        fs::write(directory.file(), format!("{:032x}\n", 11)).unwrap();
         assert_eq!(directory.found("boot", 12).unwrap(), None);
-        assert_eq!(directory.found("boot", 13).unwrap(), Some(Id(12)));
+        assert_eq!(directory.found("boot", 13).unwrap(), Some(12));
     }
 
     #[test]
@@ -224,13 +241,13 @@ mod tests {
         }
         fs::remove_file(copy.file()).unwrap();
         assert_eq!(copy.found("boot", 3).unwrap(), None);
-        assert_eq!(copy.found("boot", 4).unwrap(), Some(Id(3)));
+        assert_eq!(copy.found("boot", 4).unwrap(), Some(3));
         // A file that replaces the original is not the file that its process has locked.
-        let (living, _) = StateDir::claim(&original.0, Id(5)).unwrap();
+        let (living, _) = StateDir::claim(&original.0, 5).unwrap();
         let beside = original.0.join("beside");
         fs::copy(original.file(), &beside).unwrap();
         fs::rename(beside, original.file()).unwrap();
-        let error = StateDir::claim(&original.0, Id(6)).unwrap_err().to_string();
+        let error = StateDir::claim(&original.0, 6).unwrap_err().to_string();
         assert!(error.contains("latchd.id is a copy, and"), "{error}");
         drop(living);
     }
@@ -238,10 +255,10 @@ mod tests {
     #[test]
     fn possible_copies_wait_as_new_processes() {
         let directory = Scratch::new("boots");
-        let unknown = || StateDir::claim_on(None, &directory.0, Id(9)).unwrap().1;
+        let unknown = || StateDir::claim_on(None, &directory.0, 9).unwrap().1;
         assert_eq!(directory.found("first", 1).unwrap(), None);
         assert_eq!(directory.found("second", 2).unwrap(), None, "another boot");
-        assert_eq!(directory.found("second", 3).unwrap(), Some(Id(2)));
+        assert_eq!(directory.found("second", 3).unwrap(), Some(2));
         assert_eq!((unknown(), unknown()), (None, None));
         assert_eq!(directory.found("second", 4).unwrap(), None);
         // A volume that was cloned as a whole.
@@ -253,22 +270,20 @@ mod tests {
             .read(true)
             .open(directory.file())
             .unwrap();
-        replace(&mut file, Id(5), &origin).unwrap();
+        replace(&mut file, 5, &origin).unwrap();
         assert_eq!(
             directory.found("second", 6).unwrap(),
             None,
             "another device"
         );
-        assert_eq!(directory.found("second", 7).unwrap(), Some(Id(6)));
+        assert_eq!(directory.found("second", 7).unwrap(), Some(6));
     }
 
     #[test]
     fn only_a_regular_file_is_read() {
         let directory = Scratch::new("regular");
         let refused = |why: &str| {
-            let error = StateDir::claim(&directory.0, Id(1))
-                .unwrap_err()
-                .to_string();
+            let error = StateDir::claim(&directory.0, 1).unwrap_err().to_string();
             assert!(error.contains(why), "{error}");
         };
         mknodat(
@@ -295,7 +310,7 @@ mod tests {
 
     #[test]
     fn missing_directory_is_named() {
-        let error = StateDir::claim(Path::new("/nonexistent/latchd"), Id(1)).unwrap_err();
+        let error = StateDir::claim(Path::new("/nonexistent/latchd"), 1).unwrap_err();
         assert!(
             error
                 .to_string()

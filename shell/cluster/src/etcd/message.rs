@@ -8,10 +8,10 @@
 //! Source: etcd 3.4 `etcdserver/etcdserverpb/rpc.proto`, `etcdserver/api/v3rpc/rpctypes/error.go` and, for the common
 //! name, `embed/serve.go`.
 
+use crate::election::json::{Value, push_text};
+use crate::election::{Answer, Found};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use latchd_core::election::json::{Value, push_text};
-use latchd_core::election::{Answer, Found};
 
 use super::error::AuthorityError;
 

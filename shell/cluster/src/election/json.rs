@@ -51,7 +51,7 @@ impl<'a> Value<'a> {
     /// Reads a text that is one value.
     ///
     /// ```
-    /// use latchd_core::election::json::Value;
+    /// use latchd_cluster::election::json::Value;
     ///
     /// let value = Value::parse(r#"{"term": "7", "state": "serving"}"#).unwrap();
     /// assert_eq!(value.member("state").and_then(Value::text), Some("serving"));

@@ -6,17 +6,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use latchd_core::election::{ANSWER_MS, Authority, RETRY_MS, Transaction, partition_key, ring_key};
 use smol::channel::{Receiver, Sender, bounded};
 
-use crate::cluster::etcd::{AuthorityError, Endpoint, Etcd};
-use crate::cluster::member::{Member, Notice};
-use crate::config::cluster_settings::ClusterSettings;
-use crate::os::threads::spawn_thread;
+use crate::election::{ANSWER_MS, Authority, RETRY_MS, Transaction, partition_key, ring_key};
+use crate::etcd::{AuthorityError, Endpoint, Etcd};
+use crate::host::SpawnThread;
+use crate::member::{Member, Notice};
+use crate::settings::ClusterSettings;
 
 /// A request to the authority.
 #[derive(Clone, Debug)]
-pub(super) enum Request {
+pub(crate) enum Request {
     /// Reads the record of the ring.
     Ring,
     /// Reads the records of all partitions.
@@ -49,13 +49,13 @@ impl Keys {
 
 /// The most requests that are under way at one endpoint. A transaction is followed by another one after [`RETRY_MS`],
 /// and given up after [`ANSWER_MS`]: the last of these is sent while the first one is given up.
-pub(super) const LANES_MAX: usize = 4;
+pub(crate) const LANES_MAX: usize = 4;
 
 const _: () = assert!(LANES_MAX as u64 == ANSWER_MS.div_ceil(RETRY_MS) + 1);
 
 /// The endpoints. Their threads end when it is dropped.
 #[derive(Debug)]
-pub(super) struct Endpoints {
+pub(crate) struct Endpoints {
     all: Vec<Lanes>,
     /// When a failure of each endpoint was logged last.
     failed: Vec<Complaints>,
@@ -71,6 +71,7 @@ struct Lanes {
     endpoint: Endpoint,
     keys: Arc<Keys>,
     member: Arc<Member>,
+    spawn_thread: SpawnThread,
     open: Vec<Lane>,
 }
 
@@ -87,10 +88,11 @@ impl Endpoints {
     ///
     /// # Errors
     /// The kernel's, if it starts no thread; or the names in `settings` are illegal.
-    pub(super) fn start(
+    pub(crate) fn start(
         etcd: &Etcd,
         settings: &ClusterSettings,
         member: &Arc<Member>,
+        spawn_thread: SpawnThread,
     ) -> io::Result<Self> {
         let keys = Keys::new(settings).ok_or(io::ErrorKind::InvalidInput)?;
         let keys = Arc::new(keys);
@@ -101,6 +103,7 @@ impl Endpoints {
                 endpoint,
                 keys: Arc::clone(&keys),
                 member: Arc::clone(member),
+                spawn_thread,
                 open: Vec::new(),
             };
             lanes.add()?;
@@ -114,12 +117,12 @@ impl Endpoints {
     }
 
     /// The number of endpoints.
-    pub(super) fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.all.len()
     }
 
     /// Sends a request to all endpoints; that for the addresses to one of them, in turn.
-    pub(super) fn send(&mut self, request: &Request) {
+    pub(crate) fn send(&mut self, request: &Request) {
         if let Request::Partitions = request {
             self.turn = (self.turn + 1) % self.all.len();
             return self.all[self.turn].send(request);
@@ -130,7 +133,7 @@ impl Endpoints {
     }
 
     /// Notes that an endpoint gave no answer. Returns whether to log it.
-    pub(super) fn note_failed(
+    pub(crate) fn note_failed(
         &mut self,
         endpoint: usize,
         error: &AuthorityError,
@@ -191,7 +194,7 @@ impl Lanes {
         let done = Arc::clone(&is_busy);
         let name = format!("latchd-etcd-{index}");
         let body = move || carry(index, endpoint, &keys, &received, &member, &done);
-        spawn_thread(&name, body)?;
+        (self.spawn_thread)(&name, Box::new(body))?;
         self.open.push(Lane { requests, is_busy });
         Ok(())
     }
@@ -246,11 +249,11 @@ fn perform(
 mod tests {
     use std::io::{BufRead, BufReader, Read, Write};
     use std::net::{TcpListener, TcpStream};
-
-    use latchd_core::election::Answer;
+    use std::thread::Builder;
 
     use super::*;
-    use crate::cluster::etcd::AuthorityOptions;
+    use crate::election::Answer;
+    use crate::etcd::AuthorityOptions;
 
     const REPLY: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 77\r\n\r\n\
         {\"header\":{\"cluster_id\":\"77\",\"member_id\":\"1\",\"revision\":\"9\",\"raft_term\":\"2\"}}";
@@ -259,9 +262,10 @@ mod tests {
         let url = format!("http://{}", listener.local_addr().unwrap());
         let authority = AuthorityOptions::new(vec![url.parse().unwrap()]);
         let settings = ClusterSettings::new(authority.clone(), "shop".into(), "a:1".into());
-        let (member, received) = Member::new(1, "a:1");
+        let (member, received) = Member::new(&settings, 1, "a:1");
         let etcd = Etcd::new(&authority).unwrap();
-        let endpoints = Endpoints::start(&etcd, &settings, &Arc::new(member));
+        let spawn: SpawnThread = |name, body| Builder::new().name(name.to_owned()).spawn(body);
+        let endpoints = Endpoints::start(&etcd, &settings, &Arc::new(member), spawn);
         (endpoints.unwrap(), received)
     }
 

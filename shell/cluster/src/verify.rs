@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 
-use latchd_core::election::{Answer, Authority, Found};
+use crate::election::{Answer, Authority, Found};
 
 /// The record of a partition.
 #[derive(Clone, Debug, Default, Eq, Hash, PartialEq)]

@@ -100,7 +100,7 @@ impl AuthorityOptions {
 /// The URL of an endpoint: `http://HOST:PORT` or `https://HOST:PORT`; the default port is 2379.
 ///
 /// ```
-/// use latchd_server::AuthorityUrl;
+/// use latchd_cluster::AuthorityUrl;
 ///
 /// let url: AuthorityUrl = "https://etcd-a.example/".parse()?;
 /// assert_eq!(url.to_string(), "https://etcd-a.example:2379");
