@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use latchd_cluster::election::json::push_text;
 use latchd_cluster::election::{self, Partition, PartitionRecord, RingRecord};
+use serde::Serialize;
 
 /// A partition and its record.
 #[derive(Debug)]
@@ -180,45 +180,78 @@ pub(super) fn table(cluster: &str, rows: &[Row]) -> String {
     text
 }
 
-/// One JSON object. Numbers of 64 bits are strings, as in etcd.
-pub(super) fn json(cluster: &str, ring: &RingRecord, rows: &[Row]) -> String {
-    let mut text = String::from("{\"cluster\":");
-    push_text(&mut text, cluster);
-    let (hold, wait) = (ring.timing().hold_ms(), ring.timing().wait_ms());
-    // Writing into a string does not fail.
-    let _ = write!(
-        text,
-        ",\"id\":\"{}\",\"hold_ms\":{hold},\"wait_ms\":{wait},\"partitions\":[",
-        ring.id()
-    );
-    for (at, row) in rows.iter().enumerate() {
-        text.push_str(if at == 0 { "{\"name\":" } else { ",{\"name\":" });
-        push_text(&mut text, &row.partition.name);
-        let (weight, state) = (row.partition.weight, row.state.word());
-        let _ = write!(text, ",\"weight\":{weight},\"state\":\"{state}\"");
-        if let Some(record) = &row.record {
-            text.push_str(",\"primary\":");
-            push_text(&mut text, &record.address);
-            let _ = write!(
-                text,
-                ",\"id\":\"{}\",\"term\":\"{}\"",
-                record.id, record.term
-            );
-            text.push_str(",\"version\":");
-            push_text(&mut text, &record.version);
+/// The members of the JSON object.
+#[derive(Serialize)]
+struct Status<'a> {
+    cluster: &'a str,
+    id: String,
+    hold_ms: u64,
+    wait_ms: u64,
+    partitions: Vec<PartitionStatus<'a>>,
+}
+
+/// The members of a partition. Numbers of 64 bits are strings, as in etcd.
+#[derive(Serialize)]
+struct PartitionStatus<'a> {
+    name: &'a str,
+    weight: u32,
+    state: &'static str,
+    #[serde(flatten)]
+    primary: Option<PrimaryStatus<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    heartbeat_ms: Option<u128>,
+    hold_left_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<&'a str>,
+}
+
+/// The members of a partition with a record.
+#[derive(Serialize)]
+struct PrimaryStatus<'a> {
+    primary: &'a str,
+    id: String,
+    term: String,
+    version: &'a str,
+}
+
+impl<'a> From<&'a Row> for PartitionStatus<'a> {
+    fn from(row: &'a Row) -> Self {
+        let primary = row.record.as_ref().map(|record| PrimaryStatus {
+            primary: &record.address,
+            id: record.id.to_string(),
+            term: record.term.to_string(),
+            version: &record.version,
+        });
+        let age = row.age.filter(|_| row.state.is_primary());
+        let error = match &row.state {
+            State::Unreadable(why) => Some(&**why),
+            State::Serving | State::Leaving | State::Silent | State::Free | State::Unclaimed => {
+                None
+            }
+        };
+        Self {
+            name: &row.partition.name,
+            weight: row.partition.weight,
+            state: row.state.word(),
+            primary,
+            heartbeat_ms: age.map(|age| age.as_millis()),
+            hold_left_ms: row.hold_left_ms,
+            error,
         }
-        if let (true, Some(age)) = (row.state.is_primary(), row.age) {
-            let _ = write!(text, ",\"heartbeat_ms\":{}", age.as_millis());
-        }
-        let hold_left = row.hold_left_ms.map_or("null".into(), |ms| ms.to_string());
-        let _ = write!(text, ",\"hold_left_ms\":{hold_left}");
-        if let State::Unreadable(why) = &row.state {
-            text.push_str(",\"error\":");
-            push_text(&mut text, why);
-        }
-        text.push('}');
     }
-    text.push_str("]}\n");
+}
+
+/// One JSON object, on a line.
+pub(super) fn json(cluster: &str, ring: &RingRecord, rows: &[Row]) -> String {
+    let status = Status {
+        cluster,
+        id: ring.id().to_string(),
+        hold_ms: ring.timing().hold_ms(),
+        wait_ms: ring.timing().wait_ms(),
+        partitions: rows.iter().map(PartitionStatus::from).collect(),
+    };
+    let mut text = serde_json::to_string(&status).expect("each name of a status is a text");
+    text.push('\n');
     text
 }
 
