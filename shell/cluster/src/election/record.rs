@@ -509,6 +509,60 @@ mod tests {
     }
 
     #[test]
+    fn each_legal_character_is_kept() {
+        let graphic: String = ('!'..='~').collect();
+        let (first, second) = graphic.split_at(VERSION_BYTES_MAX);
+        for version in [first, second] {
+            let escaped = version.replace('\\', "\\\\").replace('"', "\\\"");
+            let text = RECORD.replace("1.2.3", &escaped);
+            let record = PartitionRecord::parse(&text).unwrap();
+            assert_eq!(record.version, version);
+            assert_eq!(record.to_json(), text);
+        }
+    }
+
+    #[test]
+    fn a_doubled_name_is_refused() {
+        for doubled in [
+            "\"beat\":\"7\"",
+            "\"beat\":null",
+            "\"added\":1,\"added\":1",
+            "\"added\":1,\"\\u0061dded\":1",
+            "\"added\":[{\"in\":{\"a\":1,\"b\":2,\"a\":1}}]",
+        ] {
+            let text = RECORD.replace("\"term\"", &format!("{doubled},\"term\""));
+            let error = PartitionRecord::parse(&text).unwrap_err();
+            assert!(
+                matches!(error, RecordError::Malformed(_)),
+                "{text}: {error}"
+            );
+        }
+        let nested = RECORD.replace("\"term\"", "\"added\":{\"term\":{\"term\":0}},\"term\"");
+        assert!(PartitionRecord::parse(&nested).is_ok());
+    }
+
+    #[test]
+    fn the_format_is_judged_first() {
+        for text in [
+            "{\"format\":2}",
+            "{\"term\":7,\"format\":2,\"partitions\":0}",
+        ] {
+            assert_eq!(PartitionRecord::parse(text), Err(RecordError::Newer(2)));
+            assert_eq!(RingRecord::parse(text), Err(RecordError::Newer(2)));
+        }
+        for text in [
+            "{}",
+            "[]",
+            "1",
+            "null",
+            "{\"format\":\"1\"}",
+            "{\"format\":1.0}",
+        ] {
+            assert_eq!(RingRecord::parse(text), Err(field("format")), "{text}");
+        }
+    }
+
+    #[test]
     fn keys_are_of_legal_names() {
         let longest = "c".repeat(CLUSTER_BYTES_MAX);
         for cluster in ["a", "Shop-1_b.c", &longest] {
