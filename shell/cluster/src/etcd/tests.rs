@@ -7,7 +7,6 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::mpsc::Receiver;
 
 use super::*;
-use crate::election::json::Value;
 use scripted::{Act, Seen, scripted};
 
 const HEADER: &str =
@@ -325,8 +324,8 @@ fn a_connection_is_kept_and_opened_anew() {
 quickcheck::quickcheck! {
     fn a_login_is_one_object(user: String, password: String) -> bool {
         let text = message::authenticate(&user, &password);
-        let value = Value::parse(&text).unwrap();
-        let member = |name| value.member(name).and_then(Value::text);
+        let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let member = |name| value.get(name).and_then(serde_json::Value::as_str);
         (member("name"), member("password")) == (Some(&*user), Some(&*password))
     }
 }
