@@ -167,7 +167,7 @@ impl Endpoint {
         &mut self,
         path: &str,
         request: &str,
-        read: impl Fn(&Reply<'_>) -> Result<T, AuthorityError>,
+        read: impl Fn(&Reply) -> Result<T, AuthorityError>,
     ) -> Result<T, AuthorityError> {
         let token = self.token()?;
         match self.send(path, request, token.as_ref(), self.limit, &read) {
@@ -211,7 +211,7 @@ impl Endpoint {
         request: &str,
         token: Option<&Token>,
         limit: Duration,
-        read: &impl Fn(&Reply<'_>) -> Result<T, AuthorityError>,
+        read: &impl Fn(&Reply) -> Result<T, AuthorityError>,
     ) -> Result<T, Refusal> {
         let token = token.map(Token::text);
         let response = self.link.post(path, request, token, limit)?;

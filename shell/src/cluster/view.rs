@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use latchd_cluster::election::json::push_text;
 use latchd_cluster::election::{self, Partition, PartitionRecord, RingRecord};
+use serde::Serialize;
 
 /// A partition and its record.
 #[derive(Debug)]
@@ -180,45 +180,78 @@ pub(super) fn table(cluster: &str, rows: &[Row]) -> String {
     text
 }
 
-/// One JSON object. Numbers of 64 bits are strings, as in etcd.
-pub(super) fn json(cluster: &str, ring: &RingRecord, rows: &[Row]) -> String {
-    let mut text = String::from("{\"cluster\":");
-    push_text(&mut text, cluster);
-    let (hold, wait) = (ring.timing().hold_ms(), ring.timing().wait_ms());
-    // Writing into a string does not fail.
-    let _ = write!(
-        text,
-        ",\"id\":\"{}\",\"hold_ms\":{hold},\"wait_ms\":{wait},\"partitions\":[",
-        ring.id()
-    );
-    for (at, row) in rows.iter().enumerate() {
-        text.push_str(if at == 0 { "{\"name\":" } else { ",{\"name\":" });
-        push_text(&mut text, &row.partition.name);
-        let (weight, state) = (row.partition.weight, row.state.word());
-        let _ = write!(text, ",\"weight\":{weight},\"state\":\"{state}\"");
-        if let Some(record) = &row.record {
-            text.push_str(",\"primary\":");
-            push_text(&mut text, &record.address);
-            let _ = write!(
-                text,
-                ",\"id\":\"{}\",\"term\":\"{}\"",
-                record.id, record.term
-            );
-            text.push_str(",\"version\":");
-            push_text(&mut text, &record.version);
+/// The members of the JSON object.
+#[derive(Serialize)]
+struct Status<'a> {
+    cluster: &'a str,
+    id: String,
+    hold_ms: u64,
+    wait_ms: u64,
+    partitions: Vec<PartitionStatus<'a>>,
+}
+
+/// The members of a partition. Numbers of 64 bits are strings, as in etcd.
+#[derive(Serialize)]
+struct PartitionStatus<'a> {
+    name: &'a str,
+    weight: u32,
+    state: &'static str,
+    #[serde(flatten)]
+    primary: Option<PrimaryStatus<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    heartbeat_ms: Option<u128>,
+    hold_left_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<&'a str>,
+}
+
+/// The members of a partition with a record.
+#[derive(Serialize)]
+struct PrimaryStatus<'a> {
+    primary: &'a str,
+    id: String,
+    term: String,
+    version: &'a str,
+}
+
+impl<'a> From<&'a Row> for PartitionStatus<'a> {
+    fn from(row: &'a Row) -> Self {
+        let primary = row.record.as_ref().map(|record| PrimaryStatus {
+            primary: &record.address,
+            id: record.id.to_string(),
+            term: record.term.to_string(),
+            version: &record.version,
+        });
+        let age = row.age.filter(|_| row.state.is_primary());
+        let error = match &row.state {
+            State::Unreadable(why) => Some(&**why),
+            State::Serving | State::Leaving | State::Silent | State::Free | State::Unclaimed => {
+                None
+            }
+        };
+        Self {
+            name: &row.partition.name,
+            weight: row.partition.weight,
+            state: row.state.word(),
+            primary,
+            heartbeat_ms: age.map(|age| age.as_millis()),
+            hold_left_ms: row.hold_left_ms,
+            error,
         }
-        if let (true, Some(age)) = (row.state.is_primary(), row.age) {
-            let _ = write!(text, ",\"heartbeat_ms\":{}", age.as_millis());
-        }
-        let hold_left = row.hold_left_ms.map_or("null".into(), |ms| ms.to_string());
-        let _ = write!(text, ",\"hold_left_ms\":{hold_left}");
-        if let State::Unreadable(why) = &row.state {
-            text.push_str(",\"error\":");
-            push_text(&mut text, why);
-        }
-        text.push('}');
     }
-    text.push_str("]}\n");
+}
+
+/// One JSON object, on a line.
+pub(super) fn json(cluster: &str, ring: &RingRecord, rows: &[Row]) -> String {
+    let status = Status {
+        cluster,
+        id: ring.id().to_string(),
+        hold_ms: ring.timing().hold_ms(),
+        wait_ms: ring.timing().wait_ms(),
+        partitions: rows.iter().map(PartitionStatus::from).collect(),
+    };
+    let mut text = serde_json::to_string(&status).expect("each name of a status is a text");
+    text.push('\n');
     text
 }
 
@@ -290,51 +323,20 @@ the record of f:1 in cluster shop is not usable: format 2, and this version read
         let partitions = rows.iter().map(|row| row.partition.clone()).collect();
         let ring = RingRecord::new(Id(1), partitions, Timing::default()).unwrap();
         let text = json("shop", &ring, &rows);
-        let value = election::json::Value::parse(text.trim_end()).unwrap();
-        assert_eq!(
-            value
-                .member("hold_ms")
-                .and_then(election::json::Value::number),
-            Some(3600)
-        );
-        let all = value
-            .member("partitions")
-            .and_then(election::json::Value::array)
-            .unwrap();
-        let texts = |name: &str| -> Vec<_> {
-            all.iter()
-                .map(|one| {
-                    one.member(name)
-                        .and_then(election::json::Value::text)
-                        .unwrap_or("-")
-                })
-                .collect()
-        };
-        assert_eq!(
-            texts("state"),
-            [
-                "serving",
-                "leaving",
-                "silent",
-                "free",
-                "unclaimed",
-                "unclaimed",
-                "unreadable"
-            ]
-        );
-        assert_eq!(texts("term"), ["7", "7", "7", "7", "-", "-", "-"]);
-        assert_eq!(
-            texts("error")[6],
-            "format 2, and this version reads 1; run a newer latchd"
-        );
-        let age = |one: &election::json::Value<'_>| {
-            one.member("heartbeat_ms")
-                .and_then(election::json::Value::number)
-        };
-        let ages: Vec<_> = all.iter().map(age).collect();
-        assert_eq!(ages, [Some(240), Some(240), None, None, None, None, None]);
-        assert_eq!(text.matches("\"hold_left_ms\":3060").count(), 1);
-        assert_eq!(text.matches("\"hold_left_ms\":null").count(), 6);
+        let record = r#""primary":"10.0.0.1:11211","id":"000000000000000000000000000000ff","term":"7","version":"1.2.3""#;
+        let expected = [
+            r#"{"cluster":"shop","id":"00000000000000000000000000000001","hold_ms":3600,"wait_ms":4000,"partitions":["#,
+            r#"{"name":"a:1","weight":1,"state":"serving",RECORD,"heartbeat_ms":240,"hold_left_ms":3060},"#,
+            r#"{"name":"cache-b:1","weight":1,"state":"leaving",RECORD,"heartbeat_ms":240,"hold_left_ms":null},"#,
+            r#"{"name":"c:1","weight":1,"state":"silent",RECORD,"hold_left_ms":null},"#,
+            r#"{"name":"d:1","weight":1,"state":"free",RECORD,"hold_left_ms":null},"#,
+            r#"{"name":"v:1","weight":1,"state":"unclaimed","hold_left_ms":null},"#,
+            r#"{"name":"e:1","weight":1,"state":"unclaimed","hold_left_ms":null},"#,
+            r#"{"name":"f:1","weight":1,"state":"unreadable","hold_left_ms":null,"#,
+            r#""error":"format 2, and this version reads 1; run a newer latchd"}]}"#,
+            "\n",
+        ];
+        assert_eq!(text, expected.concat().replace("RECORD", record));
         let primaries: Vec<_> = rows.iter().map(Row::primary).collect();
         let address = Some("10.0.0.1:11211");
         assert_eq!(primaries, [address, address, None, None, None, None, None]);

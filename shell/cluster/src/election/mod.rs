@@ -9,7 +9,7 @@
 //! - E11: A standby, a suspended primary and a process whose term is over serve nothing.
 //!
 //! Which file has which rule: times `timing.rs`, claims `standby.rs`, terms `primary.rs`, the form of the records
-//! `record.rs` and `json.rs`.
+//! `record.rs` and `distinct.rs`.
 //!
 //! ```
 //! use latchd_protocol::Instant;
@@ -56,7 +56,7 @@
 //! assert_eq!(election.serves_until(), Some(Instant::from_millis(4000 + 3600 - 400)));
 //! ```
 
-pub mod json;
+pub(crate) mod distinct;
 mod primary;
 mod record;
 mod standby;

@@ -10,12 +10,14 @@ use alloc::borrow::ToOwned;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
-use core::fmt::{self, Write as _};
+use core::fmt;
 
 use latchd_protocol::address::HostPort;
 use latchd_protocol::ring::Ring;
+use serde::Serialize;
+use serde_json::Value;
 
-use super::json::{Malformed, Value, push_text};
+use super::distinct;
 use super::timing::{Timing, TimingError};
 
 /// The format that this version writes, and the newest that it reads.
@@ -63,8 +65,11 @@ impl fmt::Display for Id {
 pub enum RecordError {
     /// It has more than [`RECORD_BYTES_MAX`] bytes.
     TooLong,
-    /// It is no JSON.
-    Malformed(Malformed),
+    /// It is no JSON, or an object in it has a doubled name or too many names.
+    Malformed {
+        /// The byte at which the reader stopped, from 0.
+        at: usize,
+    },
     /// A newer version has written it, in this format.
     Newer(u64),
     /// A field is missing or has no legal value.
@@ -82,7 +87,7 @@ impl fmt::Display for RecordError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::TooLong => write!(formatter, "more than {RECORD_BYTES_MAX} bytes"),
-            Self::Malformed(malformed) => malformed.fmt(formatter),
+            Self::Malformed { at } => write!(formatter, "no JSON at byte {at}"),
             Self::Newer(format) => write!(
                 formatter,
                 "format {format}, and this version reads {FORMAT}; run a newer latchd"
@@ -101,7 +106,7 @@ impl fmt::Display for RecordError {
 impl core::error::Error for RecordError {}
 
 /// A partition of the ring.
-#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+#[derive(Clone, Debug, Eq, Hash, PartialEq, Serialize)]
 pub struct Partition {
     /// `HOST:PORT`, as clients write it. It never changes.
     pub name: String,
@@ -165,15 +170,15 @@ impl RingRecord {
     /// [`RecordError`], with the field (R2).
     pub fn parse(text: &str) -> Result<Self, RecordError> {
         let value = parse(text)?;
-        let list = value.member("partitions").and_then(Value::array);
+        let list = value.get("partitions").and_then(Value::as_array);
         let mut partitions = Vec::new();
         for (place, one) in list.ok_or(field("partitions"))?.iter().enumerate() {
             let wrong = |name| RecordError::Field {
                 name,
                 partition: Some(place),
             };
-            let name = one.member("name").and_then(Value::text);
-            let weight = one.member("weight").and_then(Value::number);
+            let name = one.get("name").and_then(Value::as_str);
+            let weight = one.get("weight").and_then(Value::as_u64);
             let weight = weight.and_then(|weight| u32::try_from(weight).ok());
             partitions.push(Partition {
                 name: name.ok_or(wrong("name"))?.to_owned(),
@@ -188,25 +193,13 @@ impl RingRecord {
     /// The value of the record.
     #[must_use]
     pub fn to_json(&self) -> String {
-        let mut out = format!(
-            "{{\"format\":{FORMAT},\"id\":\"{}\",\"partitions\":[",
-            self.id
-        );
-        for (place, one) in self.partitions.iter().enumerate() {
-            out.push_str(if place == 0 {
-                "{\"name\":"
-            } else {
-                ",{\"name\":"
-            });
-            push_text(&mut out, &one.name);
-            push(&mut out, format_args!(",\"weight\":{}}}", one.weight));
-        }
-        let (hold, wait) = (self.timing.hold_ms(), self.timing.wait_ms());
-        push(
-            &mut out,
-            format_args!("],\"hold_ms\":\"{hold}\",\"wait_ms\":\"{wait}\"}}"),
-        );
-        out
+        written(&RingFields {
+            format: FORMAT,
+            id: self.id.to_string(),
+            partitions: &self.partitions,
+            hold_ms: self.timing.hold_ms().to_string(),
+            wait_ms: self.timing.wait_ms().to_string(),
+        })
     }
 
     /// The name of the ring: two clusters that were made apart differ in it.
@@ -233,6 +226,16 @@ impl RingRecord {
         let named = self.partitions.iter().map(|one| (&*one.name, one.weight));
         Ring::new(&named.collect::<Vec<_>>())
     }
+}
+
+/// The fields of a [`RingRecord`] in the order in which they are written.
+#[derive(Serialize)]
+struct RingFields<'a> {
+    format: u64,
+    id: String,
+    partitions: &'a [Partition],
+    hold_ms: String,
+    wait_ms: String,
 }
 
 /// The state of a partition's primary.
@@ -290,7 +293,7 @@ impl PartitionRecord {
     pub fn parse(text: &str) -> Result<Self, RecordError> {
         let value = parse(text)?;
         let text = |name| {
-            let text = value.member(name).and_then(Value::text);
+            let text = value.get(name).and_then(Value::as_str);
             text.ok_or(field(name))
         };
         let state = text("state")?;
@@ -316,20 +319,30 @@ impl PartitionRecord {
     /// The value of the record.
     #[must_use]
     pub fn to_json(&self) -> String {
-        let (term, id, beat, state) = (self.term, self.id, self.beat, self.state.word());
-        let mut out = format!(
-            "{{\"format\":{FORMAT},\"term\":\"{term}\",\"id\":\"{id}\",\"beat\":\"{beat}\",\"state\":\"{state}\","
-        );
-        out.push_str("\"address\":");
-        push_text(&mut out, &self.address);
-        push(
-            &mut out,
-            format_args!(",\"floor\":\"{}\",\"version\":", self.floor),
-        );
-        push_text(&mut out, &self.version);
-        out.push('}');
-        out
+        written(&PartitionFields {
+            format: FORMAT,
+            term: self.term.to_string(),
+            id: self.id.to_string(),
+            beat: self.beat.to_string(),
+            state: self.state.word(),
+            address: &self.address,
+            floor: self.floor.to_string(),
+            version: &self.version,
+        })
     }
+}
+
+/// The fields of a [`PartitionRecord`] in the order in which they are written.
+#[derive(Serialize)]
+struct PartitionFields<'a> {
+    format: u64,
+    term: String,
+    id: String,
+    beat: String,
+    state: &'static str,
+    address: &'a str,
+    floor: String,
+    version: &'a str,
 }
 
 /// The key of the ring; `None` if `cluster` is no name of a cluster.
@@ -370,12 +383,12 @@ fn is_graphic(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
-fn parse(text: &str) -> Result<Value<'_>, RecordError> {
+fn parse(text: &str) -> Result<Value, RecordError> {
     if text.len() > RECORD_BYTES_MAX {
         return Err(RecordError::TooLong);
     }
-    let value = Value::parse(text).map_err(RecordError::Malformed)?;
-    match value.member("format").and_then(Value::number) {
+    let value = distinct::parse(text).map_err(|at| RecordError::Malformed { at })?;
+    match value.get("format").and_then(Value::as_u64) {
         Some(FORMAT) => Ok(value),
         Some(format) if format > FORMAT => Err(RecordError::Newer(format)),
         Some(_) | None => Err(field("format")),
@@ -389,22 +402,21 @@ const fn field(name: &'static str) -> RecordError {
     }
 }
 
-fn id(value: &Value<'_>) -> Result<Id, RecordError> {
-    let text = value.member("id").and_then(Value::text);
+fn id(value: &Value) -> Result<Id, RecordError> {
+    let text = value.get("id").and_then(Value::as_str);
     text.and_then(Id::parse).ok_or(field("id"))
 }
 
 /// A number of 64 bits, in quotes.
-fn long(value: &Value<'_>, name: &'static str) -> Result<u64, RecordError> {
-    let text = value.member(name).and_then(Value::text);
+fn long(value: &Value, name: &'static str) -> Result<u64, RecordError> {
+    let text = value.get(name).and_then(Value::as_str);
     let is_plain = |text: &&str| text.bytes().all(|byte| byte.is_ascii_digit());
     let number = text.filter(is_plain).and_then(|text| text.parse().ok());
     number.ok_or(field(name))
 }
 
-/// Writing into a string does not fail.
-fn push(out: &mut String, arguments: fmt::Arguments<'_>) {
-    let _ = out.write_fmt(arguments);
+fn written(fields: &impl Serialize) -> String {
+    serde_json::to_string(fields).expect("each name in a record is a text")
 }
 
 #[cfg(test)]
@@ -506,6 +518,60 @@ mod tests {
         );
         let longer = PartitionRecord::parse(&padded(RECORD_BYTES_MAX + 1));
         assert_eq!(longer, Err(RecordError::TooLong));
+    }
+
+    #[test]
+    fn each_legal_character_is_kept() {
+        let graphic: String = ('!'..='~').collect();
+        let (first, second) = graphic.split_at(VERSION_BYTES_MAX);
+        for version in [first, second] {
+            let escaped = version.replace('\\', "\\\\").replace('"', "\\\"");
+            let text = RECORD.replace("1.2.3", &escaped);
+            let record = PartitionRecord::parse(&text).unwrap();
+            assert_eq!(record.version, version);
+            assert_eq!(record.to_json(), text);
+        }
+    }
+
+    #[test]
+    fn a_doubled_name_is_refused() {
+        for doubled in [
+            "\"beat\":\"7\"",
+            "\"beat\":null",
+            "\"added\":1,\"added\":1",
+            "\"added\":1,\"\\u0061dded\":1",
+            "\"added\":[{\"in\":{\"a\":1,\"b\":2,\"a\":1}}]",
+        ] {
+            let text = RECORD.replace("\"term\"", &format!("{doubled},\"term\""));
+            let error = PartitionRecord::parse(&text).unwrap_err();
+            assert!(
+                matches!(error, RecordError::Malformed { .. }),
+                "{text}: {error}"
+            );
+        }
+        let nested = RECORD.replace("\"term\"", "\"added\":{\"term\":{\"term\":0}},\"term\"");
+        assert!(PartitionRecord::parse(&nested).is_ok());
+    }
+
+    #[test]
+    fn the_format_is_judged_first() {
+        for text in [
+            "{\"format\":2}",
+            "{\"term\":7,\"format\":2,\"partitions\":0}",
+        ] {
+            assert_eq!(PartitionRecord::parse(text), Err(RecordError::Newer(2)));
+            assert_eq!(RingRecord::parse(text), Err(RecordError::Newer(2)));
+        }
+        for text in [
+            "{}",
+            "[]",
+            "1",
+            "null",
+            "{\"format\":\"1\"}",
+            "{\"format\":1.0}",
+        ] {
+            assert_eq!(RingRecord::parse(text), Err(field("format")), "{text}");
+        }
     }
 
     #[test]

@@ -8,10 +8,11 @@
 //! Source: etcd 3.4 `etcdserver/etcdserverpb/rpc.proto`, `etcdserver/api/v3rpc/rpctypes/error.go` and, for the common
 //! name, `embed/serve.go`.
 
-use crate::election::json::{Value, push_text};
-use crate::election::{Answer, Found};
+use crate::election::{Answer, Found, distinct};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use serde::Serialize;
+use serde_json::Value;
 
 use super::error::AuthorityError;
 
@@ -73,32 +74,38 @@ pub(super) fn swap(key: &str, expected: Option<&Found>, value: &str) -> String {
 
 /// Asks for a token.
 pub(super) fn authenticate(user: &str, password: &str) -> String {
-    let mut text = String::with_capacity(32 + 2 * (user.len() + password.len()));
-    text.push_str("{\"name\":");
-    push_text(&mut text, user);
-    text.push_str(",\"password\":");
-    push_text(&mut text, password);
-    text.push('}');
-    text
+    #[derive(Serialize)]
+    struct Login<'a> {
+        name: &'a str,
+        password: &'a str,
+    }
+    // An escape has at most 6 bytes. So the text stays in one place, which the caller wipes.
+    let mut text = Vec::with_capacity(32 + 6 * (user.len() + password.len()));
+    let login = Login {
+        name: user,
+        password,
+    };
+    serde_json::to_writer(&mut text, &login).expect("a vector takes all bytes");
+    String::from_utf8(text).expect("JSON is UTF-8")
 }
 
 /// A reply with status 200.
-pub(super) struct Reply<'a> {
-    value: Value<'a>,
+pub(super) struct Reply {
+    value: Value,
     /// The id of the etcd cluster.
     pub(super) cluster: u64,
     /// The revision of the store.
     revision: u64,
 }
 
-impl<'a> Reply<'a> {
+impl Reply {
     /// Reads the text and its header.
     ///
     /// # Errors
     /// [`AuthorityError::Malformed`].
-    pub(super) fn read(text: &'a str) -> Result<Self, AuthorityError> {
-        let value = Value::parse(text).map_err(|_| malformed("no JSON"))?;
-        let header = value.member("header").ok_or(malformed("header"))?;
+    pub(super) fn read(text: &str) -> Result<Self, AuthorityError> {
+        let value = distinct::parse(text).map_err(|_| malformed("no JSON"))?;
+        let header = value.get("header").ok_or(malformed("header"))?;
         let cluster = number(header, "cluster_id")?.ok_or(malformed("cluster_id"))?;
         let revision = number(header, "revision")?.ok_or(malformed("revision"))?;
         Ok(Self {
@@ -116,7 +123,7 @@ impl<'a> Reply<'a> {
         self.record_of(&self.value, key)
     }
 
-    fn record_of(&self, range: &Value<'_>, key: &str) -> Result<Option<Found>, AuthorityError> {
+    fn record_of(&self, range: &Value, key: &str) -> Result<Option<Found>, AuthorityError> {
         match self.records_of(range)?.as_mut_slice() {
             [] => Ok(None),
             [(own, found)] if own == key => Ok(Some(std::mem::replace(
@@ -150,12 +157,12 @@ impl<'a> Reply<'a> {
         Ok(records)
     }
 
-    fn records_of(&self, range: &Value<'_>) -> Result<Vec<(String, Found)>, AuthorityError> {
-        let records = match range.member("kvs") {
+    fn records_of(&self, range: &Value) -> Result<Vec<(String, Found)>, AuthorityError> {
+        let records = match range.get("kvs") {
             None => &[],
-            Some(list) => list.array().ok_or(malformed("kvs"))?,
+            Some(list) => list.as_array().ok_or(malformed("kvs"))?.as_slice(),
         };
-        let record = |record: &Value<'_>| {
+        let record = |record: &Value| {
             let key = bytes(record, "key")?.ok_or(malformed("key"))?;
             let revision = number(record, "mod_revision")?.ok_or(malformed("mod_revision"))?;
             if revision == 0 || revision > self.revision {
@@ -176,13 +183,13 @@ impl<'a> Reply<'a> {
         key: &str,
         expected: Option<&Found>,
     ) -> Result<Answer, AuthorityError> {
-        let responses = self.value.member("responses").and_then(Value::array);
-        let [response] = responses.unwrap_or_default() else {
+        let responses = self.value.get("responses").and_then(Value::as_array);
+        let Some([response]) = responses.map(Vec::as_slice) else {
             return Err(malformed("responses"));
         };
         if is_true(&self.value, "succeeded")? {
             let before = expected.map_or(0, |found| found.revision);
-            if response.member("response_put").is_none() || self.revision <= before {
+            if response.get("response_put").is_none() || self.revision <= before {
                 return Err(malformed("response_put"));
             }
             return Ok(Answer::Swapped {
@@ -190,7 +197,7 @@ impl<'a> Reply<'a> {
             });
         }
         let range = response
-            .member("response_range")
+            .get("response_range")
             .ok_or(malformed("response_range"))?;
         self.record_of(range, key).map(Answer::Found)
     }
@@ -200,7 +207,7 @@ impl<'a> Reply<'a> {
     /// # Errors
     /// [`AuthorityError::Malformed`].
     pub(super) fn token(&self) -> Result<&str, AuthorityError> {
-        let token = self.value.member("token").and_then(Value::text);
+        let token = self.value.get("token").and_then(Value::as_str);
         let is_legal = |token: &&str| {
             let is_graphic = token.bytes().all(|byte| byte.is_ascii_graphic());
             is_graphic && (1..=TOKEN_BYTES_MAX).contains(&token.len())
@@ -211,10 +218,10 @@ impl<'a> Reply<'a> {
 
 /// The meaning of a reply with another status than 200.
 pub(super) fn refusal(status: u16, text: &str) -> Refusal {
-    let value = Value::parse(text).unwrap_or(Value::Null);
-    let member = |name| value.member(name).and_then(Value::text);
+    let value = distinct::parse(text).unwrap_or(Value::Null);
+    let member = |name| value.get(name).and_then(Value::as_str);
     let message = member("message").or(member("error")).unwrap_or(text);
-    let code = value.member("code").and_then(Value::number);
+    let code = value.get("code").and_then(Value::as_u64);
     let says = |part: &str| message.contains(part);
     let is_old = says("invalid auth token") || says("revision of auth store is old");
     let is_unnamed = says("user name is empty");
@@ -289,28 +296,28 @@ const fn malformed(place: &'static str) -> AuthorityError {
 }
 
 /// A number of 64 bits, in quotes.
-fn number(value: &Value<'_>, name: &'static str) -> Result<Option<u64>, AuthorityError> {
-    let Some(value) = value.member(name) else {
+fn number(value: &Value, name: &'static str) -> Result<Option<u64>, AuthorityError> {
+    let Some(value) = value.get(name) else {
         return Ok(None);
     };
-    let digits = value.text().unwrap_or_default();
+    let digits = value.as_str().unwrap_or_default();
     let is_plain = digits.bytes().all(|byte| byte.is_ascii_digit());
     let number = digits.parse().ok().filter(|_| is_plain);
     number.map(Some).ok_or(malformed(name))
 }
 
 /// A text in Base64. Keys and values of latchd are UTF-8.
-fn bytes(value: &Value<'_>, name: &'static str) -> Result<Option<String>, AuthorityError> {
-    let Some(value) = value.member(name) else {
+fn bytes(value: &Value, name: &'static str) -> Result<Option<String>, AuthorityError> {
+    let Some(value) = value.get(name) else {
         return Ok(None);
     };
-    let bytes = value.text().and_then(|text| STANDARD.decode(text).ok());
+    let bytes = value.as_str().and_then(|text| STANDARD.decode(text).ok());
     let text = bytes.and_then(|bytes| String::from_utf8(bytes).ok());
     text.map(Some).ok_or(malformed(name))
 }
 
-fn is_true(value: &Value<'_>, name: &'static str) -> Result<bool, AuthorityError> {
-    match value.member(name) {
+fn is_true(value: &Value, name: &'static str) -> Result<bool, AuthorityError> {
+    match value.get(name) {
         None | Some(Value::Bool(false)) => Ok(false),
         Some(Value::Bool(true)) => Ok(true),
         Some(_) => Err(malformed(name)),

@@ -240,6 +240,8 @@ fn a_fault_is_named_in_words() {
 fn a_reply_is_understood_whole_or_not() {
     for (text, place) in [
         (String::new(), "no JSON"),
+        (format!(r#"{{{HEADER},"kvs":[],"kvs":[]}}"#), "no JSON"),
+        (format!(r#"{{{HEADER},"x":{{"a":1,"a":1}}}}"#), "no JSON"),
         ("{}".into(), "header"),
         (r#"{"header":{"cluster_id":"77"}}"#.into(), "revision"),
         (
@@ -317,6 +319,15 @@ fn a_connection_is_kept_and_opened_anew() {
     );
     assert_eq!(endpoint.read("k"), Ok(None));
     assert_eq!(requests.try_iter().count(), 3);
+}
+
+quickcheck::quickcheck! {
+    fn a_login_is_one_object(user: String, password: String) -> bool {
+        let text = message::authenticate(&user, &password);
+        let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let member = |name| value.get(name).and_then(serde_json::Value::as_str);
+        (member("name"), member("password")) == (Some(&*user), Some(&*password))
+    }
 }
 
 fn login() -> AuthorityLogin {
