@@ -20,11 +20,12 @@ mod wins;
 use alloc::vec::Vec;
 
 use latchd_protocol::command::{
-    Arithmetic, Delete, Direction, Get, GlobalCommand, Guard, ItemCommand, Keys, LockAfter,
+    Arithmetic, Delete, Direction, Get, GlobalCommand, Guard, ItemCommand, Keys, LockAfter, NewCas,
     OnMissing, Removal, Set, SetMode, TtlStep, TtlSteps,
 };
+use latchd_protocol::item::Cas;
 use latchd_protocol::reply::{Hit, Refusal, Win};
-use latchd_protocol::stats::StatsTopic;
+use latchd_protocol::stats::{Stats, StatsTopic};
 use latchd_protocol::time::Exptime;
 
 use super::*;
@@ -173,9 +174,9 @@ fn delayed_flush_removes_earlier_items() {
 #[test]
 fn eviction_passes_over_held_items_and_says_when_nothing_else_is_left() {
     let mut bench = Bench::with_memory(1_000);
-    bench.core.limits.locked_bytes_max = 1_000;
-    bench.core.limits.lock_bytes_per_connection_max = 2_000;
-    bench.core.limits.lock_table_bytes_max = 2_000;
+    bench.core.items.limits.locked_bytes_max = 1_000;
+    bench.core.items.limits.lock_bytes_per_connection_max = 2_000;
+    bench.core.items.limits.lock_table_bytes_max = 2_000;
     for name in ["a", "b"] {
         bench.set(A, name, &"v".repeat(250));
         bench.ask(A, lock(name));
@@ -199,9 +200,9 @@ fn eviction_passes_over_held_items_and_says_when_nothing_else_is_left() {
 #[test]
 fn locks_are_bounded() {
     let mut bench = Bench::with_memory(1_000);
-    bench.core.limits.locks_per_connection_max = 1;
-    bench.core.limits.lock_bytes_per_connection_max = 1_000;
-    bench.core.limits.lock_table_bytes_max = 1_000;
+    bench.core.items.limits.locks_per_connection_max = 1;
+    bench.core.items.limits.lock_bytes_per_connection_max = 1_000;
+    bench.core.items.limits.lock_table_bytes_max = 1_000;
     bench.set(A, "a", "1");
     bench.set(A, "b", "1");
     assert_eq!(bench.ask(A, lock("a")), Reply::Locked);
@@ -209,7 +210,7 @@ fn locks_are_bounded() {
         bench.ask(A, lock("b")),
         Reply::Refused(Refusal::TooManyLocks)
     );
-    bench.core.limits.locked_bytes_max = bench.core.locks.pinned_bytes() + 100;
+    bench.core.items.limits.locked_bytes_max = bench.core.manager.locks.pinned_bytes() + 100;
     assert_eq!(
         bench.ask(B, lock("b")),
         Reply::Refused(Refusal::TooManyLocks)
@@ -226,14 +227,14 @@ fn a_refused_command_uses_up_no_version() {
     let mut bench = Bench::new();
     bench.set(A, "k", "1");
     bench.ask(A, lock("k"));
-    let before = bench.core.next_cas;
+    let before = bench.core.items.next_cas;
     bench.set(B, "k", "2");
     let add = Set {
         mode: SetMode::Add,
         ..Set::new(key("k"), b"x")
     };
     bench.ask(A, add);
-    assert_eq!(bench.core.next_cas, before);
+    assert_eq!(bench.core.items.next_cas, before);
 }
 
 #[test]
@@ -257,7 +258,7 @@ fn cores_that_share_the_numbers_never_give_the_same_version() {
 #[test]
 fn keys_come_in_pages_and_without_the_expired() {
     let mut bench = Bench::new();
-    bench.core.limits.scan_items_max = 2;
+    bench.core.items.limits.scan_items_max = 2;
     for name in ["a1", "a2", "a3", "b1"] {
         bench.set(A, name, "v");
     }

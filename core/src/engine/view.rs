@@ -15,10 +15,12 @@ use latchd_protocol::time::{Clock, Instant};
 use latchd_protocol::wait::Notice;
 
 use super::Core;
+use super::items::Items;
 use super::locks::Locks;
 use super::locks::queue::Waiter;
 use super::locks::table::{Held, Holding};
 use super::locks::withheld::Withheld;
+use super::manager::LockManager;
 use super::notices::Due;
 use super::wins::Wins;
 use super::wins::bound::BoundWin;
@@ -73,29 +75,32 @@ impl Core<MapStore> {
     /// Lays the core open.
     #[must_use]
     pub fn view(&self) -> View<'_> {
-        let Self {
+        let Self { items, manager } = self;
+        let Items {
             store,
-            locks,
-            wins,
             limits,
-            // Constant, and set by the transport.
-            table_cores: _,
-            tables_elsewhere: _,
-            // Only said to the transport.
-            lacks_room_for_tables: _,
             clock,
             next_cas,
             cas_stride,
             flush_at,
-            // Shown below, with the batches that the queues know.
-            notices: _,
             // Reported, and read by no rule.
             evicted: _,
             stats: _,
             detail: _,
             // Reported to a transport; no reply shows it.
             work: _,
-        } = self;
+        } = items;
+        let LockManager {
+            locks,
+            wins,
+            // Shown below, with the batches that the queues know.
+            notices: _,
+            // Constant, and set by the transport.
+            table_cores: _,
+            tables_elsewhere: _,
+            // Only said to the transport.
+            lacks_room_for_tables: _,
+        } = manager;
         let Wins {
             bound: bound_wins,
             queue: win_waits,
@@ -140,9 +145,9 @@ impl Core<MapStore> {
 impl<S: Store> Core<S> {
     /// The notices that no transport has taken, the oldest first.
     fn notices(&self) -> Vec<Notice> {
-        let mut of_locks = self.locks.queue.woken_notices();
-        let mut of_gets = self.wins.queue.woken_notices();
-        let due = self.notices.iter().flat_map(|due| match due {
+        let mut of_locks = self.manager.locks.queue.woken_notices();
+        let mut of_gets = self.manager.wins.queue.woken_notices();
+        let due = self.manager.notices.iter().flat_map(|due| match due {
             Due::One(notice) => alloc::vec![notice],
             Due::OfLocks => of_locks.next().unwrap_or_default(),
             Due::OfGets => of_gets.next().unwrap_or_default(),
@@ -153,6 +158,6 @@ impl<S: Store> Core<S> {
     /// Its counters since it began, or since they were reset.
     #[must_use]
     pub const fn counters(&self) -> &Counters {
-        &self.stats.counters
+        &self.items.stats.counters
     }
 }

@@ -14,16 +14,16 @@ use latchd_protocol::command::{Arithmetic, Direction};
 use latchd_protocol::item::ItemHeader;
 use latchd_protocol::reply::{Number, Refusal, Reply};
 
-use crate::engine::Core;
 use crate::engine::items::fenced::{Forbidden, Right};
 use crate::engine::items::guard::{Guarded, judge};
+use crate::engine::rules::{Access, Rules};
 use crate::engine::wins::recache::{self, Origin};
 use crate::store::Store;
 
 /// The digits of the largest number, 2^64 - 1.
 const DIGITS_MAX: usize = 20;
 
-impl<S: Store> Core<S> {
+impl<S: Store, M: Access> Rules<'_, S, M> {
     pub(in crate::engine) fn arithmetic(
         &mut self,
         owner: Owner,
@@ -41,7 +41,7 @@ impl<S: Store> Core<S> {
         if let Err(forbidden) = self.may_change(request.key, right, &header) {
             return forbidden.into();
         }
-        let old = self.store.value(slot);
+        let old = self.items.store.value(slot);
         let old_bytes = old.len();
         // memcached looks for an empty value before the CAS, and for a number after it.
         if old.is_empty() {
@@ -58,14 +58,14 @@ impl<S: Store> Core<S> {
             Direction::Decrement => number.saturating_sub(request.delta),
         };
         let (deadline, ttl) = recache::walk(
-            &self.clock,
+            &self.items.clock,
             header.deadline,
             &request.steps,
             Origin::Found,
             |_, _| {},
         );
-        let cas = self.peek_cas(request.new_cas);
-        let now = self.clock.tick();
+        let cas = self.items.peek_cas(request.new_cas);
+        let now = self.items.clock.tick();
         // A number computed from a stale one is stale, and the winner goes on: both marks stay, and the mark that it
         // was fetched.
         let after = ItemHeader {
@@ -77,14 +77,14 @@ impl<S: Store> Core<S> {
         let mut digits = itoa::Buffer::new();
         let value = Padded::new(digits.format(number).as_bytes(), old_bytes);
         let Ok(slot) = self.overwrite(slot, after, value.as_bytes().into()) else {
-            return self.out_of_memory();
+            return self.items.out_of_memory();
         };
-        let counters = &mut self.stats.counters;
+        let counters = &mut self.items.stats.counters;
         match request.direction {
             Direction::Increment => counters.incr_hits += 1,
             Direction::Decrement => counters.decr_hits += 1,
         }
-        self.commit_cas(request.new_cas);
+        self.items.commit_cas(request.new_cas);
         self.end_lock(request.key, owner, Some(slot), request.lock);
         Reply::Number(Number {
             value: number,
@@ -108,30 +108,36 @@ impl<S: Store> Core<S> {
         }
         if !request.steps.vivifies() {
             match request.direction {
-                Direction::Increment => self.stats.counters.incr_misses += 1,
-                Direction::Decrement => self.stats.counters.decr_misses += 1,
+                Direction::Increment => self.items.stats.counters.incr_misses += 1,
+                Direction::Decrement => self.items.stats.counters.decr_misses += 1,
             }
             return Reply::NotFound;
         }
-        let (deadline, ttl) =
-            recache::walk(&self.clock, None, &request.steps, Origin::Made, |_, _| {});
-        let now = self.clock.tick();
+        let (deadline, ttl) = recache::walk(
+            &self.items.clock,
+            None,
+            &request.steps,
+            Origin::Made,
+            |_, _| {},
+        );
+        let now = self.items.clock.tick();
         let header = ItemHeader {
             deadline,
             key_form: request.key_form,
-            ..ItemHeader::new(self.peek_cas(request.new_cas), now)
+            ..ItemHeader::new(self.items.peek_cas(request.new_cas), now)
         };
         let mut digits = itoa::Buffer::new();
         let value = digits.format(request.initial).as_bytes();
         let inserted = self.may_pin_new(request.key, value.len()).and_then(|()| {
-            let counters = &mut self.stats.counters;
-            self.store
+            let counters = &mut self.items.stats.counters;
+            self.items
+                .store
                 .insert(now, vacancy, request.key, header, value.into(), counters)
         });
         let Ok(slot) = inserted else {
-            return self.out_of_memory();
+            return self.items.out_of_memory();
         };
-        self.commit_cas(request.new_cas);
+        self.items.commit_cas(request.new_cas);
         self.lock_made_item(request.key, slot);
         self.end_lock(request.key, right.owner, Some(slot), request.lock);
         Reply::Number(Number {

@@ -13,7 +13,7 @@ use latchd_protocol::item::ItemHeader;
 use latchd_protocol::key::Key;
 use latchd_protocol::reply::{Refusal, Reply};
 
-use crate::engine::Core;
+use crate::engine::rules::{Access, Rules};
 use crate::store::{Full, Store};
 
 /// The right in which a change is requested, and its effect on the lock.
@@ -56,7 +56,7 @@ impl Right {
     }
 }
 
-impl<S: Store> Core<S> {
+impl<S: Store, M: Access> Rules<'_, S, M> {
     /// Whether an item that was found may be changed.
     ///
     /// # Errors
@@ -79,14 +79,14 @@ impl<S: Store> Core<S> {
         key: Key<'_>,
         right: Right,
     ) -> Result<(), Forbidden> {
-        let may_be_held = self.locks.table.has_bare();
+        let may_be_held = self.manager.locks.table.has_bare();
         self.may(key, right, may_be_held)
     }
 
     fn may(&mut self, key: Key<'_>, right: Right, may_be_held: bool) -> Result<(), Forbidden> {
         let Right { owner, fence, lock } = right;
         let held = if may_be_held {
-            self.locks.table.in_force(key)
+            self.manager.locks.table.in_force(key)
         } else {
             None
         };
@@ -97,7 +97,7 @@ impl<S: Store> Core<S> {
             return match held {
                 Some(held) if held.fence == fence => Ok(()),
                 Some(_) | None => {
-                    self.stats.counters.fence_refusals += 1;
+                    self.items.stats.counters.fence_refusals += 1;
                     Err(Forbidden::GrantIsOver)
                 }
             };
@@ -107,7 +107,7 @@ impl<S: Store> Core<S> {
             // A request for holders only is told whether its owner is one, and not which other owner is.
             LockAfter::Release if !is_own => Err(Forbidden::NotHolder),
             LockAfter::Keep if held.is_some() && !is_own => {
-                self.stats.counters.lock_refusals += 1;
+                self.items.stats.counters.lock_refusals += 1;
                 Err(Forbidden::HeldByAnother)
             }
             LockAfter::Keep | LockAfter::Release => Ok(()),
@@ -118,15 +118,15 @@ impl<S: Store> Core<S> {
     #[cold]
     fn why_not_shared(&mut self, key: Key<'_>, right: Right) -> Forbidden {
         let Right { owner, fence, lock } = right;
-        if fence.is_some_and(|fence| self.locks.table.grant(key, fence).is_none()) {
-            self.stats.counters.fence_refusals += 1;
+        if fence.is_some_and(|fence| self.manager.locks.table.grant(key, fence).is_none()) {
+            self.items.stats.counters.fence_refusals += 1;
             return Forbidden::GrantIsOver;
         }
-        let is_own = fence.is_some() || self.locks.table.held_as(key, owner).is_some();
+        let is_own = fence.is_some() || self.manager.locks.table.held_as(key, owner).is_some();
         match lock {
             LockAfter::Release if !is_own => Forbidden::NotHolder,
             LockAfter::Keep | LockAfter::Release => {
-                self.stats.counters.lock_refusals += 1;
+                self.items.stats.counters.lock_refusals += 1;
                 Forbidden::HeldByAnother
             }
         }
@@ -142,13 +142,20 @@ impl<S: Store> Core<S> {
         key: Key<'_>,
         value_bytes: usize,
     ) -> Result<(), Full> {
-        let Some(holding) = self.locks.bare(key) else {
+        let Some(holding) = self.manager.locks.bare(key) else {
             return Ok(());
         };
-        let held = self.locks.table.held_by(holding.owner);
+        let held = self.manager.locks.table.held_by(holding.owner);
         let held = held.expect("L4: an owner is open");
-        let bytes = self.store.bytes_for(key.as_bytes().len(), value_bytes);
-        if self.locks.may_pin(held, bytes, 0, &self.limits) {
+        let bytes = self
+            .items
+            .store
+            .bytes_for(key.as_bytes().len(), value_bytes);
+        if self
+            .manager
+            .locks
+            .may_pin(held, bytes, 0, &self.items.limits)
+        {
             Ok(())
         } else {
             Err(Full)

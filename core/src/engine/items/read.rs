@@ -13,7 +13,8 @@ use latchd_protocol::reply::{Hit, Refusal, Reply, TtlTrace, Win};
 use latchd_protocol::time::Tick;
 use latchd_protocol::value::Value;
 
-use crate::engine::Core;
+use crate::engine::items::Items;
+use crate::engine::rules::{Access, Rules};
 use crate::engine::wins::recache::{self, Origin, Outcome};
 use crate::store::{Shown, Store};
 
@@ -53,19 +54,19 @@ pub(in crate::engine) struct Made<Slot> {
     pub(in crate::engine) outcome: Outcome,
 }
 
-impl<S: Store> Core<S> {
-    pub(in crate::engine) fn get<'a>(&'a mut self, owner: Owner, get: &Get<'a>) -> Reply<'a> {
+impl<'a, S: Store, M: Access> Rules<'a, S, M> {
+    pub(in crate::engine) fn get(mut self, owner: Owner, get: &Get<'a>) -> Reply<'a> {
         let found = self.find_live(get.key);
         if get.wait_ms > 0 {
             if let Ok((slot, header)) = found
                 && header.win == WinMark::Sent
                 && get.recaches
-                && !self.wins.has_won_already(owner, get.key)
+                && !self.manager.wins.has_won_already(owner, get.key)
             {
                 return self.wait_for_value(owner, get, (slot, header));
             }
-            if self.detail.is_on() {
-                self.detail.note_get(get.key.as_bytes());
+            if self.items.detail.is_on() {
+                self.items.detail.note_get(get.key.as_bytes());
             }
         }
         let (mut slot, header) = match found {
@@ -78,29 +79,29 @@ impl<S: Store> Core<S> {
                 }
                 self.count_get(get, false);
                 if get.lock {
-                    self.stats.counters.cmd_lock += 1;
+                    self.items.stats.counters.cmd_lock += 1;
                     return self.lock_without_item(owner, get.key, Reply::Miss);
                 }
                 return Reply::Miss;
             }
         };
-        if self.detail.is_on() && !get.is_look() {
-            self.detail.note_hit(get.key.as_bytes());
+        if self.items.detail.is_on() && !get.is_look() {
+            self.items.detail.note_hit(get.key.as_bytes());
         }
         self.count_get(get, true);
         if get.lock {
             // The one thing that can be refused, so it comes before anything has changed (E1).
-            self.stats.counters.cmd_lock += 1;
+            self.items.stats.counters.cmd_lock += 1;
             slot = match self.lock_item(owner, get.key, slot, &header) {
                 Ok(kept) => kept,
                 Err(refusal) => return Reply::Refused(refusal),
             };
         }
-        let mut outcome = recache::decide(&self.clock, &header, &get.steps, Origin::Found);
+        let mut outcome = recache::decide(&self.items.clock, &header, &get.steps, Origin::Found);
         if !get.recaches {
             outcome.win = Win::None;
-        } else if !self.wins.bound.is_empty() {
-            outcome.win = self.wins.claim(owner, get.key, outcome.win);
+        } else if !self.manager.wins.bound.is_empty() {
+            outcome.win = self.manager.wins.claim(owner, get.key, outcome.win);
         }
         if get.binds && outcome.win == Win::Won && header.win != WinMark::Sent {
             // That can be refused as well.
@@ -111,7 +112,7 @@ impl<S: Store> Core<S> {
             };
         }
         self.count_win(outcome.win);
-        let now = self.clock.tick();
+        let now = self.items.clock.tick();
         let after = ItemHeader {
             deadline: outcome.deadline,
             win: recache::mark_after(header.win, outcome.win),
@@ -120,16 +121,17 @@ impl<S: Store> Core<S> {
             last_access: if get.bump { now } else { header.last_access },
             ..header
         };
-        if after != header && !self.wins.queue.is_empty() {
-            self.wins.note_end(get.key, &after);
+        if after != header && !self.manager.wins.queue.is_empty() {
+            self.manager.wins.note_end(get.key, &after);
         }
         let lock = if after.locked {
-            self.locks.seen(get.key, self.clock.now)
+            self.manager.locks.seen(get.key, self.items.clock.now)
         } else {
             None
         };
         // The reply shows the item as this get found it; the next get sees the changes.
-        let shown = self.store.read(slot, &header, &after, get.bump);
+        let items = self.items;
+        let shown = items.store.read(slot, &header, &after, get.bump);
         Reply::Hit(Hit {
             ttl: outcome.ttl,
             win: outcome.win,
@@ -139,17 +141,12 @@ impl<S: Store> Core<S> {
         })
     }
 
-    /// An item that was found with this header, as a read shows it that asks for nothing else.
-    pub(in crate::engine) fn shown(&self, slot: S::Slot, header: &ItemHeader) -> Hit<'_> {
-        hit(self.clock.tick(), self.store.show(slot), header)
-    }
-
     /// Makes an empty item in the place of a missing one, and tells this get to fill it.
     ///
     /// If the key is locked, only its holder may make the item, so another get has a miss; if it is shared (L15), every
     /// get has.
-    fn vivify<'a>(&'a mut self, owner: Owner, get: &Get<'a>, vacancy: S::Vacancy) -> Reply<'a> {
-        let held = self.locks.bare(get.key);
+    fn vivify(&mut self, owner: Owner, get: &Get<'a>, vacancy: S::Vacancy) -> Reply<'a> {
+        let held = self.manager.locks.bare(get.key);
         if held.is_some_and(|held| held.owner != owner || held.mode.is_shared()) {
             self.count_get(get, false);
             return Reply::Miss;
@@ -171,14 +168,14 @@ impl<S: Store> Core<S> {
             && let Err(refusal) = self.bind(owner, get.key, slot, true)
         {
             // Looking for room, though in vain, may have moved it.
-            if let Ok(slot) = self.store.find(get.key) {
+            if let Ok(slot) = self.items.store.find(get.key) {
                 self.remove(get.key, slot);
             }
             self.count_get(get, false);
             return Reply::Refused(refusal);
         }
         self.count_get(get, true);
-        self.commit_cas(get.new_cas);
+        self.items.commit_cas(get.new_cas);
         self.count_win(outcome.win);
         Reply::Hit(Hit {
             key: get.key.as_bytes(),
@@ -193,8 +190,8 @@ impl<S: Store> Core<S> {
             win: outcome.win,
             unchanged: get.known_cas == Some(header.cas),
             // Its own lock, if the key is locked.
-            lock: held.and_then(|_| self.locks.seen(get.key, self.clock.now)),
-            memory_bytes: self.store.bytes_for(get.key.as_bytes().len(), 0),
+            lock: held.and_then(|_| self.manager.locks.seen(get.key, self.items.clock.now)),
+            memory_bytes: self.items.store.bytes_for(get.key.as_bytes().len(), 0),
         })
     }
 
@@ -207,9 +204,9 @@ impl<S: Store> Core<S> {
         get: &Get<'_>,
         vacancy: S::Vacancy,
     ) -> Result<Made<S::Slot>, Refusal> {
-        let now = self.clock.tick();
+        let now = self.items.clock.tick();
         let mut header = ItemHeader {
-            cas: self.peek_cas(get.new_cas),
+            cas: self.items.peek_cas(get.new_cas),
             deadline: None,
             last_access: now,
             client_flags: 0,
@@ -219,7 +216,7 @@ impl<S: Store> Core<S> {
             win: WinMark::None,
             locked: false,
         };
-        let outcome = recache::decide(&self.clock, &header, &get.steps, Origin::Made);
+        let outcome = recache::decide(&self.items.clock, &header, &get.steps, Origin::Made);
         header.deadline = outcome.deadline;
         // No other get could see it, so `decide` has given the win to this get (R1).
         header.win = WinMark::Sent;
@@ -230,12 +227,13 @@ impl<S: Store> Core<S> {
             .is_some_and(|deadline| deadline.has_passed(now))
         {
             let inserted = self.may_pin_new(get.key, 0).and_then(|()| {
-                let counters = &mut self.stats.counters;
-                self.store
+                let counters = &mut self.items.stats.counters;
+                self.items
+                    .store
                     .insert(now, vacancy, get.key, header, Value::default(), counters)
             });
             let Ok(inserted) = inserted else {
-                self.stats.counters.store_no_memory += 1;
+                self.items.stats.counters.store_no_memory += 1;
                 return Err(Refusal::OutOfMemory);
             };
             self.lock_made_item(get.key, inserted);
@@ -250,8 +248,8 @@ impl<S: Store> Core<S> {
 
     /// Counts the look-up of an item that a flush has taken.
     pub(in crate::engine) fn count_flushed(&mut self, key: Key<'_>, vacancy: S::Vacancy) {
-        if self.store.was_flushed(key, vacancy) {
-            self.stats.counters.get_flushed += 1;
+        if self.items.store.was_flushed(key, vacancy) {
+            self.items.stats.counters.get_flushed += 1;
         }
     }
 
@@ -263,7 +261,7 @@ impl<S: Store> Core<S> {
         if get.is_look() {
             return;
         }
-        let counters = &mut self.stats.counters;
+        let counters = &mut self.items.stats.counters;
         let touches = (has_item || !get.recaches)
             && get
                 .steps
@@ -289,8 +287,15 @@ impl<S: Store> Core<S> {
     fn count_win(&mut self, win: Win) {
         match win {
             Win::None => {}
-            Win::Won => self.stats.counters.win_sent += 1,
-            Win::Sent => self.stats.counters.win_waits += 1,
+            Win::Won => self.items.stats.counters.win_sent += 1,
+            Win::Sent => self.items.stats.counters.win_waits += 1,
         }
+    }
+}
+
+impl<S: Store> Items<S> {
+    /// An item that was found with this header, as a read shows it that asks for nothing else.
+    pub(in crate::engine) fn shown(&self, slot: S::Slot, header: &ItemHeader) -> Hit<'_> {
+        hit(self.clock.tick(), self.store.show(slot), header)
     }
 }

@@ -12,12 +12,12 @@ use latchd_protocol::reply::Reply;
 use latchd_protocol::time::Exptime;
 use latchd_protocol::value::Value;
 
-use crate::engine::Core;
 use crate::engine::items::fenced::{Forbidden, Right};
 use crate::engine::items::guard::{Guarded, judge};
+use crate::engine::rules::{Access, Rules};
 use crate::store::{Full, Store};
 
-impl<S: Store> Core<S> {
+impl<S: Store, M: Access> Rules<'_, S, M> {
     pub(in crate::engine) fn delete(
         &mut self,
         owner: Owner,
@@ -29,7 +29,7 @@ impl<S: Store> Core<S> {
             lock: delete.lock,
         };
         let Ok((slot, header)) = self.find_live(delete.key) else {
-            self.stats.counters.delete_misses += 1;
+            self.items.stats.counters.delete_misses += 1;
             return match self.may_make(delete.key, right) {
                 // As with replace-and-unlock, a missing item is reported first.
                 Ok(()) | Err(Forbidden::NotHolder) => Reply::NotFound,
@@ -42,7 +42,7 @@ impl<S: Store> Core<S> {
             return forbidden.into();
         }
         if judge(delete.guard, header.cas) != Guarded::Pass {
-            self.stats.counters.delete_misses += 1;
+            self.items.stats.counters.delete_misses += 1;
             return Reply::Exists;
         }
         let of_grant = match delete.lock {
@@ -56,13 +56,13 @@ impl<S: Store> Core<S> {
                 Ok(None)
             }
             Removal::MarkStale { exptime } => {
-                let deadline = exptime.map_or(header.deadline, |at| self.clock.deadline(at));
+                let deadline = exptime.map_or(header.deadline, |at| self.items.clock.deadline(at));
                 let marked = ItemHeader {
                     deadline,
                     ..self.marked_stale(header, delete.new_cas)
                 };
-                self.store.set_header(slot, marked);
-                self.commit_cas(delete.new_cas);
+                self.items.store.set_header(slot, marked);
+                self.items.commit_cas(delete.new_cas);
                 Ok(Some(slot))
             }
             Removal::Clear {
@@ -92,18 +92,18 @@ impl<S: Store> Core<S> {
             } => {
                 let marked = self.marked_stale(header, delete.new_cas);
                 self.clear(delete, slot, marked, exptime, client_flags)
-                    .inspect(|_| self.commit_cas(delete.new_cas))
+                    .inspect(|_| self.items.commit_cas(delete.new_cas))
             }
         };
         match done {
             Ok(stays) => {
                 match delete.removal {
                     Removal::Remove | Removal::Clear { .. } => {
-                        self.stats.counters.delete_hits += 1;
+                        self.items.stats.counters.delete_hits += 1;
                     }
                     // Nothing has gone: memcached counts no delete, and latchd a mark.
                     Removal::MarkStale { .. } | Removal::ClearAndMarkStale { .. } => {
-                        self.stats.counters.stale_marks += 1;
+                        self.items.stats.counters.stale_marks += 1;
                     }
                 }
                 // One of an item has gone with it, and may be another's by now.
@@ -112,18 +112,22 @@ impl<S: Store> Core<S> {
                 }
                 Reply::Deleted
             }
-            Err(Full) => self.out_of_memory(),
+            Err(Full) => self.items.out_of_memory(),
         }
     }
 
     fn grant_in_force(&self, key: Key<'_>) -> Option<Fence> {
-        self.locks.table.in_force(key).map(|holding| holding.fence)
+        self.manager
+            .locks
+            .table
+            .in_force(key)
+            .map(|holding| holding.fence)
     }
 
     /// Out of date, with its win open again.
     const fn marked_stale(&self, header: ItemHeader, new_cas: NewCas) -> ItemHeader {
         ItemHeader {
-            cas: self.peek_cas(new_cas),
+            cas: self.items.peek_cas(new_cas),
             stale: true,
             win: WinMark::None,
             ..header
@@ -139,9 +143,9 @@ impl<S: Store> Core<S> {
         exptime: Exptime,
         client_flags: u32,
     ) -> Result<Option<S::Slot>, Full> {
-        let now = self.clock.tick();
+        let now = self.items.clock.tick();
         let header = ItemHeader {
-            deadline: self.clock.deadline(exptime),
+            deadline: self.items.clock.deadline(exptime),
             last_access: now,
             client_flags,
             key_form: delete.key_form,
@@ -153,14 +157,14 @@ impl<S: Store> Core<S> {
 
     /// Removes an item, and with it the lock of the item, which the next waiter gets. The lock of the key stays.
     pub(in crate::engine) fn remove(&mut self, key: Key<'_>, slot: S::Slot) {
-        if !self.store.header(slot).locked {
-            self.store.remove(slot);
+        if !self.items.store.header(slot).locked {
+            self.items.store.remove(slot);
             return;
         }
-        let pinned_bytes = self.store.item_bytes(slot);
-        let counters = &mut self.stats.counters;
-        let ends = self.locks.lose_item(key, pinned_bytes, counters);
-        self.store.remove(slot);
+        let pinned_bytes = self.items.store.item_bytes(slot);
+        let counters = &mut self.items.stats.counters;
+        let ends = self.manager.locks.lose_item(key, pinned_bytes, counters);
+        self.items.store.remove(slot);
         if ends {
             self.hand_over(key, None);
         }

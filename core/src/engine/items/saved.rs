@@ -14,6 +14,7 @@ use latchd_protocol::time::Instant;
 use latchd_protocol::value::Value;
 
 use crate::engine::Core;
+use crate::engine::rules::{Access, Rules};
 use crate::store::{Full, Store};
 
 /// An item between two runs.
@@ -74,18 +75,9 @@ impl<S: Store> Core<S> {
     #[must_use]
     pub const fn numbers(&self) -> Numbers {
         Numbers {
-            cas: self.next_cas,
-            fence: self.locks.next_fence,
+            cas: self.items.next_cas,
+            fence: self.manager.locks.next_fence,
         }
-    }
-
-    /// Goes on above the numbers of an earlier run.
-    pub(in crate::engine) fn resume(&mut self, numbers: Numbers) {
-        let index = (self.next_cas.number() - Cas::FIRST.number()) % u64::from(self.cas_stride);
-        let fence = numbers.fence.step(index);
-        self.locks.next_fence = self.locks.next_fence.max(fence);
-        let cas = numbers.cas.number().saturating_add(index);
-        self.next_cas = Cas::new(cas).map_or(self.next_cas, |cas| self.next_cas.max(cas));
     }
 
     /// Shows the items that a client would find among up to `items_max` from `cursor` on. Returns where to go on;
@@ -96,9 +88,9 @@ impl<S: Store> Core<S> {
         items_max: usize,
         visit: &mut dyn FnMut(&SavedItem<'_>),
     ) -> Option<ScanCursor> {
-        self.store.scan(cursor, items_max, &mut |item| {
+        self.items.store.scan(cursor, items_max, &mut |item| {
             let header = &item.header;
-            if self.is_there(item.key, header) {
+            if self.items.is_there(&self.manager, item.key, header) {
                 visit(&SavedItem {
                     key: item.key,
                     key_form: header.key_form,
@@ -107,9 +99,10 @@ impl<S: Store> Core<S> {
                     cas: header.cas,
                     expires_unix_ms: header
                         .deadline
-                        .map(|deadline| self.clock.unix_ms(deadline.tick())),
+                        .map(|deadline| self.items.clock.unix_ms(deadline.tick())),
                     fetched: header.fetched,
-                    stale: header.stale || self.wins.mark(item.key, header) != WinMark::None,
+                    stale: header.stale
+                        || self.manager.wins.mark(item.key, header) != WinMark::None,
                 });
             }
         })
@@ -117,21 +110,23 @@ impl<S: Store> Core<S> {
 
     /// Takes an item of an earlier run in at `now`. Others are evicted for room, if they may be.
     pub fn restore(&mut self, now: Instant, item: &SavedItem<'_>) -> Restored {
-        self.advance(now);
-        if !self.wins.is_empty() {
-            self.update_win(item.key);
+        let mut rules = self.rules();
+        rules.advance(now);
+        if !rules.manager.wins.is_empty() {
+            rules.update_win(item.key);
         }
+        let items = &mut self.items;
         let deadline = item
             .expires_unix_ms
-            .map(|unix_ms| self.clock.deadline_at_unix_ms(unix_ms));
-        let tick = self.clock.tick();
+            .map(|unix_ms| items.clock.deadline_at_unix_ms(unix_ms));
+        let tick = items.clock.tick();
         if deadline.is_some_and(|deadline| deadline.has_passed(tick)) {
             return Restored::Expired;
         }
-        if item.value.len() > self.limits.value_bytes_max {
+        if item.value.len() > items.limits.value_bytes_max {
             return Restored::Refused;
         }
-        let Err(vacancy) = self.store.find(item.key) else {
+        let Err(vacancy) = items.store.find(item.key) else {
             return Restored::Refused;
         };
         let header = ItemHeader {
@@ -143,13 +138,25 @@ impl<S: Store> Core<S> {
             ..ItemHeader::new(item.cas, tick)
         };
         let value = Value::Borrowed(item.value);
-        let counters = &mut self.stats.counters;
-        match self
+        let counters = &mut items.stats.counters;
+        match items
             .store
             .insert(tick, vacancy, item.key, header, value, counters)
         {
             Ok(_) => Restored::Kept,
             Err(Full) => Restored::Refused,
         }
+    }
+}
+
+impl<S: Store, M: Access> Rules<'_, S, M> {
+    /// Goes on above the numbers of an earlier run.
+    pub(in crate::engine) fn resume(&mut self, numbers: Numbers) {
+        let (items, locks) = (&mut *self.items, &mut self.manager.locks);
+        let index = (items.next_cas.number() - Cas::FIRST.number()) % u64::from(items.cas_stride);
+        let fence = numbers.fence.step(index);
+        locks.next_fence = locks.next_fence.max(fence);
+        let cas = numbers.cas.number().saturating_add(index);
+        items.next_cas = Cas::new(cas).map_or(items.next_cas, |cas| items.next_cas.max(cas));
     }
 }

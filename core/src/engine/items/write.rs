@@ -14,9 +14,10 @@ use latchd_protocol::reply::{Refusal, Reply, Stored};
 use latchd_protocol::stats::{Counters, Unstored};
 use latchd_protocol::value::Value;
 
-use crate::engine::Core;
+use crate::engine::items::Items;
 use crate::engine::items::fenced::{Forbidden, Right};
 use crate::engine::items::guard::{Guarded, judge};
+use crate::engine::rules::{Access, Rules};
 use crate::store::{End, Full, Store};
 
 const fn right(owner: Owner, set: &Set<'_>) -> Right {
@@ -27,13 +28,13 @@ const fn right(owner: Owner, set: &Set<'_>) -> Right {
     }
 }
 
-impl<S: Store> Core<S> {
+impl<S: Store, M: Access> Rules<'_, S, M> {
     pub(in crate::engine) fn set(&mut self, owner: Owner, set: &Set<'_>) -> Reply<'static> {
-        if set.value.len() > self.limits.value_bytes_max {
-            self.note_unstored(Unstored::TooLarge);
+        if set.value.len() > self.items.limits.value_bytes_max {
+            self.items.note_unstored(Unstored::TooLarge);
             return Reply::Refused(Refusal::TooLarge);
         }
-        self.stats.counters.cmd_set += 1;
+        self.items.stats.counters.cmd_set += 1;
         match self.find_live(set.key) {
             Ok((slot, old)) => self.set_found(owner, set, slot, old),
             Err(vacancy) => self.set_missing(owner, set, vacancy),
@@ -55,7 +56,7 @@ impl<S: Store> Core<S> {
                 SetMode::Set | SetMode::Replace,
                 Guard::Match(_) | Guard::MatchElseStale(_) | Guard::Never,
             ) => {
-                self.stats.counters.cas_misses += 1;
+                self.items.stats.counters.cas_misses += 1;
                 Reply::NotFound
             }
             (SetMode::Append { missing } | SetMode::Prepend { missing }, _) => match missing {
@@ -78,7 +79,7 @@ impl<S: Store> Core<S> {
         let end = match set.mode {
             SetMode::Add => {
                 // memcached counts a refused add as a use of the item.
-                self.store.record_hit(slot);
+                self.items.store.record_hit(slot);
                 return Reply::NotStored;
             }
             SetMode::Set | SetMode::Replace => None,
@@ -88,7 +89,7 @@ impl<S: Store> Core<S> {
         let guarded = judge(set.guard, old.cas);
         // As memcached: an append under a version is no compare-and-swap to the counters.
         if set.guard != Guard::None && end.is_none() {
-            let counters = &mut self.stats.counters;
+            let counters = &mut self.items.stats.counters;
             match guarded {
                 Guarded::Pass | Guarded::PassStale => counters.cas_hits += 1,
                 Guarded::Fail => counters.cas_badval += 1,
@@ -119,28 +120,29 @@ impl<S: Store> Core<S> {
     /// The header of an item that `set` makes.
     fn new_header(&self, set: &Set<'_>) -> ItemHeader {
         ItemHeader {
-            deadline: self.clock.deadline(set.exptime),
+            deadline: self.items.clock.deadline(set.exptime),
             client_flags: set.client_flags,
             key_form: set.key_form,
-            ..ItemHeader::new(self.peek_cas(set.new_cas), self.clock.tick())
+            ..ItemHeader::new(self.items.peek_cas(set.new_cas), self.items.clock.tick())
         }
     }
 
     fn insert(&mut self, owner: Owner, set: &Set<'_>, vacancy: S::Vacancy) -> Reply<'static> {
-        if set.client_flags == LEASE_ITEM && self.locks.queue.are_withheld() {
+        if set.client_flags == LEASE_ITEM && self.manager.locks.queue.are_withheld() {
             return Reply::Refused(Refusal::Locked);
         }
-        let now = self.clock.tick();
+        let now = self.items.clock.tick();
         let header = self.new_header(set);
         let inserted = self.may_pin_new(set.key, set.value.len()).and_then(|()| {
-            let counters = &mut self.stats.counters;
-            self.store
+            let counters = &mut self.items.stats.counters;
+            self.items
+                .store
                 .insert(now, vacancy, set.key, header, set.value, counters)
         });
         let Ok(slot) = inserted else {
-            return self.out_of_memory();
+            return self.items.out_of_memory();
         };
-        self.commit_cas(set.new_cas);
+        self.items.commit_cas(set.new_cas);
         self.lock_made_item(set.key, slot);
         self.end_lock(set.key, owner, Some(slot), set.lock);
         Reply::Stored(Stored {
@@ -157,12 +159,12 @@ impl<S: Store> Core<S> {
         header: ItemHeader,
     ) -> Reply<'static> {
         let Ok(slot) = self.overwrite(slot, header, set.value) else {
-            return self.out_of_memory();
+            return self.items.out_of_memory();
         };
-        self.commit_cas(set.new_cas);
+        self.items.commit_cas(set.new_cas);
         if header.locked {
             // A flush removes items that were stored before it; this one was stored after.
-            self.locks.table.clear_flush(set.key);
+            self.manager.locks.table.clear_flush(set.key);
             self.end_lock(set.key, owner, Some(slot), set.lock);
         }
         Reply::Stored(Stored {
@@ -179,13 +181,13 @@ impl<S: Store> Core<S> {
         old: ItemHeader,
         end: End,
     ) -> Reply<'static> {
-        let now = self.clock.tick();
-        let size = self.store.value(slot).len() + set.value.len();
-        if size > self.limits.value_bytes_max {
+        let now = self.items.clock.tick();
+        let size = self.items.store.value(slot).len() + set.value.len();
+        if size > self.items.limits.value_bytes_max {
             return Reply::NotStored;
         }
         let header = ItemHeader {
-            cas: self.peek_cas(set.new_cas),
+            cas: self.items.peek_cas(set.new_cas),
             last_access: now,
             fetched: false,
             stale: false,
@@ -196,9 +198,9 @@ impl<S: Store> Core<S> {
             store.extend(now, slot, header, &set.value, end, counters)
         });
         let Ok(slot) = extended else {
-            return self.out_of_memory();
+            return self.items.out_of_memory();
         };
-        self.commit_cas(set.new_cas);
+        self.items.commit_cas(set.new_cas);
         self.end_lock(set.key, owner, Some(slot), set.lock);
         Reply::Stored(Stored {
             cas: header.cas,
@@ -216,7 +218,7 @@ impl<S: Store> Core<S> {
         header: ItemHeader,
         value: Value<'_>,
     ) -> Result<S::Slot, Full> {
-        let now = self.clock.tick();
+        let now = self.items.clock.tick();
         self.resized(slot, value.len(), |store, counters| {
             store.replace(now, slot, header, value, counters)
         })
@@ -230,23 +232,51 @@ impl<S: Store> Core<S> {
         value_bytes: usize,
         change: impl FnOnce(&mut S, &mut Counters) -> Result<S::Slot, Full>,
     ) -> Result<S::Slot, Full> {
-        let is_held = self.store.header(slot).locked;
-        let before = self.store.item_bytes(slot);
+        let is_held = self.items.store.header(slot).locked;
+        let before = self.items.store.item_bytes(slot);
         if is_held {
-            let key = self.store.key(slot);
-            let after = self.store.bytes_for(key.as_bytes().len(), value_bytes);
-            if !self.locks.may_resize(key, before, after, &self.limits) {
+            let key = self.items.store.key(slot);
+            let after = self
+                .items
+                .store
+                .bytes_for(key.as_bytes().len(), value_bytes);
+            if !self
+                .manager
+                .locks
+                .may_resize(key, before, after, &self.items.limits)
+            {
                 return Err(Full);
             }
         }
-        let slot = change(&mut self.store, &mut self.stats.counters)?;
+        let slot = change(&mut self.items.store, &mut self.items.stats.counters)?;
         if is_held {
-            let after = self.store.item_bytes(slot);
-            self.locks.table.resize(self.store.key(slot), before, after);
+            let after = self.items.store.item_bytes(slot);
+            self.manager
+                .locks
+                .table
+                .resize(self.items.store.key(slot), before, after);
         }
         Ok(slot)
     }
 
+    /// The value of a set was over the limit. The old item is removed, so that no client reads an outdated value;
+    /// unless another owner has locked it.
+    pub(in crate::engine) fn set_too_large(
+        &mut self,
+        owner: Owner,
+        key: Key<'_>,
+    ) -> Reply<'static> {
+        self.items.note_unstored(Unstored::TooLarge);
+        if let Ok((slot, header)) = self.find_live(key)
+            && self.may_change(key, Right::own(owner), &header).is_ok()
+        {
+            self.remove(key, slot);
+        }
+        Reply::Refused(Refusal::TooLarge)
+    }
+}
+
+impl<S> Items<S> {
     /// Counts a set with a value that was never stored.
     pub(in crate::engine) const fn note_unstored(&mut self, why: Unstored) {
         let counters = &mut self.stats.counters;
@@ -259,21 +289,5 @@ impl<S: Store> Core<S> {
     pub(in crate::engine) const fn out_of_memory(&mut self) -> Reply<'static> {
         self.stats.counters.store_no_memory += 1;
         Reply::Refused(Refusal::OutOfMemory)
-    }
-
-    /// The value of a set was over the limit. The old item is removed, so that no client reads an outdated value;
-    /// unless another owner has locked it.
-    pub(in crate::engine) fn set_too_large(
-        &mut self,
-        owner: Owner,
-        key: Key<'_>,
-    ) -> Reply<'static> {
-        self.note_unstored(Unstored::TooLarge);
-        if let Ok((slot, header)) = self.find_live(key)
-            && self.may_change(key, Right::own(owner), &header).is_ok()
-        {
-            self.remove(key, slot);
-        }
-        Reply::Refused(Refusal::TooLarge)
     }
 }

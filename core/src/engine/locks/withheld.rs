@@ -13,8 +13,8 @@ use latchd_protocol::time::Instant;
 
 use super::Locks;
 use super::queue::WaitTable;
-use crate::engine::Core;
 use crate::engine::owned_key::{OwnedKey, as_key};
+use crate::engine::rules::{Access, Rules};
 use crate::store::Store;
 
 /// Whether grants are withheld.
@@ -112,32 +112,32 @@ impl Locks {
     }
 }
 
-impl<S: Store> Core<S> {
+impl<S: Store, M: Access> Rules<'_, S, M> {
     /// Hands over up to `keys_max` queues, after grants were withheld (L18).
     pub(in crate::engine) fn serve_withheld(&mut self, keys_max: usize) {
         let grants_max = self.grants_max();
         for _ in 0..keys_max {
-            if self.stats.counters.lock_granted >= grants_max {
+            if self.items.stats.counters.lock_granted >= grants_max {
                 return;
             }
-            let Some(key) = self.locks.queue.next_unserved() else {
+            let Some(key) = self.manager.locks.queue.next_unserved() else {
                 return;
             };
-            self.work.charge(1);
+            self.items.work.charge(1);
             self.serve_queue(as_key(&key));
         }
     }
 
     /// Hands over the queue of a key, if grants were withheld until now and its lock is free.
     pub(in crate::engine) fn serve_if_unserved(&mut self, key: Key<'_>) {
-        if self.locks.queue.is_ending() && self.locks.queue.waiting(key) > 0 {
+        if self.manager.locks.queue.is_ending() && self.manager.locks.queue.waiting(key) > 0 {
             self.serve_queue(key);
         }
     }
 
     /// Hands over the lock of a key with waiters, which may be in the table or free.
     pub(super) fn serve_queue(&mut self, key: Key<'_>) {
-        let slot = if self.locks.table.get(key).is_some() {
+        let slot = if self.manager.locks.table.get(key).is_some() {
             self.slot_of(key)
         } else {
             self.free_slot_of(key)
@@ -147,10 +147,10 @@ impl<S: Store> Core<S> {
 
     /// The slot of the item of a key without a lock, if there is one.
     fn free_slot_of(&mut self, key: Key<'_>) -> Option<S::Slot> {
-        let slot = self.store.find(key).ok()?;
-        let header = self.store.header(slot);
-        if self.is_past(&header) {
-            self.reclaim(slot, &header);
+        let slot = self.items.store.find(key).ok()?;
+        let header = self.items.store.header(slot);
+        if self.items.is_past(&header) {
+            self.items.reclaim(slot, &header);
             return None;
         }
         Some(slot)

@@ -187,7 +187,7 @@ impl<S: Store> Core<S> {
     /// The counts by prefix since that was turned on, or since the last `stats reset`.
     #[must_use]
     pub const fn prefixes(&self) -> &Prefixes {
-        &self.detail.prefixes
+        &self.items.detail.prefixes
     }
 }
 

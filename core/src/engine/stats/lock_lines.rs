@@ -24,12 +24,17 @@ impl<S: Store> Core<S> {
     /// with shares that may be over counts as many times as it has shares.
     pub fn locks_in_force(&self) -> impl Iterator<Item = (Key<'_>, Holding)> {
         let mut looks_left = LOCKS_LOOKED_AT_MAX;
-        let looked_at = self.locks.table.keys().take_while(move |(_, looks)| {
-            let is_left = looks_left > 0;
-            looks_left = looks_left.saturating_sub(*looks);
-            is_left
-        });
-        looked_at.filter_map(|(key, _)| Some((key, self.locks.table.in_force(key)?)))
+        let looked_at = self
+            .manager
+            .locks
+            .table
+            .keys()
+            .take_while(move |(_, looks)| {
+                let is_left = looks_left > 0;
+                looks_left = looks_left.saturating_sub(*looks);
+                is_left
+            });
+        looked_at.filter_map(|(key, _)| Some((key, self.manager.locks.table.in_force(key)?)))
     }
 
     /// A line for each of [`Self::locks_in_force`], up to [`LOCK_LINES_MAX`]: a page of `stats locks`.
@@ -51,12 +56,12 @@ impl<S: Store> Core<S> {
     pub fn lock_page(&self, from: usize, lines_max: usize) -> (Vec<StatsLine>, Option<usize>) {
         let mut lines = Vec::new();
         let mut looks = 0;
-        for (place, (key, grants)) in self.locks.table.keys().enumerate().skip(from) {
+        for (place, (key, grants)) in self.manager.locks.table.keys().enumerate().skip(from) {
             if lines.len() >= lines_max || looks >= GRANTS_PER_PAGE {
                 return (lines, Some(place));
             }
             looks += grants;
-            if let Some(holding) = self.locks.table.in_force(key) {
+            if let Some(holding) = self.manager.locks.table.in_force(key) {
                 lines.push(self.lock_line(key, holding));
             }
         }
@@ -64,7 +69,7 @@ impl<S: Store> Core<S> {
     }
 
     fn lock_line(&self, key: Key<'_>, holding: Holding) -> StatsLine {
-        let now_ms = self.clock.now.as_millis();
+        let now_ms = self.items.clock.now.as_millis();
         let held_s = (now_ms - holding.since.as_millis()) / 1000;
         let lease = holding.lease_until.map_or_else(
             || String::from("-1"),
@@ -76,9 +81,9 @@ impl<S: Store> Core<S> {
                 "mode={},conn={},held={held_s},waiting={},fence={},lease={lease},holders={}",
                 if holding.mode.is_shared() { 's' } else { 'x' },
                 holding.owner.number(),
-                self.locks.queue.waiting(key),
+                self.manager.locks.queue.waiting(key),
                 holding.fence.number(),
-                self.locks.table.holder_count(key),
+                self.manager.locks.table.holder_count(key),
             ),
         }
     }
@@ -93,7 +98,7 @@ impl<S: Store> Core<S> {
         answer: &mut dyn FnMut(&Reply<'_>),
     ) {
         let reply = match command {
-            Command::Item(command) => self.execute_item(now, owner, command),
+            Command::Item(command) => self.rules().execute_item(now, owner, command),
             Command::Global(_) => self.execute(now, owner, command),
         };
         let Command::Global(GlobalCommand::Stats(topic)) = command else {
@@ -116,7 +121,7 @@ impl<S: Store> Core<S> {
             | StatsTopic::DetailOff => Vec::new(),
         };
         answer(&Reply::Stats(Report {
-            stats: &self.stats,
+            stats: &self.items.stats,
             lines: &lines,
             // One core has few enough of either for one page.
             next: None,

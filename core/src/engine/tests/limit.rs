@@ -63,7 +63,7 @@ fn a_larger_memory_is_there_at_once() {
 #[test]
 fn a_smaller_memory_is_come_to_by_and_by() {
     let mut bench = Bench::of(Core::new(config(16 * MIB)));
-    bench.core.limits.crawl_items_max = 500;
+    bench.core.items.limits.crawl_items_max = 500;
     fill(&mut bench, 14_000);
     assert_eq!(bench.ask(A, lock("key7")), Reply::Locked);
     let unlimited = usage(&bench);
@@ -112,9 +112,9 @@ fn stores_reach_the_smaller_memory_limit() {
     limit(&mut bench, 2 * MIB).unwrap();
     let mut stores = 0;
     while usage(&bench).held_bytes > 2 * MIB {
-        let evicted = bench.core.stats.counters.evictions;
+        let evicted = bench.core.items.stats.counters.evictions;
         store(&mut bench, &format!("new{stores}"));
-        let evicted = bench.core.stats.counters.evictions - evicted;
+        let evicted = bench.core.items.stats.counters.evictions - evicted;
         assert!(evicted < 200, "{evicted} for one");
         stores += 1;
         assert!(stores < 2_000, "{:?}", usage(&bench));
@@ -125,7 +125,7 @@ fn stores_reach_the_smaller_memory_limit() {
 fn refused_limit_changes_nothing() {
     let mut bench = Bench::of(Core::new(config(16 * MIB)));
     let mut number = 0;
-    while bench.core.locks.pinned_bytes() < 3 * MIB / 2 {
+    while bench.core.manager.locks.pinned_bytes() < 3 * MIB / 2 {
         let name = format!("key{number}");
         store(&mut bench, &name);
         let lock = lock(&name);
@@ -180,9 +180,9 @@ fn bounds_may_shrink_to_present_locks() {
     bench.core.execute(Instant::default(), A, &lock.into());
     let core = &bench.core;
     let held = Limits {
-        locked_bytes_max: core.locks.pinned_bytes(),
+        locked_bytes_max: core.manager.locks.pinned_bytes(),
         lock_table_bytes_max: core.lock_memory_bytes(),
-        lock_bytes_per_connection_max: core.locks.table.held_here(A).bytes,
+        lock_bytes_per_connection_max: core.manager.locks.table.held_here(A).bytes,
         value_bytes_max: MIB / 2,
         ..*core.limits()
     };

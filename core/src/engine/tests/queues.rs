@@ -142,12 +142,12 @@ fn ask(core: &mut Core, lines: &mut Lines, owner: Owner, asked: Asked) {
 /// reached.
 fn play(all: &[Happens], settled_max: usize, bounds: Bounds) -> Vec<Bound> {
     let mut core = Core::new(config(1 << 20));
-    core.limits.locks_settled_max = settled_max;
-    core.limits.locks_per_connection_max = bounds.locks;
-    core.limits.sharers_per_key_max = bounds.sharers;
-    core.limits.waits_per_key_max = bounds.waits_of_key;
-    core.limits.waits_max = bounds.waits;
-    core.limits.wait_ms_max = bounds.wait_ms;
+    core.items.limits.locks_settled_max = settled_max;
+    core.items.limits.locks_per_connection_max = bounds.locks;
+    core.items.limits.sharers_per_key_max = bounds.sharers;
+    core.items.limits.waits_per_key_max = bounds.waits_of_key;
+    core.items.limits.waits_max = bounds.waits;
+    core.items.limits.wait_ms_max = bounds.wait_ms;
     let mut owners: Vec<Owner> = (0..CONNS).map(Owner::from_number).collect();
     let mut lines = Lines::new(bounds);
     for owner in &owners {
@@ -234,7 +234,8 @@ fn compare(core: &mut Core, lines: &mut Lines) {
         // They are told, and ask no more.
         if notice.outcome == Outcome::Granted {
             for name in KEYS {
-                core.locks
+                core.manager
+                    .locks
                     .table
                     .set_unanswered(key(name), notice.owner, false);
             }

@@ -1,6 +1,6 @@
 //! Items that outlive a core, by example.
 
-use latchd_protocol::command::{NewCas, ScanCursor};
+use latchd_protocol::command::ScanCursor;
 use latchd_protocol::fence::Fence;
 use latchd_protocol::key::KeyForm;
 

@@ -190,7 +190,7 @@ fn each_share_has_a_lease_of_its_own() {
     bench.now_ms = 150;
     bench.is_refused(A, "k", Mode::Exclusive);
     assert_eq!(bench.holders("k"), [3]);
-    assert_eq!(bench.core.stats.counters.lock_expired, 2);
+    assert_eq!(bench.core.items.stats.counters.lock_expired, 2);
     let off = Acquire {
         lease: Some(Lease::Off),
         ..acquire("k", shared(2))
@@ -260,7 +260,7 @@ fn cycle_over_earlier_waiter_is_found() {
 #[test]
 fn so_many_share_a_key_and_no_more() {
     let mut bench = bench();
-    bench.core.limits.sharers_per_key_max = 2;
+    bench.core.items.limits.sharers_per_key_max = 2;
     bench.shares(A, "k", 0);
     bench.shares(B, "k", 0);
     let too_many = Reply::Refused(Refusal::TooManyLocks);
@@ -284,13 +284,13 @@ fn a_share_is_charged_like_a_lock() {
     let table_bytes = bench.core.locks().table_bytes();
     bench.shares(B, "k", 0);
     assert_eq!(bench.core.locks().held_here(B), alone);
-    bench.core.limits.lock_bytes_per_connection_max = alone.bytes;
+    bench.core.items.limits.lock_bytes_per_connection_max = alone.bytes;
     bench.take(C, acquire("m", Mode::Exclusive));
     let too_many = Reply::Refused(Refusal::TooManyLocks);
     assert_eq!(bench.take(C, acquire("k", shared(0))), too_many);
     bench.gives_back(C, "m");
     // An item that is pinned already is not pinned again.
-    bench.core.limits.locked_bytes_max = bench.core.locks.pinned_bytes();
+    bench.core.items.limits.locked_bytes_max = bench.core.manager.locks.pinned_bytes();
     bench.shares(C, "k", 0);
     for owner in [A, B] {
         bench.close(owner);
@@ -299,7 +299,7 @@ fn a_share_is_charged_like_a_lock() {
     bench.event(Event::Tick);
     assert_eq!(bench.core.locks().table_bytes(), 0);
     assert!(table_bytes > 0);
-    assert_eq!(bench.core.locks.pinned_bytes(), 0);
+    assert_eq!(bench.core.manager.locks.pinned_bytes(), 0);
 }
 
 /// An owner with thousands of shares ends in one step; no request sees any of them afterwards.
@@ -324,7 +324,7 @@ fn many_shares_end_at_once() {
     let now = Instant::from_millis(bench.now_ms);
     assert!(bench.core.wants_tick() && bench.core.next_deadline() == Some(now));
     bench.take(B, acquire("k76", Mode::Exclusive));
-    bench.core.pass(now);
+    bench.core.handle(now, Event::Due);
     assert_eq!(bench.now_granted(), [3]);
     assert!(!bench.core.wants_tick());
     for _ in 0..40 {
@@ -363,10 +363,13 @@ fn wait_adds_the_computed_bytes() {
     let mut added = Vec::new();
     for (owner, name) in [(D, "shared"), (B, &*long)] {
         let before = bench.core.locks().table_bytes();
-        let reckoned = bench.core.locks.table.bytes_for_waited(key(name));
+        let reckoned = bench.core.manager.locks.table.bytes_for_waited(key(name));
         bench.waits_for(owner, name, Mode::Exclusive);
         assert_eq!(bench.core.locks().table_bytes() - before, reckoned);
-        assert_eq!(bench.core.locks.table.bytes_for_waited(key(name)), 0);
+        assert_eq!(
+            bench.core.manager.locks.table.bytes_for_waited(key(name)),
+            0
+        );
         added.push(reckoned);
     }
     assert_eq!(added[0], 0);
@@ -458,7 +461,7 @@ fn shares_that_end_together_are_released_in_pieces() {
         }
         bench.shares(A, "k7", 0);
         bench.waits_for(C, "k7", Mode::Exclusive);
-        let left = |bench: &Bench<LogStore>| bench.core.locks.table.share_entries();
+        let left = |bench: &Bench<LogStore>| bench.core.manager.locks.table.share_entries();
         let all = left(&bench);
         if is_lease {
             bench.now_ms = 1_000;
@@ -467,7 +470,7 @@ fn shares_that_end_together_are_released_in_pieces() {
                 bench.close(Owner::from_number(number));
             }
         }
-        let each_max = bench.core.limits.locks_settled_max;
+        let each_max = bench.core.items.limits.locks_settled_max;
         let mut before = left(&bench);
         assert!(all - before <= each_max * 40);
         for round in 0..6 {

@@ -13,50 +13,25 @@ use latchd_protocol::wait::Outcome;
 
 use super::bound::BoundWins;
 use super::queue::{WinWaiter, WinWaits};
-use super::{Effect, Makers, Seen, Wins};
-use crate::engine::Core;
-use crate::engine::context::Context;
+use super::{Effect, Makers, Seen};
 use crate::engine::locks::after;
-use crate::engine::locks::table::Held;
 use crate::engine::owned_key::as_key;
 use crate::engine::queues::STALE_MAX;
+use crate::engine::rules::{Access, Rules};
 use crate::store::Store;
 
 /// An item that was looked up.
 type Item<S> = (<S as Store>::Slot, ItemHeader);
 
-impl<S: Store> Core<S> {
-    /// The wins that end with their winners.
-    #[must_use]
-    pub const fn bound_wins(&self) -> &BoundWins {
-        &self.wins.bound
-    }
-
-    /// The queues of the gets that wait.
-    #[must_use]
-    pub const fn win_waits(&self) -> &WinWaits {
-        &self.wins.queue
-    }
-
-    /// The machine of wins, and the surroundings of a step of it.
-    fn wins_in_context(&mut self) -> (&mut Wins, Context<'_>) {
-        let context = Context {
-            now: self.clock.now,
-            limits: &self.limits,
-            counters: &mut self.stats.counters,
-            notices: &mut self.notices,
-        };
-        (&mut self.wins, context)
-    }
-
+impl<S: Store, M: Access> Rules<'_, S, M> {
     /// Brings the win of `key` and its gets into line with the item, as it is now (Z7, Z8).
     #[cold]
     pub(in crate::engine) fn update_win(&mut self, key: Key<'_>) {
-        if !self.wins.has(key) {
+        if !self.manager.wins.has(key) {
             return;
         }
         // The lookup may end a lock, and so serve gets.
-        let is_waited = self.wins.is_waited(key);
+        let is_waited = self.manager.wins.is_waited(key);
         let mut item = self.look_up(key);
         let header = item.map(|(_, header)| header);
         let (wins, mut context) = self.wins_in_context();
@@ -71,7 +46,7 @@ impl<S: Store> Core<S> {
 
     fn set_mark(&mut self, (slot, header): Item<S>, win: WinMark) -> Item<S> {
         let header = ItemHeader { win, ..header };
-        self.store.set_header(slot, header);
+        self.items.store.set_header(slot, header);
         (slot, header)
     }
 
@@ -82,7 +57,7 @@ impl<S: Store> Core<S> {
                 Some(_) => (Makers::All, false),
                 None => (self.makers(key), self.was_flushed(key)),
             };
-            let clock = self.clock;
+            let clock = self.items.clock;
             let seen = Seen {
                 clock: &clock,
                 header: item.map(|(_, header)| header),
@@ -95,7 +70,7 @@ impl<S: Store> Core<S> {
                 Effect::Win => item = item.map(|item| self.set_mark(item, WinMark::Sent)),
                 Effect::Make(owner, waiter) => {
                     item = self.make_for(key, owner, waiter);
-                    self.notices.push(owner, Outcome::Granted);
+                    self.manager.notices.push(owner, Outcome::Granted);
                 }
             }
         }
@@ -103,7 +78,7 @@ impl<S: Store> Core<S> {
 
     /// The owners that may make the item of a key that has none.
     fn makers(&self, key: Key<'_>) -> Makers {
-        match self.locks.bare(key) {
+        match self.manager.locks.bare(key) {
             None => Makers::All,
             Some(holding) if holding.mode.is_shared() => Makers::None,
             Some(holding) => Makers::Holder(holding.owner),
@@ -111,40 +86,40 @@ impl<S: Store> Core<S> {
     }
 
     fn was_flushed(&self, key: Key<'_>) -> bool {
-        let vacancy = self.store.find(key).err();
-        vacancy.is_some_and(|vacancy| self.store.was_flushed(key, vacancy))
+        let vacancy = self.items.store.find(key).err();
+        vacancy.is_some_and(|vacancy| self.items.store.was_flushed(key, vacancy))
     }
 
     /// A request asks for `key`. If its item has expired and had a bound win, the request counts it, although
     /// [`Self::update_win`] removes it first.
     #[cold]
     pub(in crate::engine) fn note_expired(&mut self, key: Key<'_>) {
-        if self.wins.bound.noted(key).is_some()
-            && !self.wins.is_waited(key)
-            && let Ok((_, header)) = self.store.find_item(key)
+        if self.manager.wins.bound.noted(key).is_some()
+            && !self.manager.wins.is_waited(key)
+            && let Ok((_, header)) = self.items.store.find_item(key)
             && !header.locked
-            && self.is_past(&header)
+            && self.items.is_past(&header)
         {
-            self.stats.counters.get_expired += 1;
+            self.items.stats.counters.get_expired += 1;
         }
     }
 
     /// Makes the missing item for a get that has waited, which wins it.
     fn make_for(&mut self, key: Key<'_>, owner: Owner, waiter: WinWaiter) -> Option<Item<S>> {
         let get = waiter.get(key);
-        let vacancy = self.store.find(key).err();
+        let vacancy = self.items.store.find(key).err();
         let vacancy = vacancy.expect("it was looked up");
         // If it does not fit, or is gone at once, the get finds that out when it is executed.
         let slot = match self.make(&get, vacancy) {
             Ok(made) => {
-                self.commit_cas(get.new_cas);
+                self.items.commit_cas(get.new_cas);
                 made.slot
             }
             Err(_) => None,
         };
         slot.map(|slot| {
-            self.wins.give(key, owner, &waiter, true);
-            (slot, self.store.header(slot))
+            self.manager.wins.give(key, owner, &waiter, true);
+            (slot, self.items.store.header(slot))
         })
     }
 
@@ -163,8 +138,8 @@ impl<S: Store> Core<S> {
         if let Err(refusal) = self.admit_get(owner, get.key, slot) {
             return Reply::Refused(refusal);
         }
-        let ms = get.wait_ms.min(self.limits.wait_ms_max);
-        let until = after(self.clock.now, ms);
+        let ms = get.wait_ms.min(self.items.limits.wait_ms_max);
+        let until = after(self.items.clock.now, ms);
         let (wins, mut context) = self.wins_in_context();
         wins.wait(owner, get, until, &header, &mut context);
         Reply::Waits
@@ -175,26 +150,15 @@ impl<S: Store> Core<S> {
     /// # Errors
     /// [`Refusal::TooManyLocks`] and [`Refusal::ConnectionClosed`], as they say.
     fn admit_get(&mut self, owner: Owner, key: Key<'_>, slot: S::Slot) -> Result<(), Refusal> {
-        self.may_win(owner)?;
-        if self.is_waiting(owner)
-            || self.wins.queue.waiting(key) >= self.limits.waits_per_key_max
-            || self.waiting_in_all() >= self.limits.waits_max
+        self.manager.may_win(owner, &self.items.limits)?;
+        if self.manager.is_waiting(owner)
+            || self.manager.wins.queue.waiting(key) >= self.items.limits.waits_per_key_max
+            || self.manager.waiting_in_all() >= self.items.limits.waits_max
         {
             return Err(Refusal::TooManyLocks);
         }
         self.admit_to_tables(WinWaits::bytes_for(key), Some(slot))
             .map(|_| ())
-    }
-
-    /// Whether `owner` waits for a lock or a value.
-    #[must_use]
-    pub fn is_waiting(&self, owner: Owner) -> bool {
-        self.locks.queue.waits_for(owner).is_some() || self.wins.queue.is_waiting(owner)
-    }
-
-    /// The owners that wait, or have a notice that no transport has taken.
-    pub(in crate::engine) fn waiting_in_all(&self) -> usize {
-        self.locks.queue.places() + self.notices.singles() + self.wins.queue.places()
     }
 
     /// Binds the win that a get of `owner` is about to be told of. The item may be in another slot then.
@@ -209,29 +173,10 @@ impl<S: Store> Core<S> {
         slot: S::Slot,
         is_made: bool,
     ) -> Result<S::Slot, Refusal> {
-        self.may_win(owner)?;
+        self.manager.may_win(owner, &self.items.limits)?;
         let kept = self.admit_to_tables(BoundWins::bytes_for(key), Some(slot))?;
-        self.wins.bind(key, owner, is_made);
+        self.manager.wins.bind(key, owner, is_made);
         Ok(kept.expect("the item that is kept stays"))
-    }
-
-    /// Whether `owner` may have one more bound win, over all cores.
-    ///
-    /// # Errors
-    /// [`Refusal::TooManyLocks`] and [`Refusal::ConnectionClosed`], as they say.
-    fn may_win(&self, owner: Owner) -> Result<(), Refusal> {
-        let held = self.locks.table.held_by(owner);
-        let elsewhere = held.ok_or(Refusal::ConnectionClosed)?.wins;
-        self.wins.may_win(owner, elsewhere, &self.limits)
-    }
-
-    /// The locks and the bound wins that `owner` has in this core.
-    #[must_use]
-    pub fn held_here(&self, owner: Owner) -> Held {
-        Held {
-            wins: self.wins.bound.won_by(owner),
-            ..self.locks.table.held_here(owner)
-        }
     }
 
     /// Before a get that may bind a win or wait for one: if its owner has as many wins as it may, updates a few of them, since
@@ -239,8 +184,8 @@ impl<S: Store> Core<S> {
     /// item of the get is looked up.
     pub(in crate::engine) fn free_win(&mut self, owner: Owner, get: &Get<'_>) {
         let binds = get.recaches && (get.binds || get.wait_ms > 0);
-        if binds && self.may_win(owner) == Err(Refusal::TooManyLocks) {
-            self.update_wins_of(owner, get.key, self.limits.locks_settled_max);
+        if binds && self.manager.may_win(owner, &self.items.limits) == Err(Refusal::TooManyLocks) {
+            self.update_wins_of(owner, get.key, self.items.limits.locks_settled_max);
         }
     }
 
@@ -251,7 +196,7 @@ impl<S: Store> Core<S> {
         key: Key<'_>,
         wins_max: usize,
     ) {
-        for key in self.wins.bound.some_of(owner, key, wins_max) {
+        for key in self.manager.wins.bound.some_of(owner, key, wins_max) {
             self.update_win(as_key(&key));
         }
     }
@@ -259,7 +204,7 @@ impl<S: Store> Core<S> {
     /// Reopens up to `wins_max` of the wins that have ended with their winners (Z7).
     pub(in crate::engine) fn reopen_wins(&mut self, wins_max: usize) {
         for _ in 0..wins_max {
-            let Some(key) = self.wins.bound.next_ended() else {
+            let Some(key) = self.manager.wins.bound.next_ended() else {
                 return;
             };
             self.update_win(as_key(&key));
@@ -268,16 +213,16 @@ impl<S: Store> Core<S> {
 
     /// The item of a key, if it exists now. If its TTL or its lock has ended, that takes effect first.
     fn look_up(&mut self, key: Key<'_>) -> Option<Item<S>> {
-        let slot = self.store.find(key).ok()?;
-        let header = self.store.header(slot);
-        if header.locked && self.locks.table.owner(key).is_none() {
+        let slot = self.items.store.find(key).ok()?;
+        let header = self.items.store.header(slot);
+        if header.locked && self.manager.locks.table.owner(key).is_none() {
             // Its lock has ended (L9). It is out of the table then, so this happens once.
-            let holding = self.locks.table.get(key);
+            let holding = self.manager.locks.table.get(key);
             self.end_if_over(key, holding.expect("L3: the item is marked locked"));
             return self.look_up(key);
         }
-        if !header.locked && self.is_past(&header) {
-            self.reclaim(slot, &header);
+        if !header.locked && self.items.is_past(&header) {
+            self.items.reclaim(slot, &header);
             return None;
         }
         Some((slot, header))
@@ -292,15 +237,15 @@ impl<S: Store> Core<S> {
                 break;
             }
         }
-        self.work.charge(STALE_MAX - stale_max);
+        self.items.work.charge(STALE_MAX - stale_max);
         for _ in 0..each_max {
-            let Some(key) = self.wins.queue.next_end(self.clock.now) else {
+            let Some(key) = self.manager.wins.queue.next_end(self.items.clock.now) else {
                 break;
             };
             self.update_win(as_key(&key));
         }
         for _ in 0..each_max {
-            let Some(key) = self.wins.queue.next_of_round() else {
+            let Some(key) = self.manager.wins.queue.next_of_round() else {
                 break;
             };
             self.update_win(as_key(&key));
@@ -310,68 +255,16 @@ impl<S: Store> Core<S> {
     /// A tick begins a round over all gets that wait, and updates some of the bound wins.
     #[cold]
     pub(in crate::engine) fn update_some_wins(&mut self) {
-        self.wins.queue.go_on_round();
-        let keys_max = self.limits.crawl_items_max;
+        self.manager.wins.queue.go_on_round();
+        let keys_max = self.items.limits.crawl_items_max;
         let keys = self
+            .manager
             .wins
             .bound
-            .after(self.wins.checked.as_deref(), keys_max);
-        self.wins.checked = keys.last().cloned();
+            .after(self.manager.wins.checked.as_deref(), keys_max);
+        self.manager.wins.checked = keys.last().cloned();
         for key in keys {
             self.update_win(as_key(&key));
-        }
-    }
-
-    /// Z7 to Z9, and that the tables agree with the items.
-    #[cfg(any(test, feature = "verify"))]
-    pub(in crate::engine) fn check_wins(&self) {
-        self.wins.bound.check();
-        self.wins.queue.check();
-        assert!(
-            self.waiting_in_all() <= self.limits.waits_max,
-            "Z11: too many notices"
-        );
-        for (key, win) in self.wins.bound.iter() {
-            let winner = win.winner;
-            assert!(
-                self.locks.table.held_by(winner).is_some(),
-                "Z7: {winner} has gone"
-            );
-            assert!(
-                self.wins.bound.won_by(winner) <= self.limits.bound_wins_per_connection_max,
-                "Z7: {winner} has too many"
-            );
-            if let Some((header, _)) = self.peek(key) {
-                assert_eq!(
-                    header.win,
-                    WinMark::Sent,
-                    "Z7: the win of {key:?} is not sent"
-                );
-            }
-        }
-        for key in self.wins.queue.keys() {
-            assert!(
-                self.wins.queue.waiting(key) <= self.limits.waits_per_key_max,
-                "Z8: too many wait for {key:?}"
-            );
-            let noted = self.wins.bound.noted(key);
-            let has_ended = noted.is_some_and(|win| self.wins.bound.has_ended(&win));
-            if let Some((header, _)) = self.peek(key) {
-                assert!(
-                    header.win == WinMark::Sent || has_ended && self.wins.queue.is_on_round(),
-                    "Z8: the win of {key:?} is open"
-                );
-            }
-            for (owner, _) in self.wins.queue.queue(key) {
-                assert!(
-                    self.locks.table.held_by(owner).is_some(),
-                    "Z10: {owner} has gone"
-                );
-                assert!(
-                    self.locks.queue.waits_for(owner).is_none(),
-                    "Z11: {owner} waits twice"
-                );
-            }
         }
     }
 }
