@@ -14,12 +14,11 @@ use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 use latchd_protocol::Owner;
-use latchd_protocol::command::Wait;
 use latchd_protocol::key::Key;
 
 /// The result of the search for a deadlock.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub enum Chain {
+pub(crate) enum Chain {
     /// No deadlock: the requester may wait.
     Ends,
     /// A deadlock: the chain of waits leads back to the requester.
@@ -28,26 +27,14 @@ pub enum Chain {
     TooLong,
 }
 
-impl Chain {
-    /// The effect on a request that is ready to wait, as the message for the core of the key.
-    #[must_use]
-    pub const fn judge(self, wait: Wait) -> Wait {
-        match (self, wait) {
-            (Self::Ends, _) | (_, Wait::No) => wait,
-            (Self::Closes, _) => Wait::WouldDeadlock,
-            (Self::TooLong, _) => Wait::TooLong,
-        }
-    }
-}
-
 /// The lock that a connection waits for, or would.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub struct Sought<'a> {
+pub(crate) struct Sought<'a> {
     /// The key.
-    pub key: Key<'a>,
+    pub(crate) key: Key<'a>,
     /// The most holders it can be shared among: the least bound of this request and of all earlier waiters. 1
     /// means exclusive.
-    pub among: u32,
+    pub(crate) among: u32,
 }
 
 /// Whether a wait of `owner` for the lock `sought` would be in vain (Q9). Also returns the number of grants that
@@ -55,10 +42,8 @@ pub struct Sought<'a> {
 ///
 /// `grants_of` returns each holder of a key with its bound of sharers: 1 for an exclusive lock, `None` for a
 /// grant that is over. `sought_by` returns the lock that a connection waits for. `looks_max` is the most grants
-/// to look at ([`wait_chain_max`](crate::Limits::wait_chain_max)). Over several cores, both must answer for all
-/// cores at one moment: [`LockTable::grants_of`](crate::engine::LockTable::grants_of),
-/// [`Core::sought_by`](crate::engine::Core::sought_by).
-pub fn would_deadlock<'a, H>(
+/// to look at ([`wait_chain_max`](crate::Limits::wait_chain_max)).
+pub(crate) fn would_deadlock<'a, H>(
     owner: Owner,
     sought: Sought<'a>,
     looks_max: usize,

@@ -8,9 +8,9 @@
 //! ```
 //!
 //! A [`Core`](engine::Core) executes commands. A [`Connection`](latchd_protocol::connection::Connection) turns bytes
-//! into commands and replies into bytes. To spread items over several cores, be the
-//! [`StateMachine`](server::StateMachine) of a server, or implement [`Execute`](latchd_protocol::execute::Execute) and
-//! let the connection talk to it. To keep items elsewhere, implement [`Store`](store::Store).
+//! into commands and replies into bytes. To spread items over several threads, lock [`Items`](engine::Items) and one
+//! [`LockManager`](engine::LockManager) by yourself ([`engine::shards`]), and implement
+//! [`Execute`](latchd_protocol::execute::Execute) for the connections. To keep items elsewhere, implement [`Store`](store::Store).
 //!
 //! The protocols, command by command, with every deviation: docs/PROTOCOL.md. Where each rule is:
 //! docs/ARCHITECTURE.md.
@@ -18,7 +18,7 @@
 
 extern crate alloc;
 
-pub mod deadlock;
+mod deadlock;
 pub mod engine;
 mod erased;
 pub mod limits;

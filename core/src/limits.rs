@@ -99,6 +99,17 @@ impl Limits {
         .with_memory(memory_bytes_max)
     }
 
+    /// The bounds of each of `count` shards: its part of the memory of the items and of the locked ones. The tables of locks,
+    /// and what one connection has, are counted over all shards.
+    #[must_use]
+    pub const fn share(self, count: usize) -> Self {
+        Self {
+            memory_bytes_max: self.memory_bytes_max / count,
+            locked_bytes_max: self.locked_bytes_max / count,
+            ..self
+        }
+    }
+
     /// The same bounds for another memory limit. The bounds of locks, which are parts of it, are computed anew.
     #[must_use]
     pub const fn with_memory(self, memory_bytes_max: usize) -> Self {

@@ -25,13 +25,12 @@ use crate::time::Exptime;
 
 /// One request of one connection. It has exactly one [`Reply`](crate::reply::Reply).
 ///
-/// The split is by the number of cores that answer, which a transport over several cores must know: one, or
-/// all.
+/// The split is by the number of shards of items that are concerned: one, or all.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Command<'a> {
-    /// About one item: for the core that has the key.
+    /// About one item: for the shard of its key.
     Item(ItemCommand<'a>),
-    /// About all items, or all locks of a connection: for every core.
+    /// About all items, or all locks of a connection: for every shard.
     Global(GlobalCommand<'a>),
 }
 

@@ -13,8 +13,7 @@ use crate::wire::Claim;
 
 /// Executes commands for one connection at one moment.
 ///
-/// The core implements it (`At`); a transport that spreads items
-/// over several cores implements it by choosing one.
+/// The core implements it (`At`).
 pub trait Execute {
     /// Executes `command` and hands its reply to `answer`, exactly once.
     fn execute(&mut self, command: &Command<'_>, answer: &mut dyn FnMut(&Reply<'_>));

@@ -13,8 +13,6 @@
 //!   front of that input, and is answered now. A notice for a connection that has ended is dropped: its grant
 //!   was already handed over.
 //! - It calls the core at `Core::next_deadline`, with `Event::Due` or any other event.
-//! - Over several cores, it asks `would_deadlock` before it lets a request wait. It passes the result to the
-//!   core of the key (`Chain::judge`).
 //!
 //! [`Connection`]: crate::connection::Connection
 //! [`Connection::end_wait`]: crate::connection::Connection::end_wait

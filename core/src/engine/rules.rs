@@ -1,67 +1,147 @@
-//! One step: the rules of a command or an event, over a shard of items and the lock manager.
+//! One step: the rules of a command, over a shard of items and the lock manager.
 //!
-//! This is the only place in which items and locks meet. A rule reaches the manager through [`Access`], so a transport can
-//! share one manager among several shards, and a step that needs no manager does not touch it.
+//! This is the only place in which items and locks meet. A rule reaches the manager through [`Access`], so several shards can
+//! share one manager, and a step that needs no manager does not lock it.
 
-use core::ops::DerefMut;
+use core::cell::Cell;
+use core::ops::{Deref, DerefMut};
 
 use latchd_protocol::Owner;
-use latchd_protocol::command::{Command, ItemCommand};
-use latchd_protocol::item::ItemHeader;
+use latchd_protocol::command::{ItemCommand, Wait};
+use latchd_protocol::item::{ItemHeader, WinMark};
 use latchd_protocol::key::Key;
 use latchd_protocol::reply::Reply;
-use latchd_protocol::time::Instant;
 
-use super::context::Context;
-use super::event::Event;
 use super::items::Items;
-use super::locks::Locks;
 use super::manager::LockManager;
-use super::wins::Wins;
 use crate::store::Store;
 
-/// A way to the lock manager.
-pub(super) trait Access: DerefMut<Target = LockManager> {}
+/// A way to the lock manager, at the time of the step.
+pub trait Access: DerefMut<Target = LockManager> {
+    /// Whether the step has reached it.
+    fn is_reached(&self) -> bool;
+}
 
-impl<M: DerefMut<Target = LockManager>> Access for M {}
+/// The way to a manager that nothing shares.
+#[derive(Debug)]
+pub(super) struct Direct<'a> {
+    manager: &'a mut LockManager,
+    is_reached: Cell<bool>,
+}
+
+impl<'a> Direct<'a> {
+    pub(super) const fn new(manager: &'a mut LockManager) -> Self {
+        Self {
+            manager,
+            is_reached: Cell::new(false),
+        }
+    }
+}
+
+impl Deref for Direct<'_> {
+    type Target = LockManager;
+
+    #[inline]
+    fn deref(&self) -> &LockManager {
+        self.is_reached.set(true);
+        self.manager
+    }
+}
+
+impl DerefMut for Direct<'_> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut LockManager {
+        self.is_reached.set(true);
+        self.manager
+    }
+}
+
+impl Access for Direct<'_> {
+    fn is_reached(&self) -> bool {
+        self.is_reached.get()
+    }
+}
 
 /// The result of a lookup: the item, or the place for a new one.
 pub(super) type Found<S> = Result<(<S as Store>::Slot, ItemHeader), <S as Store>::Vacancy>;
 
 /// A step over these items.
 #[derive(Debug)]
-pub(super) struct Rules<'a, S, M> {
+pub struct Rules<'a, S, M> {
     pub(super) items: &'a mut Items<S>,
     pub(super) manager: M,
 }
 
 impl<'a, S: Store, M: Access> Rules<'a, S, M> {
-    /// Executes a command of `owner` at `now`.
-    #[inline]
-    pub(super) fn execute(
-        mut self,
-        now: Instant,
-        owner: Owner,
-        command: &Command<'a>,
-    ) -> Reply<'a> {
-        match command {
-            Command::Item(command) => self.execute_item(now, owner, command),
-            Command::Global(command) => {
-                self.take_in(now, owner, None);
-                self.execute_global(owner, *command)
-            }
-        }
+    /// A step over these items and this manager.
+    pub const fn new(items: &'a mut Items<S>, manager: M) -> Self {
+        Self { items, manager }
     }
 
-    pub(super) fn execute_item(
-        mut self,
-        now: Instant,
-        owner: Owner,
-        command: &ItemCommand<'a>,
-    ) -> Reply<'a> {
-        self.take_in(now, owner, Some(command));
+    /// The items.
+    pub const fn items(&mut self) -> &mut Items<S> {
+        self.items
+    }
+
+    /// The lock manager, which is reached now.
+    pub fn manager(&mut self) -> &mut LockManager {
+        &mut self.manager
+    }
+
+    /// Before a command of a session: the session leaves the place in a queue that its last connection has left to it, if the
+    /// command begins another wait or is refused one. Returns whether it does: then keys may be due. To be asked if the session
+    /// [may have one](LockManager::may_leave_place).
+    pub fn leave_place(&mut self, owner: Owner, command: &ItemCommand<'_>) -> bool {
+        let (key, now) = (command.key(), self.manager.now);
+        let leaves = match command {
+            ItemCommand::Acquire(acquire) if acquire.wait != Wait::No => {
+                self.prepare(key);
+                self.manager.locks.leaves_place(owner, acquire, now)
+            }
+            ItemCommand::Get(get) if get.wait_ms > 0 && get.recaches => {
+                self.prepare(key);
+                let found = self.items.store.find_item(key);
+                let is_sent = found.is_ok_and(|(_, header)| {
+                    header.win == WinMark::Sent && (header.locked || !self.items.is_past(&header))
+                });
+                is_sent && !self.manager.wins.has_won_already(owner, key)
+            }
+            ItemCommand::Acquire(_)
+            | ItemCommand::Get(_)
+            | ItemCommand::Set(_)
+            | ItemCommand::SetTooLarge { .. }
+            | ItemCommand::Delete(_)
+            | ItemCommand::Arithmetic(_)
+            | ItemCommand::Release(_)
+            | ItemCommand::Lock { .. }
+            | ItemCommand::Unlock { .. } => false,
+        };
+        if leaves {
+            self.manager.leave_all(owner);
+        }
+        leaves
+    }
+
+    /// The item of a key as a client would find it now.
+    pub fn peek(&mut self, key: Key<'_>) -> Option<(ItemHeader, &[u8])> {
+        if self.items.is_noted(key) {
+            self.settle(key);
+        }
+        self.items.peek(&self.manager, key)
+    }
+
+    /// Executes a command of `owner`, whose key is in this shard.
+    #[inline]
+    pub fn execute(mut self, owner: Owner, command: &ItemCommand<'a>) -> Reply<'a> {
+        let key = command.key();
+        if self.items.is_noted(key) {
+            self.prepare(key);
+        }
+        if self.items.detail.is_on() {
+            self.items.detail.note(command);
+        }
         let reply = match command {
-            // These two update the win themselves, since their reply borrows the item.
+            // These two bring the note up to date themselves, since their reply borrows the item.
             ItemCommand::Get(get) => return self.get(owner, get),
             ItemCommand::Acquire(acquire) => return self.acquire(owner, *acquire),
             ItemCommand::Set(set) => self.set(owner, set),
@@ -72,153 +152,34 @@ impl<'a, S: Store, M: Access> Rules<'a, S, M> {
             ItemCommand::Lock { key } => self.lock(owner, *key),
             ItemCommand::Unlock { key } => self.unlock(owner, *key),
         };
-        if !self.manager.wins.is_empty() {
-            self.update_win(command.key());
+        if self.items.is_noted(key) {
+            self.update_win(key);
         }
+        self.conclude(key);
         reply
     }
 
-    /// The work before every command, with or without an item.
+    /// Brings a key up to date that a command is about.
+    #[cold]
+    fn prepare(&mut self, key: Key<'_>) {
+        self.note_expired(key);
+        self.settle(key);
+    }
+
+    /// The end of a step that may have changed the lock or the win of `key`: it is noted from now on, or not (N6).
     #[inline]
-    fn take_in(&mut self, now: Instant, owner: Owner, command: Option<&ItemCommand<'_>>) {
-        if self.advance(now) || self.manager.locks.table.has_ended() {
-            self.catch_up(command.map(ItemCommand::key));
+    pub(super) fn conclude(&mut self, key: Key<'_>) {
+        if !self.manager.is_reached() {
+            return;
         }
-        if !self.manager.wins.is_empty() {
-            self.reopen_wins(self.items.limits.locks_settled_max);
-            if let Some(command) = command {
-                self.note_expired(command.key());
-                if let ItemCommand::Get(get) = command {
-                    self.free_win(owner, get);
-                }
-                self.update_win(command.key());
+        match self.manager.note_of(key) {
+            None => {
+                self.items.noted.remove(key.as_bytes());
+            }
+            Some(owned) => {
+                self.items.noted.insert(owned);
             }
         }
-        if self.items.detail.is_on()
-            && let Some(command) = command
-        {
-            self.items.detail.note(command);
-        }
-    }
-
-    /// Handles an event at `now`.
-    pub(super) fn handle(&mut self, now: Instant, event: Event<'_>) {
-        match event {
-            Event::Opened(owner) => {
-                self.come_to(now);
-                self.manager.locks.table.open(owner);
-            }
-            Event::HoldsElsewhere(owner, held) => {
-                self.come_to(now);
-                self.manager.locks.table.note_elsewhere(owner, held);
-            }
-            Event::Closed(owner) => {
-                self.come_to(now);
-                self.close(owner);
-            }
-            Event::WaitsElsewhere(owner) => {
-                self.come_to(now);
-                self.leave_all(owner);
-            }
-            Event::Tick => {
-                self.come_to(now);
-                self.tick();
-            }
-            Event::Due => self.pass(now),
-            Event::DueFew => {
-                if self.advance(now) {
-                    self.catch_up(None);
-                }
-            }
-            Event::DueAt(key) => self.come_to_key(now, key),
-            Event::WinElsewhere {
-                owner,
-                key,
-                wins_max,
-            } => {
-                self.advance(now);
-                self.update_wins_of(owner, key, wins_max);
-            }
-            Event::TablesElsewhere(bytes) => self.manager.tables_elsewhere = bytes,
-            Event::TablesSpread(bytes) => {
-                self.manager.tables_elsewhere = bytes;
-                self.manager.lacks_room_for_tables = self.set_tables_aside(0, None).is_err();
-            }
-            Event::Resumed(numbers) => self.resume(numbers),
-            Event::FlushedElsewhere => {
-                self.advance(now);
-                if self.items.flush_at.is_some() {
-                    self.flush();
-                }
-            }
-            Event::Limits(limits) => self.set_limits(now, &limits),
-            Event::Unstored(why) => {
-                self.come_to(now);
-                self.items.note_unstored(why);
-            }
-            Event::ReadEvictions { is_watched } => {
-                self.items.evicted = Some(self.items.store.take_evicted());
-                self.items.store.watch_evictions(is_watched);
-            }
-            Event::WithholdGrants(until) => {
-                self.come_to(now);
-                self.manager.locks.queue.withhold(until);
-            }
-            Event::ReportLockEnds(is_on) => self.manager.locks.table.keep_ends(is_on),
-            Event::WallClock { unix_s_at_start } => {
-                self.come_to(now);
-                self.items.clock.unix_s_at_start = unix_s_at_start;
-            }
-        }
-    }
-
-    /// The work before an event: some of the waits, leases and wins that are due end.
-    pub(super) fn come_to(&mut self, now: Instant) {
-        if self.advance(now) {
-            let each_max = self.items.limits.locks_settled_max;
-            self.expire_waits(each_max);
-            self.expire_locks(each_max);
-            self.serve_withheld(each_max);
-            self.sweep_gets(each_max);
-        }
-    }
-
-    /// The work before a question about the lock of a key.
-    pub(super) fn come_to_key(&mut self, now: Instant, key: Key<'_>) {
-        if self.advance(now) || self.manager.locks.table.has_ended() {
-            self.catch_up(Some(key));
-        }
-    }
-
-    pub(super) fn tick(&mut self) {
-        self.update_some_wins();
-        self.sweep(self.items.limits.crawl_items_max);
-        // The tables may have become smaller: then this gives memory back, and needs none.
-        let _ = self.set_tables_aside(0, None);
-        self.items.crawl();
-    }
-
-    /// It is `now`, and nothing else happens ([`Event::Due`]).
-    pub(super) fn pass(&mut self, now: Instant) {
-        if self.advance(now) || self.manager.locks.table.has_handovers() {
-            self.sweep(self.items.limits.crawl_items_max);
-        }
-    }
-
-    /// It is `now`. Says whether a lease, a wait or an item that is waited for is over, and still to be seen to.
-    pub(super) fn advance(&mut self, now: Instant) -> bool {
-        if self.items.advance(now) {
-            self.flush();
-        }
-        let now = self.items.clock.now;
-        let manager = &mut *self.manager;
-        let leases_passed = manager.locks.table.pass_leases(now);
-        let next = manager.locks.queue.next();
-        let is_due = next.is_some_and(|at| at <= now);
-        if is_due {
-            manager.locks.queue.pass_withheld(now);
-        }
-        leases_passed || is_due || manager.wins.queue.is_due(now)
     }
 
     /// Finds an item that a client can see: not one that has expired, unless it is held. The one
@@ -226,31 +187,23 @@ impl<'a, S: Store, M: Access> Rules<'a, S, M> {
     pub(super) fn find_live(&mut self, key: Key<'_>) -> Found<S> {
         let (slot, header) = self.items.store.find_item(key)?;
         if header.locked {
-            // If its lock has ended (L9), the delayed expiry or flush takes effect before the item is read.
-            return match self.manager.locks.table.owner(key) {
-                Some(_) => Ok((slot, header)),
-                None => self.unlock_item(key, slot).map(|header| (slot, header)),
-            };
+            return self.find_locked(key, (slot, header));
         }
         if self.items.is_past(&header) {
-            self.items.stats.counters.get_expired += 1;
+            self.items.counters.get_expired += 1;
             return Err(self.items.reclaim(slot, &header));
         }
         Ok((slot, header))
     }
 
-    /// The machine of locks, and the surroundings of a step of it.
-    pub(super) fn locks_in_context(&mut self) -> (&mut Locks, Context<'_>) {
-        let manager = &mut *self.manager;
-        let context = self.items.context(&mut manager.notices);
-        (&mut manager.locks, context)
-    }
-
-    /// The machine of wins, and the surroundings of a step of it.
-    pub(super) fn wins_in_context(&mut self) -> (&mut Wins, Context<'_>) {
-        let manager = &mut *self.manager;
-        let context = self.items.context(&mut manager.notices);
-        (&mut manager.wins, context)
+    /// The same for an item that is marked locked. If its lock is over (L9), that takes effect before the item is read.
+    #[cold]
+    fn find_locked(&mut self, key: Key<'_>, found: (S::Slot, ItemHeader)) -> Found<S> {
+        if !self.manager.locks.table.has_over_of(key) {
+            return Ok(found);
+        }
+        self.settle(key);
+        self.items.store.find_item(key)
     }
 }
 
@@ -259,7 +212,7 @@ impl<S: Store> Items<S> {
     /// expired.
     pub(super) fn is_there(
         &self,
-        manager: &LockManager,
+        manager: &impl Deref<Target = LockManager>,
         key: Key<'_>,
         header: &ItemHeader,
     ) -> bool {

@@ -33,6 +33,15 @@ use super::*;
 const A: Owner = Owner::from_number(1);
 const B: Owner = Owner::from_number(2);
 
+impl<S> Core<S> {
+    /// Changes the bounds without a look at the locks.
+    fn change_limits(&mut self, change: impl Fn(&mut Limits)) {
+        let of_shards = self.shards.iter_mut().map(|items| &mut items.limits);
+        let all = [&mut self.limits, &mut self.manager.limits];
+        all.into_iter().chain(of_shards).for_each(change);
+    }
+}
+
 /// A core, the time by hand, and two connections.
 struct Bench<S = LogStore> {
     core: Core<S>,
@@ -174,9 +183,15 @@ fn delayed_flush_removes_earlier_items() {
 #[test]
 fn eviction_passes_over_held_items_and_says_when_nothing_else_is_left() {
     let mut bench = Bench::with_memory(1_000);
-    bench.core.items.limits.locked_bytes_max = 1_000;
-    bench.core.items.limits.lock_bytes_per_connection_max = 2_000;
-    bench.core.items.limits.lock_table_bytes_max = 2_000;
+    bench
+        .core
+        .change_limits(|limits| limits.locked_bytes_max = 1_000);
+    bench
+        .core
+        .change_limits(|limits| limits.lock_bytes_per_connection_max = 2_000);
+    bench
+        .core
+        .change_limits(|limits| limits.lock_table_bytes_max = 2_000);
     for name in ["a", "b"] {
         bench.set(A, name, &"v".repeat(250));
         bench.ask(A, lock(name));
@@ -200,9 +215,15 @@ fn eviction_passes_over_held_items_and_says_when_nothing_else_is_left() {
 #[test]
 fn locks_are_bounded() {
     let mut bench = Bench::with_memory(1_000);
-    bench.core.items.limits.locks_per_connection_max = 1;
-    bench.core.items.limits.lock_bytes_per_connection_max = 1_000;
-    bench.core.items.limits.lock_table_bytes_max = 1_000;
+    bench
+        .core
+        .change_limits(|limits| limits.locks_per_connection_max = 1);
+    bench
+        .core
+        .change_limits(|limits| limits.lock_bytes_per_connection_max = 1_000);
+    bench
+        .core
+        .change_limits(|limits| limits.lock_table_bytes_max = 1_000);
     bench.set(A, "a", "1");
     bench.set(A, "b", "1");
     assert_eq!(bench.ask(A, lock("a")), Reply::Locked);
@@ -210,7 +231,10 @@ fn locks_are_bounded() {
         bench.ask(A, lock("b")),
         Reply::Refused(Refusal::TooManyLocks)
     );
-    bench.core.items.limits.locked_bytes_max = bench.core.manager.locks.pinned_bytes() + 100;
+    let pinned_bytes = bench.core.manager.locks.table.pinned_bytes(0);
+    bench
+        .core
+        .change_limits(|limits| limits.locked_bytes_max = pinned_bytes + 100);
     assert_eq!(
         bench.ask(B, lock("b")),
         Reply::Refused(Refusal::TooManyLocks)
@@ -227,45 +251,46 @@ fn a_refused_command_uses_up_no_version() {
     let mut bench = Bench::new();
     bench.set(A, "k", "1");
     bench.ask(A, lock("k"));
-    let before = bench.core.items.next_cas;
+    let before = bench.core.shards[0].next_cas;
     bench.set(B, "k", "2");
     let add = Set {
         mode: SetMode::Add,
         ..Set::new(key("k"), b"x")
     };
     bench.ask(A, add);
-    assert_eq!(bench.core.items.next_cas, before);
+    assert_eq!(bench.core.shards[0].next_cas, before);
 }
 
 #[test]
-fn cores_that_share_the_numbers_never_give_the_same_version() {
+fn shards_never_give_the_same_version() {
     let limits = Limits::default();
-    let mut cores: Vec<Core> = (0..3)
-        .map(|index| Core::new(Config::new(limits, 0).strided(index, 3)))
-        .collect();
+    let store = |_| MapStore::new(&limits.share(3));
+    let mut core = Core::with_stores(Config::new(limits, 0), (0..3).map(store).collect());
     let mut seen = alloc::collections::BTreeSet::new();
     for _ in 0..5 {
-        for core in &mut cores {
-            let set = Set::new(key("k"), b"v");
+        for name in ["a", "b", "c"] {
+            let set = Set::new(key(name), b"v");
             match core.execute(Instant::default(), A, &set.into()) {
-                Reply::Stored(stored) => assert!(seen.insert(stored.cas)),
+                Reply::Stored(reply) => assert!(seen.insert(reply.cas)),
                 other => panic!("a plain set is stored, not {other:?}"),
             }
         }
     }
+    let counts = core.shards.iter().map(|items| items.store.usage().items);
+    assert!(counts.eq([1, 1, 1]));
 }
 
 #[test]
 fn keys_come_in_pages_and_without_the_expired() {
     let mut bench = Bench::new();
-    bench.core.items.limits.scan_items_max = 2;
+    bench.core.change_limits(|limits| limits.scan_items_max = 2);
     for name in ["a1", "a2", "a3", "b1"] {
         bench.set(A, name, "v");
     }
     bench.ask(A, expiring("a4", 1));
     bench.now_ms = 5_000;
     let mut seen = Vec::new();
-    let mut cursor = Some(latchd_protocol::command::ScanCursor::default());
+    let mut cursor = Some(ScanCursor::default());
     while let Some(from) = cursor {
         match bench.ask(
             A,

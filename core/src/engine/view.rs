@@ -10,7 +10,6 @@ use alloc::vec::Vec;
 use latchd_protocol::Owner;
 use latchd_protocol::item::Cas;
 use latchd_protocol::key::Key;
-use latchd_protocol::stats::Counters;
 use latchd_protocol::time::{Clock, Instant};
 use latchd_protocol::wait::Notice;
 
@@ -18,27 +17,28 @@ use super::Core;
 use super::items::Items;
 use super::locks::Locks;
 use super::locks::queue::Waiter;
-use super::locks::table::{Held, Holding};
+use super::locks::table::Holding;
 use super::locks::withheld::Withheld;
 use super::manager::LockManager;
 use super::notices::Due;
+use super::owned_key::as_key;
 use super::wins::Wins;
 use super::wins::bound::BoundWin;
 use super::wins::queue::WinWaiter;
 use crate::limits::Limits;
 use crate::store::{MapStore, MapView, Store};
 
-/// A core on a [`MapStore`], laid open.
+/// A core on [`MapStore`]s, laid open.
 #[derive(Clone, Debug)]
 pub struct View<'a> {
-    /// The items, in the order in which the store would evict them.
-    pub store: MapView<'a>,
+    /// The items of each shard, in the order in which the store would evict them.
+    pub stores: Vec<MapView<'a>>,
     /// Every key that is shared, with its shares, the first to be granted first.
     pub shares: Vec<(Key<'a>, Vec<Holding>)>,
     /// Every lock, by key; of one that is shared the first share.
     pub locks: Vec<(Key<'a>, Holding)>,
-    /// Every open owner, with the keys of its locks and its locks in other cores.
-    pub connections: Vec<(Owner, Vec<Key<'a>>, Held)>,
+    /// Every open owner, with the keys of its locks.
+    pub connections: Vec<(Owner, Vec<Key<'a>>)>,
     /// The keys of locks of one holder that have ended many at once and were waited for then, in the order in which they are
     /// handed over.
     pub handovers: Vec<Key<'a>>,
@@ -47,6 +47,8 @@ pub struct View<'a> {
     /// The keys of all locks that have ended many at once with their owners, those included, in the order of their
     /// removal.
     pub ended: Vec<Key<'a>>,
+    /// The keys that are due because a waiter has left or a lease has expired, in their order.
+    pub left: Vec<Key<'a>>,
     /// Whether grants are withheld.
     pub withheld: &'a Withheld,
     /// The waiters for locks, by key, the first to come first.
@@ -63,10 +65,8 @@ pub struct View<'a> {
     pub limits: &'a Limits,
     /// The time as the last event left it.
     pub clock: Clock,
-    /// The CAS that the next change gets.
-    pub next_cas: Cas,
-    /// How far the one after it is.
-    pub cas_stride: u32,
+    /// The CAS that the next change gets, in each shard.
+    pub next_cas: Vec<Cas>,
     /// When a `flush_all` is still to take effect.
     pub flush_at: Option<Instant>,
 }
@@ -75,58 +75,59 @@ impl Core<MapStore> {
     /// Lays the core open.
     #[must_use]
     pub fn view(&self) -> View<'_> {
-        let Self { items, manager } = self;
-        let Items {
-            store,
+        let Self {
+            shards,
+            manager,
             limits,
-            clock,
-            next_cas,
-            cas_stride,
-            flush_at,
-            // Reported, and read by no rule.
-            evicted: _,
-            stats: _,
-            detail: _,
-            // Reported to a transport; no reply shows it.
-            work: _,
-        } = items;
+            // Written and borrowed in one call.
+            reported: _,
+        } = self;
         let LockManager {
             locks,
             wins,
             // Shown below, with the batches that the queues know.
             notices: _,
-            // Constant, and set by the transport.
-            table_cores: _,
-            tables_elsewhere: _,
-            // Only said to the transport.
-            lacks_room_for_tables: _,
+            // The time of the last step, as in each shard.
+            now: _,
+            // The share of `limits`.
+            limits: _,
+            // Reported, and read by no rule.
+            counters: _,
+            // Reported to a transport; no reply shows it.
+            work: _,
+            left,
+            // Constant.
+            shards: _,
+            // With several shards, that are not filled.
+            spread_bytes: _,
+            is_full: _,
         } = manager;
         let Wins {
             bound: bound_wins,
             queue: win_waits,
-            // The place of a round that checks every win.
+            // The place of a round that checks every win, and the keys of its last step.
             checked: _,
+            to_check: _,
         } = wins;
         let Locks {
             table: locks,
             queue: waits,
             // Above every fence that was given (L12). No reply shows the number itself.
             next_fence: _,
-            // The same from beginning to end.
-            fence_stride: _,
         } = locks;
         let (handovers, ended_shares, ended) = locks.in_line();
         View {
-            store: store.view(),
+            stores: shards.iter().map(|items| items.view()).collect(),
             shares: locks.shared().collect(),
             locks: locks.iter().collect(),
             connections: locks
                 .connections()
-                .map(|(owner, keys, elsewhere)| (owner, keys.collect(), elsewhere))
+                .map(|(owner, keys)| (owner, keys.collect()))
                 .collect(),
             handovers: handovers.collect(),
             ended_shares: ended_shares.collect(),
             ended: ended.collect(),
+            left: left.iter().map(|key| as_key(key)).collect(),
             withheld: waits.withheld(),
             waits: waits.view().collect(),
             bound_wins: bound_wins.all_noted().collect(),
@@ -134,10 +135,9 @@ impl Core<MapStore> {
             win_waits: win_waits.view().collect(),
             notices: self.notices(),
             limits,
-            clock: *clock,
-            next_cas: *next_cas,
-            cas_stride: *cas_stride,
-            flush_at: *flush_at,
+            clock: *self.clock(),
+            next_cas: shards.iter().map(|items| items.next_cas).collect(),
+            flush_at: self.flush_at(),
         }
     }
 }
@@ -154,10 +154,32 @@ impl<S: Store> Core<S> {
         });
         due.collect()
     }
+}
 
-    /// Its counters since it began, or since they were reset.
-    #[must_use]
-    pub const fn counters(&self) -> &Counters {
-        &self.items.stats.counters
+impl Items<MapStore> {
+    /// The items, in the order in which the store would evict them.
+    fn view(&self) -> MapView<'_> {
+        let Self {
+            // Constant.
+            shard: _,
+            // It follows from the tables, but for keys that are due.
+            noted: _,
+            store,
+            // The share of those of all shards.
+            limits: _,
+            // Of the core.
+            clock: _,
+            next_cas: _,
+            flush_at: _,
+            // Constant.
+            cas_stride: _,
+            // Reported, and read by no rule.
+            evicted: _,
+            counters: _,
+            detail: _,
+            // Reported to a transport; no reply shows it.
+            work: _,
+        } = self;
+        store.view()
     }
 }

@@ -7,13 +7,13 @@ use latchd_protocol::reply::{MemoryRefused, Reply};
 use latchd_protocol::stats::Unstored;
 use latchd_protocol::time::Instant;
 
-use crate::engine::{self, Core, Event, Held, Notification};
+use crate::engine::{Core, Event, Held, Notification};
 use crate::store::Store;
 
 /// The machine behind the connections of a [`Server`](super::Server): a [`Core`], or a front of several.
 pub trait StateMachine {
     /// Takes an event, at `now`.
-    fn handle(&mut self, now: Instant, event: Event<'_>);
+    fn handle(&mut self, now: Instant, event: Event);
 
     /// Executes a command of `owner`, at `now`, and hands its reply to `answer`, exactly once.
     fn execute(
@@ -63,7 +63,7 @@ pub trait StateMachine {
 }
 
 impl<S: Store> StateMachine for Core<S> {
-    fn handle(&mut self, now: Instant, event: Event<'_>) {
+    fn handle(&mut self, now: Instant, event: Event) {
         Self::handle(self, now, event);
     }
 
@@ -78,11 +78,11 @@ impl<S: Store> StateMachine for Core<S> {
     }
 
     fn held(&self, owner: Owner) -> Held {
-        self.held_here(owner)
+        Self::held(self, owner)
     }
 
     fn limit_memory(&mut self, now: Instant, bytes: usize) -> Result<(), MemoryRefused> {
-        engine::limit_memory(self, now, bytes)
+        Self::limit_memory(self, now, bytes)
     }
 
     fn wants_tick(&self) -> bool {

@@ -365,7 +365,7 @@ fn a_machine_limits_its_memory_or_says_that_it_does_not() {
     #[derive(Debug)]
     struct Fixed;
     impl StateMachine for Fixed {
-        fn handle(&mut self, _: Instant, _: Event<'_>) {}
+        fn handle(&mut self, _: Instant, _: Event) {}
         fn execute(
             &mut self,
             _: Instant,

@@ -228,7 +228,7 @@ fn write(
 ) -> io::Result<(u64, u64)> {
     let until = Instant::now() + SAVING_MAX;
     let file = BufWriter::with_capacity(BUFFER_BYTES, create(path)?);
-    let numbers = shards.numbers();
+    let numbers = shards.numbers(clock.now());
     let mut writer = Writer::new(file, Head { numbers, writer })?;
     shards.save(clock.now(), &mut |item| {
         if Instant::now() > until {

@@ -52,7 +52,7 @@ impl Every {
 /// Ticks until the server stops, and ends waits and leases at their deadlines.
 pub(crate) async fn keep_time(shared: &Shared, stopped: &Receiver<()>) {
     let mut tick_at = Instant::now() + TICK;
-    let (mut sweeps, mut counts) = (Every::new(SWEEP), Every::new(TICK));
+    let mut sweeps = Every::new(SWEEP);
     loop {
         let wake_at = shared.waiters.deadline().map(|at| {
             // In this order: if the thread is delayed in between, it wakes too soon and checks again.
@@ -88,11 +88,8 @@ pub(crate) async fn keep_time(shared: &Shared, stopped: &Receiver<()>) {
         shared.tell_evicted();
         shared.pass_withheld(now);
         if let Some(member) = &shared.member {
-            let numbers = shared.shards.numbers();
+            let numbers = shared.shards.numbers(now);
             member.note_tick(numbers.cas.number().max(numbers.fence.number()));
-        }
-        if counts.is_over() {
-            shared.shards.count_holders();
         }
         tick_at = Instant::now()
             + if wants_more {
@@ -111,8 +108,7 @@ pub(crate) async fn keep_time(shared: &Shared, stopped: &Receiver<()>) {
     }
 }
 
-/// Ends the sessions that are due. Afterwards the shards are to be unlocked one after the other: each reports its next
-/// deadline then.
+/// Ends the sessions that are due. Afterwards the lock manager is to be unlocked: its next deadline is reported then.
 pub(crate) fn end_sessions(shared: &Shared, now: latchd_core::Instant) {
     shared.waiters.forget_deadline();
     let tell = |owner| shared.tell_session("expire", owner, None);

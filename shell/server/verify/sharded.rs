@@ -6,7 +6,7 @@ use std::sync::Arc;
 use latchd_core::engine::{Event, Notification};
 use latchd_core::server::StateMachine;
 use latchd_core::{ConnId, Instant, Limits, Owner};
-use latchd_protocol::command::{Command, GlobalCommand};
+use latchd_protocol::command::Command;
 use latchd_protocol::key::Key;
 use latchd_protocol::reply::Reply;
 use latchd_protocol::wait::Notice;
@@ -68,7 +68,7 @@ impl Sharded {
 }
 
 impl StateMachine for Sharded {
-    fn handle(&mut self, now: Instant, event: Event<'_>) {
+    fn handle(&mut self, now: Instant, event: Event) {
         match event {
             Event::Opened(owner) => {
                 let number = owner.number();
@@ -96,15 +96,7 @@ impl StateMachine for Sharded {
             Event::Tick => drop(self.shards.tick(now, self.unix_s_at_start)),
             Event::Due => self.shards.pass(now),
             Event::WithholdGrants(until) => self.shards.withhold_grants(now, until),
-            other @ (Event::DueFew
-            | Event::DueAt(_)
-            | Event::WinElsewhere { .. }
-            | Event::TablesSpread(_)
-            | Event::Resumed(_)
-            | Event::FlushedElsewhere
-            | Event::HoldsElsewhere(..)
-            | Event::WaitsElsewhere(_)
-            | Event::TablesElsewhere(_)
+            other @ (Event::Resumed(_)
             | Event::Limits(_)
             | Event::ReportLockEnds(_)
             | Event::ReadEvictions { .. }
@@ -122,14 +114,7 @@ impl StateMachine for Sharded {
         let session = self.sessions.get_mut(&owner).expect("it is open");
         let none = |_| (Vec::new(), None);
         self.shards.execute(now, session, command, &none, answer);
-        match command {
-            Command::Item(item) => {
-                let shard = self.shards.shard_of(item.key());
-                self.shards.check_held(session, shard);
-            }
-            Command::Global(GlobalCommand::UnlockAll) => self.shards.check_unlocked(session),
-            Command::Global(_) => {}
-        }
+        self.shards.check(now);
     }
 
     fn poll(&mut self) -> Option<Notification> {

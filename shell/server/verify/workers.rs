@@ -100,7 +100,7 @@ impl Workers {
             .expect("there is a descriptor left");
         shared.clock.set(now);
         Self {
-            table_bytes: shared.shards.table_bytes(),
+            table_bytes: shared.shards.table_bytes(now),
             desk: Desk::new(),
             lines: (0..threads.get()).map(|_| Line::default()).collect(),
             clients: BTreeMap::new(),
@@ -271,9 +271,10 @@ impl Workers {
     #[must_use]
     pub fn check(&self) -> Left {
         let shared = &self.shared;
-        shared.shards.check();
+        let now = shared.clock.now();
+        shared.shards.check(now);
         let (sessions, attached) = shared.sessions.check();
-        let (locks, has_waits) = shared.shards.left();
+        let (locks, has_waits) = shared.shards.left(now);
         Left {
             clients: self.clients.len(),
             sessions,
@@ -281,7 +282,7 @@ impl Workers {
             locks,
             has_waits,
             registered: shared.waiters.waiting(),
-            table_bytes: shared.shards.table_bytes() - self.table_bytes,
+            table_bytes: shared.shards.table_bytes(now) - self.table_bytes,
         }
     }
 }

@@ -202,27 +202,15 @@ impl Oracle {
                 self.open.remove(conn);
                 None
             }
-            Input::Event(Event::WaitsElsewhere(conn)) => {
-                self.leave_all(*conn);
-                None
-            }
             Input::Event(Event::WithholdGrants(until)) => {
                 let until_ms = until.map_or(u64::MAX, Instant::as_millis);
                 self.withheld_until_ms = self.withheld_until_ms.max(until_ms);
                 None
             }
-            // It knows of no other core.
             Input::Event(
                 Event::Tick
                 | Event::Due
-                | Event::DueFew
-                | Event::DueAt(_)
-                | Event::WinElsewhere { .. }
-                | Event::TablesSpread(_)
                 | Event::Resumed(_)
-                | Event::TablesElsewhere(_)
-                | Event::HoldsElsewhere(..)
-                | Event::FlushedElsewhere
                 | Event::ReadEvictions { .. }
                 | Event::ReportLockEnds(_),
             ) => None,

@@ -36,7 +36,7 @@ impl Follow {
         evicts: bool,
     ) -> Result<(), String> {
         let counters = core.counters();
-        let told = (Evicted::of(counters), Expired::of(counters));
+        let told = (Evicted::of(&counters), Expired::of(&counters));
         let is_reset = is_reset(input);
         oracle.follow_misses(|key| knows_flushed(core, key));
         if is_reset || due(oracle, &told) != told {
@@ -65,7 +65,7 @@ impl Follow {
         } else {
             Between::Nothing
         };
-        let crawled = Crawled::of(counters);
+        let crawled = Crawled::of(&counters);
         let before = mem::replace(&mut self.crawled, crawled);
         if crawled.since(before, between).is_none() {
             return Err(format!(

@@ -487,7 +487,7 @@ const fn conn_of(owner: Owner) -> ConnId {
 }
 
 impl StateMachine for Machine {
-    fn handle(&mut self, now: Instant, event: Event<'_>) {
+    fn handle(&mut self, now: Instant, event: Event) {
         if let Event::Closed(owner) = event
             && let Some(line) = self.heard.lines.get_mut(&conn_of(owner))
         {

@@ -89,13 +89,6 @@ pub enum Wait {
         /// to that. 0 means not at all.
         ms: u64,
     },
-    /// It is refused at once, since waiting would close a cycle of waiting connections. Never from a client: a
-    /// transport over several cores sends it to the core of the key
-    /// (`Chain::judge`).
-    WouldDeadlock,
-    /// It is refused at once, since the search for a cycle was cut short at its limit. Never from a client,
-    /// either.
-    TooLong,
 }
 
 /// The time of a lock, independent of its holder's connection.

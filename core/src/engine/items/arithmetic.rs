@@ -79,7 +79,7 @@ impl<S: Store, M: Access> Rules<'_, S, M> {
         let Ok(slot) = self.overwrite(slot, after, value.as_bytes().into()) else {
             return self.items.out_of_memory();
         };
-        let counters = &mut self.items.stats.counters;
+        let counters = &mut self.items.counters;
         match request.direction {
             Direction::Increment => counters.incr_hits += 1,
             Direction::Decrement => counters.decr_hits += 1,
@@ -108,8 +108,8 @@ impl<S: Store, M: Access> Rules<'_, S, M> {
         }
         if !request.steps.vivifies() {
             match request.direction {
-                Direction::Increment => self.items.stats.counters.incr_misses += 1,
-                Direction::Decrement => self.items.stats.counters.decr_misses += 1,
+                Direction::Increment => self.items.counters.incr_misses += 1,
+                Direction::Decrement => self.items.counters.decr_misses += 1,
             }
             return Reply::NotFound;
         }
@@ -129,7 +129,7 @@ impl<S: Store, M: Access> Rules<'_, S, M> {
         let mut digits = itoa::Buffer::new();
         let value = digits.format(request.initial).as_bytes();
         let inserted = self.may_pin_new(request.key, value.len()).and_then(|()| {
-            let counters = &mut self.items.stats.counters;
+            let counters = &mut self.items.counters;
             self.items
                 .store
                 .insert(now, vacancy, request.key, header, value.into(), counters)

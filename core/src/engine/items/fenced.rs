@@ -79,7 +79,7 @@ impl<S: Store, M: Access> Rules<'_, S, M> {
         key: Key<'_>,
         right: Right,
     ) -> Result<(), Forbidden> {
-        let may_be_held = self.manager.locks.table.has_bare();
+        let may_be_held = self.items.is_noted(key);
         self.may(key, right, may_be_held)
     }
 
@@ -97,7 +97,7 @@ impl<S: Store, M: Access> Rules<'_, S, M> {
             return match held {
                 Some(held) if held.fence == fence => Ok(()),
                 Some(_) | None => {
-                    self.items.stats.counters.fence_refusals += 1;
+                    self.items.counters.fence_refusals += 1;
                     Err(Forbidden::GrantIsOver)
                 }
             };
@@ -107,7 +107,7 @@ impl<S: Store, M: Access> Rules<'_, S, M> {
             // A request for holders only is told whether its owner is one, and not which other owner is.
             LockAfter::Release if !is_own => Err(Forbidden::NotHolder),
             LockAfter::Keep if held.is_some() && !is_own => {
-                self.items.stats.counters.lock_refusals += 1;
+                self.items.counters.lock_refusals += 1;
                 Err(Forbidden::HeldByAnother)
             }
             LockAfter::Keep | LockAfter::Release => Ok(()),
@@ -119,14 +119,14 @@ impl<S: Store, M: Access> Rules<'_, S, M> {
     fn why_not_shared(&mut self, key: Key<'_>, right: Right) -> Forbidden {
         let Right { owner, fence, lock } = right;
         if fence.is_some_and(|fence| self.manager.locks.table.grant(key, fence).is_none()) {
-            self.items.stats.counters.fence_refusals += 1;
+            self.items.counters.fence_refusals += 1;
             return Forbidden::GrantIsOver;
         }
         let is_own = fence.is_some() || self.manager.locks.table.held_as(key, owner).is_some();
         match lock {
             LockAfter::Release if !is_own => Forbidden::NotHolder,
             LockAfter::Keep | LockAfter::Release => {
-                self.items.stats.counters.lock_refusals += 1;
+                self.items.counters.lock_refusals += 1;
                 Forbidden::HeldByAnother
             }
         }
@@ -142,7 +142,7 @@ impl<S: Store, M: Access> Rules<'_, S, M> {
         key: Key<'_>,
         value_bytes: usize,
     ) -> Result<(), Full> {
-        let Some(holding) = self.manager.locks.bare(key) else {
+        let Some(holding) = self.bare(key) else {
             return Ok(());
         };
         let held = self.manager.locks.table.held_by(holding.owner);
@@ -154,7 +154,7 @@ impl<S: Store, M: Access> Rules<'_, S, M> {
         if self
             .manager
             .locks
-            .may_pin(held, bytes, 0, &self.items.limits)
+            .may_pin(held, (self.items.shard, bytes), 0, &self.manager.limits)
         {
             Ok(())
         } else {

@@ -63,7 +63,9 @@ impl<'a, S: Store, M: Access> Rules<'a, S, M> {
                 && get.recaches
                 && !self.manager.wins.has_won_already(owner, get.key)
             {
-                return self.wait_for_value(owner, get, (slot, header));
+                let reply = self.wait_for_value(owner, get, (slot, header));
+                self.conclude(get.key);
+                return reply;
             }
             if self.items.detail.is_on() {
                 self.items.detail.note_get(get.key.as_bytes());
@@ -75,11 +77,13 @@ impl<'a, S: Store, M: Access> Rules<'a, S, M> {
                 self.count_flushed(get.key, vacancy);
                 // Lock-and-get answers a miss as one, and makes nothing.
                 if get.steps.vivifies() && !get.lock {
-                    return self.vivify(owner, get, vacancy);
+                    let reply = self.vivify(owner, get, vacancy);
+                    self.conclude(get.key);
+                    return reply;
                 }
                 self.count_get(get, false);
                 if get.lock {
-                    self.items.stats.counters.cmd_lock += 1;
+                    self.items.counters.cmd_lock += 1;
                     return self.lock_without_item(owner, get.key, Reply::Miss);
                 }
                 return Reply::Miss;
@@ -91,7 +95,7 @@ impl<'a, S: Store, M: Access> Rules<'a, S, M> {
         self.count_get(get, true);
         if get.lock {
             // The one thing that can be refused, so it comes before anything has changed (E1).
-            self.items.stats.counters.cmd_lock += 1;
+            self.items.counters.cmd_lock += 1;
             slot = match self.lock_item(owner, get.key, slot, &header) {
                 Ok(kept) => kept,
                 Err(refusal) => return Reply::Refused(refusal),
@@ -100,7 +104,7 @@ impl<'a, S: Store, M: Access> Rules<'a, S, M> {
         let mut outcome = recache::decide(&self.items.clock, &header, &get.steps, Origin::Found);
         if !get.recaches {
             outcome.win = Win::None;
-        } else if !self.manager.wins.bound.is_empty() {
+        } else if self.items.is_noted(get.key) {
             outcome.win = self.manager.wins.claim(owner, get.key, outcome.win);
         }
         if get.binds && outcome.win == Win::Won && header.win != WinMark::Sent {
@@ -121,14 +125,15 @@ impl<'a, S: Store, M: Access> Rules<'a, S, M> {
             last_access: if get.bump { now } else { header.last_access },
             ..header
         };
-        if after != header && !self.manager.wins.queue.is_empty() {
+        if after != header && self.items.is_noted(get.key) {
             self.manager.wins.note_end(get.key, &after);
         }
         let lock = if after.locked {
-            self.manager.locks.seen(get.key, self.items.clock.now)
+            self.manager.locks.seen(get.key, self.manager.now)
         } else {
             None
         };
+        self.conclude(get.key);
         // The reply shows the item as this get found it; the next get sees the changes.
         let items = self.items;
         let shown = items.store.read(slot, &header, &after, get.bump);
@@ -146,7 +151,7 @@ impl<'a, S: Store, M: Access> Rules<'a, S, M> {
     /// If the key is locked, only its holder may make the item, so another get has a miss; if it is shared (L15), every
     /// get has.
     fn vivify(&mut self, owner: Owner, get: &Get<'a>, vacancy: S::Vacancy) -> Reply<'a> {
-        let held = self.manager.locks.bare(get.key);
+        let held = self.bare(get.key);
         if held.is_some_and(|held| held.owner != owner || held.mode.is_shared()) {
             self.count_get(get, false);
             return Reply::Miss;
@@ -190,7 +195,7 @@ impl<'a, S: Store, M: Access> Rules<'a, S, M> {
             win: outcome.win,
             unchanged: get.known_cas == Some(header.cas),
             // Its own lock, if the key is locked.
-            lock: held.and_then(|_| self.manager.locks.seen(get.key, self.items.clock.now)),
+            lock: held.and_then(|_| self.manager.locks.seen(get.key, self.manager.now)),
             memory_bytes: self.items.store.bytes_for(get.key.as_bytes().len(), 0),
         })
     }
@@ -227,13 +232,13 @@ impl<'a, S: Store, M: Access> Rules<'a, S, M> {
             .is_some_and(|deadline| deadline.has_passed(now))
         {
             let inserted = self.may_pin_new(get.key, 0).and_then(|()| {
-                let counters = &mut self.items.stats.counters;
+                let counters = &mut self.items.counters;
                 self.items
                     .store
                     .insert(now, vacancy, get.key, header, Value::default(), counters)
             });
             let Ok(inserted) = inserted else {
-                self.items.stats.counters.store_no_memory += 1;
+                self.items.counters.store_no_memory += 1;
                 return Err(Refusal::OutOfMemory);
             };
             self.lock_made_item(get.key, inserted);
@@ -249,7 +254,7 @@ impl<'a, S: Store, M: Access> Rules<'a, S, M> {
     /// Counts the look-up of an item that a flush has taken.
     pub(in crate::engine) fn count_flushed(&mut self, key: Key<'_>, vacancy: S::Vacancy) {
         if self.items.store.was_flushed(key, vacancy) {
-            self.items.stats.counters.get_flushed += 1;
+            self.items.counters.get_flushed += 1;
         }
     }
 
@@ -261,7 +266,7 @@ impl<'a, S: Store, M: Access> Rules<'a, S, M> {
         if get.is_look() {
             return;
         }
-        let counters = &mut self.items.stats.counters;
+        let counters = &mut self.items.counters;
         let touches = (has_item || !get.recaches)
             && get
                 .steps
@@ -287,8 +292,8 @@ impl<'a, S: Store, M: Access> Rules<'a, S, M> {
     fn count_win(&mut self, win: Win) {
         match win {
             Win::None => {}
-            Win::Won => self.items.stats.counters.win_sent += 1,
-            Win::Sent => self.items.stats.counters.win_waits += 1,
+            Win::Won => self.items.counters.win_sent += 1,
+            Win::Sent => self.items.counters.win_waits += 1,
         }
     }
 }

@@ -29,7 +29,7 @@ impl<S: Store, M: Access> Rules<'_, S, M> {
             lock: delete.lock,
         };
         let Ok((slot, header)) = self.find_live(delete.key) else {
-            self.items.stats.counters.delete_misses += 1;
+            self.items.counters.delete_misses += 1;
             return match self.may_make(delete.key, right) {
                 // As with replace-and-unlock, a missing item is reported first.
                 Ok(()) | Err(Forbidden::NotHolder) => Reply::NotFound,
@@ -42,7 +42,7 @@ impl<S: Store, M: Access> Rules<'_, S, M> {
             return forbidden.into();
         }
         if judge(delete.guard, header.cas) != Guarded::Pass {
-            self.items.stats.counters.delete_misses += 1;
+            self.items.counters.delete_misses += 1;
             return Reply::Exists;
         }
         let of_grant = match delete.lock {
@@ -99,11 +99,11 @@ impl<S: Store, M: Access> Rules<'_, S, M> {
             Ok(stays) => {
                 match delete.removal {
                     Removal::Remove | Removal::Clear { .. } => {
-                        self.items.stats.counters.delete_hits += 1;
+                        self.items.counters.delete_hits += 1;
                     }
                     // Nothing has gone: memcached counts no delete, and latchd a mark.
                     Removal::MarkStale { .. } | Removal::ClearAndMarkStale { .. } => {
-                        self.items.stats.counters.stale_marks += 1;
+                        self.items.counters.stale_marks += 1;
                     }
                 }
                 // One of an item has gone with it, and may be another's by now.
@@ -162,8 +162,9 @@ impl<S: Store, M: Access> Rules<'_, S, M> {
             return;
         }
         let pinned_bytes = self.items.store.item_bytes(slot);
-        let counters = &mut self.items.stats.counters;
-        let ends = self.manager.locks.lose_item(key, pinned_bytes, counters);
+        let manager = &mut *self.manager;
+        let counters = &mut manager.counters;
+        let ends = manager.locks.lose_item(key, pinned_bytes, counters);
         self.items.store.remove(slot);
         if ends {
             self.hand_over(key, None);

@@ -6,15 +6,16 @@
 //!   that a client has chosen is restored as it is, and moves no counter, neither then nor when it was chosen (E3).
 //! - N4: A TTL goes on by the wall clock, also between two runs.
 
+use core::ops::Deref;
+
 use latchd_protocol::command::ScanCursor;
 use latchd_protocol::fence::Fence;
 use latchd_protocol::item::{Cas, ItemHeader, WinMark};
 use latchd_protocol::key::{Key, KeyForm};
-use latchd_protocol::time::Instant;
 use latchd_protocol::value::Value;
 
-use crate::engine::Core;
-use crate::engine::rules::{Access, Rules};
+use crate::engine::items::Items;
+use crate::engine::manager::LockManager;
 use crate::store::{Full, Store};
 
 /// An item between two runs.
@@ -58,7 +59,7 @@ impl Numbers {
     }
 }
 
-/// The result of [`Core::restore`].
+/// The result of [`Items::restore`].
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Restored {
     /// It is there.
@@ -70,27 +71,29 @@ pub enum Restored {
     Refused,
 }
 
-impl<S: Store> Core<S> {
-    /// The numbers above which the next run must begin.
-    #[must_use]
-    pub const fn numbers(&self) -> Numbers {
-        Numbers {
-            cas: self.items.next_cas,
-            fence: self.manager.locks.next_fence,
-        }
+impl<S: Store> Items<S> {
+    /// Goes on above the CAS numbers of an earlier run, in its own stride.
+    pub(in crate::engine) fn resume(&mut self, cas: Cas) {
+        let index = (self.next_cas.number() - Cas::FIRST.number()) % u64::from(self.cas_stride);
+        let cas = cas.number().saturating_add(index);
+        self.next_cas = Cas::new(cas).map_or(self.next_cas, |cas| self.next_cas.max(cas));
     }
 
     /// Shows the items that a client would find among up to `items_max` from `cursor` on. Returns where to go on;
     /// `None` at the end.
     pub fn save(
         &self,
+        manager: &impl Deref<Target = LockManager>,
         cursor: ScanCursor,
         items_max: usize,
         visit: &mut dyn FnMut(&SavedItem<'_>),
     ) -> Option<ScanCursor> {
-        self.items.store.scan(cursor, items_max, &mut |item| {
+        let is_won = |key: Key<'_>, header: &ItemHeader| {
+            header.win != WinMark::None && manager.wins.mark(key, header) != WinMark::None
+        };
+        self.store.scan(cursor, items_max, &mut |item| {
             let header = &item.header;
-            if self.items.is_there(&self.manager, item.key, header) {
+            if self.is_there(manager, item.key, header) {
                 visit(&SavedItem {
                     key: item.key,
                     key_form: header.key_form,
@@ -99,34 +102,27 @@ impl<S: Store> Core<S> {
                     cas: header.cas,
                     expires_unix_ms: header
                         .deadline
-                        .map(|deadline| self.items.clock.unix_ms(deadline.tick())),
+                        .map(|deadline| self.clock.unix_ms(deadline.tick())),
                     fetched: header.fetched,
-                    stale: header.stale
-                        || self.manager.wins.mark(item.key, header) != WinMark::None,
+                    stale: header.stale || is_won(item.key, header),
                 });
             }
         })
     }
 
-    /// Takes an item of an earlier run in at `now`. Others are evicted for room, if they may be.
-    pub fn restore(&mut self, now: Instant, item: &SavedItem<'_>) -> Restored {
-        let mut rules = self.rules();
-        rules.advance(now);
-        if !rules.manager.wins.is_empty() {
-            rules.update_win(item.key);
-        }
-        let items = &mut self.items;
+    /// Stores an item of an earlier run. Others are evicted for room, if they may be.
+    pub fn restore(&mut self, item: &SavedItem<'_>) -> Restored {
         let deadline = item
             .expires_unix_ms
-            .map(|unix_ms| items.clock.deadline_at_unix_ms(unix_ms));
-        let tick = items.clock.tick();
+            .map(|unix_ms| self.clock.deadline_at_unix_ms(unix_ms));
+        let tick = self.clock.tick();
         if deadline.is_some_and(|deadline| deadline.has_passed(tick)) {
             return Restored::Expired;
         }
-        if item.value.len() > items.limits.value_bytes_max {
+        if item.value.len() > self.limits.value_bytes_max {
             return Restored::Refused;
         }
-        let Err(vacancy) = items.store.find(item.key) else {
+        let Err(vacancy) = self.store.find(item.key) else {
             return Restored::Refused;
         };
         let header = ItemHeader {
@@ -138,25 +134,13 @@ impl<S: Store> Core<S> {
             ..ItemHeader::new(item.cas, tick)
         };
         let value = Value::Borrowed(item.value);
-        let counters = &mut items.stats.counters;
-        match items
+        let counters = &mut self.counters;
+        match self
             .store
             .insert(tick, vacancy, item.key, header, value, counters)
         {
             Ok(_) => Restored::Kept,
             Err(Full) => Restored::Refused,
         }
-    }
-}
-
-impl<S: Store, M: Access> Rules<'_, S, M> {
-    /// Goes on above the numbers of an earlier run.
-    pub(in crate::engine) fn resume(&mut self, numbers: Numbers) {
-        let (items, locks) = (&mut *self.items, &mut self.manager.locks);
-        let index = (items.next_cas.number() - Cas::FIRST.number()) % u64::from(items.cas_stride);
-        let fence = numbers.fence.step(index);
-        locks.next_fence = locks.next_fence.max(fence);
-        let cas = numbers.cas.number().saturating_add(index);
-        items.next_cas = Cas::new(cas).map_or(items.next_cas, |cas| items.next_cas.max(cas));
     }
 }

@@ -34,7 +34,7 @@ impl<S: Store, M: Access> Rules<'_, S, M> {
             self.items.note_unstored(Unstored::TooLarge);
             return Reply::Refused(Refusal::TooLarge);
         }
-        self.items.stats.counters.cmd_set += 1;
+        self.items.counters.cmd_set += 1;
         match self.find_live(set.key) {
             Ok((slot, old)) => self.set_found(owner, set, slot, old),
             Err(vacancy) => self.set_missing(owner, set, vacancy),
@@ -56,7 +56,7 @@ impl<S: Store, M: Access> Rules<'_, S, M> {
                 SetMode::Set | SetMode::Replace,
                 Guard::Match(_) | Guard::MatchElseStale(_) | Guard::Never,
             ) => {
-                self.items.stats.counters.cas_misses += 1;
+                self.items.counters.cas_misses += 1;
                 Reply::NotFound
             }
             (SetMode::Append { missing } | SetMode::Prepend { missing }, _) => match missing {
@@ -89,7 +89,7 @@ impl<S: Store, M: Access> Rules<'_, S, M> {
         let guarded = judge(set.guard, old.cas);
         // As memcached: an append under a version is no compare-and-swap to the counters.
         if set.guard != Guard::None && end.is_none() {
-            let counters = &mut self.items.stats.counters;
+            let counters = &mut self.items.counters;
             match guarded {
                 Guarded::Pass | Guarded::PassStale => counters.cas_hits += 1,
                 Guarded::Fail => counters.cas_badval += 1,
@@ -134,7 +134,7 @@ impl<S: Store, M: Access> Rules<'_, S, M> {
         let now = self.items.clock.tick();
         let header = self.new_header(set);
         let inserted = self.may_pin_new(set.key, set.value.len()).and_then(|()| {
-            let counters = &mut self.items.stats.counters;
+            let counters = &mut self.items.counters;
             self.items
                 .store
                 .insert(now, vacancy, set.key, header, set.value, counters)
@@ -243,12 +243,12 @@ impl<S: Store, M: Access> Rules<'_, S, M> {
             if !self
                 .manager
                 .locks
-                .may_resize(key, before, after, &self.items.limits)
+                .may_resize(key, before, after, &self.manager.limits)
             {
                 return Err(Full);
             }
         }
-        let slot = change(&mut self.items.store, &mut self.items.stats.counters)?;
+        let slot = change(&mut self.items.store, &mut self.items.counters)?;
         if is_held {
             let after = self.items.store.item_bytes(slot);
             self.manager
@@ -278,8 +278,8 @@ impl<S: Store, M: Access> Rules<'_, S, M> {
 
 impl<S> Items<S> {
     /// Counts a set with a value that was never stored.
-    pub(in crate::engine) const fn note_unstored(&mut self, why: Unstored) {
-        let counters = &mut self.stats.counters;
+    pub const fn note_unstored(&mut self, why: Unstored) {
+        let counters = &mut self.counters;
         match why {
             Unstored::BadChunk => counters.cmd_set += 1,
             Unstored::TooLarge => counters.store_too_large += 1,
@@ -287,7 +287,7 @@ impl<S> Items<S> {
     }
 
     pub(in crate::engine) const fn out_of_memory(&mut self) -> Reply<'static> {
-        self.stats.counters.store_no_memory += 1;
+        self.counters.store_no_memory += 1;
         Reply::Refused(Refusal::OutOfMemory)
     }
 }

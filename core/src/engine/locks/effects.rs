@@ -1,29 +1,19 @@
-//! The effects of locks on items, and the steps that end locks: the one place where both meet.
+//! The effects of locks on items: the one place where both meet.
 //!
 //! - L3: An item is marked locked in the store if and only if its key is in the lock table.
 //! - L13: A lock with an expired lease has no holder, whatever happens next. The locks that expire in one step end
 //!   first, and are handed over then: so the bounds of an owner do not count its expired locks.
 
-use alloc::vec::Vec;
-
 use latchd_protocol::Owner;
-use latchd_protocol::command::Mode;
 use latchd_protocol::fence::Fence;
 use latchd_protocol::item::ItemHeader;
 use latchd_protocol::key::Key;
-use latchd_protocol::reply::Reply;
-use latchd_protocol::wait::Outcome;
 
 use super::table::Holding;
-use super::{Effect, Ended, Item};
-use crate::engine::owned_key::as_key;
-use crate::engine::queues::STALE_MAX;
+use super::{Effect, Item, Pinned};
+use crate::engine::manager::{DueKey, Part};
 use crate::engine::rules::{Access, Rules};
 use crate::store::Store;
-
-/// A step that ends many locks leaves the rest to the next one when it has granted as many to waiters. So it grants at
-/// most this many, and those that the last of these locks has waiters for.
-const GRANTS_A_STEP: u64 = 256;
 
 impl<S: Store, M: Access> Rules<'_, S, M> {
     /// Applies an effect to the item in `slot`, with this header: returns its header then, or its place if it is gone.
@@ -65,29 +55,22 @@ impl<S: Store, M: Access> Rules<'_, S, M> {
         }
     }
 
-    /// Ends the lock of the item in `slot`, and hands it over to no waiter yet. If the item stays, it is in the same slot.
-    pub(in crate::engine) fn unlock_item(
-        &mut self,
-        key: Key<'_>,
-        slot: S::Slot,
-    ) -> Result<ItemHeader, S::Vacancy> {
-        let item = self.item(slot);
-        let effect = self
-            .manager
-            .locks
-            .end(key, Some(item), &mut self.items.stats.counters);
-        self.apply(slot, self.items.store.header(slot), effect)
+    /// The item in `slot`, if any, for a lock of its key.
+    pub(in crate::engine) fn pinned(&self, slot: Option<S::Slot>) -> Pinned {
+        Pinned {
+            shard: self.items.shard,
+            bytes: slot.map(|slot| self.items.store.item_bytes(slot)),
+        }
     }
 
     /// Releases the lock or the share that `owner` holds of `key`, with the item in `slot`, if any, and hands it over.
     pub(in crate::engine) fn release(&mut self, owner: Owner, key: Key<'_>, slot: Option<S::Slot>) {
         let item = slot.map(|slot| self.item(slot));
-        let effect = self
-            .manager
-            .locks
-            .release(key, owner, item, &mut self.items.stats.counters);
+        let manager = &mut *self.manager;
+        let counters = &mut manager.counters;
+        let effect = manager.locks.release(key, owner, item, counters);
         let slot = self.apply_if_any(slot, effect);
-        self.pass_on(key, slot);
+        self.hand_over(key, slot);
     }
 
     /// Ends a lock or a share that is over, and hands it over to no waiter yet. Returns where the item is, if it stays.
@@ -98,62 +81,112 @@ impl<S: Store, M: Access> Rules<'_, S, M> {
         slot: Option<S::Slot>,
     ) -> Option<S::Slot> {
         let item = slot.map(|slot| self.item(slot));
-        let counters = &mut self.items.stats.counters;
+        let manager = &mut *self.manager;
+        let counters = &mut manager.counters;
         let effect = match share {
-            Some(fence) => self.manager.locks.end_share(key, fence, item, counters),
-            None => self.manager.locks.end(key, item, counters),
+            Some(fence) => manager.locks.end_share(key, fence, item, counters),
+            None => manager.locks.end(key, item, counters),
         };
         self.apply_if_any(slot, effect)
     }
 
-    /// Ends all of the lock of `key` that is over, and hands it over.
-    pub(in crate::engine) fn end_if_over(&mut self, key: Key<'_>, holding: Holding) {
-        let slot = self.slot_of(key);
-        let slot = match holding.mode {
-            Mode::Exclusive => self.end(key, None, slot),
-            Mode::Shared { .. } => {
-                let (over, looks) = self.manager.locks.table.over_shares(key);
-                self.items.work.charge(looks + over.len());
-                let end = |slot, fence| self.end(key, Some(fence), slot);
-                over.into_iter().fold(slot, end)
+    /// Ends a lock or a share that is due and over, and hands it over to no waiter yet.
+    pub fn end_due(&mut self, due: &DueKey) {
+        let key = due.key();
+        match due.part {
+            Part::Lock(None) if !self.manager.locks.table.is_over_alone(key) => {}
+            Part::Lock(share) => {
+                let slot = self.slot_of(key);
+                self.end(key, share, slot);
             }
-        };
-        self.pass_on(key, slot);
+            Part::Win => {}
+        }
+    }
+
+    /// Settles a key that is due: ends the lock or the share that is over, serves its waiters, and brings its win and the gets
+    /// that wait into line with its item.
+    pub fn settle_due(&mut self, due: &DueKey) {
+        let key = due.key();
+        match due.part {
+            Part::Lock(_) => {
+                self.end_due(due);
+                self.serve(key);
+            }
+            // The end of its lock can end the item.
+            Part::Win if self.manager.locks.table.is_over(key) => return self.settle(key),
+            Part::Win => {}
+        }
+        self.update_win(key);
+        self.conclude(key);
+    }
+
+    /// Settles a key that a command is about: ends all of its lock that is over, and does the same.
+    #[cold]
+    pub(in crate::engine) fn settle(&mut self, key: Key<'_>) {
+        if self.manager.locks.table.is_over_alone(key) {
+            let slot = self.slot_of(key);
+            self.end(key, None, slot);
+        } else {
+            let (over, looks) = self.manager.locks.table.over_shares(key);
+            self.items.work.charge(looks + over.len());
+            let slot = self.slot_of(key);
+            let end = |slot, fence| self.end(key, Some(fence), slot);
+            over.into_iter().fold(slot, end);
+        }
+        self.serve(key);
+        self.update_win(key);
+        self.conclude(key);
+    }
+
+    /// Hands the lock of `key` over to the waiters that can have it.
+    fn serve(&mut self, key: Key<'_>) {
+        let queue = &self.manager.locks.queue;
+        if queue.waiting(key) > 0 && !queue.are_withheld() {
+            let slot = if self.manager.locks.table.get(key).is_some() {
+                self.slot_of(key)
+            } else {
+                self.free_slot_of(key)
+            };
+            self.hand_over(key, slot);
+        }
     }
 
     /// The slot of the item of a key in the lock table, if there is one.
-    pub(super) fn slot_of(&self, key: Key<'_>) -> Option<S::Slot> {
+    fn slot_of(&self, key: Key<'_>) -> Option<S::Slot> {
         let has_item = self.manager.locks.table.has_item(key);
         has_item.then(|| self.items.store.find(key).ok().expect("L3: it has an item"))
+    }
+
+    /// The slot of the item of a key without a lock, if there is one.
+    fn free_slot_of(&mut self, key: Key<'_>) -> Option<S::Slot> {
+        let slot = self.items.store.find(key).ok()?;
+        let header = self.items.store.header(slot);
+        if self.items.is_past(&header) {
+            self.items.reclaim(slot, &header);
+            return None;
+        }
+        Some(slot)
     }
 
     /// Hands the lock of `key`, which has ended or has one sharer less, to the waiters that can have it now (Q6). The item, if
     /// any, is in `slot`.
     #[inline]
     pub(in crate::engine) fn hand_over(&mut self, key: Key<'_>, slot: Option<S::Slot>) {
-        if self.manager.locks.queue.is_empty() || self.manager.locks.queue.are_withheld() {
+        let queue = &self.manager.locks.queue;
+        if queue.is_empty() || queue.are_withheld() {
             return;
         }
-        let pinned_bytes = slot.map(|slot| self.items.store.item_bytes(slot));
-        let waiting = self.manager.locks.queue.waiting(key);
-        let (locks, mut context) = self.locks_in_context();
-        let effect = locks.hand_over(key, pinned_bytes, &mut context);
+        let item = self.pinned(slot);
+        let waiting = queue.waiting(key);
+        let (locks, mut context) = self.manager.locks_in_context();
+        let effect = locks.hand_over(key, item, &mut context);
         // Each grant is work, and each waiter that cannot have the lock.
-        self.items
-            .work
-            .charge(waiting - self.manager.locks.queue.waiting(key));
+        let left = locks.queue.waiting(key);
+        self.items.work.charge(waiting - left);
         if effect == Effect::Lock {
             self.note_locked(key);
         }
         self.apply_if_any(slot, effect);
-    }
-
-    /// Hands the lock of `key` over, and then its win.
-    fn pass_on(&mut self, key: Key<'_>, slot: Option<S::Slot>) {
-        self.hand_over(key, slot);
-        if !self.manager.wins.is_empty() {
-            self.update_win(key);
-        }
     }
 
     /// `key` is locked: its item does not end by itself.
@@ -165,164 +198,21 @@ impl<S: Store, M: Access> Rules<'_, S, M> {
 
     /// An item was made: if its key is locked, it is locked (L3).
     pub(in crate::engine) fn lock_made_item(&mut self, key: Key<'_>, slot: S::Slot) {
-        if self.manager.locks.table.has_bare() {
+        if self.items.is_noted(key) {
             let bytes = self.items.store.item_bytes(slot);
-            let effect = self
-                .manager
-                .locks
-                .gain_item(key, bytes, &mut self.items.stats.counters);
+            let manager = &mut *self.manager;
+            let counters = &mut manager.counters;
+            let effect = manager.locks.gain_item(key, bytes, counters);
             self.apply_if_any(Some(slot), effect);
         }
     }
 
-    /// `mu` of all keys: `owner` releases all of its locks in one step.
-    pub(in crate::engine) fn unlock_all(&mut self, owner: Owner) -> Reply<'static> {
-        self.items.stats.counters.lock_released += self.manager.locks.table.end_term(owner) as u64;
-        self.sweep_for_waiters();
-        Reply::Unlocked
-    }
-
-    /// Ends all locks and wins of `owner`, which can acquire nothing from now on (L4).
-    pub(in crate::engine) fn close(&mut self, owner: Owner) {
-        self.leave(owner);
-        self.manager.wins.queue.leave(owner);
-        self.items.stats.counters.lock_died += self.manager.locks.table.close(owner) as u64;
-        if !self.manager.wins.bound.is_empty() {
-            self.manager.wins.bound.end(owner);
-            self.reopen_wins(self.items.limits.locks_settled_max);
+    /// The lock in force of a key without an item.
+    pub(in crate::engine) fn bare(&self, key: Key<'_>) -> Option<Holding> {
+        if !self.items.is_noted(key) {
+            return None;
         }
-        self.sweep_for_waiters();
-    }
-
-    /// Many locks or wins have ended at once: hands over some of them now, and sees to it that the rest follows soon. A get may
-    /// wait for the item of any of them. If more have ended than are removed now, the gets that wait are all checked.
-    fn sweep_for_waiters(&mut self) {
-        let each_max = self.items.limits.locks_settled_max;
-        if self.manager.locks.table.has_handovers() || !self.manager.wins.queue.is_empty() {
-            self.sweep_ended_locks(each_max);
-        }
-        let has_ended = self.manager.locks.table.has_ended() || self.manager.wins.bound.has_line();
-        if has_ended && !self.manager.wins.queue.is_empty() {
-            self.manager.wins.queue.begin_round();
-            self.sweep_gets(each_max);
-        }
-    }
-
-    /// The number of grants so far at which a step that hands over many locks leaves the rest to the next one.
-    pub(super) const fn grants_max(&self) -> u64 {
-        self.items.stats.counters.lock_granted + GRANTS_A_STEP
-    }
-
-    /// Removes up to `locks_max` ended locks from the table, those with waiters first, and hands each over.
-    pub(in crate::engine) fn sweep_ended_locks(&mut self, locks_max: usize) {
-        let grants_max = self.grants_max();
-        for _ in 0..locks_max {
-            if self.items.stats.counters.lock_granted >= grants_max {
-                return;
-            }
-            self.items.work.charge(1);
-            let Some(Ended { key, share }) = self.manager.locks.next_ended() else {
-                return;
-            };
-            let key = as_key(&key);
-            if self.manager.locks.is_over(key, share) {
-                let slot = self.slot_of(key);
-                let slot = self.end(key, share, slot);
-                self.pass_on(key, slot);
-            }
-        }
-    }
-
-    /// Ends up to `locks_max` locks with expired leases, and then hands them over (L13).
-    pub(in crate::engine) fn expire_locks(&mut self, locks_max: usize) {
-        let mut waited = Vec::new();
-        let mut waiting = 0;
-        for _ in 0..locks_max {
-            if waiting >= GRANTS_A_STEP {
-                break;
-            }
-            let Some(Ended { key, share }) = self.manager.locks.next_expired() else {
-                break;
-            };
-            self.items.work.charge(1);
-            let is_waited = self.manager.locks.table.is_waited(as_key(&key));
-            let slot = self.slot_of(as_key(&key));
-            let slot = self.end(as_key(&key), share, slot);
-            if is_waited {
-                waiting += self.manager.locks.queue.waiting(as_key(&key)) as u64;
-                waited.push((key, slot.is_some()));
-            } else {
-                self.pass_on(as_key(&key), slot);
-            }
-        }
-        for (key, has_item) in waited {
-            // It may have moved since, or be gone.
-            let found = self.items.store.find(as_key(&key)).ok();
-            self.pass_on(as_key(&key), found.filter(|_| has_item));
-        }
-    }
-
-    /// Ends up to `waits_max` waits for locks at their deadlines.
-    pub(in crate::engine) fn expire_waits(&mut self, waits_max: usize) {
-        let mut stale_max = STALE_MAX;
-        for _ in 0..waits_max {
-            let Some(owner) = self
-                .manager
-                .locks
-                .queue
-                .overdue(self.items.clock.now, &mut stale_max)
-            else {
-                break;
-            };
-            self.leave(owner);
-            self.manager.notices.push(owner, Outcome::TimedOut);
-            self.items.stats.counters.lock_wait_timeouts += 1;
-        }
-        self.items.work.charge(STALE_MAX - stale_max);
-    }
-
-    /// `owner` waits for no lock any more, if it did. If it was the first of its queue, the next may have the lock now.
-    fn leave(&mut self, owner: Owner) {
-        let key = self.manager.locks.leave(owner, &self.items.limits);
-        if let Some(key) = key {
-            self.serve_queue(as_key(&key));
-        }
-    }
-
-    /// A session leaves the places in queues that its last connection has left to it, and gets no notice of them: it would
-    /// be taken for the end of a later wait.
-    pub(in crate::engine) fn leave_all(&mut self, owner: Owner) {
-        self.leave(owner);
-        self.manager.wins.queue.leave(owner);
-        let read = self.manager.notices.forget(owner);
-        self.items.work.charge(read);
-    }
-
-    /// Some waits or leases have expired, or many locks have ended at once: does a part of the work that this leaves, and all of
-    /// it for `key`, which a command is about to read.
-    #[cold]
-    pub(in crate::engine) fn catch_up(&mut self, key: Option<Key<'_>>) {
-        self.sweep(self.items.limits.locks_settled_max);
-        let Some(key) = key else {
-            return;
-        };
-        self.serve_if_unserved(key);
-        if let Some(holding) = self.manager.locks.table.get(key)
-            && (holding.is_over && holding.is_waited || holding.mode.is_shared())
-        {
-            self.end_if_over(key, holding);
-        }
-    }
-
-    /// Does up to `each_max` of each kind of the work that ended waits, locks and wins have left.
-    pub(in crate::engine) fn sweep(&mut self, each_max: usize) {
-        self.expire_waits(each_max);
-        self.expire_locks(each_max);
-        self.sweep_ended_locks(each_max);
-        self.serve_withheld(each_max);
-        self.reopen_wins(each_max);
-        if !self.manager.wins.queue.is_empty() {
-            self.sweep_gets(each_max);
-        }
+        let holding = self.manager.locks.table.in_force(key);
+        holding.filter(|holding| !holding.has_item)
     }
 }

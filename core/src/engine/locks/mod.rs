@@ -41,9 +41,9 @@ use latchd_protocol::stats::Counters;
 use latchd_protocol::time::Instant;
 
 use self::queue::WaitTable;
-use self::table::{Held, Holding, LockScope, LockTable, NewGrant};
+use self::table::{Held, Holding, LockScope, LockTable, NewGrant, Shard};
 use crate::engine::context::Context;
-use crate::engine::owned_key::OwnedKey;
+use crate::engine::manager::DueKey;
 use crate::limits::Limits;
 
 /// The locks of a core, and the queues of their waiters.
@@ -53,7 +53,6 @@ pub(in crate::engine) struct Locks {
     pub(in crate::engine) queue: WaitTable,
     /// The fence of the next grant (L12).
     pub(in crate::engine) next_fence: Fence,
-    pub(in crate::engine) fence_stride: u64,
 }
 
 /// The terms on which a lock is acquired.
@@ -74,6 +73,15 @@ pub(in crate::engine) struct Item {
     pub(in crate::engine) has_expired: bool,
 }
 
+/// The item that a lock would pin.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::engine) struct Pinned {
+    /// The shard of the key.
+    pub(in crate::engine) shard: Shard,
+    /// The bytes that the item takes of the memory limit; `None` if there is none.
+    pub(in crate::engine) bytes: Option<usize>,
+}
+
 /// The effect of a change of a lock on the item of its key.
 #[must_use]
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -90,22 +98,18 @@ pub(in crate::engine) enum Effect {
     Expire,
 }
 
-/// A lock that has ended and is still in the table.
-#[derive(Debug)]
-pub(in crate::engine) struct Ended {
-    pub(in crate::engine) key: OwnedKey,
-    /// Of a shared lock, the share that has ended.
-    pub(in crate::engine) share: Option<Fence>,
-}
-
 impl Locks {
-    pub(in crate::engine) fn new(first_fence: Fence, fence_stride: u32) -> Self {
+    pub(in crate::engine) fn new(first_fence: Fence) -> Self {
         Self {
             table: LockTable::default(),
             queue: WaitTable::default(),
             next_fence: first_fence,
-            fence_stride: fence_stride.into(),
         }
+    }
+
+    /// Goes on above the fences of an earlier run.
+    pub(in crate::engine) fn resume(&mut self, fence: Fence) {
+        self.next_fence = self.next_fence.max(fence);
     }
 
     /// The lock of a key, as other connections see it.
@@ -121,20 +125,7 @@ impl Locks {
         })
     }
 
-    /// The lock in force of a key without an item.
-    pub(in crate::engine) fn bare(&self, key: Key<'_>) -> Option<Holding> {
-        if !self.table.has_bare() {
-            return None;
-        }
-        self.table.in_force(key).filter(|holding| !holding.has_item)
-    }
-
-    /// The bytes that the items of locks in force take of the memory limit.
-    pub(in crate::engine) const fn pinned_bytes(&self) -> usize {
-        self.table.pinned_bytes() - self.table.ended_pinned_bytes()
-    }
-
-    /// Whether `owner` may acquire the lock of `key`, which is free or can be shared. Its item takes `pinned_bytes`.
+    /// Whether `owner` may acquire the lock of `key`, which is free or can be shared.
     ///
     /// # Errors
     /// [`Refusal::TooManyLocks`] and [`Refusal::ConnectionClosed`], as they say.
@@ -143,12 +134,12 @@ impl Locks {
         owner: Owner,
         key: Key<'_>,
         mode: Mode,
-        pinned_bytes: Option<usize>,
+        item: Pinned,
         limits: &Limits,
     ) -> Result<(), Refusal> {
         let held = self.table.held_by(owner).ok_or(Refusal::ConnectionClosed)?;
         let is_full = self.table.share_count(key) >= limits.sharers_per_key_max;
-        if !is_full && self.is_within_bounds(held, key, mode, pinned_bytes, limits) {
+        if !is_full && self.is_within_bounds(held, key, mode, item, limits) {
             Ok(())
         } else {
             Err(Refusal::TooManyLocks)
@@ -162,30 +153,30 @@ impl Locks {
         held: Held,
         key: Key<'_>,
         mode: Mode,
-        pinned_bytes: Option<usize>,
+        item: Pinned,
         limits: &Limits,
     ) -> bool {
         let of_table = LockTable::bytes_in(mode, key);
-        let pinned = pinned_bytes.unwrap_or(0);
+        let pinned = item.bytes.unwrap_or(0);
         // A sharer has pinned it already.
         let is_pinned = self.table.share_count(key) > 0;
         held.locks < limits.locks_per_connection_max
             && if is_pinned {
                 is_within_share(held, pinned + of_table, limits)
             } else {
-                self.may_pin(held, pinned, of_table, limits)
+                self.may_pin(held, (item.shard, pinned), of_table, limits)
             }
     }
 
     /// Whether items may pin `pinned` more bytes, and the table take `of_table` more, for an owner that holds this much.
-    pub(in crate::engine) const fn may_pin(
+    pub(in crate::engine) fn may_pin(
         &self,
         held: Held,
-        pinned: usize,
+        (shard, pinned): (Shard, usize),
         of_table: usize,
         limits: &Limits,
     ) -> bool {
-        self.pinned_bytes() + pinned <= limits.locked_bytes_max
+        self.table.pinned_bytes(shard) + pinned <= limits.locked_bytes_max
             && is_within_share(held, pinned + of_table, limits)
     }
 
@@ -202,7 +193,8 @@ impl Locks {
         };
         let held = self.table.held_by(owner);
         let held = held.expect("L4: an owner is open");
-        after <= before || self.may_pin(held, after - before, 0, limits)
+        let shard = self.table.shard(key);
+        after <= before || self.may_pin(held, (shard, after - before), 0, limits)
     }
 
     /// Acquires a lock, or a share of it, for `owner`, which may have it. The item of the key is locked from now on.
@@ -211,7 +203,7 @@ impl Locks {
         key: Key<'_>,
         owner: Owner,
         terms: Terms,
-        pinned_bytes: Option<usize>,
+        item: Pinned,
         context: &mut Context<'_>,
     ) -> Fence {
         context.counters.lock_granted += 1;
@@ -223,7 +215,7 @@ impl Locks {
             }
         }
         let fence = self.next_fence;
-        self.next_fence = fence.step(self.fence_stride);
+        self.next_fence = fence.step(1);
         let Terms {
             mode,
             scope,
@@ -235,10 +227,11 @@ impl Locks {
             now: context.now,
             lease_until,
             scope,
+            shard: item.shard,
         };
         match mode {
-            Mode::Exclusive => self.table.acquire(key, grant, pinned_bytes),
-            Mode::Shared { among } => self.table.acquire_share(key, grant, among, pinned_bytes),
+            Mode::Exclusive => self.table.acquire(key, grant, item.bytes),
+            Mode::Shared { among } => self.table.acquire_share(key, grant, among, item.bytes),
         }
         fence
     }
@@ -335,35 +328,17 @@ impl Locks {
         Some(holding)
     }
 
-    /// The next lock that is over because its owner has ended or has released all of its locks; a lock with waiters first
-    /// (L14). A command may have removed it from the table in the meantime ([`Self::is_over`]).
-    pub(in crate::engine) fn next_ended(&mut self) -> Option<Ended> {
+    /// The next key with a lock that is over because its owner has ended or has released all of its locks; a key with waiters
+    /// first (L14). A command may have removed the lock from the table in the meantime.
+    pub(in crate::engine) fn next_ended(&mut self) -> Option<DueKey> {
         if let Some(key) = self.table.next_handover() {
-            return Some(Ended { key, share: None });
+            return Some(DueKey::lock(key, None));
         }
         if let Some((key, fence)) = self.table.next_ended_share() {
-            let share = Some(fence);
-            return Some(Ended { key, share });
+            return Some(DueKey::lock(key, Some(fence)));
         }
-        let key = self.table.next_ended()?;
-        Some(Ended { key, share: None })
-    }
-
-    /// A lock with an expired lease; a lock with waiters first (L14).
-    pub(in crate::engine) fn next_expired(&self) -> Option<Ended> {
-        let (key, share) = self.table.next_expired()?;
-        Some(Ended { key, share })
-    }
-
-    /// Whether the exclusive lock of `key`, or this share of it, is over and still in the table.
-    pub(in crate::engine) fn is_over(&self, key: Key<'_>, share: Option<Fence>) -> bool {
-        match share {
-            Some(fence) => self.table.is_share_that_is_over(key, fence),
-            None => self
-                .table
-                .get_alone(key)
-                .is_some_and(|holding| holding.is_over),
-        }
+        let key = self.table.next_ended();
+        key.map(|key| DueKey::lock(key, None))
     }
 
     /// The item of `key` was made, and takes `bytes`. If the key is locked, the item is locked with it.

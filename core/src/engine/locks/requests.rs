@@ -8,19 +8,20 @@ use latchd_protocol::command::{Acquire, Lease, Mode, Release, ReleaseOf, Wait};
 use latchd_protocol::fence::Fence;
 use latchd_protocol::item::ItemHeader;
 use latchd_protocol::key::Key;
-use latchd_protocol::reply::{Granted, LockSeen, Refusal, Reply};
+use latchd_protocol::reply::{Granted, Refusal, Reply};
 
 use super::Terms;
 use super::queue::WaitTable;
 use super::table::{LockScope, LockTable};
 use super::waits::end_of;
+use crate::deadlock::Chain;
 use crate::engine::rules::{Access, Rules};
 use crate::store::Store;
 
 impl<'a, S: Store, M: Access> Rules<'a, S, M> {
     /// `lock`.
     pub(in crate::engine) fn lock(&mut self, owner: Owner, key: Key<'_>) -> Reply<'static> {
-        self.items.stats.counters.cmd_lock += 1;
+        self.items.counters.cmd_lock += 1;
         let Ok((slot, header)) = self.find_live(key) else {
             return self.lock_without_item(owner, key, Reply::NotFound);
         };
@@ -52,7 +53,7 @@ impl<'a, S: Store, M: Access> Rules<'a, S, M> {
             if self.manager.locks.table.held_by(owner).is_none() {
                 return Err(Refusal::ConnectionClosed);
             }
-            self.items.stats.counters.lock_contended += 1;
+            self.items.counters.lock_contended += 1;
             return Err(Refusal::Locked);
         }
         let slot = self.admit_lock(owner, key, Mode::Exclusive, Some(slot))?;
@@ -72,14 +73,14 @@ impl<'a, S: Store, M: Access> Rules<'a, S, M> {
         key: Key<'_>,
         missing: Reply<'static>,
     ) -> Reply<'static> {
-        if self.manager.locks.bare(key).is_none() && !self.manager.locks.queue.are_withheld() {
-            self.items.stats.counters.lock_misses += 1;
+        if self.bare(key).is_none() && !self.manager.locks.queue.are_withheld() {
+            self.items.counters.lock_misses += 1;
             return missing;
         }
         if self.manager.locks.table.held_by(owner).is_none() {
             return Reply::Refused(Refusal::ConnectionClosed);
         }
-        self.items.stats.counters.lock_contended += 1;
+        self.items.counters.lock_contended += 1;
         Reply::Refused(Refusal::Locked)
     }
 
@@ -95,10 +96,11 @@ impl<'a, S: Store, M: Access> Rules<'a, S, M> {
         mode: Mode,
         slot: Option<S::Slot>,
     ) -> Result<Option<S::Slot>, Refusal> {
-        let pinned_bytes = slot.map(|slot| self.items.store.item_bytes(slot));
-        self.manager
+        let item = self.pinned(slot);
+        let manager = &*self.manager;
+        manager
             .locks
-            .may_acquire(owner, key, mode, pinned_bytes, &self.items.limits)?;
+            .may_acquire(owner, key, mode, item, &manager.limits)?;
         self.admit_to_tables(LockTable::bytes_in(mode, key), slot)
     }
 
@@ -110,9 +112,9 @@ impl<'a, S: Store, M: Access> Rules<'a, S, M> {
         terms: Terms,
         slot: Option<S::Slot>,
     ) -> Fence {
-        let pinned_bytes = slot.map(|slot| self.items.store.item_bytes(slot));
-        let (locks, mut context) = self.locks_in_context();
-        let fence = locks.acquire(key, owner, terms, pinned_bytes, &mut context);
+        let item = self.pinned(slot);
+        let (locks, mut context) = self.manager.locks_in_context();
+        let fence = locks.acquire(key, owner, terms, item, &mut context);
         self.note_locked(key);
         fence
     }
@@ -123,7 +125,7 @@ impl<'a, S: Store, M: Access> Rules<'a, S, M> {
         let found = self.find_live(key).ok();
         let is_held = match found {
             Some((_, header)) => header.locked,
-            None => self.manager.locks.bare(key).is_some(),
+            None => self.bare(key).is_some(),
         };
         let own = if is_held {
             self.manager.locks.table.held_as(key, owner)
@@ -135,18 +137,18 @@ impl<'a, S: Store, M: Access> Rules<'a, S, M> {
             let is_there = found.is_some() || !acquire.needs_item;
             if held.is_unanswered && (is_there || !owner.is_session()) {
                 // It has waited for this lock. The lease lasts from the hand-over.
-                self.items.stats.counters.cmd_lock += 1;
+                self.items.counters.cmd_lock += 1;
                 self.manager.locks.table.set_unanswered(key, owner, false);
                 return self.granted(&acquire, found, held.fence);
             }
             if let Some(lease) = acquire.lease {
-                self.items.stats.counters.cmd_lock += 1;
+                self.items.counters.cmd_lock += 1;
                 return self.renew(owner, &acquire, found, held.fence, lease);
             }
             if owner.is_session() {
-                self.items.stats.counters.cmd_lock += 1;
+                self.items.counters.cmd_lock += 1;
                 if !is_there {
-                    self.items.stats.counters.lock_misses += 1;
+                    self.items.counters.lock_misses += 1;
                     return Reply::NotFound;
                 }
                 return self.granted(&acquire, found, held.fence);
@@ -156,28 +158,21 @@ impl<'a, S: Store, M: Access> Rules<'a, S, M> {
         // Only a holder can remove its lease.
         let needs_hold = acquire.lease == Some(Lease::Off) && own.is_none();
         if needs_hold || found.is_none() && !is_taken && acquire.needs_item {
-            self.items.stats.counters.cmd_lock += 1;
-            self.items.stats.counters.lock_misses += 1;
+            self.items.counters.cmd_lock += 1;
+            self.items.counters.lock_misses += 1;
             return Reply::NotFound;
         }
         let slot = found.map(|(slot, _)| slot);
-        if is_taken
-            && self
-                .manager
-                .locks
-                .leaves_place(owner, &acquire, self.items.clock.now)
-        {
-            // The place would be in its own way.
-            self.leave_all(owner);
-        }
         let is_open = |rules: &Self| rules.manager.locks.table.held_by(owner).is_some();
         if is_taken && is_open(&self) && !self.manager.locks.may_join(owner, &acquire) {
             // A request that waits is counted when it has its reply.
-            return self.contended(owner, &acquire, slot);
+            let reply = self.contended(owner, &acquire, slot);
+            self.conclude(key);
+            return reply;
         }
-        self.items.stats.counters.cmd_lock += 1;
+        self.items.counters.cmd_lock += 1;
         if found.is_none() && acquire.needs_item && is_open(&self) {
-            self.items.stats.counters.lock_misses += 1;
+            self.items.counters.lock_misses += 1;
             return Reply::NotFound;
         }
         let slot = match self.admit_lock(owner, key, acquire.mode, slot) {
@@ -188,7 +183,7 @@ impl<'a, S: Store, M: Access> Rules<'a, S, M> {
         let terms = Terms {
             mode: acquire.mode,
             scope: LockScope::Key,
-            lease_until: lease.and_then(|lease| end_of(lease, self.items.clock.now)),
+            lease_until: lease.and_then(|lease| end_of(lease, self.manager.now)),
         };
         let fence = self.acquire_lock(owner, key, terms, slot);
         let found = slot.zip(found).map(|(slot, (_, before))| (slot, before));
@@ -205,22 +200,23 @@ impl<'a, S: Store, M: Access> Rules<'a, S, M> {
         lease: Lease,
     ) -> Reply<'a> {
         if found.is_none() && acquire.needs_item {
-            self.items.stats.counters.lock_misses += 1;
+            self.items.counters.lock_misses += 1;
             return Reply::NotFound;
         }
-        self.items.stats.counters.lock_renewed += 1;
-        let until = end_of(lease, self.items.clock.now);
+        self.items.counters.lock_renewed += 1;
+        let until = end_of(lease, self.manager.now);
         self.manager.locks.renew(acquire.key, owner, until);
         self.granted(acquire, found, fence)
     }
 
     /// The reply to an acquire that was granted: with the item, which is locked now.
     fn granted(
-        self,
+        mut self,
         acquire: &Acquire<'_>,
         found: Option<(S::Slot, ItemHeader)>,
         fence: Fence,
     ) -> Reply<'a> {
+        self.conclude(acquire.key);
         let items = self.items;
         let item = found.map(|(slot, before)| {
             let mut after = ItemHeader {
@@ -248,65 +244,46 @@ impl<'a, S: Store, M: Access> Rules<'a, S, M> {
         acquire: &Acquire<'_>,
         slot: Option<S::Slot>,
     ) -> Reply<'static> {
-        let key = acquire.key;
-        let seen = self.manager.locks.seen(key, self.items.clock.now);
-        let wait = match acquire.wait {
-            Wait::UpTo { ms: ms @ 1.. }
-                if self
-                    .manager
-                    .locks
-                    .is_same_wait(owner, acquire, self.items.clock.now) =>
-            {
-                let ms = ms.min(self.items.limits.wait_ms_max);
-                self.manager
-                    .locks
-                    .change_time(owner, ms, self.items.clock.now);
-                return Reply::Waits;
-            }
-            Wait::UpTo { ms: 1.. } => {
-                let (locks, context) = self.locks_in_context();
-                let (chain, read) = locks.chain(owner, acquire, &context);
-                self.items.work.charge(read);
-                chain.judge(acquire.wait)
-            }
-            other @ (Wait::No | Wait::UpTo { ms: 0 } | Wait::WouldDeadlock | Wait::TooLong) => {
-                other
-            }
+        let (key, now) = (acquire.key, self.manager.now);
+        let seen = self.manager.locks.seen(key, now);
+        let Wait::UpTo { ms: ms @ 1.. } = acquire.wait else {
+            self.count_refused();
+            let waiting = self.manager.locks.queue.waiting(key);
+            return seen.map_or(Reply::Withheld { waiting }, Reply::Contended);
         };
-        let ms = match wait {
-            Wait::No | Wait::UpTo { ms: 0 } => {
-                self.count_refused();
-                let waiting = self.manager.locks.queue.waiting(key);
-                return seen.map_or(Reply::Withheld { waiting }, Reply::Contended);
-            }
-            Wait::WouldDeadlock => {
+        let ms = ms.min(self.manager.limits.wait_ms_max);
+        if self.manager.locks.is_same_wait(owner, acquire, now) {
+            self.manager.locks.change_time(owner, ms, now);
+            return Reply::Waits;
+        }
+        let (locks, context) = self.manager.locks_in_context();
+        let (chain, read) = locks.chain(owner, acquire, &context);
+        self.items.work.charge(read);
+        match chain {
+            Chain::Ends => {}
+            Chain::Closes => {
                 let seen = seen.expect("a cycle goes through a holder");
-                return self.refuse_deadlock(seen);
+                self.count_refused();
+                self.items.counters.lock_deadlocks += 1;
+                return Reply::WouldDeadlock(seen);
             }
-            Wait::TooLong => return self.refuse_wait(Refusal::TooManyLocks),
-            Wait::UpTo { ms } => ms.min(self.items.limits.wait_ms_max),
-        };
+            Chain::TooLong => return self.refuse_wait(Refusal::TooManyLocks),
+        }
         if let Err(refusal) = self.admit_wait(owner, key, slot) {
             return self.refuse_wait(refusal);
         }
-        let (locks, mut context) = self.locks_in_context();
+        let (locks, mut context) = self.manager.locks_in_context();
         locks.wait(owner, acquire, ms, &mut context);
         Reply::Waits
     }
 
     fn count_refused(&mut self) {
-        self.items.stats.counters.cmd_lock += 1;
-        self.items.stats.counters.lock_contended += 1;
-    }
-
-    fn refuse_deadlock(&mut self, seen: LockSeen) -> Reply<'static> {
-        self.count_refused();
-        self.items.stats.counters.lock_deadlocks += 1;
-        Reply::WouldDeadlock(seen)
+        self.items.counters.cmd_lock += 1;
+        self.items.counters.lock_contended += 1;
     }
 
     fn refuse_wait(&mut self, refusal: Refusal) -> Reply<'static> {
-        self.items.stats.counters.cmd_lock += 1;
+        self.items.counters.cmd_lock += 1;
         Reply::Refused(refusal)
     }
 
@@ -323,9 +300,9 @@ impl<'a, S: Store, M: Access> Rules<'a, S, M> {
         let held = self.manager.locks.table.held_by(owner);
         let held = held.ok_or(Refusal::ConnectionClosed)?;
         if self.manager.is_waiting(owner)
-            || held.locks >= self.items.limits.locks_per_connection_max
-            || self.manager.locks.queue.waiting(key) >= self.items.limits.waits_per_key_max
-            || self.manager.waiting_in_all() >= self.items.limits.waits_max
+            || held.locks >= self.manager.limits.locks_per_connection_max
+            || self.manager.locks.queue.waiting(key) >= self.manager.limits.waits_per_key_max
+            || self.manager.waiting_in_all() >= self.manager.limits.waits_max
         {
             return Err(Refusal::TooManyLocks);
         }
@@ -341,9 +318,8 @@ impl<'a, S: Store, M: Access> Rules<'a, S, M> {
     ) -> Reply<'static> {
         let Release { key, of } = *release;
         let found = self.find_live(key).ok();
-        let may_be_held = found.map_or(self.manager.locks.table.has_bare(), |(_, header)| {
-            header.locked
-        });
+        let may_be_held =
+            found.map_or_else(|| self.items.is_noted(key), |(_, header)| header.locked);
         let table = &self.manager.locks.table;
         let held = match of {
             _ if !may_be_held => None,
@@ -360,7 +336,7 @@ impl<'a, S: Store, M: Access> Rules<'a, S, M> {
                 Reply::Unlocked
             }
             (None, ReleaseOf::Grant(_)) => {
-                self.items.stats.counters.fence_refusals += 1;
+                self.items.counters.fence_refusals += 1;
                 Reply::Exists
             }
             (None, ReleaseOf::Own | ReleaseOf::OwnGrant(_)) => Reply::NotFound,
@@ -370,7 +346,7 @@ impl<'a, S: Store, M: Access> Rules<'a, S, M> {
     /// `unlock`.
     pub(in crate::engine) fn unlock(&mut self, owner: Owner, key: Key<'_>) -> Reply<'static> {
         let Ok((slot, header)) = self.find_live(key) else {
-            let bare = self.manager.locks.bare(key);
+            let bare = self.bare(key);
             return if bare.is_some() && self.manager.locks.table.held_as(key, owner).is_some() {
                 self.release(owner, key, None);
                 Reply::Unlocked

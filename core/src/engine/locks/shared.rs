@@ -10,7 +10,6 @@
 use latchd_protocol::Owner;
 use latchd_protocol::command::{Acquire, Mode};
 use latchd_protocol::key::Key;
-use latchd_protocol::time::Instant;
 
 use super::Locks;
 use super::waits::among;
@@ -26,20 +25,6 @@ impl Locks {
             && self.table.held_as(key, owner).is_none()
             && self.queue.waiting(key) == 0
             && self.table.has_room(key, mode)
-    }
-
-    /// Whether a request of `owner` would wait in a new place, or be refused, because of the holders of the lock or its waiters.
-    pub(in crate::engine) fn would_contend(
-        &self,
-        owner: Owner,
-        acquire: &Acquire<'_>,
-        now: Instant,
-    ) -> bool {
-        let key = acquire.key;
-        self.is_taken(key)
-            && self.table.held_as(key, owner).is_none()
-            && !self.may_join(owner, acquire)
-            && !self.is_same_wait(owner, acquire, now)
     }
 
     /// The lock that this request would wait for ([`would_deadlock`](crate::deadlock::would_deadlock)).

@@ -22,6 +22,7 @@ mod check;
 mod ends;
 mod holding;
 mod leases;
+mod pins;
 mod read;
 mod shares;
 mod terms;
@@ -32,6 +33,8 @@ use self::ends::Ends;
 pub use self::ends::{EndCause, LOCK_ENDS_MAX, LockEnd};
 pub(in crate::engine) use self::holding::NewGrant;
 pub use self::holding::{Held, Holding, LockScope};
+use self::pins::Pins;
+pub(in crate::engine) use self::pins::Shard;
 use self::shares::{Group, Shares};
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -74,11 +77,9 @@ pub struct LockTable {
     ended_entries: usize,
     /// Entries, in force or not, of keys without an item.
     bare_entries: usize,
-    /// The bytes of the items of entries of terms that are over. A shared item counts as pinned until its last share is
-    /// removed.
-    ended_pinned_bytes: usize,
-    /// The bytes of the items of all keys in the table.
-    pinned_bytes: usize,
+    /// The bytes of the items in each shard that locks pin, but for exclusive locks of terms that are over. A shared item
+    /// counts until its last share is removed.
+    pins: Pins,
     /// The leases of keys without waiters, by the moments at which they expire (L13); of a shared lock, the first.
     leases: BTreeSet<(Instant, OwnedKey)>,
     /// The same for keys with waiters (L14).
@@ -104,6 +105,8 @@ struct Entry {
     /// How often everything had been flushed when it was taken, or when the item was stored anew.
     flushes: u64,
     scope: LockScope,
+    /// The shard of the key.
+    shard: Shard,
     has_item: bool,
     /// A client waits for it.
     is_waited: bool,
@@ -146,11 +149,10 @@ struct Holder {
     waited: BTreeSet<OwnedKey>,
     /// The bytes that the items of its locks take of the memory limit.
     pinned_bytes: usize,
-    /// As much of that as others may share.
-    shared_pinned_bytes: usize,
+    /// As much of that as no other owner shares, by shard.
+    pins: Pins,
     /// The bytes that its locks take of the table.
     table_bytes: usize,
-    elsewhere: Held,
 }
 
 impl Holder {
@@ -179,13 +181,6 @@ impl LockTable {
         self.by_owner.entry(owner).or_default();
     }
 
-    /// Notes the locks of an open owner in other cores.
-    pub(in crate::engine) fn note_elsewhere(&mut self, owner: Owner, elsewhere: Held) {
-        if let Some(holder) = self.by_owner.get_mut(&owner) {
-            holder.elsewhere = elsewhere;
-        }
-    }
-
     /// Grants `key`, which is not in the table, to an open owner. Its item, if there is one, takes `pinned_bytes` of
     /// the memory limit.
     pub(in crate::engine) fn acquire(
@@ -200,12 +195,15 @@ impl LockTable {
             now,
             lease_until,
             scope,
+            shard,
         } = new;
         let has_item = pinned_bytes.is_some();
+        let pinned_bytes = pinned_bytes.unwrap_or(0);
         let bytes = Self::bytes_for(key);
         let owned: OwnedKey = Arc::from(key.as_bytes());
         let holder = self.enter(owner, &owned);
-        holder.pinned_bytes += pinned_bytes.unwrap_or(0);
+        holder.pinned_bytes += pinned_bytes;
+        holder.pins.add(shard, pinned_bytes);
         holder.table_bytes += bytes;
         let grant = Grant {
             owner,
@@ -218,13 +216,14 @@ impl LockTable {
             holders: Holders::Alone(grant),
             flushes: self.flushes,
             scope,
+            shard,
             has_item,
             is_waited: false,
             is_unanswered: false,
         };
         self.by_key.insert(owned, entry);
         self.bare_entries += usize::from(!has_item);
-        self.pinned_bytes += pinned_bytes.unwrap_or(0);
+        self.pins.add(shard, pinned_bytes);
         self.table_bytes += bytes;
         self.set_lease(key, owner, lease_until);
     }
@@ -251,8 +250,8 @@ impl LockTable {
         match entry.holders {
             Holders::Alone(grant) => {
                 // As it is before its lease and its waiters leave their lists.
-                let holding = self.holding(entry);
-                self.release_alone(key, &grant, &holding, pinned_bytes);
+                let (holding, shard) = (self.holding(entry), entry.shard);
+                self.release_alone(key, &grant, &holding, (shard, pinned_bytes));
                 Some(holding)
             }
             Holders::Shared(group) => {
@@ -268,7 +267,7 @@ impl LockTable {
         key: Key<'_>,
         grant: &Grant,
         holding: &Holding,
-        pinned_bytes: usize,
+        (shard, pinned_bytes): (Shard, usize),
     ) {
         self.set_lease(key, grant.owner, None);
         if holding.is_waited {
@@ -279,12 +278,11 @@ impl LockTable {
         }
         self.table_bytes -= ENTRY_BYTES;
         self.bare_entries -= usize::from(!holding.has_item);
-        self.pinned_bytes -= pinned_bytes;
         if let Some(holder) = self.leave(key, grant) {
             holder.pinned_bytes -= pinned_bytes;
+            holder.pins.remove(shard, pinned_bytes);
             holder.table_bytes -= Self::bytes_for(key);
-        } else {
-            self.ended_pinned_bytes -= pinned_bytes;
+            self.pins.remove(shard, pinned_bytes);
         }
     }
 
@@ -310,12 +308,16 @@ impl LockTable {
         // A shared item is not changed.
         if let Some(Entry {
             holders: Holders::Alone(grant),
+            shard,
             ..
         }) = self.by_key.get(key.as_bytes())
             && let Some(holder) = self.by_owner.get_mut(&grant.owner)
         {
             holder.pinned_bytes = holder.pinned_bytes - before + after;
-            self.pinned_bytes = self.pinned_bytes - before + after;
+            for pins in [&mut holder.pins, &mut self.pins] {
+                pins.add(*shard, after);
+                pins.remove(*shard, before);
+            }
         }
     }
 

@@ -16,7 +16,7 @@ use latchd_protocol::wait::Outcome;
 
 use super::queue::Waiter;
 use super::table::LockScope;
-use super::{Effect, Locks, Terms};
+use super::{Effect, Locks, Pinned, Terms};
 use crate::deadlock::{Chain, would_deadlock};
 use crate::engine::context::Context;
 use crate::engine::owned_key::{OwnedKey, as_key};
@@ -113,23 +113,23 @@ impl Locks {
     }
 
     /// Gives the lock of `key`, which is free or has room for sharers, to the waiters that can have it, in their order (Q6, Q7).
-    /// The item of the key, if any, takes `pinned_bytes`. The tables have room: each wait has taken it
+    /// The tables have room: each wait has taken it
     /// ([`WaitTable::bytes_for`](super::queue::WaitTable::bytes_for)).
     pub(in crate::engine) fn hand_over(
         &mut self,
         key: Key<'_>,
-        pinned_bytes: Option<usize>,
+        item: Pinned,
         context: &mut Context<'_>,
     ) -> Effect {
         let mut effect = Effect::None;
-        while let Some((owner, waiter)) = self.wake_to_next(key, pinned_bytes, context) {
+        while let Some((owner, waiter)) = self.wake_to_next(key, item, context) {
             self.queue.leave(owner);
             let terms = Terms {
                 mode: waiter.mode,
                 scope: LockScope::Key,
                 lease_until: waiter.lease.and_then(|lease| end_of(lease, context.now)),
             };
-            self.acquire(key, owner, terms, pinned_bytes, context);
+            self.acquire(key, owner, terms, item, context);
             self.table.set_unanswered(key, owner, true);
             context.notices.push(owner, Outcome::Granted);
             effect = Effect::Lock;
@@ -144,17 +144,17 @@ impl Locks {
     fn wake_to_next(
         &mut self,
         key: Key<'_>,
-        pinned_bytes: Option<usize>,
+        item: Pinned,
         context: &mut Context<'_>,
     ) -> Option<(Owner, Waiter)> {
-        let has_item = pinned_bytes.is_some();
+        let has_item = item.bytes.is_some();
         let mut ended = [0; 3];
         let mut next = None;
         for (_, owner, waiter) in self.queue.in_turn(key) {
             if !self.has_room(key, waiter.mode, context.limits) {
                 break;
             }
-            if self.may_have(owner, &waiter, key, pinned_bytes, context) {
+            if self.may_have(owner, &waiter, key, item, context) {
                 next = Some((owner, waiter));
                 break;
             }
@@ -184,25 +184,25 @@ impl Locks {
         owner: Owner,
         waiter: &Waiter,
         key: Key<'_>,
-        pinned_bytes: Option<usize>,
+        item: Pinned,
         context: &Context<'_>,
     ) -> bool {
-        if waiter.until <= context.now || waiter.needs_item && pinned_bytes.is_none() {
+        if waiter.until <= context.now || waiter.needs_item && item.bytes.is_none() {
             return false;
         }
         let held = self.table.held_by(owner);
         let held = held.expect("Q8: an owner that has gone does not wait");
-        self.is_within_bounds(held, key, waiter.mode, pinned_bytes, context.limits)
+        self.is_within_bounds(held, key, waiter.mode, item, context.limits)
     }
 
-    /// Removes `owner` from its queue, if it waits. Returns the key if its lock can be handed over now: the owner was the first
-    /// waiter, and there is room for the next.
+    /// Removes `owner` from its queue, if it waits. Returns the key if it is to be settled: its lock can be handed over now, or
+    /// the queue is empty.
     pub(in crate::engine) fn leave(&mut self, owner: Owner, limits: &Limits) -> Option<OwnedKey> {
         let (left, _) = self.queue.leave(owner)?;
         let key = as_key(&left);
         let Some((_, first)) = self.queue.first(key) else {
             self.table.set_waited(key, false);
-            return None;
+            return (!self.table.has_item(key)).then_some(left);
         };
         let is_ended = self.table.get(key).is_some() || self.queue.is_ending();
         let can_be_had = is_ended && self.has_room(key, first.mode, limits);
@@ -211,7 +211,12 @@ impl Locks {
 
     /// Q6, Q8 and Q9, and that both tables agree.
     #[cfg(any(test, feature = "verify"))]
-    pub(in crate::engine) fn check_waits(&self, now: Instant, limits: &Limits) {
+    pub(in crate::engine) fn check_waits(
+        &self,
+        now: Instant,
+        limits: &Limits,
+        due: &alloc::collections::BTreeSet<Key<'_>>,
+    ) {
         self.queue.check();
         for (key, holding) in self.table.iter() {
             let waiting = self.queue.waiting(key);
@@ -222,7 +227,7 @@ impl Locks {
             );
         }
         for key in self.queue.keys() {
-            if self.queue.is_unserved(key) {
+            if self.queue.is_unserved(key) || due.contains(&key) {
                 continue;
             }
             // The table sees to it that a lock that is over comes next (L14).

@@ -13,9 +13,7 @@ use latchd_protocol::time::Instant;
 
 use super::Locks;
 use super::queue::WaitTable;
-use crate::engine::owned_key::{OwnedKey, as_key};
-use crate::engine::rules::{Access, Rules};
-use crate::store::Store;
+use crate::engine::owned_key::OwnedKey;
 
 /// Whether grants are withheld.
 #[derive(Clone, Debug, Default, Eq, Hash, PartialEq)]
@@ -84,7 +82,7 @@ impl WaitTable {
     }
 
     /// The next key whose queue is to be handed over because grants are no longer withheld (L18).
-    fn next_unserved(&mut self) -> Option<OwnedKey> {
+    pub(in crate::engine) fn next_unserved(&mut self) -> Option<OwnedKey> {
         let Withheld::Ending(behind) = self.withheld() else {
             return None;
         };
@@ -109,50 +107,5 @@ impl Locks {
     /// are withheld.
     pub(in crate::engine) fn is_taken(&self, key: Key<'_>) -> bool {
         self.queue.are_withheld() || self.table.owner(key).is_some()
-    }
-}
-
-impl<S: Store, M: Access> Rules<'_, S, M> {
-    /// Hands over up to `keys_max` queues, after grants were withheld (L18).
-    pub(in crate::engine) fn serve_withheld(&mut self, keys_max: usize) {
-        let grants_max = self.grants_max();
-        for _ in 0..keys_max {
-            if self.items.stats.counters.lock_granted >= grants_max {
-                return;
-            }
-            let Some(key) = self.manager.locks.queue.next_unserved() else {
-                return;
-            };
-            self.items.work.charge(1);
-            self.serve_queue(as_key(&key));
-        }
-    }
-
-    /// Hands over the queue of a key, if grants were withheld until now and its lock is free.
-    pub(in crate::engine) fn serve_if_unserved(&mut self, key: Key<'_>) {
-        if self.manager.locks.queue.is_ending() && self.manager.locks.queue.waiting(key) > 0 {
-            self.serve_queue(key);
-        }
-    }
-
-    /// Hands over the lock of a key with waiters, which may be in the table or free.
-    pub(super) fn serve_queue(&mut self, key: Key<'_>) {
-        let slot = if self.manager.locks.table.get(key).is_some() {
-            self.slot_of(key)
-        } else {
-            self.free_slot_of(key)
-        };
-        self.hand_over(key, slot);
-    }
-
-    /// The slot of the item of a key without a lock, if there is one.
-    fn free_slot_of(&mut self, key: Key<'_>) -> Option<S::Slot> {
-        let slot = self.items.store.find(key).ok()?;
-        let header = self.items.store.header(slot);
-        if self.items.is_past(&header) {
-            self.items.reclaim(slot, &header);
-            return None;
-        }
-        Some(slot)
     }
 }

@@ -17,9 +17,8 @@ use alloc::vec::Vec;
 use latchd_protocol::command::ItemCommand;
 use latchd_protocol::stats::StatsLine;
 
-use crate::engine::Core;
+use crate::engine::items::Items;
 use crate::engine::stats::lock_lines::printable;
-use crate::store::Store;
 
 /// How many prefixes a core counts. memcached counts 65,536.
 pub const PREFIXES_MAX: usize = 4_096;
@@ -161,6 +160,11 @@ impl Prefixes {
         }
     }
 
+    /// Adds all counts of another shard.
+    pub(in crate::engine) fn add_all(&mut self, other: &Self) {
+        self.add(&other.order, other);
+    }
+
     /// A line for each. Bytes that are not printable are written as in a URL.
     #[must_use]
     pub fn lines(&self) -> Vec<StatsLine> {
@@ -183,11 +187,11 @@ impl Prefixes {
     }
 }
 
-impl<S: Store> Core<S> {
+impl<S> Items<S> {
     /// The counts by prefix since that was turned on, or since the last `stats reset`.
     #[must_use]
     pub const fn prefixes(&self) -> &Prefixes {
-        &self.items.detail.prefixes
+        &self.detail.prefixes
     }
 }
 

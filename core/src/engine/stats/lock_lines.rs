@@ -1,4 +1,4 @@
-//! `stats locks`: a line a lock that is held, up to a bound; and how a report gets lines of its own.
+//! `stats locks`: a line a lock that is held, up to a bound.
 
 use alloc::borrow::Cow;
 use alloc::format;
@@ -6,35 +6,26 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt::Write as _;
 
-use latchd_protocol::Owner;
-use latchd_protocol::command::{Command, GlobalCommand};
 use latchd_protocol::key::Key;
-use latchd_protocol::reply::Reply;
-use latchd_protocol::stats::{LOCK_LINES_MAX, LOCKS_LOOKED_AT_MAX, Report, StatsLine, StatsTopic};
-use latchd_protocol::time::Instant;
+use latchd_protocol::stats::{LOCK_LINES_MAX, LOCKS_LOOKED_AT_MAX, StatsLine};
 
-use crate::engine::{Core, Holding};
-use crate::store::Store;
+use crate::engine::Holding;
+use crate::engine::manager::LockManager;
 
 /// The grants that a page of `stats locks` reads, and those of its last key: a few 100 µs.
 const GRANTS_PER_PAGE: usize = 256;
 
-impl<S: Store> Core<S> {
+impl LockManager {
     /// The locks in force, in the order of the keys, of the first [`LOCKS_LOOKED_AT_MAX`] in the table. A shared lock
     /// with shares that may be over counts as many times as it has shares.
     pub fn locks_in_force(&self) -> impl Iterator<Item = (Key<'_>, Holding)> {
         let mut looks_left = LOCKS_LOOKED_AT_MAX;
-        let looked_at = self
-            .manager
-            .locks
-            .table
-            .keys()
-            .take_while(move |(_, looks)| {
-                let is_left = looks_left > 0;
-                looks_left = looks_left.saturating_sub(*looks);
-                is_left
-            });
-        looked_at.filter_map(|(key, _)| Some((key, self.manager.locks.table.in_force(key)?)))
+        let looked_at = self.locks.table.keys().take_while(move |(_, looks)| {
+            let is_left = looks_left > 0;
+            looks_left = looks_left.saturating_sub(*looks);
+            is_left
+        });
+        looked_at.filter_map(|(key, _)| Some((key, self.locks.table.in_force(key)?)))
     }
 
     /// A line for each of [`Self::locks_in_force`], up to [`LOCK_LINES_MAX`]: a page of `stats locks`.
@@ -56,12 +47,12 @@ impl<S: Store> Core<S> {
     pub fn lock_page(&self, from: usize, lines_max: usize) -> (Vec<StatsLine>, Option<usize>) {
         let mut lines = Vec::new();
         let mut looks = 0;
-        for (place, (key, grants)) in self.manager.locks.table.keys().enumerate().skip(from) {
+        for (place, (key, grants)) in self.locks.table.keys().enumerate().skip(from) {
             if lines.len() >= lines_max || looks >= GRANTS_PER_PAGE {
                 return (lines, Some(place));
             }
             looks += grants;
-            if let Some(holding) = self.manager.locks.table.in_force(key) {
+            if let Some(holding) = self.locks.table.in_force(key) {
                 lines.push(self.lock_line(key, holding));
             }
         }
@@ -69,7 +60,7 @@ impl<S: Store> Core<S> {
     }
 
     fn lock_line(&self, key: Key<'_>, holding: Holding) -> StatsLine {
-        let now_ms = self.items.clock.now.as_millis();
+        let now_ms = self.now.as_millis();
         let held_s = (now_ms - holding.since.as_millis()) / 1000;
         let lease = holding.lease_until.map_or_else(
             || String::from("-1"),
@@ -81,51 +72,11 @@ impl<S: Store> Core<S> {
                 "mode={},conn={},held={held_s},waiting={},fence={},lease={lease},holders={}",
                 if holding.mode.is_shared() { 's' } else { 'x' },
                 holding.owner.number(),
-                self.manager.locks.queue.waiting(key),
+                self.locks.queue.waiting(key),
                 holding.fence.number(),
-                self.manager.locks.table.holder_count(key),
+                self.locks.table.holder_count(key),
             ),
         }
-    }
-
-    /// Executes a command and hands its reply to `answer`; a report with the lines that it has, which a
-    /// reply can only borrow.
-    pub(crate) fn answer(
-        &mut self,
-        now: Instant,
-        owner: Owner,
-        command: &Command<'_>,
-        answer: &mut dyn FnMut(&Reply<'_>),
-    ) {
-        let reply = match command {
-            Command::Item(command) => self.rules().execute_item(now, owner, command),
-            Command::Global(_) => self.execute(now, owner, command),
-        };
-        let Command::Global(GlobalCommand::Stats(topic)) = command else {
-            return answer(&reply);
-        };
-        drop(reply);
-        let lines = match topic {
-            StatsTopic::Locks(_) => self.lock_lines(),
-            StatsTopic::Detail(_) => self.prefixes().lines(),
-            StatsTopic::General
-            | StatsTopic::Settings
-            | StatsTopic::Items
-            | StatsTopic::Slabs
-            | StatsTopic::Sizes
-            | StatsTopic::Extstore
-            | StatsTopic::Cluster
-            | StatsTopic::Conns(_)
-            | StatsTopic::Sessions(_)
-            | StatsTopic::DetailOn
-            | StatsTopic::DetailOff => Vec::new(),
-        };
-        answer(&Reply::Stats(Report {
-            stats: &self.items.stats,
-            lines: &lines,
-            // One core has few enough of either for one page.
-            next: None,
-        }));
     }
 }
 

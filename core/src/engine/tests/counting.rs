@@ -202,22 +202,25 @@ fn watchers_see_evictions() {
 }
 
 #[test]
-fn a_flush_that_is_due_is_so_until_it_was() {
-    let mut bench = Bench::new();
-    bench.set(A, "k", "x");
-    bench
-        .core
-        .handle(Instant::from_millis(1_000), Event::FlushedElsewhere);
-    assert!(bench.value("k").is_some(), "none was asked for");
-    bench.now_ms = 1_000;
+fn a_delayed_flush_takes_effect_in_all_shards_at_once() {
+    let store = || MapStore::new(&config(1 << 20).limits.share(2));
+    let core = Core::with_stores(config(1 << 20), alloc::vec![store(), store()]);
+    let mut bench = Bench::of(core);
+    assert_ne!(bench.core.shard_of(key("k")), bench.core.shard_of(key("l")));
     let at = Exptime::In { seconds: 60 };
     bench.ask(A, GlobalCommand::FlushAll { at });
-    assert_eq!(bench.core.flush_at(), Some(Instant::from_millis(61_000)));
-    assert!(bench.value("k").is_some());
-    // Another core was first.
-    bench
-        .core
-        .handle(Instant::from_millis(1_000), Event::FlushedElsewhere);
-    assert_eq!(bench.core.flush_at(), None);
+    assert_eq!(bench.core.flush_at(), Some(Instant::from_millis(60_000)));
+    bench.set(A, "k", "x");
+    bench.set(A, "l", "x");
+    bench.now_ms = 59_999;
+    assert!(bench.value("k").is_some() && bench.value("l").is_some());
+    bench.now_ms = 60_000;
     assert!(bench.value("k").is_none());
+    assert_eq!(bench.core.flush_at(), None);
+    assert!(bench.value("l").is_none());
+    let stats = bench.ask(A, GlobalCommand::Stats(StatsTopic::General));
+    let Reply::Stats(report) = stats else {
+        panic!("{stats:?}");
+    };
+    assert_eq!(report.stats.counters.cmd_flush, 1);
 }

@@ -72,7 +72,9 @@ fn the_lock_of_a_key_outlives_its_item() {
 #[test]
 fn gone_owner_leaves_its_key_free() {
     let mut bench = Bench::new();
-    bench.core.items.limits.locks_settled_max = 1;
+    bench
+        .core
+        .change_limits(|limits| limits.locks_settled_max = 1);
     for name in ["a", "b", "c"] {
         bench.granted(A, name);
     }
@@ -126,7 +128,9 @@ fn a_flush_before_the_item_has_no_claim_on_it() {
 #[test]
 fn an_item_made_under_a_lock_counts_as_pinned() {
     let mut bench = Bench::new();
-    bench.core.items.limits.locked_bytes_max = 200;
+    bench
+        .core
+        .change_limits(|limits| limits.locked_bytes_max = 200);
     bench.granted(A, "k");
     let long = "1".repeat(300);
     assert_eq!(
@@ -206,9 +210,15 @@ fn leases_that_end_together_are_over_at_once_and_taken_out_a_few_at_a_time() {
 #[test]
 fn list_of_ended_locks_is_bounded() {
     let mut bench = Bench::new();
-    bench.core.items.limits.locks_per_connection_max = LOCKS_LOOKED_AT_MAX;
-    bench.core.items.limits.lock_table_bytes_max = usize::MAX;
-    bench.core.items.limits.lock_bytes_per_connection_max = usize::MAX;
+    bench
+        .core
+        .change_limits(|limits| limits.locks_per_connection_max = LOCKS_LOOKED_AT_MAX);
+    bench
+        .core
+        .change_limits(|limits| limits.lock_table_bytes_max = usize::MAX);
+    bench
+        .core
+        .change_limits(|limits| limits.lock_bytes_per_connection_max = usize::MAX);
     for number in 0..LOCKS_LOOKED_AT_MAX {
         bench.granted(A, &format!("k{number:05}"));
     }
@@ -225,7 +235,7 @@ fn list_of_ended_locks_is_bounded() {
     // In pages, all are found, and no page reads very many.
     let (mut shown, mut from) = (Vec::new(), 0);
     loop {
-        let (lines, next) = bench.core.lock_page(from, 1);
+        let (lines, next) = bench.core.manager.lock_page(from, 1);
         shown.extend(lines.into_iter().map(|line| line.name));
         let Some(next) = next else {
             break;
@@ -361,8 +371,12 @@ fn the_lock_of_an_item_that_is_renewed_is_that_of_its_key() {
 #[test]
 fn leases_that_end_at_once_are_over_at_once() {
     let mut bench = Bench::new();
-    bench.core.items.limits.crawl_items_max = 1;
-    bench.core.items.limits.locks_settled_max = 1;
+    bench
+        .core
+        .change_limits(|limits| limits.crawl_items_max = 1);
+    bench
+        .core
+        .change_limits(|limits| limits.locks_settled_max = 1);
     let names = ["a", "b", "c", "d", "e"];
     for name in names {
         bench.set(A, name, "1");
@@ -376,14 +390,16 @@ fn leases_that_end_at_once_are_over_at_once() {
         );
     }
     bench.event(Event::Tick);
-    assert_eq!(bench.core.items.stats.counters.lock_expired, 5);
+    assert_eq!(bench.core.counters().lock_expired, 5);
     assert_eq!(bench.core.locks().held_by(A), Some(Held::default()));
 }
 
 #[test]
 fn lease_of_gone_owner_ends_nothing_else() {
     let mut bench = Bench::new();
-    bench.core.items.limits.locks_settled_max = 1;
+    bench
+        .core
+        .change_limits(|limits| limits.locks_settled_max = 1);
     for name in ["a", "b"] {
         assert!(matches!(bench.ask(A, leased(name, 100)), Reply::Granted(_)));
     }
@@ -399,7 +415,9 @@ fn lease_of_gone_owner_ends_nothing_else() {
 #[test]
 fn a_key_without_an_item_is_taken_before_its_old_lock_is_let_go_of() {
     let mut bench = Bench::new();
-    bench.core.items.limits.locks_settled_max = 1;
+    bench
+        .core
+        .change_limits(|limits| limits.locks_settled_max = 1);
     for name in ["a", "b", "c"] {
         bench.granted(A, name);
     }

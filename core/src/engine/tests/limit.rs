@@ -17,7 +17,7 @@ fn lock(name: &str) -> ItemCommand<'_> {
 
 fn limit(bench: &mut Bench, bytes: usize) -> Result<(), MemoryRefused> {
     let now = Instant::from_millis(bench.now_ms);
-    let done = limit_memory(&mut bench.core, now, bytes);
+    let done = bench.core.limit_memory(now, bytes);
     bench.core.check();
     done
 }
@@ -63,7 +63,9 @@ fn a_larger_memory_is_there_at_once() {
 #[test]
 fn a_smaller_memory_is_come_to_by_and_by() {
     let mut bench = Bench::of(Core::new(config(16 * MIB)));
-    bench.core.items.limits.crawl_items_max = 500;
+    bench
+        .core
+        .change_limits(|limits| limits.crawl_items_max = 500);
     fill(&mut bench, 14_000);
     assert_eq!(bench.ask(A, lock("key7")), Reply::Locked);
     let unlimited = usage(&bench);
@@ -112,9 +114,9 @@ fn stores_reach_the_smaller_memory_limit() {
     limit(&mut bench, 2 * MIB).unwrap();
     let mut stores = 0;
     while usage(&bench).held_bytes > 2 * MIB {
-        let evicted = bench.core.items.stats.counters.evictions;
+        let evicted = bench.core.counters().evictions;
         store(&mut bench, &format!("new{stores}"));
-        let evicted = bench.core.items.stats.counters.evictions - evicted;
+        let evicted = bench.core.counters().evictions - evicted;
         assert!(evicted < 200, "{evicted} for one");
         stores += 1;
         assert!(stores < 2_000, "{:?}", usage(&bench));
@@ -125,7 +127,7 @@ fn stores_reach_the_smaller_memory_limit() {
 fn refused_limit_changes_nothing() {
     let mut bench = Bench::of(Core::new(config(16 * MIB)));
     let mut number = 0;
-    while bench.core.manager.locks.pinned_bytes() < 3 * MIB / 2 {
+    while bench.core.manager.locks.table.pinned_bytes(0) < 3 * MIB / 2 {
         let name = format!("key{number}");
         store(&mut bench, &name);
         let lock = lock(&name);
@@ -180,9 +182,9 @@ fn bounds_may_shrink_to_present_locks() {
     bench.core.execute(Instant::default(), A, &lock.into());
     let core = &bench.core;
     let held = Limits {
-        locked_bytes_max: core.manager.locks.pinned_bytes(),
+        locked_bytes_max: core.manager.locks.table.pinned_bytes(0),
         lock_table_bytes_max: core.lock_memory_bytes(),
-        lock_bytes_per_connection_max: core.manager.locks.table.held_here(A).bytes,
+        lock_bytes_per_connection_max: core.held(A).bytes,
         value_bytes_max: MIB / 2,
         ..*core.limits()
     };

@@ -142,12 +142,12 @@ fn ask(core: &mut Core, lines: &mut Lines, owner: Owner, asked: Asked) {
 /// reached.
 fn play(all: &[Happens], settled_max: usize, bounds: Bounds) -> Vec<Bound> {
     let mut core = Core::new(config(1 << 20));
-    core.items.limits.locks_settled_max = settled_max;
-    core.items.limits.locks_per_connection_max = bounds.locks;
-    core.items.limits.sharers_per_key_max = bounds.sharers;
-    core.items.limits.waits_per_key_max = bounds.waits_of_key;
-    core.items.limits.waits_max = bounds.waits;
-    core.items.limits.wait_ms_max = bounds.wait_ms;
+    core.change_limits(|limits| limits.locks_settled_max = settled_max);
+    core.change_limits(|limits| limits.locks_per_connection_max = bounds.locks);
+    core.change_limits(|limits| limits.sharers_per_key_max = bounds.sharers);
+    core.change_limits(|limits| limits.waits_per_key_max = bounds.waits_of_key);
+    core.change_limits(|limits| limits.waits_max = bounds.waits);
+    core.change_limits(|limits| limits.wait_ms_max = bounds.wait_ms);
     let mut owners: Vec<Owner> = (0..CONNS).map(Owner::from_number).collect();
     let mut lines = Lines::new(bounds);
     for owner in &owners {
@@ -215,7 +215,8 @@ fn compare(core: &mut Core, lines: &mut Lines) {
     let now = Instant::from_millis(lines.now_ms);
     for (name, line) in KEYS.iter().zip(&lines.by_key) {
         // As a command about it does.
-        core.handle(now, Event::DueAt(key(name)));
+        core.advance(now);
+        core.step(key(name)).settle(key(name));
         let held: Vec<_> = core.locks().holders_of(key(name)).collect();
         let should = line.held.iter().map(|it| (it.owner, it.mode.among()));
         assert_eq!(held, should.collect::<Vec<_>>(), "who holds {name}");

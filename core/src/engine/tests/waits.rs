@@ -250,7 +250,7 @@ fn grant_shows_the_item_at_reply_time() {
         bench.ask(B, now_or_never("k")),
         Reply::Contended(_)
     ));
-    assert_eq!(bench.core.items.stats.counters.cmd_lock, 3);
+    assert_eq!(bench.core.counters().cmd_lock, 3);
 }
 
 /// A grant that is over before its holder hears of it: it is as if it asked then.
@@ -297,14 +297,16 @@ fn a_wait_has_an_end() {
     // An hour is the most.
     let hour = Some(Instant::from_millis(3_600_000));
     assert_eq!(bench.core.next_deadline(), hour);
-    assert_eq!(bench.core.items.stats.counters.lock_wait_timeouts, 1);
+    assert_eq!(bench.core.counters().lock_wait_timeouts, 1);
 }
 
 /// Q8: in the moment in which a wait ends, the lock comes too late for it.
 #[test]
 fn late_waiter_gets_no_lock() {
     let mut bench = bench();
-    bench.core.items.limits.locks_settled_max = 0;
+    bench
+        .core
+        .change_limits(|limits| limits.locks_settled_max = 0);
     bench.holds(A, "k");
     bench.waits(B, "k");
     bench.now_ms = 5_000;
@@ -313,7 +315,7 @@ fn late_waiter_gets_no_lock() {
     bench.ask(A, give_back("k"));
     let both = [notice(B, Outcome::TimedOut), notice(C, Outcome::Granted)];
     assert_eq!(bench.told(), both);
-    assert_eq!(bench.core.items.stats.counters.lock_wait_timeouts, 1);
+    assert_eq!(bench.core.counters().lock_wait_timeouts, 1);
     let Reply::Contended(seen) = bench.ask(B, now_or_never("k")) else {
         panic!("it is C's");
     };
@@ -389,43 +391,49 @@ fn wait_that_closes_a_cycle_is_refused() {
     bench.waits(C, "a");
     bench.close(A);
     bench.is_given(C, "a");
-    assert_eq!(bench.core.items.stats.counters.lock_deadlocks, 2);
-    let told = ItemCommand::Acquire(Acquire {
-        wait: Wait::WouldDeadlock,
-        ..Acquire::new(key("b"))
-    });
-    assert!(matches!(bench.ask(C, told), Reply::WouldDeadlock(_)));
+    assert_eq!(bench.core.counters().lock_deadlocks, 2);
 }
 
 #[test]
 fn waits_have_bounds() {
     let too_many = Reply::Refused(Refusal::TooManyLocks);
     let mut bench = bench();
-    bench.core.items.limits.waits_per_key_max = 1;
+    bench
+        .core
+        .change_limits(|limits| limits.waits_per_key_max = 1);
     bench.holds(A, "a");
     bench.holds(A, "b");
     bench.waits(B, "a");
     assert_eq!(bench.ask(C, waiting("a", |_| {})), too_many);
     // One at a time.
     assert_eq!(bench.ask(B, waiting("b", |_| {})), too_many);
-    bench.core.items.limits.waits_max = 1;
+    bench.core.change_limits(|limits| limits.waits_max = 1);
     assert_eq!(bench.ask(C, waiting("b", |_| {})), too_many);
     // Notices that were not taken count, so that they cannot grow without bound.
     bench.ask(A, give_back("a"));
     assert_eq!(bench.ask(C, waiting("b", |_| {})), too_many);
     bench.is_given(B, "a");
     bench.waits(C, "b");
-    bench.core.items.limits.waits_max = 9;
-    bench.core.items.limits.lock_table_bytes_max = bench.core.lock_memory_bytes();
-    bench.core.items.limits.waits_per_key_max = 9;
+    bench.core.change_limits(|limits| limits.waits_max = 9);
+    let table_bytes = bench.core.lock_memory_bytes();
+    bench
+        .core
+        .change_limits(|limits| limits.lock_table_bytes_max = table_bytes);
+    bench
+        .core
+        .change_limits(|limits| limits.waits_per_key_max = 9);
     assert_eq!(bench.ask(D, waiting("b", |_| {})), too_many);
-    bench.core.items.limits.lock_table_bytes_max *= 2;
-    bench.core.items.limits.wait_chain_max = 1;
+    bench
+        .core
+        .change_limits(|limits| limits.lock_table_bytes_max *= 2);
+    bench.core.change_limits(|limits| limits.wait_chain_max = 1);
     bench.waits(D, "b");
     bench.holds(C, "c");
     assert_eq!(bench.ask(A, waiting("c", |_| {})), too_many);
-    bench.core.items.limits.locks_per_connection_max = 1;
-    bench.core.items.limits.wait_chain_max = 9;
+    bench
+        .core
+        .change_limits(|limits| limits.locks_per_connection_max = 1);
+    bench.core.change_limits(|limits| limits.wait_chain_max = 9);
     let closed = Owner::from_number(9);
     assert_eq!(
         bench.ask(closed, waiting("c", |_| {})),
@@ -442,13 +450,11 @@ fn waiter_over_its_bounds_is_passed_over() {
     bench.holds(A, "k");
     bench.waits(B, "k");
     bench.waits(C, "k");
-    let elsewhere = Held {
-        locks: 1,
-        bytes: bench.core.items.limits.lock_bytes_per_connection_max,
-        wins: 0,
-    };
-    bench.event(Event::HoldsElsewhere(B, elsewhere));
-    assert_eq!(bench.core.items.stats.counters.cmd_lock, 1);
+    bench
+        .core
+        .change_limits(|limits| limits.locks_per_connection_max = 1);
+    bench.holds(B, "other");
+    assert_eq!(bench.core.counters().cmd_lock, 2);
     bench.ask(A, give_back("k"));
     let told = [
         notice(B, Outcome::TooManyLocks),
@@ -456,7 +462,7 @@ fn waiter_over_its_bounds_is_passed_over() {
     ];
     assert_eq!(bench.told(), told);
     // B's is answered with that; C's is counted when it asks again.
-    assert_eq!(bench.core.items.stats.counters.cmd_lock, 2);
+    assert_eq!(bench.core.counters().cmd_lock, 3);
 }
 
 /// L14: Of very many locks that end at once, those with waiters come first, and no request comes in between, whatever
@@ -465,8 +471,12 @@ fn waiter_over_its_bounds_is_passed_over() {
 fn of_many_that_end_at_once_those_that_are_waited_for_come_first() {
     for is_lease in [false, true] {
         let mut bench = Bench::new();
-        bench.core.items.limits.locks_settled_max = 2;
-        bench.core.items.limits.crawl_items_max = 3;
+        bench
+            .core
+            .change_limits(|limits| limits.locks_settled_max = 2);
+        bench
+            .core
+            .change_limits(|limits| limits.crawl_items_max = 3);
         let names: Vec<String> = (0..100).map(|number| number.to_string()).collect();
         let lease = is_lease.then_some(Lease::For { ms: 1_000 });
         for name in &names {
@@ -595,42 +605,6 @@ fn a_line_tells_for_how_long_a_lock_was_held_and_is_leased() {
 }
 
 #[test]
-fn cores_that_start_together_have_fences_of_their_own() {
-    let start = |index| {
-        let config = config(1 << 20).strided(index, 3).started_at(5);
-        let mut bench = Bench::of(Core::new(config));
-        bench.holds(A, "k").number()
-    };
-    let first = Fence::first_at(5).number();
-    assert_eq!([0, 1, 2].map(start), [first, first + 1, first + 2]);
-}
-
-/// The question to a shard before a wait begins in another one.
-#[test]
-fn would_contend_only_without_the_lock() {
-    let mut bench = bench();
-    bench.holds(A, "k");
-    bench.ask(
-        A,
-        waiting("leased", |acquire| {
-            acquire.lease = Some(Lease::For { ms: 100 });
-        }),
-    );
-    let mut contends = |ms, owner, name| {
-        let now = Instant::from_millis(ms);
-        bench.core.handle(now, Event::DueAt(key(name)));
-        bench.core.would_contend(owner, &Acquire::new(key(name)))
-    };
-    assert!(contends(0, B, "k") && contends(0, B, "leased"));
-    assert!(!contends(0, A, "k") && !contends(0, B, "free"));
-    assert!(!contends(100, B, "leased"), "its lease is over");
-    bench.close(A);
-    let now = Instant::from_millis(100);
-    bench.core.handle(now, Event::DueAt(key("k")));
-    assert!(!bench.core.would_contend(B, &Acquire::new(key("k"))));
-}
-
-#[test]
 fn has_waits_until_last_notice_is_taken() {
     let mut bench = bench();
     bench.holds(A, "k");
@@ -658,7 +632,9 @@ fn a_wait_has_room_to_the_byte() {
     assert!(after > before + WaitTable::bytes_for(key("k")));
     for (table_bytes_max, is_refused) in [(after - 1, true), (after, false)] {
         let (mut bench, _) = held();
-        bench.core.items.limits.lock_table_bytes_max = table_bytes_max;
+        bench
+            .core
+            .change_limits(|limits| limits.lock_table_bytes_max = table_bytes_max);
         let reply = bench.ask(B, waiting("k", |_| {}));
         assert_eq!(reply == Reply::Refused(Refusal::TooManyLocks), is_refused);
         assert_eq!(reply == Reply::Waits, !is_refused);
@@ -679,7 +655,9 @@ fn a_lease_that_is_over_leaves_room_in_the_share() {
             let slot = bench.core.store().find(key("b")).unwrap();
             share += bench.core.store().item_bytes(slot);
         }
-        bench.core.items.limits.lock_bytes_per_connection_max = share;
+        bench
+            .core
+            .change_limits(|limits| limits.lock_bytes_per_connection_max = share);
         for (owner, name) in [(A, "a"), (B, "b")] {
             let reply = bench.ask(owner, waiting(name, of_a_second));
             assert!(matches!(reply, Reply::Granted(_)), "{reply:?}");

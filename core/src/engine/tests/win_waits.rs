@@ -235,7 +235,7 @@ fn a_wait_that_is_over_is_told_as_ever_and_once() {
     assert_eq!(bench.win(B, again(patient("k"))), Win::Sent);
     bench.set(A, "k", "1");
     assert_eq!(bench.notices(), []);
-    let counters = bench.core.items.stats.counters;
+    let counters = bench.core.counters();
     assert_eq!((counters.get_waits, counters.get_wait_timeouts), (1, 1));
     assert_eq!(
         counters.cmd_get, 2,

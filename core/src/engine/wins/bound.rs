@@ -65,6 +65,12 @@ impl BoundWins {
         self.by_key.get(key.as_bytes()).copied()
     }
 
+    /// The key, if the table has a win of it.
+    pub(in crate::engine) fn owned(&self, key: Key<'_>) -> Option<OwnedKey> {
+        let (owned, _) = self.by_key.get_key_value(key.as_bytes())?;
+        Some(Arc::clone(owned))
+    }
+
     /// Whether this win, which the table has, has ended with its winner (Z13).
     pub(in crate::engine) fn has_ended(&self, win: &BoundWin) -> bool {
         !self.by_owner.contains_key(&win.winner)
@@ -200,7 +206,7 @@ impl BoundWins {
 }
 
 /// The table as a view shows it.
-#[cfg(feature = "verify")]
+#[cfg(any(test, feature = "verify"))]
 impl BoundWins {
     /// Every win, those included that have ended, by key.
     pub(in crate::engine) fn all_noted(&self) -> impl Iterator<Item = (Key<'_>, BoundWin)> {
@@ -208,6 +214,7 @@ impl BoundWins {
     }
 
     /// The keys of wins that have ended, in the order in which they are reopened.
+    #[cfg(feature = "verify")]
     pub(in crate::engine) fn in_line(&self) -> impl Iterator<Item = Key<'_>> {
         self.ended.iter().flatten().map(|key| as_key(key))
     }

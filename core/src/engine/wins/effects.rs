@@ -1,6 +1,6 @@
 //! The effects of wins on items, and the gets that wait for one.
 //!
-//! [`Core::update_win`] compares the note of a key with its item: before a command about the key, and after a command that
+//! [`Rules::update_win`] compares the note of a key with its item: before a command about the key, and after a command that
 //! may have changed the item. No other rule has to remember wins. An item can also vanish unseen (evicted, flushed, expired):
 //! the deadline of the item, the round that each tick begins, or the next request for its key finds that.
 
@@ -15,8 +15,6 @@ use super::bound::BoundWins;
 use super::queue::{WinWaiter, WinWaits};
 use super::{Effect, Makers, Seen};
 use crate::engine::locks::after;
-use crate::engine::owned_key::as_key;
-use crate::engine::queues::STALE_MAX;
 use crate::engine::rules::{Access, Rules};
 use crate::store::Store;
 
@@ -30,11 +28,10 @@ impl<S: Store, M: Access> Rules<'_, S, M> {
         if !self.manager.wins.has(key) {
             return;
         }
-        // The lookup may end a lock, and so serve gets.
         let is_waited = self.manager.wins.is_waited(key);
         let mut item = self.look_up(key);
         let header = item.map(|(_, header)| header);
-        let (wins, mut context) = self.wins_in_context();
+        let (wins, mut context) = self.manager.wins_in_context();
         let mark = wins.update(key, header.as_ref(), &mut context);
         if let Some(mark) = mark {
             item = item.map(|item| self.set_mark(item, mark));
@@ -64,7 +61,7 @@ impl<S: Store, M: Access> Rules<'_, S, M> {
                 makers,
                 is_flushed,
             };
-            let (wins, mut context) = self.wins_in_context();
+            let (wins, mut context) = self.manager.wins_in_context();
             match wins.serve(key, &seen, made, &mut context) {
                 Effect::None => return,
                 Effect::Win => item = item.map(|item| self.set_mark(item, WinMark::Sent)),
@@ -78,7 +75,7 @@ impl<S: Store, M: Access> Rules<'_, S, M> {
 
     /// The owners that may make the item of a key that has none.
     fn makers(&self, key: Key<'_>) -> Makers {
-        match self.manager.locks.bare(key) {
+        match self.bare(key) {
             None => Makers::All,
             Some(holding) if holding.mode.is_shared() => Makers::None,
             Some(holding) => Makers::Holder(holding.owner),
@@ -100,7 +97,7 @@ impl<S: Store, M: Access> Rules<'_, S, M> {
             && !header.locked
             && self.items.is_past(&header)
         {
-            self.items.stats.counters.get_expired += 1;
+            self.items.counters.get_expired += 1;
         }
     }
 
@@ -132,15 +129,12 @@ impl<S: Store, M: Access> Rules<'_, S, M> {
         item: Item<S>,
     ) -> Reply<'static> {
         let (slot, header) = item;
-        if owner.is_session() {
-            self.leave_all(owner);
-        }
         if let Err(refusal) = self.admit_get(owner, get.key, slot) {
             return Reply::Refused(refusal);
         }
-        let ms = get.wait_ms.min(self.items.limits.wait_ms_max);
-        let until = after(self.items.clock.now, ms);
-        let (wins, mut context) = self.wins_in_context();
+        let ms = get.wait_ms.min(self.manager.limits.wait_ms_max);
+        let until = after(self.manager.now, ms);
+        let (wins, mut context) = self.manager.wins_in_context();
         wins.wait(owner, get, until, &header, &mut context);
         Reply::Waits
     }
@@ -150,10 +144,10 @@ impl<S: Store, M: Access> Rules<'_, S, M> {
     /// # Errors
     /// [`Refusal::TooManyLocks`] and [`Refusal::ConnectionClosed`], as they say.
     fn admit_get(&mut self, owner: Owner, key: Key<'_>, slot: S::Slot) -> Result<(), Refusal> {
-        self.manager.may_win(owner, &self.items.limits)?;
+        self.manager.may_win(owner)?;
         if self.manager.is_waiting(owner)
-            || self.manager.wins.queue.waiting(key) >= self.items.limits.waits_per_key_max
-            || self.manager.waiting_in_all() >= self.items.limits.waits_max
+            || self.manager.wins.queue.waiting(key) >= self.manager.limits.waits_per_key_max
+            || self.manager.waiting_in_all() >= self.manager.limits.waits_max
         {
             return Err(Refusal::TooManyLocks);
         }
@@ -173,98 +167,20 @@ impl<S: Store, M: Access> Rules<'_, S, M> {
         slot: S::Slot,
         is_made: bool,
     ) -> Result<S::Slot, Refusal> {
-        self.manager.may_win(owner, &self.items.limits)?;
+        self.manager.may_win(owner)?;
         let kept = self.admit_to_tables(BoundWins::bytes_for(key), Some(slot))?;
         self.manager.wins.bind(key, owner, is_made);
         Ok(kept.expect("the item that is kept stays"))
     }
 
-    /// Before a get that may bind a win or wait for one: if its owner has as many wins as it may, updates a few of them, since
-    /// their items may be gone. That can make items for other gets, which may move or evict any item. So it comes before the
-    /// item of the get is looked up.
-    pub(in crate::engine) fn free_win(&mut self, owner: Owner, get: &Get<'_>) {
-        let binds = get.recaches && (get.binds || get.wait_ms > 0);
-        if binds && self.manager.may_win(owner, &self.items.limits) == Err(Refusal::TooManyLocks) {
-            self.update_wins_of(owner, get.key, self.items.limits.locks_settled_max);
-        }
-    }
-
-    /// Updates up to `wins_max` wins of `owner`, first those after `key`, since their items may be gone.
-    pub(in crate::engine) fn update_wins_of(
-        &mut self,
-        owner: Owner,
-        key: Key<'_>,
-        wins_max: usize,
-    ) {
-        for key in self.manager.wins.bound.some_of(owner, key, wins_max) {
-            self.update_win(as_key(&key));
-        }
-    }
-
-    /// Reopens up to `wins_max` of the wins that have ended with their winners (Z7).
-    pub(in crate::engine) fn reopen_wins(&mut self, wins_max: usize) {
-        for _ in 0..wins_max {
-            let Some(key) = self.manager.wins.bound.next_ended() else {
-                return;
-            };
-            self.update_win(as_key(&key));
-        }
-    }
-
-    /// The item of a key, if it exists now. If its TTL or its lock has ended, that takes effect first.
+    /// The item of a key, if it exists now. If its TTL has ended, that takes effect first.
     fn look_up(&mut self, key: Key<'_>) -> Option<Item<S>> {
         let slot = self.items.store.find(key).ok()?;
         let header = self.items.store.header(slot);
-        if header.locked && self.manager.locks.table.owner(key).is_none() {
-            // Its lock has ended (L9). It is out of the table then, so this happens once.
-            let holding = self.manager.locks.table.get(key);
-            self.end_if_over(key, holding.expect("L3: the item is marked locked"));
-            return self.look_up(key);
-        }
         if !header.locked && self.items.is_past(&header) {
             self.items.reclaim(slot, &header);
             return None;
         }
         Some((slot, header))
-    }
-
-    /// Ends up to `each_max` waits of gets at their deadlines, and updates as many wins that may have lost their items.
-    pub(in crate::engine) fn sweep_gets(&mut self, each_max: usize) {
-        let mut stale_max = STALE_MAX;
-        for _ in 0..each_max {
-            let (wins, mut context) = self.wins_in_context();
-            if !wins.expire_wait(&mut context, &mut stale_max) {
-                break;
-            }
-        }
-        self.items.work.charge(STALE_MAX - stale_max);
-        for _ in 0..each_max {
-            let Some(key) = self.manager.wins.queue.next_end(self.items.clock.now) else {
-                break;
-            };
-            self.update_win(as_key(&key));
-        }
-        for _ in 0..each_max {
-            let Some(key) = self.manager.wins.queue.next_of_round() else {
-                break;
-            };
-            self.update_win(as_key(&key));
-        }
-    }
-
-    /// A tick begins a round over all gets that wait, and updates some of the bound wins.
-    #[cold]
-    pub(in crate::engine) fn update_some_wins(&mut self) {
-        self.manager.wins.queue.go_on_round();
-        let keys_max = self.items.limits.crawl_items_max;
-        let keys = self
-            .manager
-            .wins
-            .bound
-            .after(self.manager.wins.checked.as_deref(), keys_max);
-        self.manager.wins.checked = keys.last().cloned();
-        for key in keys {
-            self.update_win(as_key(&key));
-        }
     }
 }

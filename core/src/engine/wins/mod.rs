@@ -24,6 +24,7 @@ mod effects;
 pub(in crate::engine) mod queue;
 pub(in crate::engine) mod recache;
 
+use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 
 use latchd_protocol::Owner;
@@ -38,6 +39,7 @@ use self::bound::{BoundWin, BoundWins};
 use self::queue::{WinWaiter, WinWaits};
 use self::recache::Origin;
 use crate::engine::context::Context;
+use crate::engine::owned_key::OwnedKey;
 use crate::limits::Limits;
 
 /// The most items that one step makes for waiting gets, if each is gone at once or does not fit. The other gets are woken, and
@@ -51,6 +53,8 @@ pub(in crate::engine) struct Wins {
     pub(in crate::engine) queue: WinWaits,
     /// The last key of the bound wins that a tick has checked.
     pub(in crate::engine) checked: Option<Arc<[u8]>>,
+    /// The keys that the last tick checks.
+    pub(in crate::engine) to_check: VecDeque<OwnedKey>,
 }
 
 /// The next effect of a key's win on its item, for the gets that wait.
@@ -99,10 +103,14 @@ pub(in crate::engine) struct Seen<'a> {
 }
 
 impl Wins {
-    /// Whether any win is bound and any get waits. If not, a command reads two numbers for both.
-    #[inline]
-    pub(in crate::engine) fn is_empty(&self) -> bool {
-        self.bound.is_empty() && self.queue.is_empty()
+    /// `owner` waits for no value any more, if it did. Returns its key if no get waits for it any more.
+    pub(in crate::engine) fn leave(&mut self, owner: Owner) -> Option<OwnedKey> {
+        self.queue.leave(owner)
+    }
+
+    /// The key, if its win is bound or gets wait for it.
+    pub(in crate::engine) fn noted(&self, key: Key<'_>) -> Option<OwnedKey> {
+        self.bound.owned(key).or_else(|| self.queue.owned(key))
     }
 
     /// Whether the win of `key` is bound, or gets wait for it.
@@ -279,17 +287,14 @@ impl Wins {
         self.bound.bind(key, win);
     }
 
-    /// Whether `owner`, which has so many wins in other cores, may have one more.
+    /// Whether `owner` may have one more win.
     ///
     /// # Errors
     /// [`Refusal::TooManyLocks`], as it says.
-    pub(in crate::engine) fn may_win(
-        &self,
-        owner: Owner,
-        elsewhere: usize,
-        limits: &Limits,
-    ) -> Result<(), Refusal> {
-        if elsewhere + self.bound.won_by(owner) < limits.bound_wins_per_connection_max {
+    pub(in crate::engine) fn may_win(&self, owner: Owner, limits: &Limits) -> Result<(), Refusal> {
+        // The win that a get of it waits for may be given to it at any moment.
+        let awaited = usize::from(self.queue.is_waiting(owner));
+        if self.bound.won_by(owner) + awaited < limits.bound_wins_per_connection_max {
             Ok(())
         } else {
             Err(Refusal::TooManyLocks)
@@ -314,21 +319,6 @@ impl Wins {
     #[cold]
     pub(in crate::engine) fn note_end(&mut self, key: Key<'_>, header: &ItemHeader) {
         self.queue.set_end(key, end_of(header));
-    }
-
-    /// Ends a wait at its deadline; `false` if there is none.
-    pub(in crate::engine) fn expire_wait(
-        &mut self,
-        context: &mut Context<'_>,
-        stale_max: &mut usize,
-    ) -> bool {
-        let Some(owner) = self.queue.overdue(context.now, stale_max) else {
-            return false;
-        };
-        self.queue.leave(owner);
-        context.counters.get_wait_timeouts += 1;
-        context.notices.push(owner, Outcome::TimedOut);
-        true
     }
 }
 

@@ -170,11 +170,12 @@ impl WinWaits {
         self.put(key, owner, waiter);
     }
 
-    /// `owner` waits no more, if it did.
-    pub(in crate::engine) fn leave(&mut self, owner: Owner) -> Option<WinWaiter> {
-        let (place, end) = self.take_out(owner)?;
-        self.note_left(place.key, end.flatten());
-        Some(place.waiter)
+    /// `owner` waits no more, if it did. Returns its key if no get waits for it any more.
+    pub(in crate::engine) fn leave(&mut self, owner: Owner) -> Option<OwnedKey> {
+        let (place, last) = self.take_out(owner)?;
+        let is_last = last.is_some();
+        self.note_left(Arc::clone(&place.key), last.flatten());
+        is_last.then_some(place.key)
     }
 
     /// Wakes the first `count` waiters of `key` ([`Queues::wake`]).
@@ -275,8 +276,9 @@ mod tests {
             join(&mut table, b"a", number, 10 * number);
         }
         join(&mut table, b"b", 4, 5);
-        assert!(table.leave(owner(1)).is_some());
-        assert!(table.leave(owner(1)).is_none());
+        assert_eq!(table.leave(owner(1)), None, "two are left");
+        assert!(!table.is_waiting(owner(1)));
+        assert_eq!(table.leave(owner(1)), None);
         for expected in [Some(owner(3)), Some(owner(2)), None] {
             let first = table.first(key(b"a")).map(|(owner, _)| owner);
             assert_eq!(first, expected);
@@ -284,7 +286,7 @@ mod tests {
             table.check();
         }
         assert_eq!(table.len(), 1);
-        table.leave(owner(4));
+        assert_eq!(table.leave(owner(4)).as_deref(), Some(&b"b"[..]));
         assert_eq!((table.table_bytes(), table.next()), (0, None));
         table.check();
     }
@@ -313,7 +315,8 @@ mod tests {
         stale_max = 3;
         assert_eq!(table.overdue(at(80), &mut stale_max), None);
         assert_eq!((stale_max, table.next()), (2, Some(at(70))));
-        assert!(table.leave(owner(3)).is_some());
+        assert!(table.is_waiting(owner(3)));
+        table.leave(owner(3));
         table.check();
         table.wake_first(key(b"a"), 1, at(30), false);
         table.check();

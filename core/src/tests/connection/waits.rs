@@ -6,7 +6,6 @@ use latchd_protocol::key::Key;
 use latchd_protocol::time::Exptime;
 
 use super::*;
-use crate::engine::Held;
 
 const HOLDER: Owner = Owner::from_number(1);
 const WAITER: Owner = Owner::from_number(2);
@@ -152,14 +151,11 @@ fn impossible_grants_are_refused_late() {
 
     let mut waiting = Waiting::new();
     waiting.waits("ml k w9 Oid");
-    let much = Held {
-        locks: usize::MAX / 2,
-        bytes: 0,
-        wins: 0,
-    };
+    let mut limits = *waiting.core.limits();
+    limits.locks_per_connection_max = 0;
     waiting
         .core
-        .handle(Instant::default(), Event::HoldsElsewhere(WAITER, much));
+        .handle(Instant::default(), Event::Limits(limits));
     waiting.gives_back();
     waiting.hears("SERVER_ERROR too many locks\r\n");
 }

@@ -1,12 +1,11 @@
-//! The waiting clients of all shards: the worker to notify when a wait ends, and the next deadline of a wait.
+//! The waiting clients: the worker to notify when a wait ends, and the next deadline of a wait.
 //!
-//! - G1: A waiting client is registered before its shard is unlocked, until its notice is on its way or the
+//! - G1: A waiting client is registered before the lock manager is unlocked, until its notice is on its way or the
 //!   client has left. So a notice without a registration is about a client that has left, and is dropped.
 //! - G2: A notice goes through the mailbox of the worker that serves the connection, whichever thread sends
 //!   it. That worker alone continues the request.
-//! - G3: The clock wakes at the soonest deadline that any shard has reported. A thread that unlocks a shard
-//!   with waiting clients reports that shard's deadline. So no thread polls, and nothing happens while no
-//!   client waits.
+//! - G3: The clock wakes at the soonest deadline that any thread has reported. A thread that unlocks the lock manager while
+//!   clients wait reports the next deadline. So no thread polls, and nothing happens while no client waits.
 //! - G4: The length of each lock wait is counted when the wait ends, unless its connection has closed.
 
 use std::collections::BTreeMap;
@@ -27,7 +26,7 @@ use crate::sync::{Mutex, MutexGuard};
 /// No deadline.
 const NEVER: u64 = u64::MAX;
 
-/// The waiting clients of all shards.
+/// The waiting clients.
 #[derive(Debug)]
 pub(crate) struct Waiters {
     mailboxes: Arc<[Mailbox]>,
@@ -53,8 +52,6 @@ struct Registry {
 #[derive(Debug)]
 struct Registration {
     holder: Holder,
-    /// The shard of the awaited item.
-    shard: usize,
     since: Instant,
     awaited: Awaited,
 }
@@ -66,17 +63,6 @@ pub(crate) enum Awaited {
     Lock(Option<Box<[u8]>>),
     /// A value.
     Value,
-}
-
-/// The shards in which connections wait.
-#[derive(Debug)]
-pub(crate) struct Places<'a>(MutexGuard<'a, Registry>);
-
-impl Places<'_> {
-    /// The shard in which `conn` waits; `None` if it does not wait. Its wait may have ended meanwhile.
-    pub(crate) fn shard_of(&self, conn: Owner) -> Option<usize> {
-        self.0.by_conn.get(&conn).map(|entry| entry.shard)
-    }
 }
 
 impl Waiters {
@@ -108,13 +94,12 @@ impl Waiters {
         self.registry().lock_times = Times::default();
     }
 
-    /// Registers that `conn` waits in this shard for the lock of `key`, or for a value, and which worker to
-    /// notify. Call it while the shard is locked (G1).
+    /// Registers that `conn` waits for the lock of `key`, or for a value, and which worker to notify. Call it while the lock
+    /// manager is locked (G1).
     pub(crate) fn register(
         &self,
         conn: Owner,
         holder: Holder,
-        shard: usize,
         since: Instant,
         key: Option<Key<'_>>,
     ) {
@@ -122,17 +107,10 @@ impl Waiters {
         let awaited = key.map_or(Awaited::Value, |key| Awaited::Lock(shown(key)));
         let entry = Registration {
             holder,
-            shard,
             since,
             awaited,
         };
         self.registry().by_conn.insert(conn, entry);
-    }
-
-    /// The shards in which connections wait. Call it while all shards are locked: then no wait begins
-    /// meanwhile (G1).
-    pub(crate) fn places(&self) -> Places<'_> {
-        Places(self.registry())
     }
 
     /// The number of registered clients.
@@ -146,8 +124,7 @@ impl Waiters {
         self.registry().by_conn.remove(&conn);
     }
 
-    /// Notifies all clients with waits that have ended by `now`. It wakes each worker once, because the
-    /// caller may hold a shard meanwhile.
+    /// Notifies all clients with waits that have ended by `now`. It wakes each worker once.
     pub(crate) fn tell(&self, now: Instant, mut next: impl FnMut() -> Option<Notice>) {
         let mut woken = Vec::new();
         let mut registry = None;
@@ -185,7 +162,7 @@ impl Waiters {
         }
     }
 
-    /// Forgets the deadline, before every shard is asked anew.
+    /// Forgets the deadline, before the lock manager is asked anew.
     pub(crate) fn forget_deadline(&self) {
         self.deadline_ms.store(NEVER, Ordering::SeqCst);
     }
@@ -246,10 +223,13 @@ mod tests {
         let waiters = waiters();
         let holder = Holder { worker: 1, name: 7 };
         let (key, at) = (Key::new(b"k").unwrap(), Instant::from_millis);
-        waiters.register(Owner::from_number(3), holder, 0, at(5), Some(key));
-        waiters.register(Owner::from_number(5), holder, 1, at(5), None);
-        let place = |number| waiters.places().shard_of(Owner::from_number(number));
-        assert_eq!([3, 4, 5].map(place), [Some(0), None, Some(1)]);
+        waiters.register(Owner::from_number(3), holder, at(5), Some(key));
+        waiters.register(Owner::from_number(5), holder, at(5), None);
+        let owners = waiters
+            .registered()
+            .into_iter()
+            .map(|(owner, _)| owner.number());
+        assert!(owners.eq([3, 5]));
         let mut notices = [3, 4, 3, 5].map(notice).into_iter();
         waiters.tell(at(47), || notices.next());
         // A waiter for a value is notified as well, but not counted.
@@ -272,7 +252,7 @@ mod tests {
         let waiters = waiters();
         let conn = Owner::from_number(3);
         let now = Instant::from_millis(0);
-        waiters.register(conn, Holder { worker: 0, name: 7 }, 0, now, None);
+        waiters.register(conn, Holder { worker: 0, name: 7 }, now, None);
         waiters.leave(conn);
         let mut notices = Some(notice(3));
         waiters.tell(now, || notices.take());

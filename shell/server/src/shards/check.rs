@@ -1,47 +1,30 @@
-//! What a connection is known to hold, and what is left when all have gone, for proofs.
+//! What is left when all clients have gone, for proofs.
 
-use super::{ShardSession, Shards};
+use latchd_core::Instant;
+use latchd_core::engine::shards::Shards as _;
+use latchd_core::engine::{LockManager, check};
+
+use super::Shards;
 
 impl Shards {
-    /// Asserts D4 after a command of a connection in this shard: what it is known to hold there is what it holds.
-    pub(crate) fn check_held(&self, session: &ShardSession, shard: usize) {
-        if let Some(held) = session.held.get(shard) {
-            let there = self.core(shard).held_here(session.owner);
-            assert_eq!(*held, there, "D4: {:?} in shard {shard}", session.owner);
-        }
-    }
-
-    /// Asserts D4 after `unlock_all`: it is known to hold no lock, and at least the wins that are bound to it.
-    pub(crate) fn check_unlocked(&self, session: &ShardSession) {
-        for (shard, held) in session.held.iter().enumerate() {
-            let there = self.core(shard).held_here(session.owner);
-            assert_eq!((held.locks, held.bytes), (there.locks, there.bytes), "D4");
-            assert!(
-                held.wins >= there.wins,
-                "D4: {:?} in shard {shard}",
-                session.owner
-            );
-        }
-    }
-
-    /// Asserts the invariants of each core.
-    pub(crate) fn check(&self) {
-        for shard in 0..self.cores.len() {
-            self.core(shard).check();
-        }
+    /// Asserts the invariants of the items and of the locks.
+    pub(crate) fn check(&self, now: Instant) {
+        self.at(now).together(|all, manager| check(all, manager));
     }
 
     /// The locks in force, and whether a request waits or has a notice to come.
-    pub(crate) fn left(&self) -> (usize, bool) {
-        (0..self.cores.len()).fold((0, false), |(locks, waits), shard| {
-            let core = self.core(shard);
-            let here = core.locks_in_force().count();
-            (locks + here, waits || core.has_waits())
-        })
+    pub(crate) fn left(&self, now: Instant) -> (usize, bool) {
+        let left = |manager: &mut _| {
+            (
+                LockManager::locks_in_force(manager).count(),
+                manager.has_waits(),
+            )
+        };
+        self.at(now).manage(left)
     }
 
-    /// The memory of the tables of all shards and of the reservations, in bytes.
-    pub(crate) fn table_bytes(&self) -> usize {
-        self.lock_memory.total()
+    /// The memory of the tables, in bytes.
+    pub(crate) fn table_bytes(&self, now: Instant) -> usize {
+        self.at(now).manage(|manager| manager.table_bytes())
     }
 }

@@ -1,24 +1,19 @@
-//! Reads over all shards: a thread locks one shard after the other, and never two at once.
+//! Reads over all shards, one after the other, and of the locks.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
 
-use latchd_core::engine::{Event, Holding, Notification, Prefixes};
+use latchd_core::engine::shards::{self, Shards as _};
+use latchd_core::engine::{Holding, Prefixes};
 use latchd_core::times::Times;
 use latchd_core::{Instant, Owner};
-use latchd_protocol::command::{Command, GlobalCommand, Keys, ScanCursor};
+use latchd_protocol::command::{Keys, ScanCursor};
 use latchd_protocol::reply::{KeysPage, Reply};
-use latchd_protocol::stats::{LOCK_LINES_MAX, Stats, StatsTopic};
+use latchd_protocol::stats::{LOCK_LINES_MAX, Stats};
 use latchd_protocol::watch::Evicted;
 
 use super::{Shards, StatsPage};
 use crate::sync::atomic::Ordering;
-
-/// The bits of a [`ScanCursor`] that belong to the store; the bits above them are the shard.
-const CURSOR_BITS: u32 = 56;
-
-/// The owner of requests that are no client's: clients are numbered from 1.
-pub(super) const NOBODY: Owner = Owner::from_number(0);
 
 /// The most prefixes on a page; each is looked up in every shard.
 const PREFIXES_PER_PAGE: usize = 64;
@@ -69,178 +64,110 @@ impl Shards {
         }
         self.watches_evictions.store(is_watched, Ordering::Relaxed);
         let (mut all, mut missed) = (Vec::new(), 0);
-        for shard in 0..self.cores.len() {
-            let mut core = self.core(shard);
-            let now = core.clock().now;
-            core.handle(now, Event::ReadEvictions { is_watched });
-            if let Some(Notification::Evicted {
-                mut items,
-                missed: more,
-            }) = core.poll()
-            {
-                all.append(&mut items);
-                missed += more;
-            }
+        for shard in 0..self.items.len() {
+            let (mut items, more) = self.shard(shard).take_evicted(is_watched);
+            all.append(&mut items);
+            missed += more;
         }
         (all, missed)
     }
 
-    /// The counters, and the first `locks_max` locks as far as [`Core::locks_in_force`] tells: for the status port.
+    /// The counters, and the first `locks_max` locks as far as [`LockManager::locks_in_force`] tells: for the status port.
     pub(crate) fn look(&self, now: Instant, locks_max: usize) -> Seen {
-        let mut locks = Vec::new();
-        let mut hold_times = Times::default();
-        let mut blocking_since: Option<Instant> = None;
-        for shard in 0..self.cores.len() {
-            let mut core = self.core_at(now, shard);
-            core.handle(now, Event::Due);
-            let held = core.locks_in_force();
+        self.pass(now);
+        let mut all = self.at(now);
+        let stats = shards::stats(&mut all);
+        all.manage(|manager| {
+            let held = manager.locks_in_force();
             let mut held: Vec<_> = held
-                .map(|(key, holding)| (core.waits().waiting(key), key, holding))
+                .map(|(key, holding)| (manager.waits().waiting(key), key, holding))
                 .collect();
             let blocking = held.iter().filter(|(waiting, ..)| *waiting > 0);
-            let oldest = blocking.map(|(_, _, holding)| holding.since).min();
-            blocking_since = blocking_since.into_iter().chain(oldest).min();
+            let blocking_since = blocking.map(|(_, _, holding)| holding.since).min();
             held.sort_unstable_by_key(|(waiting, _, holding)| (Reverse(*waiting), holding.since));
             let first = held.into_iter().take(locks_max);
-            locks.extend(first.map(|(waiting, key, holding)| {
-                let permits = core.locks().holders_of(key).map(|(_, among)| among);
-                let queue = core.waits().queue(key).take(WAITERS_SHOWN_MAX);
+            let locks = first.map(|(waiting, key, holding)| {
+                let permits = manager.locks().holders_of(key).map(|(_, among)| among);
+                let queue = manager.waits().queue(key).take(WAITERS_SHOWN_MAX);
                 LockedKey {
                     key: key.as_bytes().into(),
                     holding,
-                    holders: core.locks().holder_count(key),
+                    holders: manager.locks().holder_count(key),
                     permits: permits.min().unwrap_or(u32::MAX),
                     waiting,
                     first_waiters: queue
                         .map(|(conn, waiter)| (conn, waiter.mode.is_shared()))
                         .collect(),
                 }
-            }));
-            hold_times.add(core.locks().hold_times());
-            drop(core);
-            locks.sort_by_key(|lock: &LockedKey| (Reverse(lock.waiting), lock.holding.since));
-            locks.truncate(locks_max);
-        }
-        Seen {
-            stats: self.stats(now, NOBODY),
-            hold_times,
-            locks,
-            blocking_since,
-        }
+            });
+            Seen {
+                stats,
+                hold_times: *manager.locks().hold_times(),
+                locks: locks.collect(),
+                blocking_since,
+            }
+        })
     }
 
     /// A page of the keys of one shard. After its last page, the next shard follows.
-    pub(super) fn keys(
-        &self,
-        now: Instant,
-        conn: Owner,
-        keys: Keys<'_>,
-        answer: &mut dyn FnMut(&Reply<'_>),
-    ) {
-        let shard = usize::try_from(keys.cursor.0 >> CURSOR_BITS).unwrap_or(usize::MAX);
-        if shard >= self.cores.len() {
+    pub(super) fn keys(&self, now: Instant, keys: Keys<'_>, answer: &mut dyn FnMut(&Reply<'_>)) {
+        let (shard, cursor) = shards::shard_at(keys.cursor);
+        if shard >= self.items.len() {
             return answer(&Reply::Keys(KeysPage {
                 items: Vec::new(),
                 next: None,
             }));
         }
-        let cursor = ScanCursor(keys.cursor.0 & ((1 << CURSOR_BITS) - 1));
-        let command = Command::Global(GlobalCommand::Keys(Keys { cursor, ..keys }));
-        let mut core = self.core_at(now, shard);
-        let mut reply = core.execute(now, conn, &command);
-        if let Reply::Keys(page) = &mut reply {
-            page.next = match page.next {
-                Some(next) => Some(cursor_in(shard, next)),
-                None => self.next_shard(shard),
-            };
-        }
-        answer(&reply);
+        let items = self.shard_at(now, shard);
+        let mut lazy = self.lazy(now);
+        let page = items.keys(&lazy.reach(), Keys { cursor, ..keys });
+        let news = lazy.unlock();
+        let next = shards::after_page(shard, page.next, self.items.len());
+        answer(&Reply::Keys(KeysPage { next, ..page }));
+        drop(items);
+        self.at(now).end(news);
     }
 
-    /// A page of the locks of one shard, up to the bound of all together. A place in this list is a shard, a place in its
-    /// table, and the number of locks shown before.
+    /// A page of the locks, up to the bound of all together. A place in this list is a place in the table and the number of
+    /// locks shown before.
     pub(super) fn lock_lines(&self, now: Instant, at: ScanCursor) -> StatsPage {
-        let (shard, place) = Self::place(at);
-        if shard >= self.cores.len() {
-            return (Vec::new(), None);
-        }
+        let place = usize::try_from(at.0).unwrap_or(usize::MAX);
         let (from, shown) = (place >> SHOWN_BITS, place & ((1 << SHOWN_BITS) - 1));
-        let mut core = self.core_at(now, shard);
-        core.handle(now, Event::Due);
         let lines_max = LOCKS_PER_PAGE.min(LOCK_LINES_MAX.saturating_sub(shown));
-        let (lines, next) = core.lock_page(from, lines_max);
-        drop(core);
+        let mut all = self.at(now);
+        let (lines, next) = all.manage(|manager| manager.lock_page(from, lines_max));
         let shown = shown + lines.len();
-        let next = match next {
-            Some(from) => Some(cursor_in(shard, ScanCursor((from << SHOWN_BITS) as u64))),
-            None => self.next_shard(shard),
-        };
         let next = next.filter(|_| shown < LOCK_LINES_MAX);
-        (lines, next.map(|at| ScanCursor(at.0 + shown as u64)))
+        let next = next.map(|from| ScanCursor(((from << SHOWN_BITS) + shown) as u64));
+        (lines, next)
     }
 
     /// A page of the counters by prefix, over all shards. A place in this list is a shard and the number of its prefixes
     /// before. A prefix is shown with the first shard that has counted it.
     pub(super) fn prefix_lines(&self, at: ScanCursor) -> StatsPage {
-        let (shard, from) = Self::place(at);
-        if shard >= self.cores.len() {
+        let (shard, at) = shards::shard_at(at);
+        if shard >= self.items.len() {
             return (Vec::new(), None);
         }
-        let core = self.core(shard);
-        let page = core.prefixes().page(from, PREFIXES_PER_PAGE);
+        let from = usize::try_from(at.0).unwrap_or(usize::MAX);
+        let items = self.shard(shard);
+        let page = items.prefixes().page(from, PREFIXES_PER_PAGE);
         let mut prefixes: Vec<_> = page.map(Arc::clone).collect();
         let until = from + prefixes.len();
-        let next = if until < core.prefixes().len() {
-            Some(cursor_in(shard, ScanCursor(until as u64)))
-        } else {
-            self.next_shard(shard)
-        };
-        drop(core);
+        let has_more = until < items.prefixes().len();
+        drop(items);
+        let next = has_more.then_some(ScanCursor(until as u64));
+        let next = shards::after_page(shard, next, self.items.len());
         for earlier in 0..shard {
-            let core = self.core(earlier);
-            prefixes.retain(|prefix| !core.prefixes().has(prefix));
+            let items = self.shard(earlier);
+            prefixes.retain(|prefix| !items.prefixes().has(prefix));
         }
         let mut sum = Prefixes::default();
-        for later in shard..self.cores.len() {
+        for later in shard..self.items.len() {
             if !prefixes.is_empty() {
-                sum.add(&prefixes, self.core(later).prefixes());
+                sum.add(&prefixes, self.shard(later).prefixes());
             }
         }
         (sum.lines(), next)
     }
-
-    /// The beginning of the next shard in a list.
-    fn next_shard(&self, shard: usize) -> Option<ScanCursor> {
-        let next = shard + 1;
-        (next < self.cores.len()).then(|| cursor_in(next, ScanCursor::default()))
-    }
-
-    /// The shard of a place in a list, and the place in it.
-    fn place(at: ScanCursor) -> (usize, usize) {
-        let number = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
-        let within = at.0 & ((1 << CURSOR_BITS) - 1);
-        (number(at.0 >> CURSOR_BITS), number(within))
-    }
-
-    /// The sum over all shards, one after the other: counters of a busy server never stand still.
-    pub(super) fn stats(&self, now: Instant, conn: Owner) -> Stats {
-        let mut sum = Stats::default();
-        let lock_holders = self.lock_holders();
-        for shard in 0..self.cores.len() {
-            let mut core = self.core_at(now, shard);
-            let command = Command::Global(GlobalCommand::Stats(StatsTopic::General));
-            if let Reply::Stats(report) = core.execute(now, conn, &command) {
-                sum.add(report.stats);
-            }
-        }
-        // Every shard counts the same flush.
-        sum.counters.cmd_flush /= self.cores.len() as u64;
-        sum.gauges.lock_holders = lock_holders as u64;
-        sum
-    }
-}
-
-fn cursor_in(shard: usize, cursor: ScanCursor) -> ScanCursor {
-    assert!(cursor.0 < 1 << CURSOR_BITS, "a store counts its slots");
-    ScanCursor(((shard as u64) << CURSOR_BITS) | cursor.0)
 }

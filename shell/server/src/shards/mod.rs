@@ -1,63 +1,56 @@
-//! The items, divided over several cores, so that several threads can work on them.
+//! The items, divided over several shards, so that several threads can work on them, and one lock manager.
 //!
-//! The folder holds the steps in one shard or several. It uses `clients`, `os` and `sync`.
+//! The folder holds the steps in one shard or several. It uses `clients`, `os` and `sync`. The rules are the core's
+//! ([`latchd_core::engine::shards`]).
 //!
-//! A key belongs to one shard, by a keyed hash. A command about one key locks that shard. A command about all items, or about
-//! all locks of a connection, locks every shard concerned, in order, before it changes the first. So no command sees half of
-//! another, and no two threads wait for each other.
+//! A key belongs to one shard, by a keyed hash. A command about one key locks that shard, and the lock manager only if the
+//! item is marked or the key is noted, or if the command asks for a lock. A `flush_all` locks every shard. So no command sees
+//! half of another. The order of the locks is in `lazy.rs` (D4).
 //!
-//! - D1: A change to all of a connection's locks happens in all shards at once. When the connection closes, no other connection
-//!   sees one of its locks free and another one held.
-//! - D2: A connection is open in a shard from its first request for a lock there until [`Shards::close`], and never again:
+//! - D1: An owner is open in the manager from its first request for a lock until [`Shards::close`], and never again:
 //!   [`Shards::close`] consumes its [`ShardSession`].
-//! - D4: The locks and bound wins of a connection are counted over all shards. A session's place in the queue of another shard
-//!   counts as the lock or the win that it is for.
-//! - D6: A delayed `flush_all` takes effect in all shards at once: the first thread that finds it due, by whichever clock,
-//!   flushes all before anything else.
-//! - D3: CAS numbers are unique over all shards: each shard counts in strides of its own.
-//! - D7: There is no deadlock among waiting connections, whichever shards their keys are in: [`waits`].
+//! - D2: CAS numbers are unique over all shards: each shard counts in strides of its own.
+//! - D3: The first thread that finds a delayed `flush_all` due in a shard, by whichever clock, flushes all shards before
+//!   anything else.
 //!
 //! With one thread there is one shard and nothing is hashed.
 
 #[cfg(feature = "verify")]
 mod check;
-mod hold;
-mod holders;
-mod limit;
-mod lock_memory;
+mod guard;
+mod lazy;
 mod look;
 mod saved;
 mod session;
-mod waits;
 
 use std::cell::Cell;
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use bytes::Bytes;
 use foldhash::quality;
-use latchd_core::engine::{Config, Core, Event, Held};
-use latchd_core::store::{Block, HashSeed, LogStore, SipHash};
+use latchd_core::engine::shards::{self, Shards as _};
+use latchd_core::engine::{Config, DueKey, Held, Items, LockManager, Rules};
+use latchd_core::store::{Block, HashSeed, LogStore, SipHash, Store};
 use latchd_core::{Instant, Limits};
-use latchd_protocol::command::{Command, GlobalCommand, ItemCommand, ScanCursor, Set, Wait};
+use latchd_protocol::command::ScanCursor;
+use latchd_protocol::command::{Command, GlobalCommand, ItemCommand, Lease, Set, Wait};
 use latchd_protocol::key::Key;
-use latchd_protocol::reply::Reply;
+use latchd_protocol::reply::{MemoryRefused, Reply};
 use latchd_protocol::stats::{Report, Stats, StatsLine, StatsTopic, Unstored};
 use latchd_protocol::value::Value;
 
-use self::hold::Hold;
-use self::holders::Holders;
-use self::lock_memory::LockMemory;
-use self::session::{ShardSet, charge_since};
+use self::guard::ShardGuard;
+use self::lazy::{Lazy, News, Reach};
 use crate::clients::waiters::Waiters;
 use crate::os::pages::{Pages, part_of};
 use crate::sync::Mutex;
-use crate::sync::atomic::AtomicBool;
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::clock;
 
 pub(crate) use self::session::ShardSession;
 
-/// The most shards: a [`ShardSet`] has a bit for each.
+/// The most shards: a thread keeps a bit for each that it has locked.
 const SHARDS_MAX: usize = 64;
 
 /// The shards per thread: so many that two threads seldom want the same one.
@@ -66,38 +59,46 @@ const SHARDS_PER_THREAD: usize = 4;
 /// The values of the largest size that must fit into a shard. With fewer, large values would evict each other.
 const LARGEST_VALUES_PER_SHARD: usize = 8;
 
+/// The keys settled for each cause with one command, at most.
+const DUE_PER_COMMAND: usize = 16;
+
+/// The same for each turn of the clock.
+const DUE_PER_TURN: usize = 1_000;
+
 /// Lines of `stats`, and the start of the next page.
 pub(crate) type StatsPage = (Vec<StatsLine>, Option<ScanCursor>);
 
-/// A shard's core, with its items in pages of the system.
-type ShardCore = Core<LogStore<SipHash, Pages>>;
+/// Items in pages of the system.
+type PageStore = LogStore<SipHash, Pages>;
 
-/// Every item of the server.
+/// The items of a shard.
+type ShardItems = Items<PageStore>;
+
+/// A step about one key.
+type Step<'a, 'b, 'm> = Rules<'a, PageStore, Reach<'b, 'm>>;
+
+/// Every item of the server, and every lock.
 #[derive(Debug)]
 pub(crate) struct Shards {
-    cores: Box<[Mutex<ShardCore>]>,
+    items: Box<[Mutex<ShardItems>]>,
+    manager: Mutex<LockManager>,
     /// Fast rather than cryptographic: keys that a client has chosen to be in one shard have its time and its memory, and no
     /// more. In a shard, the store's own hash spreads them.
     hasher: quality::RandomState,
-    /// The bound of a search for a deadlock ([`Limits::wait_chain_max`]).
-    wait_chain_max: usize,
-    /// How many locks one connection may hold (D4).
-    locks_max: usize,
-    /// The most wins bound to one connection (D4).
-    wins_max: usize,
     /// Dead values are zeroed.
     erases: bool,
     /// A longer value has memory of its own, in bytes.
     value_bytes_in_log_max: usize,
+    /// The moment at which a key is due, in milliseconds, as the thread knew that has unlocked the manager last.
+    due_ms: AtomicU64,
     /// The bounds of all shards together.
     limits: Mutex<Limits>,
-    /// The memory of the lock tables.
-    lock_memory: LockMemory,
     waiters: Arc<Waiters>,
-    /// The cores remember their evictions.
+    /// The shards remember their evictions.
     watches_evictions: AtomicBool,
-    /// The number of connections that hold locks.
-    holders: Holders,
+    /// How often the manager was locked.
+    #[cfg(test)]
+    manager_locks: AtomicU64,
 }
 
 /// The number of shards for `threads` threads within these limits: a power of two.
@@ -135,39 +136,31 @@ impl Shards {
             count.is_power_of_two() && count <= SHARDS_MAX,
             "a mask chooses the shard"
         );
-        let share = limit::share(limits, count);
-        let unix_ms = clock::unix_ms();
-        let count = u32::try_from(count).expect("at most 64");
+        let mut config = Config::new(limits, unix_s_at_start).started_at(clock::unix_ms());
+        config.prefix_delimiter = prefix_delimiter;
+        let share = limits.share(count);
         // It is the same in all shards.
         let mut value_bytes_in_log_max = 0;
-        let cores: Box<[_]> = (0..count)
-            .map(|index| {
-                let mut config = Config::new(share, unix_s_at_start)
-                    .strided(index, count)
-                    .sharing_tables(count)
-                    .started_at(unix_ms);
-                config.prefix_delimiter = prefix_delimiter;
-                let store = LogStore::in_blocks(&share, SipHash::new(random_seed()));
-                value_bytes_in_log_max = store.value_bytes_in_log_max();
-                let mut core = Core::with_store(config, store);
-                let are_logged = waiters.logs_locks();
-                core.handle(Instant::default(), Event::ReportLockEnds(are_logged));
-                Mutex::new(core)
-            })
-            .collect();
+        let items = (0..count).map(|shard| {
+            let store = LogStore::in_blocks(&share, SipHash::new(random_seed()));
+            value_bytes_in_log_max = store.value_bytes_in_log_max();
+            Mutex::new(Items::new(&config, store, shard, count))
+        });
+        let items = items.collect();
+        let mut manager = LockManager::new(&config, count);
+        manager.report_ends(waiters.logs_locks());
         Self {
-            lock_memory: LockMemory::new(cores.len()),
-            cores,
+            items,
+            manager: Mutex::new(manager),
             hasher: quality::RandomState::default(),
-            wait_chain_max: limits.wait_chain_max,
-            locks_max: limits.locks_per_connection_max,
-            wins_max: limits.bound_wins_per_connection_max,
             erases: limits.erase,
             value_bytes_in_log_max,
+            due_ms: AtomicU64::new(u64::MAX),
             limits: Mutex::new(limits),
             waiters,
             watches_evictions: AtomicBool::new(false),
-            holders: Holders::default(),
+            #[cfg(test)]
+            manager_locks: AtomicU64::new(0),
         }
     }
 
@@ -183,16 +176,14 @@ impl Shards {
         answer: &mut dyn FnMut(&Reply<'_>),
     ) {
         match command {
-            Command::Item(item) => {
-                self.execute_item(now, session, command, item, |_| (), answer);
-            }
+            Command::Item(item) => self.execute_item(now, session, item, |_| (), answer),
             Command::Global(command) => self.execute_global(now, session, *command, lines, answer),
         }
     }
 
     /// Counts a set that no shard stores. The first shard counts it; only the sum is shown.
     pub(crate) fn note_unstored(&self, now: Instant, why: Unstored) {
-        self.core(0).handle(now, Event::Unstored(why));
+        self.shard_at(now, 0).note_unstored(why);
     }
 
     /// Executes a command that concerns more than one shard.
@@ -204,39 +195,28 @@ impl Shards {
         lines: &dyn Fn(StatsTopic) -> StatsPage,
         answer: &mut dyn FnMut(&Reply<'_>),
     ) {
-        let conn = session.owner;
+        let mut all = self.at(now);
         match command {
             GlobalCommand::UnlockAll => {
-                let work = &mut session.work;
-                self.together(now, session.opened, |core| {
-                    let before = core.work();
-                    core.execute(now, conn, &command.into());
-                    charge_since(work, before, core);
-                });
-                // Wins stay bound.
-                for held in &mut session.held {
-                    *held = Held {
-                        wins: held.wins,
-                        ..Held::default()
-                    };
+                if session.is_open {
+                    shards::unlock_all(&mut all, session.owner);
+                    session.charge(0, all.work);
                 }
                 answer(&Reply::Unlocked);
             }
-            GlobalCommand::FlushAll { .. } | GlobalCommand::StatsReset => {
-                let work = &mut session.work;
-                self.together(now, ShardSet::ALL, |core| {
-                    let before = core.work();
-                    core.execute(now, conn, &command.into());
-                    charge_since(work, before, core);
-                });
+            GlobalCommand::FlushAll { at } => {
+                shards::flush_all(&mut all, at);
+                session.charge(0, all.work);
                 answer(&Reply::Ok);
             }
-            GlobalCommand::Keys(keys) => self.keys(now, conn, keys, answer),
+            GlobalCommand::StatsReset => {
+                shards::reset_stats(&mut all);
+                answer(&Reply::Ok);
+            }
+            GlobalCommand::Keys(keys) => self.keys(now, keys, answer),
             GlobalCommand::Stats(topic) => {
                 if let StatsTopic::DetailOn | StatsTopic::DetailOff = topic {
-                    self.together(now, ShardSet::ALL, |core| {
-                        core.execute(now, conn, &command.into());
-                    });
+                    shards::turn_detail(&mut all, topic == StatsTopic::DetailOn);
                 }
                 let (lines, next) = match topic {
                     StatsTopic::Locks(at) => self.lock_lines(now, at),
@@ -257,7 +237,7 @@ impl Shards {
                 let stats = if is_page {
                     Stats::default()
                 } else {
-                    self.stats(now, conn)
+                    shards::stats(&mut all)
                 };
                 answer(&Reply::Stats(Report {
                     stats: &stats,
@@ -274,17 +254,15 @@ impl Shards {
         &self,
         now: Instant,
         session: &mut ShardSession,
-        command: &Command<'_>,
         item: &ItemCommand<'_>,
         looked: &Cell<Option<usize>>,
         answer: &mut dyn FnMut(&Reply<'_>),
     ) {
         let key = item.key();
-        let look = |core: &mut ShardCore| {
-            core.handle(now, Event::Due);
-            looked.set(core.peek(key).map(|(_, value)| value.len()));
+        let look = |step: &mut Step<'_, '_, '_>| {
+            looked.set(step.peek(key).map(|(_, value)| value.len()));
         };
-        self.execute_item(now, session, command, item, look, answer);
+        self.execute_item(now, session, item, look, answer);
     }
 
     /// A large value that stays in its input buffer, or a copy of it in memory of its own. Without memory for a copy it is
@@ -306,174 +284,174 @@ impl Shards {
         }
     }
 
-    /// Executes a command in the shard of its key, after calling `look`. A connection is announced to a shard before its first
-    /// request for a lock there. If the store can keep a copy of a large value, the value is copied before the
-    /// shard is locked.
+    /// Executes a command in the shard of its key, after calling `look`. The manager learns of an owner before its first
+    /// request for a lock. If the store can keep a copy of a large value, the value is copied before the shard is locked.
     #[inline]
     fn execute_item(
         &self,
         now: Instant,
         session: &mut ShardSession,
-        command: &Command<'_>,
         item: &ItemCommand<'_>,
-        look: impl FnOnce(&mut ShardCore),
+        look: impl FnOnce(&mut Step<'_, '_, '_>),
         answer: &mut dyn FnMut(&Reply<'_>),
     ) {
         let mut room = None;
         let changed;
-        let command = if let ItemCommand::Set(set) = item
-            && ShardCore::SHARES_VALUES
+        let item = if let ItemCommand::Set(set) = item
+            && PageStore::SHARES_VALUES
             && !set.mode.extends()
             && set.value.len() > self.value_bytes_in_log_max
         {
             let value = self.shared(session, set.value, &mut room);
-            changed = Command::from(Set { value, ..*set });
+            changed = ItemCommand::Set(Set { value, ..*set });
             &changed
-        } else if let ItemCommand::Acquire(mut acquire) = *item {
-            waits::never_early(&mut acquire);
-            if let Wait::UpTo { .. } = acquire.wait {
-                return self.wait_for(now, session, acquire, answer);
-            }
-            changed = ItemCommand::Acquire(acquire).into();
+        } else if takes_lock(item) {
+            changed = never_early(*item);
+            self.prepare(now, session, &changed);
             &changed
-        } else if let ItemCommand::Get(get) = item
-            && get.wait_ms > 0
-        {
-            return self.wait_for_value(now, session, *get, look, answer);
         } else {
-            command
+            item
         };
         let shard = self.shard_of(item.key());
-        if let ItemCommand::Get(get) = item
-            && get.binds
-        {
-            self.update_wins(now, session, shard, get.key);
+        let mut items = self.shard_at(now, shard);
+        let work_before = items.work();
+        let mut lazy = self.lazy(now);
+        let mut step = Rules::new(&mut *items, lazy.reach());
+        look(&mut step);
+        let opens = !session.is_open && takes_lock(item);
+        if opens {
+            step.manager().open(session.owner);
+            session.is_open = true;
         }
-        let takes_lock = takes_lock(item);
-        if takes_lock {
-            self.count_again(now, session, shard);
+        let reply = step.execute(session.owner, item);
+        if let Reply::Waits = reply {
+            let is_lock = matches!(item, ItemCommand::Acquire(_));
+            let key = is_lock.then(|| item.key());
+            self.waiters
+                .register(session.owner, session.address, now, key);
         }
-        let mut core = self.core_at(now, shard);
-        let before = core.work();
-        look(&mut core);
-        if takes_lock {
-            answer(&self.ask_holder(now, session, shard, &mut core, command));
-            session.charge_since(before, &core);
-            self.note_asked(session, shard, &core);
-            drop(core);
-            return self.spread_lock_memory(now);
-        }
-        answer(&core.execute(now, session.owner, command));
-        session.charge_since(before, &core);
-        // A connection that was never announced here holds nothing here.
-        if !session.opened.contains(shard) {
-            return;
-        }
-        session.note_held(shard, &core);
-        self.lock_memory.publish(shard, &core);
-    }
-
-    /// Notes a connection's locks in a shard after [`Self::ask_holder`], and the memory of the shard's tables.
-    fn note_asked(&self, session: &mut ShardSession, shard: usize, core: &ShardCore) {
-        session.note_held(shard, core);
-        self.lock_memory.end_reservation(shard, core);
-    }
-
-    /// Executes a command that may acquire a lock in a shard. Its connection is announced there first, with its locks in other
-    /// shards. Call [`Self::note_asked`] afterwards.
-    fn ask_holder<'a>(
-        &self,
-        now: Instant,
-        session: &mut ShardSession,
-        shard: usize,
-        core: &'a mut ShardCore,
-        command: &Command<'a>,
-    ) -> Reply<'a> {
-        if !session.opened.contains(shard) {
-            core.handle(now, Event::Opened(session.owner));
-            session.opened.insert(shard);
-            session.held.resize(self.cores.len(), Held::default());
-        }
-        let elsewhere = session.held_elsewhere(shard);
-        core.handle(now, Event::HoldsElsewhere(session.owner, elsewhere));
-        self.lock_memory.reserve(shard, core);
-        core.execute(now, session.owner, command)
-    }
-
-    /// Whether a connection holds a lock or a bound win in any shard.
-    pub(crate) fn has_anything(&self, now: Instant, session: &ShardSession) -> bool {
-        let mut has_anything = false;
-        if session.may_hold() {
-            self.together(now, session.opened, |core| {
-                has_anything |= core.held_here(session.owner) != Held::default();
-            });
-        }
-        has_anything
-    }
-
-    /// Before a command that may take a lock: if its connection seems to have as many locks as it may, counts those in the
-    /// other shards again. Time or another connection may have ended some since (D4).
-    #[inline]
-    fn count_again(&self, now: Instant, session: &mut ShardSession, shard: usize) {
-        if session.locks() >= self.locks_max {
-            self.count_others(now, session, shard);
+        let news = lazy.unlock();
+        answer(&reply);
+        session.charge(work_before, items.work());
+        drop(items);
+        if let Some(news) = news {
+            self.finish(now, session, news);
         }
     }
 
+    /// The work before a command that may take a lock or a win, or wait for one, and concerns other keys.
     #[cold]
-    fn count_others(&self, now: Instant, session: &mut ShardSession, shard: usize) {
-        for other in 0..session.held.len() {
-            if other != shard && (session.held[other].locks > 0 || session.has_place_in(other)) {
-                let mut core = self.core_at(now, other);
-                let before = core.work();
-                core.handle(now, Event::Due);
-                session.note_held(other, &core);
-                self.lock_memory.publish(other, &core);
-                session.charge_since(before, &core);
-                session.work.charge(1);
+    fn prepare(&self, now: Instant, session: &mut ShardSession, item: &ItemCommand<'_>) {
+        let owner = session.owner;
+        let mut all = self.at(now);
+        // The bounds of an owner do not count its expired locks.
+        if self.due_ms.load(Ordering::Relaxed) <= now.as_millis() {
+            shards::run_due(&mut all, DUE_PER_COMMAND);
+        }
+        if let ItemCommand::Get(get) = item
+            && (get.binds || get.wait_ms > 0)
+        {
+            for due in all.manage(|manager| manager.wins_to_check(owner, get)) {
+                all.settle(&due);
             }
         }
-    }
-
-    /// Whether a connection holds a lock in any shard.
-    pub(crate) fn holds(&self, now: Instant, session: &ShardSession) -> bool {
-        let mut holds = false;
-        if session.may_hold() {
-            self.together(now, session.opened, |core| {
-                holds |= core.held_here(session.owner).locks > 0;
-            });
+        if owner.is_session() && all.manage(|manager| manager.may_leave_place(owner)) {
+            let leaves = all.step(item.key(), |step| step.leave_place(owner, item));
+            if leaves {
+                self.waiters.leave(owner);
+                shards::run_due(&mut all, DUE_PER_COMMAND);
+            }
         }
-        holds
+        session.charge(0, all.work);
     }
 
-    /// Releases every lock of a connection, for good (D2). When this returns, they are free.
-    // By value, so that this connection makes no further request (D2).
+    /// The end of a step, after the shard and the manager are unlocked: notifies clients, and settles some keys that are due.
+    #[cold]
+    fn finish(&self, now: Instant, session: &mut ShardSession, mut news: News) {
+        session.charge(0, news.work);
+        let wants_spread = news.wants_spread;
+        let mut all = self.at(now);
+        news.deliver(&self.waiters);
+        if news.is_due {
+            shards::run_due(&mut all, DUE_PER_COMMAND);
+        }
+        if wants_spread {
+            shards::spread_tables(&mut all);
+        }
+        session.charge(0, all.work);
+    }
+
+    /// Whether an owner holds a lock or a bound win.
+    pub(crate) fn has_anything(&self, now: Instant, session: &ShardSession) -> bool {
+        self.held(now, session) != Held::default()
+    }
+
+    /// Whether an owner holds a lock.
+    pub(crate) fn holds(&self, now: Instant, session: &ShardSession) -> bool {
+        self.held(now, session).locks > 0
+    }
+
+    /// The locks and wins of an owner.
+    fn held(&self, now: Instant, session: &ShardSession) -> Held {
+        if !session.is_open {
+            return Held::default();
+        }
+        self.at(now).manage(|manager| manager.held(session.owner))
+    }
+
+    /// Releases every lock of a connection, for good (D1). When this returns, they are free.
+    // By value, so that this connection makes no further request (D1).
     #[allow(clippy::needless_pass_by_value)]
     pub(crate) fn close(&self, now: Instant, session: ShardSession) {
-        if !session.opened.is_empty() {
-            self.together(now, session.opened, |core| {
-                core.handle(now, Event::Closed(session.owner));
-            });
+        if session.is_open {
+            shards::close(&mut self.at(now), session.owner);
             self.waiters.leave(session.owner);
         }
     }
 
-    /// Tells every shard that time has passed, one after the other, so no thread waits for all of them. Returns whether a shard
-    /// has more to do than fits into a tick.
+    /// Time has passed. Returns whether there is more to do than fits into a tick.
     pub(crate) fn tick(&self, now: Instant, unix_s_at_start: u64) -> bool {
-        let mut wants_more = false;
-        self.make_room_for_tables(now, |core| {
-            core.handle(now, Event::WallClock { unix_s_at_start });
-            core.handle(now, Event::Tick);
-            wants_more |= core.wants_tick();
-        });
+        let mut all = self.at(now);
+        all.each(|items| items.set_wall_clock(unix_s_at_start));
+        shards::tick(&mut all);
+        let mut wants_more = all.manage(|manager| manager.wants_tick());
+        all.each(|items| wants_more |= items.wants_tick());
         wants_more
+    }
+
+    /// Ends the waits and leases that are due. A `flush_all` that is due takes effect.
+    pub(crate) fn pass(&self, now: Instant) {
+        // It is due in all shards or in none.
+        drop(self.shard_at(now, 0));
+        shards::run_due(&mut self.at(now), DUE_PER_TURN);
+    }
+
+    /// Sets the memory limit of all items together. The number of shards and the largest value do not change.
+    ///
+    /// # Errors
+    /// That of the first shard that refuses. Then no shard has changed.
+    pub(crate) fn limit_memory(&self, now: Instant, bytes: usize) -> Result<(), MemoryRefused> {
+        let mut limits = self.limits.lock().unwrap_or_else(PoisonError::into_inner);
+        let wanted = limits.with_memory(bytes);
+        self.pass(now);
+        shards::set_limits(&mut self.at(now), &wanted)?;
+        *limits = wanted;
+        Ok(())
+    }
+
+    /// All shards and the manager at this time.
+    const fn at(&self, now: Instant) -> At<'_> {
+        At {
+            shards: self,
+            now,
+            work: 0,
+        }
     }
 
     /// The shard of a key.
     #[inline]
     pub(crate) fn shard_of(&self, key: Key<'_>) -> usize {
-        if self.cores.len() == 1 {
+        if self.items.len() == 1 {
             0
         } else {
             self.shard_by_hash(key)
@@ -486,90 +464,139 @@ impl Shards {
         // The cast drops bits that the mask would drop.
         #[allow(clippy::cast_possible_truncation)]
         let hash = hasher.finish() as usize;
-        hash & (self.cores.len() - 1)
+        hash & (self.items.len() - 1)
+    }
+
+    /// The manager at `now`, which is locked at its first use.
+    #[inline]
+    const fn lazy(&self, now: Instant) -> Lazy<'_> {
+        Lazy::new(self, now)
     }
 
     #[inline]
-    fn core(&self, shard: usize) -> Hold<'_> {
-        let core = self.cores[shard]
-            .lock()
-            .expect("a core that failed an assertion is not used again");
-        Hold::new(core, &self.waiters)
+    fn shard(&self, shard: usize) -> ShardGuard<'_> {
+        ShardGuard::new(shard, || {
+            self.items[shard]
+                .lock()
+                .expect("a shard that failed an assertion is not used again")
+        })
     }
 
-    /// Locks a shard at `now`, without a due `flush_all` (D6).
+    /// Locks a shard at `now`, without a due `flush_all` (D3).
     #[inline]
-    fn core_at(&self, now: Instant, shard: usize) -> Hold<'_> {
-        let core = self.core(shard);
-        if is_flush_due(&core, now) {
-            drop(core);
-            self.core_after_flush(now, shard)
-        } else {
-            core
-        }
-    }
-
-    #[cold]
-    fn core_after_flush(&self, now: Instant, shard: usize) -> Hold<'_> {
+    fn shard_at(&self, now: Instant, shard: usize) -> ShardGuard<'_> {
         loop {
-            self.flush_together(now);
-            let core = self.core(shard);
-            if !is_flush_due(&core, now) {
-                return core;
+            let mut items = self.shard(shard);
+            if !items.is_flush_due(now) {
+                items.advance(now);
+                return items;
             }
-        }
-    }
-
-    /// Locks the shards of `set` in order, then calls `change` for each.
-    fn together(&self, now: Instant, set: ShardSet, mut change: impl FnMut(&mut ShardCore)) {
-        let shards = (0..self.cores.len()).filter(|shard| set.contains(*shard));
-        for (shard, core) in shards.zip(&mut self.cores_at(now, set)) {
-            change(core);
-            self.lock_memory.publish(shard, core);
-        }
-    }
-
-    /// Locks the shards of `set` in order at `now`, without a due `flush_all` (D6).
-    fn cores_at(&self, now: Instant, set: ShardSet) -> Vec<Hold<'_>> {
-        loop {
-            let cores = self.cores(set);
-            if !cores.iter().any(|core| is_flush_due(core, now)) {
-                return cores;
-            }
-            drop(cores);
-            self.flush_together(now);
-        }
-    }
-
-    /// Locks the shards of `set` in order.
-    fn cores(&self, set: ShardSet) -> Vec<Hold<'_>> {
-        (0..self.cores.len())
-            .filter(|shard| set.contains(*shard))
-            .map(|shard| self.core(shard))
-            .collect()
-    }
-
-    /// Lets a delayed `flush_all` that is due in one shard take effect in all of them, unless another thread was faster. All
-    /// shards got it at once, so the pending one of the others is the same, whatever their clocks show.
-    fn flush_together(&self, now: Instant) {
-        let mut cores = self.cores(ShardSet::ALL);
-        if cores.iter().any(|core| is_flush_due(core, now)) {
-            for core in &mut cores {
-                core.handle(now, Event::FlushedElsewhere);
-            }
+            drop(items);
+            shards::flush_due(&mut self.at(now));
         }
     }
 }
 
-fn is_flush_due(core: &ShardCore, now: Instant) -> bool {
-    core.flush_at().is_some_and(|at| at <= now)
+/// All shards and the manager at one moment.
+#[derive(Debug)]
+struct At<'a> {
+    shards: &'a Shards,
+    now: Instant,
+    /// The units of work of the steps so far.
+    work: u64,
 }
 
-/// Whether the command may give its connection a lock or a win. Commands that may wait go another way ([`waits`]).
+impl At<'_> {
+    /// A step about a key.
+    fn step<R>(&mut self, key: Key<'_>, act: impl FnOnce(&mut Step<'_, '_, '_>) -> R) -> R {
+        let Self { shards, now, .. } = *self;
+        let mut items = shards.shard_at(now, shards.shard_of(key));
+        let before = items.work();
+        let mut lazy = shards.lazy(now);
+        let done = act(&mut Rules::new(&mut *items, lazy.reach()));
+        let news = lazy.unlock();
+        self.work += items.work() - before;
+        drop(items);
+        self.end(news);
+        done
+    }
+
+    /// The end of a step that has unlocked everything. Keys that are due are left to the caller and to the clock.
+    fn end(&mut self, news: Option<News>) {
+        if let Some(mut news) = news {
+            self.work += news.work;
+            news.deliver(&self.shards.waiters);
+        }
+    }
+}
+
+impl shards::Shards for At<'_> {
+    type Store = PageStore;
+
+    fn manage<R>(&mut self, act: impl FnOnce(&mut LockManager) -> R) -> R {
+        let mut lazy = self.shards.lazy(self.now);
+        let done = act(&mut lazy.reach());
+        let news = lazy.unlock();
+        self.end(news);
+        done
+    }
+
+    fn each(&mut self, mut act: impl FnMut(&mut ShardItems)) {
+        for shard in 0..self.shards.items.len() {
+            act(&mut self.shards.shard_at(self.now, shard));
+        }
+    }
+
+    fn together<R>(
+        &mut self,
+        act: impl FnOnce(&mut [&mut ShardItems], &mut LockManager) -> R,
+    ) -> R {
+        let count = self.shards.items.len();
+        let mut guards: Vec<_> = (0..count).map(|shard| self.shards.shard(shard)).collect();
+        let mut all: Vec<_> = guards.iter_mut().map(|items| &mut **items).collect();
+        for items in &mut all {
+            items.advance(self.now);
+        }
+        let mut lazy = self.shards.lazy(self.now);
+        let done = act(&mut all, &mut lazy.reach());
+        let news = lazy.unlock();
+        drop(guards);
+        self.end(news);
+        done
+    }
+
+    fn settle(&mut self, due: &DueKey) {
+        self.step(due.key(), |step| step.settle_due(due));
+    }
+
+    fn end(&mut self, due: &DueKey) {
+        self.step(due.key(), |step| step.end_due(due));
+    }
+}
+
+/// Adds a millisecond to lease and wait. The clock shows whole milliseconds that have begun, so a span could otherwise end
+/// almost a millisecond early, and a holder relies on the whole lease.
+fn never_early(mut item: ItemCommand<'_>) -> ItemCommand<'_> {
+    if let ItemCommand::Acquire(acquire) = &mut item {
+        if let Some(Lease::For { ms }) = &mut acquire.lease {
+            *ms = ms.saturating_add(1);
+        }
+        if let Wait::UpTo { ms: ms @ 1.. } = &mut acquire.wait {
+            *ms = ms.saturating_add(1);
+        }
+    } else if let ItemCommand::Get(get) = &mut item
+        && get.wait_ms > 0
+    {
+        get.wait_ms = get.wait_ms.saturating_add(1);
+    }
+    item
+}
+
+/// Whether the command may give its owner a lock or a win, or a place in a queue.
 fn takes_lock(command: &ItemCommand<'_>) -> bool {
     match command {
         ItemCommand::Lock { .. } | ItemCommand::Acquire(_) => true,
-        ItemCommand::Get(get) => get.lock || get.binds,
+        ItemCommand::Get(get) => get.lock || get.binds || get.wait_ms > 0,
         ItemCommand::Set(_)
         | ItemCommand::SetTooLarge { .. }
         | ItemCommand::Delete(_)

@@ -3,46 +3,38 @@
 use std::io;
 
 use latchd_core::Instant;
-use latchd_core::engine::{Event, Numbers, Restored, SavedItem};
+use latchd_core::engine::shards::{self, Shards as _};
+use latchd_core::engine::{Numbers, Restored, SavedItem};
 use latchd_protocol::command::ScanCursor;
 
 use super::Shards;
-use super::hold::Hold;
 
 /// The most items read while a shard is locked.
 const ITEMS_PER_LOOK: usize = 100;
 
 impl Shards {
-    /// Whether an assertion has failed in a shard: then its items are not used again. It waits for the lock of each shard.
+    /// Whether an assertion has failed in a shard or in the manager: then its items are not used again. It waits for the lock
+    /// of each.
     pub(crate) fn have_failed(&self) -> bool {
-        self.cores.iter().any(|core| core.lock().is_err())
+        self.items.iter().any(|items| items.lock().is_err()) || self.manager.lock().is_err()
     }
 
     /// The numbers that the next run starts above.
-    pub(crate) fn numbers(&self) -> Numbers {
-        let mut numbers = self.core(0).numbers();
-        for shard in 1..self.cores.len() {
-            numbers = numbers.max(self.core(shard).numbers());
-        }
-        numbers
+    pub(crate) fn numbers(&self, now: Instant) -> Numbers {
+        shards::numbers(&mut self.at(now))
     }
 
     /// Goes on above the numbers of an earlier run. Call it before the first client is served.
     pub(crate) fn resume(&self, numbers: Numbers) {
-        for shard in 0..self.cores.len() {
-            let mut core = self.core(shard);
-            core.handle(Instant::default(), Event::Resumed(numbers));
-        }
+        shards::resume(&mut self.at(Instant::default()), numbers);
     }
 
     /// Grants no lock until this moment, with `None` for ever.
     pub(crate) fn withhold_grants(&self, now: Instant, until: Option<Instant>) {
-        for core in &self.cores {
-            // A core that failed an assertion grants nothing any more.
-            if let Ok(core) = core.lock() {
-                let mut core = Hold::new(core, &self.waiters);
-                core.handle(now, Event::WithholdGrants(until));
-            }
+        // A manager that failed an assertion grants nothing any more.
+        if self.manager.lock().is_ok() {
+            self.at(now)
+                .manage(|manager| manager.withhold_grants(until));
         }
     }
 
@@ -55,17 +47,20 @@ impl Shards {
         now: Instant,
         visit: &mut dyn FnMut(&SavedItem<'_>) -> io::Result<()>,
     ) -> io::Result<()> {
-        for shard in 0..self.cores.len() {
+        for shard in 0..self.items.len() {
             let mut cursor = Some(ScanCursor::default());
             while let Some(at) = cursor {
-                let mut core = self.core_at(now, shard);
-                core.handle(now, Event::Due);
+                let items = self.shard_at(now, shard);
+                let mut lazy = self.lazy(now);
                 let mut result = Ok(());
-                cursor = core.save(at, ITEMS_PER_LOOK, &mut |item| {
+                cursor = items.save(&lazy.reach(), at, ITEMS_PER_LOOK, &mut |item| {
                     if result.is_ok() {
                         result = visit(item);
                     }
                 });
+                let news = lazy.unlock();
+                drop(items);
+                self.at(now).end(news);
                 result?;
             }
         }
@@ -75,6 +70,6 @@ impl Shards {
     /// Stores an item of an earlier run.
     pub(crate) fn restore(&self, now: Instant, item: &SavedItem<'_>) -> Restored {
         let shard = self.shard_of(item.key);
-        self.core_at(now, shard).restore(now, item)
+        self.shard_at(now, shard).restore(item)
     }
 }

@@ -46,9 +46,7 @@ impl Backend for Shared {
     }
 
     fn relies(&self, now: Instant, session: &ClientSession) -> bool {
-        session.part.membership.attached().is_some()
-            || session.own.has_wins()
-            || self.holds(now, session)
+        session.part.membership.attached().is_some() || self.shards.has_anything(now, &session.own)
     }
 
     #[inline]
@@ -565,7 +563,7 @@ impl Executor<'_> {
         match command {
             Command::Item(item) => {
                 let (session, found) = (&mut *self.session, &found_bytes);
-                shards.execute_watched(now, session, command, item, found, &mut answer);
+                shards.execute_watched(now, session, item, found, &mut answer);
             }
             Command::Global(_) => {
                 let lines = |topic| shared.stats_page(topic);

@@ -1,4 +1,4 @@
-//! An operation on all locks of a connection happens to all of them at once (D1).
+//! An operation on all locks of a connection happens to all of them at once (`engine/shards/D1`).
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! A flush takes effect in all shards at the same moment, whether immediate or delayed (D6).
+//! A flush takes effect in all shards at the same moment, whether immediate or delayed (`engine/shards/D2`).
 
 use std::sync::Arc;
 

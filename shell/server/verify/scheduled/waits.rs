@@ -1,4 +1,4 @@
-//! A client that waits for a lock is notified exactly once, in every order of the threads (D7, G1, G2).
+//! A client that waits for a lock is notified exactly once, in every order of the threads (Q9, G1, G2).
 
 use std::sync::Arc;
 

@@ -12,7 +12,7 @@ pub enum Input<'a> {
     /// For [`Core::execute`].
     Command(Owner, Command<'a>),
     /// For [`Core::handle`].
-    Event(Event<'a>),
+    Event(Event),
     /// [`Event::Limits`] with this memory, and the other limits as they are.
     Memory {
         /// In bytes.

@@ -105,7 +105,7 @@ impl<S: Store> Lockstep<S> {
         if is_reset(input) {
             oracle.forget_followed();
         }
-        let told = Evicted::of(core.counters());
+        let told = Evicted::of(&core.counters());
         let due = oracle.evicted(&told);
         if told != due {
             return Err(format!("evicted: expected {due:?}\n         got {told:?}"));
@@ -113,7 +113,7 @@ impl<S: Store> Lockstep<S> {
         if matches!(self.room, Room::ByItem(_)) && told.evicted_active != 0 {
             return Err("the reference evicts what was used last of all".into());
         }
-        let told = Expired::of(core.counters());
+        let told = Expired::of(&core.counters());
         let due = oracle.expired(&told);
         if told != due {
             return Err(format!("expired: expected {due:?}\n         got {told:?}"));
@@ -168,7 +168,7 @@ impl<S: Store> Lockstep<S> {
                     .all_keys()
                     .any(|key| there(&self.core, key.as_bytes()) == There::Kept);
         let now = Before {
-            crawled: Crawled::of(self.core.counters()),
+            crawled: Crawled::of(&self.core.counters()),
             reclaimed,
             with_lock,
             has_more_to_tend,

@@ -4,7 +4,6 @@
 //! before output leaves, at once, deferred, or for a client whose wait has ended. Output that must not leave costs its
 //! connection. A closed gate refuses requests, and ends the connection of a client that waits.
 
-use latchd_core::server::StateMachine as _;
 use latchd_core::{Action, ConnId, Instant};
 use latchd_protocol::connection::Progress;
 

@@ -9,6 +9,7 @@ use latchd_protocol::fence::Fence;
 use latchd_protocol::key::Key;
 use latchd_protocol::time::Instant;
 
+use super::pins::Pins;
 use super::shares::SHARE_BYTES;
 use super::{ENTRY_BYTES, Entry, Grant, Holders, LISTED_BYTES, LockTable, WAITED_BYTES};
 use crate::engine::owned_key::{OwnedKey, as_key};
@@ -16,7 +17,7 @@ use crate::engine::owned_key::{OwnedKey, as_key};
 impl LockTable {
     /// L1, L2, L4, L9, L10, L13, L14 and L16. `pinned` returns the bytes of the item of a key.
     pub(in crate::engine) fn check(&self, pinned: impl Fn(Key<'_>) -> usize) {
-        let mut over = (0, 0);
+        let mut over = 0;
         let mut table_bytes = 0;
         self.check_shares();
         for (key, entry, grant) in self.grants() {
@@ -28,19 +29,15 @@ impl LockTable {
                 };
                 assert!(knows, "L2: an owner that does not know what it holds");
             } else {
-                let (pinned, is_in_line) = match entry.holders {
-                    Holders::Alone(_) => {
-                        let is_in_line = self.ended.iter().any(|keys| keys.contains(key));
-                        (pinned(as_key(key)), is_in_line)
-                    }
+                let is_in_line = match entry.holders {
+                    Holders::Alone(_) => self.ended.iter().any(|keys| keys.contains(key)),
                     Holders::Shared(group) => {
                         let begun = usize::try_from(group.lines_seen).expect("few lines");
                         let mut lines = self.lines_from(begun);
-                        let is_in_line = lines.any(|line| line.get(key) == Some(&grant.fence));
-                        (0, is_in_line)
+                        lines.any(|line| line.get(key) == Some(&grant.fence))
                     }
                 };
-                over = (over.0 + 1, over.1 + pinned);
+                over += 1;
                 assert!(is_in_line, "L9: a lock that is over and not in line");
             }
         }
@@ -75,29 +72,25 @@ impl LockTable {
             bare.count(),
             "L10: locks without an item"
         );
-        assert_eq!(self.ended_entries, over.0, "L10: locks that are over");
-        assert_eq!(self.ends.locks_left(), over.0, "L10: what is left of terms");
-        assert_eq!(self.ended_pinned_bytes, over.1, "L10: what they pin");
+        assert_eq!(self.ended_entries, over, "L10: locks that are over");
+        assert_eq!(self.ends.locks_left(), over, "L10: what is left of terms");
         let mut holders = 0;
         for (owner, holder) in &self.by_owner {
-            let (mut bytes, mut shared_bytes, mut own_bytes) = (0, 0, 0);
+            let (mut bytes, mut pins, mut own_bytes) = (0, Pins::default(), 0);
             for key in holder.keys.iter().chain(holder.shared.keys()) {
                 let (is_shared, term) = self.known_of(key, *owner);
                 assert_eq!(term, Some(holder.term), "L2: a holding without its lock");
                 bytes += pinned(as_key(key));
                 table_bytes += LISTED_BYTES + key.len();
                 if is_shared {
-                    shared_bytes += pinned(as_key(key));
                     own_bytes += Self::bytes_for_share(as_key(key));
                 } else {
+                    pins.add(self.shard(as_key(key)), pinned(as_key(key)));
                     own_bytes += Self::bytes_for(as_key(key));
                 }
             }
             assert_eq!(holder.pinned_bytes, bytes, "L10: what {owner} pins");
-            assert_eq!(
-                holder.shared_pinned_bytes, shared_bytes,
-                "L10: what {owner} pins with others"
-            );
+            assert_eq!(holder.pins, pins, "L10: what {owner} pins alone");
             assert_eq!(
                 holder.table_bytes, own_bytes,
                 "L10: what {owner}'s locks take"
@@ -138,8 +131,13 @@ impl LockTable {
             "L14: a line that is longer than that of all"
         );
         assert_eq!(self.table_bytes, table_bytes, "L10: the table's own bytes");
-        let all = self.by_key.keys().map(|key| pinned(as_key(key)));
-        assert_eq!(self.pinned_bytes, all.sum::<usize>(), "L10: bytes of items");
+        let mut pins = Pins::default();
+        for (key, entry) in &self.by_key {
+            let is_over =
+                matches!(entry.holders, Holders::Alone(grant) if !self.is_of_term(&grant));
+            pins.add(entry.shard, if is_over { 0 } else { pinned(as_key(key)) });
+        }
+        assert_eq!(self.pins, pins, "L10: bytes of items");
     }
 
     /// How many shares are in the table.

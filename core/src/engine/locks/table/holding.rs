@@ -5,6 +5,8 @@ use latchd_protocol::command::Mode;
 use latchd_protocol::fence::Fence;
 use latchd_protocol::time::Instant;
 
+use super::Shard;
+
 /// The scope of a lock.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum LockScope {
@@ -22,6 +24,8 @@ pub(in crate::engine) struct NewGrant {
     pub(in crate::engine) now: Instant,
     pub(in crate::engine) lease_until: Option<Instant>,
     pub(in crate::engine) scope: LockScope,
+    /// The shard of the key.
+    pub(in crate::engine) shard: Shard,
 }
 
 /// The amount of locks, bytes and wins that an owner has.
@@ -34,18 +38,6 @@ pub struct Held {
     pub bytes: usize,
     /// Wins that are bound to it.
     pub wins: usize,
-}
-
-impl Held {
-    /// This and as much more.
-    #[must_use]
-    pub const fn with(self, more: Self) -> Self {
-        Self {
-            locks: self.locks + more.locks,
-            bytes: self.bytes + more.bytes,
-            wins: self.wins + more.wins,
-        }
-    }
 }
 
 /// One lock of the table; of one that is shared, one share.

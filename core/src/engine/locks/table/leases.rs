@@ -122,8 +122,8 @@ impl LockTable {
         is_due
     }
 
-    /// A key with an expired lease and, if it is shared, the fence of a share with an expired lease. It is to be
-    /// removed.
+    /// A key with an expired lease and, if it is shared, the fence of a share with an expired lease. It is to be removed; one
+    /// with waiters first (L14).
     pub(in crate::engine) fn next_expired(&self) -> Option<(OwnedKey, Option<Fence>)> {
         let passed = |(at, _): &&(Instant, OwnedKey)| *at <= self.leases_passed;
         let waited = self.waited_leases.first().filter(passed);
@@ -133,6 +133,11 @@ impl LockTable {
             Holders::Shared(group) => self.shares.first_lease(group.id).map(|(_, fence)| fence),
         };
         Some((Arc::clone(key), fence))
+    }
+
+    /// The next moment at which a lease expires.
+    pub(in crate::engine) const fn next_lease(&self) -> Option<Instant> {
+        self.lease_next
     }
 
     /// The next moment at which the lease of a lock with waiters expires.

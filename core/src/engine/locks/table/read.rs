@@ -1,16 +1,16 @@
 //! The questions to the table of locks: which owner holds a key, how many locks there are, and how many bytes they take.
 
-use core::ops::Bound;
+use alloc::sync::Arc;
 
 use latchd_protocol::Owner;
 use latchd_protocol::command::Mode;
 use latchd_protocol::fence::Fence;
-use latchd_protocol::key::{KEY_BYTES_MAX, Key};
+use latchd_protocol::key::Key;
 
 use super::{
-    ENTRY_BYTES, Entry, Grant, Held, Holders, Holding, LISTED_BYTES, LockTable, WAITED_BYTES,
+    ENTRY_BYTES, Entry, Grant, Held, Holders, Holding, LISTED_BYTES, LockTable, Shard, WAITED_BYTES,
 };
-use crate::engine::owned_key::as_key;
+use crate::engine::owned_key::{OwnedKey, as_key};
 use crate::times::Times;
 
 impl LockTable {
@@ -84,29 +84,6 @@ impl LockTable {
         self.by_owner.keys().copied()
     }
 
-    /// Every owner that holds a lock.
-    pub fn holding_connections(&self) -> impl Iterator<Item = Owner> {
-        let holding = self
-            .by_owner
-            .iter()
-            .filter(|(_, holder)| !holder.holds_nothing());
-        holding.map(|(owner, _)| *owner)
-    }
-
-    /// The open owners after this one, in the order of their numbers, and whether each holds a lock.
-    pub fn connections_behind(&self, owner: Owner) -> impl Iterator<Item = (Owner, bool)> {
-        let behind = self
-            .by_owner
-            .range((Bound::Excluded(owner), Bound::Unbounded));
-        behind.map(|(owner, holder)| (*owner, !holder.keys.is_empty()))
-    }
-
-    /// The number of open owners.
-    #[must_use]
-    pub fn open_count(&self) -> usize {
-        self.by_owner.len()
-    }
-
     /// The number of locks in force; a shared lock counts once for each sharer.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -137,9 +114,6 @@ impl LockTable {
         ENTRY_BYTES + LISTED_BYTES + key.as_bytes().len()
     }
 
-    /// The most that [`Self::bytes_for_waited`] says.
-    pub(in crate::engine) const BYTES_FOR_WAITED_MAX: usize = WAITED_BYTES + KEY_BYTES_MAX;
-
     /// The bytes that the first waiter of this key would add besides.
     pub(in crate::engine) fn bytes_for_waited(&self, key: Key<'_>) -> usize {
         match self.by_key.get(key.as_bytes()) {
@@ -150,35 +124,24 @@ impl LockTable {
         }
     }
 
-    /// The bytes of items that are still marked locked after the ends of their locks.
-    #[must_use]
-    pub(in crate::engine) const fn ended_pinned_bytes(&self) -> usize {
-        self.ended_pinned_bytes
+    /// The bytes of the items in a shard that locks pin.
+    pub(in crate::engine) fn pinned_bytes(&self, shard: Shard) -> usize {
+        self.pins.of(shard)
     }
 
-    /// The bytes that the items of all keys in the table take of the memory limit.
-    #[must_use]
-    pub(in crate::engine) const fn pinned_bytes(&self) -> usize {
-        self.pinned_bytes
+    /// The shard of `key`, which is in the table.
+    pub(in crate::engine) fn shard(&self, key: Key<'_>) -> Shard {
+        self.entry(key).map_or(0, |entry| entry.shard)
     }
 
-    /// The sum of the locks of `owner`, in other cores too; `None` if it is not open.
+    /// The locks of `owner`, without wins; `None` if it is not open.
     #[must_use]
     pub fn held_by(&self, owner: Owner) -> Option<Held> {
-        let elsewhere = self.by_owner.get(&owner)?.elsewhere;
-        Some(elsewhere.with(self.held_here(owner)))
-    }
-
-    /// The same in this core, without wins; nothing if it is not open.
-    #[must_use]
-    pub fn held_here(&self, owner: Owner) -> Held {
-        self.by_owner
-            .get(&owner)
-            .map_or_else(Held::default, |holder| Held {
-                locks: holder.keys.len() + holder.shared.len(),
-                bytes: holder.pinned_bytes + holder.table_bytes,
-                wins: 0,
-            })
+        self.by_owner.get(&owner).map(|holder| Held {
+            locks: holder.keys.len() + holder.shared.len(),
+            bytes: holder.pinned_bytes + holder.table_bytes,
+            wins: 0,
+        })
     }
 
     /// The lock of `key`, in force or not.
@@ -191,26 +154,43 @@ impl LockTable {
         self.by_key.get(key.as_bytes())
     }
 
+    /// Whether some of the lock of `key` may be over and still in the table.
+    pub(in crate::engine) fn has_over_of(&self, key: Key<'_>) -> bool {
+        match self.entry(key).map(|entry| &entry.holders) {
+            Some(Holders::Alone(grant)) => !self.is_in_force(grant),
+            Some(Holders::Shared(group)) => self.may_be_over(group),
+            None => false,
+        }
+    }
+
+    /// Whether `key` is in the table and has no holder.
+    pub(in crate::engine) fn is_over(&self, key: Key<'_>) -> bool {
+        self.entry(key).is_some() && self.owner(key).is_none()
+    }
+
+    /// Whether `key` has an exclusive lock that is over and still in the table.
+    pub(in crate::engine) fn is_over_alone(&self, key: Key<'_>) -> bool {
+        match self.entry(key).map(|entry| &entry.holders) {
+            Some(Holders::Alone(grant)) => !self.is_in_force(grant),
+            Some(Holders::Shared(_)) | None => false,
+        }
+    }
+
+    /// The key, if it is in the table and has no item.
+    pub(in crate::engine) fn bare(&self, key: Key<'_>) -> Option<OwnedKey> {
+        let (owned, entry) = self.by_key.get_key_value(key.as_bytes())?;
+        (!entry.has_item).then(|| Arc::clone(owned))
+    }
+
     /// Whether `key`, which is in the table, has an item.
     pub(in crate::engine) fn has_item(&self, key: Key<'_>) -> bool {
         self.entry(key).is_some_and(|entry| entry.has_item)
-    }
-
-    /// Whether `key`, which is in the table, has waiters.
-    pub(in crate::engine) fn is_waited(&self, key: Key<'_>) -> bool {
-        self.entry(key).is_some_and(|entry| entry.is_waited)
     }
 
     /// Whether a flush takes effect when the lock of `key` ends, which is in the table.
     pub(in crate::engine) fn is_flush_pending(&self, key: Key<'_>) -> bool {
         let entry = self.entry(key);
         entry.is_some_and(|entry| entry.flushes < self.flushes)
-    }
-
-    /// The same as [`Self::get`], unless it is shared.
-    pub(in crate::engine) fn get_alone(&self, key: Key<'_>) -> Option<Holding> {
-        let entry = self.by_key.get(key.as_bytes())?;
-        matches!(entry.holders, Holders::Alone(_)).then(|| self.holding(entry))
     }
 
     /// The lock, or the share, of `key` that `owner` has and that is in force.

@@ -257,7 +257,6 @@ impl LockTable {
         self.holders += usize::from(holder.holds_nothing());
         holder.shared.insert(owned, new.fence);
         holder.pinned_bytes += pinned_bytes.unwrap_or(0);
-        holder.shared_pinned_bytes += pinned_bytes.unwrap_or(0);
         holder.table_bytes += Self::bytes_for_share(key);
         let grant = Grant {
             owner: new.owner,
@@ -301,6 +300,7 @@ impl LockTable {
             holders: Holders::Shared(group),
             flushes: self.flushes,
             scope: grant.scope,
+            shard: grant.shard,
             has_item,
             is_waited: false,
             is_unanswered: false,
@@ -308,7 +308,7 @@ impl LockTable {
         self.by_key.insert(Arc::clone(&owned), entry);
         self.shares.keys += 1;
         self.bare_entries += usize::from(!has_item);
-        self.pinned_bytes += pinned_bytes.unwrap_or(0);
+        self.pins.add(grant.shard, pinned_bytes.unwrap_or(0));
         self.table_bytes += ENTRY_BYTES;
         (owned, grant.fence)
     }
@@ -334,7 +334,6 @@ impl LockTable {
         self.table_bytes -= SHARE_BYTES;
         if let Some(holder) = self.leave(key, &share.grant) {
             holder.pinned_bytes -= pinned_bytes;
-            holder.shared_pinned_bytes -= pinned_bytes;
             holder.table_bytes -= Self::bytes_for_share(key);
         }
         if group.count > 1 {
@@ -347,7 +346,7 @@ impl LockTable {
             self.shares.waited_keys -= usize::from(entry.is_waited);
             self.table_bytes -= ENTRY_BYTES;
             self.bare_entries -= usize::from(!entry.has_item);
-            self.pinned_bytes -= pinned_bytes;
+            self.pins.remove(entry.shard, pinned_bytes);
         }
         Some(holding)
     }

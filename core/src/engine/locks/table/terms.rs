@@ -22,14 +22,14 @@ impl LockTable {
         let keys = core::mem::take(&mut holder.keys);
         let shared = core::mem::take(&mut holder.shared);
         let waited = core::mem::take(&mut holder.waited);
-        let pinned_bytes = core::mem::take(&mut holder.pinned_bytes);
-        let shared_pinned_bytes = core::mem::take(&mut holder.shared_pinned_bytes);
+        holder.pinned_bytes = 0;
+        let pins = core::mem::take(&mut holder.pins);
         holder.table_bytes = 0;
         let ended = keys.len() + shared.len();
         self.ends.end_term(owner, term, ended);
         self.holders -= 1;
         self.ended_entries += ended;
-        self.ended_pinned_bytes += pinned_bytes - shared_pinned_bytes;
+        self.pins.remove_all(pins);
         if !keys.is_empty() {
             self.ended.push_back(keys);
         }

@@ -17,6 +17,7 @@ fn grant(owner: Owner, number: u64) -> NewGrant {
         now: Instant::default(),
         lease_until: None,
         scope: LockScope::Item,
+        shard: 0,
     }
 }
 
@@ -144,7 +145,7 @@ fn when_everything_is_taken_out_nothing_is_counted() {
         let ended = as_key(&ended);
         table.release(ended, if ended.as_bytes() == b"b" { 9 } else { 7 });
     }
-    assert_eq!((table.table_bytes(), table.ended_pinned_bytes()), (0, 0));
+    assert_eq!((table.table_bytes(), table.pinned_bytes(0)), (0, 0));
     table.check(|_| 0);
 }
 

@@ -1,6 +1,6 @@
 //! The table as a view shows it.
 
-use super::{Held, Holder, Key, LockTable, Owner};
+use super::{Holder, Key, LockTable, Owner};
 use crate::engine::owned_key::as_key;
 
 impl LockTable {
@@ -11,10 +11,10 @@ impl LockTable {
         !self.has_over()
     }
 
-    /// Every open owner that was announced, with the keys that it holds and its locks in other cores.
+    /// Every open owner that was announced, with the keys that it holds.
     pub(in crate::engine) fn connections(
         &self,
-    ) -> impl Iterator<Item = (Owner, impl Iterator<Item = Key<'_>>, Held)> {
+    ) -> impl Iterator<Item = (Owner, impl Iterator<Item = Key<'_>>)> {
         self.by_owner.iter().map(|(owner, holder)| {
             // The number of a term decides nothing but whether a lock is in force, which `iter` and
             // `shared` show; pinned bytes are a sum (L10).
@@ -25,12 +25,11 @@ impl LockTable {
                 // `iter` shows them.
                 waited: _,
                 pinned_bytes: _,
-                shared_pinned_bytes: _,
+                pins: _,
                 table_bytes: _,
-                elsewhere,
             } = holder;
             let keys = keys.iter().chain(shared.keys());
-            (*owner, keys.map(|key| as_key(key)), *elsewhere)
+            (*owner, keys.map(|key| as_key(key)))
         })
     }
 
@@ -59,8 +58,7 @@ impl LockTable {
             waited_leases: _,
             lease_next: _,
             leases_passed: _,
-            ended_pinned_bytes: _,
-            pinned_bytes: _,
+            pins: _,
             holders: _,
             table_bytes: _,
             // Counted and reported; no reply depends on it.

@@ -186,8 +186,12 @@ fn wins_are_freed_before_the_lookup() {
     let (mut has_moved_on, mut was_won) = (0, 0);
     for fillers in 0..100 {
         let mut bench = Bench::with_memory(8 << 10);
-        bench.core.items.limits.lock_table_bytes_max = 1 << 20;
-        bench.core.items.limits.bound_wins_per_connection_max = names.len();
+        bench
+            .core
+            .change_limits(|limits| limits.lock_table_bytes_max = 1 << 20);
+        bench
+            .core
+            .change_limits(|limits| limits.bound_wins_per_connection_max = names.len());
         for (name, number) in names.iter().zip(10..) {
             let waiting = Owner::from_number(number);
             bench.event(Event::Opened(waiting));
@@ -220,8 +224,12 @@ fn wins_are_freed_before_the_lookup() {
 #[test]
 fn wins_that_end_together_are_open_before_their_turn() {
     let mut bench = bench();
-    bench.core.items.limits.locks_settled_max = 1;
-    bench.core.items.limits.crawl_items_max = 1;
+    bench
+        .core
+        .change_limits(|limits| limits.locks_settled_max = 1);
+    bench
+        .core
+        .change_limits(|limits| limits.crawl_items_max = 1);
     let names: Vec<_> = (0..10).map(|number| alloc::format!("k{number}")).collect();
     for name in &names {
         assert_eq!(bench.win(A, bound(name)), Win::Won);
@@ -250,7 +258,7 @@ fn wins_that_end_together_are_open_before_their_turn() {
         bench.event(Event::Tick);
         bench.core.check();
     }
-    assert_eq!(bench.core.items.stats.counters.win_reopened, 10);
+    assert_eq!(bench.core.counters().win_reopened, 10);
     let taken = |name: &str| ["k3", "k7", "k9"].contains(&name);
     for name in &names {
         let mark = if taken(name) {

@@ -22,7 +22,7 @@ fn expired_item_is_made_for_first_vivifier() {
     bench.let_pass(end.as_millis());
     // A get that does not vivify has a miss.
     assert_eq!(bench.notices(), [(B, Outcome::NotFound), (C, GRANTED)]);
-    assert_eq!(bench.core.items.stats.counters.get_misses, 1);
+    assert_eq!(bench.core.counters().get_misses, 1);
     assert_eq!(bench.win(C, again(patient("k"))), Win::Won);
     bench.close(C);
     assert_eq!(bench.notices(), [(D, GRANTED)]);
@@ -167,7 +167,7 @@ fn vanished_item_of_waiters_is_counted() {
         bench.parks(B, plain("k"));
         bench.let_pass(31_000);
         assert_eq!(bench.notices(), [(B, Outcome::NotFound)]);
-        let counters = &bench.core.items.stats.counters;
+        let counters = bench.core.counters();
         assert_eq!(
             (counters.reclaimed, counters.expired_unfetched),
             (1, u64::from(!is_fetched))
@@ -183,7 +183,7 @@ fn an_item_is_found_expired_as_ever_while_another_is_won() {
     bench.ask(A, expiring("k", 1));
     bench.now_ms = 2_000;
     assert_eq!(bench.value("k"), None);
-    let counters = &bench.core.items.stats.counters;
+    let counters = bench.core.counters();
     assert_eq!((counters.get_expired, counters.reclaimed), (1, 1));
 }
 
@@ -193,7 +193,7 @@ fn expired_item_with_bound_win_is_counted() {
     assert_eq!(bench.win(A, bound("k")), Win::Won);
     bench.let_pass(31_000);
     assert_eq!(bench.value("k"), None);
-    let counters = &bench.core.items.stats.counters;
+    let counters = bench.core.counters();
     assert_eq!((counters.get_expired, counters.reclaimed), (1, 1));
 }
 
@@ -201,7 +201,9 @@ fn expired_item_with_bound_win_is_counted() {
 #[test]
 fn next_tick_tells_waiters_of_an_eviction() {
     let mut bench = Bench::with_memory(8 << 10).of_four_getters();
-    bench.core.items.limits.lock_table_bytes_max = 4 << 10;
+    bench
+        .core
+        .change_limits(|limits| limits.lock_table_bytes_max = 4 << 10);
     assert_eq!(bench.win(A, vivifying("k")), Win::Won);
     bench.parks(B, plain("k"));
     let mut names = (0..100).map(|number| alloc::format!("{number}"));
@@ -219,8 +221,12 @@ fn next_tick_tells_waiters_of_an_eviction() {
 #[test]
 fn a_round_is_gone_on_with_until_all_were_looked_at() {
     let mut bench = bench();
-    bench.core.items.limits.crawl_items_max = 1;
-    bench.core.items.limits.locks_settled_max = 1;
+    bench
+        .core
+        .change_limits(|limits| limits.crawl_items_max = 1);
+    bench
+        .core
+        .change_limits(|limits| limits.locks_settled_max = 1);
     let names = ["a", "b", "c"];
     for (name, owner) in names.into_iter().zip([B, C, D]) {
         assert_eq!(bench.win(A, vivifying(name)), Win::Won);

@@ -1,6 +1,4 @@
-//! The memory of the lock tables of several shards, and that of the items (D9, D10).
-
-use latchd_core::engine::TABLES_GROWTH_MAX;
+//! The memory of the lock tables of several shards, and that of the items (L11, and D3 of the core).
 
 use super::*;
 
@@ -15,6 +13,10 @@ fn long_names<'a>(
     names.filter(move |name| shards.shard_of(key(name)) == shard)
 }
 
+fn table_bytes(shards: &Shards) -> usize {
+    shards.manage(|manager| manager.table_bytes())
+}
+
 /// Acquires up to `count` locks of missing keys in a shard. Returns the number that the tables have memory for.
 fn lock_many(shards: &Shards, shard: usize, client: &mut ShardSession, count: usize) -> usize {
     let names = long_names(shards, shard, client).take(count);
@@ -23,7 +25,7 @@ fn lock_many(shards: &Shards, shard: usize, client: &mut ShardSession, count: us
         .count()
 }
 
-/// D9 and D10: one shard may use the whole lock memory, all shards together use no more, and the items of every shard leave
+/// L11 and D3: one shard may use the whole lock memory, all shards together use no more, and the items of every shard leave
 /// memory free for it. Released memory is available to all shards.
 #[test]
 fn lock_memory_is_one_budget_over_all_shards() {
@@ -34,16 +36,15 @@ fn lock_memory_is_one_budget_over_all_shards() {
         let name = format!("item{number}");
         store(&shards, &mut client, &name, &[b'v'; 1 << 10]);
     }
-    let item_bytes = || usize::try_from(shards.stats(NOW, NOBODY).gauges.bytes).unwrap();
+    let item_bytes = || usize::try_from(shards.stats(NOW).gauges.bytes).unwrap();
     let full = item_bytes();
     let mut holders: Vec<_> = (2..8).map(session).collect();
     for holder in &mut holders {
         lock_many(&shards, 0, holder, usize::MAX);
     }
-    let lock_bytes = shards.core(0).lock_memory_bytes();
-    assert_eq!(shards.lock_memory.total(), lock_bytes);
+    let lock_bytes = table_bytes(&shards);
     let max = limits.lock_table_bytes_max;
-    assert!(lock_bytes > max - 4 * TABLES_GROWTH_MAX && lock_bytes <= max);
+    assert!(lock_bytes > max - 4_096 && lock_bytes <= max);
     let left = item_bytes();
     assert!(full - left > lock_bytes / 2, "{full}, {left}");
     assert!(left + lock_bytes < limits.memory_bytes_max);
@@ -55,7 +56,7 @@ fn lock_memory_is_one_budget_over_all_shards() {
     assert_eq!(lock_many(&shards, 5, &mut client, 1), 1);
 }
 
-/// D10: Half of a shard is pinned. The tables leave its other half alone, also where they are another shard's.
+/// D3: Half of a shard is pinned. The tables leave its other half alone, also where they are another shard's.
 #[test]
 fn no_table_grows_beyond_the_memory_of_any_shard() {
     let mut limits = Limits::new(4 << 20, 1 << 10);
@@ -70,7 +71,7 @@ fn no_table_grows_beyond_the_memory_of_any_shard() {
         }
     }
     let taken = lock_many(&shards, 0, &mut session(2), 100_000);
-    let bytes = shards.lock_memory.total();
+    let bytes = table_bytes(&shards);
     assert!(taken > 1_000 && bytes < 5 << 19, "{taken}, {bytes}");
     shards.close(NOW, pins);
     while shards.tick(NOW, 0) {}
@@ -78,7 +79,7 @@ fn no_table_grows_beyond_the_memory_of_any_shard() {
     assert_eq!(lock_many(&shards, 0, &mut session(3), 500), 500);
 }
 
-/// D9: The tables of all shards are within a new limit together, or it is refused; released memory does not count.
+/// L11: The tables of all shards are within a new limit together, or it is refused; released memory does not count.
 #[test]
 fn lower_limit_has_memory_for_all_tables() {
     let shards = Shards::new(2, Limits::new(64 << 20, 1 << 10), 0, None, nobody_waits());
@@ -86,7 +87,7 @@ fn lower_limit_has_memory_for_all_tables() {
     for (shard, client) in [0, 0, 1, 1].into_iter().zip(&mut clients) {
         assert_eq!(lock_many(&shards, shard, client, 400), 400);
     }
-    let all_bytes = shards.lock_memory.total();
+    let all_bytes = table_bytes(&shards);
     // The tables may take a quarter of the memory: three quarters of the present tables.
     let limit = 3 * all_bytes;
     assert_eq!(shards.limit_memory(NOW, limit), Err(MemoryRefused::Locked));
@@ -97,5 +98,5 @@ fn lower_limit_has_memory_for_all_tables() {
         }
     }
     assert_eq!(shards.limit_memory(NOW, limit), Ok(()));
-    assert_eq!(shards.lock_memory.total(), all_bytes / 2);
+    assert_eq!(table_bytes(&shards), all_bytes / 2);
 }

@@ -66,7 +66,7 @@ fn wait_for_value(shards: &Shards, session: &mut ShardSession, name: &str) {
     });
 }
 
-/// D7: The place was judged when the wait began. A later waiter behind it, and a sharer that waits for the session since, are
+/// Q9: The place was judged when the wait began. A later waiter behind it, and a sharer that waits for the session since, are
 /// no reason to refuse the same request again. The notice of its end goes to the connection that has asked last (G2).
 #[test]
 fn same_wait_again_is_no_deadlock() {
@@ -117,47 +117,14 @@ fn granted_request_leaves_no_place() {
         ..Get::new(key(&free))
     };
     assert!(ask(&shards, &mut one, get, is_miss));
-    let waits = || {
-        let core = shards.core(shards.shard_of(key(&held)));
-        core.waits().waiting(key(&held))
-    };
+    let waits = || shards.manage(|manager| manager.waits().waiting(key(&held)));
     assert_eq!(waits(), 1, "the place is kept");
     shards.close(NOW, holder);
     let mut next = session(2);
     assert_eq!(wait(&shards, &mut next, &held, Mode::Exclusive), "waits");
     assert_eq!(wait(&shards, &mut one, &held, Mode::Exclusive), "granted");
-    assert_eq!(wait(&shards, &mut next, &free, Mode::Exclusive), "waits");
-}
-
-/// D4: The place is granted in the end, and its session has as many locks as it may.
-#[test]
-fn place_counts_as_a_lock() {
-    let mut limits = Limits::default();
-    limits.locks_per_connection_max = 2;
-    let Table {
-        shards,
-        keys: [held, free],
-        session: mut one,
-    } = table(limits);
-    let mut names = in_shard(&shards, 1).filter(|name| *name != free);
-    let [second, third] = [(); 2].map(|()| names.next().unwrap());
-    let mut holder = session(1);
-    assert_eq!(
-        wait(&shards, &mut holder, &held, Mode::Exclusive),
-        "granted"
-    );
-    assert_eq!(wait(&shards, &mut one, &held, Mode::Exclusive), "waits");
-    assert!(acquire(&shards, &mut one, &free));
-    assert!(
-        !acquire(&shards, &mut one, &second),
-        "it has a lock and a place"
-    );
-    shards.close(NOW, holder);
-    assert!(!acquire(&shards, &mut one, &second), "it has two locks");
-    let unlock = ItemCommand::Release(Release::new(key(&held)));
-    assert!(ask(&shards, &mut one, unlock, |reply| *reply == Reply::Unlocked));
-    assert!(acquire(&shards, &mut one, &second));
-    assert!(!acquire(&shards, &mut one, &third));
+    let mut last = session(3);
+    assert_eq!(wait(&shards, &mut last, &free, Mode::Exclusive), "waits");
 }
 
 /// As for a lock: the win may be given to it while it waits.
@@ -199,8 +166,11 @@ fn wait_leaves_the_place_elsewhere() {
         assert!(win(0, &shards, &mut other, won));
         assert_eq!(wait(&shards, &mut one, held, Mode::Exclusive), "waits");
         wait_for_value(&shards, &mut one, won);
-        assert_eq!(shards.core(from).waits().waiting(key(held)), 0);
+        assert_eq!(
+            shards.manage(|manager| manager.waits().waiting(key(held))),
+            0
+        );
         assert_eq!(wait(&shards, &mut one, held, Mode::Exclusive), "waits");
-        assert!(!shards.core(1 - from).has_waits());
+        assert_eq!(shards.stats(NOW).gauges.get_waiting, 0);
     }
 }

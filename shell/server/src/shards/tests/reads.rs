@@ -3,10 +3,11 @@
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use latchd_core::engine::{Numbers, Restored};
+use latchd_core::engine::{Numbers, Restored, SavedItem};
 use latchd_core::store::EVICTED_MAX;
 use latchd_protocol::fence::Fence;
 use latchd_protocol::item::Cas;
+use latchd_protocol::key::KeyForm;
 
 use super::*;
 
@@ -17,12 +18,12 @@ fn watched_evictions_are_handed_out() {
     let shards = Shards::new(2, limits, 0, None, nobody_waits());
     let mut one = session(1);
     let mut evict = |numbers: Range<u32>| {
-        let before = shards.stats(NOW, NOBODY).counters.evictions;
+        let before = shards.stats(NOW).counters.evictions;
         for number in numbers {
             let name = format!("item{number}");
             store(&shards, &mut one, &name, &[b'v'; 1 << 10]);
         }
-        let evicted = shards.stats(NOW, NOBODY).counters.evictions - before;
+        let evicted = shards.stats(NOW).counters.evictions - before;
         assert!(evicted > 0);
         evicted
     };
@@ -64,18 +65,32 @@ fn lock_without_waiters_blocks_nobody() {
 fn every_item_is_saved_and_restored() {
     let (last, next) = (shards(8), shards(4));
     fill(&last, &mut session(1));
+    let mut items = Vec::new();
     let saved = last.save(NOW, &mut |item| {
-        assert_eq!(next.restore(NOW, item), Restored::Kept);
+        items.push((item.key.as_bytes().to_vec(), item.value.to_vec(), item.cas));
         Ok(())
     });
     assert!(saved.is_ok());
-    assert_eq!(next.stats(NOW, NOBODY).gauges.curr_items, 200);
+    for (name, value, cas) in &items {
+        let item = SavedItem {
+            key: Key::new(name).unwrap(),
+            key_form: KeyForm::Plain,
+            value,
+            client_flags: 0,
+            cas: *cas,
+            expires_unix_ms: None,
+            fetched: false,
+            stale: false,
+        };
+        assert_eq!(next.restore(NOW, &item), Restored::Kept);
+    }
+    assert_eq!(next.stats(NOW).gauges.curr_items, 200);
     let cas = Cas::new(1 << 62).unwrap();
     let fence = Fence::new(1 << 62).unwrap();
     next.resume(Numbers { cas, fence });
     let given = fill(&next, &mut session(1));
     assert!(given.into_iter().all(|number| number >= cas.number()));
-    assert!(next.numbers().fence >= fence);
+    assert!(next.numbers(NOW).fence >= fence);
 }
 
 #[test]
@@ -83,7 +98,7 @@ fn items_of_a_failed_shard_are_not_used() {
     let shards = shards(4);
     assert!(!shards.have_failed());
     let failed = catch_unwind(AssertUnwindSafe(|| {
-        let _core = shards.core(2);
+        let _items = shards.shard(2);
         panic!("an assertion fails");
     }));
     assert!(failed.is_err() && shards.have_failed());

@@ -1,0 +1,242 @@
+//! Steps over several shards of items and one lock manager: the work that a step leaves for other keys, a `flush_all`, and
+//! what concerns all items or all locks of an owner.
+//!
+//! - D1: All locks of an owner end in one step of the manager, whatever shards their keys are in. No client sees one of them
+//!   free and another one held.
+//! - D2: A `flush_all` takes effect in all shards at once.
+//! - D3: The items of every shard leave an equal part of the memory of all tables free, as far as 256 KiB of growth. If one
+//!   shard cannot, no table grows until a tick finds that all can.
+
+use latchd_protocol::Owner;
+use latchd_protocol::command::ScanCursor;
+use latchd_protocol::item::Cas;
+use latchd_protocol::reply::MemoryRefused;
+use latchd_protocol::stats::{Counters, Stats};
+use latchd_protocol::time::{Exptime, Instant};
+
+use super::items::Items;
+use super::items::saved::Numbers;
+use super::limit;
+use super::manager::{Cause, DueKey, LockManager};
+use crate::limits::Limits;
+use crate::store::Store;
+
+/// Shards of items and their lock manager, at one moment.
+///
+/// A transport with several threads locks a shard before the manager, several shards in the order of their numbers, and no
+/// shard while it has locked the manager.
+pub trait Shards {
+    /// Where the items are.
+    type Store: Store;
+
+    /// Calls `act` with the manager, and no shard.
+    fn manage<R>(&mut self, act: impl FnOnce(&mut LockManager) -> R) -> R;
+
+    /// Calls `act` with one shard after the other.
+    fn each(&mut self, act: impl FnMut(&mut Items<Self::Store>));
+
+    /// Calls `act` with all shards together and the manager.
+    fn together<R>(
+        &mut self,
+        act: impl FnOnce(&mut [&mut Items<Self::Store>], &mut LockManager) -> R,
+    ) -> R;
+
+    /// A step that settles a key ([`Rules::settle_due`](super::Rules::settle_due)).
+    fn settle(&mut self, due: &DueKey);
+
+    /// A step that ends the lock or the share of a key that is over ([`Rules::end_due`](super::Rules::end_due)).
+    fn end(&mut self, due: &DueKey);
+}
+
+/// Settles keys that are due, at most `each_max` for each cause. First the leases that have expired end, so that the bounds
+/// of an owner do not count its expired locks (L13).
+#[cold]
+pub fn run_due(shards: &mut impl Shards, each_max: usize) {
+    shards.manage(|manager| manager.end_waits(each_max));
+    for _ in 0..each_max {
+        let Some(due) = shards.manage(LockManager::next_expired) else {
+            break;
+        };
+        shards.end(&due);
+    }
+    let grants_max = shards.manage(|manager| manager.grants_max());
+    for cause in Cause::ALL {
+        for _ in 0..each_max {
+            let Some(due) = shards.manage(|manager| manager.next_key(cause, grants_max)) else {
+                break;
+            };
+            shards.settle(&due);
+        }
+    }
+}
+
+/// Ends an owner: its locks, its waits and its wins (D1). Some of the keys that are due are settled before, so that a lease
+/// that has expired is not taken for one that its owner has ended.
+pub fn close(shards: &mut impl Shards, owner: Owner) {
+    let due_max = shards.manage(|manager| {
+        manager
+            .has_due()
+            .then_some(manager.limits.locks_settled_max)
+    });
+    if let Some(each_max) = due_max {
+        run_due(shards, each_max);
+    }
+    let due_max = shards.manage(|manager| {
+        manager.close(owner);
+        manager.due_after_end()
+    });
+    if let Some(each_max) = due_max {
+        run_due(shards, each_max);
+    }
+}
+
+/// Releases all locks of an owner (D1).
+pub fn unlock_all(shards: &mut impl Shards, owner: Owner) {
+    let due_max = shards.manage(|manager| {
+        manager.unlock_all(owner);
+        manager.due_after_end()
+    });
+    if let Some(each_max) = due_max {
+        run_due(shards, each_max);
+    }
+}
+
+/// A `flush_all`: now, or at its time.
+pub fn flush_all(shards: &mut impl Shards, at: Exptime) {
+    let is_now = shards.together(|all, manager| {
+        manager.counters.cmd_flush += 1;
+        let clock = all[0].clock;
+        let delay_ms = clock.delay_ms(at);
+        let flush_at = clock.now.as_millis().saturating_add(delay_ms);
+        for items in &mut *all {
+            items.flush_at = Some(Instant::from_millis(flush_at));
+        }
+        delay_ms == 0
+    });
+    if is_now {
+        flush_due(shards);
+    }
+}
+
+/// Lets a `flush_all` that is due in one shard take effect in all of them (D2), unless another thread was faster.
+#[cold]
+pub fn flush_due(shards: &mut impl Shards) {
+    let due_max = shards.together(|all, manager| {
+        let is_due = |items: &&mut Items<_>| items.is_flush_due(items.clock.now);
+        if !all.iter().any(is_due) {
+            return None;
+        }
+        for items in all {
+            items.flush();
+        }
+        manager.flush();
+        manager.due_after_end()
+    });
+    if let Some(each_max) = due_max {
+        run_due(shards, each_max);
+    }
+}
+
+/// The statistics of all shards, one after the other: the counters of a busy server never stand still.
+pub fn stats(shards: &mut impl Shards) -> Stats {
+    let mut sum = shards.manage(|manager| manager.stats());
+    shards.each(|items| sum.add(&items.stats()));
+    sum
+}
+
+/// `stats reset`.
+pub fn reset_stats(shards: &mut impl Shards) {
+    shards.manage(|manager| {
+        manager.counters = Counters::default();
+        manager.locks.table.forget_times();
+    });
+    shards.each(|items| {
+        items.counters = Counters::default();
+        items.detail.forget();
+    });
+}
+
+/// `stats detail on` and `off`.
+pub fn turn_detail(shards: &mut impl Shards, is_on: bool) {
+    shards.together(|all, _| {
+        for items in all {
+            items.detail.turn(is_on);
+        }
+    });
+}
+
+/// Goes on above the numbers of an earlier run. To come before the first command.
+pub fn resume(shards: &mut impl Shards, numbers: Numbers) {
+    shards.manage(|manager| manager.locks.resume(numbers.fence));
+    shards.each(|items| items.resume(numbers.cas));
+}
+
+/// The numbers above which the next run must begin.
+pub fn numbers(shards: &mut impl Shards) -> Numbers {
+    let mut numbers = Numbers {
+        cas: Cas::FIRST,
+        fence: shards.manage(|manager| manager.locks.next_fence),
+    };
+    shards.each(|items| numbers.cas = numbers.cas.max(items.next_cas));
+    numbers
+}
+
+/// The bits of a [`ScanCursor`] that belong to one shard; the bits above them are the number of the shard.
+const CURSOR_BITS: u32 = 56;
+
+/// The shard of a place in a list over all shards, and the place in it.
+#[must_use]
+pub fn shard_at(cursor: ScanCursor) -> (usize, ScanCursor) {
+    let shard = usize::try_from(cursor.0 >> CURSOR_BITS).unwrap_or(usize::MAX);
+    (shard, ScanCursor(cursor.0 & ((1 << CURSOR_BITS) - 1)))
+}
+
+/// The place in a list over `count` shards that follows a page of one shard: `next` is its next place there, if there is one.
+///
+/// # Panics
+/// The place is beyond 2^56.
+#[must_use]
+pub fn after_page(shard: usize, next: Option<ScanCursor>, count: usize) -> Option<ScanCursor> {
+    let (shard, at) = match next {
+        Some(at) => (shard, at),
+        None => (shard + 1, ScanCursor::default()),
+    };
+    assert!(at.0 < 1 << CURSOR_BITS, "a store counts its slots");
+    (shard < count).then_some(ScanCursor(((shard as u64) << CURSOR_BITS) | at.0))
+}
+
+/// Time has passed: looks for expired items and for lost wins, a bounded number.
+pub fn tick(shards: &mut impl Shards) {
+    let each_max = shards.manage(|manager| {
+        manager.tick();
+        manager.limits.crawl_items_max
+    });
+    run_due(shards, each_max);
+    // The tables may have become smaller: then this gives memory back.
+    spread_tables(shards);
+    shards.each(Items::crawl);
+}
+
+/// Has every shard, one after the other, leave its part of the memory of all tables free (D3).
+pub fn spread_tables(shards: &mut impl Shards) {
+    let part = shards.manage(LockManager::begin_spread);
+    let mut is_full = false;
+    shards.each(|items| is_full |= items.set_aside(None, part).is_err());
+    shards.manage(|manager| manager.end_spread(is_full));
+}
+
+/// Sets the bounds of all shards together, unless they are refused.
+///
+/// # Errors
+/// Why. Nothing has changed then.
+pub fn set_limits(shards: &mut impl Shards, limits: &Limits) -> Result<(), MemoryRefused> {
+    shards.together(|all, manager| {
+        limit::judge(all, manager, limits)?;
+        let share = limits.share(all.len());
+        for items in all {
+            items.set_limits(&share);
+        }
+        manager.set_limits(limits);
+        Ok(())
+    })
+}
