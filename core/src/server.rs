@@ -250,8 +250,7 @@ impl<M: StateMachine> Server<M> {
         if open.wants_input() {
             self.go_on(conn, bytes);
         } else {
-            open.progress = Progress::Close;
-            self.follow_up(conn);
+            self.end(conn);
         }
     }
 
@@ -427,8 +426,8 @@ impl<M: StateMachine> Server<M> {
         }
     }
 
-    /// Ends a connection that has lost its session: nothing of it is executed any more, and it is closed before anything
-    /// else is sent (V7).
+    /// Ends a connection that has lost its session, or sends what it must not: nothing of it is executed any more, and it is
+    /// closed before anything else is sent (V7).
     fn end(&mut self, conn: ConnId) {
         if let Some(open) = self.connections.get_mut(&conn)
             && open.progress != Progress::Close

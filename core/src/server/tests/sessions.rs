@@ -300,6 +300,28 @@ fn a_client_that_has_waited_was_heard_until_then() {
     assert_eq!(world.said(other, "ml mine"), "HD");
 }
 
+/// V7 and S8: it waits until its connection is closed for input that was not wanted.
+#[test]
+fn a_waiting_client_that_sends_too_much_was_heard_until_then() {
+    let mut world = World::new();
+    let (holder, other) = (world.open(), world.open());
+    world.said(holder, "ml k");
+    let (first, _) = world.attach(2);
+    world.said(first, "ml mine");
+    assert_eq!(world.ask(first, "ml k w60000"), []);
+    let behind = std::vec![b'v'; KEPT_BYTES_MAX];
+    world.server.receive(world.now, first, &behind);
+    assert!(!world.server.wants_input(first));
+    assert_eq!(actions(&mut world.server), []);
+    world.advance(30_000);
+    world.advance(1_000);
+    assert_eq!(world.ask(first, "mn"), [(first, None)]);
+    world.advance(1_999);
+    assert!(world.said(other, "ml mine").starts_with("LK"));
+    world.advance(1);
+    assert_eq!(world.said(other, "ml mine"), "HD");
+}
+
 #[test]
 fn a_bound_win_belongs_to_the_session() {
     let mut world = World::new();
