@@ -62,29 +62,31 @@ impl Action {
         (b'A' + self.client) as char
     }
 
-    /// The op that it is; `None` for the one that is none, [`Verb::Walk`].
+    /// The op that it is.
     #[must_use]
-    pub(crate) fn op(self, setup: &Setup) -> Option<Op> {
+    pub(crate) fn op(self, setup: &Setup) -> Op {
         let client = ClientNumber::new(self.client);
-        let request = || self.verb.request(SmallKey::new(self.key), setup.ttl_s);
-        Some(match self.verb {
+        let request = || {
+            let request = self.verb.request(SmallKey::new(self.key), setup.ttl_s);
+            request.expect("it asks")
+        };
+        match self.verb {
             Verb::Open => Op::Open { client },
             Verb::Close => Op::Close { client },
-            Verb::Walk => return None,
             Verb::Ask(..) => Op::Request {
                 client,
-                request: request()?,
+                request: request(),
             },
             Verb::Late(_) => Op::Request {
                 client: ClientNumber::new(u8::try_from(GONE).expect("there are few")),
-                request: request()?,
+                request: request(),
             },
             Verb::Pass => Op::Advance { ms: STEP_MS },
             Verb::Tick => Op::Tick,
             Verb::StepBack => Op::Rewind { ms: STEP_MS },
             Verb::WallClock => Op::WallClock { ahead_s: 1 },
             Verb::Pressure => Op::Pressure { key: 0 },
-        })
+        }
     }
 }
 
@@ -94,7 +96,7 @@ impl fmt::Debug for Action {
         match verb.scope() {
             Scope::World => write!(out, "{verb}"),
             Scope::Key => write!(out, "{verb} {key}"),
-            Scope::Absent | Scope::Client | Scope::Underway => write!(out, "{letter}: {verb}"),
+            Scope::Absent | Scope::Client => write!(out, "{letter}: {verb}"),
             Scope::Item | Scope::Version => write!(out, "{letter}: {verb} {key}"),
         }
     }

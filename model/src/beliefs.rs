@@ -1,4 +1,4 @@
-//! Invariants of a state as a whole: between the clients and the cores, and for the case that all
+//! Invariants of a state as a whole: between the clients and the core, and for the case that all
 //! clients leave.
 
 use latchd_core::engine::Event;
@@ -8,7 +8,6 @@ use latchd_protocol::command::{Command, Delete, Get, ItemCommand, Removal, Set};
 use latchd_protocol::reply::Reply;
 
 use crate::action::{key, name};
-use crate::client::FanOut;
 use crate::frame::{Judged, Shown};
 use crate::invariants::Witness;
 use crate::reply_seen::ReplySeen;
@@ -28,7 +27,6 @@ pub(crate) fn check(world: &World, setup: &Setup) -> Judged {
             "{believers} clients believe that they hold {}",
             name(number)
         )?;
-        let shard = number % setup.shards;
         let owner = world.snapshot.locks[number].map(|lock| lock.owner);
         let holder = clients().find(|client| client.conn.is_some() && client.conn == owner);
         demand!(
@@ -50,39 +48,25 @@ pub(crate) fn check(world: &World, setup: &Setup) -> Judged {
             )?;
         }
         for client in clients() {
-            // A client that is losing all its locks believes nothing, except about shards that it
-            // has not yet visited.
-            let may_linger = match client.fan_out {
-                Some((FanOut::Close | FanOut::UnlockAll, next)) => shard >= next,
-                Some((
-                    FanOut::FlushAll { .. } | FanOut::Keys | FanOut::Stats | FanOut::StatsReset,
-                    _,
-                ))
-                | None => false,
-            };
             let owns = client.conn.is_some() && client.conn == owner;
             let (is_sure, conn) = (client.holds[number], client.conn.map_or(0, Owner::number));
             demand!(
                 BeliefIsTruth,
-                is_sure == owns || (owns && may_linger),
+                is_sure == owns,
                 "{conn} believes {is_sure}, and holds {owns}"
             )?;
         }
     }
-    for (shard, seen) in world.snapshot.shards.iter().enumerate().take(setup.shards) {
-        let announced = clients().filter(|client| client.opened[shard]);
-        let expected = announced.clone().count();
-        let open = seen.connections.iter().flatten();
-        let known = open
-            .clone()
-            .filter(|conn| announced.clone().any(|c| c.conn == Some(**conn)));
-        let (known, open) = (known.count(), open.count());
-        demand!(
-            HolderIsOpen,
-            known == open && open == expected,
-            "{open} connections are open in the core, {known} of {expected} are clients'"
-        )?;
-    }
+    let connected = clients().filter_map(|client| client.conn);
+    let expected = connected.clone().count();
+    let open = world.snapshot.connections.iter().flatten();
+    let is_known = |conn: &&Owner| connected.clone().any(|it| it == **conn);
+    let (known, open) = (open.clone().filter(is_known).count(), open.count());
+    demand!(
+        HolderIsOpen,
+        known == open && open == expected,
+        "{open} connections are open in the core, {known} of {expected} are clients'"
+    )?;
     Ok(())
 }
 
@@ -122,13 +106,10 @@ pub(crate) fn handover(
     for number in 0..CLIENT_KEYS_MAX {
         let lock = before.locks[number].filter(|lock| lock.owner == conn);
         let was_held = lock.is_some() && before.items[number].is_some();
-        let shard = number % world.shards.len();
-        let others = world.clients.iter().filter(|client| client.opened[shard]);
-        let other = others
-            .filter_map(|client| client.conn)
-            .find(|id| *id != conn);
+        let mut others = world.clients.iter().filter_map(|client| client.conn);
+        let other = others.find(|id| *id != conn);
         if let (true, Some(other)) = (was_held, other) {
-            let mut core = world.shards[shard].clone();
+            let mut core = world.core.clone();
             let lock = Command::Item(ItemCommand::Lock { key: key(number) });
             let now = Instant::from_millis(world.now_ms);
             if core.execute(now, other, &lock) == Reply::Locked {
@@ -145,16 +126,12 @@ pub(crate) fn escape(world: &World, setup: &Setup) -> Result<Shown, String> {
     let mut shown = Shown::default();
     let newcomer = Owner::from_number(world.connections + 1);
     let now = Instant::from_millis(world.now_ms);
-    let mut cores = world.shards.clone();
-    for (shard, core) in cores.iter_mut().enumerate() {
-        for client in world.clients.iter().filter(|client| client.opened[shard]) {
-            let conn = client.conn.expect("it was announced");
-            core.handle(now, Event::Closed(conn));
-        }
-        core.handle(now, Event::Opened(newcomer));
+    let mut core = world.core.clone();
+    for conn in world.clients.iter().filter_map(|client| client.conn) {
+        core.handle(now, Event::Closed(conn));
     }
+    core.handle(now, Event::Opened(newcomer));
     for number in 0..setup.keys {
-        let core = &mut cores[number % setup.shards];
         let key = key(number);
         let mut ask = |command: &Command<'_>| ReplyKind::of(&core.execute(now, newcomer, command));
         if setup.asks(Kind::MarkStale) {

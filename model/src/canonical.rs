@@ -13,12 +13,12 @@
 
 use latchd_core::Owner;
 use latchd_protocol::item::WinMark;
-use latchd_protocol::time::{Exptime, TICK_MS};
+use latchd_protocol::time::TICK_MS;
 
 use crate::action::{CHOSEN_CAS, PRESSURE_KEY};
-use crate::client::{FanOut, ModelClient};
+use crate::client::ModelClient;
 use crate::setup::{CLIENT_KEYS_MAX, CLIENTS_MAX, Room, Setup};
-use crate::snapshot::{Lingering, LockOf, SHARDS_MAX, Seen, ShardSeen, Snapshot};
+use crate::snapshot::{Lingering, LockOf, Seen, Snapshot};
 use crate::world::{Ghost, World};
 
 /// All that decides the possible events in a world from now on, and nothing else.
@@ -64,7 +64,7 @@ impl Canonical {
     fn with_keys(setup: &Setup, world: &World, order: [usize; CLIENT_KEYS_MAX]) -> Self {
         let World {
             // Seen through the snapshot, which is taken after every event.
-            shards: _,
+            core: _,
             clients,
             now_ms,
             // Only count on, so that ids and values are new.
@@ -77,7 +77,7 @@ impl Canonical {
             // Above all numbers that clients were told, and below all that are still to come (L12).
             fence_given: _,
             fences,
-            // Its former client decides nothing: to a core, every id that is not open is alike.
+            // Its former client decides nothing: to the core, every id that is not open is alike.
             last_ended: _,
             snapshot,
             // The witnesses and the reply of the last step.
@@ -88,7 +88,13 @@ impl Canonical {
             items,
             locks,
             lingering,
-            shards,
+            // Above every version (E3); no reply shows its exact number as such.
+            next_cas: _,
+            flush_at_ms,
+            // Each belongs to a client or is an offence (L4).
+            connections: _,
+            // Every event brings a time that is not before it.
+            now_ms: _,
         } = snapshot;
         let mut view = Self::default();
         for (word, client) in view
@@ -112,19 +118,8 @@ impl Canonical {
             );
         }
         let mut rest = Word::default();
-        for shard in 0..SHARDS_MAX {
-            let ShardSeen {
-                // Above every version (E3); no reply shows its exact number as such.
-                next_cas: _,
-                flush_at_ms,
-                // Each belongs to a client or is an offence (L4).
-                connections: _,
-                // Every event brings a time that is not before it.
-                now_ms: _,
-            } = &shards[shard];
-            for at in [flush_at_ms, &flush_due_ms[shard]] {
-                rest.push(at.map_or(0, |at| 1 + ticks(at, *now_ms)), 8);
-            }
+        for at in [flush_at_ms, flush_due_ms] {
+            rest.push(at.map_or(0, |at| 1 + ticks(at, *now_ms)), 8);
         }
         view.rest = rest.word;
         view
@@ -145,29 +140,11 @@ fn client_word(
         // As its lock has it, where it holds one (L5).
         lease_until_ms: _,
         versions,
-        opened,
-        fan_out,
     } = client;
     let mut word = Word::default();
     // No word of a client is 0, which stands for the clients that a model does not have.
     word.push_bit(true);
     word.push_bit(conn.is_some());
-    let (kind, next) = match fan_out {
-        None => (0, 0),
-        Some((FanOut::Close, next)) => (1, *next),
-        Some((FanOut::UnlockAll, next)) => (2, *next),
-        Some((FanOut::FlushAll { at: Exptime::Never }, next)) => (3, *next),
-        // There is one delay in an alphabet ([`Manner::Later`](crate::verb::Manner)).
-        Some((FanOut::FlushAll { .. }, next)) => (4, *next),
-        Some((FanOut::Keys, next)) => (5, *next),
-        Some((FanOut::Stats, next)) => (6, *next),
-        Some((FanOut::StatsReset, next)) => (7, *next),
-    };
-    word.push(kind, 3);
-    word.push(next as u64, 2);
-    for opened in opened {
-        word.push_bit(*opened);
-    }
     for &key in order.iter().take(setup.keys) {
         let item = items[key].as_ref();
         let is_own = |id: Option<Owner>| conn.is_some() && id == *conn;

@@ -3,22 +3,11 @@
 //! - B1: a client's beliefs follow from its own requests and their replies. It looks into no core.
 
 use latchd_core::Owner;
-use latchd_protocol::command::{
-    Acquire, GlobalCommand, ItemCommand, Keys, Lease, LockAfter, Removal, ScanCursor,
-};
+use latchd_protocol::command::{Acquire, ItemCommand, Lease, LockAfter, Removal};
 use latchd_protocol::item::Cas;
-use latchd_protocol::stats::StatsTopic;
-use latchd_protocol::time::Exptime;
 
 use crate::reply_seen::ReplySeen;
 use crate::setup::{CLIENT_KEYS_MAX, Setup};
-use crate::snapshot::SHARDS_MAX;
-
-/// A listing from its beginning.
-const ALL_KEYS: Keys<'static> = Keys {
-    prefix: b"",
-    cursor: ScanCursor(0),
-};
 
 /// A client, as far as it can know.
 #[derive(Clone, Debug, Default)]
@@ -32,50 +21,6 @@ pub(crate) struct ModelClient {
     pub(crate) lease_until_ms: [Option<u64>; CLIENT_KEYS_MAX],
     /// The versions that it was told last.
     pub(crate) versions: [Option<Cas>; CLIENT_KEYS_MAX],
-    /// In which shards its connection has been announced.
-    pub(crate) opened: [bool; SHARDS_MAX],
-    /// Its operation on all shards, and the next shard.
-    pub(crate) fan_out: Option<(FanOut, usize)>,
-}
-
-/// An operation on all shards, one after the other, while other clients go on.
-///
-/// The shell takes all the shards concerned at once, which allows less than this.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum FanOut {
-    Close,
-    UnlockAll,
-    FlushAll { at: Exptime },
-    Keys,
-    Stats,
-    StatsReset,
-}
-
-impl FanOut {
-    /// The operation that a request starts; `None` for a part of the keys and for another topic,
-    /// which no word asks for.
-    pub(crate) const fn of(command: &GlobalCommand<'_>) -> Option<Self> {
-        match command {
-            GlobalCommand::UnlockAll => Some(Self::UnlockAll),
-            GlobalCommand::FlushAll { at } => Some(Self::FlushAll { at: *at }),
-            GlobalCommand::Keys(ALL_KEYS) => Some(Self::Keys),
-            GlobalCommand::Stats(StatsTopic::General) => Some(Self::Stats),
-            GlobalCommand::StatsReset => Some(Self::StatsReset),
-            GlobalCommand::Keys(_) | GlobalCommand::Stats(_) => None,
-        }
-    }
-
-    /// The command to each shard; `None` if it gets the end of the connection.
-    pub(crate) const fn command(self) -> Option<GlobalCommand<'static>> {
-        Some(match self {
-            Self::Close => return None,
-            Self::UnlockAll => GlobalCommand::UnlockAll,
-            Self::FlushAll { at } => GlobalCommand::FlushAll { at },
-            Self::Keys => GlobalCommand::Keys(ALL_KEYS),
-            Self::Stats => GlobalCommand::Stats(StatsTopic::General),
-            Self::StatsReset => GlobalCommand::StatsReset,
-        })
-    }
 }
 
 impl ModelClient {

@@ -9,7 +9,7 @@ pub(crate) use latchd_harness::alphabet::UNIX_S_AT_START;
 use latchd_harness::alphabet::{ReplyKind, RequestKind, SmallValue};
 use latchd_protocol::key::Key;
 
-use crate::action::Action;
+use crate::action::{Action, KEYS};
 use crate::beliefs;
 use crate::canonical::Canonical;
 pub use crate::frame::CLIENTS_MAX;
@@ -41,7 +41,7 @@ pub struct Setup {
     pub clients: usize,
     /// How many keys they share; at most [`CLIENT_KEYS_MAX`].
     pub keys: usize,
-    /// Over how many cores the keys are spread, one by one.
+    /// Over how many shards of items the keys are spread; at most [`SHARDS_MAX`](crate::snapshot::SHARDS_MAX).
     pub shards: usize,
     /// How much memory there is.
     pub room: Room,
@@ -78,7 +78,7 @@ pub(crate) const fn of(
 }
 
 impl Setup {
-    pub(crate) const fn over_two_cores(self) -> Self {
+    pub(crate) const fn over_two_shards(self) -> Self {
         Self { shards: 2, ..self }
     }
 
@@ -151,11 +151,10 @@ impl Setup {
     ///
     /// Not if the order of eviction can matter: a connection that ends releases its locks in the
     /// order of the keys, and that is the order in which the items can be evicted. Not if they are
-    /// released one at a time, for the same reason. Not over shards either, which are visited in
-    /// order.
+    /// released one at a time, for the same reason. Each of two shards has one of them.
     #[must_use]
     pub const fn keys_alike(&self) -> bool {
-        self.shards == 1 && matches!(self.room, Room::Ample) && self.settles_together()
+        matches!(self.room, Room::Ample) && self.settles_together()
     }
 
     /// Whether the next command completes the ends of all locks.
@@ -164,16 +163,19 @@ impl Setup {
         self.settled_max > CLIENT_KEYS_MAX
     }
 
-    /// The cores, one a shard.
+    /// The shard that has the key with this number in `KEYS`.
     #[must_use]
-    pub fn cores(&self) -> Vec<Core<MapStore>> {
-        let cores = (0..self.shards).map(|shard| Core::reference(self.config(shard)));
-        cores.collect()
+    pub const fn shard_of(&self, key: usize) -> usize {
+        KEYS[key][0] as usize % self.shards
     }
 
-    /// The configuration of the core of a shard.
+    /// The core.
     #[must_use]
-    pub fn config(&self, shard: usize) -> Config {
+    pub fn core(&self) -> Core<MapStore> {
+        core_of(self.limits(), self.shards)
+    }
+
+    fn limits(&self) -> Limits {
         let item_bytes = MapStore::new(&Limits::default()).bytes_for(1, VALUE_BYTES);
         let bytes = match self.room {
             Room::Ample => 1 << 20,
@@ -187,13 +189,14 @@ impl Setup {
         limits.lock_bytes_per_connection_max = bytes + table_bytes;
         limits.locks_settled_max = self.settled_max;
         limits.locks_per_connection_max = self.locks_max;
-        let (shard, shards) = (number(shard), number(self.shards));
-        Config::new(limits, UNIX_S_AT_START).strided(shard, shards)
+        limits
     }
 }
 
-fn number(count: usize) -> u32 {
-    u32::try_from(count).expect("there are few shards")
+/// A core with so many shards of items.
+pub(crate) fn core_of(limits: Limits, shards: usize) -> Core<MapStore> {
+    let stores = vec![MapStore::new(&limits.share(shards)); shards];
+    Core::with_stores(Config::new(limits, UNIX_S_AT_START), stores)
 }
 
 impl Named for Setup {
@@ -219,7 +222,7 @@ impl Named for Setup {
         let claimed = Invariant::ALL.iter().filter(|one| one.is_claimed(self));
         let always = claimed.map(|one| format!("\n  always {}", one.title()));
         let always: String = always.collect();
-        format!("{clients}×{keys}, {shards} core(s), room {room:?}: {verbs}{always}")
+        format!("{clients}×{keys}, {shards} shard(s), room {room:?}: {verbs}{always}")
     }
 
     fn must_see(&self) -> Vec<(Shown, String)> {

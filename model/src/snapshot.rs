@@ -6,18 +6,18 @@
 //!   clean over a core that is wrong.
 
 use latchd_core::Owner;
-use latchd_core::engine::{Held, Holding, LockScope, View};
+use latchd_core::engine::{Holding, LockScope, View};
 use latchd_core::store::{MapEntry, MapView};
 use latchd_protocol::item::{ItemHeader, WinMark};
 use latchd_protocol::time::{Clock, Tick};
 
 use crate::action::KEYS;
-use crate::setup::CLIENTS_MAX;
+use crate::setup::{CLIENTS_MAX, Setup};
 
 /// The most shards of a model.
 pub(crate) const SHARDS_MAX: usize = 2;
 
-/// All items and locks of the shards.
+/// All items and locks.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Snapshot {
     /// The items, by their places in [`KEYS`].
@@ -27,20 +27,13 @@ pub(crate) struct Snapshot {
     /// The unfinished ends of locks, by the places of their keys. To every request they are
     /// finished; to the store they are not.
     pub lingering: [Option<Lingering>; KEYS.len()],
-    /// The remaining state of each shard.
-    pub shards: [ShardSeen; SHARDS_MAX],
-}
-
-/// The state of a shard besides items.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub(crate) struct ShardSeen {
-    /// The number that the next change gets.
-    pub next_cas: u64,
+    /// The number that the next change in each shard gets.
+    pub next_cas: [u64; SHARDS_MAX],
     /// When a `flush_all` is to take effect, in milliseconds.
     pub flush_at_ms: Option<u64>,
-    /// The connections that are open there.
+    /// The connections that are open.
     pub connections: [Option<Owner>; CLIENTS_MAX],
-    /// Its time, in milliseconds.
+    /// The time of the core, in milliseconds.
     pub now_ms: u64,
 }
 
@@ -126,22 +119,20 @@ impl Snapshot {
             items: [None; KEYS.len()],
             locks: [None; KEYS.len()],
             lingering: [None; KEYS.len()],
-            shards: Default::default(),
+            next_cas: [0; SHARDS_MAX],
+            flush_at_ms: None,
+            connections: [None; CLIENTS_MAX],
+            now_ms: 0,
         }
     }
 
-    /// Reads the shard with this number, of `shards`.
+    /// Reads the core of a model.
     ///
     /// # Errors
     /// An impossible state: an item or a lock of a key that no client has.
-    pub(crate) fn take(
-        &mut self,
-        shard: usize,
-        shards: usize,
-        view: &View<'_>,
-    ) -> Result<(), String> {
+    pub(crate) fn of(setup: &Setup, view: &View<'_>) -> Result<Self, String> {
         let View {
-            store,
+            stores,
             // No request of the alphabet shares anything.
             shares: _,
             locks,
@@ -150,6 +141,7 @@ impl Snapshot {
             // Nor ends a share.
             ended_shares: _,
             ended,
+            left,
             // No model withholds grants.
             withheld: _,
             // No request of the alphabet waits.
@@ -168,12 +160,12 @@ impl Snapshot {
                     unix_s_at_start: _,
                 },
             next_cas,
-            // The same from beginning to end.
-            cas_stride: _,
             flush_at,
         } = view;
         let mut taken = Self::empty();
-        taken.take_items(store)?;
+        for (shard, store) in stores.iter().enumerate() {
+            taken.take_items(setup, shard, store)?;
+        }
         for (key, holding) in locks {
             taken.take_lock(key.as_bytes(), holding, now.as_millis())?;
         }
@@ -181,53 +173,35 @@ impl Snapshot {
             let key = key.as_bytes().escape_ascii();
             return Err(format!("L14: {key} is handed over, and nobody waits"));
         }
+        if let Some(key) = left.first() {
+            let key = key.as_bytes().escape_ascii();
+            return Err(format!("N5: {key} is due, and nobody waits"));
+        }
         for (place, key) in ended.iter().enumerate() {
             taken.ended(place, key.as_bytes())?;
         }
-        let mut open = [None; CLIENTS_MAX];
-        for (number, (conn, keys, elsewhere)) in connections.iter().enumerate() {
-            if *elsewhere != Held::default() {
-                return Err(format!(
-                    "L5: {conn} holds something in a core that there is not"
-                ));
-            }
+        for (number, (conn, keys)) in connections.iter().enumerate() {
             for key in keys {
                 taken.listed(*conn, key.as_bytes())?;
             }
-            let place = open
-                .get_mut(number)
-                .ok_or("L4: more connections than clients")?;
-            *place = Some(*conn);
+            let place = taken.connections.get_mut(number);
+            *place.ok_or("L4: more connections than clients")? = Some(*conn);
         }
-        self.take_over(shard, shards, &taken)?;
-        self.shards[shard] = ShardSeen {
-            next_cas: next_cas.number(),
-            flush_at_ms: flush_at.map(latchd_core::Instant::as_millis),
-            connections: open,
-            now_ms: now.as_millis(),
-        };
-        Ok(())
+        for (taken, next) in taken.next_cas.iter_mut().zip(next_cas) {
+            *taken = next.number();
+        }
+        taken.flush_at_ms = flush_at.map(latchd_core::Instant::as_millis);
+        taken.now_ms = now.as_millis();
+        Ok(taken)
     }
 
-    /// Adds the findings in a shard. They are that shard's, and nothing else is there.
-    fn take_over(&mut self, shard: usize, shards: usize, taken: &Self) -> Result<(), String> {
-        for (number, seen) in taken.items.into_iter().enumerate() {
-            if number % shards == shard {
-                self.items[number] = seen;
-                self.locks[number] = taken.locks[number];
-                self.lingering[number] = taken.lingering[number];
-            } else if seen.is_some() {
-                return Err(format!("M1: an item of another shard in shard {shard}"));
-            }
-        }
-        Ok(())
-    }
-}
-
-/// The findings in one shard.
-impl Snapshot {
-    /// The items of the store.
-    fn take_items(&mut self, store: &MapView<'_>) -> Result<(), String> {
+    /// The items of a shard.
+    fn take_items(
+        &mut self,
+        setup: &Setup,
+        shard: usize,
+        store: &MapView<'_>,
+    ) -> Result<(), String> {
         let MapView {
             entries,
             // The same from beginning to end.
@@ -241,6 +215,9 @@ impl Snapshot {
         } = store;
         for (place, entry) in entries.iter().enumerate() {
             let number = number_of(entry.key.as_bytes())?;
+            if setup.shard_of(number) != shard {
+                return Err(format!("M1: {:?} is in shard {shard}", entry.key));
+            }
             let seen = seen(place, entry)?;
             if self.items[number].replace(seen).is_some() {
                 return Err(format!("M1: two items under {:?}", entry.key));

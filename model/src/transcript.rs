@@ -1,7 +1,7 @@
 //! A way through a model as a transcript: the requests that clients would have to send to see the
 //! same.
 //!
-//! The answers are those of the cores that the way was found on, through the real connection. So a
+//! The answers are those of the core that the way was found on, through the real connection. So a
 //! file made of a failure passes for as long as the fault is there. Its fix corrects the answers,
 //! and has a test that stays. The format is that of `tests/transcripts/README.md`; the lines of a
 //! text client can be pasted into `nc`.
@@ -9,10 +9,9 @@
 use std::fmt::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use latchd_core::engine::{Core, Event};
-use latchd_core::server::StateMachine;
+use latchd_core::engine::Core;
 use latchd_core::store::MapStore;
-use latchd_core::{ConnId, Instant, Owner, Server};
+use latchd_core::{ConnId, Instant, Server};
 use latchd_harness::alphabet::{Op, SmallRequest};
 use latchd_harness::memory::exchange;
 use latchd_harness::transcript::binary::Response;
@@ -20,7 +19,6 @@ use latchd_harness::transcript::written;
 use latchd_harness::wording::{self, Style};
 use latchd_protocol::command::{Command, Set};
 use latchd_protocol::item::Cas;
-use latchd_protocol::reply::Reply;
 use latchd_protocol::wire::WireLimits;
 
 use crate::action::{Action, GONE, KEYS, PRESSURE_KEY, Words, key};
@@ -52,7 +50,7 @@ enum Line {
     Close,
 }
 
-/// Plays a way on the cores of a model, and writes down the bytes sent and received.
+/// Plays a way on the core of a model, and writes down the bytes sent and received.
 ///
 /// `title` is the scenario's; `end` is the comment on the last step.
 #[must_use]
@@ -62,7 +60,7 @@ pub(crate) fn write(setup: &Setup, steps: &[Action], title: &str, end: &str) -> 
     let mut world = setup.first();
     for &action in steps {
         player.step(&mut text, setup, &world, action);
-        // The way ends with the fault; a core may have panicked in it.
+        // The way ends with the fault; the core may have panicked in it.
         let take = || drop(setup.happen(&mut world, action));
         drop(catch_unwind(AssertUnwindSafe(take)));
     }
@@ -86,7 +84,7 @@ fn header(setup: &Setup, title: &str) -> String {
     }
     if setup.shards > 1 {
         note(&format!(
-            "The keys are spread over {} shards.",
+            "The keys are spread over {} shards of items.",
             setup.shards
         ));
     }
@@ -101,7 +99,7 @@ fn header(setup: &Setup, title: &str) -> String {
 
 /// The server, and the connections to it.
 struct Player {
-    server: Server<Spread>,
+    server: Server<Core<MapStore>>,
     clients: [Option<ConnId>; CLIENTS_MAX],
     is_binary: [bool; CLIENTS_MAX],
     now_ms: u64,
@@ -117,14 +115,14 @@ impl Player {
                 known: None,
                 fence: None,
             };
-            if let Some(Op::Request { client, request }) = step.op(setup)
+            if let Op::Request { client, request } = step.op(setup)
                 && let Some(is_binary) = is_binary.get_mut(client.among(CLIENTS_MAX + 1))
             {
                 *is_binary |= wording::text(&request, &words, VALUE_BYTES_MAX).is_none();
             }
         }
         Self {
-            server: Server::with_machine(Spread(setup.cores()), WireLimits::new(VALUE_BYTES_MAX)),
+            server: Server::with_machine(setup.core(), WireLimits::new(VALUE_BYTES_MAX)),
             clients: Default::default(),
             is_binary,
             now_ms: 0,
@@ -133,7 +131,7 @@ impl Player {
 
     fn step(&mut self, text: &mut String, setup: &Setup, world: &World, action: Action) {
         let (letter, who) = match action.op(setup) {
-            Some(Op::Pressure { .. }) => (PRESSURE_LETTER, None),
+            Op::Pressure { .. } => (PRESSURE_LETTER, None),
             _ => (action.letter(), Some(action.client())),
         };
         let mut push = |line: String| text.push_str(&(line + "\n"));
@@ -180,23 +178,22 @@ impl Player {
         let letter = action.letter();
         let value = world.next_value();
         match action.op(setup) {
-            None => Line::Note(format!("what {letter} has begun reaches the next shard")),
-            Some(Op::Open { .. }) => Line::Note(format!("{letter} connects")),
-            Some(Op::Close { .. }) => Line::Close,
-            Some(Op::Advance { .. }) => Line::Wait,
-            Some(Op::Rewind { .. }) => Line::Note("the clock steps back by a second".to_owned()),
-            Some(Op::WallClock { .. }) => Line::Note("the wall clock is set".to_owned()),
-            Some(Op::Detach { .. }) => Line::Note(format!("{letter} has no connection")),
-            Some(Op::Withhold { .. }) => Line::Note("no lock is granted for a while".to_owned()),
-            Some(Op::Limit { .. }) => Line::Note("the limit of memory changes".to_owned()),
-            Some(Op::Tick | Op::Due) => Line::Note("the core looks for expired items".to_owned()),
-            Some(Op::Pressure { .. }) => {
+            Op::Open { .. } => Line::Note(format!("{letter} connects")),
+            Op::Close { .. } => Line::Close,
+            Op::Advance { .. } => Line::Wait,
+            Op::Rewind { .. } => Line::Note("the clock steps back by a second".to_owned()),
+            Op::WallClock { .. } => Line::Note("the wall clock is set".to_owned()),
+            Op::Detach { .. } => Line::Note(format!("{letter} has no connection")),
+            Op::Withhold { .. } => Line::Note("no lock is granted for a while".to_owned()),
+            Op::Limit { .. } => Line::Note("the limit of memory changes".to_owned()),
+            Op::Tick | Op::Due => Line::Note("the core looks for expired items".to_owned()),
+            Op::Pressure { .. } => {
                 let set = Command::from(Set::new(key(PRESSURE_KEY), value.as_bytes()));
                 let mut line = Vec::new();
                 wording::classic(&set, &[], &Style::default(), &mut line);
                 Line::Text(line)
             }
-            Some(Op::Request { client, request }) => {
+            Op::Request { client, request } => {
                 let who = client.among(CLIENTS_MAX + 1);
                 let number = request.key().map_or(0, |key| key.among(KEYS.len()));
                 let known = world.version(who, number).and_then(Cas::new);
@@ -238,38 +235,6 @@ fn said(request: &SmallRequest, words: &Words<'_>, in_binary: bool) -> Option<Li
         Some(Line::Binary(written::packet(&packet), bytes))
     } else {
         wording::text(request, words, VALUE_BYTES_MAX).map(Line::Text)
-    }
-}
-
-/// Several cores as one, as the connection of a model's server needs them.
-struct Spread(Vec<Core<MapStore>>);
-
-impl StateMachine for Spread {
-    fn handle(&mut self, now: Instant, event: Event<'_>) {
-        for core in &mut self.0 {
-            core.handle(now, event);
-        }
-    }
-
-    fn execute(
-        &mut self,
-        now: Instant,
-        owner: Owner,
-        command: &Command<'_>,
-        answer: &mut dyn FnMut(&Reply<'_>),
-    ) {
-        let shards = self.0.len();
-        let number = command
-            .key()
-            .and_then(|key| KEYS.iter().position(|name| *name == key.as_bytes()));
-        let concerned = number.map_or(0..shards, |number| number % shards..number % shards + 1);
-        let last = concerned.end - 1;
-        for shard in concerned {
-            let reply = self.0[shard].execute(now, owner, command);
-            if shard == last {
-                answer(&reply);
-            }
-        }
     }
 }
 

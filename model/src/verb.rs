@@ -31,9 +31,6 @@ pub enum Verb {
     Open,
     /// A client's connection ends, however it does.
     Close,
-    /// The next shard gets a client's operation on all shards. This verb alone is no op: for the
-    /// others there is one core.
-    Walk,
     /// A client asks for something.
     Ask(Kind, Manner),
     /// A connection that has ended asks for something.
@@ -108,8 +105,6 @@ pub enum Scope {
     Key,
     /// The world.
     World,
-    /// A client with an operation under way.
-    Underway,
 }
 
 impl Verb {
@@ -118,7 +113,6 @@ impl Verb {
     pub const fn scope(self) -> Scope {
         match self {
             Self::Open => Scope::Absent,
-            Self::Walk => Scope::Underway,
             Self::Close => Scope::Client,
             Self::Ask(kind, manner) => match (kind, manner) {
                 (
@@ -146,7 +140,6 @@ impl Verb {
             Self::Late(kind) => (kind, Manner::Plain),
             Self::Open
             | Self::Close
-            | Self::Walk
             | Self::Pass
             | Self::Tick
             | Self::StepBack
@@ -165,7 +158,6 @@ impl fmt::Display for Verb {
             Self::Late(kind) => write!(out, "{}:Late", kind.name()),
             Self::Open
             | Self::Close
-            | Self::Walk
             | Self::Pass
             | Self::Tick
             | Self::StepBack

@@ -1,4 +1,4 @@
-//! One state of a model: real cores, clients that believe only their replies, and the time.
+//! One state of a model: a real core, clients that believe only their replies, and the time.
 //!
 //! - B2: after every event the core's own structural check runs, and every rule of `rules` is
 //!   applied to the change. The first offence ends the path.
@@ -7,12 +7,12 @@ use latchd_core::engine::{Core, Event};
 use latchd_core::store::MapStore;
 use latchd_core::{Instant, Owner};
 use latchd_harness::alphabet::{Input, Op, ReplyKind, SmallRequest};
-use latchd_protocol::command::{Command, ItemCommand, Release, ReleaseOf, Set};
+use latchd_protocol::command::{Command, GlobalCommand, ItemCommand, Release, ReleaseOf, Set};
 use latchd_protocol::item::Cas;
 
 use crate::action::{Action, GONE, KEYS, PRESSURE_KEY, Words, key};
 use crate::beliefs;
-use crate::client::{FanOut, ModelClient};
+use crate::client::ModelClient;
 use crate::expected;
 use crate::frame::{Judged, Shown};
 use crate::invariants::Witness;
@@ -27,7 +27,7 @@ use crate::verb::Scope;
 #[derive(Clone, Debug)]
 pub struct World {
     /// The real thing.
-    pub(crate) shards: Vec<Core<MapStore>>,
+    pub(crate) core: Core<MapStore>,
     pub(crate) clients: [ModelClient; CLIENTS_MAX],
     pub(crate) now_ms: u64,
     /// How many connections there have been. Ids are never used again.
@@ -37,15 +37,15 @@ pub struct World {
     pub(crate) ghosts: [Ghost; KEYS.len()],
     /// The number of the last grant that any client was told, by key.
     pub(crate) fences: [Option<u64>; KEYS.len()],
-    /// The greatest fence that was given, a shard.
-    pub(crate) fence_given: [u64; SHARDS_MAX],
+    /// The greatest fence that was given.
+    pub(crate) fence_given: u64,
     /// When a `flush_all` is to take effect, as its sender understands it.
-    pub(crate) flush_due_ms: [Option<u64>; SHARDS_MAX],
-    /// The greatest number that was given to a change, a shard.
+    pub(crate) flush_due_ms: Option<u64>,
+    /// The greatest number that each shard has given to a change.
     pub(crate) given: [u64; SHARDS_MAX],
     /// The last connection that has ended.
     pub(crate) last_ended: Option<Owner>,
-    /// The cores, as the last event has left them.
+    /// The core, as the last event has left it.
     pub(crate) snapshot: Snapshot,
     /// The witnesses of the last step.
     pub(crate) witnessed: Shown,
@@ -63,27 +63,25 @@ pub(crate) struct Ghost {
 }
 
 impl World {
-    /// A world without connections, and with cores before their first event.
+    /// A world without connections, and with a core before its first event.
     pub(crate) fn new(setup: &Setup) -> Self {
         let mut world = Self {
-            shards: setup.cores(),
+            core: setup.core(),
             clients: Default::default(),
             now_ms: 0,
             connections: 0,
             values: 0,
             ghosts: Default::default(),
             fences: [None; KEYS.len()],
-            fence_given: [0; SHARDS_MAX],
-            flush_due_ms: [None; SHARDS_MAX],
+            fence_given: 0,
+            flush_due_ms: None,
             given: [0; SHARDS_MAX],
             last_ended: None,
             snapshot: Snapshot::empty(),
             witnessed: Shown::default(),
             answered: None,
         };
-        for shard in 0..world.shards.len() {
-            world.look(shard).expect("there is nothing to see");
-        }
+        world.look(setup).expect("there is nothing to see");
         world
     }
 
@@ -117,18 +115,16 @@ impl World {
                 actions.extend((0..setup.keys).map(|key| action(0, key)));
             }
             for (index, client) in self.clients.iter().enumerate().take(setup.clients) {
-                let is_free = client.conn.is_some() && client.fan_out.is_none();
                 let is_possible = match verb.scope() {
                     Scope::Absent => client.conn.is_none(),
-                    Scope::Underway => client.fan_out.is_some(),
-                    Scope::Client | Scope::Item | Scope::Version => is_free,
+                    Scope::Client | Scope::Item | Scope::Version => client.conn.is_some(),
                     Scope::World | Scope::Key => false,
                 };
                 let is_about = |key: &usize| match verb.scope() {
                     Scope::Item => true,
                     Scope::Version => client.versions[*key].is_some(),
                     // One action, for any keys.
-                    Scope::Absent | Scope::Underway | Scope::Client => *key == 0,
+                    Scope::Absent | Scope::Client => *key == 0,
                     Scope::World | Scope::Key => false,
                 };
                 if is_possible {
@@ -153,11 +149,8 @@ impl World {
     }
 
     fn act(&mut self, setup: &Setup, action: Action) -> Judged {
-        let Some(op) = action.op(setup) else {
-            return self.walk(setup, action.client());
-        };
-        match op {
-            Op::Open { client } => self.open(client.among(CLIENTS_MAX)),
+        match action.op(setup) {
+            Op::Open { client } => self.open(setup, client.among(CLIENTS_MAX)),
             Op::Close { client } => self.close(setup, client.among(CLIENTS_MAX)),
             Op::Advance { ms } => {
                 self.now_ms += u64::from(ms);
@@ -181,7 +174,7 @@ impl World {
                 let value = self.next_value();
                 self.values += 1;
                 let command = ItemCommand::Set(Set::new(key(PRESSURE_KEY), value.as_bytes()));
-                // A connection of no client: it takes no lock, so no core needs to know it.
+                // A connection of no client: it takes no lock, so the core need not know it.
                 let nobody = Owner::from_number(0);
                 self.ask(setup, nobody, PRESSURE_KEY, command).map(drop)
             }
@@ -191,13 +184,10 @@ impl World {
         }
     }
 
-    /// Every shard gets the same event.
+    /// The core gets an event that no client causes.
     fn tell(&mut self, setup: &Setup, now_ms: u64, event: Event) -> Judged {
-        (0..self.shards.len()).try_for_each(|shard| {
-            let input = Input::Event(event);
-            self.enter(setup, shard, now_ms, &Cause::Time, input)
-                .map(drop)
-        })
+        let input = Input::Event(event);
+        self.enter(setup, now_ms, &Cause::Time, input).map(drop)
     }
 
     fn close(&mut self, setup: &Setup, who: usize) -> Judged {
@@ -213,7 +203,11 @@ impl World {
         self.clients[who].holds_key = Default::default();
         self.clients[who].lease_until_ms = Default::default();
         self.clients[who].versions = Default::default();
-        self.begin(setup, who, FanOut::Close)
+        let conn = self.clients[who].conn.take().expect("it is connected");
+        let input = Input::Event(Event::Closed(conn));
+        self.enter(setup, self.now_ms, &Cause::Closed { conn }, input)?;
+        self.last_ended = Some(conn);
+        Ok(())
     }
 
     /// A client asks for something, or [`GONE`] does.
@@ -229,14 +223,16 @@ impl World {
         let command = match command {
             Command::Item(command) => command,
             Command::Global(command) => {
-                let fan_out = FanOut::of(&command).expect("a word asks for it");
-                if fan_out == FanOut::UnlockAll {
+                if command == GlobalCommand::UnlockAll {
                     // A client that releases all its locks does not count on any.
                     self.clients[who].holds = Default::default();
                     self.clients[who].holds_key = Default::default();
                     self.clients[who].lease_until_ms = Default::default();
                 }
-                return self.begin(setup, who, fan_out);
+                let conn = self.conn(who);
+                let cause = Cause::AskedAll { conn, command };
+                let input = Input::Command(conn, command.into());
+                return self.enter(setup, self.now_ms, &cause, input).map(drop);
             }
         };
         let number = number.expect("a request for one item names its key");
@@ -246,8 +242,7 @@ impl World {
             let dead = self.last_ended.unwrap_or(Owner::from_number(0));
             return self.ask(setup, dead, number, command).map(drop);
         }
-        let conn = self.clients[who].conn.expect("it is a client that asks");
-        self.announce(who, number % self.shards.len())?;
+        let conn = self.conn(who);
         if let Some(answer) = self.ask(setup, conn, number, command)? {
             self.clients[who].learn(setup, self.now_ms, number, &command, &answer);
             if let ItemCommand::Release(Release {
@@ -271,31 +266,22 @@ impl World {
         Ok(())
     }
 
-    fn open(&mut self, who: usize) -> Judged {
+    fn open(&mut self, setup: &Setup, who: usize) -> Judged {
         self.connections += 1;
-        self.clients[who].conn = Some(Owner::from_number(self.connections));
-        // With several shards it is announced to each with its first request there.
-        if self.shards.len() == 1 {
-            self.announce(who, 0)?;
-        }
-        Ok(())
-    }
-
-    fn announce(&mut self, who: usize, shard: usize) -> Judged {
-        let client = &mut self.clients[who];
-        let conn = client.conn.expect("a requesting client is connected");
-        if std::mem::replace(&mut client.opened[shard], true) {
-            return Ok(());
-        }
+        let conn = Owner::from_number(self.connections);
+        self.clients[who].conn = Some(conn);
         let now = Instant::from_millis(self.now_ms);
-        self.shards[shard].handle(now, Event::Opened(conn));
-        // No rule is applied to an announcement alone: it is followed by the request, or by nothing
-        // that could differ.
-        self.settle(shard, self.now_ms);
-        self.look(shard)
+        self.core.handle(now, Event::Opened(conn));
+        // No rule is applied to it: it is followed by a request, or by nothing that could differ.
+        self.settle(self.now_ms);
+        self.look(setup)
     }
 
-    /// Asks the core that has the key with this number.
+    fn conn(&self, who: usize) -> Owner {
+        self.clients[who].conn.expect("it is a client that asks")
+    }
+
+    /// Asks for something about the key with this number.
     fn ask(
         &mut self,
         setup: &Setup,
@@ -308,66 +294,21 @@ impl World {
             key: number,
             command,
         };
-        let shard = number % self.shards.len();
         let input = Input::Command(conn, command.into());
-        self.enter(setup, shard, self.now_ms, &cause, input)
+        self.enter(setup, self.now_ms, &cause, input)
     }
 
-    /// Starts an operation on all shards, with the first.
-    fn begin(&mut self, setup: &Setup, who: usize, fan_out: FanOut) -> Judged {
-        self.clients[who].fan_out = Some((fan_out, 0));
-        self.walk(setup, who)
-    }
-
-    /// Continues a client's operation on all shards with the next one.
-    fn walk(&mut self, setup: &Setup, who: usize) -> Judged {
-        let client = &self.clients[who];
-        let (fan_out, first) = client.fan_out.expect("it is in the middle of something");
-        let conn = client.conn.expect("it is not closed yet");
-        let is_concerned = |shard: &usize| match fan_out {
-            FanOut::Close | FanOut::UnlockAll => client.opened[*shard],
-            FanOut::FlushAll { .. } | FanOut::Keys | FanOut::Stats | FanOut::StatsReset => true,
-        };
-        let mut concerned = (first..self.shards.len()).filter(is_concerned);
-        let (shard, next) = (concerned.next(), concerned.next());
-        if let Some(shard) = shard {
-            let (cause, input) = match fan_out.command() {
-                None => (Cause::Closed { conn }, Input::Event(Event::Closed(conn))),
-                Some(command) => (
-                    Cause::AskedAll { conn, command },
-                    Input::Command(conn, command.into()),
-                ),
-            };
-            if first > 0 {
-                self.witnessed.add(Witness::SecondShard);
-            }
-            self.enter(setup, shard, self.now_ms, &cause, input)?;
-        }
-        let client = &mut self.clients[who];
-        client.fan_out = next.map(|next| (fan_out, next));
-        if let Some(shard) = shard
-            && fan_out == FanOut::Close
-        {
-            client.opened[shard] = false;
-        }
-        if client.fan_out.is_none() && fan_out == FanOut::Close {
-            self.last_ended = client.conn.take();
-        }
-        Ok(())
-    }
-
-    /// Puts one input into a core, and applies every rule to the change.
+    /// Puts one input into the core, and applies every rule to the change.
     fn enter(
         &mut self,
         setup: &Setup,
-        shard: usize,
         now_ms: u64,
         cause: &Cause<'_>,
         input: Input<'_>,
     ) -> Result<Option<ReplySeen>, String> {
-        self.settle(shard, now_ms);
+        self.settle(now_ms);
         let before = self.snapshot;
-        let core = &mut self.shards[shard];
+        let core = &mut self.core;
         let answered = &mut self.answered;
         let now = Instant::from_millis(now_ms);
         let answer = input.enter(core, now).map(|reply| {
@@ -378,7 +319,7 @@ impl World {
             ReplySeen::from(&reply)
         });
         core.check();
-        self.look(shard)?;
+        self.look(setup)?;
         // An item with a past deadline is invisible, whether or not the core has noticed.
         let mut after = self.snapshot;
         rules::forget_expired(&mut after, self.now_ms);
@@ -386,36 +327,30 @@ impl World {
             setup,
             cause,
             answer,
-            shard,
             now_ms: self.now_ms,
             before: &before,
             after: &after,
             ghosts: self.ghosts,
-            flush_due_ms: self.flush_due_ms[shard],
-            given: self.given[shard],
-            fence_given: self.fence_given[shard],
+            flush_due_ms: self.flush_due_ms,
+            given: self.given,
+            fence_given: self.fence_given,
             witnessed: Shown::default(),
         };
         change.judge()?;
         self.witnessed.add(change.witnessed);
         self.ghosts = change.ghosts;
-        self.flush_due_ms[shard] = change.flush_due_ms;
-        self.given[shard] = change.given;
-        self.fence_given[shard] = change.fence_given;
-        let is_walking = self.clients.iter().any(|client| client.fan_out.is_some());
-        if is_walking && matches!(answer, Some(ReplySeen::Locked)) {
-            self.witnessed.add(Witness::BetweenShards);
-        }
+        self.flush_due_ms = change.flush_due_ms;
+        self.given = change.given;
+        self.fence_given = change.fence_given;
         let shown = beliefs::handover(self, cause, &before, answer);
         self.witnessed.add(shown);
         Ok(answer)
     }
 
-    /// Frees the locks of a shard with leases that have expired. Each holder knows that by its own
+    /// Frees the locks with leases that have expired. Each holder knows that by its own
     /// clock. The expiry and flushes that they have held off happen.
-    fn end_leases(&mut self, shard: usize, now_ms: u64, flush_is_due: bool) {
-        let shards = self.shards.len();
-        for number in (0..KEYS.len()).filter(|number| number % shards == shard) {
+    fn end_leases(&mut self, now_ms: u64, flush_is_due: bool) {
+        for number in 0..KEYS.len() {
             for client in &mut self.clients {
                 let is_over = client
                     .lease_until_ms
@@ -451,17 +386,13 @@ impl World {
         }
     }
 
-    /// Applies the effects of time on the shard's items, before the next event: every later request
+    /// Applies the effects of time on the items, before the next event: every later request
     /// has a right to see them.
-    fn settle(&mut self, shard: usize, now_ms: u64) {
-        let now_ms = now_ms.max(self.snapshot.shards[shard].now_ms);
-        let is_due = self.flush_due_ms[shard].is_some_and(|due| due <= now_ms);
-        let shards = self.shards.len();
-        self.end_leases(shard, now_ms, is_due);
+    fn settle(&mut self, now_ms: u64) {
+        let now_ms = now_ms.max(self.snapshot.now_ms);
+        let is_due = self.flush_due_ms.is_some_and(|due| due <= now_ms);
+        self.end_leases(now_ms, is_due);
         for (number, item) in self.snapshot.items.iter_mut().enumerate() {
-            if number % shards != shard {
-                continue;
-            }
             let ghost = &mut self.ghosts[number];
             match item {
                 Some(seen) if seen.locked => ghost.flush_pending |= is_due,
@@ -483,14 +414,13 @@ impl World {
             }
         }
         if is_due {
-            self.flush_due_ms[shard] = None;
+            self.flush_due_ms = None;
         }
     }
 
-    /// Reads the state of a shard again.
-    fn look(&mut self, shard: usize) -> Judged {
-        let shards = self.shards.len();
-        self.snapshot
-            .take(shard, shards, &self.shards[shard].view())
+    /// Reads the state of the core again.
+    fn look(&mut self, setup: &Setup) -> Judged {
+        self.snapshot = Snapshot::of(setup, &self.core.view())?;
+        Ok(())
     }
 }

@@ -8,7 +8,7 @@ use latchd_protocol::command::{
     GlobalCommand, ItemCommand, Lease, LockAfter, Release, ReleaseOf, Removal,
 };
 
-use super::{Cause, Change, Changing};
+use super::{Cause, Change, Changing, all_keys};
 use crate::action::name;
 use crate::frame::Judged;
 use crate::invariants::Witness;
@@ -18,7 +18,7 @@ use crate::snapshot::LockOf;
 impl Change<'_> {
     /// L12.
     pub(super) fn grants(&mut self) -> Judged {
-        for key in self.keys() {
+        for key in all_keys() {
             let (before, after) = (self.before.locks[key], self.after.locks[key]);
             let due = self.due(key, before, after);
             demand!(
@@ -44,12 +44,10 @@ impl Change<'_> {
 
     /// A lock that has been granted has a number above all others.
     fn granted(&mut self, lock: LockOf) -> Judged {
-        let (shards, shard) = (self.setup.shards as u64, self.shard as u64);
         let given = self.fence_given;
-        let is_own = (lock.fence - 1) % shards == shard;
         demand!(
             Grants,
-            lock.fence > given && is_own,
+            lock.fence > given,
             "fence {} is given after {given}",
             lock.fence
         )?;

@@ -6,7 +6,7 @@ use latchd_protocol::command::{Guard, ItemCommand, NewCas, SetMode, TtlStep};
 use latchd_protocol::item::Cas;
 use latchd_protocol::reply::Refusal;
 
-use super::{Change, Changing};
+use super::{Change, Changing, all_keys};
 use crate::expected::{self, Expected};
 use crate::frame::Judged;
 use crate::invariants::Witness;
@@ -64,12 +64,11 @@ impl Change<'_> {
             return Ok(());
         };
         let there = |key: &usize| self.before.items[*key].is_some();
-        let due = self
-            .keys()
+        let due = all_keys()
             .filter(there)
             .fold(0_u8, |due, key| due | 1 << key);
         let is_held = |key: usize| self.before.items[key].is_some_and(|seen| seen.locked);
-        if self.keys().any(is_held) {
+        if all_keys().any(is_held) {
             self.witnessed.add(Witness::ListHeld);
         }
         let is_right = if is_last {
@@ -185,10 +184,6 @@ impl Change<'_> {
 
     /// E3.
     pub(super) fn versions(&mut self) -> Judged {
-        let (before, after) = (
-            &self.before.shards[self.shard],
-            &self.after.shards[self.shard],
-        );
         let chosen = self.asked().and_then(|(_, key, command, _)| {
             let changing = Changing::of(command);
             let new_cas = if let ItemCommand::Get(get) = command {
@@ -201,7 +196,7 @@ impl Change<'_> {
                 NewCas::Is(cas) => Some((key, cas.number())),
             }
         });
-        for key in self.keys() {
+        for key in all_keys() {
             let Some(item) = self.after.items[key] else {
                 continue;
             };
@@ -219,37 +214,39 @@ impl Change<'_> {
             if old.is_some() {
                 self.witnessed.add(Witness::NewVersion);
             }
-            let given = self.given;
+            let shard = self.setup.shard_of(key);
+            let given = self.given[shard];
             demand!(
                 VersionsGrow,
                 item.cas > given,
                 "{} is given after {given}",
                 item.cas
             )?;
-            // Each of several cores has numbers of its own.
-            let (shards, shard) = (self.setup.shards as u64, self.shard as u64);
+            // Each of several shards has numbers of its own.
+            let shards = self.setup.shards as u64;
             demand!(
                 VersionsGrow,
-                (item.cas - 1) % shards == shard,
+                (item.cas - 1) % shards == shard as u64,
                 "{} is a number of another shard",
                 item.cas
             )?;
-            self.given = item.cas;
+            self.given[shard] = item.cas;
         }
-        let given = self.given;
-        demand!(
-            VersionsGrow,
-            after.next_cas > given,
-            "{} comes next, and {given} was given",
-            after.next_cas
-        )?;
-        demand!(
-            VersionsGrow,
-            after.next_cas >= before.next_cas,
-            "{} comes after {}",
-            after.next_cas,
-            before.next_cas
-        )
+        for shard in 0..self.setup.shards {
+            let (before, after) = (self.before.next_cas[shard], self.after.next_cas[shard]);
+            let given = self.given[shard];
+            demand!(
+                VersionsGrow,
+                after > given,
+                "{after} comes next, and {given} was given"
+            )?;
+            demand!(
+                VersionsGrow,
+                after >= before,
+                "{after} comes after {before}"
+            )?;
+        }
+        Ok(())
     }
 
     /// E6, for the number in the answer.
@@ -278,7 +275,7 @@ impl Change<'_> {
             answer,
             is_others: self.is_held_by_another(conn, key),
             now_ms: self.now_ms,
-            next_cas: self.before.shards[self.shard].next_cas,
+            next_cas: self.before.next_cas[self.setup.shard_of(key)],
         };
         let Some(Expected {
             item,

@@ -8,17 +8,17 @@ use latchd_protocol::command::{
 };
 use latchd_protocol::reply::Refusal;
 
-use super::{Cause, Change, Changing};
+use super::{Cause, Change, Changing, all_keys};
 use crate::expected;
 use crate::frame::Judged;
 use crate::invariants::Witness;
 use crate::reply_seen::ReplySeen;
-use crate::snapshot::{Seen, described};
+use crate::snapshot::{SHARDS_MAX, Seen, described};
 
 impl Change<'_> {
     /// E2.
     pub(super) fn held_is_safe(&mut self) -> Judged {
-        for key in self.keys() {
+        for key in all_keys() {
             let Some(before) = self.before.items[key].filter(|seen| seen.locked) else {
                 continue;
             };
@@ -57,7 +57,7 @@ impl Change<'_> {
                 self.witnessed.add(Witness::HeldThroughFlush);
             }
         }
-        for key in self.keys() {
+        for key in all_keys() {
             let (lock, item) = (self.before.locks[key], self.before.items[key]);
             let made = self.after.items[key];
             let (Some(lock), None, Some(_)) = (lock, item, made) else {
@@ -196,9 +196,7 @@ impl Change<'_> {
     fn taking(&mut self, conn: Owner, key: usize, needs_item: bool, answer: ReplySeen) -> Judged {
         let lock = self.before.locks[key];
         let item = self.before.items[key];
-        let is_open = self.before.shards[self.shard]
-            .connections
-            .contains(&Some(conn));
+        let is_open = self.before.connections.contains(&Some(conn));
         let held = self
             .before
             .locks
@@ -314,8 +312,12 @@ impl Change<'_> {
         if let Cause::Asked { .. } = self.cause {
             return Ok(());
         }
-        for key in self.keys() {
+        let mut shards = [false; SHARDS_MAX];
+        for key in all_keys() {
             let owner = self.owner(key);
+            if ends_all && owner.is_some() && owner == self.actor() {
+                shards[self.setup.shard_of(key)] = true;
+            }
             let Some(before) = self.before.items[key].filter(|_| owner.is_some()) else {
                 continue;
             };
@@ -337,6 +339,9 @@ impl Change<'_> {
                 described(due),
                 described(after)
             )?;
+        }
+        if shards.iter().all(|has| *has) {
+            self.witnessed.add(Witness::LocksOfTwoShards);
         }
         Ok(())
     }

@@ -22,6 +22,8 @@ mod items;
 mod locks;
 mod wins;
 
+use std::ops::Range;
+
 use latchd_core::{Instant, Owner};
 use latchd_protocol::command::{GlobalCommand, Guard, ItemCommand, LockAfter, NewCas};
 use latchd_protocol::fence::Fence;
@@ -32,7 +34,7 @@ use crate::frame::{Judged, Shown};
 use crate::invariants::{Invariant, Witness};
 use crate::reply_seen::ReplySeen;
 use crate::setup::{Room, Setup};
-use crate::snapshot::{Seen, Snapshot, described};
+use crate::snapshot::{SHARDS_MAX, Seen, Snapshot, described};
 use crate::world::Ghost;
 
 /// Why something has changed.
@@ -44,12 +46,12 @@ pub(crate) enum Cause<'a> {
         key: usize,
         command: ItemCommand<'a>,
     },
-    /// A connection asked for something about all items, or all its locks, in this shard.
+    /// A connection asked for something about all items, or all its locks.
     AskedAll {
         conn: Owner,
         command: GlobalCommand<'a>,
     },
-    /// A connection has ended, as far as this shard is concerned.
+    /// A connection has ended.
     Closed { conn: Owner },
     /// Time has passed.
     Time,
@@ -60,14 +62,14 @@ pub(crate) struct Change<'a> {
     pub(crate) setup: &'a Setup,
     pub(crate) cause: &'a Cause<'a>,
     pub(crate) answer: Option<ReplySeen>,
-    pub(crate) shard: usize,
     pub(crate) now_ms: u64,
     pub(crate) before: &'a Snapshot,
     pub(crate) after: &'a Snapshot,
     /// As they were before, and after [`Self::judge`] as they are now.
     pub(crate) ghosts: [Ghost; crate::action::KEYS.len()],
     pub(crate) flush_due_ms: Option<u64>,
-    pub(crate) given: u64,
+    /// The greatest number that each shard has given to a change.
+    pub(crate) given: [u64; SHARDS_MAX],
     /// The greatest fence that was given.
     pub(crate) fence_given: u64,
     pub(crate) witnessed: Shown,
@@ -135,12 +137,6 @@ impl Change<'_> {
         self.locks_end()
     }
 
-    /// The keys of this shard.
-    fn keys(&self) -> impl Iterator<Item = usize> + use<> {
-        let (shard, shards) = (self.shard, self.setup.shards);
-        (0..crate::action::KEYS.len()).filter(move |key| key % shards == shard)
-    }
-
     fn asked(&self) -> Option<(Owner, usize, &ItemCommand<'_>, ReplySeen)> {
         match (self.cause, self.answer) {
             (
@@ -168,10 +164,7 @@ impl Change<'_> {
 
     /// T3.
     fn time(&self) -> Judged {
-        let (before, after) = (
-            &self.before.shards[self.shard],
-            &self.after.shards[self.shard],
-        );
+        let (before, after) = (self.before, self.after);
         demand!(
             TimeGoesOn,
             after.now_ms >= before.now_ms,
@@ -186,7 +179,7 @@ impl Change<'_> {
         let Some(answer) = self.answer.filter(ReplySeen::is_refusal) else {
             return Ok(());
         };
-        for key in self.keys() {
+        for key in all_keys() {
             let (before, after) = (self.before.items[key], self.after.items[key]);
             demand!(
                 RefusedIsNothing,
@@ -203,10 +196,7 @@ impl Change<'_> {
                 crate::action::name(key)
             )?;
         }
-        let (before, after) = (
-            &self.before.shards[self.shard],
-            &self.after.shards[self.shard],
-        );
+        let (before, after) = (self.before, self.after);
         demand!(
             RefusedIsNothing,
             before.next_cas == after.next_cas,
@@ -232,7 +222,7 @@ impl Change<'_> {
                 self.flush_due_ms = Some(self.now_ms + u64::from(*seconds) * 1000);
             } else {
                 self.flush_due_ms = None;
-                for key in self.keys() {
+                for key in all_keys() {
                     let was_there = self.before.items[key].is_some();
                     let was_held = self.before.items[key].is_some_and(|seen| seen.locked);
                     if was_held {
@@ -248,7 +238,7 @@ impl Change<'_> {
                 }
             }
         }
-        let (due, at) = (self.flush_due_ms, self.after.shards[self.shard].flush_at_ms);
+        let (due, at) = (self.flush_due_ms, self.after.flush_at_ms);
         demand!(Flush, due == at, "it is due at {due:?}, not at {at:?}")
     }
 
@@ -271,7 +261,7 @@ impl Change<'_> {
                 ..
             }
         );
-        for key in self.keys().filter(|key| Some(*key) != own) {
+        for key in all_keys().filter(|key| Some(*key) != own) {
             let Some(before) = self.before.items[key] else {
                 let after = self.after.items[key];
                 demand!(
@@ -320,7 +310,7 @@ impl Change<'_> {
     /// Whether this event has taken an item out for room.
     fn evicts(&self) -> bool {
         let own = self.asked().map(|(_, key, ..)| key);
-        self.keys().any(|key| {
+        all_keys().any(|key| {
             Some(key) != own && self.before.items[key].is_some() && self.after.items[key].is_none()
         })
     }
@@ -328,6 +318,11 @@ impl Change<'_> {
     const fn tick(&self) -> Tick {
         Instant::from_millis(self.now_ms).tick()
     }
+}
+
+/// All keys.
+fn all_keys() -> Range<usize> {
+    0..crate::action::KEYS.len()
 }
 
 /// Takes expired items that are not held out of a snapshot.

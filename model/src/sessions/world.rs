@@ -365,7 +365,7 @@ impl World {
             .locks
             .iter()
             .any(|lock| lock.line.iter().any(|(who, _)| *who == Who::Session(token)));
-        self.core.sought_by(owner).is_some() && !is_expected
+        self.core.is_waiting(owner) && !is_expected
     }
 
     /// A session has ended, as expected; `by` is the connection that has ended it.

@@ -14,7 +14,7 @@ pub struct Bounds {
     pub clients: usize,
     /// How many keys.
     pub keys: usize,
-    /// Over how many cores the keys are spread, one by one.
+    /// Over how many shards of items the keys are spread.
     pub shards: usize,
     /// Whether a core learns the time as soon as an event is due. If not, a request may come first.
     pub is_punctual: bool,
@@ -110,7 +110,7 @@ const fn of(
 }
 
 impl Bounds {
-    const fn over_two_cores(self) -> Self {
+    const fn over_two_shards(self) -> Self {
         Self { shards: 2, ..self }
     }
 
@@ -191,9 +191,9 @@ pub const ALL: &[Bounds] = &[
         (84_272, 890_693),
         "ml w, ml w T, mu, unlock_all",
     )
-    .over_two_cores()
+    .over_two_shards()
     .called_late(),
-    of("waits-3x3-shards-2", [3, 3], (19_248, 177_691), AWAITED_ALL).over_two_cores(),
+    of("waits-3x3-shards-2", [3, 3], (19_248, 177_691), AWAITED_ALL).over_two_shards(),
     of(
         "shares-3x1",
         [3, 1],
@@ -217,7 +217,7 @@ pub const ALL: &[Bounds] = &[
         .without_time()
         .settling_one(),
     of("shares-3x2-shards-2", [3, 2], (8862, 105_235), BY_TWO)
-        .over_two_cores()
+        .over_two_shards()
         .without_time(),
     of("gets-2x1", [2, 1], (2821, 21_412), FILLED),
     of("gets-3x1", [3, 1], (31_154, 284_145), FILLED),

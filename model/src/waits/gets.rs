@@ -38,7 +38,7 @@ impl World {
         command: Command<'_>,
     ) -> Judged {
         let waits = matches!(&command, Command::Item(ItemCommand::Get(get)) if get.wait_ms > 0);
-        self.ask(self.shard_of(key), client, command, |world, kind, _| {
+        self.ask(client, command, |world, kind, _| {
             world.judge_get(client, key, (word, waits), kind)
         })
     }

@@ -1,24 +1,22 @@
-//! Requests for locks: a client's request, the transport's first step, and the due reply.
+//! Requests for locks: a client's request, and the due reply.
 
-use latchd_core::deadlock::would_deadlock;
-use latchd_core::engine::Event;
 use latchd_harness::alphabet::ReplyKind;
 use latchd_protocol::command::{Acquire, Command, ItemCommand, Wait};
 
 use super::word::{LEASE_MS, WAIT_MS};
-use super::world::{Held, World, name_of, place_of};
+use super::world::{Held, World, name_of};
 use super::{Witness, Word};
 use crate::frame::{CLIENTS_MAX, Judged, must};
 
 impl World {
     #[allow(clippy::wildcard_enum_match_arm)] // Any other reply is wrong.
     pub(super) fn lock(&mut self, client: usize, key: usize, word: Word) -> Judged {
-        let (name, shard) = (name_of(key), self.shard_of(key));
+        let name = name_of(key);
         if word.verb() == "lock" {
             let command = Command::Item(ItemCommand::Lock { key: name });
-            return self.ask(shard, client, command, |world, kind, _| match kind {
+            return self.ask(client, command, |world, kind, _| match kind {
                 ReplyKind::Locked => {
-                    let lock = world.cores[shard].locks().in_force(name);
+                    let lock = world.core.locks().in_force(name);
                     let fence = lock.map_or(0, |lock| lock.fence.number());
                     world.granted(client, key, word, fence)
                 }
@@ -32,62 +30,12 @@ impl World {
             });
         }
         let wait = if word.has("w") {
-            self.may_wait(client, key, word)?
+            Wait::UpTo { ms: WAIT_MS }
         } else {
             Wait::No
         };
         let acquire = word.acquire(name, wait);
         self.acquire(client, key, word, acquire, None)
-    }
-
-    /// The transport's check before it lets a request wait, over several cores (`wait.rs`).
-    fn may_wait(&mut self, client: usize, key: usize, word: Word) -> Result<Wait, String> {
-        let wait = Wait::UpTo { ms: WAIT_MS };
-        if self.cores.len() == 1 {
-            return Ok(wait);
-        }
-        let (conn, shard) = (self.conn(client), self.shard_of(key));
-        let asked = Acquire {
-            mode: word.mode(),
-            ..Acquire::new(name_of(key))
-        };
-        let contends = self.call(
-            shard,
-            |core, now| {
-                core.handle(now, Event::DueAt(asked.key));
-                core.would_contend(conn, &asked)
-            },
-            |_, contends| Ok(contends),
-        )?;
-        if !contends {
-            return Ok(wait);
-        }
-        for other in 0..self.cores.len() {
-            self.call(
-                other,
-                |core, now| core.handle(now, Event::DueFew),
-                |_, ()| Ok(()),
-            )?;
-        }
-        let now = self.now();
-        self.cores[shard].handle(now, Event::DueAt(asked.key));
-        let (chain, _) = would_deadlock(
-            conn,
-            self.cores[shard].sought(&asked),
-            self.cores[shard].limits().wait_chain_max,
-            |key| {
-                let core = &self.cores[self.shard_of(place_of(key))];
-                core.locks().grants_of(key)
-            },
-            |conn| {
-                let mut cores = self.cores.iter();
-                cores.find_map(|core| core.sought_by(conn))
-            },
-        );
-        match chain.judge(wait) {
-            Wait::TooLong => Err("Q9: a chain of a few is too long".into()),
-            wait @ (Wait::No | Wait::UpTo { .. } | Wait::WouldDeadlock) => Ok(wait),
-        }
     }
 
     /// Asks with `ml`. `told` is the lock that the client holds already, and was told of by a
@@ -103,7 +51,7 @@ impl World {
     ) -> Judged {
         let may_wait = acquire.wait != Wait::No;
         let command = Command::Item(ItemCommand::Acquire(acquire));
-        self.ask(self.shard_of(key), client, command, |world, kind, fence| {
+        self.ask(client, command, |world, kind, fence| {
             let is_granted = matches!(kind, ReplyKind::Granted | ReplyKind::GrantedItem);
             if let Some(told) = told {
                 // It gets nothing new: its lease does not begin again either.

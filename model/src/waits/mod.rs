@@ -1,4 +1,4 @@
-//! Waiting clients: real cores, clients that request and wait for a lock or for a value, and the time, to the end of every
+//! Waiting clients: a real core, clients that request and wait for a lock or for a value, and the time, to the end of every
 //! interleaving.
 //!
 //! A client knows the content of its replies and notices. The expected state is built from these
@@ -15,7 +15,7 @@
 //! - Q6, Z8: after every call no client waits for a lock, win or value that is free. If a call does
 //!   only a part of the work, the core says that there is more, and a request finds it done.
 //! - Q8: no notice goes to a client that has gone, and no lock to one past its deadline.
-//! - Q9: a request is refused as a deadlock if and only if no release by others would ever answer it, over all cores.
+//! - Q9: a request is refused as a deadlock if and only if no release by others would ever answer it, over all shards.
 //! - Q10, Z11: each waiter gets exactly one notice of how its wait has ended, and then its reply.
 //! - Q11: while a client waits for a lock, some client can release one or hear a notice. Each such
 //!   step lowers a sum that is 0 only if there are no waiters.
@@ -87,7 +87,7 @@ impl Named for Bounds {
 
     fn about(&self) -> String {
         let (clients, keys, shards) = (self.clients, self.keys, self.shards);
-        format!("{clients}×{keys}, {shards} core(s): {}", self.words)
+        format!("{clients}×{keys}, {shards} shard(s): {}", self.words)
     }
 
     fn must_see(&self) -> Vec<(Shown, String)> {

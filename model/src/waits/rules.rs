@@ -1,4 +1,4 @@
-//! The invariants of notices, and of the cores in every state.
+//! The invariants of notices, and of the core in every state.
 
 use std::collections::VecDeque;
 
@@ -29,8 +29,8 @@ impl World {
     }
 
     /// Accepts notices, as far as there is a reason for them now.
-    pub(super) fn take_in(&mut self, shard: usize, notices: &mut VecDeque<Notice>) -> Judged {
-        for key in self.keys_of(shard) {
+    pub(super) fn take_in(&mut self, notices: &mut VecDeque<Notice>) -> Judged {
+        for key in 0..KEYS_MAX {
             while self.is_unsettled(key) {
                 let known = &self.keys[key];
                 let is_of_key = |notice: &Notice| {
@@ -109,7 +109,7 @@ impl World {
             Outcome::Granted => {
                 let is_meant = is_there || !word.has("x");
                 must(is_meant, "L6: given without the item that was asked for")?;
-                let locks = self.cores[self.shard_of(key)].locks();
+                let locks = self.core.locks();
                 let lock = locks.held_as(name_of(key), self.conn(client));
                 let fence = lock.map(|lock| lock.fence.number());
                 // In the call that ends its connection it may be given a lock and lose it again.
@@ -150,7 +150,7 @@ impl World {
             // That is the reply.
             return Ok(());
         }
-        self.come_to(self.shard_of(key));
+        self.come_to();
         let own = self.share(client, key).filter(|_| !word.is_get());
         let has_it = own.is_some() || self.has_untold(client, key);
         self.seen.add(match (was_given, has_it) {
@@ -172,26 +172,24 @@ impl World {
 
     /// Applies the invariants of every state.
     pub(super) fn judge(&self, bounds: &Bounds, happening: Happening) -> Judged {
-        for shard in 0..self.cores.len() {
-            self.cores[shard].check();
-            for key in self.keys_of(shard) {
-                self.judge_lines(shard, key)?;
-                // A core that does not know the time yet still has locks and items that are over.
-                if self.cores[shard].clock().now == self.now() {
-                    self.judge_locks(shard, key)?;
-                    self.judge_item(bounds, shard, key, happening)?;
-                }
+        self.core.check();
+        for key in 0..KEYS_MAX {
+            self.judge_lines(key)?;
+            // A core that does not know the time yet still has locks and items that are over.
+            if self.core.clock().now == self.now() {
+                self.judge_locks(key)?;
+                self.judge_item(bounds, key, happening)?;
             }
-            self.judge_deadline(bounds, shard)?;
         }
+        self.judge_deadline(bounds)?;
         let all = self.answered(None).iter().all(|answered| *answered);
         must(all, "Q9: waits for itself")?;
         self.leads_to_answers(bounds)
     }
 
-    /// Q2, Z7: each queue of a core has the clients that wait, in order of arrival.
-    fn judge_lines(&self, shard: usize, key: usize) -> Judged {
-        let (core, name) = (&self.cores[shard], name_of(key));
+    /// Q2, Z7: each queue of the core has the clients that wait, in order of arrival.
+    fn judge_lines(&self, key: usize) -> Judged {
+        let (core, name) = (&self.core, name_of(key));
         let due = |line: &[usize]| {
             let of = |client: &usize| {
                 let parked = self.clients[*client].parked;
@@ -213,23 +211,17 @@ impl World {
         )
     }
 
-    fn judge_locks(&self, shard: usize, key: usize) -> Judged {
-        let holders = self.cores[shard].locks().holders_of(name_of(key));
+    fn judge_locks(&self, key: usize) -> Judged {
+        let holders = self.core.locks().holders_of(name_of(key));
         let holders = holders.map(|(conn, among)| (self.client_of(conn), among));
         let due = self.keys[key].held.iter();
         let due = due.map(|held| (Some(held.client), held.among));
         must(holders.eq(due), "L5: who holds a lock is another one")
     }
 
-    fn judge_item(
-        &self,
-        bounds: &Bounds,
-        shard: usize,
-        key: usize,
-        happening: Happening,
-    ) -> Judged {
-        let (core, known) = (&self.cores[shard], &self.keys[key]);
-        let has_more = self.is_due(shard) && !bounds.settles_together();
+    fn judge_item(&self, bounds: &Bounds, key: usize, happening: Happening) -> Judged {
+        let (core, known) = (&self.core, &self.keys[key]);
+        let has_more = self.is_due() && !bounds.settles_together();
         must(
             has_more || !self.is_unsettled(key),
             "Q6, Z8: somebody waits for what is there, or too long",
@@ -263,10 +255,10 @@ impl World {
         must(is_it, "Z7: a win is bound to another, or otherwise")
     }
 
-    /// Q3, Z5: the next deadline of a core.
-    fn judge_deadline(&self, bounds: &Bounds, shard: usize) -> Judged {
-        let keys = self.keys_of(shard).map(|key| &self.keys[key]);
-        if !bounds.settles_together() && self.is_due(shard) {
+    /// Q3, Z5: the next deadline of the core.
+    fn judge_deadline(&self, bounds: &Bounds) -> Judged {
+        let keys = self.keys.iter();
+        if !bounds.settles_together() && self.is_due() {
             // A lock may still be on its way to a waiter that has gone.
             let mut keys = keys;
             let waits = !bounds.waits_for_values() || keys.any(|known| !known.gets.is_empty());
@@ -283,7 +275,7 @@ impl World {
                 .chain(leases)
                 .chain(item.and_then(|item| item.gone_at_ms))
         });
-        let next = self.cores[shard].next_deadline();
+        let next = self.core.next_deadline();
         must(
             next.map(Instant::as_millis) == due.min(),
             "Q3, Z5: the core wants to be called at another moment",
@@ -327,8 +319,7 @@ impl World {
         let leads_on = all.iter().filter(|happening| self.leads_on(**happening));
         let able: Vec<usize> = leads_on.map(|happening| happening.client).collect();
         let waits = (0..bounds.clients).any(|client| self.sought_by(client).is_some());
-        let is_due = (0..self.cores.len()).any(|shard| self.is_due(shard));
-        let is_ended = !waits || !able.is_empty() || is_due;
+        let is_ended = !waits || !able.is_empty() || self.is_due();
         must(is_ended, "Q11: nobody can end a wait but time")?;
         let mut lasts = (0..bounds.clients).filter_map(|client| self.last_waited(client));
         must(

@@ -1,10 +1,10 @@
 //! The part of a world that matters to later steps, the same for worlds that differ in names alone: the least over all orders
 //! of the clients.
 //!
-//! Of a core it is made by destructuring, without `..`. Each omitted field is omitted by name, with
+//! Of the core it is made by destructuring, without `..`. Each omitted field is omitted by name, with
 //! the reason.
 
-use latchd_core::engine::{Core, Holding, LockScope, View};
+use latchd_core::engine::{Holding, LockScope, View};
 use latchd_core::{Instant, Owner};
 use latchd_protocol::item::{ItemHeader, WinMark};
 use latchd_protocol::key::Key;
@@ -22,7 +22,7 @@ const GONE: u8 = 0xfe;
 const NONE: u8 = 0xff;
 
 pub(super) fn of(bounds: &Bounds, world: &World) -> Vec<u8> {
-    let cores: Vec<View<'_>> = world.cores.iter().map(Core::view).collect();
+    let core = world.core.view();
     let clients = world.clients.iter().take(bounds.clients);
     let clients: Vec<_> = clients.map(|one| client(bounds, world, one)).collect();
     let mut sorted = clients.clone();
@@ -35,9 +35,7 @@ pub(super) fn of(bounds: &Bounds, world: &World) -> Vec<u8> {
         for known in world.keys.iter().take(bounds.keys) {
             shown.known(known, &mut view);
         }
-        for (view_of, core) in cores.iter().zip(&world.cores) {
-            shown.core(view_of, core.next_deadline(), &mut view);
-        }
+        shown.core(&core, world.core.next_deadline(), &mut view);
         view
     })
 }
@@ -150,13 +148,14 @@ impl Named<'_> {
 
     fn core(&self, core: &View<'_>, next: Option<Instant>, out: &mut Vec<u8>) {
         let View {
-            store,
+            stores,
             shares,
             locks,
             connections,
             handovers,
             ended_shares,
             ended,
+            left,
             // No model withholds grants.
             withheld: _,
             waits,
@@ -170,14 +169,14 @@ impl Named<'_> {
             clock,
             // No client asks for one.
             next_cas: _,
-            cas_stride: _,
             flush_at,
         } = core;
         out.push((clock.now == self.world.now()).into());
         // Whether there is more to do, and so whether items are still looked at.
         out.extend([self.left_until(*flush_at), self.left_until(next)]);
         // Nothing is evicted, so the order of items decides nothing.
-        let mut items: Vec<_> = store.entries.iter().collect();
+        let entries = stores.iter().flat_map(|store| &store.entries);
+        let mut items: Vec<_> = entries.collect();
         items.sort_unstable_by_key(|item| item.key);
         for item in items {
             out.extend(item.key.as_bytes());
@@ -196,7 +195,7 @@ impl Named<'_> {
         }
         out.push(NONE);
         let connections = connections.iter();
-        let connections = connections.map(|(conn, keys, _)| (self.name_of(*conn), keys));
+        let connections = connections.map(|(conn, keys)| (self.name_of(*conn), keys));
         let mut connections: Vec<_> = connections.collect();
         connections.sort();
         for (conn, held) in connections {
@@ -207,6 +206,7 @@ impl Named<'_> {
         keys(handovers, out);
         keys(ended_shares, out);
         keys(ended, out);
+        keys(left, out);
         for (key, queue) in waits {
             out.extend(key.as_bytes());
             for (conn, waiter) in queue {

@@ -1,10 +1,10 @@
-//! One state: the cores, the knowledge about clients and keys from replies and notices, and the
+//! One state: the core, the knowledge about clients and keys from replies and notices, and the
 //! time.
 
 use std::collections::VecDeque;
 use std::iter;
 
-use latchd_core::engine::{Config, Core, Event, Notification};
+use latchd_core::engine::{Core, Event, Notification};
 use latchd_core::store::MapStore;
 use latchd_core::{Instant, Limits, Owner};
 use latchd_harness::alphabet::ReplyKind;
@@ -20,12 +20,12 @@ use latchd_protocol::wait::{Notice, Outcome};
 use super::word::{STEP_MS, Scope, TTL_S, WAIT_MS};
 use super::{Bounds, Happening, KEYS_MAX, Witness, Word};
 use crate::frame::{CLIENTS_MAX, Judged, Shown, must};
-use crate::setup::UNIX_S_AT_START;
+use crate::setup::core_of;
 
 /// The TTL that `touch` leaves, and the delay of `flush_all 1`, in seconds: a step.
 const SOON_S: u32 = 1;
 
-/// How often a core may be called for its due work.
+/// How often the core may be called for its due work.
 const CALLS_MAX: usize = 20;
 
 const KEYS: [&[u8]; KEYS_MAX] = [b"k", b"l", b"m"];
@@ -120,7 +120,7 @@ pub(super) struct Won {
 /// A state.
 #[derive(Clone, Debug)]
 pub struct World {
-    pub(super) cores: Vec<Core<MapStore>>,
+    pub(super) core: Core<MapStore>,
     pub(super) clients: [Client; CLIENTS_MAX],
     pub(super) keys: [Known; KEYS_MAX],
     pub(super) flush_at_ms: Option<u64>,
@@ -140,23 +140,13 @@ pub(super) fn name_of(key: usize) -> Key<'static> {
     Key::new(KEYS[key]).expect("it has one byte")
 }
 
-pub(super) fn place_of(key: Key<'_>) -> usize {
-    let place = KEYS.iter().position(|name| *name == key.as_bytes());
-    place.expect("it is one of them")
-}
-
 impl World {
     pub(super) fn new(bounds: &Bounds) -> Self {
-        let core = |shard| {
-            let mut limits = Limits::new(1 << 20, 16);
-            limits.locks_settled_max = bounds.settled_max;
-            limits.crawl_items_max = bounds.settled_max;
-            let shards = u32::try_from(bounds.shards).expect("there are few");
-            let config = Config::new(limits, UNIX_S_AT_START);
-            Core::reference(config.strided(shard, shards))
-        };
+        let mut limits = Limits::new(1 << 20, 16);
+        limits.locks_settled_max = bounds.settled_max;
+        limits.crawl_items_max = bounds.settled_max;
         Self {
-            cores: (0..).map(core).take(bounds.shards).collect(),
+            core: core_of(limits, bounds.shards),
             clients: Default::default(),
             keys: Default::default(),
             flush_at_ms: None,
@@ -175,7 +165,7 @@ impl World {
         if bounds.has_time {
             push(Word("time"), 0, 0);
         }
-        if (0..self.cores.len()).any(|shard| self.is_due(shard)) {
+        if self.is_due() {
             push(Word("pass"), 0, 0);
         }
         let of_world = bounds.words().filter(|word| word.scope() == Scope::World);
@@ -224,14 +214,12 @@ impl World {
                 self.connections += 1;
                 let conn = Owner::from_number(self.connections);
                 self.clients[client].conn = Some(conn);
-                self.tell(Event::Opened(conn), |_, _| {})
+                self.tell(Event::Opened(conn), |_| {})
             }
             "close" => {
                 let conn = self.conn(client);
                 self.closing = Some(client);
-                self.tell(Event::Closed(conn), |world, shard| {
-                    world.leave(client, shard);
-                })?;
+                self.tell(Event::Closed(conn), |world| world.leave(client))?;
                 self.closing = None;
                 self.clients[client] = Client::default();
                 Ok(())
@@ -245,7 +233,7 @@ impl World {
                 }
             }
             "pass" => self.pass(),
-            "tick" => self.tell(Event::Tick, |_, _| {}),
+            "tick" => self.tell(Event::Tick, |_| {}),
             "hear" => self.hear(client),
             "mg" => self.get(client, key, word, word.get(name_of(key)).into()),
             "ml" | "lock" => self.lock(client, key, word),
@@ -272,47 +260,34 @@ impl World {
         Instant::from_millis(self.now_ms)
     }
 
-    /// Whether a core has due work.
-    pub(super) fn is_due(&self, shard: usize) -> bool {
-        let next = self.cores[shard].next_deadline();
+    /// Whether the core has due work.
+    pub(super) fn is_due(&self) -> bool {
+        let next = self.core.next_deadline();
         next.is_some_and(|next| next <= self.now())
     }
 
     /// How many places ended locks have left behind.
     pub(super) fn left_over(&self) -> usize {
-        let places = self.cores.iter().map(|core| {
-            let view = core.view();
-            view.handovers.len() + view.ended.len()
-        });
-        places.max().unwrap_or_default()
+        let view = self.core.view();
+        view.handovers.len() + view.ended.len()
     }
 
-    pub(super) fn shard_of(&self, key: usize) -> usize {
-        key % self.cores.len()
-    }
-
-    pub(super) fn keys_of(&self, shard: usize) -> impl Iterator<Item = usize> + use<> {
-        let shards = self.cores.len();
-        (0..KEYS_MAX).filter(move |key| key % shards == shard)
-    }
-
-    /// One call of a core. The time comes before it, with all that is over by then; then its reply
+    /// One call of the core. The time comes before it, with all that is over by then; then its reply
     /// and its effects. Waiters get notices of either.
     pub(super) fn call<T, R>(
         &mut self,
-        shard: usize,
         call: impl FnOnce(&mut Core<MapStore>, Instant) -> T,
         apply: impl FnOnce(&mut Self, T) -> Result<R, String>,
     ) -> Result<R, String> {
-        self.come_to(shard);
+        self.come_to();
         let now = self.now();
-        let core = &mut self.cores[shard];
+        let core = &mut self.core;
         let answer = call(core, now);
         let mut notices: VecDeque<Notice> =
             iter::from_fn(|| core.poll().and_then(Notification::wait_over)).collect();
-        self.take_in(shard, &mut notices)?;
+        self.take_in(&mut notices)?;
         let result = apply(self, answer)?;
-        self.take_in(shard, &mut notices)?;
+        self.take_in(&mut notices)?;
         must(
             notices.is_empty(),
             "Q10, Z11: a notice without a reason, or to a client that does not wait",
@@ -320,49 +295,37 @@ impl World {
         Ok(result)
     }
 
-    /// Tells every core of an event; `apply` adds the effects in each.
-    fn tell(&mut self, event: Event, apply: impl Fn(&mut Self, usize)) -> Judged {
-        (0..self.cores.len()).try_for_each(|shard| {
-            self.call(
-                shard,
-                |core, now| core.handle(now, event),
-                |world, ()| {
-                    apply(world, shard);
-                    Ok(())
-                },
-            )
-        })
+    /// Tells the core of an event; `apply` adds the effects.
+    fn tell(&mut self, event: Event, apply: impl FnOnce(&mut Self)) -> Judged {
+        self.call(
+            |core, now| core.handle(now, event),
+            |world, ()| {
+                apply(world);
+                Ok(())
+            },
+        )
     }
 
     /// As a transport that keeps to the deadlines does.
     fn pass(&mut self) -> Judged {
-        for shard in 0..self.cores.len() {
-            for calls in 1.. {
-                self.call(
-                    shard,
-                    |core, now| core.handle(now, Event::Due),
-                    |_, ()| Ok(()),
-                )?;
-                if !self.is_due(shard) {
-                    break;
-                }
-                must(calls < CALLS_MAX, "Q6, Z8: what is due is never done")?;
+        for _ in 0..CALLS_MAX {
+            self.tell(Event::Due, |_| {})?;
+            if !self.is_due() {
+                return Ok(());
             }
         }
-        Ok(())
+        Err("Q6, Z8: what is due is never done".into())
     }
 
-    /// Asks a core. `apply` gets the kind of its reply, and the fence if it is a grant.
+    /// Asks the core. `apply` gets the kind of its reply, and the fence if it is a grant.
     pub(super) fn ask<R>(
         &mut self,
-        shard: usize,
         client: usize,
         command: Command<'_>,
         apply: impl FnOnce(&mut Self, ReplyKind, u64) -> Result<R, String>,
     ) -> Result<R, String> {
         let conn = self.conn(client);
         self.call(
-            shard,
             |core, now| {
                 let reply = core.execute(now, conn, &command);
                 let fence = if let Reply::Granted(granted) = &reply {
@@ -383,13 +346,13 @@ impl World {
     /// that change.
     fn change(
         &mut self,
-        (client, key): (usize, usize),
+        client: usize,
         command: Command<'_>,
         due: impl FnOnce(&Self) -> (ReplyKind, &'static str),
         done: ReplyKind,
         apply: impl FnOnce(&mut Self),
     ) -> Judged {
-        self.ask(self.shard_of(key), client, command, |world, kind, _| {
+        self.ask(client, command, |world, kind, _| {
             let (due, rule) = due(world);
             if kind != due {
                 return Err(format!("{rule}: the reply is {kind:?}, and {due:?} is due"));
@@ -422,7 +385,7 @@ impl World {
             }
         };
         let apply = |world: &mut Self| world.set_item(key, Some(Item::new(gone_at_ms)));
-        self.change((client, key), set.into(), due, ReplyKind::Stored, apply)
+        self.change(client, set.into(), due, ReplyKind::Stored, apply)
     }
 
     fn delete(&mut self, client: usize, key: usize, word: Word) -> Judged {
@@ -465,7 +428,7 @@ impl World {
             }
         };
         let command = delete.into();
-        self.change((client, key), command, due, ReplyKind::Deleted, apply)
+        self.change(client, command, due, ReplyKind::Deleted, apply)
     }
 
     fn touch(&mut self, client: usize, key: usize) -> Judged {
@@ -480,7 +443,7 @@ impl World {
             Some(_) => ReplyKind::Hit,
             None => ReplyKind::Miss,
         };
-        self.ask(self.shard_of(key), client, get.into(), |world, kind, _| {
+        self.ask(client, get.into(), |world, kind, _| {
             must(kind == due(world), "E7: touched, or not, and wrongly")?;
             if let Some(item) = &mut world.keys[key].item {
                 item.gone_at_ms = gone_at_ms;
@@ -508,23 +471,18 @@ impl World {
         };
         let apply = |world: &mut Self| world.let_go(client, key);
         let command = Command::Item(command);
-        self.change((client, key), command, due, ReplyKind::Unlocked, apply)
+        self.change(client, command, due, ReplyKind::Unlocked, apply)
     }
 
     fn unlock_all(&mut self, client: usize) -> Judged {
         let conn = self.conn(client);
-        for shard in 0..self.cores.len() {
-            self.call(
-                shard,
-                |core, now| drop(core.execute(now, conn, &GlobalCommand::UnlockAll.into())),
-                |world, ()| {
-                    let keys = world.keys_of(shard);
-                    keys.for_each(|key| world.let_go(client, key));
-                    Ok(())
-                },
-            )?;
-        }
-        Ok(())
+        self.call(
+            |core, now| drop(core.execute(now, conn, &GlobalCommand::UnlockAll.into())),
+            |world, ()| {
+                (0..KEYS_MAX).for_each(|key| world.let_go(client, key));
+                Ok(())
+            },
+        )
     }
 
     fn flush_all(&mut self, is_later: bool) -> Judged {
@@ -534,9 +492,7 @@ impl World {
         } else {
             Exptime::Never
         };
-        // The models that flush have one core.
         self.call(
-            0,
             |core, now| drop(core.execute(now, nobody, &GlobalCommand::FlushAll { at }.into())),
             |world, ()| {
                 if is_later {
@@ -561,13 +517,13 @@ impl World {
         shares.find(|held| held.client == client).copied()
     }
 
-    /// A core learns the time: locks and items that are over by now are gone.
-    pub(super) fn come_to(&mut self, shard: usize) {
+    /// The core learns the time: locks and items that are over by now are gone.
+    pub(super) fn come_to(&mut self) {
         let now_ms = self.now_ms;
         if self.flush_at_ms.is_some_and(|at_ms| at_ms <= now_ms) {
             self.flush();
         }
-        for key in self.keys_of(shard) {
+        for key in 0..KEYS_MAX {
             let known = &mut self.keys[key];
             let before = known.held.len();
             let lasts = |held: &Held| held.lease_until_ms.is_none_or(|until| until > now_ms);
@@ -622,9 +578,9 @@ impl World {
         }
     }
 
-    /// A client's connection ends, as far as one core is concerned.
-    fn leave(&mut self, client: usize, shard: usize) {
-        for key in self.keys_of(shard) {
+    /// A client's connection ends.
+    fn leave(&mut self, client: usize) {
+        for key in 0..KEYS_MAX {
             let known = &mut self.keys[key];
             let stood = known.line.len() + known.gets.len();
             known.line.retain(|other| *other != client);
