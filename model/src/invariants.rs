@@ -153,7 +153,7 @@ witnesses! {
     VersionAfterChosen of Invariant::VersionsGrow, "a chosen version is followed by the next one of the server", |s| s.has(Verb::Ask(Kind::Set, Manner::Chosen));
     Evicted of Invariant::OthersUntouched, "an item is evicted for another", |s| s.room != Room::Ample;
     TwoItems of Invariant::OthersUntouched, "a command finds another item beside its own", |s| s.keys >= 2 && s.room != Room::Items(1);
-    LocksOfTwoShards of Invariant::LockEnds, "locks of two shards end in one step", |s| s.shards >= 2 && s.locks_max > 1;
+    LocksOfTwoShards of Invariant::LockEnds, "locks of two shards end in one step", |s| s.asks(Kind::Lock) && s.shards >= 2 && s.locks_max > 1;
     CasMatches of Invariant::Guards, "a guarded change finds the version it wants", |s| any(s, &[ask(Kind::Cas), ask(Kind::ReplaceAndUnlockCas), ask(Kind::DeleteCas)]);
     CasDiffers of Invariant::Guards, "a guarded change finds another version", |s| any(s, &[ask(Kind::Cas), ask(Kind::ReplaceAndUnlockCas), ask(Kind::DeleteCas)]);
     CasKeepsLock of Invariant::Guards, "replace-and-unlock of another version keeps the lock", |s| s.asks(Kind::ReplaceAndUnlockCas);

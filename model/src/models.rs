@@ -103,18 +103,6 @@ const HOLDING: &[Verb] = verbs![
     Long(CountFenced CountAndUnlock)
 ];
 
-/// Operations on all shards, and events that can come between.
-const FAN_OUTS: &[Verb] = verbs![
-    Do(Open Close) Plain(Lock LockAndGet Unlock UnlockAll) Late(Lock) Plain(Set
-    ReplaceAndUnlock Delete FlushAll)
-];
-
-/// The effects of time, and a flush that waits for it.
-const TIME_OF_SHARDS: &[Verb] = verbs![Expiring(Set) Later(FlushAll) Do(Pass Tick)];
-
-/// Changes that need the version.
-const VERSIONS_OF_SHARDS: &[Verb] = verbs![Plain(Get Cas ReplaceAndUnlockCas)];
-
 /// Every command that has to do with locks.
 const EVERY_LOCK: &[&[Verb]] = &[OWNERSHIP, CHANGES, MARK, VERSIONS, TIME, FLUSH];
 
@@ -134,31 +122,176 @@ const EVERY_REQUEST: &[&[Verb]] = &[AROUND, REQUESTS, ABOUT_ALL, MANNERS];
 
 /// All of them.
 pub(crate) const ALL: &[Setup] = &[
-    of("locks-2x1", [2, 1], (720, 26_526), EVERY_LOCK),
-    of("locks-3x1", [3, 1], (1620, 84_810), EVERY_LOCK),
-    of("locks-2x2", [2, 2], (71_816, 5_277_479), EVERY_LOCK),
-    of("locks-2x2-settled-1", [2, 2], (45_550, 3_097_594), &[OWNERSHIP, CHANGES, VERSIONS, TIME, FLUSH]).settling_one(),
-    of("locks-3x2", [3, 2], (437_849, 46_689_130), EVERY_LOCK),
-    of("locks-4x2", [4, 2], (4030, 320_122), &[OWNERSHIP, CHANGES, MARK, TIME, FLUSH]),
-    of("locks-4x2-room-1", [4, 2], (64_558, 7_892_394), &[OWNERSHIP, CHANGES, VERSIONS, TIME, FLUSH, PRESSURE]).with_room_for(1),
-    of("locks-2x2-room-2", [2, 2], (16_904, 792_488), &[OWNERSHIP, CHANGES, TIME, FLUSH, PRESSURE, verbs![Plain(Get)]]).with_room_for(2),
-    of("key-locks-2x1", [2, 1], (1443, 65_849), &[AROUND_KEY_LOCKS, KEY_LOCKS, VERSIONS, TIME, FLUSH, verbs![Plain(Vivify)]]),
-    of("key-locks-4x1", [4, 1], (401, 21_608), &[AROUND_KEY_LOCKS, KEY_LOCKS, TIME, FLUSH]),
-    of("key-locks-3x2", [3, 2], (1246, 94_283), &[AROUND_KEY_LOCKS, KEY_LOCKS, TIME]),
-    of("locks-2x2-max-1", [2, 2], (2354, 133_496), &[OWNERSHIP, CHANGES, TIME, FLUSH, verbs![Plain(Acquire AcquireItem AcquireLeased)]]).holding_one(),
+    of("locks-2x1", [2, 1], (703, 26_424), EVERY_LOCK),
+    of("locks-3x1", [3, 1], (1603, 84_691), EVERY_LOCK),
+    of("locks-2x2", [2, 2], (70_169, 5_213_966), EVERY_LOCK),
+    of(
+        "locks-2x2-settled-1",
+        [2, 2],
+        (40_090, 2_804_080),
+        &[OWNERSHIP, CHANGES, VERSIONS, TIME, FLUSH],
+    )
+    .settling_one(),
+    of("locks-3x2", [3, 2], (436_202, 46_623_970), EVERY_LOCK),
+    of(
+        "locks-4x2",
+        [4, 2],
+        (3695, 312_003),
+        &[OWNERSHIP, CHANGES, MARK, TIME, FLUSH],
+    ),
+    of(
+        "locks-4x2-room-1",
+        [4, 2],
+        (64_496, 7_891_774),
+        &[OWNERSHIP, CHANGES, VERSIONS, TIME, FLUSH, PRESSURE],
+    )
+    .with_room_for(1),
+    of(
+        "locks-2x2-room-2",
+        [2, 2],
+        (13_664, 703_435),
+        &[
+            OWNERSHIP,
+            CHANGES,
+            TIME,
+            FLUSH,
+            PRESSURE,
+            verbs![Plain(Get)],
+        ],
+    )
+    .with_room_for(2),
+    of(
+        "key-locks-2x1",
+        [2, 1],
+        (1413, 65_669),
+        &[
+            AROUND_KEY_LOCKS,
+            KEY_LOCKS,
+            VERSIONS,
+            TIME,
+            FLUSH,
+            verbs![Plain(Vivify)],
+        ],
+    ),
+    of(
+        "key-locks-4x1",
+        [4, 1],
+        (379, 21_432),
+        &[AROUND_KEY_LOCKS, KEY_LOCKS, TIME, FLUSH],
+    ),
+    of(
+        "key-locks-3x2",
+        [3, 2],
+        (1067, 89_211),
+        &[AROUND_KEY_LOCKS, KEY_LOCKS, TIME],
+    ),
+    of(
+        "locks-2x2-max-1",
+        [2, 2],
+        (1643, 107_630),
+        &[
+            OWNERSHIP,
+            CHANGES,
+            TIME,
+            FLUSH,
+            verbs![Plain(Acquire AcquireItem AcquireLeased)],
+        ],
+    )
+    .holding_one(),
     of("stampede-2x1", [2, 1], (1733, 65_902), EVERY_WIN).lasting_two(),
     of("stampede-3x1", [3, 1], (4034, 229_018), EVERY_WIN).lasting_two(),
     of("stampede-4x1", [4, 1], (7966, 601_580), EVERY_WIN).lasting_two(),
     of("stampede-2x2", [2, 2], (72_521, 3_960_022), &[WINS]).lasting_two(),
     of("stampede-3x2", [3, 2], (306_058, 25_003_004), &[WINS]).lasting_two(),
-    of("stampede-2x2-room-1", [2, 2], (15_084, 779_612), &[WINS, verbs![Do(Pressure)]]).with_room_for(1).lasting_two(),
-    of("everything-2x1", [2, 1], (7357, 372_684), LOCKS_AND_WINS).lasting_two(),
-    of("everything-3x1", [3, 1], (19_797, 1_471_244), LOCKS_AND_WINS).lasting_two(),
-    of("commands-2x1", [2, 1], (6597, 792_222), EVERY_REQUEST),
-    of("commands-3x1", [3, 1], (15_627, 2_670_495), EVERY_REQUEST),
-    of("commands-2x2-room-1", [2, 2], (10_631, 1_212_798), &[HOLDING, MAKING, GROWING]).with_room_for(1),
-    of("shards-2x2", [2, 2], (86_179, 1_533_249), &[FAN_OUTS, TIME_OF_SHARDS]).over_two_shards(),
-    of("shards-3x2", [3, 2], (780_449, 17_986_142), &[FAN_OUTS, TIME_OF_SHARDS]).over_two_shards(),
-    of("shards-2x2-key-locks", [2, 2], (1087, 21_807), &[verbs![ Do(Open Close) Plain(Lock UnlockAll Set Delete Acquire Release SetFenced) Late(Lock) ]]).over_two_shards(),
-    of("shards-2x2-versions", [2, 2], (23_675, 488_894), &[FAN_OUTS, VERSIONS_OF_SHARDS]).over_two_shards(),
+    of(
+        "stampede-2x2-room-1",
+        [2, 2],
+        (15_084, 779_612),
+        &[WINS, verbs![Do(Pressure)]],
+    )
+    .with_room_for(1)
+    .lasting_two(),
+    of("everything-2x1", [2, 1], (7240, 372_216), LOCKS_AND_WINS).lasting_two(),
+    of(
+        "everything-3x1",
+        [3, 1],
+        (19_680, 1_470_659),
+        LOCKS_AND_WINS,
+    )
+    .lasting_two(),
+    of("commands-2x1", [2, 1], (6477, 790_902), EVERY_REQUEST),
+    of("commands-3x1", [3, 1], (15_507, 2_669_055), EVERY_REQUEST),
+    of(
+        "commands-2x2-room-1",
+        [2, 2],
+        (8233, 1_005_396),
+        &[HOLDING, MAKING, GROWING],
+    )
+    .with_room_for(1),
+    of(
+        "locks-2x2-shards-2",
+        [2, 2],
+        (70_169, 5_213_966),
+        EVERY_LOCK,
+    )
+    .over_two_shards(),
+    of(
+        "locks-2x2-settled-1-shards-2",
+        [2, 2],
+        (40_090, 2_804_080),
+        &[OWNERSHIP, CHANGES, VERSIONS, TIME, FLUSH],
+    )
+    .settling_one()
+    .over_two_shards(),
+    of(
+        "locks-4x2-shards-2",
+        [4, 2],
+        (3695, 312_003),
+        &[OWNERSHIP, CHANGES, MARK, TIME, FLUSH],
+    )
+    .over_two_shards(),
+    of(
+        "locks-2x2-room-2-shards-2",
+        [2, 2],
+        (12_130, 643_922),
+        &[
+            OWNERSHIP,
+            CHANGES,
+            TIME,
+            FLUSH,
+            PRESSURE,
+            verbs![Plain(Get)],
+        ],
+    )
+    .with_room_for(2)
+    .over_two_shards(),
+    of(
+        "locks-2x2-max-1-shards-2",
+        [2, 2],
+        (1643, 107_630),
+        &[
+            OWNERSHIP,
+            CHANGES,
+            TIME,
+            FLUSH,
+            verbs![Plain(Acquire AcquireItem AcquireLeased)],
+        ],
+    )
+    .holding_one()
+    .over_two_shards(),
+    of(
+        "key-locks-3x2-shards-2",
+        [3, 2],
+        (4937, 438_985),
+        &[AROUND_KEY_LOCKS, KEY_LOCKS, TIME, FLUSH],
+    )
+    .over_two_shards(),
+    of(
+        "stampede-2x2-shards-2",
+        [2, 2],
+        (72_521, 3_960_022),
+        &[WINS],
+    )
+    .lasting_two()
+    .over_two_shards(),
 ];

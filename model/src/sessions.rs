@@ -47,6 +47,8 @@ pub struct Bounds {
     pub tokens: usize,
     /// How many keys.
     pub keys: usize,
+    /// Over how many shards of items the keys are spread.
+    pub shards: usize,
     /// How long a request waits, in milliseconds.
     pub wait_ms: u64,
     /// The connections' words, besides opening and closing, with commas between.
@@ -140,6 +142,7 @@ pub const ALL: &[Bounds] = &[
         pinned: (172_983, 2_264_245),
         tokens: 2,
         keys: 1,
+        shards: 1,
         wait_ms: 3 * STEP_MS,
         words: "mo, mo x, mo T0, ml, ml w, mu, ml j, mu j",
     },
@@ -148,6 +151,7 @@ pub const ALL: &[Bounds] = &[
         pinned: (386_523, 3_596_145),
         tokens: 2,
         keys: 2,
+        shards: 2,
         wait_ms: STEP_MS,
         words: "mo, ml w, mu",
     },
@@ -185,8 +189,8 @@ impl Named for Bounds {
     }
 
     fn about(&self) -> String {
-        let (tokens, keys) = (self.tokens, self.keys);
-        format!("{tokens}×{CONNS}×{keys}: {}", self.words)
+        let (tokens, keys, shards) = (self.tokens, self.keys, self.shards);
+        format!("{tokens}×{CONNS}×{keys}, {shards} shard(s): {}", self.words)
     }
 
     fn must_see(&self) -> Vec<(Shown, String)> {
@@ -201,7 +205,7 @@ impl Bounded for Bounds {
     type Label = (Happening, Shown);
 
     fn first(&self) -> World {
-        World::new()
+        World::new(self)
     }
 
     fn happenings(&self, world: &World, all: &mut Vec<Happening>) {

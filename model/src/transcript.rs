@@ -130,9 +130,10 @@ impl Player {
     }
 
     fn step(&mut self, text: &mut String, setup: &Setup, world: &World, action: Action) {
-        let (letter, who) = match action.op(setup) {
-            Op::Pressure { .. } => (PRESSURE_LETTER, None),
-            _ => (action.letter(), Some(action.client())),
+        let (letter, who) = if let Op::Pressure { .. } = action.op(setup) {
+            (PRESSURE_LETTER, None)
+        } else {
+            (action.letter(), Some(action.client()))
         };
         let mut push = |line: String| text.push_str(&(line + "\n"));
         match self.line(setup, world, action) {

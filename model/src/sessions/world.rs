@@ -5,7 +5,7 @@ mod judge;
 
 use std::mem;
 
-use latchd_core::engine::{Config, Core, Event, Notification};
+use latchd_core::engine::{Core, Event, Notification};
 use latchd_core::server::visit::{self, Membership, Visit};
 use latchd_core::sessions::{SessionLimits, Sessions};
 use latchd_core::store::MapStore;
@@ -16,6 +16,7 @@ use latchd_protocol::session::Token;
 
 use super::{Bounds, CONNS, Happening, MANY, STEP_MS, TTL_S, Witness};
 use crate::frame::{Judged, Shown};
+use crate::setup::core_of;
 
 const KEYS: [&[u8]; MANY] = [b"k", b"l"];
 
@@ -96,9 +97,9 @@ fn token_of(token: usize) -> Token<'static> {
 }
 
 impl World {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(bounds: &Bounds) -> Self {
         Self {
-            core: Core::reference(Config::new(Limits::new(1 << 20, 16), 0)),
+            core: core_of(Limits::new(1 << 20, 16), bounds.shards),
             sessions: Sessions::new(SessionLimits::default(), [0, 0]),
             numbers: 0,
             conns: Default::default(),

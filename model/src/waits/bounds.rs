@@ -18,8 +18,6 @@ pub struct Bounds {
     pub shards: usize,
     /// Whether a core learns the time as soon as an event is due. If not, a request may come first.
     pub is_punctual: bool,
-    /// Whether time passes.
-    pub has_time: bool,
     /// How many ended locks, waits and items a call releases.
     pub settled_max: usize,
     /// The clients' words, besides opening, closing and hearing, with commas between.
@@ -55,19 +53,19 @@ witnesses! {
     GivenInTurn of "Q2", "a lock is given to a client that has waited for it", Bounds::waits_for_locks;
     TwoWait of "Q2", "two wait for one lock, or one item", |b| b.clients > 2;
     OneOfTwo of "Q2", "the first of two is given the lock, or the win, and the other waits on", |b| b.clients > 2;
-    TimedOut of "Q3", "a wait takes too long", |b| b.has_time;
+    TimedOut of "Q3", "a wait takes too long", |_| true;
     NotFound of "Q10", "a wait ends, and the item that the request needs is missing", |b| b.has("ml w x") || b.has("mg w") || b.has("mg R w B");
     Deadlock of "Q9", "a request would close a cycle of others", |b| b.waits_for_locks() && b.keys > 1;
     DeadlockOfThree of "Q9", "the cycle would be one of three", |b| b.waits_for_locks() && b.keys > 2;
     WaitsForItself of "Q9", "a request would wait for a lock that its own connection holds, or a winner waits for its own item", |_| true;
-    NobodyBarges of "Q7", "a newcomer is refused while others wait", |b| b.waits_for_locks() && b.has_time;
+    NobodyBarges of "Q7", "a newcomer is refused while others wait", |b| b.waits_for_locks();
     LeaseOver of "Q3", "the lease of a lock ends", |b| b.has("ml w T");
     LeaseHandedOver of "Q3", "the lease of a lock ends while a client waits for it", |b| b.has("ml w T");
     WaiterGoes of "Q8", "a waiter goes, and others stay", |b| b.clients > 2;
     GrantOfDeadPassedOn of "Q8", "a connection ends that was given a lock and had not heard of it, and another waits", Bounds::waits_for_locks;
     HeardInTime of "Q10", "a client gets its notice, and still has the lock or the win", |_| true;
     LostBeforeHeard of "Q10", "a client loses the lock or the win before it gets its notice", |b| b.has("ml w T") || b.waits_for_values();
-    HeardTooLate of "Q10", "a client that has waited too long asks once more", |b| b.has_time;
+    HeardTooLate of "Q10", "a client that has waited too long asks once more", |_| true;
     TwoShare of "L1", "two share a lock", |b| b.keys == 1 && (b.has("ml w S") || b.has("ml w S2"));
     GivenTogether of "Q6", "two waiters are given a share in one call", |b| b.keys == 1 && (b.has("ml w S") || b.has("ml w S2"));
     ShareIsFull of "L1", "a shared lock is full", |b| b.keys == 1 && b.has("ml w S2");
@@ -103,7 +101,6 @@ const fn of(
         keys,
         shards: 1,
         is_punctual: true,
-        has_time: true,
         settled_max: 16,
         words,
     }
@@ -120,11 +117,6 @@ impl Bounds {
             is_punctual,
             ..self
         }
-    }
-
-    const fn without_time(self) -> Self {
-        let has_time = false;
-        Self { has_time, ..self }
     }
 
     const fn settling_one(self) -> Self {
@@ -153,72 +145,109 @@ const FILLED: &str = "mg, mg N, mg N B, mg w, mg N w, mg N w B, ms, md I, md, fl
 
 /// The models that are checked.
 pub const ALL: &[Bounds] = &[
-    of("waits-3x1", [3, 1], (546, 4865), HELD),
-    of("waits-4x1", [4, 1], (2227, 23_335), HELD),
-    of("waits-3x1-late", [3, 1], (1129, 10_331), HELD).called_late(),
+    of("waits-3x1", [3, 1], (408, 3539), HELD),
+    of("waits-4x1", [4, 1], (1913, 19_525), HELD),
+    of("waits-3x1-late", [3, 1], (803, 7203), HELD).called_late(),
     of(
         "waits-3x1-items",
         [3, 1],
-        (582, 6781),
+        (461, 5213),
         "ml, lock, ml w, ml w x, mu, unlock, md U, md, ms",
     ),
     of(
         "waits-3x2",
         [3, 2],
-        (19_360, 252_816),
+        (13_266, 157_323),
         "ml, ml T, ml w, ml w T, mu, unlock_all",
     ),
-    of("waits-4x2", [4, 2], (3777, 35_441), AWAITED),
-    of("waits-3x3", [3, 3], (9409, 82_507), AWAITED),
-    of(
-        "waits-3x2-settled-1",
-        [3, 2],
-        (23_556, 214_509),
-        AWAITED_ALL,
-    )
-    .settling_one(),
+    of("waits-4x2", [4, 2], (2873, 25_597), AWAITED),
+    of("waits-3x3", [3, 3], (6016, 46_594), AWAITED),
+    of("waits-3x2-settled-1", [3, 2], (1037, 8833), AWAITED_ALL).settling_one(),
     of(
         "waits-4x3-settled-1",
         [4, 3],
-        (664_465, 7_470_073),
+        (87_294, 982_187),
         AWAITED_ALL,
     )
-    .without_time()
     .settling_one(),
     of(
         "waits-3x2-shards-2",
         [3, 2],
-        (84_272, 890_693),
+        (26_280, 256_334),
         "ml w, ml w T, mu, unlock_all",
     )
     .over_two_shards()
     .called_late(),
-    of("waits-3x3-shards-2", [3, 3], (19_248, 177_691), AWAITED_ALL).over_two_shards(),
+    of(
+        "waits-4x3-settled-1-shards-2",
+        [4, 3],
+        (87_294, 982_187),
+        AWAITED_ALL,
+    )
+    .settling_one()
+    .over_two_shards(),
+    of(
+        "waits-3x2-items-shards-2",
+        [3, 2],
+        (28_180, 326_860),
+        "ml, lock, ml w, ml w x, mu, unlock, md U, md, ms",
+    )
+    .over_two_shards(),
+    of(
+        "waits-3x2-leases-settled-1-shards-2",
+        [3, 2],
+        (16_592, 157_479),
+        "ml w, ml w T, mu, unlock_all",
+    )
+    .settling_one()
+    .over_two_shards(),
+    of(
+        "waits-3x2-late-settled-1-shards-2",
+        [3, 2],
+        (46_131, 479_652),
+        "ml w, ml w T, mu, unlock_all",
+    )
+    .settling_one()
+    .over_two_shards()
+    .called_late(),
+    of("waits-3x3-shards-2", [3, 3], (6661, 58_582), AWAITED_ALL).over_two_shards(),
     of(
         "shares-3x1",
         [3, 1],
-        (5900, 76_091),
+        (1765, 22_008),
         "ml, ml w, ml S, ml w S T, ml w S2, mu",
     ),
     of(
         "shares-4x1",
         [4, 1],
-        (6913, 74_764),
+        (4289, 42_122),
         "ml w, ml w S, ml w S2, mu",
     ),
     of(
         "shares-3x1-items",
         [3, 1],
-        (1412, 21_590),
+        (684, 9505),
         "lock, ml S2, ml w, ml w S, mu, unlock, md U, md, ms",
     ),
-    of("shares-3x2", [3, 2], (25_867, 276_909), BY_TWO),
-    of("shares-3x2-settled-1", [3, 2], (204_873, 2_801_259), BY_TWO)
-        .without_time()
-        .settling_one(),
-    of("shares-3x2-shards-2", [3, 2], (8862, 105_235), BY_TWO)
-        .over_two_shards()
-        .without_time(),
+    of("shares-3x2", [3, 2], (15_377, 140_028), BY_TWO),
+    of("shares-3x2-settled-1", [3, 2], (21_278, 202_005), BY_TWO).settling_one(),
+    of("shares-3x2-shards-2", [3, 2], (15_377, 140_028), BY_TWO).over_two_shards(),
+    of(
+        "shares-3x2-late-shards-2",
+        [3, 2],
+        (58_958, 688_392),
+        "ml w, ml w S2 T, mu, unlock_all",
+    )
+    .over_two_shards()
+    .called_late(),
+    of(
+        "shares-3x2-settled-1-shards-2",
+        [3, 2],
+        (21_278, 202_005),
+        BY_TWO,
+    )
+    .settling_one()
+    .over_two_shards(),
     of("gets-2x1", [2, 1], (2821, 21_412), FILLED),
     of("gets-3x1", [3, 1], (31_154, 284_145), FILLED),
     of(
@@ -237,7 +266,7 @@ pub const ALL: &[Bounds] = &[
     of(
         "gets-3x1-held",
         [3, 1],
-        (7798, 84_190),
+        (6568, 69_140),
         "mg N B, mg N w B, ms, md, ml, mu, unlock_all, flush_all 1",
     ),
     of(
@@ -255,8 +284,30 @@ pub const ALL: &[Bounds] = &[
     of(
         "gets-3x2-settled-1",
         [3, 2],
-        (100_855, 913_972),
+        (97_984, 876_624),
         "mg N B, mg N w, ms, flush_all 1",
     )
     .settling_one(),
+    of(
+        "gets-2x2-shards-2",
+        [2, 2],
+        (125_739, 866_710),
+        "mg N B, mg w, mg N w B, ms, md I, flush_all",
+    )
+    .over_two_shards(),
+    of(
+        "gets-3x2-settled-1-shards-2",
+        [3, 2],
+        (97_984, 876_624),
+        "mg N B, mg N w, ms, flush_all 1",
+    )
+    .settling_one()
+    .over_two_shards(),
+    of(
+        "gets-2x2-held-shards-2",
+        [2, 2],
+        (96_048, 1_084_994),
+        "mg N B, mg N w B, ms, md, ml, mu, unlock_all, flush_all 1",
+    )
+    .over_two_shards(),
 ];

@@ -204,7 +204,9 @@ impl World {
             for (client, is_answered) in answered.iter_mut().enumerate() {
                 let more = more.filter(|(one, ..)| *one == client);
                 let sought = more.map(|(_, key, among)| (key, among));
-                let Some((key, among)) = sought.or_else(|| self.sought_by(client)) else {
+                // A wait past its deadline ends by itself.
+                let waits = || self.sought_by(client).filter(|_| !self.is_over(client));
+                let Some((key, among)) = sought.or_else(waits) else {
                     *is_answered = true;
                     continue;
                 };

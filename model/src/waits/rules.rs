@@ -13,7 +13,8 @@ use super::{Bounds, Happening, KEYS_MAX, Witness};
 use crate::frame::{Judged, must};
 
 impl World {
-    fn is_over(&self, client: usize) -> bool {
+    /// Whether a client does not wait, or waits past its deadline.
+    pub(super) fn is_over(&self, client: usize) -> bool {
         let parked = self.clients[client].parked;
         parked.is_none_or(|parked| parked.until_ms <= self.now_ms)
     }

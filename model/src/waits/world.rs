@@ -162,9 +162,7 @@ impl World {
     /// Every step that can be taken.
     pub(super) fn happenings(&self, bounds: &Bounds, all: &mut Vec<Happening>) {
         let mut push = |word, client, key| all.push(Happening { word, client, key });
-        if bounds.has_time {
-            push(Word("time"), 0, 0);
-        }
+        push(Word("time"), 0, 0);
         if self.is_due() {
             push(Word("pass"), 0, 0);
         }
