@@ -19,7 +19,7 @@
 //! Source: yrmcds `docs/locking.md`. Where we differ: docs/PROTOCOL.md, "Locks".
 //!
 //! Models: every one with `Lock`, by `model/src/rules/` and `beliefs.rs`. Fences and leases: `key-locks-*`, `commands-*`,
-//! `shards-2x2-key-locks`. L9: `locks-2x2-settled-1`, which releases one lock at a time. L11: `locks-2x2-max-1`. L15, L16:
+//! `key-locks-3x2-shards-2`. L9: `locks-2x2-settled-1`, which releases one lock at a time. L11: `locks-2x2-max-1`. L15, L16:
 //! `shares-3x1-items`. Liveness: `beliefs::escape` (L8, R5).
 
 mod effects;
