@@ -112,7 +112,7 @@ impl World {
             if self.has_ended[token] {
                 self.seen.add(Witness::OpenedAgain);
             }
-            let is_empty = self.core.held_here(owner) == Held::default();
+            let is_empty = self.core.held(owner) == Held::default();
             must(is_empty, "S3: a new session holds something")?;
             self.known[token] = Some(Known {
                 owner,
@@ -237,7 +237,7 @@ impl World {
         };
         let until_ms = match wait {
             Wait::UpTo { ms } => Some(self.now_ms + ms),
-            Wait::No | Wait::WouldDeadlock | Wait::TooLong => None,
+            Wait::No => None,
         };
         let is_session = matches!(who, Who::Session(_));
         let holder = self.locks[key].holder;
