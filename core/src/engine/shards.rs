@@ -105,7 +105,10 @@ pub fn unlock_all(shards: &mut impl Shards, owner: Owner) {
 pub fn flush_all(shards: &mut impl Shards, at: Exptime) {
     let is_now = shards.together(|all, manager| {
         manager.counters.cmd_flush += 1;
-        let clock = all[0].clock;
+        // Some shards may be ahead of the request by the time of other threads.
+        let clocks = all.iter().map(|items| items.clock);
+        let clock = clocks.min_by_key(|clock| clock.now);
+        let clock = clock.expect("there are shards");
         let delay_ms = clock.delay_ms(at);
         let flush_at = clock.now.as_millis().saturating_add(delay_ms);
         for items in &mut *all {
