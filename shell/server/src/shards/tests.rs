@@ -564,6 +564,31 @@ fn lists_of_statistics_come_in_pages() {
     }
 }
 
+/// The clock unmarks the items of an owner that has ended, a thousand in each turn, also if no client waits for one.
+#[test]
+fn items_of_many_ended_locks_are_unmarked_in_turns() {
+    let shards = shards(4);
+    let mut holder = session(1);
+    for number in 0..5_000 {
+        let name = format!("key{number}");
+        store(&shards, &mut holder, &name, b"v");
+        assert!(lock(&shards, &mut holder, &name));
+    }
+    let locked_bytes = || shards.stats(NOW).gauges.locked_bytes;
+    assert!(locked_bytes() > 0);
+    shards.waiters.forget_deadline();
+    shards.close(NOW, holder);
+    let mut turns = 0;
+    while let Some(at) = shards.waiters.deadline() {
+        assert_eq!(at, Instant::from_millis(turns + 1), "the clock comes soon");
+        shards.waiters.forget_deadline();
+        shards.pass(at);
+        turns += 1;
+    }
+    assert!((5..=6).contains(&turns), "{turns}");
+    assert_eq!(locked_bytes(), 0);
+}
+
 /// A plain command about a key that is neither marked nor noted does not lock the manager, whatever is locked beside it.
 #[test]
 fn unmarked_keys_never_reach_the_manager() {
