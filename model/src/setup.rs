@@ -41,7 +41,7 @@ pub struct Setup {
     pub clients: usize,
     /// How many keys they share; at most [`CLIENT_KEYS_MAX`].
     pub keys: usize,
-    /// Over how many shards of items the keys are spread; at most [`SHARDS_MAX`](crate::snapshot::SHARDS_MAX).
+    /// Over how many shards of items the keys are spread; at most `SHARDS_MAX`.
     pub shards: usize,
     /// How much memory there is.
     pub room: Room,
