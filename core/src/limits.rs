@@ -21,7 +21,7 @@ pub struct Limits {
     /// Whether dead values are zeroed: `--secure-erase`. [`Store`](crate::store::Store) says when a value is
     /// dead.
     pub erase: bool,
-    /// Locks that one connection may hold, over all cores. One more is
+    /// Locks that one connection may hold. One more is
     /// [`Refusal::TooManyLocks`](latchd_protocol::reply::Refusal::TooManyLocks).
     pub locks_per_connection_max: usize,
     /// The part of `memory_bytes_max` that locked items may pin, in bytes as the store accounts for them. Past
@@ -29,10 +29,9 @@ pub struct Limits {
     /// a locked item is [`Refusal::OutOfMemory`](latchd_protocol::reply::Refusal::OutOfMemory).
     pub locked_bytes_max: usize,
     /// The part of `memory_bytes_max` that the tables of locks, waits and wins may use. Past it a lock is
-    /// [`Refusal::TooManyLocks`](latchd_protocol::reply::Refusal::TooManyLocks). Several cores may share it
-    /// ([`Config::sharing_tables`](crate::engine::Config::sharing_tables)).
+    /// [`Refusal::TooManyLocks`](latchd_protocol::reply::Refusal::TooManyLocks).
     pub lock_table_bytes_max: usize,
-    /// The memory of one connection's locks over all cores: their part of the table plus the items they pin. It
+    /// The memory of one connection's locks: their part of the table plus the items they pin. It
     /// keeps one client from blocking all other locks. Past it as at `locked_bytes_max`.
     pub lock_bytes_per_connection_max: usize,
     /// The most locks of ended connections, wins of ended connections and expired locks, each, that one command
@@ -53,7 +52,7 @@ pub struct Limits {
     pub waits_max: usize,
     /// The longest wait, in milliseconds. A longer one is cut to this.
     pub wait_ms_max: u64,
-    /// Wins that may be bound to one connection, or are about to be, over all cores. One more is
+    /// Wins that may be bound to one connection, or are about to be. One more is
     /// [`Refusal::TooManyLocks`](latchd_protocol::reply::Refusal::TooManyLocks). Their memory is part of
     /// `lock_table_bytes_max`.
     pub bound_wins_per_connection_max: usize,

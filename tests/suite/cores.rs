@@ -1,7 +1,7 @@
-//! Several cores answer as one does: the server's shards beside one core, on random sequences. The one core is
+//! Several shards answer as one core does: the server's shards beside one core, on random sequences. The one core is
 //! compared with the oracle elsewhere (`oracles properties`).
 //!
-//! Numbers of versions and grants differ, since each core counts in strides of its own; the replies must be the same
+//! Numbers of versions differ, since each shard counts in strides of its own; the replies must be the same
 //! otherwise. Before each step both do all that is due. `LATCHD_SEQUENCES` is the number of sequences (default: 3,000).
 
 #![allow(
@@ -221,9 +221,8 @@ fn drawn(random: &mut Random) -> Op {
 fn play(seed: u64) -> Result<usize, String> {
     let mut random = Random::new(seed);
     let mut limits = Limits::new(8 << 20, VALUE_BYTES_MAX);
-    // The place of a session counts as a lock in other cores, and not in its own. So it is compared with ample limits.
     let has_session = random.chance(1, 2);
-    if !has_session {
+    if random.chance(1, 2) {
         limits.locks_per_connection_max = 2;
         limits.bound_wins_per_connection_max = 2;
     }

@@ -24,7 +24,7 @@ macro_rules! counters {
         }
 
         impl Counters {
-            /// Adds another core's counters to these.
+            /// Adds another shard's counters to these.
             pub fn add(&mut self, other: &Self) {
                 $(self.$name = self.$name.wrapping_add(other.$name);)*
             }
@@ -192,7 +192,7 @@ pub struct Eviction {
 }
 
 impl Gauges {
-    /// Adds another core's gauges to these.
+    /// Adds another shard's gauges to these.
     pub fn add(&mut self, other: &Self) {
         let Self {
             curr_items,
@@ -268,7 +268,7 @@ pub struct Stats {
 }
 
 impl Stats {
-    /// Adds another core's statistics to these.
+    /// Adds another shard's statistics to these.
     pub fn add(&mut self, other: &Self) {
         self.counters.add(&other.counters);
         self.gauges.add(&other.gauges);
@@ -616,7 +616,7 @@ mod tests {
             locked_bytes: 36,
             hash_bytes: 38,
             held_bytes: 40,
-            // The oldest of all cores, and the last eviction of any.
+            // The oldest of all shards, and the last eviction of any.
             oldest_s: 20,
             last_eviction: at(7, 2),
             counts_prefixes: true,

@@ -1,4 +1,4 @@
-//! The shards of a server as one machine, for proofs that compare several cores with one.
+//! The shards of a server as one machine, for proofs that compare several shards with one core.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;

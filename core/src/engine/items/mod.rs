@@ -149,7 +149,7 @@ impl<S: Store> Items<S> {
         self.clock.unix_s_at_start = unix_s_at_start;
     }
 
-    /// Whether one [`Self::crawl`] is not enough.
+    /// Whether a tick leaves expired items.
     #[must_use]
     pub fn wants_tick(&self) -> bool {
         self.store.wants_crawl(self.clock.tick())

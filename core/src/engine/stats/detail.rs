@@ -143,7 +143,7 @@ impl Prefixes {
         self.counts.contains_key(prefix)
     }
 
-    /// Adds the counts of another core for these prefixes.
+    /// Adds the counts of another shard for these prefixes.
     pub fn add<'a>(&mut self, prefixes: impl IntoIterator<Item = &'a Arc<[u8]>>, other: &Self) {
         for prefix in prefixes {
             let Some(more) = other.counts.get(prefix) else {
