@@ -289,12 +289,11 @@ impl LockManager {
             || self.wins.queue.is_due(self.now)
     }
 
-    /// After the end of many locks or wins: the number of keys to settle now for each cause, if clients may wait for some. The
-    /// rest follows soon.
+    /// After the end of many locks: the number of keys to settle now for each cause, if clients wait for some. The rest follows
+    /// soon.
     pub(super) fn due_after_end(&self) -> Option<usize> {
         let is_waited = !self.left.is_empty()
             || self.locks.table.has_handovers()
-            || self.wins.bound.has_line()
             || !self.wins.queue.is_empty();
         is_waited.then_some(self.limits.locks_settled_max)
     }

@@ -71,23 +71,14 @@ pub fn run_due(shards: &mut impl Shards, each_max: usize) {
 }
 
 /// Ends an owner: its locks, its waits and its wins (D1). Some of the keys that are due are settled before, so that a lease
-/// that has expired is not taken for one that its owner has ended.
+/// that has expired is not taken for one that its owner has ended, and some afterwards.
 pub fn close(shards: &mut impl Shards, owner: Owner) {
-    let due_max = shards.manage(|manager| {
-        manager
-            .has_due()
-            .then_some(manager.limits.locks_settled_max)
-    });
-    if let Some(each_max) = due_max {
+    let each_max = shards.manage(|manager| manager.limits.locks_settled_max);
+    if shards.manage(|manager| manager.has_due()) {
         run_due(shards, each_max);
     }
-    let due_max = shards.manage(|manager| {
-        manager.close(owner);
-        manager.due_after_end()
-    });
-    if let Some(each_max) = due_max {
-        run_due(shards, each_max);
-    }
+    shards.manage(|manager| manager.close(owner));
+    run_due(shards, each_max);
 }
 
 /// Releases all locks of an owner (D1).
