@@ -36,6 +36,9 @@ pub(super) fn of(bounds: &Bounds, world: &World) -> Vec<u8> {
             shown.known(known, &mut view);
         }
         shown.core(&core, world.core.next_deadline(), &mut view);
+        if !bounds.is_punctual && !bounds.settles_together() {
+            shown.order(&core, &mut view);
+        }
         view
     })
 }
@@ -235,6 +238,25 @@ impl Named<'_> {
                 out.extend([self.name_of(*conn), self.left_until(Some(waiter.until))]);
             }
         }
+    }
+
+    /// Of leases and waits that are late, the first to be over is settled first, however late it is; of several waits, that
+    /// of the first connection.
+    fn order(&self, core: &View<'_>, out: &mut Vec<u8>) {
+        let locks = core.locks.iter();
+        let leases = locks.filter_map(|(key, holding)| Some((holding.lease_until?, *key)));
+        let mut leases: Vec<_> = leases.collect();
+        leases.sort_unstable_by_key(|(until, key)| (*until, key.as_bytes()));
+        out.extend(leases.iter().flat_map(|(_, key)| key.as_bytes()));
+        out.push(NONE);
+        let waits = core.waits.iter().flat_map(|(_, queue)| queue);
+        let mut waits: Vec<_> = waits.map(|(conn, waiter)| (waiter.until, *conn)).collect();
+        waits.sort_unstable();
+        out.extend(waits.iter().map(|(_, conn)| self.name_of(*conn)));
+        out.push(NONE);
+        let mut conns: Vec<_> = core.connections.iter().map(|(conn, _)| *conn).collect();
+        conns.sort_unstable();
+        out.extend(conns.iter().map(|conn| self.name_of(*conn)));
     }
 
     fn holding(&self, holding: &Holding) -> [u8; 4] {
