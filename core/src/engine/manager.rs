@@ -298,17 +298,21 @@ impl LockManager {
         is_waited.then_some(self.limits.locks_settled_max)
     }
 
-    /// Ends up to `each_max` waits for locks, and as many for values, at their deadlines.
-    pub(super) fn end_waits(&mut self, each_max: usize) {
+    /// Ends a wait for a lock at its deadline; `false` if there is none. Its key may be due then ([`Cause::Left`]). Drops at most
+    /// `stale_max` deadlines of woken owners.
+    pub(super) fn end_lock_wait(&mut self, stale_max: &mut usize) -> bool {
+        let Some(owner) = self.locks.queue.overdue(self.now, stale_max) else {
+            return false;
+        };
+        self.leave(owner);
+        self.notices.push(owner, Outcome::TimedOut);
+        self.counters.lock_wait_timeouts += 1;
+        true
+    }
+
+    /// Ends up to `each_max` waits for values at their deadlines.
+    pub(super) fn end_get_waits(&mut self, each_max: usize) {
         let mut stale_max = STALE_MAX;
-        for _ in 0..each_max {
-            let Some(owner) = self.locks.queue.overdue(self.now, &mut stale_max) else {
-                break;
-            };
-            self.leave(owner);
-            self.notices.push(owner, Outcome::TimedOut);
-            self.counters.lock_wait_timeouts += 1;
-        }
         for _ in 0..each_max {
             let Some(owner) = self.wins.queue.overdue(self.now, &mut stale_max) else {
                 break;

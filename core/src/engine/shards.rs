@@ -18,6 +18,7 @@ use super::items::Items;
 use super::items::saved::Numbers;
 use super::limit;
 use super::manager::{Cause, DueKey, LockManager};
+use super::queues::STALE_MAX;
 use crate::limits::Limits;
 use crate::store::Store;
 
@@ -52,14 +53,28 @@ pub trait Shards {
 /// of an owner do not count its expired locks (L13).
 #[cold]
 pub fn run_due(shards: &mut impl Shards, each_max: usize) {
-    shards.manage(|manager| manager.end_waits(each_max));
+    let grants_max = shards.manage(|manager| manager.grants_max());
+    let mut stale_max = STALE_MAX;
+    for _ in 0..each_max {
+        if !shards.manage(|manager| manager.end_lock_wait(&mut stale_max)) {
+            break;
+        }
+        // The next waiter may have the lock now.
+        let left = shards.manage(|manager| manager.next_key(Cause::Left, grants_max));
+        if let Some(due) = left {
+            shards.settle(&due);
+        }
+    }
+    shards.manage(|manager| {
+        manager.work.charge(STALE_MAX - stale_max);
+        manager.end_get_waits(each_max);
+    });
     for _ in 0..each_max {
         let Some(due) = shards.manage(LockManager::next_expired) else {
             break;
         };
         shards.end(&due);
     }
-    let grants_max = shards.manage(|manager| manager.grants_max());
     for cause in Cause::ALL {
         for _ in 0..each_max {
             let Some(due) = shards.manage(|manager| manager.next_key(cause, grants_max)) else {
