@@ -204,7 +204,7 @@ pub const ALL: &[Bounds] = &[
     of(
         "waits-3x2-late-settled-1-shards-2",
         [3, 2],
-        (246_942, 2_591_520),
+        (208_288, 2_084_844),
         "ml w, ml w T, mu, unlock_all",
     )
     .settling_one()
