@@ -13,8 +13,8 @@
 //!   and its id is never used again. Locks of a session stay.
 //! - V5: a request that waits is answered by the first [`poll`](Server::poll) after its wait is over. While a
 //!   connection waits, nothing behind its request is executed.
-//! - V7: a connection that loses its session is closed before the other connection is answered (S5 of
-//!   [`crate::sessions`]). A connection that waits counts as heard.
+//! - V7: a connection that loses its session executes nothing more, and is closed before the other connection is answered (S5
+//!   of [`crate::sessions`]).
 //! - V6: when [`deadline`](Server::deadline) has come, a wait, a lease or the time of a tick is over. A transport
 //!   that calls [`advance`](Server::advance) then is on time.
 
@@ -26,18 +26,18 @@ use alloc::collections::{BTreeMap, VecDeque};
 use core::time::Duration;
 
 use bytes::BytesMut;
-use latchd_protocol::ConnId;
 use latchd_protocol::connection::{Connection, Progress};
 use latchd_protocol::output::Output;
 use latchd_protocol::time::{Instant, saturating_millis};
 use latchd_protocol::wait::{Notice, Outcome};
 use latchd_protocol::wire::WireLimits;
+use latchd_protocol::{ConnId, Owner};
 
 use crate::engine::{Config, Core, Event, Notification};
-use crate::sessions::{SessionLimits, Sessions};
+use crate::sessions::{EndedSession, Lost};
 
 use self::open::Open;
-use self::visit::{Membership, Visit};
+use self::visit::Visit;
 
 pub use self::machine::{At, StateMachine};
 
@@ -46,9 +46,6 @@ pub const UNSENT_BYTES_MAX: usize = 256 << 10;
 
 /// How many bytes of input may be kept of a connection that executes nothing now, when more of it arrive.
 pub const KEPT_BYTES_MAX: usize = 64 << 10;
-
-/// How many sessions there may be at a time, by default.
-pub const SESSIONS_MAX: usize = 65_536;
 
 /// The time between two ticks, in milliseconds.
 const TICK_MS: u64 = 250;
@@ -120,7 +117,6 @@ impl Action {
 pub struct Server<M = Core> {
     machine: M,
     connections: BTreeMap<ConnId, Open>,
-    sessions: Sessions,
     /// How many connections and sessions there have been: the last number that was given.
     opened: u64,
     /// Those that can go on without more input.
@@ -154,13 +150,6 @@ impl<M: StateMachine> Server<M> {
         Self {
             machine,
             connections: BTreeMap::new(),
-            sessions: Sessions::new(
-                SessionLimits {
-                    sessions_max: SESSIONS_MAX,
-                    per_address_max: SESSIONS_MAX,
-                },
-                [0, 0],
-            ),
             opened: 0,
             ready: VecDeque::new(),
             due: VecDeque::new(),
@@ -176,14 +165,6 @@ impl<M: StateMachine> Server<M> {
     #[must_use]
     pub const fn with_unsent_bytes_max(mut self, unsent_bytes_max: usize) -> Self {
         self.unsent_bytes_max = unsent_bytes_max;
-        self
-    }
-
-    /// The same with these sessions: with other bounds, or with a seed that clients cannot know. By default there are at
-    /// most [`SESSIONS_MAX`], and the seed is 0.
-    #[must_use]
-    pub fn with_sessions(mut self, sessions: Sessions) -> Self {
-        self.sessions = sessions;
         self
     }
 
@@ -203,7 +184,7 @@ impl<M: StateMachine> Server<M> {
         self.machine.handle(self.now, Event::Opened(conn.into()));
         let open = Open {
             wire: Connection::new(self.wire_limits),
-            session: Membership::No,
+            session: None,
             input: BytesMut::new(),
             output: Output::new(),
             sending: 0,
@@ -313,22 +294,15 @@ impl<M: StateMachine> Server<M> {
         if let Some(open) = self.connections.remove(&conn)
             && open.progress != Progress::Close
         {
-            self.release(conn, open.session, open.progress);
+            self.release(conn, open.session);
         }
-    }
-
-    /// The sessions.
-    #[must_use]
-    pub const fn sessions(&self) -> &Sessions {
-        &self.sessions
     }
 
     /// When [`advance`](Self::advance) is to be called.
     #[must_use]
     pub fn deadline(&self) -> Instant {
-        let dues = [self.machine.next_deadline(), self.sessions.next_deadline()];
-        let dues = dues.into_iter().flatten();
-        dues.chain([self.tick_at]).min().unwrap_or(self.tick_at)
+        let due = self.machine.next_deadline();
+        due.map_or(self.tick_at, |at| at.min(self.tick_at))
     }
 
     /// Time has passed: waits and leases that are over end, and expired items are looked for. That an expired item
@@ -385,45 +359,14 @@ impl<M: StateMachine> Server<M> {
 
     fn set_now(&mut self, now: Instant) {
         self.now = self.now.max(now);
-        if self
-            .sessions
-            .next_deadline()
-            .is_some_and(|at| at <= self.now)
-        {
-            self.end_sessions();
-        }
-    }
-
-    /// Ends the sessions whose clients were not heard for their time.
-    #[cold]
-    fn end_sessions(&mut self) {
-        let now = self.now;
-        loop {
-            let connections = &self.connections;
-            let waits = |conn| {
-                let open = connections.get(&conn);
-                open.is_some_and(|open| open.progress == Progress::Waiting)
-            };
-            let ended = visit::end_due(&mut self.machine, &mut self.sessions, now, waits);
-            let Some((attached, taker)) = ended else {
-                return;
-            };
-            if let Some(conn) = attached {
-                self.end(conn);
-            }
-            if let Some(conn) = taker {
-                self.wake(conn, Outcome::Granted);
-            }
-        }
     }
 
     /// Frees what a connection has that has ended: its own locks, or its place in a session.
-    fn release(&mut self, conn: ConnId, session: Membership, progress: Progress) {
-        let waits = progress == Progress::Waiting;
-        let (machine, sessions) = (&mut self.machine, &mut self.sessions);
-        if let Some(taker) = visit::leave(machine, sessions, self.now, conn, session, waits) {
-            self.wake(taker, Outcome::Granted);
+    fn release(&mut self, conn: ConnId, session: Option<Owner>) {
+        if let Some(owner) = session {
+            self.machine.handle(self.now, Event::Detached(owner, conn));
         }
+        self.machine.handle(self.now, Event::Closed(conn.into()));
     }
 
     /// Ends a connection that has lost its session, or sends what it must not: nothing of it is executed any more, and it is
@@ -432,12 +375,12 @@ impl<M: StateMachine> Server<M> {
         if let Some(open) = self.connections.get_mut(&conn)
             && open.progress != Progress::Close
         {
-            let progress = core::mem::replace(&mut open.progress, Progress::Close);
+            open.progress = Progress::Close;
             let session = core::mem::take(&mut open.session);
             open.input = BytesMut::new();
             open.is_due = true;
             self.due.push_front(conn);
-            self.release(conn, session, progress);
+            self.release(conn, session);
         }
     }
 
@@ -452,48 +395,51 @@ impl<M: StateMachine> Server<M> {
         }
     }
 
-    /// Makes the connections ready whose waits are over.
+    /// Makes the connections ready whose waits are over, and ends those whose sessions are.
     fn settle(&mut self) {
         while let Some(notification) = self.machine.poll() {
-            // A connection that has ended is told nothing, and reports are for machines that ask for them.
-            let Notification::WaitOver(Notice { owner, outcome }) = notification else {
-                continue;
-            };
-            let conn = visit::told(&self.sessions, owner);
-            if let Some(conn) = conn {
-                self.wake(conn, outcome);
+            match notification {
+                Notification::WaitOver(Notice { owner, outcome }) => {
+                    let conn = if owner.is_session() {
+                        self.machine.attached(owner)
+                    } else {
+                        Some(ConnId::from_number(owner.number()))
+                    };
+                    if let Some(conn) = conn {
+                        self.wake(conn, outcome);
+                    }
+                }
+                Notification::SessionExpired(EndedSession { owner: _, lost }) => {
+                    if let Some(Lost { conn, route: _ }) = lost {
+                        self.end(conn);
+                    }
+                }
+                // These are for machines that ask for them.
+                Notification::Evicted { .. } | Notification::LocksEnded { .. } => {}
             }
         }
     }
 
     /// Executes what a connection has asked for, now that `bytes` have arrived.
     fn go_on(&mut self, conn: ConnId, bytes: &[u8]) {
+        if let Some(open) = self.connections.get(&conn)
+            && let Some(owner) = open.session
+            && !self.machine.hear(self.now, owner, conn)
+        {
+            return self.end(conn);
+        }
         if let Some(open) = self.connections.get_mut(&conn)
             && open.progress != Progress::Close
         {
-            let mut visit = Visit::new(
-                &mut self.machine,
-                &mut self.sessions,
-                &mut self.opened,
-                self.now,
-                (conn, None),
-                open.session,
-            );
+            let (machine, numbers) = (&mut self.machine, &mut self.opened);
+            let mut visit = Visit::new(machine, numbers, self.now, (conn, None), open.session);
             visit.hold_until = self.hold_until;
             open.progress = open.advance(bytes, &mut visit);
-            let Visit {
-                session,
-                closes,
-                told,
-                ..
-            } = visit;
+            let Visit { session, lost, .. } = visit;
             open.session = session;
             self.follow_up(conn);
-            for conn in closes {
+            for Lost { conn, route: _ } in lost {
                 self.end(conn);
-            }
-            for conn in told {
-                self.wake(conn, Outcome::Granted);
             }
         }
     }
@@ -504,7 +450,7 @@ impl<M: StateMachine> Server<M> {
             return;
         };
         let closes = open.progress == Progress::Close;
-        let mut session = Membership::No;
+        let mut session = None;
         if closes {
             open.input = BytesMut::new();
             session = core::mem::take(&mut open.session);
@@ -516,7 +462,7 @@ impl<M: StateMachine> Server<M> {
         }
         open.is_held |= !wants_input;
         if closes {
-            self.release(conn, session, Progress::Close);
+            self.release(conn, session);
         }
     }
 }

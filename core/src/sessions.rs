@@ -6,15 +6,18 @@
 //!
 //! - S1: At most one connection is attached to a session.
 //! - S3: A token whose session has ended resumes nothing: its next session has a new owner.
-//! - S5: A connection that takes over is attached when the other connection has closed, and not before.
+//! - S5: A connection takes a session over in one step. The other connection executes nothing in it from then on, and is to be
+//!   closed.
 //! - S6: Sessions are bounded in number, in all and for each address; a token takes the same memory whatever its
 //!   length.
 //! - S7: A session belongs to the user that opened it. The table keeps a keyed hash of each token, never the token.
 //! - S8: A session ends when its time has passed since its client was last heard, and not earlier, unless its client
-//!   ends it.
+//!   ends it. A client whose request waits is heard.
 
 use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::sync::Arc;
 use core::hash::Hasher;
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use latchd_protocol::session::{Open, SessionRefusal, SessionReply, Token};
 use latchd_protocol::time::Instant;
@@ -47,77 +50,157 @@ impl Default for SessionLimits {
 pub struct Asker {
     /// The connection.
     pub conn: ConnId,
+    /// The transport's way to it.
+    pub route: Route,
     /// Its user, as [`Sessions::hash`] of the name; `None` if clients need not authenticate.
     pub user: Option<u128>,
     /// Its address, as a number of the transport's choice; for [`SessionLimits::per_address_max`].
     pub address: u128,
-    /// The session that it is attached to.
+    /// The session that it is attached to, as far as it knows.
     pub attached: Option<Owner>,
 }
 
-/// The connections of a session.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub enum Attached {
-    /// None.
-    #[default]
-    No,
-    /// This one.
-    To(ConnId),
-    /// One that is to be closed; then `to`, if it is still there (S5).
-    Moving {
-        /// The connection to be closed.
-        from: ConnId,
-        /// The connection that waits for that.
-        to: Option<ConnId>,
-    },
+/// A transport's way to a connection: two numbers of its choice.
+pub type Route = [u64; 2];
+
+/// A connection that has lost its session, and is to be closed.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Lost {
+    /// The connection.
+    pub conn: ConnId,
+    /// The transport's way to it.
+    pub route: Route,
 }
 
-impl Attached {
-    /// The connection that executes requests of the session.
-    #[must_use]
-    pub const fn conn(self) -> Option<ConnId> {
-        match self {
-            Self::No => None,
-            Self::To(conn) | Self::Moving { from: conn, .. } => Some(conn),
+/// The part of a session that its connections read and write without the table.
+///
+/// Only the table changes the connection. A transport with several threads has the table behind a mutex. Each of its requests in
+/// a session asks [`has`](Self::has) once it has locked all that it uses: so a connection that has lost the session executes
+/// nothing in it (S5).
+#[derive(Debug)]
+pub struct Attachment {
+    owner: Owner,
+    /// The number of the attached connection; 0 is none.
+    conn: AtomicU64,
+    /// When the client was last heard, in milliseconds.
+    heard_ms: AtomicU64,
+}
+
+impl Attachment {
+    const fn new(owner: Owner, conn: ConnId, heard_at: Instant) -> Self {
+        Self {
+            owner,
+            conn: AtomicU64::new(conn.number()),
+            heard_ms: AtomicU64::new(heard_at.as_millis()),
         }
     }
 
-    /// The connection that waits for the session.
+    /// The session.
     #[must_use]
-    pub const fn taker(self) -> Option<ConnId> {
-        match self {
-            Self::No | Self::To(_) => None,
-            Self::Moving { to, .. } => to,
+    pub const fn owner(&self) -> Owner {
+        self.owner
+    }
+
+    /// Whether this connection is attached.
+    #[inline]
+    #[must_use]
+    pub fn has(&self, conn: ConnId) -> bool {
+        self.conn.load(Ordering::SeqCst) == conn.number()
+    }
+
+    /// The attached connection.
+    #[must_use]
+    pub fn conn(&self) -> Option<ConnId> {
+        match self.conn.load(Ordering::SeqCst) {
+            0 => None,
+            number => Some(ConnId::from_number(number)),
         }
+    }
+
+    /// The client was heard at this moment, on any connection.
+    pub fn note_heard(&self, at: Instant) {
+        self.heard_ms.fetch_max(at.as_millis(), Ordering::SeqCst);
+    }
+
+    /// When the client was last heard.
+    #[must_use]
+    pub fn heard_at(&self) -> Instant {
+        Instant::from_millis(self.heard_ms.load(Ordering::SeqCst))
+    }
+
+    fn set_conn(&self, conn: Option<ConnId>) {
+        self.conn
+            .store(conn.map_or(0, ConnId::number), Ordering::SeqCst);
     }
 }
 
 /// A session of a table.
-#[derive(Clone, Debug)]
-pub struct Session<S> {
-    /// The owner that it is.
-    pub owner: Owner,
+#[derive(Debug)]
+pub struct Session {
     /// Its time, in milliseconds.
     pub ttl_ms: u64,
-    /// The time at which its client was last heard, as far as the table was told.
-    pub heard_at: Instant,
     /// The time at which it was opened.
     pub opened_at: Instant,
-    /// Its connections.
-    pub attached: Attached,
-    /// The transport's state of it.
-    pub state: S,
+    /// The request of the attached connection waits, so the client is heard.
+    pub waits: bool,
+    attachment: Arc<Attachment>,
+    /// The way to the attached connection.
+    route: Route,
     user: Option<u128>,
     address: u128,
     /// Its entry among the deadlines.
     due_at: Instant,
 }
 
-impl<S> Session<S> {
-    /// The time at which it ends if its client is not heard before.
+/// A copy has an attachment of its own: nothing is shared with the connections of the original.
+impl Clone for Session {
+    fn clone(&self) -> Self {
+        let Self {
+            ttl_ms,
+            opened_at,
+            waits,
+            ref attachment,
+            route,
+            user,
+            address,
+            due_at,
+        } = *self;
+        let copy = Attachment::new(
+            attachment.owner,
+            ConnId::from_number(attachment.conn.load(Ordering::SeqCst)),
+            attachment.heard_at(),
+        );
+        Self {
+            ttl_ms,
+            opened_at,
+            waits,
+            attachment: Arc::new(copy),
+            route,
+            user,
+            address,
+            due_at,
+        }
+    }
+}
+
+impl Session {
+    /// The owner that it is.
     #[must_use]
-    pub const fn ends_at(&self) -> Instant {
-        Instant::from_millis(self.heard_at.as_millis().saturating_add(self.ttl_ms))
+    pub fn owner(&self) -> Owner {
+        self.attachment.owner
+    }
+
+    /// The part of it that connections share.
+    #[must_use]
+    pub const fn attachment(&self) -> &Arc<Attachment> {
+        &self.attachment
+    }
+
+    /// The time at which it ends if its client is not heard before; never while its client waits.
+    #[must_use]
+    pub fn ends_at(&self) -> Instant {
+        let heard_ms = self.attachment.heard_at().as_millis();
+        Instant::from_millis(heard_ms.saturating_add(self.ttl_ms))
     }
 
     /// The time at which the table asks next whether its client was heard: not after [`Self::ends_at`].
@@ -126,40 +209,54 @@ impl<S> Session<S> {
     pub const fn due_at(&self) -> Instant {
         self.due_at
     }
+
+    /// A client that waits is heard until `now`.
+    fn hear_waiting(&self, now: Instant) {
+        if self.waits {
+            self.attachment.note_heard(now);
+        }
+    }
+
+    /// Another connection is attached from now on, or none. Returns the one that was.
+    fn move_to(&mut self, now: Instant, to: Option<&Asker>) -> Option<Lost> {
+        let from = self.attachment.conn();
+        let route = self.route;
+        self.hear_waiting(now);
+        self.waits = false;
+        self.attachment.set_conn(to.map(|asker| asker.conn));
+        self.route = to.map_or([0; 2], |asker| asker.route);
+        from.map(|conn| Lost { conn, route })
+    }
 }
 
 /// The result of [`Sessions::open`].
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct Opening {
     /// The reply.
     pub reply: SessionReply,
-    /// The session that the connection is attached to, or waits for; `None` if the request was refused.
-    pub owner: Option<Owner>,
-    /// The connection to be closed, if there is one: it has lost the session, or waits for it in vain.
-    pub closes: Option<ConnId>,
+    /// The session that the connection is attached to now; `None` if the request was refused.
+    pub attachment: Option<Arc<Attachment>>,
+    /// The connection from which it was taken over.
+    pub lost: Option<Lost>,
 }
 
 impl From<SessionReply> for Opening {
     fn from(reply: SessionReply) -> Self {
         Self {
             reply,
-            owner: None,
-            closes: None,
+            attachment: None,
+            lost: None,
         }
     }
 }
 
-/// A session that has ended, by [`Sessions::end`] or [`Sessions::end_due`].
-#[derive(Clone, Debug)]
-pub struct EndedSession<S> {
+/// A session that has ended.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct EndedSession {
     /// The owner that it was: its locks and wins end now.
     pub owner: Owner,
-    /// The connection to be closed, if there is one.
-    pub attached: Option<ConnId>,
-    /// The connection that waits for the session, if there is one: it asks again.
-    pub taker: Option<ConnId>,
-    /// The transport's state of it.
-    pub state: S,
+    /// The connection that was attached.
+    pub lost: Option<Lost>,
 }
 
 /// The counters of a table.
@@ -179,21 +276,23 @@ pub struct SessionCounters {
     pub refused: u64,
 }
 
-/// The sessions of a server. `S` is the state that a transport keeps of each.
+/// The sessions of a server.
 #[derive(Clone, Debug)]
-pub struct Sessions<S = ()> {
+pub struct Sessions {
     seed: HashSeed,
     limits: SessionLimits,
-    by_token: BTreeMap<u128, Session<S>>,
+    by_token: BTreeMap<u128, Session>,
     by_owner: BTreeMap<Owner, u128>,
     /// The number of sessions of each address; never 0.
     by_address: BTreeMap<u128, usize>,
     /// A moment for each session, not after the moment at which it ends.
     due: BTreeSet<(Instant, Owner)>,
+    /// The sessions with a connection.
+    attached: usize,
     counters: SessionCounters,
 }
 
-impl<S> Sessions<S> {
+impl Sessions {
     /// A table without sessions. Nobody may know `seed` who chooses tokens.
     #[must_use]
     pub const fn new(limits: SessionLimits, seed: HashSeed) -> Self {
@@ -204,6 +303,7 @@ impl<S> Sessions<S> {
             by_owner: BTreeMap::new(),
             by_address: BTreeMap::new(),
             due: BTreeSet::new(),
+            attached: 0,
             counters: SessionCounters {
                 opened: 0,
                 resumed: 0,
@@ -230,17 +330,16 @@ impl<S> Sessions<S> {
         hasher.finish128().as_u128()
     }
 
-    /// Opens or resumes a session for a connection. `make` gives the owner that a new session is, which must never have
-    /// been used, and the transport's state of it.
+    /// Opens or resumes a session for a connection, or takes it over from another one (S5). `number` gives the number of a new
+    /// session, which no owner may have had.
     ///
-    /// A connection that the session is attached to already is heard, and the session has the new time; unless another
-    /// connection takes it over, since it is to be closed then.
+    /// To be called when no session with this token is over ([`end_over`](Self::end_over)).
     pub fn open(
         &mut self,
         now: Instant,
         asker: Asker,
         open: Open<'_>,
-        make: impl FnOnce() -> (Owner, S),
+        number: impl FnOnce() -> u64,
     ) -> Opening {
         let Open {
             token,
@@ -248,60 +347,38 @@ impl<S> Sessions<S> {
             only_resumes,
         } = open;
         let hash = self.hash(token.as_bytes());
-        if asker.attached.is_some()
-            && asker.attached != self.by_token.get(&hash).map(|session| session.owner)
+        let session = self.by_token.get_mut(&hash);
+        if let Some(own) = asker.attached
+            && session
+                .as_ref()
+                .is_none_or(|session| session.owner() != own)
         {
-            self.counters.refused += 1;
-            return SessionReply::Refused(SessionRefusal::Attached).into();
+            return self.refuse(SessionRefusal::Attached).into();
         }
-        let Some(session) = self.by_token.get_mut(&hash) else {
+        let Some(session) = session else {
             if only_resumes {
                 self.counters.missed += 1;
                 return SessionReply::NotFound.into();
             }
-            return self.open_new(now, asker, hash, ttl_ms, make);
+            return self.open_new(now, asker, hash, ttl_ms, number);
         };
         if session.user != asker.user {
-            self.counters.refused += 1;
-            return SessionReply::Refused(SessionRefusal::OtherUser).into();
+            return self.refuse(SessionRefusal::OtherUser).into();
         }
-        let owner = session.owner;
-        let conn = asker.conn;
-        if let Attached::Moving { from, .. } = session.attached
-            && from == conn
-        {
-            // It has lost the session, and renews nothing: it is closed instead of answered.
-            return Opening {
-                reply: SessionReply::Waits,
-                owner: Some(owner),
-                closes: None,
-            };
+        let is_own = session.attachment.has(asker.conn);
+        if asker.attached.is_some() && !is_own {
+            // It renews nothing: it is about to be closed.
+            return self.refuse(SessionRefusal::Lost).into();
         }
-        session.heard_at = session.heard_at.max(now);
+        let owner = session.owner();
+        let mut lost = None;
+        if !is_own {
+            lost = session.move_to(now, Some(&asker));
+            self.counters.resumed += 1;
+            self.attached += usize::from(lost.is_none());
+        }
+        session.attachment.note_heard(now);
         session.ttl_ms = ttl_ms;
-        let resumed = SessionReply::Resumed(owner);
-        let (attached, reply, closes) = match session.attached {
-            Attached::No => {
-                self.counters.resumed += 1;
-                (Attached::To(conn), resumed, None)
-            }
-            Attached::To(own) if own == conn => (Attached::To(conn), resumed, None),
-            Attached::To(from) => {
-                self.counters.resumed += 1;
-                let to = Some(conn);
-                (
-                    Attached::Moving { from, to },
-                    SessionReply::Waits,
-                    Some(from),
-                )
-            }
-            Attached::Moving { from, to } => {
-                let closes = to.filter(|to| *to != conn);
-                let to = Some(conn);
-                (Attached::Moving { from, to }, SessionReply::Waits, closes)
-            }
-        };
-        session.attached = attached;
         let ends_at = session.ends_at();
         if ends_at < session.due_at {
             self.due.remove(&(session.due_at, owner));
@@ -309,9 +386,9 @@ impl<S> Sessions<S> {
             self.due.insert((ends_at, owner));
         }
         Opening {
-            reply,
-            owner: Some(owner),
-            closes,
+            reply: SessionReply::Resumed(owner),
+            attachment: Some(Arc::clone(&session.attachment)),
+            lost,
         }
     }
 
@@ -321,29 +398,29 @@ impl<S> Sessions<S> {
         asker: Asker,
         hash: u128,
         ttl_ms: u64,
-        make: impl FnOnce() -> (Owner, S),
+        number: impl FnOnce() -> u64,
     ) -> Opening {
         let of_address = self.by_address.get(&asker.address).copied().unwrap_or(0);
         if self.by_token.len() >= self.limits.sessions_max
             || of_address >= self.limits.per_address_max
         {
-            self.counters.refused += 1;
             let refusal = if self.limits.sessions_max == 0 {
                 SessionRefusal::Off
             } else {
                 SessionRefusal::TooMany
             };
-            return SessionReply::Refused(refusal).into();
+            return self.refuse(refusal).into();
         }
         self.counters.opened += 1;
-        let (owner, state) = make();
+        self.attached += 1;
+        let owner = Owner::of_session(number());
+        let attachment = Arc::new(Attachment::new(owner, asker.conn, now));
         let session = Session {
-            owner,
             ttl_ms,
-            heard_at: now,
             opened_at: now,
-            attached: Attached::To(asker.conn),
-            state,
+            waits: false,
+            attachment: Arc::clone(&attachment),
+            route: asker.route,
             user: asker.user,
             address: asker.address,
             due_at: Instant::from_millis(now.as_millis().saturating_add(ttl_ms)),
@@ -354,21 +431,26 @@ impl<S> Sessions<S> {
         self.by_token.insert(hash, session);
         Opening {
             reply: SessionReply::Opened(owner),
-            owner: Some(owner),
-            closes: None,
+            attachment: Some(attachment),
+            lost: None,
         }
+    }
+
+    const fn refuse(&mut self, refusal: SessionRefusal) -> SessionReply {
+        self.counters.refused += 1;
+        SessionReply::Refused(refusal)
     }
 
     /// The session with this token, for a request in it.
     ///
     /// # Errors
     /// [`SessionRefusal::NoSession`], [`SessionRefusal::OtherUser`] and [`SessionRefusal::Attached`] as they say.
-    pub fn find(&self, token: Token<'_>, asker: Asker) -> Result<&Session<S>, SessionRefusal> {
+    pub fn find(&self, token: Token<'_>, asker: Asker) -> Result<&Session, SessionRefusal> {
         let found = self.by_token.get(&self.hash(token.as_bytes()));
         let session = found.ok_or(SessionRefusal::NoSession)?;
         if session.user != asker.user {
             Err(SessionRefusal::OtherUser)
-        } else if asker.attached.is_some_and(|own| own != session.owner) {
+        } else if asker.attached.is_some_and(|own| own != session.owner()) {
             Err(SessionRefusal::Attached)
         } else {
             Ok(session)
@@ -377,46 +459,42 @@ impl<S> Sessions<S> {
 
     /// The session that this owner is; `None` if it has ended.
     #[must_use]
-    pub fn get(&self, owner: Owner) -> Option<&Session<S>> {
+    pub fn get(&self, owner: Owner) -> Option<&Session> {
         self.by_token.get(self.by_owner.get(&owner)?)
     }
 
-    /// The client of a session was heard at this moment.
-    pub fn heard(&mut self, owner: Owner, at: Instant) {
+    /// The request of the attached connection waits from now on.
+    pub fn begin_wait(&mut self, owner: Owner) {
         if let Some(session) = self.get_mut(owner) {
-            session.heard_at = session.heard_at.max(at);
+            session.waits = true;
         }
     }
 
-    /// A connection has closed that was attached to a session, or waited for it. Returns the connection that waits
-    /// no longer (S5): it asks again, and is attached.
-    pub fn detach(&mut self, owner: Owner, conn: ConnId) -> Option<ConnId> {
-        let session = self.get_mut(owner)?;
-        let (attached, told) = match session.attached {
-            Attached::To(own) if own == conn => (Attached::No, None),
-            Attached::Moving { from, to } if from == conn => {
-                (to.map_or(Attached::No, Attached::To), to)
-            }
-            Attached::Moving { from, to } if to == Some(conn) => {
-                (Attached::Moving { from, to: None }, None)
-            }
-            other @ (Attached::No | Attached::To(_) | Attached::Moving { .. }) => (other, None),
-        };
-        session.attached = attached;
-        told
+    /// Its wait is over.
+    pub fn end_wait(&mut self, now: Instant, owner: Owner) {
+        if let Some(session) = self.get_mut(owner) {
+            session.hear_waiting(now);
+            session.waits = false;
+        }
     }
 
-    /// Ends the session with this token.
+    /// A connection has closed. Nothing changes if it is not attached.
+    pub fn detach(&mut self, now: Instant, owner: Owner, conn: ConnId) {
+        if let Some(session) = self.get_mut(owner)
+            && session.attachment.has(conn)
+        {
+            session.move_to(now, None);
+            self.attached -= 1;
+        }
+    }
+
+    /// Ends the session with this token, by its client.
     ///
     /// # Errors
     /// As [`find`](Self::find).
-    pub fn end(
-        &mut self,
-        token: Token<'_>,
-        asker: Asker,
-    ) -> Result<EndedSession<S>, SessionRefusal> {
+    pub fn end(&mut self, token: Token<'_>, asker: Asker) -> Result<EndedSession, SessionRefusal> {
         let owner = match self.find(token, asker) {
-            Ok(session) => session.owner,
+            Ok(session) => session.owner(),
             Err(refusal) => {
                 if refusal == SessionRefusal::NoSession {
                     self.counters.missed += 1;
@@ -431,28 +509,34 @@ impl<S> Sessions<S> {
     }
 
     /// The moment at which [`end_due`](Self::end_due) is to be called.
+    #[inline]
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
         self.due.first().map(|(at, _)| *at)
     }
 
+    /// Ends the session with this token if its time is over (S8).
+    pub fn end_over(&mut self, now: Instant, token: Token<'_>) -> Option<EndedSession> {
+        let session = self.by_token.get(&self.hash(token.as_bytes()))?;
+        session.hear_waiting(now);
+        if session.ends_at() > now {
+            return None;
+        }
+        let owner = session.owner();
+        self.counters.expired += 1;
+        self.remove(owner)
+    }
+
     /// Ends the next session whose client has not been heard for its time by `now` (S8); `None` if there is none.
     ///
-    /// `heard` returns the moment at which the client was last heard, if the transport knows of a later one than the
-    /// table. It is asked once for each session that is due, and not again before another time of that session has
-    /// passed: so a session costs nothing while its client is heard.
-    pub fn end_due(
-        &mut self,
-        now: Instant,
-        mut heard: impl FnMut(&Session<S>) -> Option<Instant>,
-    ) -> Option<EndedSession<S>> {
+    /// A session that is due is asked once when its client was heard, and not again before its time has passed since then: so
+    /// it costs nothing while its client is heard.
+    pub fn end_due(&mut self, now: Instant) -> Option<EndedSession> {
         while let Some((at, owner)) = self.due.first().copied()
             && at <= now
         {
             let session = self.get_mut(owner).expect("each deadline is of a session");
-            if let Some(at) = heard(session) {
-                session.heard_at = session.heard_at.max(at);
-            }
+            session.hear_waiting(now);
             let ends_at = session.ends_at();
             if ends_at <= now {
                 self.counters.expired += 1;
@@ -465,8 +549,8 @@ impl<S> Sessions<S> {
         None
     }
 
-    fn remove(&mut self, owner: Owner) -> Option<EndedSession<S>> {
-        let session = self.by_token.remove(&self.by_owner.remove(&owner)?)?;
+    fn remove(&mut self, owner: Owner) -> Option<EndedSession> {
+        let mut session = self.by_token.remove(&self.by_owner.remove(&owner)?)?;
         self.due.remove(&(session.due_at, owner));
         if let Some(count) = self.by_address.get_mut(&session.address) {
             *count -= 1;
@@ -474,15 +558,13 @@ impl<S> Sessions<S> {
                 self.by_address.remove(&session.address);
             }
         }
-        Some(EndedSession {
-            owner,
-            attached: session.attached.conn(),
-            taker: session.attached.taker(),
-            state: session.state,
-        })
+        session.waits = false;
+        let lost = session.move_to(Instant::default(), None);
+        self.attached -= usize::from(lost.is_some());
+        Some(EndedSession { owner, lost })
     }
 
-    fn get_mut(&mut self, owner: Owner) -> Option<&mut Session<S>> {
+    fn get_mut(&mut self, owner: Owner) -> Option<&mut Session> {
         self.by_token.get_mut(self.by_owner.get(&owner)?)
     }
 
@@ -498,8 +580,14 @@ impl<S> Sessions<S> {
         self.by_owner.is_empty()
     }
 
+    /// The number of sessions with a connection.
+    #[must_use]
+    pub const fn attached(&self) -> usize {
+        self.attached
+    }
+
     /// The sessions behind this owner, in the order of their owners.
-    pub fn behind(&self, owner: Owner) -> impl Iterator<Item = &Session<S>> {
+    pub fn behind(&self, owner: Owner) -> impl Iterator<Item = &Session> {
         let behind = (
             core::ops::Bound::Excluded(owner),
             core::ops::Bound::Unbounded,
@@ -540,17 +628,19 @@ impl<S> Sessions<S> {
         let mut conns = BTreeSet::new();
         for (owner, hash) in &self.by_owner {
             let session = &self.by_token[hash];
-            assert_eq!(session.owner, *owner, "S1: the owner's session");
+            assert_eq!(session.owner(), *owner, "S1: the owner's session");
             assert!(
                 session.due_at <= session.ends_at(),
                 "S8: a deadline is not too late"
             );
             assert!(self.due.contains(&(session.due_at, *owner)), "S8");
-            let (conn, taker) = (session.attached.conn(), session.attached.taker());
-            for conn in conn.into_iter().chain(taker) {
+            let conn = session.attachment.conn();
+            assert!(conn.is_some() || !session.waits, "S8: a connection waits");
+            if let Some(conn) = conn {
                 assert!(conns.insert(conn), "S1: a connection has one session");
             }
         }
+        assert_eq!(self.attached, conns.len(), "S1: each attachment is counted");
         assert_eq!(
             self.by_address.values().sum::<usize>(),
             self.by_token.len(),

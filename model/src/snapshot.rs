@@ -161,6 +161,8 @@ impl Snapshot {
                 },
             next_cas,
             flush_at,
+            // No request of the alphabet is about one.
+            sessions: _,
         } = view;
         let mut taken = Self::empty();
         for (shard, store) in stores.iter().enumerate() {

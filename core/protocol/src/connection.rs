@@ -17,7 +17,6 @@ mod refuse;
 
 use crate::output::Output;
 use crate::reply::{Refusal, Reply};
-use crate::session::SessionReply;
 use crate::wait::Outcome;
 use crate::watch::Watched;
 use crate::wire::authenticate::{self, FAILURES_MAX, Unauthenticated};
@@ -80,8 +79,6 @@ pub struct Connection {
     /// Its last request asked to close the connection.
     has_left: bool,
     parked: Parked,
-    /// Its request waits for a session, and is executed again afterwards.
-    waits_for_session: bool,
 }
 
 /// Whether the request at the front of the input was executed but not answered yet (W5).
@@ -137,7 +134,6 @@ impl Connection {
             when_locked: WhenLocked::new(limits.allowed.locked_reply),
             has_left: false,
             parked: Parked::No,
-            waits_for_session: false,
         }
     }
 
@@ -240,17 +236,6 @@ impl Connection {
         }
     }
 
-    /// Encodes the reply to a [`Step::Session`]. With [`SessionReply::Waits`] the connection
-    /// [`is_waiting`](Self::is_waiting), and none of the request is consumed.
-    pub fn attach(&mut self, reply: &SessionReply, out: &mut Output) {
-        if let SessionReply::Waits = reply {
-            self.parked = Parked::Waiting;
-            self.waits_for_session = true;
-        } else {
-            meta::session::encode_reply(reply, out.copied());
-        }
-    }
-
     /// Whether its request waits. Then it is not driven until [`end_wait`](Self::end_wait).
     #[must_use]
     pub fn is_waiting(&self) -> bool {
@@ -262,11 +247,7 @@ impl Connection {
     pub fn end_wait(&mut self, outcome: Outcome) -> bool {
         let is_news = self.is_waiting();
         if is_news {
-            self.parked = if core::mem::take(&mut self.waits_for_session) {
-                Parked::No
-            } else {
-                Parked::Over(outcome)
-            };
+            self.parked = Parked::Over(outcome);
         }
         is_news
     }

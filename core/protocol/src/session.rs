@@ -88,10 +88,6 @@ pub enum SessionReply {
     Ended,
     /// There is no such session.
     NotFound,
-    /// Not yet: another connection is to be closed first (S5). The connection waits
-    /// ([`Connection::end_wait`](crate::connection::Connection::end_wait)), and asks again. It is also the reply to a connection that
-    /// has lost the session and is about to be closed.
-    Waits,
     /// Nothing has changed.
     Refused(SessionRefusal),
 }
@@ -105,6 +101,8 @@ pub enum SessionRefusal {
     OtherUser,
     /// The connection is attached to another session.
     Attached,
+    /// Another connection has taken the session over, and this one is about to be closed (S5).
+    Lost,
     /// The connection holds locks or bound wins of its own.
     Holds,
     /// A limit on the number of sessions is reached (S6).

@@ -4,6 +4,7 @@ use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use core::ops::Deref;
 
+use latchd_protocol::Owner;
 use latchd_protocol::item::WinMark;
 
 use super::items::Items;
@@ -40,6 +41,14 @@ pub fn check<S: Store, I: Deref<Target = Items<S>>>(all: &[I], manager: &LockMan
         assert!(
             manager.held(owner).bytes <= manager.limits.lock_bytes_per_connection_max,
             "L11: {owner} has more than its share"
+        );
+    }
+    manager.sessions.check();
+    for session in manager.sessions.behind(Owner::of_session(0)) {
+        let owner = session.owner();
+        assert!(
+            manager.locks.table.held_by(owner).is_some(),
+            "L4: the session {owner} is open"
         );
     }
     manager.check_waits();

@@ -4,7 +4,11 @@ use latchd_protocol::fence::Fence;
 use latchd_protocol::item::Cas;
 
 use crate::limits::Limits;
+use crate::sessions::SessionLimits;
 use crate::store::HashSeed;
+
+/// How many sessions there may be at a time, by default.
+pub const SESSIONS_MAX: usize = 65_536;
 
 /// The settings of a new core.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -18,9 +22,11 @@ pub struct Config {
     pub cas_first: Cas,
     /// The first fence it gives.
     pub fence_first: Fence,
-    /// The secret of its hashes. A server takes it from the system's randomness, so that no client can choose keys that
+    /// The secret of its hashes, of keys and of tokens. A server takes it from the system's randomness, so that no client can choose keys that
     /// are slow to find.
     pub hash_seed: HashSeed,
+    /// The bounds on sessions. By default they are not bounded for each address.
+    pub sessions: SessionLimits,
     /// Keys are counted by the bytes before this one, from the start; with `None` by those before `:`, once `stats
     /// detail on` has come.
     pub prefix_delimiter: Option<u8>,
@@ -36,6 +42,10 @@ impl Config {
             cas_first: Cas::FIRST,
             fence_first: Fence::FIRST,
             hash_seed: [0, 0],
+            sessions: SessionLimits {
+                sessions_max: SESSIONS_MAX,
+                per_address_max: SESSIONS_MAX,
+            },
             prefix_delimiter: None,
         }
     }
@@ -52,6 +62,13 @@ impl Config {
     #[must_use]
     pub const fn detailed(mut self, delimiter: u8) -> Self {
         self.prefix_delimiter = Some(delimiter);
+        self
+    }
+
+    /// The same with these bounds on sessions.
+    #[must_use]
+    pub const fn with_sessions(mut self, sessions: SessionLimits) -> Self {
+        self.sessions = sessions;
         self
     }
 

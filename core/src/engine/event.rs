@@ -3,14 +3,15 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use latchd_protocol::Owner;
 use latchd_protocol::stats::Unstored;
 use latchd_protocol::time::Instant;
 use latchd_protocol::wait::Notice;
 use latchd_protocol::watch::Evicted;
+use latchd_protocol::{ConnId, Owner};
 
 use super::{LockEnd, Numbers};
 use crate::limits::Limits;
+use crate::sessions::EndedSession;
 
 /// An event besides a command. It has no reply.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -19,6 +20,8 @@ pub enum Event {
     Opened(Owner),
     /// An owner has ended, for any reason. Its locks end, and its number is not used again.
     Closed(Owner),
+    /// A connection has closed that was attached to this session.
+    Detached(Owner, ConnId),
     /// Time has passed: look for expired items, a bounded number a tick.
     Tick,
     /// A moment has come ([`Core::next_deadline`](super::Core::next_deadline)): waits, leases and a `flush_all` that it ends are over. A bounded
@@ -68,6 +71,8 @@ pub enum Notification {
     },
     /// A wait is over.
     WaitOver(Notice),
+    /// A session has ended because its client was not heard. Its connection is to be closed.
+    SessionExpired(EndedSession),
 }
 
 impl Notification {
@@ -76,7 +81,7 @@ impl Notification {
     pub fn wait_over(self) -> Option<Notice> {
         match self {
             Self::WaitOver(notice) => Some(notice),
-            Self::Evicted { .. } | Self::LocksEnded { .. } => None,
+            Self::Evicted { .. } | Self::LocksEnded { .. } | Self::SessionExpired(_) => None,
         }
     }
 }

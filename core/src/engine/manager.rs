@@ -14,14 +14,15 @@ use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use latchd_protocol::Owner;
 use latchd_protocol::command::Get;
 use latchd_protocol::fence::Fence;
 use latchd_protocol::key::Key;
 use latchd_protocol::reply::Refusal;
+use latchd_protocol::session::{Open, SessionRefusal, SessionReply, Token};
 use latchd_protocol::stats::{Counters, Gauges, Stats};
 use latchd_protocol::time::Instant;
 use latchd_protocol::wait::{Notice, Outcome};
+use latchd_protocol::{ConnId, Owner};
 
 use super::config::Config;
 use super::context::Context;
@@ -34,6 +35,7 @@ use super::owned_key::{OwnedKey, as_key};
 use super::queues::STALE_MAX;
 use super::wins::Wins;
 use crate::limits::Limits;
+use crate::sessions::{Asker, EndedSession, Opening, Session, Sessions};
 use crate::work::Meter;
 
 /// A step that settles many keys leaves the rest to the next one when it has granted as many locks. So it grants at most
@@ -107,6 +109,9 @@ impl DueKey {
 pub struct LockManager {
     pub(super) locks: Locks,
     pub(super) wins: Wins,
+    pub(super) sessions: Sessions,
+    /// The sessions that have expired, and of which the transport has not taken the notification.
+    pub(super) expired: VecDeque<EndedSession>,
     /// The notices of waits that are over.
     pub(super) notices: Notices,
     /// The time as the last step left it.
@@ -132,6 +137,8 @@ impl LockManager {
         Self {
             locks: Locks::new(config.fence_first),
             wins: Wins::default(),
+            sessions: Sessions::new(config.sessions, config.hash_seed),
+            expired: VecDeque::new(),
             notices: Notices::default(),
             now: Instant::default(),
             limits: Self::bounds(&config.limits, shards),
@@ -225,10 +232,118 @@ impl LockManager {
         self.note_many_ended();
     }
 
-    /// `owner` releases all of its locks in one step.
-    pub(super) fn unlock_all(&mut self, owner: Owner) {
+    /// `owner` releases all of its locks in one step. If clients wait for some of them, returns the number of keys to settle now
+    /// for each cause.
+    pub fn unlock_all(&mut self, owner: Owner) -> Option<usize> {
         self.counters.lock_released += self.locks.table.end_term(owner) as u64;
         self.note_many_ended();
+        self.due_after_end()
+    }
+
+    /// The sessions.
+    #[must_use]
+    pub const fn sessions(&self) -> &Sessions {
+        &self.sessions
+    }
+
+    /// Opens a session for a connection, resumes it, or takes it over, for so many seconds from now on. `number` gives the number
+    /// of a new session, which no owner may have had. A connection that holds something of its own is refused.
+    pub fn open_session(
+        &mut self,
+        asker: Asker,
+        (token, seconds, only_resumes): (Token<'_>, u32, bool),
+        number: impl FnOnce() -> u64,
+    ) -> Opening {
+        if asker.attached.is_none() && self.held(asker.conn.into()) != Held::default() {
+            return SessionReply::Refused(SessionRefusal::Holds).into();
+        }
+        self.end_over(token);
+        let open = Open {
+            token,
+            ttl_ms: u64::from(seconds) * 1_000,
+            only_resumes,
+        };
+        let opening = self.sessions.open(self.now, asker, open, number);
+        if let SessionReply::Opened(owner) = opening.reply {
+            self.open(owner);
+        }
+        opening
+    }
+
+    /// The session with this token, for a request in it, which is heard.
+    ///
+    /// # Errors
+    /// As [`Sessions::find`].
+    pub fn find_session(
+        &mut self,
+        token: Token<'_>,
+        asker: Asker,
+    ) -> Result<&Session, SessionRefusal> {
+        self.end_over(token);
+        let session = self.sessions.find(token, asker)?;
+        session.attachment().note_heard(self.now);
+        Ok(session)
+    }
+
+    /// A client ends the session with this token, and everything that it has, in one step.
+    ///
+    /// # Errors
+    /// As [`Sessions::end`].
+    pub(super) fn end_session(
+        &mut self,
+        token: Token<'_>,
+        asker: Asker,
+    ) -> Result<EndedSession, SessionRefusal> {
+        self.end_over(token);
+        let ended = self.sessions.end(token, asker)?;
+        self.close(ended.owner);
+        Ok(ended)
+    }
+
+    /// A connection has closed that was attached to a session.
+    pub fn leave_session(&mut self, owner: Owner, conn: ConnId) {
+        self.sessions.detach(self.now, owner, conn);
+    }
+
+    /// Whether this connection is attached to this session. Then its client is heard.
+    pub fn hear(&mut self, owner: Owner, conn: ConnId) -> bool {
+        let session = self.sessions.get(owner);
+        let session = session.filter(|session| session.attachment().has(conn));
+        let is_over = |session: &Session| !session.waits && session.ends_at() <= self.now;
+        match session {
+            Some(session) if !is_over(session) => {
+                session.attachment().note_heard(self.now);
+                true
+            }
+            Some(_) | None => false,
+        }
+    }
+
+    /// The session with this token ends first if its time is over.
+    fn end_over(&mut self, token: Token<'_>) {
+        let over = self.sessions.end_over(self.now, token);
+        self.note_expired_session(over);
+    }
+
+    /// Ends a session whose client was not heard for its time; `false` if there is none.
+    pub(super) fn end_due_session(&mut self) -> bool {
+        let over = self.sessions.end_due(self.now);
+        self.note_expired_session(over);
+        over.is_some()
+    }
+
+    fn note_expired_session(&mut self, over: Option<EndedSession>) {
+        if let Some(over) = over {
+            self.close(over.owner);
+            self.expired.push_back(over);
+        }
+    }
+
+    /// The request of `owner` waits from now on.
+    pub(super) fn begin_wait(&mut self, owner: Owner) {
+        if owner.is_session() {
+            self.sessions.begin_wait(owner);
+        }
     }
 
     /// Everything was flushed: the items of held locks go when these end.
@@ -287,6 +402,12 @@ impl LockManager {
             || self.wins.bound.has_line()
             || !self.wins.to_check.is_empty()
             || self.wins.queue.is_due(self.now)
+            || self.has_due_session()
+    }
+
+    fn has_due_session(&self) -> bool {
+        let next = self.sessions.next_deadline();
+        next.is_some_and(|at| at <= self.now)
     }
 
     /// After the end of many locks: the number of keys to settle now for each cause, if clients wait for some. The rest follows
@@ -442,14 +563,25 @@ impl LockManager {
             let (ends, missed) = self.locks.table.take_ends();
             return Some(Notification::LocksEnded { ends, missed });
         }
-        self.next_notice().map(Notification::WaitOver)
+        if let Some(over) = self.expired.pop_front() {
+            return Some(Notification::SessionExpired(over));
+        }
+        let notice = self.next_notice()?;
+        if notice.owner.is_session() {
+            self.sessions.end_wait(self.now, notice.owner);
+        }
+        Some(Notification::WaitOver(notice))
     }
 
     /// Whether there may be a [notification](Self::poll) or a [deadline](Self::next_deadline).
     #[inline]
     #[must_use]
     pub fn has_news(&self) -> bool {
-        self.has_waits() || self.locks.table.has_ends() || !self.left.is_empty()
+        self.has_waits()
+            || self.locks.table.has_ends()
+            || !self.left.is_empty()
+            || !self.expired.is_empty()
+            || !self.sessions.is_empty()
     }
 
     /// The next notice of a wait that is over, for a lock or a value. One call may end thousands of waits; a transport with
@@ -499,6 +631,7 @@ impl LockManager {
             self.locks.queue.next(),
             self.locks.table.next_waited_lease(),
             self.wins.queue.next(),
+            self.sessions.next_deadline(),
         ];
         deadlines.into_iter().flatten().min()
     }
@@ -513,6 +646,7 @@ impl LockManager {
             self.locks.queue.next(),
             self.locks.table.next_lease(),
             self.wins.queue.next(),
+            self.sessions.next_deadline(),
         ];
         moments.into_iter().flatten().min()
     }

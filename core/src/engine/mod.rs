@@ -41,7 +41,7 @@ mod tests;
 
 #[cfg(any(test, feature = "verify"))]
 pub use check::check;
-pub use config::Config;
+pub use config::{Config, SESSIONS_MAX};
 pub use event::{Event, Notification};
 pub use items::Items;
 pub use items::saved::{Numbers, Restored, SavedItem};
@@ -63,14 +63,16 @@ use alloc::vec::Vec;
 use self::rules::Direct;
 use self::shards::Shards;
 use crate::limits::Limits;
+use crate::sessions::{Asker, EndedSession, Opening, Session};
 use crate::store::{LogStore, MapStore, Store};
-use latchd_protocol::Owner;
 use latchd_protocol::command::{Command, GlobalCommand, ItemCommand, Keys, ScanCursor};
 use latchd_protocol::item::{Cas, ItemHeader};
 use latchd_protocol::key::Key;
 use latchd_protocol::reply::{KeysPage, MemoryRefused, Reply};
+use latchd_protocol::session::{SessionRefusal, Token};
 use latchd_protocol::stats::{Counters, Report, Stats, StatsLine, StatsTopic};
 use latchd_protocol::time::{Clock, Instant};
+use latchd_protocol::{ConnId, Owner};
 
 /// Items, locks and wins: the state machine that latchd is.
 ///
@@ -298,6 +300,7 @@ impl<S: Store> Core<S> {
             // These settle some of the keys that are due.
             Event::Closed(_) | Event::Tick => self.come_to(now),
             Event::Opened(_)
+            | Event::Detached(..)
             | Event::Unstored(_)
             | Event::ReadEvictions { .. }
             | Event::Resumed(_)
@@ -308,6 +311,7 @@ impl<S: Store> Core<S> {
         match event {
             Event::Opened(owner) => self.manager.open(owner),
             Event::Closed(owner) => shards::close(self, owner),
+            Event::Detached(owner, conn) => self.manager.leave_session(owner, conn),
             Event::Tick => shards::tick(self),
             Event::Due => {}
             Event::Limits(limits) => {
@@ -342,6 +346,52 @@ impl<S: Store> Core<S> {
     pub(crate) fn limit_memory(&mut self, now: Instant, bytes: usize) -> Result<(), MemoryRefused> {
         self.pass(now);
         self.set_limits(&self.limits.with_memory(bytes))
+    }
+
+    /// Opens a session for a connection, resumes it, or takes it over ([`LockManager::open_session`]).
+    pub fn open_session(
+        &mut self,
+        now: Instant,
+        asker: Asker,
+        asked: (Token<'_>, u32, bool),
+        number: impl FnOnce() -> u64,
+    ) -> Opening {
+        self.advance(now);
+        self.manager.open_session(asker, asked, number)
+    }
+
+    /// A client ends its session, and everything that it has.
+    ///
+    /// # Errors
+    /// As [`Sessions::end`](crate::sessions::Sessions::end).
+    pub fn end_session(
+        &mut self,
+        now: Instant,
+        token: Token<'_>,
+        asker: Asker,
+    ) -> Result<EndedSession, SessionRefusal> {
+        self.come_to(now);
+        shards::end_session(self, token, asker)
+    }
+
+    /// The session with this token, for a request in it, which is heard.
+    ///
+    /// # Errors
+    /// As [`Sessions::find`](crate::sessions::Sessions::find).
+    pub fn find_session(
+        &mut self,
+        now: Instant,
+        token: Token<'_>,
+        asker: Asker,
+    ) -> Result<Owner, SessionRefusal> {
+        self.advance(now);
+        self.manager.find_session(token, asker).map(Session::owner)
+    }
+
+    /// Whether this connection is attached to this session. Then its client is heard.
+    pub fn hear(&mut self, now: Instant, owner: Owner, conn: ConnId) -> bool {
+        self.advance(now);
+        self.manager.hear(owner, conn)
     }
 
     /// The next result besides replies. To be called after every call until there is none, unless

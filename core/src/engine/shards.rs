@@ -11,6 +11,7 @@ use latchd_protocol::Owner;
 use latchd_protocol::command::ScanCursor;
 use latchd_protocol::item::Cas;
 use latchd_protocol::reply::MemoryRefused;
+use latchd_protocol::session::{SessionRefusal, Token};
 use latchd_protocol::stats::{Counters, Stats};
 use latchd_protocol::time::{Exptime, Instant};
 
@@ -20,6 +21,7 @@ use super::limit;
 use super::manager::{Cause, DueKey, LockManager};
 use super::queues::STALE_MAX;
 use crate::limits::Limits;
+use crate::sessions::{Asker, EndedSession};
 use crate::store::Store;
 
 /// Shards of items and their lock manager, at one moment.
@@ -50,7 +52,7 @@ pub trait Shards {
 }
 
 /// Settles keys that are due, at most `each_max` for each cause. First the leases that have expired end, so that the bounds
-/// of an owner do not count its expired locks (L13).
+/// of an owner do not count its expired locks (L13); then the sessions that are over.
 #[cold]
 pub fn run_due(shards: &mut impl Shards, each_max: usize) {
     let grants_max = shards.manage(|manager| manager.grants_max());
@@ -75,6 +77,11 @@ pub fn run_due(shards: &mut impl Shards, each_max: usize) {
         };
         shards.end(&due);
     }
+    for _ in 0..each_max {
+        if !shards.manage(LockManager::end_due_session) {
+            break;
+        }
+    }
     for cause in Cause::ALL {
         for _ in 0..each_max {
             let Some(due) = shards.manage(|manager| manager.next_key(cause, grants_max)) else {
@@ -85,24 +92,38 @@ pub fn run_due(shards: &mut impl Shards, each_max: usize) {
     }
 }
 
-/// Ends an owner: its locks, its waits and its wins (D1). Some of the keys that are due are settled before, so that a lease
-/// that has expired is not taken for one that its owner has ended, and some afterwards.
+/// Ends an owner: its locks, its waits and its wins (D1).
 pub fn close(shards: &mut impl Shards, owner: Owner) {
+    end_owner(shards, |manager| manager.close(owner));
+}
+
+/// A client ends its session, and everything that it has (D1).
+///
+/// # Errors
+/// As [`Sessions::end`](crate::sessions::Sessions::end).
+pub fn end_session(
+    shards: &mut impl Shards,
+    token: Token<'_>,
+    asker: Asker,
+) -> Result<EndedSession, SessionRefusal> {
+    end_owner(shards, |manager| manager.end_session(token, asker))
+}
+
+/// A step that ends an owner. Some of the keys that are due are settled before, so that a lease that has expired is not taken
+/// for one that its owner has ended, and some afterwards.
+fn end_owner<R>(shards: &mut impl Shards, end: impl FnOnce(&mut LockManager) -> R) -> R {
     let each_max = shards.manage(|manager| manager.limits.locks_settled_max);
     if shards.manage(|manager| manager.has_due()) {
         run_due(shards, each_max);
     }
-    shards.manage(|manager| manager.close(owner));
+    let ended = shards.manage(end);
     run_due(shards, each_max);
+    ended
 }
 
 /// Releases all locks of an owner (D1).
 pub fn unlock_all(shards: &mut impl Shards, owner: Owner) {
-    let due_max = shards.manage(|manager| {
-        manager.unlock_all(owner);
-        manager.due_after_end()
-    });
-    if let Some(each_max) = due_max {
+    if let Some(each_max) = shards.manage(|manager| manager.unlock_all(owner)) {
         run_due(shards, each_max);
     }
 }
@@ -158,6 +179,7 @@ pub fn reset_stats(shards: &mut impl Shards) {
     shards.manage(|manager| {
         manager.counters = Counters::default();
         manager.locks.table.forget_times();
+        manager.sessions.reset_counters();
     });
     shards.each(|items| {
         items.counters = Counters::default();

@@ -26,6 +26,7 @@ use super::wins::Wins;
 use super::wins::bound::BoundWin;
 use super::wins::queue::WinWaiter;
 use crate::limits::Limits;
+use crate::sessions::Sessions;
 use crate::store::{MapStore, MapView, Store};
 
 /// A core on [`MapStore`]s, laid open.
@@ -61,6 +62,8 @@ pub struct View<'a> {
     pub win_waits: Vec<(Key<'a>, Vec<(Owner, WinWaiter)>)>,
     /// The notices that no transport has taken, the oldest first.
     pub notices: Vec<Notice>,
+    /// The sessions.
+    pub sessions: &'a Sessions,
     /// The bounds.
     pub limits: &'a Limits,
     /// The time as the last event left it.
@@ -87,6 +90,9 @@ impl Core<MapStore> {
             wins,
             // Shown below, with the batches that the queues know.
             notices: _,
+            sessions,
+            // Taken by the transport with each step.
+            expired: _,
             // The time of the last step, as in each shard.
             now: _,
             // The share of `limits`.
@@ -134,6 +140,7 @@ impl Core<MapStore> {
             wins_ended: bound_wins.in_line().collect(),
             win_waits: win_waits.view().collect(),
             notices: self.notices(),
+            sessions,
             limits,
             clock: *self.clock(),
             next_cas: shards.iter().map(|items| items.next_cas).collect(),

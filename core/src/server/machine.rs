@@ -1,13 +1,15 @@
 //! The state machine behind a server, and one owner's view of it.
 
-use latchd_protocol::Owner;
 use latchd_protocol::command::Command;
 use latchd_protocol::execute::Execute;
 use latchd_protocol::reply::{MemoryRefused, Reply};
+use latchd_protocol::session::{SessionRefusal, SessionReply, Token};
 use latchd_protocol::stats::Unstored;
 use latchd_protocol::time::Instant;
+use latchd_protocol::{ConnId, Owner};
 
-use crate::engine::{Core, Event, Held, Notification};
+use crate::engine::{Core, Event, Notification};
+use crate::sessions::{Asker, EndedSession, Opening};
 use crate::store::Store;
 
 /// The machine behind the connections of a [`Server`](super::Server): a [`Core`], or a front of several.
@@ -24,11 +26,57 @@ pub trait StateMachine {
         answer: &mut dyn FnMut(&Reply<'_>),
     );
 
-    /// What an owner holds: as long as it is anything, its connection cannot attach to a session. By default
-    /// nothing.
-    fn held(&self, owner: Owner) -> Held {
+    /// Opens a session with this token, resumes it, or takes it over, for so many seconds; or only resumes it. By default there
+    /// are no sessions.
+    fn open_session(
+        &mut self,
+        now: Instant,
+        asker: Asker,
+        asked: (Token<'_>, u32, bool),
+        number: &mut dyn FnMut() -> u64,
+    ) -> Opening {
+        let _ = (now, asker, asked, number);
+        SessionReply::Refused(SessionRefusal::Off).into()
+    }
+
+    /// Ends the session with this token. By default there are no sessions.
+    ///
+    /// # Errors
+    /// As [`Sessions::end`](crate::sessions::Sessions::end).
+    fn end_session(
+        &mut self,
+        now: Instant,
+        token: Token<'_>,
+        asker: Asker,
+    ) -> Result<EndedSession, SessionRefusal> {
+        let _ = (now, token, asker);
+        Err(SessionRefusal::Off)
+    }
+
+    /// The session with this token, for a request in it, which is heard. By default there are no sessions.
+    ///
+    /// # Errors
+    /// As [`Sessions::find`](crate::sessions::Sessions::find).
+    fn find_session(
+        &mut self,
+        now: Instant,
+        token: Token<'_>,
+        asker: Asker,
+    ) -> Result<Owner, SessionRefusal> {
+        let _ = (now, token, asker);
+        Err(SessionRefusal::Off)
+    }
+
+    /// Whether this connection is attached to this session. Then its client is heard. By default it is not.
+    fn hear(&mut self, now: Instant, owner: Owner, conn: ConnId) -> bool {
+        let _ = (now, owner, conn);
+        false
+    }
+
+    /// The connection that is attached to a session. By default none is.
+    fn attached(&self, owner: Owner) -> Option<ConnId> {
         let _ = owner;
-        Held::default()
+        None
     }
 
     /// What all items together may take is so many bytes from now on. By default that does
@@ -77,8 +125,40 @@ impl<S: Store> StateMachine for Core<S> {
         Self::answer(self, now, owner, command, answer);
     }
 
-    fn held(&self, owner: Owner) -> Held {
-        Self::held(self, owner)
+    fn open_session(
+        &mut self,
+        now: Instant,
+        asker: Asker,
+        asked: (Token<'_>, u32, bool),
+        number: &mut dyn FnMut() -> u64,
+    ) -> Opening {
+        Self::open_session(self, now, asker, asked, number)
+    }
+
+    fn end_session(
+        &mut self,
+        now: Instant,
+        token: Token<'_>,
+        asker: Asker,
+    ) -> Result<EndedSession, SessionRefusal> {
+        Self::end_session(self, now, token, asker)
+    }
+
+    fn find_session(
+        &mut self,
+        now: Instant,
+        token: Token<'_>,
+        asker: Asker,
+    ) -> Result<Owner, SessionRefusal> {
+        Self::find_session(self, now, token, asker)
+    }
+
+    fn hear(&mut self, now: Instant, owner: Owner, conn: ConnId) -> bool {
+        Self::hear(self, now, owner, conn)
+    }
+
+    fn attached(&self, owner: Owner) -> Option<ConnId> {
+        self.manager().sessions().get(owner)?.attachment().conn()
     }
 
     fn limit_memory(&mut self, now: Instant, bytes: usize) -> Result<(), MemoryRefused> {

@@ -1,19 +1,18 @@
 //! A connection of a server: its input, its output, and its place in the queues.
 
 use bytes::{Buf, BytesMut};
-use latchd_protocol::ConnId;
 use latchd_protocol::connection::{Connection, Progress};
 use latchd_protocol::execute::Execute;
 use latchd_protocol::output::Output;
+use latchd_protocol::{ConnId, Owner};
 
-use super::visit::Membership;
 use super::{Action, KEPT_BYTES_MAX};
 
 /// A connection that is open, or of which an action is still to be handed out.
 #[derive(Clone, Debug)]
 pub(super) struct Open {
     pub(super) wire: Connection,
-    pub(super) session: Membership,
+    pub(super) session: Option<Owner>,
     /// The input that is not done with (V3).
     pub(super) input: BytesMut,
     /// The output that is not handed out.

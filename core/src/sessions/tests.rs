@@ -9,6 +9,7 @@ const OWNER: Owner = Owner::of_session(b'0' as u64);
 fn asker(conn: u64, user: Option<u128>) -> Asker {
     Asker {
         conn: ConnId::from_number(conn),
+        route: [conn, 7],
         user,
         address: 0,
         attached: None,
@@ -38,34 +39,89 @@ fn open_other(
         only_resumes: false,
     };
     let now = Instant::from_millis(at_ms);
-    let opening = sessions.open(now, asker, open, || (Owner::of_session(digit.into()), ()));
+    let opening = sessions.open(now, asker, open, || digit.into());
     sessions.check();
     opening
 }
 
-/// S5, S8: whatever the order of its last request and of its end is, the connection that takes over gets the session.
+fn lost(asker: Asker) -> Option<Lost> {
+    let Asker { conn, route, .. } = asker;
+    Some(Lost { conn, route })
+}
+
+fn attached(sessions: &Sessions) -> Option<ConnId> {
+    sessions.get(OWNER).unwrap().attachment().conn()
+}
+
+/// S5: in one step. The connection that has lost takes nothing back and renews nothing, and its end changes nothing.
 #[test]
 fn a_connection_that_has_lost_does_not_take_the_session_back() {
     let mut sessions = Sessions::new(SessionLimits::default(), [1, 2]);
-    let (owner, [a, b]) = (OWNER, [1, 2].map(|conn| asker(conn, None)));
-    assert_eq!(open(&mut sessions, 0, a).reply, SessionReply::Opened(owner));
-    let taken = Opening {
-        reply: SessionReply::Waits,
-        owner: Some(owner),
-        closes: Some(a.conn),
+    let [a, b, c] = [1, 2, 3].map(|conn| asker(conn, None));
+    let mine = open(&mut sessions, 0, a);
+    assert_eq!((mine.reply, mine.lost), (SessionReply::Opened(OWNER), None));
+    let mine = mine.attachment.unwrap();
+    assert!(mine.has(a.conn) && mine.owner() == OWNER);
+    let taken = open(&mut sessions, 100, b);
+    assert_eq!(taken.reply, SessionReply::Resumed(OWNER));
+    assert_eq!(taken.lost, lost(a));
+    assert!(!mine.has(a.conn) && mine.has(b.conn));
+    let again = Asker {
+        attached: Some(OWNER),
+        ..a
     };
-    assert_eq!(open(&mut sessions, 100, b), taken);
-    let lost = open(&mut sessions, 900, a);
-    assert_eq!((lost.reply, lost.closes), (SessionReply::Waits, None));
+    let refused = open(&mut sessions, 900, again);
+    assert_eq!(refused.reply, SessionReply::Refused(SessionRefusal::Lost));
+    assert_eq!(mine.heard_at(), Instant::from_millis(100));
+    for gone in [a, c] {
+        sessions.detach(Instant::from_millis(900), OWNER, gone.conn);
+        assert_eq!(attached(&sessions), Some(b.conn));
+    }
+    assert_eq!(open(&mut sessions, 900, c).lost, lost(b));
+    sessions.detach(Instant::from_millis(900), OWNER, c.conn);
+    assert_eq!((attached(&sessions), sessions.attached()), (None, 0));
+    assert_eq!(open(&mut sessions, 900, a).lost, None);
+    let ended = sessions.end(Token::new(TOKEN).unwrap(), b).unwrap();
+    assert_eq!((ended.owner, ended.lost), (OWNER, lost(a)));
+    assert_eq!(mine.conn(), None, "nobody executes in it any more");
+}
+
+/// S8: it is heard until the end of its wait, also if that is the end of its connection.
+#[test]
+fn a_client_that_waits_is_heard_until_its_wait_ends() {
+    let mut sessions = Sessions::new(SessionLimits::default(), [1, 2]);
+    let (a, at) = (asker(1, None), Instant::from_millis);
+    open(&mut sessions, 0, a);
+    sessions.begin_wait(OWNER);
+    assert_eq!(sessions.end_due(at(5_000)), None);
+    sessions.end_wait(at(5_500), OWNER);
+    sessions.end_wait(at(5_900), OWNER);
+    assert_eq!(sessions.end_due(at(6_499)), None);
+    sessions.begin_wait(OWNER);
+    sessions.detach(at(6_499), OWNER, a.conn);
+    sessions.check();
+    let token = Token::new(TOKEN).unwrap();
+    assert_eq!(sessions.end_over(at(7_498), token), None);
+    let ended = sessions.end_over(at(7_499), token).unwrap();
+    assert_eq!((ended.owner, ended.lost), (OWNER, None));
+    assert_eq!(sessions.counters().expired, 1);
+}
+
+/// A copy shares nothing with the connections of the original.
+#[test]
+fn a_copied_session_has_an_attachment_of_its_own() {
+    let mut sessions = Sessions::new(SessionLimits::default(), [1, 2]);
+    let (a, b) = (asker(1, None), asker(2, None));
+    open(&mut sessions, 0, a);
+    let mut copy = sessions.clone();
+    copy.check();
+    open(&mut copy, 300, b);
     assert_eq!(
-        sessions.get(owner).unwrap().heard_at,
-        Instant::from_millis(100)
+        (attached(&sessions), attached(&copy)),
+        (Some(a.conn), Some(b.conn))
     );
-    assert_eq!(sessions.detach(owner, a.conn), Some(b.conn));
-    assert_eq!(
-        open(&mut sessions, 900, b).reply,
-        SessionReply::Resumed(owner)
-    );
+    let heard = sessions.get(OWNER).unwrap().attachment().heard_at();
+    assert_eq!(heard, Instant::from_millis(0));
 }
 
 #[test]
@@ -77,39 +133,15 @@ fn a_session_belongs_to_the_user_that_opened_it() {
     for other in [None, Some(8)] {
         let other = asker(2, other);
         assert_eq!(open(&mut sessions, 900, other).reply, refused);
-        let found = sessions.find(token, other).map(|it| it.owner);
+        let found = sessions.find(token, other).map(Session::owner);
         assert_eq!(found, Err(SessionRefusal::OtherUser));
         let ended = sessions.end(token, other).map(|it| it.owner);
         assert_eq!(ended, Err(SessionRefusal::OtherUser));
     }
     // None of them has renewed it.
     let at = Instant::from_millis(TTL_MS);
-    assert!(sessions.end_due(at, |_| None).is_some());
+    assert!(sessions.end_due(at).is_some());
     assert_eq!(alloc::format!("{token:?}"), "Token(…)", "S7");
-}
-
-/// S5: only the close of its own connections changes a session.
-#[test]
-fn a_session_moves_when_its_connection_closes() {
-    let mut sessions = Sessions::new(SessionLimits::default(), [1, 2]);
-    let [a, b, c] = [1, 2, 3].map(|conn| asker(conn, None));
-    let (from, to) = (a.conn, Some(b.conn));
-    let attached = |sessions: &Sessions| sessions.get(OWNER).unwrap().attached;
-    open(&mut sessions, 0, a);
-    assert_eq!(sessions.detach(OWNER, b.conn), None);
-    assert_eq!(attached(&sessions), Attached::To(from));
-    open(&mut sessions, 0, b);
-    assert_eq!(sessions.detach(OWNER, c.conn), None);
-    assert_eq!(attached(&sessions), Attached::Moving { from, to });
-    assert_eq!(sessions.detach(OWNER, b.conn), None);
-    assert_eq!(attached(&sessions), Attached::Moving { from, to: None });
-    assert_eq!(open(&mut sessions, 0, c).closes, None);
-    assert_eq!(open(&mut sessions, 0, b).closes, Some(c.conn));
-    let ended = sessions.end(Token::new(TOKEN).unwrap(), c).unwrap();
-    assert_eq!((ended.attached, ended.taker), (Some(from), to));
-    open(&mut sessions, 0, a);
-    sessions.detach(OWNER, a.conn);
-    assert_eq!(attached(&sessions), Attached::No);
 }
 
 /// S8: the table asks at the earliest end that was ever agreed, and at none that has moved.
@@ -122,11 +154,14 @@ fn a_session_ends_at_the_time_of_its_last_request() {
         assert_eq!(sessions.next_deadline(), Some(at(next)));
     }
     open_for(2_000, &mut sessions, 100, a);
-    assert!(sessions.end_due(at(2_099), |_| None).is_none());
+    assert!(sessions.end_due(at(2_099)).is_none());
     assert_eq!(sessions.next_deadline(), Some(at(2_100)));
-    assert!(sessions.end_due(at(2_100), |_| Some(at(101))).is_none());
-    let ended = sessions.end_due(at(2_101), |_| Some(at(99))).unwrap();
-    assert_eq!((ended.owner, ended.attached), (OWNER, Some(a.conn)));
+    let attachment = sessions.get(OWNER).unwrap().attachment();
+    attachment.note_heard(at(101));
+    attachment.note_heard(at(99));
+    assert!(sessions.end_due(at(2_100)).is_none());
+    let ended = sessions.end_due(at(2_101)).unwrap();
+    assert_eq!((ended.owner, ended.lost), (OWNER, lost(a)));
     assert!(sessions.is_empty() && sessions.next_deadline().is_none());
 }
 
@@ -156,13 +191,13 @@ fn sessions_are_bounded_in_all_and_for_each_address() {
     let behind = |sessions: &Sessions, digit: u8| {
         let behind = sessions.behind(Owner::of_session(digit.into()));
         behind
-            .map(|session| session.owner.number())
+            .map(|session| session.owner().number())
             .collect::<alloc::vec::Vec<_>>()
     };
     assert_eq!(behind(&sessions, b'1'), [u64::from(b'2'), u64::from(b'4')]);
     assert_eq!((sessions.len(), sessions.is_empty()), (3, false));
     for _ in 0..2 {
-        sessions.end_due(Instant::from_millis(TTL_MS), |_| None);
+        sessions.end_due(Instant::from_millis(TTL_MS));
     }
     assert_eq!(behind(&sessions, 0), [u64::from(b'4')]);
     let mut off = Sessions::new(
@@ -209,12 +244,11 @@ fn each_request_is_counted() {
         // Its own connection resumes nothing.
         open(&mut sessions, 0, a);
         open(&mut sessions, 0, b);
-        sessions.detach(OWNER, a.conn);
-        sessions.detach(OWNER, b.conn);
+        sessions.detach(now, OWNER, b.conn);
         open(&mut sessions, 0, a);
         assert!(sessions.end(token, a).is_ok());
         open(&mut sessions, 0, a);
-        sessions.end_due(Instant::from_millis(TTL_MS), |_| None);
+        sessions.end_due(Instant::from_millis(TTL_MS));
         let counted = SessionCounters {
             opened: 2 * round,
             resumed: 2 * round,

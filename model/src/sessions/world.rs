@@ -1,4 +1,4 @@
-//! One state: the table, the core, the connections as their transport knows them, and the expected state.
+//! One state: the core, the connections as their transport knows them, and the expected state.
 
 mod ask;
 mod judge;
@@ -6,8 +6,9 @@ mod judge;
 use std::mem;
 
 use latchd_core::engine::{Core, Event, Notification};
-use latchd_core::server::visit::{self, Membership, Visit};
-use latchd_core::sessions::{SessionLimits, Sessions};
+use latchd_core::server::StateMachine as _;
+use latchd_core::server::visit::Visit;
+use latchd_core::sessions::{EndedSession, Lost};
 use latchd_core::store::MapStore;
 use latchd_core::{ConnId, Instant, Limits, Owner};
 use latchd_protocol::command::Wait;
@@ -26,23 +27,12 @@ const TOKENS: [&[u8]; MANY] = [b"0123456789abcdef", b"0123456789abcdefg"];
 #[derive(Clone, Debug, Default)]
 struct Conn {
     id: Option<ConnId>,
-    membership: Membership,
-    parked: Option<Parked>,
+    /// The session that it believes to be attached to.
+    session: Option<Owner>,
+    /// Its request waits for the lock of this key.
+    parked: Option<usize>,
     /// It is to be closed, since it has lost its session.
     is_doomed: bool,
-}
-
-/// A request that waits.
-#[derive(Clone, Copy, Debug)]
-enum Parked {
-    /// For the lock of this key.
-    Lock(usize),
-    /// For the session; `is_told`: it asks again.
-    Session {
-        token: usize,
-        only_resumes: bool,
-        is_told: bool,
-    },
 }
 
 /// A session, as replies say.
@@ -50,7 +40,6 @@ enum Parked {
 struct Known {
     owner: Owner,
     attached: Option<usize>,
-    taker: Option<usize>,
     heard_ms: u64,
 }
 
@@ -76,7 +65,6 @@ struct Lock {
 #[derive(Clone, Debug)]
 pub struct World {
     core: Core<MapStore>,
-    sessions: Sessions,
     numbers: u64,
     conns: [Conn; CONNS],
     known: [Option<Known>; MANY],
@@ -100,7 +88,6 @@ impl World {
     pub(super) fn new(bounds: &Bounds) -> Self {
         Self {
             core: core_of(Limits::new(1 << 20, 16), bounds.shards),
-            sessions: Sessions::new(SessionLimits::default(), [0, 0]),
             numbers: 0,
             conns: Default::default(),
             known: [None; MANY],
@@ -132,24 +119,17 @@ impl World {
                 continue;
             }
             push("close", conn, 0, 0);
-            // One without a session has nothing to execute any more.
-            if one.is_doomed && self.attached_to(conn).is_none() {
+            if one.parked.is_some() {
                 continue;
             }
-            match one.parked {
-                Some(Parked::Session { is_told: true, .. }) => push("again", conn, 0, 0),
-                Some(_) => {}
-                None => {
-                    for word in bounds.words.split(", ") {
-                        let (tokens, keys) = match word {
-                            "mo" | "mo x" | "mo T0" => (bounds.tokens, 1),
-                            "ml j" | "mu j" => (bounds.tokens, bounds.keys),
-                            _ => (1, bounds.keys),
-                        };
-                        for token in 0..tokens {
-                            (0..keys).for_each(|key| push(word, conn, token, key));
-                        }
-                    }
+            for word in bounds.words.split(", ") {
+                let (tokens, keys) = match word {
+                    "mo" | "mo x" | "mo T0" => (bounds.tokens, 1),
+                    "ml j" | "mu j" => (bounds.tokens, bounds.keys),
+                    _ => (1, bounds.keys),
+                };
+                for token in 0..tokens {
+                    (0..keys).for_each(|key| push(word, conn, token, key));
                 }
             }
         }
@@ -164,7 +144,7 @@ impl World {
         } = happening;
         self.seen = Shown::default();
         match word {
-            "time" => self.pass(),
+            "time" => self.pass(bounds),
             "stranger" => self.stranger(token)?,
             "open" => {
                 self.numbers += 1;
@@ -173,16 +153,6 @@ impl World {
                 self.core.handle(self.now(), Event::Opened(id.into()));
             }
             "close" => self.close(conn),
-            "again" => {
-                if let Some(Parked::Session {
-                    token,
-                    only_resumes,
-                    ..
-                }) = self.conns[conn].parked.take()
-                {
-                    self.open(conn, token, only_resumes)?;
-                }
-            }
             "mo" => self.open(conn, token, false)?,
             "mo x" => self.open(conn, token, true)?,
             "mo T0" => self.end(conn, token)?,
@@ -239,28 +209,18 @@ impl World {
         if let Some(known) = self.attached_to(conn) {
             self.hear(known);
         }
-        let (now, id) = (self.now(), self.id(conn));
-        let mut visit = Visit::new(
-            &mut self.core,
-            &mut self.sessions,
-            &mut self.numbers,
-            now,
-            (id, None),
-            self.conns[conn].membership,
-        );
-        let result = call(&mut visit);
-        let Visit {
-            session,
-            closes,
-            told,
-            ..
-        } = visit;
-        self.conns[conn].membership = session;
-        for id in closes {
-            self.doom(id);
+        let (now, id, session) = (self.now(), self.id(conn), self.conns[conn].session);
+        if let Some(owner) = session {
+            // One that has lost is not closed at once.
+            let _ = self.core.hear(now, owner, id);
         }
-        for id in told {
-            self.tell(id);
+        let (core, numbers) = (&mut self.core, &mut self.numbers);
+        let mut visit = Visit::new(core, numbers, now, (id, None), session);
+        let result = call(&mut visit);
+        let Visit { session, lost, .. } = visit;
+        self.conns[conn].session = session;
+        for lost in lost {
+            self.doom(lost);
         }
         result
     }
@@ -271,32 +231,35 @@ impl World {
         }
     }
 
-    fn doom(&mut self, id: ConnId) {
-        if let Some(conn) = self.conn_of(id) {
+    fn doom(&mut self, lost: Lost) {
+        if let Some(conn) = self.conn_of(lost.conn) {
             self.conns[conn].is_doomed = true;
+            if self.conns[conn].parked.is_some() {
+                self.seen.add(Witness::LoserWaits);
+            }
         }
     }
 
-    /// A connection that waits for a session asks again.
-    fn tell(&mut self, id: ConnId) {
-        if let Some(conn) = self.conn_of(id)
-            && let Some(Parked::Session { is_told, .. }) = &mut self.conns[conn].parked
-        {
-            *is_told = true;
-        }
-    }
-
-    /// Tells connections that their waits for locks are over. They ask again at once.
+    /// Tells connections that their waits for locks, or their sessions, are over. Waiting ones ask again at once.
     fn deliver(&mut self) -> Judged {
         while let Some(notification) = self.core.poll() {
-            let Notification::WaitOver(notice) = notification else {
-                continue;
+            let notice = match notification {
+                Notification::WaitOver(notice) => notice,
+                Notification::SessionExpired(EndedSession { owner: _, lost }) => {
+                    lost.into_iter().for_each(|lost| self.doom(lost));
+                    continue;
+                }
+                Notification::Evicted { .. } | Notification::LocksEnded { .. } => continue,
             };
-            let conn = visit::told(&self.sessions, notice.owner);
+            let owner = notice.owner;
+            let conn = if owner.is_session() {
+                self.core.attached(owner)
+            } else {
+                Some(ConnId::from_number(owner.number()))
+            };
             if let Some(conn) = conn.and_then(|id| self.conn_of(id))
-                && let Some(Parked::Lock(key)) = self.conns[conn].parked
+                && let Some(key) = self.conns[conn].parked.take()
             {
-                self.conns[conn].parked = None;
                 self.lock(conn, None, key, Wait::No)?;
             }
         }
@@ -304,7 +267,7 @@ impl World {
     }
 
     /// A step of time: what is over ends at its moment.
-    fn pass(&mut self) {
+    fn pass(&mut self, bounds: &Bounds) {
         self.now_ms += STEP_MS;
         let (now, now_ms) = (self.now(), self.now_ms);
         let is_over = |known: &Known| known.heard_ms + u64::from(TTL_S) * STEP_MS <= now_ms;
@@ -317,7 +280,11 @@ impl World {
             };
             let waits = |conn: usize| self.conns[conn].parked.is_some();
             if known.attached.is_some_and(waits) {
-                if is_over(&known) {
+                let began_ms = |(_, until_ms): &(Who, u64)| until_ms - bounds.wait_ms;
+                let is_old = |at_ms| at_ms + u64::from(TTL_S) * STEP_MS <= now_ms;
+                let mut lines = self.locks.iter().flat_map(|lock| &lock.line);
+                let own = lines.find(|(who, _)| *who == Who::Session(token));
+                if own.map(began_ms).is_some_and(is_old) {
                     self.seen.add(Witness::WaitIsHeard);
                 }
                 self.hear(token);
@@ -326,35 +293,12 @@ impl World {
                 if self.locks.iter().any(holds) {
                     self.seen.add(Witness::Expires);
                 }
-                self.forget(token, None);
+                self.forget(token);
             } else if known.attached.is_none() && self.has_lost_place(token) {
                 self.seen.add(Witness::PlaceEnds);
             }
         }
-        let waiting: Vec<ConnId> = self
-            .conns
-            .iter()
-            .filter(|conn| conn.parked.is_some())
-            .filter_map(|conn| conn.id)
-            .collect();
-        let waits = |id| waiting.contains(&id);
-        while let Some((attached, taker)) =
-            visit::end_due(&mut self.core, &mut self.sessions, now, waits)
-        {
-            if let Some(id) = attached {
-                self.doom(id);
-            }
-            if let Some(id) = taker {
-                self.tell(id);
-            }
-        }
         self.core.handle(now, Event::Due);
-        // A connection whose session has ended has no part in it.
-        for conn in 0..CONNS {
-            if self.conns[conn].is_doomed && self.attached_to(conn).is_none() {
-                self.conns[conn].membership = Membership::No;
-            }
-        }
     }
 
     /// Whether the core still knows of a place in a queue that this session has lost just now.
@@ -369,8 +313,8 @@ impl World {
         self.core.is_waiting(owner) && !is_expected
     }
 
-    /// A session has ended, as expected; `by` is the connection that has ended it.
-    fn forget(&mut self, token: usize, by: Option<usize>) {
+    /// A session has ended, as expected.
+    fn forget(&mut self, token: usize) {
         self.has_ended[token] = true;
         self.leave_places(Who::Session(token));
         for key in 0..MANY {
@@ -381,17 +325,7 @@ impl World {
                 }
             }
         }
-        if let Some(known) = self.known[token].take() {
-            if known.taker.is_some() && known.attached.is_some() {
-                self.seen.add(Witness::EndsWhileTaken);
-            }
-            if let Some(conn) = known.attached.filter(|conn| by != Some(*conn)) {
-                // What it waits for, it waits for in vain.
-                self.conns[conn].parked = self.conns[conn]
-                    .parked
-                    .filter(|parked| matches!(parked, Parked::Session { .. }));
-            }
-        }
+        self.known[token] = None;
     }
 
     fn leave_places(&mut self, who: Who) {
@@ -404,9 +338,7 @@ impl World {
     fn hand_over(&mut self, key: usize) {
         let next = (!self.locks[key].line.is_empty()).then(|| self.locks[key].line.remove(0).0);
         let conn = next.and_then(|who| self.conn_for(who));
-        let waits = conn.is_some_and(
-            |conn| matches!(self.conns[conn].parked, Some(Parked::Lock(it)) if it == key),
-        );
+        let waits = conn.is_some_and(|conn| self.conns[conn].parked == Some(key));
         let lock = &mut self.locks[key];
         lock.holder = next;
         lock.is_unseen = next.is_some() && !waits;
@@ -416,10 +348,6 @@ impl World {
     fn close(&mut self, conn: usize) {
         let (now, id) = (self.now(), self.id(conn));
         let one = mem::take(&mut self.conns[conn]);
-        let taken = one.membership.owner();
-        if let Some(Parked::Session { .. }) = one.parked {
-            self.seen.add(Witness::TakerGoes);
-        }
         for key in 0..MANY {
             if self.locks[key].holder == Some(Who::Conn(conn)) {
                 self.hand_over(key);
@@ -430,22 +358,16 @@ impl World {
             let Some(known) = &mut self.known[token] else {
                 continue;
             };
-            if Some(known.owner) != taken {
-                continue;
-            }
-            if one.parked.is_some() {
-                known.heard_ms = self.now_ms;
-            }
             if known.attached == Some(conn) {
-                known.attached = known.taker.take();
-            } else if known.taker == Some(conn) {
-                known.taker = None;
+                if one.parked.is_some() {
+                    known.heard_ms = self.now_ms;
+                }
+                known.attached = None;
             }
         }
-        let (core, sessions) = (&mut self.core, &mut self.sessions);
-        let waits = one.parked.is_some();
-        if let Some(taker) = visit::leave(core, sessions, now, id, one.membership, waits) {
-            self.tell(taker);
+        if let Some(owner) = one.session {
+            self.core.handle(now, Event::Detached(owner, id));
         }
+        self.core.handle(now, Event::Closed(id.into()));
     }
 }

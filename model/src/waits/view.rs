@@ -173,6 +173,8 @@ impl Named<'_> {
             // No client asks for one.
             next_cas: _,
             flush_at,
+            // `sessions` has models of its own.
+            sessions: _,
         } = core;
         out.push((clock.now == self.world.now()).into());
         // Whether there is more to do, and so whether items are still looked at.

@@ -42,7 +42,6 @@ mod net;
 mod os;
 mod saved;
 mod server;
-mod sessions;
 mod shards;
 mod shared;
 mod stats;

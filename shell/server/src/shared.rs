@@ -26,7 +26,6 @@ use crate::config::Config;
 use crate::net::listen::Address;
 use crate::net::tls::Keys;
 use crate::os::threads::spawn_thread;
-use crate::sessions::Registry;
 use crate::shards::{Shards, StatsPage, shard_count};
 use crate::stats::connection_stats::{ConnectionStats, line, settings_lines};
 use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -47,8 +46,6 @@ pub(crate) struct Shared {
     pub(crate) connection_stats: ConnectionStats,
     /// The watchers.
     pub(crate) watch: Watch,
-    /// The sessions.
-    pub(crate) sessions: Registry,
     /// The last number that a connection or a session got.
     last_number: AtomicU64,
     /// The connected clients.
@@ -124,20 +121,12 @@ impl Shared {
         let (tell_gone, gone) = bounded(1);
         let (tell_shutdown, shutdowns) = bounded(1);
         let roster = Roster::new(addresses);
+        let mut items = latchd_core::Config::new(limits, clock.unix_s_at_start())
+            .with_sessions(config.sessions);
+        items.prefix_delimiter = config.prefix_delimiter;
         let shared = Self {
-            sessions: Registry::new(
-                config.sessions,
-                Arc::clone(&waiters),
-                Arc::clone(&mailboxes),
-            ),
             last_number: AtomicU64::new(roster.last_listener()),
-            shards: Shards::new(
-                shard_count(threads, &limits),
-                limits,
-                clock.unix_s_at_start(),
-                config.prefix_delimiter,
-                Arc::clone(&waiters),
-            ),
+            shards: Shards::new(shard_count(threads, &limits), items, Arc::clone(&waiters)),
             wire_limits,
             roster,
             keys,
@@ -287,9 +276,8 @@ impl Shared {
             let (lines, next) = self.roster.lines(self.clock.now(), behind);
             return (lines, next.map(ScanCursor));
         }
-        if let StatsTopic::Sessions(ScanCursor(behind)) = topic {
-            let (lines, next) = self.sessions.lines(self.clock.now(), behind);
-            return (lines, next.map(ScanCursor));
+        if let StatsTopic::Sessions(behind) = topic {
+            return self.shards.session_lines(self.clock.now(), behind);
         }
         (self.stats_lines(topic), None)
     }
@@ -309,7 +297,7 @@ impl Shared {
                 lines.push(line("read_buf_bytes", bytes));
                 lines.push(line("read_buf_bytes_free", 0));
                 lines.extend(self.watch.stats_lines());
-                lines.extend(self.sessions.general_lines());
+                lines.extend(self.shards.session_counts(self.clock.now()));
                 lines.push(line("locks_withheld_s", self.withheld_s()));
                 if let Some(member) = &self.member {
                     lines.extend(member.number_lines());

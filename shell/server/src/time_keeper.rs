@@ -77,15 +77,18 @@ pub(crate) async fn keep_time(shared: &Shared, stopped: &Receiver<()>) {
             return;
         }
         let now = shared.clock.now();
-        end_sessions(shared, now);
+        // Each step below reports the next deadline of the lock manager.
+        shared.waiters.forget_deadline();
         if Instant::now() < tick_at {
             shared.shards.pass(now);
+            tell_expired(shared);
             continue;
         }
         let began = Instant::now();
         let wants_more = shared.shards.tick(now, shared.clock.unix_s_at_start());
         shared.ticked_ms.store(now.as_millis(), Ordering::Relaxed);
         shared.tell_evicted();
+        tell_expired(shared);
         shared.pass_withheld(now);
         if let Some(member) = &shared.member {
             let numbers = shared.shards.numbers(now);
@@ -108,11 +111,11 @@ pub(crate) async fn keep_time(shared: &Shared, stopped: &Receiver<()>) {
     }
 }
 
-/// Ends the sessions that are due. Afterwards the lock manager is to be unlocked: its next deadline is reported then.
-pub(crate) fn end_sessions(shared: &Shared, now: latchd_core::Instant) {
-    shared.waiters.forget_deadline();
-    let tell = |owner| shared.tell_session("expire", owner, None);
-    shared.sessions.end_due(now, &shared.shards, tell);
+/// Reports the sessions that have expired.
+fn tell_expired(shared: &Shared) {
+    for owner in shared.waiters.take_expired() {
+        shared.tell_session("expire", owner, None);
+    }
 }
 
 /// The pause after a tick that took this long and was not enough: the same time again. So other threads have

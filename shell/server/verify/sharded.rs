@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use latchd_core::engine::{Event, Notification};
+use latchd_core::engine::{Config, Event, Notification};
 use latchd_core::server::StateMachine;
 use latchd_core::{ConnId, Instant, Limits, Owner};
 use latchd_protocol::command::Command;
@@ -41,7 +41,7 @@ impl Sharded {
         let waiters = Arc::new(Waiters::new(Arc::clone(&mailboxes), false));
         let shards = loop {
             let waiters = Arc::clone(&waiters);
-            let shards = Shards::new(2, limits, unix_s_at_start, None, waiters);
+            let shards = Shards::new(2, Config::new(limits, unix_s_at_start), waiters);
             let is_in = |(key, core): &(&[u8], usize)| {
                 let key = Key::new(key).expect("a legal key");
                 shards.shard_of(key) == *core
@@ -96,7 +96,8 @@ impl StateMachine for Sharded {
             Event::Tick => drop(self.shards.tick(now, self.unix_s_at_start)),
             Event::Due => self.shards.pass(now),
             Event::WithholdGrants(until) => self.shards.withhold_grants(now, until),
-            other @ (Event::Resumed(_)
+            other @ (Event::Detached(..)
+            | Event::Resumed(_)
             | Event::Limits(_)
             | Event::ReportLockEnds(_)
             | Event::ReadEvictions { .. }

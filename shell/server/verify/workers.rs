@@ -21,7 +21,6 @@ use crate::clients::mailbox::Message;
 use crate::config::Config;
 use crate::net::listen::Address;
 use crate::shared::Shared;
-use crate::time_keeper;
 use crate::worker::backend::Backend as _;
 use crate::worker::connection::{ClientConn, End, Next};
 use crate::worker::executor::ClientSession;
@@ -237,7 +236,7 @@ impl Workers {
     /// The clock wakes, and does all that is due.
     pub fn pass(&mut self) {
         let now = self.shared.clock.now();
-        time_keeper::end_sessions(&self.shared, now);
+        self.shared.waiters.forget_deadline();
         self.shared.shards.pass(now);
     }
 
@@ -260,7 +259,7 @@ impl Workers {
     #[must_use]
     pub fn session(&self, owner: Owner) -> Option<SessionSeen> {
         let now = self.shared.clock.now();
-        let shown = self.shared.sessions.shown(owner, now)?;
+        let shown = self.shared.shards.session_shown(now, owner)?;
         Some(SessionSeen {
             conn: shown.conn,
             left_ms: shown.left_ms,
@@ -273,7 +272,7 @@ impl Workers {
         let shared = &self.shared;
         let now = shared.clock.now();
         shared.shards.check(now);
-        let (sessions, attached) = shared.sessions.check();
+        let (sessions, attached) = shared.shards.sessions_left(now);
         let (locks, has_waits) = shared.shards.left(now);
         Left {
             clients: self.clients.len(),

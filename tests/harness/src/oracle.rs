@@ -210,6 +210,7 @@ impl Oracle {
             Input::Event(
                 Event::Tick
                 | Event::Due
+                | Event::Detached(..)
                 | Event::Resumed(_)
                 | Event::ReadEvictions { .. }
                 | Event::ReportLockEnds(_),

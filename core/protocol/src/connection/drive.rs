@@ -126,7 +126,7 @@ impl Connection {
             }
             Step::Session { consumed, request } => {
                 core.note_meta();
-                self.attach(&core.session(*request), out);
+                meta::session::encode_reply(&core.session(*request), out.copied());
                 consumed
             }
             Step::Authenticate {
@@ -222,7 +222,7 @@ impl Connection {
             None => core.execute(command, &mut answer),
             Some(token) => {
                 if let Err(refusal) = core.execute_as(token, command, &mut answer) {
-                    self.attach(&SessionReply::Refused(refusal), out);
+                    meta::session::encode_reply(&SessionReply::Refused(refusal), out.copied());
                 }
             }
         }

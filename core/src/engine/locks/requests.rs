@@ -254,6 +254,7 @@ impl<'a, S: Store, M: Access> Rules<'a, S, M> {
         let ms = ms.min(self.manager.limits.wait_ms_max);
         if self.manager.locks.is_same_wait(owner, acquire, now) {
             self.manager.locks.change_time(owner, ms, now);
+            self.manager.begin_wait(owner);
             return Reply::Waits;
         }
         let (locks, context) = self.manager.locks_in_context();
@@ -274,6 +275,7 @@ impl<'a, S: Store, M: Access> Rules<'a, S, M> {
         }
         let (locks, mut context) = self.manager.locks_in_context();
         locks.wait(owner, acquire, ms, &mut context);
+        self.manager.begin_wait(owner);
         Reply::Waits
     }
 

@@ -136,6 +136,7 @@ impl<S: Store, M: Access> Rules<'_, S, M> {
         let until = after(self.manager.now, ms);
         let (wins, mut context) = self.manager.wins_in_context();
         wins.wait(owner, get, until, &header, &mut context);
+        self.manager.begin_wait(owner);
         Reply::Waits
     }
 

@@ -3,6 +3,7 @@
 use latchd_protocol::wire::meta::session::SessionResponse;
 
 use super::*;
+use crate::sessions::SessionLimits;
 
 const TOKEN: &str = "0123456789abcdef";
 
@@ -32,7 +33,7 @@ impl World {
     fn ask(&mut self, conn: ConnId, line: &str) -> Vec<(ConnId, Option<String>)> {
         let line = std::format!("{line}\r\n");
         self.server.receive(self.now, conn, line.as_bytes());
-        self.server.sessions().check();
+        self.server.machine().manager().sessions().check();
         actions(&mut self.server)
     }
 
@@ -54,14 +55,14 @@ impl World {
 
     fn close(&mut self, conn: ConnId) -> Vec<(ConnId, Option<String>)> {
         self.server.close(self.now, conn);
-        self.server.sessions().check();
+        self.server.machine().manager().sessions().check();
         actions(&mut self.server)
     }
 
     fn advance(&mut self, ms: u64) -> Vec<(ConnId, Option<String>)> {
         self.now = at(self.now.as_millis() + ms);
         self.server.advance(self.now);
-        self.server.sessions().check();
+        self.server.machine().manager().sessions().check();
         actions(&mut self.server)
     }
 }
@@ -110,7 +111,7 @@ fn a_session_ends_when_its_time_has_passed_since_it_was_heard() {
 }
 
 #[test]
-fn a_connection_that_takes_over_is_answered_when_the_other_has_closed() {
+fn a_connection_that_loses_its_session_is_closed_first() {
     let mut world = World::new();
     let (first, said) = world.attach(10);
     assert_eq!(world.said(first, "ml k F"), "HD F1");
@@ -167,13 +168,10 @@ fn requests_that_change_nothing_are_refused() {
         world.said(holder, &std::format!("mg k j{TOKEN}")),
         "CLIENT_ERROR invalid flag"
     );
-    let mut none = Server::new(Config::default()).with_sessions(Sessions::new(
-        SessionLimits {
-            sessions_max: 0,
-            per_address_max: 0,
-        },
-        [1, 2],
-    ));
+    let mut none = Server::new(Config::default().with_sessions(SessionLimits {
+        sessions_max: 0,
+        per_address_max: 0,
+    }));
     let conn = none.open(NOW);
     none.receive(NOW, conn, std::format!("{other}\r\n").as_bytes());
     assert_eq!(output(&mut none, conn), "SERVER_ERROR sessions are off\r\n");
@@ -359,7 +357,7 @@ fn takers_are_closed_in_turn() {
         "{said:?}"
     );
     assert_eq!(world.said(third, "ml k"), "HD");
-    world.server.sessions().check();
+    world.server.machine().manager().sessions().check();
 }
 
 #[test]
@@ -368,7 +366,7 @@ fn sessions_are_bounded() {
         sessions_max: 2,
         per_address_max: 2,
     };
-    let mut server = server().with_sessions(Sessions::new(limits, [3, 4]));
+    let mut server = Server::new(Config::default().with_sessions(limits));
     let mut said = |number: u32| {
         let conn = server.open(NOW);
         server.receive(

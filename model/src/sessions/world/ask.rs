@@ -1,15 +1,15 @@
 //! The requests of a connection, each with its due reply and its effect on the expected state.
 
 use latchd_core::engine::Held;
-use latchd_core::server::visit::{Membership, Visit};
+use latchd_core::server::visit::Visit;
 use latchd_core::{ConnId, Owner};
 use latchd_protocol::command::{Acquire, Command, ItemCommand, Release, Wait};
 use latchd_protocol::execute::Execute as _;
-use latchd_protocol::reply::Reply;
+use latchd_protocol::reply::{Refusal, Reply};
 use latchd_protocol::session::{SessionAction, SessionRefusal, SessionReply, SessionRequest};
 
 use super::super::{MANY, TTL_S, Witness};
-use super::{Known, Lock, Parked, Who, World, key_of, token_of};
+use super::{Known, Lock, Who, World, key_of, token_of};
 use crate::frame::{Judged, must};
 
 /// A user that has opened no session.
@@ -24,6 +24,7 @@ enum Got {
     Waits,
     Released,
     NotFound,
+    Lost,
     Other,
 }
 
@@ -35,6 +36,7 @@ fn got(reply: &Reply<'_>) -> Got {
         Reply::Waits => Got::Waits,
         Reply::Unlocked => Got::Released,
         Reply::NotFound => Got::NotFound,
+        Reply::Refused(Refusal::ConnectionClosed) => Got::Lost,
         Reply::Hit(_)
         | Reply::Miss
         | Reply::Stored(_)
@@ -65,7 +67,12 @@ fn acquire(key: usize, wait: Wait) -> Command<'static> {
 }
 
 impl World {
-    /// `mo`, of a connection that may have asked before.
+    /// Whether another connection has the session in which this one believes, or it has ended (S5).
+    fn has_lost(&self, conn: usize) -> bool {
+        self.conns[conn].session.is_some() && self.attached_to(conn).is_none()
+    }
+
+    /// `mo`.
     pub(super) fn open(&mut self, conn: usize, token: usize, only_resumes: bool) -> Judged {
         let request = SessionRequest {
             token: token_of(token),
@@ -74,37 +81,27 @@ impl World {
                 only_resumes,
             },
         };
+        let has_lost = self.has_lost(conn);
+        let believed = self.conns[conn].session;
         let reply = self.visit(conn, |visit| visit.session(request));
         let attached = self.attached_to(conn);
         let holds = |lock: &Lock| lock.holder == Some(Who::Conn(conn));
-        let due = if attached.is_some_and(|own| own != token) {
+        let is_believed = self.known[token].is_some_and(|known| believed == Some(known.owner));
+        let due = if believed.is_some() && !is_believed {
             SessionReply::Refused(SessionRefusal::Attached)
+        } else if has_lost {
+            SessionReply::Refused(SessionRefusal::Lost)
         } else if attached.is_none() && self.locks.iter().any(holds) {
             SessionReply::Refused(SessionRefusal::Holds)
         } else if let Some(known) = &mut self.known[token] {
-            let had = known.attached;
-            let is_doomed = self.conns[conn].is_doomed;
-            if had.is_none() || had == Some(conn) && !is_doomed {
-                known.attached = Some(conn);
-                known.heard_ms = self.now_ms;
-                SessionReply::Resumed(known.owner)
-            } else {
-                if had == Some(conn) {
-                    self.seen.add(Witness::LoserAsks);
-                } else {
-                    let lost = known.taker.replace(conn).or(had);
-                    known.heard_ms = self.now_ms;
-                    self.seen.add(Witness::TakenOver);
-                    let is_doomed = lost.is_some_and(|lost| self.conns[lost].is_doomed);
-                    must(is_doomed, "S5: a connection that has lost is not closed")?;
-                }
-                self.conns[conn].parked = Some(Parked::Session {
-                    token,
-                    only_resumes,
-                    is_told: false,
-                });
-                SessionReply::Waits
+            let had = known.attached.replace(conn);
+            known.heard_ms = self.now_ms;
+            if let Some(had) = had.filter(|had| *had != conn) {
+                self.seen.add(Witness::TakenOver);
+                let is_doomed = self.conns[had].is_doomed;
+                must(is_doomed, "S5: a connection that has lost is not closed")?;
             }
+            SessionReply::Resumed(known.owner)
         } else if only_resumes {
             SessionReply::NotFound
         } else {
@@ -117,7 +114,6 @@ impl World {
             self.known[token] = Some(Known {
                 owner,
                 attached: Some(conn),
-                taker: None,
                 heard_ms: self.now_ms,
             });
             SessionReply::Opened(owner)
@@ -133,22 +129,21 @@ impl World {
             token: token_of(token),
             action: SessionAction::End,
         };
+        let believed = self.conns[conn].session;
         let reply = self.visit(conn, |visit| visit.session(request));
-        let attached = self.attached_to(conn);
         let due = match self.known[token] {
             None => SessionReply::NotFound,
-            Some(_) if attached.is_some_and(|own| own != token) => {
+            Some(known) if believed.is_some_and(|own| own != known.owner) => {
                 SessionReply::Refused(SessionRefusal::Attached)
             }
             Some(known) => {
-                self.forget(token, Some(conn));
+                self.forget(token);
                 if let Some(other) = known.attached.filter(|other| *other != conn) {
                     let is_doomed = self.conns[other].is_doomed;
                     must(
                         is_doomed,
                         "S5: a connection without its session is not closed",
                     )?;
-                    self.conns[other].membership = Membership::No;
                 }
                 SessionReply::Ended
             }
@@ -160,14 +155,8 @@ impl World {
     /// Another user tries everything.
     pub(super) fn stranger(&mut self, token: usize) -> Judged {
         let (now, id) = (self.now(), ConnId::from_number(u64::MAX >> 1));
-        let mut visit = Visit::new(
-            &mut self.core,
-            &mut self.sessions,
-            &mut self.numbers,
-            now,
-            (id, STRANGER),
-            Membership::No,
-        );
+        let (core, numbers) = (&mut self.core, &mut self.numbers);
+        let mut visit = Visit::new(core, numbers, now, (id, STRANGER), None);
         let token = token_of(token);
         let refused = SessionReply::Refused(SessionRefusal::OtherUser);
         for (seconds, only_resumes) in [(TTL_S, false), (TTL_S, true)] {
@@ -202,19 +191,22 @@ impl World {
         command: &Command<'_>,
     ) -> Result<Option<(Who, Got)>, String> {
         let own = self.attached_to(conn);
+        let (has_lost, believed) = (self.has_lost(conn), self.conns[conn].session);
         let mut seen = None;
         let mut answer = |reply: &Reply<'_>| seen = Some(got(reply));
         let Some(token) = token else {
             self.visit(conn, |visit| visit.execute(command, &mut answer));
             let who = own.map_or(Who::Conn(conn), Who::Session);
-            return Ok(seen.map(|got| (who, got)));
+            return self.unless_lost(has_lost, seen.map(|got| (who, got)));
         };
         let done = self.visit(conn, |visit| {
             visit.execute_as(token_of(token), command, &mut answer)
         });
         let due = match self.known[token] {
             None => Err(SessionRefusal::NoSession),
-            Some(_) if own.is_some_and(|own| own != token) => Err(SessionRefusal::Attached),
+            Some(known) if believed.is_some_and(|own| own != known.owner) => {
+                Err(SessionRefusal::Attached)
+            }
             Some(_) => Ok(()),
         };
         self.seen.add(Witness::of_token(done)?);
@@ -222,7 +214,23 @@ impl World {
         if due.is_ok() {
             self.hear(token);
         }
-        Ok(seen.map(|got| (Who::Session(token), got)))
+        let lost = has_lost && due.is_ok();
+        self.unless_lost(lost, seen.map(|got| (Who::Session(token), got)))
+    }
+
+    /// The reply, if the connection has not lost its session; otherwise it must be refused (S5).
+    fn unless_lost(
+        &mut self,
+        has_lost: bool,
+        seen: Option<(Who, Got)>,
+    ) -> Result<Option<(Who, Got)>, String> {
+        if !has_lost {
+            return Ok(seen);
+        }
+        let is_refused = seen.is_some_and(|(_, got)| got == Got::Lost);
+        must(is_refused, "S5: a connection that has lost is served")?;
+        self.seen.add(Witness::LoserLocks);
+        Ok(None)
     }
 
     pub(super) fn lock(
@@ -271,9 +279,6 @@ impl World {
         if let Got::Granted(fence) = got {
             self.locks[key].fence = fence;
             self.locks[key].is_unseen = false;
-            if self.conns[conn].is_doomed {
-                self.seen.add(Witness::LoserHolds);
-            }
         }
         if let (Got::Waits, Some(until_ms)) = (got, until_ms) {
             let line = &mut self.locks[key].line;
@@ -287,7 +292,7 @@ impl World {
                 self.leave_places(who);
                 self.locks[key].line.push((who, until_ms));
             }
-            self.conns[conn].parked = Some(Parked::Lock(key));
+            self.conns[conn].parked = Some(key);
         }
         same(got, due, "S2, Q9")
     }

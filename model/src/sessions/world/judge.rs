@@ -1,26 +1,26 @@
 //! The expected state beside that of the table and of the core, and the view of both.
 
-use latchd_core::server::visit::Membership;
 use latchd_core::sessions::Asker;
 use latchd_core::{ConnId, Owner};
 
 use super::super::{CONNS, MANY, STEP_MS, TTL_S};
-use super::{Known, Parked, Who, World, key_of, token_of};
+use super::{Known, Who, World, key_of, token_of};
 use crate::frame::{Judged, must};
 
 impl World {
     /// Compares the expected state with that of the table and of the core.
     pub(super) fn judge(&self) -> Judged {
         self.core.check();
-        self.sessions.check();
+        let sessions = self.core.manager().sessions();
         for token in 0..MANY {
             let asker = Asker {
                 conn: ConnId::from_number(0),
+                route: [0; 2],
                 user: None,
                 address: 0,
                 attached: None,
             };
-            let found = self.sessions.find(token_of(token), asker).ok();
+            let found = sessions.find(token_of(token), asker).ok();
             let Some((known, session)) = self.known[token].zip(found) else {
                 must(
                     self.known[token].is_none() && found.is_none(),
@@ -29,25 +29,27 @@ impl World {
                 continue;
             };
             must(
-                session.owner == known.owner,
+                session.owner() == known.owner,
                 "S3: a session has another owner",
             )?;
-            let ids = [known.attached, known.taker].map(|conn| conn.map(|conn| self.id(conn)));
-            let of_table = [session.attached.conn(), session.attached.taker()];
-            must(of_table == ids, "S1, S5: another connection is attached")?;
+            let attached = known.attached.map(|conn| self.id(conn));
+            let is_it = session.attachment().conn() == attached;
+            must(is_it, "S1, S5: another connection is attached")?;
+            let waits = known
+                .attached
+                .is_some_and(|conn| self.conns[conn].parked.is_some());
+            must(session.waits == waits, "S8: a client does not wait")?;
             let due_ms = known.heard_ms + u64::from(TTL_S) * STEP_MS;
-            let told = self.sessions.next_deadline();
+            let told = sessions.next_deadline();
             let is_told = told.is_some_and(|at| at.as_millis() <= due_ms);
             must(is_told, "S8: the end of a session is not on time")?;
         }
         for conn in 0..CONNS {
             let expected = self.attached_to(conn).map(Who::Session);
             let expected = expected.and_then(|who| self.owner(who));
-            let has = self.conns[conn].membership.attached();
-            // One that is attached learns it when it asks again, or waits on as one that has lost.
-            let asks_again = matches!(self.conns[conn].parked, Some(Parked::Session { .. }));
+            let has = self.conns[conn].session;
             must(
-                has == expected || has.is_none() && asks_again,
+                has == expected || expected.is_none() && self.conns[conn].is_doomed,
                 "S1: a connection executes for another owner",
             )?;
         }
@@ -70,7 +72,7 @@ impl World {
             must(queue.eq(line), "S2, Q8: a queue has other places")?;
         }
         for (conn, one) in self.conns.iter().enumerate() {
-            if let Some(Parked::Lock(key)) = one.parked {
+            if let Some(key) = one.parked.filter(|_| !one.is_doomed) {
                 let who = self.attached_to(conn).map_or(Who::Conn(conn), Who::Session);
                 let waits = self.locks[key]
                     .line
@@ -104,32 +106,16 @@ impl World {
             };
             view.extend([
                 u8::from(conn.id.is_some()) + 2 * u8::from(conn.is_doomed),
-                match conn.membership {
-                    Membership::No => 0,
-                    Membership::Attached(owner) => 10 + of(owner),
-                    Membership::Waits(owner) => 20 + of(owner),
-                },
-                match conn.parked {
-                    None => 0,
-                    Some(Parked::Lock(key)) => 1 + key as u8,
-                    Some(Parked::Session {
-                        token,
-                        only_resumes,
-                        is_told,
-                    }) => 4 + token as u8 + 2 * u8::from(only_resumes) + 4 * u8::from(is_told),
-                },
+                conn.session.map_or(0, |owner| 10 + of(owner)),
+                conn.parked.map_or(0, |key| 1 + key as u8),
             ]);
         }
         for (token, known) in self.known.iter().enumerate() {
             view.push(u8::from(self.has_ended[token]));
             if let Some(known) = known {
-                let session = self.sessions.get(known.owner);
+                let session = self.core.manager().sessions().get(known.owner);
                 let times = session.map(|session| [session.ends_at(), session.due_at()]);
-                view.extend([
-                    place(known.attached),
-                    place(known.taker),
-                    left(known.heard_ms),
-                ]);
+                view.extend([place(known.attached), left(known.heard_ms)]);
                 view.extend(times.into_iter().flatten().map(|at| left(at.as_millis())));
             } else {
                 view.push(u8::MAX);

@@ -15,6 +15,7 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard};
 
+use latchd_core::sessions::Route;
 use latchd_protocol::output::SharedValue;
 
 /// The unit in which a client's own memory is counted, in bytes. So a client with a short incomplete request
@@ -61,6 +62,19 @@ pub(crate) struct Holder {
     pub(crate) worker: usize,
     /// The worker's name for it; never used again for another.
     pub(crate) name: u64,
+}
+
+impl Holder {
+    /// The client as sessions know it.
+    pub(crate) const fn route(self) -> Route {
+        [self.worker as u64, self.name]
+    }
+
+    /// The client with this route.
+    pub(crate) fn at([worker, name]: Route) -> Self {
+        let worker = usize::try_from(worker).expect("it was the number of a worker");
+        Self { worker, name }
+    }
 }
 
 /// The memory counted for a client, as its worker last reported it.

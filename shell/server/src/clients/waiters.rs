@@ -11,6 +11,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use latchd_core::sessions::{EndedSession, Lost};
 use latchd_core::times::Times;
 use latchd_core::{Instant, Owner};
 use latchd_protocol::key::Key;
@@ -47,6 +48,8 @@ struct Registry {
     by_conn: BTreeMap<Owner, Registration>,
     /// The lengths of lock waits (G4).
     lock_times: Times,
+    /// The sessions that have expired since the clock has asked.
+    expired: Vec<Owner>,
 }
 
 #[derive(Debug)]
@@ -122,6 +125,29 @@ impl Waiters {
     /// Removes the registration of a connection that has closed.
     pub(crate) fn leave(&self, conn: Owner) {
         self.registry().by_conn.remove(&conn);
+    }
+
+    /// Has a connection closed that has lost its session.
+    pub(crate) fn close(&self, lost: Option<Lost>) {
+        if let Some(Lost { conn: _, route }) = lost {
+            let Holder { worker, name } = Holder::at(route);
+            self.mailboxes[worker].post(Message::LostSession(name));
+        }
+    }
+
+    /// A session has expired: its connection is to be closed.
+    pub(crate) fn note_expired(&self, over: EndedSession) {
+        let EndedSession { owner, lost } = over;
+        let mut registry = self.registry();
+        registry.by_conn.remove(&owner);
+        registry.expired.push(owner);
+        drop(registry);
+        self.close(lost);
+    }
+
+    /// The sessions that have expired since the last call.
+    pub(crate) fn take_expired(&self) -> Vec<Owner> {
+        std::mem::take(&mut self.registry().expired)
     }
 
     /// Notifies all clients with waits that have ended by `now`. It wakes each worker once.

@@ -23,6 +23,12 @@ impl Shards {
         self.at(now).manage(left)
     }
 
+    /// The number of sessions, and of those with a connection.
+    pub(crate) fn sessions_left(&self, now: Instant) -> (usize, usize) {
+        self.at(now)
+            .manage(|manager| (manager.sessions().len(), manager.sessions().attached()))
+    }
+
     /// The memory of the tables, in bytes.
     pub(crate) fn table_bytes(&self, now: Instant) -> usize {
         self.at(now).manage(|manager| manager.table_bytes())

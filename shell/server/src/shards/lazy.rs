@@ -10,6 +10,7 @@ use std::ops::{Deref, DerefMut};
 
 use latchd_core::Instant;
 use latchd_core::engine::{Access, LockManager, Notification};
+use latchd_core::sessions::EndedSession;
 use latchd_protocol::wait::Notice;
 
 use super::Shards;
@@ -129,6 +130,8 @@ pub(super) struct News {
     now: Instant,
     /// Notices of waits that are over.
     notices: Vec<Notice>,
+    /// Sessions that are over.
+    expired: Vec<EndedSession>,
     deadline: Option<Instant>,
     /// Keys with waiters are due.
     pub(super) is_due: bool,
@@ -143,6 +146,7 @@ impl News {
         let mut news = Self {
             now,
             notices: Vec::new(),
+            expired: Vec::new(),
             deadline: None,
             is_due: false,
             work: manager.take_work(),
@@ -159,6 +163,7 @@ impl News {
         while self.notices.len() < TOLD_MAX {
             match manager.poll() {
                 Some(Notification::WaitOver(notice)) => self.notices.push(notice),
+                Some(Notification::SessionExpired(over)) => self.expired.push(over),
                 // While the manager is locked, so the log has them in their order.
                 Some(Notification::LocksEnded { ends, missed }) => {
                     ends.iter().for_each(lock_log::ended);
@@ -179,6 +184,9 @@ impl News {
         if !self.notices.is_empty() {
             let mut notices = self.notices.drain(..);
             waiters.tell(self.now, || notices.next());
+        }
+        for over in self.expired.drain(..) {
+            waiters.note_expired(over);
         }
         if let Some(at) = self.deadline {
             waiters.note_deadline(at);

@@ -7,8 +7,8 @@
 //! item is marked or the key is noted, or if the command asks for a lock. A `flush_all` locks every shard. So no command sees
 //! half of another. The order of the locks is in `lazy.rs` (D4).
 //!
-//! - D1: An owner is open in the manager from its first request for a lock until [`Shards::close`], and never again:
-//!   [`Shards::close`] consumes its [`ShardSession`].
+//! - D1: A connection is open in the manager from its first request for a lock until it attaches to a session or closes:
+//!   [`Shards::close`] consumes its [`ShardSession`]. A session is open until it ends.
 //! - D2: CAS numbers are unique over all shards: each shard counts in strides of its own.
 //! - D3: The first thread that finds a delayed `flush_all` due in a shard, by whichever clock, flushes all shards before
 //!   anything else.
@@ -22,6 +22,7 @@ mod lazy;
 mod look;
 mod saved;
 mod session;
+mod sessions;
 
 use std::cell::Cell;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -36,7 +37,7 @@ use latchd_core::{Instant, Limits};
 use latchd_protocol::command::ScanCursor;
 use latchd_protocol::command::{Command, GlobalCommand, ItemCommand, Lease, Set, Wait};
 use latchd_protocol::key::Key;
-use latchd_protocol::reply::{MemoryRefused, Reply};
+use latchd_protocol::reply::{MemoryRefused, Refusal, Reply};
 use latchd_protocol::stats::{Report, Stats, StatsLine, StatsTopic, Unstored};
 use latchd_protocol::value::Value;
 
@@ -124,20 +125,14 @@ fn random_seed() -> HashSeed {
 }
 
 impl Shards {
-    /// Divides `limits` over `count` shards, a power of two up to 64. Notices to waiting clients go through `waiters`.
-    pub(crate) fn new(
-        count: usize,
-        limits: Limits,
-        unix_s_at_start: u64,
-        prefix_delimiter: Option<u8>,
-        waiters: Arc<Waiters>,
-    ) -> Self {
+    /// Divides the limits over `count` shards, a power of two up to 64. Notices to waiting clients go through `waiters`.
+    pub(crate) fn new(count: usize, config: Config, waiters: Arc<Waiters>) -> Self {
         assert!(
             count.is_power_of_two() && count <= SHARDS_MAX,
             "a mask chooses the shard"
         );
-        let mut config = Config::new(limits, unix_s_at_start).started_at(clock::unix_ms());
-        config.prefix_delimiter = prefix_delimiter;
+        let config = config.started_at(clock::unix_ms()).seeded(random_seed());
+        let limits = config.limits;
         let share = limits.share(count);
         // It is the same in all shards.
         let mut value_bytes_in_log_max = 0;
@@ -199,7 +194,13 @@ impl Shards {
         match command {
             GlobalCommand::UnlockAll => {
                 if session.is_open {
-                    shards::unlock_all(&mut all, session.owner);
+                    let due_max = all.manage(|manager| {
+                        let owner = Some(session.owner).filter(|_| !session.has_lost());
+                        owner.and_then(|owner| manager.unlock_all(owner))
+                    });
+                    if let Some(each_max) = due_max {
+                        shards::run_due(&mut all, each_max);
+                    }
                     session.charge(0, all.work);
                 }
                 answer(&Reply::Unlocked);
@@ -317,13 +318,17 @@ impl Shards {
         let work_before = items.work();
         let mut lazy = self.lazy(now);
         let mut step = Rules::new(&mut *items, lazy.reach());
-        look(&mut step);
-        let opens = !session.is_open && takes_lock(item);
-        if opens {
-            step.manager().open(session.owner);
-            session.is_open = true;
-        }
-        let reply = step.execute(session.owner, item);
+        let reply = if session.attachment.is_some() && is_too_late(&mut step, session, item) {
+            Reply::Refused(Refusal::ConnectionClosed)
+        } else {
+            look(&mut step);
+            let opens = !session.is_open && takes_lock(item);
+            if opens {
+                step.manager().open(session.owner);
+                session.is_open = true;
+            }
+            step.execute(session.owner, item)
+        };
         if let Reply::Waits = reply {
             let is_lock = matches!(item, ItemCommand::Acquire(_));
             let key = is_lock.then(|| item.key());
@@ -356,7 +361,9 @@ impl Shards {
             }
         }
         if owner.is_session() && all.manage(|manager| manager.may_leave_place(owner)) {
-            let leaves = all.step(item.key(), |step| step.leave_place(owner, item));
+            let leaves = all.step(item.key(), |step| {
+                !is_too_late(step, session, item) && step.leave_place(owner, item)
+            });
             if leaves {
                 self.waiters.leave(owner);
                 shards::run_due(&mut all, DUE_PER_COMMAND);
@@ -386,9 +393,9 @@ impl Shards {
         self.held(now, session) != Held::default()
     }
 
-    /// Whether an owner holds a lock.
+    /// Whether a connection holds a lock that ends with it.
     pub(crate) fn holds(&self, now: Instant, session: &ShardSession) -> bool {
-        self.held(now, session).locks > 0
+        session.attachment.is_none() && self.held(now, session).locks > 0
     }
 
     /// The locks and wins of an owner.
@@ -399,11 +406,14 @@ impl Shards {
         self.at(now).manage(|manager| manager.held(session.owner))
     }
 
-    /// Releases every lock of a connection, for good (D1). When this returns, they are free.
+    /// Releases every lock of a connection, for good (D1). When this returns, they are free. Those of a session stay.
     // By value, so that this connection makes no further request (D1).
     #[allow(clippy::needless_pass_by_value)]
     pub(crate) fn close(&self, now: Instant, session: ShardSession) {
-        if session.is_open {
+        if session.attachment.is_some() {
+            let mut all = self.at(now);
+            all.manage(|manager| manager.leave_session(session.owner, session.conn()));
+        } else if session.is_open {
             shards::close(&mut self.at(now), session.owner);
             self.waiters.leave(session.owner);
         }
@@ -572,6 +582,20 @@ impl shards::Shards for At<'_> {
     fn end(&mut self, due: &DueKey) {
         self.step(due.key(), |step| step.end_due(due));
     }
+}
+
+/// Whether the connection has lost its session (N1). A request that may acquire something asks with the manager: otherwise its
+/// session could release all locks meanwhile.
+#[cold]
+fn is_too_late(
+    step: &mut Step<'_, '_, '_>,
+    session: &ShardSession,
+    item: &ItemCommand<'_>,
+) -> bool {
+    if takes_lock(item) {
+        step.manager();
+    }
+    session.has_lost()
 }
 
 /// Adds a millisecond to lease and wait. The clock shows whole milliseconds that have begun, so a span could otherwise end

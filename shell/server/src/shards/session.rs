@@ -1,6 +1,9 @@
 //! A connection's state in the shards.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
+use latchd_core::sessions::Attachment;
 use latchd_core::work::Meter;
 use latchd_core::{ConnId, Owner};
 
@@ -10,8 +13,10 @@ use crate::clients::budget::Holder;
 #[derive(Debug)]
 pub(crate) struct ShardSession {
     conn: ConnId,
-    /// The owner of its locks.
+    /// The owner of its locks: the connection, or its session.
     pub(super) owner: Owner,
+    /// Its session, as long as it knows.
+    pub(super) attachment: Option<Arc<Attachment>>,
     /// The address of notices about its ended waits.
     pub(super) address: Holder,
     /// The lock manager knows its owner.
@@ -28,6 +33,7 @@ impl ShardSession {
         Self {
             conn,
             owner: conn.into(),
+            attachment: None,
             address,
             is_open: false,
             request: None,
@@ -35,7 +41,8 @@ impl ShardSession {
         }
     }
 
-    /// A session that has no lock yet, with its first connection.
+    /// The state of an owner that is a session without a table, for proofs.
+    #[cfg(any(test, feature = "verify"))]
     pub(crate) fn of_session(owner: Owner, conn: ConnId, address: Holder) -> Self {
         Self {
             owner,
@@ -43,14 +50,14 @@ impl ShardSession {
         }
     }
 
-    /// The session's requests come from this connection from now on.
-    pub(crate) fn move_to(&mut self, conn: ConnId, address: Holder) {
-        (self.conn, self.address) = (conn, address);
-    }
-
     /// The connection.
     pub(crate) fn conn(&self) -> ConnId {
         self.conn
+    }
+
+    /// The address of its worker's notices.
+    pub(crate) const fn address(&self) -> Holder {
+        self.address
     }
 
     /// The owner of its locks.
@@ -58,7 +65,48 @@ impl ShardSession {
         self.owner
     }
 
-    /// Whether it has ever asked for a lock.
+    /// Its session, as long as it knows.
+    #[inline]
+    pub(crate) const fn attachment(&self) -> Option<&Arc<Attachment>> {
+        self.attachment.as_ref()
+    }
+
+    /// Whether another connection has its session, or the session has ended. Nothing is executed in it then (S5 of
+    /// [`latchd_core::sessions`]).
+    #[inline]
+    pub(crate) fn has_lost(&self) -> bool {
+        let attachment = self.attachment.as_ref();
+        attachment.is_some_and(|attachment| !attachment.has(self.conn))
+    }
+
+    /// It is attached to this session from now on, or to none. It holds nothing of its own.
+    pub(super) fn attach(&mut self, attachment: Option<Arc<Attachment>>) {
+        let own = self.conn.into();
+        self.owner = attachment.as_ref().map_or(own, |session| session.owner());
+        // A new session is open in the manager, and the connection is not.
+        self.is_open = attachment.is_some();
+        self.attachment = attachment;
+    }
+
+    /// Acts as this session for one command, unless it is attached to it. Returns its own part, for
+    /// [`act_again_as`](Self::act_again_as).
+    pub(crate) fn act_as(&mut self, session: Owner) -> Option<(Owner, bool)> {
+        let own = (self.owner, self.is_open);
+        if session == self.owner {
+            return None;
+        }
+        (self.owner, self.is_open) = (session, true);
+        Some(own)
+    }
+
+    /// Acts as itself again.
+    pub(crate) const fn act_again_as(&mut self, own: Option<(Owner, bool)>) {
+        if let Some(own) = own {
+            (self.owner, self.is_open) = own;
+        }
+    }
+
+    /// Whether it has ever asked for a lock, or has a session.
     pub(crate) const fn may_hold(&self) -> bool {
         self.is_open
     }

@@ -185,7 +185,7 @@ fn found(shared: &Shared, owner: Owner, now: Instant) -> (String, Duration, Opti
     let mut conn = Some(owner.number());
     let mut session = None;
     if owner.is_session()
-        && let Some(shown) = shared.sessions.shown(owner, now)
+        && let Some(shown) = shared.shards.session_shown(now, owner)
     {
         conn = shown.conn.map(ConnId::number);
         session = Some(HolderSession {

@@ -11,7 +11,7 @@ use latchd_protocol::connection::{Connection, Progress};
 use latchd_protocol::execute::Execute;
 use latchd_protocol::reply::{MemoryRefused, Refusal, Reply};
 use latchd_protocol::session::{
-    Open, SessionAction, SessionRefusal, SessionReply, SessionRequest, Token,
+    SessionAction, SessionRefusal, SessionReply, SessionRequest, Token,
 };
 use latchd_protocol::stats::Unstored;
 use latchd_protocol::watch::{Asked, Topic, Topics, Watched, all_unlocked, each_line};
@@ -21,13 +21,12 @@ use crate::clients::budget::Holder;
 use crate::clients::lock_log;
 use crate::clients::roster::Entry;
 use crate::clients::watch::Watcher;
-use crate::sessions::Membership;
 use crate::shards::ShardSession;
 use crate::shared::Shared;
 use crate::sync::clock;
 use crate::worker::backend::{Backend, Visit};
 use crate::worker::request_log::{log_bytes, log_connect, loggable, tail};
-use crate::worker::turn::{HEAVY, WHOLE_TURN, Work};
+use crate::worker::turn::{HEAVY, Work};
 
 impl Backend for Shared {
     type Session = ClientSession;
@@ -38,7 +37,7 @@ impl Backend for Shared {
 
     // While a client of a session waits, only the end of its connection shows that it is dead.
     fn may_hold(session: &ClientSession) -> bool {
-        session.own.may_hold() || session.part.membership.attached().is_some()
+        session.own.may_hold()
     }
 
     fn holds(&self, now: Instant, session: &ClientSession) -> bool {
@@ -46,7 +45,7 @@ impl Backend for Shared {
     }
 
     fn relies(&self, now: Instant, session: &ClientSession) -> bool {
-        session.part.membership.attached().is_some() || self.shards.has_anything(now, &session.own)
+        session.own.attachment().is_some() || self.shards.has_anything(now, &session.own)
     }
 
     #[inline]
@@ -71,33 +70,47 @@ impl Backend for Shared {
     ) -> (usize, Progress) {
         let Visit {
             now,
-            session,
+            session: client,
             request,
             work,
             watcher,
         } = visit;
-        let ClientSession { own, part } = session;
-        let visit = Visit {
+        if let Some(attachment) = client.own.attachment() {
+            if client.own.has_lost() {
+                return (0, Progress::Close);
+            }
+            // The round may have begun before the client sent this, and the client counts from then (S4).
+            attachment.note_heard(self.clock.now());
+        }
+        if let Some(request) = request {
+            client.own.keep_in(Some(request.clone()));
+        }
+        let mut core = Executor {
+            shared: self,
             now,
-            session: own,
-            request,
+            client,
             work,
             watcher,
+            is_meta: false,
         };
-        if part.membership.attached().is_some() {
-            return self.drive_in_session(visit, part, wire, input, output, output_bytes_max);
+        let driven = if self.config.verbosity < 2 {
+            wire.drive(input, &mut core, output, output_bytes_max)
+        } else {
+            drive_verbose(wire, input, &mut core, output, output_bytes_max)
+        };
+        if request.is_some() {
+            core.client.own.keep_in(None);
         }
-        self.drive_as(visit, part, wire, input, output, output_bytes_max)
+        driven
     }
 
     fn close(&self, now: Instant, session: ClientSession) {
-        let ClientSession { own: session, part } = session;
-        if let Some(place) = part.membership.attached() {
-            self.tell_session("detach", place.owner(), Some(part.conn));
+        let own = session.own;
+        if let Some(attachment) = own.attachment() {
+            self.tell_session("detach", attachment.owner(), Some(own.conn()));
         }
-        self.sessions.leave(now, session.conn(), &part.membership);
-        let held = session.may_hold().then(|| session.conn());
-        self.shards.close(now, session);
+        let held = own.may_hold().then(|| own.conn());
+        self.shards.close(now, own);
         if let Some(conn) = held
             && self.watch.wanted().contain(Topic::Locks)
         {
@@ -117,33 +130,12 @@ impl Backend for Shared {
 /// What the server knows of a connection.
 #[derive(Debug)]
 pub(crate) struct ClientSession {
-    /// The connection as an owner of its own.
+    /// The connection as an owner, or its session.
     own: ShardSession,
-    part: Part,
-}
-
-/// A connection's part in sessions.
-#[derive(Debug)]
-struct Part {
-    conn: ConnId,
-    holder: Holder,
-    membership: Membership,
     /// A number for its user, once it is authenticated.
     user: Option<u128>,
     /// A number for its host.
     host: u128,
-}
-
-impl Part {
-    /// The connection, as sessions see it.
-    fn asker(&self) -> Asker {
-        Asker {
-            conn: self.conn,
-            user: self.user,
-            address: self.host,
-            attached: self.membership.attached().map(|place| place.owner()),
-        }
-    }
 }
 
 impl ClientSession {
@@ -151,98 +143,21 @@ impl ClientSession {
     pub(crate) fn new(conn: ConnId, holder: Holder, host: u128) -> Self {
         Self {
             own: ShardSession::new(conn, holder),
-            part: Part {
-                conn,
-                holder,
-                membership: Membership::No,
-                user: None,
-                host,
-            },
+            user: None,
+            host,
         }
     }
-}
 
-impl Shared {
-    /// Executes requests for the session of the connection.
-    #[cold]
-    #[inline(never)]
-    fn drive_in_session(
-        &self,
-        visit: Visit<'_, ShardSession>,
-        part: &mut Part,
-        wire: &mut Connection,
-        input: &[u8],
-        output: &mut Output,
-        output_bytes_max: usize,
-    ) -> (usize, Progress) {
-        let Some(place) = part.membership.attached().map(Arc::clone) else {
-            return (0, Progress::Close);
-        };
-        let mut locks = place.lock();
-        // N2
-        let Some(session) = locks.as_mut() else {
-            return (0, Progress::Close);
-        };
-        let now = visit.now;
-        // The round may have begun before the client sent this, and the client counts from then (S4).
-        place.note_turn(self.clock.now());
-        let visit = Visit { session, ..visit };
-        let driven = self.drive_as(visit, part, wire, input, output, output_bytes_max);
-        if driven.1 == Progress::Waiting {
-            place.note_waiting();
+    /// The connection, as sessions see it.
+    fn asker(&self) -> Asker {
+        let attached = self.own.attachment();
+        Asker {
+            conn: self.own.conn(),
+            route: self.own.address().route(),
+            user: self.user,
+            address: self.host,
+            attached: attached.map(|attachment| attachment.owner()),
         }
-        // The session was ended meanwhile, by its own connection.
-        if part.membership.attached().is_none()
-            && let Some(session) = locks.take()
-        {
-            self.shards.close(now, session);
-        }
-        driven
-    }
-
-    /// Executes requests for the owner that `visit` has: the connection, or its session.
-    #[expect(
-        clippy::inline_always,
-        reason = "a call costs more than all else that it does"
-    )]
-    #[inline(always)]
-    fn drive_as(
-        &self,
-        visit: Visit<'_, ShardSession>,
-        part: &mut Part,
-        wire: &mut Connection,
-        input: &[u8],
-        output: &mut Output,
-        output_bytes_max: usize,
-    ) -> (usize, Progress) {
-        let Visit {
-            now,
-            session,
-            request,
-            work,
-            watcher,
-        } = visit;
-        if let Some(request) = request {
-            session.keep_in(Some(request.clone()));
-        }
-        let mut core = Executor {
-            shared: self,
-            now,
-            session,
-            part,
-            work,
-            watcher,
-            is_meta: false,
-        };
-        let driven = if self.config.verbosity < 2 {
-            wire.drive(input, &mut core, output, output_bytes_max)
-        } else {
-            drive_verbose(wire, input, &mut core, output, output_bytes_max)
-        };
-        if request.is_some() {
-            core.session.keep_in(None);
-        }
-        driven
     }
 }
 
@@ -252,10 +167,8 @@ struct Executor<'a> {
     shared: &'a Shared,
     /// The current time.
     now: Instant,
-    /// The shards' state of the connection.
-    session: &'a mut ShardSession,
-    /// Its part in sessions.
-    part: &'a mut Part,
+    /// The connection.
+    client: &'a mut ClientSession,
     /// The work allowed in the rest of this turn.
     work: &'a mut Work,
     /// Its queue of log lines, if it watches.
@@ -269,8 +182,7 @@ impl Execute for Executor<'_> {
         let Self {
             shared,
             now,
-            session,
-            part: _,
+            client,
             work,
             watcher: _,
             is_meta,
@@ -292,7 +204,6 @@ impl Execute for Executor<'_> {
             if let GlobalCommand::StatsReset = global {
                 shared.connection_stats.reset();
                 shared.waiters.forget_times();
-                shared.sessions.reset_counters();
                 shared.watch.reset();
             }
         }
@@ -303,9 +214,9 @@ impl Execute for Executor<'_> {
             let lines = |topic| shared.stats_page(topic);
             shared
                 .shards
-                .execute(*now, session, command, &lines, answer);
+                .execute(*now, &mut client.own, command, &lines, answer);
         }
-        if let units @ 1.. = self.session.take_work() {
+        if let units @ 1.. = self.client.own.take_work() {
             self.work.spend(units);
         }
     }
@@ -336,7 +247,7 @@ impl Execute for Executor<'_> {
             .is_some_and(|(passwords, claim)| passwords.admits(claim.name, claim.password));
         self.shared.connection_stats.count_authentication(is_valid);
         if let Some(claim) = claim.filter(|_| is_valid) {
-            self.part.user = Some(self.shared.sessions.hash(claim.name));
+            self.client.user = Some(self.shared.shards.hash_name(self.now, claim.name));
         }
         if self.shared.is_verbose() {
             self.log_login(claim, is_valid);
@@ -346,7 +257,7 @@ impl Execute for Executor<'_> {
 
     fn watch(&mut self, topics: Topics) -> Watched {
         self.work.note_executed();
-        match self.shared.watch.add(self.part.conn.number(), topics) {
+        match self.shared.watch.add(self.conn().number(), topics) {
             Ok(watcher) => {
                 *self.watcher = Some(watcher);
                 // Evictions from now on are reported.
@@ -362,71 +273,43 @@ impl Execute for Executor<'_> {
         self.work.note_executed();
         // As above: not the time of the round.
         let (shared, now) = (self.shared, self.shared.clock.now());
-        let part = &mut *self.part;
-        let asker = part.asker();
-        let attached = asker.attached;
+        let (asker, token) = (self.client.asker(), request.token);
+        let own = &mut self.client.own;
         match request.action {
             SessionAction::Open {
                 seconds,
                 only_resumes,
             } => {
-                if attached.is_none() && shared.shards.has_anything(now, self.session) {
-                    return SessionReply::Refused(SessionRefusal::Holds);
-                }
                 if let Some(beliefs) = &shared.beliefs
                     && beliefs.cover(seconds).is_err()
                 {
                     return SessionReply::Refused(SessionRefusal::Unrecorded);
                 }
-                let open = Open {
-                    token: request.token,
-                    // The clock shows whole milliseconds that have begun: a session must not end one too early.
-                    ttl_ms: u64::from(seconds) * 1_000 + 1,
-                    only_resumes,
-                };
-                let numbers = || shared.next_number();
-                let (reply, membership) =
-                    shared.sessions.open(now, asker, part.holder, open, numbers);
-                if attached.is_none() {
-                    if let Some(place) = membership.attached() {
-                        // The next request has another owner.
-                        self.work.spend(WHOLE_TURN);
-                        if let Some(session) = place.lock().as_mut() {
-                            session.move_to(part.conn, part.holder);
-                        }
-                    }
-                    part.membership = membership;
-                }
+                let asked = (token, seconds, only_resumes);
+                let number = || shared.next_number();
+                let reply = shared.shards.open_session(now, own, asker, asked, number);
                 match reply {
                     SessionReply::Opened(owner) => {
-                        shared.tell_session("open", owner, Some(part.conn));
+                        shared.tell_session("open", owner, Some(asker.conn));
                     }
-                    SessionReply::Resumed(owner) if attached.is_none() => {
-                        shared.tell_session("resume", owner, Some(part.conn));
+                    SessionReply::Resumed(owner) if asker.attached.is_none() => {
+                        shared.tell_session("resume", owner, Some(asker.conn));
                     }
                     SessionReply::Resumed(_)
                     | SessionReply::Ended
                     | SessionReply::NotFound
-                    | SessionReply::Waits
                     | SessionReply::Refused(_) => {}
                 }
                 reply
             }
-            SessionAction::End => {
-                let (shards, token) = (&shared.shards, request.token);
-                let owner = match shared.sessions.end(now, shards, token, asker) {
-                    Ok(owner) => owner,
-                    Err(SessionRefusal::NoSession) => return SessionReply::NotFound,
-                    Err(refusal) => return SessionReply::Refused(refusal),
-                };
-                shared.tell_session("end", owner, Some(part.conn));
-                if attached == Some(owner) {
-                    // The next request has another owner.
-                    self.work.spend(WHOLE_TURN);
-                    part.membership = Membership::No;
+            SessionAction::End => match shared.shards.end_session(now, own, token, asker) {
+                Ok(owner) => {
+                    shared.tell_session("end", owner, Some(asker.conn));
+                    SessionReply::Ended
                 }
-                SessionReply::Ended
-            }
+                Err(SessionRefusal::NoSession) => SessionReply::NotFound,
+                Err(refusal) => SessionReply::Refused(refusal),
+            },
         }
     }
 
@@ -437,22 +320,11 @@ impl Execute for Executor<'_> {
         command: &Command<'_>,
         answer: &mut dyn FnMut(&Reply<'_>),
     ) -> Result<(), SessionRefusal> {
-        let place = self.shared.sessions.find(token, self.part.asker())?;
-        if self.part.membership.attached().is_some() {
-            self.execute(command, answer);
-            return Ok(());
-        }
-        let mut locks = place.lock();
-        let session = locks.as_mut().ok_or(SessionRefusal::NoSession)?;
-        place.note_heard(self.shared.clock.now());
-        let mut core = Executor {
-            session,
-            part: self.part,
-            work: self.work,
-            watcher: self.watcher,
-            ..*self
-        };
-        core.execute(command, answer);
+        let (shards, now) = (&self.shared.shards, self.shared.clock.now());
+        let owner = shards.find_session(now, token, self.client.asker())?;
+        let own = self.client.own.act_as(owner);
+        self.execute(command, answer);
+        self.client.own.act_again_as(own);
         Ok(())
     }
 
@@ -470,7 +342,7 @@ impl Execute for Executor<'_> {
         if !self.shared.is_verbose() {
             return done;
         }
-        let (conn, mib) = (self.part.conn, bytes >> 20);
+        let (conn, mib) = (self.conn(), bytes >> 20);
         match done {
             Ok(()) => tracing::info!(
                 event = "memory_limit",
@@ -509,9 +381,13 @@ impl Execute for Executor<'_> {
 }
 
 impl Executor<'_> {
+    fn conn(&self) -> ConnId {
+        self.client.own.conn()
+    }
+
     /// Logs a login. The name of a failed one may be a password, so it is not logged.
     fn log_login(&self, claim: Option<Claim<'_>>, is_admitted: bool) {
-        let number = self.part.conn.number();
+        let number = self.conn().number();
         let peer = self.shared.roster.find(number, self.now);
         let (peer, _) = peer.unwrap_or_default();
         if let Some(claim) = claim.filter(|_| is_admitted) {
@@ -538,7 +414,7 @@ impl Executor<'_> {
         answer: &mut dyn FnMut(&Reply<'_>),
     ) {
         let shared = self.shared;
-        let (conn, owner) = (self.part.conn, self.session.owner());
+        let (conn, owner) = (self.conn(), self.client.own.owner());
         let unix_s = clock::unix_now().0;
         let found_bytes = Cell::new(None);
         // Reported after the shard is unlocked.
@@ -562,12 +438,12 @@ impl Executor<'_> {
         let (now, shards) = (self.now, &shared.shards);
         match command {
             Command::Item(item) => {
-                let (session, found) = (&mut *self.session, &found_bytes);
+                let (session, found) = (&mut self.client.own, &found_bytes);
                 shards.execute_watched(now, session, item, found, &mut answer);
             }
             Command::Global(_) => {
                 let lines = |topic| shared.stats_page(topic);
-                shards.execute(now, self.session, command, &lines, &mut answer);
+                shards.execute(now, &mut self.client.own, command, &lines, &mut answer);
             }
         }
         for (topic, line) in told {
@@ -584,7 +460,7 @@ fn drive_verbose(
     output: &mut Output,
     output_bytes_max: usize,
 ) -> (usize, Progress) {
-    let number = core.part.conn;
+    let number = core.conn();
     let mut done = 0;
     loop {
         let answered = output.len();

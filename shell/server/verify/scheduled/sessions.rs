@@ -1,4 +1,4 @@
-//! A session is taken over, ended and used by several threads: one of them has it at a time, and it ends once (N1 to N3).
+//! A session is taken over, ended and used by several threads: one of them has it at a time, and it ends once (N1, N2).
 
 use std::sync::Arc;
 
@@ -10,7 +10,6 @@ use super::{Client, Seen, Told, in_many_orders, server};
 use crate::clients::budget::Holder;
 use crate::clients::mailbox::Message;
 use crate::shared::Shared;
-use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::worker::backend::{Backend as _, Visit};
 use crate::worker::executor::ClientSession;
 use crate::worker::turn::{LATER_TURN, Work};
@@ -88,25 +87,6 @@ impl Caller {
         }
     }
 
-    /// Waits until its worker reads a message to it, and does what the worker does then.
-    fn hear(&mut self, at_ms: u64) -> Heard {
-        loop {
-            self.shared.mailbox(self.holder.worker).hear();
-            let messages = self.shared.mailbox(self.holder.worker).take();
-            // What ends its wait comes first; nothing else comes but the end of its connection.
-            if let Some(message) = messages.into_iter().next() {
-                match message {
-                    Message::LostSession(name) if name == self.holder.name => return Heard::Closed,
-                    Message::WaitEnded(name, outcome) if name == self.holder.name => {
-                        assert!(self.wire.end_wait(outcome), "it waits");
-                        return self.drive(at_ms);
-                    }
-                    other => panic!("nobody has sent {other:?}"),
-                }
-            }
-        }
-    }
-
     fn close(self, at_ms: u64) {
         let now = Instant::from_millis(at_ms);
         self.shared.close(now, self.session);
@@ -115,50 +95,65 @@ impl Caller {
 
 /// Everything is free again.
 fn locks_all(shared: &Arc<Shared>, keys: &[String; 2]) {
-    assert_eq!(
-        shared.sessions.general_lines()[0].value,
-        "0",
-        "the session has ended"
-    );
+    let counts = shared.shards.session_counts(Instant::from_millis(1_001));
+    assert_eq!(counts[0].value, "0", "the session has ended");
     let mut last = Client::new(shared, 9, 0).at(1_001);
     let told = [0, 1].map(|name: usize| last.lock(&keys[name]));
     assert_eq!(told, [Told::Granted; 2], "N2: nothing is left of it");
     last.close();
 }
 
-/// One connection takes over while the other one asks for its session again.
+/// Whether the worker of a connection is told to close it.
+fn is_to_close(one: &Caller) -> bool {
+    let messages = one.shared.mailbox(one.holder.worker).take();
+    let name = one.holder.name;
+    let is_it = |message: &Message| matches!(message, Message::LostSession(lost) if *lost == name);
+    messages.iter().any(is_it)
+}
+
+/// One connection takes over while the other one acquires in its session, releases everything, and closes (S5).
 fn is_taken_over(seen: &Arc<Seen>) {
     let (shared, keys) = server(2, |_| ());
     let [mut one, mut two] = [(1, 0), (2, 1)].map(|(n, worker)| Caller::new(&shared, n, worker));
     assert!(one.said(0, OPEN).ends_with(" N"));
     assert_eq!(one.said(0, &format!("ml {}", keys[0])), "HD");
-    let is_closed = Arc::new(AtomicBool::new(false));
-    let (all, closed) = (Arc::clone(seen), Arc::clone(&is_closed));
+    let (all, names) = (Arc::clone(seen), keys.clone());
     let loser = thread::spawn(move || {
-        all.note(match one.ask(500, OPEN) {
-            Heard::Said(_) => "it is resumed before it loses",
-            Heard::Waits => "it asks in vain",
-            Heard::Closed => panic!("the session has not ended"),
+        let requests = format!("ml {0} x\r\nms {0} 1\r\nv\r\nunlock_all", names[1]);
+        let heard = one.ask(500, &requests);
+        all.note(match &heard {
+            Heard::Said(said) if !said.contains("closed") => "all of it comes before",
+            Heard::Said(said) if said.starts_with("SERVER_ERROR connection is closed") => {
+                "none of it is executed"
+            }
+            Heard::Said(_) => "some of it is executed",
+            Heard::Closed => "its turn comes too late",
+            Heard::Waits => panic!("nobody holds the key"),
         });
-        assert_eq!(one.hear(500), Heard::Closed);
-        closed.store(true, Ordering::SeqCst);
-        one.close(500);
+        one
     });
     let names = keys.clone();
     let winner = thread::spawn(move || {
-        let heard = match two.ask(500, OPEN) {
-            Heard::Waits => two.hear(500),
-            other => other,
-        };
-        assert!(matches!(heard, Heard::Said(said) if said.ends_with(" R")));
-        assert!(is_closed.load(Ordering::SeqCst), "S5: closed before");
-        for name in names {
-            assert_eq!(two.said(500, &format!("ml {name}")), "HD");
-        }
-        two
+        assert!(two.said(500, OPEN).ends_with(" R"));
+        // Nothing of the other connection is executed from here on.
+        assert_eq!(two.said(500, "unlock_all"), "OK");
+        let stored = two.said(500, &format!("mg {} v", names[1]));
+        assert_eq!(two.said(500, &format!("ml {}", names[0])), "HD");
+        (two, stored)
     });
-    loser.join().unwrap();
-    let mut two = winner.join().unwrap();
+    let one = loser.join().unwrap();
+    let (mut two, stored) = winner.join().unwrap();
+    assert!(is_to_close(&one), "N1");
+    assert_eq!(two.said(500, &format!("mg {} v", keys[1])), stored, "S5");
+    one.close(500);
+    let held = keys
+        .each_ref()
+        .map(|name| two.said(500, &format!("mu {name}")));
+    assert_eq!(
+        held,
+        ["HD", "NF"],
+        "S5: released by it, acquired by the other one"
+    );
     assert_eq!(two.said(500, "mo 0123456789abcdef T0"), "HD");
     two.close(500);
     locks_all(&shared, &keys);
@@ -173,9 +168,10 @@ fn ends_once(seen: &Arc<Seen>) {
     let (all, name) = (Arc::clone(seen), keys[1].clone());
     let turn = thread::spawn(move || {
         all.note(match one.ask(1_000, &format!("ml {name}")) {
+            Heard::Said(said) if said == "HD" => "it is heard in time",
             Heard::Said(said) => {
-                assert_eq!(said, "HD");
-                "it is heard in time"
+                assert_eq!(said, "SERVER_ERROR connection is closed");
+                "it ends meanwhile"
             }
             Heard::Closed => "it finds that it has ended",
             Heard::Waits => panic!("nobody holds the key"),
@@ -186,7 +182,7 @@ fn ends_once(seen: &Arc<Seen>) {
         let shared = Arc::clone(&shared);
         thread::spawn(move || {
             let now = Instant::from_millis(1_001);
-            shared.sessions.end_due(now, &shared.shards, |_| ());
+            shared.shards.pass(now);
         })
     };
     let all = Arc::clone(seen);
@@ -204,7 +200,7 @@ fn ends_once(seen: &Arc<Seen>) {
     locks_all(&shared, &keys);
 }
 
-/// A request in the session is heard, and its waiting connection goes on being heard (N3).
+/// A request in the session is heard, and its waiting connection goes on being heard (N2).
 #[test]
 fn waiting_session_outlives_requests_in_it() {
     in_many_orders(&[], |_| {
@@ -221,18 +217,25 @@ fn waiting_session_outlives_requests_in_it() {
             two
         });
         let due = Instant::from_millis(5_000);
-        shared.sessions.end_due(due, &shared.shards, |_| ());
+        shared.shards.pass(due);
         let two = asker.join().unwrap();
-        shared.sessions.end_due(due, &shared.shards, |_| ());
-        assert_eq!(shared.sessions.count(), 1, "its client waits");
+        shared.shards.pass(due);
+        let count = |ms| {
+            shared.shards.session_counts(Instant::from_millis(ms))[0]
+                .value
+                .clone()
+        };
+        assert_eq!(count(5_000), "1", "its client waits");
         one.close(5_000);
         let closed = [5_999, 6_001].map(|ms| {
-            shared
-                .sessions
-                .end_due(Instant::from_millis(ms), &shared.shards, |_| ());
-            shared.sessions.count()
+            shared.shards.pass(Instant::from_millis(ms));
+            count(ms)
         });
-        assert_eq!(closed, [1, 0], "it was heard until its connection closed");
+        assert_eq!(
+            closed,
+            ["1", "0"],
+            "it was heard until its connection closed"
+        );
         two.close(6_001);
         holder.close();
     });
@@ -241,7 +244,12 @@ fn waiting_session_outlives_requests_in_it() {
 #[test]
 fn taken_over_session_has_one_connection() {
     in_many_orders(
-        &["it is resumed before it loses", "it asks in vain"],
+        &[
+            "all of it comes before",
+            "some of it is executed",
+            "none of it is executed",
+            "its turn comes too late",
+        ],
         is_taken_over,
     );
 }
@@ -251,6 +259,7 @@ fn session_ends_once() {
     in_many_orders(
         &[
             "it is heard in time",
+            "it ends meanwhile",
             "it finds that it has ended",
             "it is ended by a request",
             "it is ended by time",

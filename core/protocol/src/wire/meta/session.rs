@@ -79,14 +79,13 @@ pub fn encode(request: &SessionRequest<'_>, out: &mut Vec<u8>) {
     put_line(out, if only_resumes { " x" } else { "" });
 }
 
-/// Appends the reply's bytes to `out`; nothing while it is not known.
+/// Appends the reply's bytes to `out`.
 pub fn encode_reply(reply: &SessionReply, out: &mut Vec<u8>) {
     let (owner, end) = match reply {
         SessionReply::Opened(owner) => (owner, " N"),
         SessionReply::Resumed(owner) => (owner, " R"),
         SessionReply::Ended => return put_line(out, "HD"),
         SessionReply::NotFound => return put_line(out, "NF"),
-        SessionReply::Waits => return,
         SessionReply::Refused(refusal) => return put_line(out, refusal_line(*refusal)),
     };
     out.extend_from_slice(b"HD n");
@@ -99,6 +98,7 @@ const fn refusal_line(refusal: SessionRefusal) -> &'static str {
         SessionRefusal::Off => "SERVER_ERROR sessions are off",
         SessionRefusal::OtherUser => "CLIENT_ERROR session of another user",
         SessionRefusal::Attached => "CLIENT_ERROR attached to another session",
+        SessionRefusal::Lost => "SERVER_ERROR connection is closed",
         SessionRefusal::Holds => "CLIENT_ERROR connection holds locks of its own",
         SessionRefusal::TooMany => "SERVER_ERROR too many sessions",
         SessionRefusal::NoSession => "CLIENT_ERROR no such session",

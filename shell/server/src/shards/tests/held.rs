@@ -80,7 +80,7 @@ fn owner_has_what_any_shard_says() {
 /// Only the shards with locks are asked, and a lock lasts the whole lease that its holder has asked for.
 #[test]
 fn lock_that_expired_elsewhere_makes_room() {
-    let shards = Shards::new(4, limits(2), 0, None, nobody_waits());
+    let shards = Shards::new(4, Config::new(limits(2), 0), nobody_waits());
     let mut one = session(1);
     let names: Vec<_> = in_shard(&shards, 0).take(2).collect();
     let lease = ItemCommand::Acquire(Acquire {
@@ -106,7 +106,7 @@ fn lock_that_expired_elsewhere_makes_room() {
 
 #[test]
 fn owner_without_a_share_is_refused() {
-    let shards = Shards::new(4, limits(0), 0, None, nobody_waits());
+    let shards = Shards::new(4, Config::new(limits(0), 0), nobody_waits());
     assert!(!acquire(&shards, &mut session(1), "key0"));
     assert!(!win(0, &shards, &mut session(2), "key0"));
 }
@@ -114,7 +114,7 @@ fn owner_without_a_share_is_refused() {
 /// A get of an owner at its limit checks a few of its wins, in whatever shards: 16.
 #[test]
 fn win_that_vanished_elsewhere_makes_room() {
-    let shards = Shards::new(2, limits(21), 0, None, nobody_waits());
+    let shards = Shards::new(2, Config::new(limits(21), 0), nobody_waits());
     let mut one = session(1);
     for name in in_shard(&shards, 0).take(20) {
         assert!(win(0, &shards, &mut one, &name));

@@ -30,7 +30,7 @@ fn lock_many(shards: &Shards, shard: usize, client: &mut ShardSession, count: us
 #[test]
 fn lock_memory_is_one_budget_over_all_shards() {
     let limits = Limits::new(16 << 20, 1 << 10);
-    let shards = Shards::new(8, limits, 0, None, nobody_waits());
+    let shards = Shards::new(8, Config::new(limits, 0), nobody_waits());
     let mut client = session(1);
     for number in 0..20_000 {
         let name = format!("item{number}");
@@ -62,7 +62,7 @@ fn no_table_grows_beyond_the_memory_of_any_shard() {
     let mut limits = Limits::new(4 << 20, 1 << 10);
     limits.lock_table_bytes_max = 4 << 20;
     limits.lock_bytes_per_connection_max = 4 << 20;
-    let shards = Shards::new(2, limits, 0, None, nobody_waits());
+    let shards = Shards::new(2, Config::new(limits, 0), nobody_waits());
     let mut pins = session(1);
     for name in in_shard(&shards, 1) {
         store(&shards, &mut pins, &name, &[b'v'; 1 << 10]);
@@ -82,7 +82,11 @@ fn no_table_grows_beyond_the_memory_of_any_shard() {
 /// L11: The tables of all shards are within a new limit together, or it is refused; released memory does not count.
 #[test]
 fn lower_limit_has_memory_for_all_tables() {
-    let shards = Shards::new(2, Limits::new(64 << 20, 1 << 10), 0, None, nobody_waits());
+    let shards = Shards::new(
+        2,
+        Config::new(Limits::new(64 << 20, 1 << 10), 0),
+        nobody_waits(),
+    );
     let mut clients = [2, 3, 4, 5].map(session);
     for (shard, client) in [0, 0, 1, 1].into_iter().zip(&mut clients) {
         assert_eq!(lock_many(&shards, shard, client, 400), 400);

@@ -25,7 +25,7 @@ struct Table {
 }
 
 fn table(limits: Limits) -> Table {
-    let shards = Shards::new(2, limits, 0, None, nobody_waits());
+    let shards = Shards::new(2, Config::new(limits, 0), nobody_waits());
     let keys = [0, 1].map(|shard| in_shard(&shards, shard).next().unwrap());
     let holder = Holder { worker: 0, name: 9 };
     let conn = ConnId::from_number(9);
@@ -87,7 +87,7 @@ fn same_wait_again_is_no_deadlock() {
         worker: 0,
         name: 10,
     };
-    one.move_to(ConnId::from_number(10), address);
+    one.address = address;
     assert_eq!(wait(&shards, &mut one, &shared, PAIR), "waits");
     let registered = shards.waiters.registered();
     assert!(registered.contains(&(one.owner(), address)));

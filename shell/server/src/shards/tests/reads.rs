@@ -15,7 +15,7 @@ use super::*;
 #[test]
 fn watched_evictions_are_handed_out() {
     let limits = Limits::new(4 << 20, 1 << 10);
-    let shards = Shards::new(2, limits, 0, None, nobody_waits());
+    let shards = Shards::new(2, Config::new(limits, 0), nobody_waits());
     let mut one = session(1);
     let mut evict = |numbers: Range<u32>| {
         let before = shards.stats(NOW).counters.evictions;
