@@ -29,7 +29,7 @@ use super::context::Context;
 use super::event::Notification;
 use super::locks::Locks;
 use super::locks::queue::WaitTable;
-use super::locks::table::{Held, LockTable};
+use super::locks::table::{EndCause, Held, LockTable};
 use super::notices::{Due, Notices};
 use super::owned_key::{OwnedKey, as_key};
 use super::queues::STALE_MAX;
@@ -235,7 +235,7 @@ impl LockManager {
     /// `owner` releases all of its locks in one step. If clients wait for some of them, returns the number of keys to settle now
     /// for each cause.
     pub fn unlock_all(&mut self, owner: Owner) -> Option<usize> {
-        self.counters.lock_released += self.locks.table.end_term(owner) as u64;
+        self.counters.lock_released += self.locks.table.end_all(owner, EndCause::Released) as u64;
         self.note_many_ended();
         self.due_after_end()
     }

@@ -329,16 +329,10 @@ impl Locks {
     }
 
     /// The next key with a lock that is over because its owner has ended or has released all of its locks; a key with waiters
-    /// first (L14). A command may have removed the lock from the table in the meantime.
-    pub(in crate::engine) fn next_ended(&mut self) -> Option<DueKey> {
-        if let Some(key) = self.table.next_handover() {
-            return Some(DueKey::lock(key, None));
-        }
-        if let Some((key, fence)) = self.table.next_ended_share() {
-            return Some(DueKey::lock(key, Some(fence)));
-        }
-        let key = self.table.next_ended();
-        key.map(|key| DueKey::lock(key, None))
+    /// first (L14). It is to be settled.
+    pub(in crate::engine) fn next_ended(&self) -> Option<DueKey> {
+        let (key, share) = self.table.next_ended()?;
+        Some(DueKey::lock(key, share))
     }
 
     /// The item of `key` was made, and takes `bytes`. If the key is locked, the item is locked with it.

@@ -1,36 +1,37 @@
 //! The table of locks, without the items: which owner holds which key.
 //!
-//! A lock ties one key to one open owner, or to several if it is shared ([`shares`]). The key need not have an item. A
-//! *term* of an owner lasts until it releases all of its locks or ends: this ends all of them in one step, whatever
-//! their number. A lock with a lease ends when the lease expires. Ended locks are removed from the table later, a few
+//! A lock ties one key to one open owner, or to several if it is shared ([`shares`]). The key need not have an item. An
+//! owner that ends, or releases all of its locks, ends them by one number, whatever their number: its grants are valid from
+//! a higher fence on. A lock with a lease ends when the lease expires. Ended locks are removed from the table later, a few
 //! at a time, or when a command reads the key.
 //!
 //! - L1: a key has at most one owner, or sharers, no more than each of them has asked for.
 //! - L2: The list of locks by key and the list by owner agree.
 //! - L4: The owner of a lock in force is open.
-//! - L9: A lock has no holder from the moment at which its term or its lease is over, and its key is queued for
-//!   removal.
+//! - L9: A lock has no holder once its fence is below the first valid one of its owner, or its lease is over. An owner with
+//!   such locks in the table is listed.
 //! - L10: The counts agree with the table: locks, holders, locks without an item, pinned bytes, and the bytes of the
 //!   table.
 //! - L12: every grant has a fence of its own, which is greater than that of every grant before.
 //! - L13: a lock with a lease is listed by the moment at which it ends, and no other is.
-//! - L14: Of the locks that have ended, exclusive ones with waiters are removed first, then shares, then the rest: each
-//!   kind has a queue. The leases of keys with waiters have a list of their own.
+//! - L14: Of the locks that have ended with their owners, exclusive ones with waiters are removed first, then shares, then the
+//!   rest. The leases of keys with waiters have a list of their own.
 
 #[cfg(any(test, feature = "verify"))]
 mod check;
 mod ends;
+mod holder;
 mod holding;
 mod leases;
 mod pins;
 mod read;
 mod shares;
-mod terms;
 #[cfg(feature = "verify")]
 mod view;
 
 use self::ends::Ends;
 pub use self::ends::{EndCause, LOCK_ENDS_MAX, LockEnd};
+use self::holder::{Holder, Rank};
 pub(in crate::engine) use self::holding::NewGrant;
 pub use self::holding::{Held, Holding, LockScope};
 use self::pins::Pins;
@@ -48,16 +49,15 @@ use latchd_protocol::key::Key;
 use latchd_protocol::time::Instant;
 
 /// The bytes of an entry of the table besides its key: a place in a tree that is seldom full, with a key pointer (16)
-/// and owner, term, flushes, fence, moments and marks (64); and a place in the list of leases (32), with or without a
-/// lease.
+/// and owner, flushes, fence, moments and marks (56); and a place in the list of leases (32), with or without a lease.
 const ENTRY_BYTES: usize = 176;
 
 /// The bytes of a place in an owner's list besides the key: the two counters of the key and the allocator's header, and
-/// a key pointer in a tree that is seldom full.
+/// a fence and a key pointer in a tree that is seldom full.
 const LISTED_BYTES: usize = 64;
 
-/// The bytes of a key with waiters besides the key: a key pointer in its owner's list of those, in a tree that is
-/// seldom full. This list becomes a queue of keys to hand over.
+/// The bytes of a key with waiters besides the key: a fence and a key pointer in its owner's list of those, in a tree that is
+/// seldom full.
 const WAITED_BYTES: usize = 64;
 
 /// The locks, by key and by owner. They refer to items by key, since items move.
@@ -67,18 +67,18 @@ pub struct LockTable {
     by_key: BTreeMap<OwnedKey, Entry>,
     /// The shares of those that are.
     shares: Shares,
-    /// The open owners (L4), each with the keys that it holds.
+    /// The open owners (L4), and those that have ended with locks left in the table, each with its keys.
     by_owner: BTreeMap<Owner, Holder>,
-    /// The keys that terms that are over have held alone (L9), the oldest first.
-    ended: VecDeque<BTreeSet<OwnedKey>>,
-    /// Of those, the keys that were waited for when their term was over (L14), the oldest first.
-    handovers: VecDeque<BTreeSet<OwnedKey>>,
-    /// Entries and shares of terms that are over. A lock with an expired lease alone still counts for its owner.
+    /// The owners of ended locks (L9), by what is left of them and in the order of their ends (L14).
+    over: BTreeSet<(Rank, u64, Owner)>,
+    /// How often all locks of an owner have ended.
+    ends_begun: u64,
+    /// Ended locks and shares. A lock with an expired lease alone still counts for its owner.
     ended_entries: usize,
     /// Entries, in force or not, of keys without an item.
     bare_entries: usize,
-    /// The bytes of the items in each shard that locks pin, but for exclusive locks of terms that are over. A shared item
-    /// counts until its last share is removed.
+    /// The bytes of the items in each shard that locks pin, but for exclusive ones that have ended. A shared item counts until
+    /// its last share is removed.
     pins: Pins,
     /// The leases of keys without waiters, by the moments at which they expire (L13); of a shared lock, the first.
     leases: BTreeSet<(Instant, OwnedKey)>,
@@ -126,39 +126,12 @@ enum Holders {
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 struct Grant {
     owner: Owner,
-    /// In force while this is the owner's, and the lease has not passed.
-    term: u64,
-    /// L12.
+    /// L12. In force while it is valid for the owner, and the lease has not passed.
     fence: Fence,
     /// When it was granted.
     since: Instant,
     /// When it ends by itself.
     lease_until: Option<Instant>,
-}
-
-/// An open owner.
-#[derive(Clone, Debug, Default, Eq, Hash, PartialEq)]
-struct Holder {
-    /// The locks it takes now are of this term; the next begins when all are given back.
-    term: u64,
-    /// The keys that it holds alone.
-    keys: BTreeSet<OwnedKey>,
-    /// The keys that it shares, with the fences of its shares.
-    shared: BTreeMap<OwnedKey, Fence>,
-    /// The keys that it holds alone and that have waiters.
-    waited: BTreeSet<OwnedKey>,
-    /// The bytes that the items of its locks take of the memory limit.
-    pinned_bytes: usize,
-    /// As much of that as no other owner shares, by shard.
-    pins: Pins,
-    /// The bytes that its locks take of the table.
-    table_bytes: usize,
-}
-
-impl Holder {
-    fn holds_nothing(&self) -> bool {
-        self.keys.is_empty() && self.shared.is_empty()
-    }
 }
 
 impl LockTable {
@@ -178,7 +151,7 @@ impl LockTable {
     }
 
     pub(in crate::engine) fn open(&mut self, owner: Owner) {
-        self.by_owner.entry(owner).or_default();
+        self.by_owner.entry(owner).or_default().is_open = true;
     }
 
     /// Grants `key`, which is not in the table, to an open owner. Its item, if there is one, takes `pinned_bytes` of
@@ -201,13 +174,13 @@ impl LockTable {
         let pinned_bytes = pinned_bytes.unwrap_or(0);
         let bytes = Self::bytes_for(key);
         let owned: OwnedKey = Arc::from(key.as_bytes());
-        let holder = self.enter(owner, &owned);
+        let holder = self.enter(owner);
+        holder.keys.insert(fence, Arc::clone(&owned));
         holder.pinned_bytes += pinned_bytes;
         holder.pins.add(shard, pinned_bytes);
         holder.table_bytes += bytes;
         let grant = Grant {
             owner,
-            term: holder.term,
             fence,
             since: now,
             lease_until: None,
@@ -228,14 +201,13 @@ impl LockTable {
         self.set_lease(key, owner, lease_until);
     }
 
-    /// Adds a key to those that an open owner holds alone.
-    fn enter(&mut self, owner: Owner, key: &OwnedKey) -> &mut Holder {
+    /// An open owner, which gets a lock.
+    fn enter(&mut self, owner: Owner) -> &mut Holder {
         let holder = self
             .by_owner
             .get_mut(&owner)
             .expect("L4: asked for before a lock is granted");
-        self.holders += usize::from(holder.holds_nothing());
-        holder.keys.insert(Arc::clone(key));
+        self.holders += usize::from(holder.in_force() == 0);
         holder
     }
 
@@ -274,7 +246,7 @@ impl LockTable {
             self.set_waited(key, false);
         }
         if let Some((owned, _)) = self.by_key.remove_entry(key.as_bytes()) {
-            self.ends.note(&owned, grant, holding);
+            self.note_end(&owned, grant, holding);
         }
         self.table_bytes -= ENTRY_BYTES;
         self.bare_entries -= usize::from(!holding.has_item);
@@ -284,22 +256,6 @@ impl LockTable {
             holder.table_bytes -= Self::bytes_for(key);
             self.pins.remove(shard, pinned_bytes);
         }
-    }
-
-    /// Removes a key from those that its owner holds; `None` if that term is over: then its place in the queue stays
-    /// until its turn.
-    fn leave(&mut self, key: Key<'_>, grant: &Grant) -> Option<&mut Holder> {
-        let holder = self.by_owner.get_mut(&grant.owner);
-        let Some(holder) = holder.filter(|holder| holder.term == grant.term) else {
-            self.ended_entries -= 1;
-            return None;
-        };
-        if !holder.keys.remove(key.as_bytes()) {
-            holder.shared.remove(key.as_bytes());
-        }
-        self.holders -= usize::from(holder.holds_nothing());
-        self.table_bytes -= LISTED_BYTES + key.as_bytes().len();
-        Some(holder)
     }
 
     /// The item of `key`, which its owner holds, takes `after` bytes of the memory limit in the
@@ -350,15 +306,18 @@ impl LockTable {
     /// Moves the records of an exclusive lock to the lists of keys with waiters, or back (L14).
     fn list_waited(&mut self, key: &OwnedKey, grant: &Grant, is_waited: bool) {
         self.list_waited_lease(key, grant.lease_until, is_waited);
-        // An ended lock keeps its place in the queue until its turn.
-        let holder = self.by_owner.get_mut(&grant.owner);
-        if let Some(holder) = holder.filter(|holder| holder.term == grant.term) {
+        let bytes = WAITED_BYTES + key.len();
+        self.change_holder(grant.owner, |holder| {
             if is_waited {
-                holder.waited.insert(Arc::clone(key));
-                self.table_bytes += WAITED_BYTES + key.len();
-            } else if holder.waited.remove(key) {
-                self.table_bytes -= WAITED_BYTES + key.len();
+                holder.waited.insert(grant.fence, Arc::clone(key));
+            } else {
+                holder.waited.remove(&grant.fence);
             }
+        });
+        if is_waited {
+            self.table_bytes += bytes;
+        } else {
+            self.table_bytes -= bytes;
         }
     }
 

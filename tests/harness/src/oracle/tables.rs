@@ -27,7 +27,7 @@ const LOCK_BYTES: usize = 176 + 64;
 const SHARED_BYTES: usize = 176;
 
 /// The part of one of those, and its place in the list of its holder, in bytes.
-const SHARE_BYTES: usize = 336 + 64;
+const SHARE_BYTES: usize = 372 + 64;
 
 /// The bytes that the only holder of a lock has besides while a client waits for it.
 const AWAITED_BYTES: usize = 64;

@@ -4,7 +4,6 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use latchd_protocol::Owner;
 use latchd_protocol::fence::Fence;
 use latchd_protocol::key::Key;
 use latchd_protocol::time::Instant;
@@ -21,25 +20,16 @@ impl LockTable {
         let mut table_bytes = 0;
         self.check_shares();
         for (key, entry, grant) in self.grants() {
-            if self.is_of_term(grant) {
-                let holder = &self.by_owner[&grant.owner];
-                let knows = match entry.holders {
-                    Holders::Alone(_) => holder.keys.contains(key),
-                    Holders::Shared(_) => holder.shared.get(key) == Some(&grant.fence),
-                };
-                assert!(knows, "L2: an owner that does not know what it holds");
-            } else {
-                let is_in_line = match entry.holders {
-                    Holders::Alone(_) => self.ended.iter().any(|keys| keys.contains(key)),
-                    Holders::Shared(group) => {
-                        let begun = usize::try_from(group.lines_seen).expect("few lines");
-                        let mut lines = self.lines_from(begun);
-                        lines.any(|line| line.get(key) == Some(&grant.fence))
-                    }
-                };
-                over += 1;
-                assert!(is_in_line, "L9: a lock that is over and not in line");
-            }
+            let holder = &self.by_owner[&grant.owner];
+            let (listed, waited) = match entry.holders {
+                Holders::Alone(_) => (&holder.keys, entry.is_waited),
+                Holders::Shared(_) => (&holder.shared, false),
+            };
+            let knows = listed.get(&grant.fence) == Some(key);
+            assert!(knows, "L2: an owner that does not know what it holds");
+            let is_waited = holder.waited.get(&grant.fence) == Some(key);
+            assert_eq!(is_waited, waited, "L14: the keys with waiters");
+            over += usize::from(!holder.has(grant));
         }
         for (leases, is_waited) in [(&self.leases, false), (&self.waited_leases, true)] {
             let keys = self.by_key.iter();
@@ -52,19 +42,6 @@ impl LockTable {
             assert_eq!(*leases, leased, "L13 and L14: leases");
         }
         assert_eq!(self.lease_next, self.first_lease(), "L13: the first");
-        for (key, entry, grant) in self.grants() {
-            if entry.is_waited && matches!(entry.holders, Holders::Alone(_)) {
-                let is_first = if self.is_of_term(grant) {
-                    self.by_owner[&grant.owner].waited.contains(key)
-                } else {
-                    self.handovers.iter().any(|keys| keys.contains(key))
-                };
-                assert!(
-                    is_first,
-                    "L14: somebody waits for it, and it does not come first"
-                );
-            }
-        }
         table_bytes += self.by_key.len() * ENTRY_BYTES + self.shares.by_fence.len() * SHARE_BYTES;
         let bare = self.by_key.values().filter(|entry| !entry.has_item);
         assert_eq!(
@@ -73,16 +50,21 @@ impl LockTable {
             "L10: locks without an item"
         );
         assert_eq!(self.ended_entries, over, "L10: locks that are over");
-        assert_eq!(self.ends.locks_left(), over, "L10: what is left of terms");
         let mut holders = 0;
+        let mut listed = BTreeSet::new();
         for (owner, holder) in &self.by_owner {
             let (mut bytes, mut pins, mut own_bytes) = (0, Pins::default(), 0);
-            for key in holder.keys.iter().chain(holder.shared.keys()) {
-                let (is_shared, term) = self.known_of(key, *owner);
-                assert_eq!(term, Some(holder.term), "L2: a holding without its lock");
-                bytes += pinned(as_key(key));
+            for (fence, key) in holder.keys.iter().chain(&holder.shared) {
+                let entry = &self.by_key[key];
+                let mut grants = self.all_grants_of(entry);
+                let is_held = grants.any(|it| (it.owner, it.fence) == (*owner, *fence));
+                assert!(is_held, "L2: a holding without its lock");
                 table_bytes += LISTED_BYTES + key.len();
-                if is_shared {
+                if *fence < holder.valid_from {
+                    continue;
+                }
+                bytes += pinned(as_key(key));
+                if let Holders::Shared(_) = entry.holders {
                     own_bytes += Self::bytes_for_share(as_key(key));
                 } else {
                     pins.add(self.shard(as_key(key)), pinned(as_key(key)));
@@ -95,46 +77,24 @@ impl LockTable {
                 holder.table_bytes, own_bytes,
                 "L10: what {owner}'s locks take"
             );
-            for key in &holder.waited {
-                let is_waited = self.by_key.get(key).is_some_and(|entry| entry.is_waited);
-                let (_, term) = self.known_of(key, *owner);
-                assert!(
-                    is_waited && term == Some(holder.term),
-                    "L14: waited for, and not held"
-                );
-                table_bytes += WAITED_BYTES + key.len();
-            }
-            holders += usize::from(!holder.holds_nothing());
-        }
-        assert_eq!(self.holders, holders, "L10: holders");
-        for keys in &self.ended {
-            assert!(!keys.is_empty(), "L9: nothing stands in line");
-            table_bytes += keys
-                .iter()
-                .map(|key| LISTED_BYTES + key.len())
-                .sum::<usize>();
-        }
-        for line in &self.shares.ended {
-            assert!(!line.is_empty(), "L9: no share stands in line");
-            let listed = line.keys().map(|key| LISTED_BYTES + key.len());
-            table_bytes += listed.sum::<usize>();
-        }
-        for keys in &self.handovers {
-            assert!(!keys.is_empty(), "L14: nothing stands in line");
-            table_bytes += keys
-                .iter()
+            table_bytes += holder
+                .waited
+                .values()
                 .map(|key| WAITED_BYTES + key.len())
                 .sum::<usize>();
+            holders += usize::from(holder.in_force() > 0);
+            listed.extend(holder.place_over(*owner));
+            assert!(
+                holder.is_open || holder.over > 0,
+                "L4: {owner} has ended, and has nothing left"
+            );
         }
-        assert!(
-            self.handovers.len() <= self.ended.len(),
-            "L14: a line that is longer than that of all"
-        );
+        assert_eq!(self.over, listed, "L9: the owners of ended locks");
+        assert_eq!(self.holders, holders, "L10: holders");
         assert_eq!(self.table_bytes, table_bytes, "L10: the table's own bytes");
         let mut pins = Pins::default();
         for (key, entry) in &self.by_key {
-            let is_over =
-                matches!(entry.holders, Holders::Alone(grant) if !self.is_of_term(&grant));
+            let is_over = matches!(entry.holders, Holders::Alone(grant) if !self.is_valid(&grant));
             pins.add(entry.shard, if is_over { 0 } else { pinned(as_key(key)) });
         }
         assert_eq!(self.pins, pins, "L10: bytes of items");
@@ -167,25 +127,6 @@ impl LockTable {
     fn leases_of<'a>(&'a self, entry: &'a Entry) -> impl Iterator<Item = (Instant, Fence)> + 'a {
         let grants = self.all_grants_of(entry);
         grants.filter_map(|grant| Some((grant.lease_until?, grant.fence)))
-    }
-
-    /// The lines of shares from the one with this number on.
-    fn lines_from(&self, begun: usize) -> impl Iterator<Item = &BTreeMap<OwnedKey, Fence>> {
-        let lines_begun = usize::try_from(self.shares.lines_begun).expect("few lines");
-        let done = lines_begun - self.shares.ended.len();
-        self.shares.ended.iter().skip(begun.saturating_sub(done))
-    }
-
-    /// Whether a key is shared, and the term of an owner's grant of it.
-    fn known_of(&self, key: &OwnedKey, owner: Owner) -> (bool, Option<u64>) {
-        let Some(entry) = self.by_key.get(key) else {
-            return (false, None);
-        };
-        let is_shared = matches!(entry.holders, Holders::Shared(_));
-        let fence = self.fence_of_share(key, owner);
-        let mut grants = self.all_grants_of(entry).filter(|it| it.owner == owner);
-        let grant = grants.find(|it| !is_shared || Some(it.fence) == fence);
-        (is_shared, grant.map(|it| it.term))
     }
 
     /// L1, L16, and L10 of shares.
@@ -228,8 +169,11 @@ impl LockTable {
         );
         assert_eq!(shares.leases, leases, "L16: leases of shares");
         assert_eq!(shares.amongs, amongs, "L16: numbers of sharers");
-        for ((_, fence), share) in &shares.by_fence {
+        assert_eq!(shares.by_owner.len(), count, "L16: shares by owner");
+        for ((group, fence), share) in &shares.by_fence {
             assert_eq!(*fence, share.grant.fence, "L16: a fence of another share");
+            let of_owner = shares.by_owner.get(&(*group, share.grant.owner));
+            assert_eq!(of_owner, Some(fence), "L16: a share of another owner");
         }
     }
 }

@@ -1,18 +1,16 @@
 //! How locks have ended: how long each was held, and, for a transport that logs it, which it was and why.
 //!
-//! No reply depends on it. A lock of a term that is over leaves the table later (L9); it counts as held until its term
-//! was over.
-//!
-//! - L10: The record of a term that is over goes with its last lock.
+//! No reply depends on it. A lock that has ended with all others of its owner leaves the table later (L9); it counts as held
+//! until the last such end of its owner.
 
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 
 use latchd_protocol::Owner;
 use latchd_protocol::fence::Fence;
 use latchd_protocol::time::Instant;
 
-use super::{Grant, Holding};
+use super::Holding;
 use crate::engine::owned_key::OwnedKey;
 use crate::times::Times;
 
@@ -45,22 +43,12 @@ pub enum EndCause {
     Closed,
 }
 
-/// When a term was over, and how many of its locks are still in the table.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-struct TermEnd {
-    at: Instant,
-    cause: EndCause,
-    locks: usize,
-}
-
 /// The record of ended locks.
 #[derive(Clone, Debug, Default, Eq, Hash, PartialEq)]
 pub(super) struct Ends {
     /// As the last event left it.
     pub(super) now: Instant,
     pub(super) times: Times,
-    /// The terms that are over, of which locks are still in the table.
-    terms: BTreeMap<(Owner, u64), TermEnd>,
     /// The oldest first, if a transport takes them.
     kept: Option<VecDeque<LockEnd>>,
     /// How many had no room there.
@@ -68,30 +56,16 @@ pub(super) struct Ends {
 }
 
 impl Ends {
-    /// A term with so many locks is over.
-    pub(super) fn end_term(&mut self, owner: Owner, term: u64, locks: usize) {
-        let end = TermEnd {
-            at: self.now,
-            cause: EndCause::Released,
-            locks,
-        };
-        self.terms.insert((owner, term), end);
-    }
-
-    /// The end of an owner has ended its last term.
-    pub(super) fn close(&mut self, owner: Owner) {
-        let mut terms = self.terms.range_mut((owner, 0)..=(owner, u64::MAX));
-        if let Some((_, end)) = terms.next_back() {
-            end.cause = EndCause::Closed;
-        }
-    }
-
-    /// A lock is out of the table, which had this grant and was this holding.
-    pub(super) fn note(&mut self, key: &OwnedKey, grant: &Grant, holding: &Holding) {
-        let term = self.leave_term(grant);
-        let (at, cause) = match (term, holding.lease_until) {
-            (Some(end), Some(until)) if until <= end.at => (until, EndCause::Expired),
-            (Some(end), _) => (end.at, end.cause),
+    /// A lock is out of the table, which was this holding. `ended`: when and why all locks of its owner have ended.
+    pub(super) fn note(
+        &mut self,
+        key: &OwnedKey,
+        holding: &Holding,
+        ended: Option<(Instant, EndCause)>,
+    ) {
+        let (at, cause) = match (ended, holding.lease_until) {
+            (Some((at, _)), Some(until)) if until <= at => (until, EndCause::Expired),
+            (Some(ended), _) => ended,
             (None, Some(until)) if holding.is_expired => (until, EndCause::Expired),
             (None, _) => (self.now, EndCause::Released),
         };
@@ -113,18 +87,6 @@ impl Ends {
         });
     }
 
-    /// The end of the term of a lock, if it is over: one lock fewer is left of it.
-    fn leave_term(&mut self, grant: &Grant) -> Option<TermEnd> {
-        let term = (grant.owner, grant.term);
-        let end = self.terms.get_mut(&term)?;
-        end.locks -= 1;
-        let end = *end;
-        if end.locks == 0 {
-            self.terms.remove(&term);
-        }
-        Some(end)
-    }
-
     pub(super) fn keep(&mut self, is_taken: bool) {
         if !is_taken {
             self.kept = None;
@@ -141,15 +103,5 @@ impl Ends {
     pub(super) fn take(&mut self) -> (VecDeque<LockEnd>, u64) {
         let kept = self.kept.as_mut().map(core::mem::take);
         (kept.unwrap_or_default(), core::mem::take(&mut self.missed))
-    }
-
-    /// L10: how many locks are left of terms that are over.
-    #[cfg(any(test, feature = "verify"))]
-    pub(super) fn locks_left(&self) -> usize {
-        assert!(
-            self.terms.values().all(|end| end.locks > 0),
-            "L10: a term of no locks"
-        );
-        self.terms.values().map(|end| end.locks).sum()
     }
 }

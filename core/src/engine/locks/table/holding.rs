@@ -51,7 +51,7 @@ pub struct Holding {
     pub owner: Owner,
     /// Whether it can be shared.
     pub mode: Mode,
-    /// Its term or its lease is over: it has no holder, and is still in the table (L9).
+    /// It has ended with all locks of its owner, or its lease is over: it has no holder, and is still in the table (L9).
     pub is_over: bool,
     /// It is its lease that has ended it.
     pub is_expired: bool,

@@ -10,7 +10,7 @@ use latchd_protocol::key::Key;
 use latchd_protocol::time::Instant;
 
 use super::{Grant, Holders, LockTable};
-use crate::engine::owned_key::OwnedKey;
+use crate::engine::owned_key::{OwnedKey, as_key};
 
 impl LockTable {
     /// The lock of `key` that `owner` has ends by itself at this moment, or not at all.
@@ -36,7 +36,7 @@ impl LockTable {
             }
             Holders::Shared(group) => {
                 let key = Arc::clone(key);
-                if let Some(fence) = self.fence_of_share(&key, owner) {
+                if let Some(fence) = self.fence_of_share(as_key(&key), owner) {
                     self.set_lease_of_share(&key, group.id, fence, until);
                 }
             }

@@ -81,7 +81,8 @@ impl LockTable {
 
     /// Every open owner that was announced.
     pub fn open_connections(&self) -> impl Iterator<Item = Owner> {
-        self.by_owner.keys().copied()
+        let open = self.by_owner.iter().filter(|(_, holder)| holder.is_open);
+        open.map(|(owner, _)| *owner)
     }
 
     /// The number of locks in force; a shared lock counts once for each sharer.
@@ -137,8 +138,9 @@ impl LockTable {
     /// The locks of `owner`, without wins; `None` if it is not open.
     #[must_use]
     pub fn held_by(&self, owner: Owner) -> Option<Held> {
-        self.by_owner.get(&owner).map(|holder| Held {
-            locks: holder.keys.len() + holder.shared.len(),
+        let holder = self.by_owner.get(&owner).filter(|holder| holder.is_open);
+        holder.map(|holder| Held {
+            locks: holder.in_force(),
             bytes: holder.pinned_bytes + holder.table_bytes,
             wins: 0,
         })
@@ -217,14 +219,14 @@ impl LockTable {
     }
 
     pub(super) fn is_in_force(&self, grant: &Grant) -> bool {
-        !self.has_expired(grant) && self.is_of_term(grant)
+        !self.has_expired(grant) && self.is_valid(grant)
     }
 
-    /// Whether its owner has not given back or lost everything since.
-    pub(super) fn is_of_term(&self, grant: &Grant) -> bool {
+    /// Whether its owner has not ended, nor released all of its locks, since.
+    pub(super) fn is_valid(&self, grant: &Grant) -> bool {
         self.by_owner
             .get(&grant.owner)
-            .is_some_and(|holder| holder.term == grant.term)
+            .is_some_and(|holder| holder.has(grant))
     }
 
     pub(super) fn holding(&self, entry: &Entry) -> Holding {
@@ -243,13 +245,13 @@ impl LockTable {
         mode: Mode,
         is_unanswered: bool,
     ) -> Holding {
-        let is_of_term = self.is_of_term(grant);
+        let is_valid = self.is_valid(grant);
         let has_expired = self.has_expired(grant);
         Holding {
             owner: grant.owner,
             mode,
-            is_over: has_expired || !is_of_term,
-            is_expired: has_expired && is_of_term,
+            is_over: has_expired || !is_valid,
+            is_expired: has_expired && is_valid,
             flush_pending: entry.flushes < self.flushes,
             fence: grant.fence,
             since: grant.since,

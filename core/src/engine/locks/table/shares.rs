@@ -1,6 +1,6 @@
 //! The shares of keys that several owners hold.
 //!
-//! A share is a grant like any other: it has a fence, a lease and a term of its own. Its owner pays for it as for a
+//! A share is a grant like any other: it has a fence and a lease of its own. Its owner pays for it as for a
 //! lock, with the item that it pins. The item of a shared key does not change, so its size is the same until the last
 //! share is removed.
 //!
@@ -10,10 +10,10 @@
 //! - L1: A key has no more sharers than each of them has asked for.
 //! - L9: A share that is over has no holder. A command about the key removes such shares first
 //!   ([`LockTable::over_shares`]), so all shares that it counts are in force.
-//! - L16: A share is in the tables under its group and fence. The counts of its group, and the list of its owner or the
-//!   queue of its ended term, agree with that.
+//! - L16: A share is in the tables under its group and fence. The counts of its group, and the list of its owner, agree with
+//!   that.
 
-use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::num::NonZeroU32;
@@ -28,9 +28,9 @@ use super::{ENTRY_BYTES, Entry, Grant, Holders, Holding, LISTED_BYTES, LockTable
 use crate::engine::owned_key::{OwnedKey, as_key};
 
 /// The bytes of a share besides a lock, in trees with nodes that are at least 5/11 full. The share takes 159 (72 a
-/// place), its lease 53 (24), its number of sharers 44 (20), and its fence in the list of its owner 18 (8). The nodes'
-/// own fields and the nodes above take 62.
-pub(super) const SHARE_BYTES: usize = 336;
+/// place), its lease 53 (24), its number of sharers 44 (20), and its place by owner 53 (24). The nodes' own fields and the
+/// nodes above take the rest.
+pub(super) const SHARE_BYTES: usize = 372;
 
 /// The shares of all keys.
 #[derive(Clone, Debug, Default, Eq, Hash, PartialEq)]
@@ -45,11 +45,8 @@ pub(super) struct Shares {
     pub(super) keys: usize,
     /// How many of these are waited for.
     pub(super) waited_keys: usize,
-    /// The shares of terms that are over, one line a term, the oldest first. A share that is released before its turn
-    /// keeps its place.
-    pub(super) ended: VecDeque<BTreeMap<OwnedKey, Fence>>,
-    /// How many lines there ever were.
-    pub(super) lines_begun: u64,
+    /// The fence of each owner's share of a key.
+    pub(super) by_owner: BTreeMap<(Fence, Owner), Fence>,
 }
 
 /// The shares of one key, as its entry knows them.
@@ -59,8 +56,6 @@ pub(super) struct Group {
     pub(super) id: Fence,
     /// How many shares it has, those included that are over.
     pub(super) count: u32,
-    /// In lines before this one there is no share of it that is over and still in the tables.
-    pub(super) lines_seen: u64,
 }
 
 /// One owner's part in the lock of a key.
@@ -106,12 +101,15 @@ impl Shares {
             .amongs
             .entry((group, share.mode().among()))
             .or_default() += 1;
-        self.by_fence.insert((group, share.grant.fence), share);
+        let Grant { owner, fence, .. } = share.grant;
+        self.by_owner.insert((group, owner), fence);
+        self.by_fence.insert((group, fence), share);
     }
 
     /// Takes out a share that has no lease.
     fn take(&mut self, group: Fence, fence: Fence) -> Option<Share> {
         let share = self.by_fence.remove(&(group, fence))?;
+        self.by_owner.remove(&(group, share.grant.owner));
         let place = (group, share.mode().among());
         if let Some(count) = self.amongs.get_mut(&place) {
             *count -= 1;
@@ -196,45 +194,34 @@ impl LockTable {
         share.is_some_and(|share| !self.is_in_force(&share.grant))
     }
 
-    /// The shares of `key` that are over and wait to be taken out, each at least once; the caller takes them out. Says as well
-    /// how many terms that are over it looked at: no more than the key has shares, and at each once.
-    pub(in crate::engine) fn over_shares(&mut self, key: Key<'_>) -> (Vec<Fence>, usize) {
-        let Some(Group {
-            id,
-            count,
-            lines_seen,
-        }) = self.group(key).copied()
-        else {
+    /// The shares of `key` that are over and still in the table, each at least once; the caller removes them. Also returns the
+    /// number of shares or owners that it read: no more than the key has shares.
+    pub(in crate::engine) fn over_shares(&self, key: Key<'_>) -> (Vec<Fence>, usize) {
+        let Some(Group { id, count }) = self.group(key).copied() else {
             return (Vec::new(), 0);
         };
         let passed = (id, Instant::default(), Fence::FIRST)..=(id, self.leases_passed, Fence::LAST);
         let expired = self.shares.leases.range(passed);
         let mut over: Vec<Fence> = expired.map(|(_, _, fence)| *fence).collect();
-        let lines_begun = self.shares.lines_begun;
-        let unseen = usize::try_from(lines_begun - lines_seen).unwrap_or(usize::MAX);
-        let unseen = unseen.min(self.shares.ended.len());
-        let looks = unseen.min(count as usize);
-        if unseen > looks {
+        let looks = self.over.len().min(count as usize);
+        if looks < self.over.len() {
             let shares = self.shares.of(id);
-            let ended = shares.filter(|share| !self.is_of_term(&share.grant));
+            let ended = shares.filter(|share| !self.is_valid(&share.grant));
             over.extend(ended.map(|share| share.grant.fence));
         } else {
-            let seen = self.shares.ended.len() - unseen;
-            let lines = self.shares.ended.iter().skip(seen);
-            over.extend(lines.filter_map(|line| line.get(key.as_bytes())));
-        }
-        if let Some(Holders::Shared(group)) = self.holders_mut(key) {
-            group.lines_seen = lines_begun;
+            for (_, _, owner) in &self.over {
+                let fence = self.shares.by_owner.get(&(id, *owner));
+                let holder = &self.by_owner[owner];
+                over.extend(fence.filter(|fence| **fence < holder.valid_from));
+            }
         }
         (over, looks)
     }
 
     /// Whether shares of a key may be over and still in the table, as far as a few looks tell.
     pub(super) fn may_be_over(&self, group: &Group) -> bool {
-        let has_unseen =
-            group.lines_seen < self.shares.lines_begun && !self.shares.ended.is_empty();
         let first = self.shares.first_lease(group.id);
-        has_unseen || first.is_some_and(|(until, _)| until <= self.leases_passed)
+        self.has_ended() || first.is_some_and(|(until, _)| until <= self.leases_passed)
     }
 
     fn holders_mut(&mut self, key: Key<'_>) -> Option<&mut Holders> {
@@ -252,15 +239,12 @@ impl LockTable {
         pinned_bytes: Option<usize>,
     ) {
         let (owned, group) = self.shared_entry(key, &new, pinned_bytes);
-        let holder = self.by_owner.get_mut(&new.owner);
-        let holder = holder.expect("L4: asked for before a lock is granted");
-        self.holders += usize::from(holder.holds_nothing());
-        holder.shared.insert(owned, new.fence);
+        let holder = self.enter(new.owner);
+        holder.shared.insert(new.fence, owned);
         holder.pinned_bytes += pinned_bytes.unwrap_or(0);
         holder.table_bytes += Self::bytes_for_share(key);
         let grant = Grant {
             owner: new.owner,
-            term: holder.term,
             fence: new.fence,
             since: new.now,
             lease_until: None,
@@ -294,7 +278,6 @@ impl LockTable {
         let group = Group {
             id: grant.fence,
             count: 1,
-            lines_seen: self.shares.lines_begun,
         };
         let entry = Entry {
             holders: Holders::Shared(group),
@@ -330,7 +313,7 @@ impl LockTable {
         let holding = self.holding_of(&entry, &share.grant, share.mode(), share.is_unanswered);
         self.set_lease_of_share(&owned, group.id, fence, None);
         self.shares.take(group.id, fence);
-        self.ends.note(&owned, &share.grant, &holding);
+        self.note_end(&owned, &share.grant, &holding);
         self.table_bytes -= SHARE_BYTES;
         if let Some(holder) = self.leave(key, &share.grant) {
             holder.pinned_bytes -= pinned_bytes;
@@ -352,13 +335,14 @@ impl LockTable {
     }
 
     /// The fence of the share of `key` that `owner` has not given back. Its lease may have passed.
-    pub(super) fn fence_of_share(&self, key: &[u8], owner: Owner) -> Option<Fence> {
-        self.by_owner.get(&owner)?.shared.get(key).copied()
+    pub(super) fn fence_of_share(&self, key: Key<'_>, owner: Owner) -> Option<Fence> {
+        let group = self.group(key)?;
+        self.shares.by_owner.get(&(group.id, owner)).copied()
     }
 
     /// The share of `key`, which is shared, that `owner` has not given back.
     pub(super) fn share_of(&self, key: Key<'_>, entry: &Entry, owner: Owner) -> Option<Holding> {
-        let fence = self.fence_of_share(key.as_bytes(), owner)?;
+        let fence = self.fence_of_share(key, owner)?;
         self.share_with(key, entry, fence)
     }
 
@@ -384,24 +368,12 @@ impl LockTable {
     }
 
     pub(super) fn set_share_unanswered(&mut self, key: Key<'_>, owner: Owner, is_unanswered: bool) {
-        if let Some(fence) = self.fence_of_share(key.as_bytes(), owner)
+        if let Some(fence) = self.fence_of_share(key, owner)
             && let Some(group) = self.group(key)
             && let Some(share) = self.shares.by_fence.get_mut(&(group.id, fence))
         {
             share.is_unanswered = is_unanswered;
         }
-    }
-
-    /// The next share of a term that is over (L9): its key and fence. It may have been taken out already.
-    pub(in crate::engine) fn next_ended_share(&mut self) -> Option<(OwnedKey, Fence)> {
-        let line = self.shares.ended.front_mut()?;
-        let next = line.pop_first();
-        let (key, fence) = next.expect("an empty list does not stand in line");
-        if line.is_empty() {
-            self.shares.ended.pop_front();
-        }
-        self.table_bytes -= LISTED_BYTES + key.len();
-        Some((key, fence))
     }
 
     /// Every key that is shared, with its shares in the order of the grants, those that are over included.

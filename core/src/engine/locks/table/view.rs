@@ -1,5 +1,8 @@
 //! The table as a view shows it.
 
+use alloc::vec::Vec;
+
+use super::holder::Grants;
 use super::{Holder, Key, LockTable, Owner};
 use crate::engine::owned_key::as_key;
 
@@ -15,26 +18,18 @@ impl LockTable {
     pub(in crate::engine) fn connections(
         &self,
     ) -> impl Iterator<Item = (Owner, impl Iterator<Item = Key<'_>>)> {
-        self.by_owner.iter().map(|(owner, holder)| {
-            // The number of a term decides nothing but whether a lock is in force, which `iter` and
-            // `shared` show; pinned bytes are a sum (L10).
-            let Holder {
-                term: _,
-                keys,
-                shared,
-                // `iter` shows them.
-                waited: _,
-                pinned_bytes: _,
-                pins: _,
-                table_bytes: _,
-            } = holder;
-            let keys = keys.iter().chain(shared.keys());
-            (*owner, keys.map(|key| as_key(key)))
+        let open = self.by_owner.iter().filter(|(_, holder)| holder.is_open);
+        open.map(|(owner, holder)| {
+            let lists = [&holder.keys, &holder.shared].into_iter();
+            let in_force = lists.flat_map(|grants| grants.range(holder.valid_from..));
+            let mut keys: Vec<_> = in_force.map(|(_, key)| as_key(key)).collect();
+            keys.sort_unstable();
+            (*owner, keys.into_iter())
         })
     }
 
-    /// The keys of ended locks (L9), in the order of their removal: exclusive ones with waiters (L14), shared ones, and
-    /// all exclusive ones.
+    /// The keys of ended locks (L9), in the order of their removal, those of each owner after each other: exclusive ones with
+    /// waiters (L14), shared ones, and all exclusive ones.
     pub(in crate::engine) fn in_line(
         &self,
     ) -> (
@@ -48,9 +43,10 @@ impl LockTable {
             by_key: _,
             by_owner: _,
             // `shared` shows the fences: each owner has at most one share of a key.
-            shares,
-            ended,
-            handovers,
+            shares: _,
+            over: _,
+            // Only the order of the ends matters.
+            ends_begun: _,
             ended_entries: _,
             bare_entries: _,
             // `iter` and `shared` show them.
@@ -65,12 +61,16 @@ impl LockTable {
             ends: _,
             flushes: _,
         } = self;
-        let waited = handovers.iter().flatten().map(|key| as_key(key));
-        let shared = shares.ended.iter().flat_map(|line| line.keys());
+        let ended = |of: fn(&Holder) -> &Grants| {
+            self.owners_over().flat_map(move |holder| {
+                let over = of(holder).range(..holder.valid_from);
+                over.map(|(_, key)| as_key(key))
+            })
+        };
         (
-            waited,
-            shared.map(|key| as_key(key)),
-            ended.iter().flatten().map(|key| as_key(key)),
+            ended(|holder| &holder.waited),
+            ended(|holder| &holder.shared),
+            ended(|holder| &holder.keys),
         )
     }
 }
