@@ -22,14 +22,12 @@ const SERVER: &[Row] = &[
     ("stats", &["config", "os", "sync"]),
     ("net", &["config", "os", "stats"]),
     ("clients", &["net", "stats", "sync"]),
-    ("shards", &["clients", "os", "sync"]),
-    ("sessions", &["clients", "shards", "stats", "sync"]),
+    ("shards", &["clients", "os", "stats", "sync"]),
     ("memory_file", &["os", "saved", "shards", "sync"]),
     (
         "shared",
         &[
-            "beliefs", "clients", "cluster", "config", "net", "os", "sessions", "shards", "stats",
-            "sync",
+            "beliefs", "clients", "cluster", "config", "net", "os", "shards", "stats", "sync",
         ],
     ),
     (
@@ -47,9 +45,7 @@ const SERVER: &[Row] = &[
     ),
     (
         "worker",
-        &[
-            "clients", "net", "os", "sessions", "shards", "shared", "stats", "sync",
-        ],
+        &["clients", "net", "os", "shards", "shared", "stats", "sync"],
     ),
     ("acceptor", &["clients", "net", "os", "shared", "sync"]),
     ("time_keeper", &["clients", "shared", "sync"]),

@@ -1,6 +1,6 @@
 //! The items, divided over several shards, so that several threads can work on them, and one lock manager.
 //!
-//! The folder holds the steps in one shard or several. It uses `clients`, `os` and `sync`. The rules are the core's
+//! The folder holds the steps in one shard or several. It uses `clients`, `os`, `stats` and `sync`. The rules are the core's
 //! ([`latchd_core::engine::shards`]).
 //!
 //! A key belongs to one shard, by a keyed hash. A command about one key locks that shard, and the lock manager only if the
