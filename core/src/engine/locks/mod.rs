@@ -30,7 +30,6 @@ pub(in crate::engine) mod table;
 mod waits;
 pub(in crate::engine) mod withheld;
 
-
 use latchd_protocol::Owner;
 use latchd_protocol::command::Mode;
 use latchd_protocol::fence::Fence;
