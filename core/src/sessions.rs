@@ -199,8 +199,7 @@ impl Session {
     /// The time at which it ends if its client is not heard before; never while its client waits.
     #[must_use]
     pub fn ends_at(&self) -> Instant {
-        let heard_ms = self.attachment.heard_at().as_millis();
-        Instant::from_millis(heard_ms.saturating_add(self.ttl_ms))
+        self.attachment.heard_at().end_after(self.ttl_ms)
     }
 
     /// The time at which the table asks next whether its client was heard: not after [`Self::ends_at`].
@@ -423,7 +422,7 @@ impl Sessions {
             route: asker.route,
             user: asker.user,
             address: asker.address,
-            due_at: Instant::from_millis(now.as_millis().saturating_add(ttl_ms)),
+            due_at: now.end_after(ttl_ms),
         };
         self.due.insert((session.due_at, owner));
         self.by_owner.insert(owner, hash);

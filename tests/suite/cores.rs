@@ -22,7 +22,6 @@ use latchd_harness::lockstep::steps;
 use latchd_harness::oracle::OwnedReply;
 use latchd_harness::random::{Random, draw};
 use latchd_harness::strict;
-use latchd_protocol::command::{Command, ItemCommand, Lease, Wait};
 use latchd_protocol::fence::Fence;
 use latchd_protocol::wait::Notice;
 use latchd_server::verify::sharded::Sharded;
@@ -52,7 +51,7 @@ impl<M: StateMachine> Both<M> {
         self.one.handle(now, Event::Due);
         self.many.handle(now, Event::Due);
         self.compare_notices()?;
-        let inputs = [never_early(for_one), for_many];
+        let inputs = [for_one, for_many];
         let mut replies = [None, None];
         let machines: [&mut dyn StateMachine; 2] = [&mut self.one, &mut self.many];
         let places = machines.into_iter().zip(inputs).zip(&mut self.environments);
@@ -112,26 +111,6 @@ fn clients() -> impl Iterator<Item = ClientNumber> {
 
 fn is_open(environment: &Environment, owner: Owner) -> bool {
     clients().any(|client| environment.connection(client) == Some(owner))
-}
-
-/// The shards add a millisecond to each wait and each lease of a lock.
-fn never_early(input: Input<'static>) -> Input<'static> {
-    let Input::Command(owner, Command::Item(mut item)) = input else {
-        return input;
-    };
-    match &mut item {
-        ItemCommand::Acquire(acquire) => {
-            if let Some(Lease::For { ms }) = &mut acquire.lease {
-                *ms += 1;
-            }
-            if let Wait::UpTo { ms: ms @ 1.. } = &mut acquire.wait {
-                *ms += 1;
-            }
-        }
-        ItemCommand::Get(get) if get.wait_ms > 0 => get.wait_ms += 1,
-        _ => {}
-    }
-    Input::Command(owner, Command::Item(item))
 }
 
 fn without_numbers(mut reply: OwnedReply) -> OwnedReply {

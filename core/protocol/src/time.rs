@@ -64,6 +64,13 @@ impl Instant {
         self.0
     }
 
+    /// The end of a span that begins now and lasts at least so many milliseconds. A clock that has just shown this moment may
+    /// have begun the next one already, so the end is one more.
+    #[must_use]
+    pub const fn end_after(self, ms: u64) -> Self {
+        Self(self.0.saturating_add(ms).saturating_add(1))
+    }
+
     /// The time since `earlier`; zero if that is later.
     #[must_use]
     pub const fn saturating_since(self, earlier: Self) -> Duration {

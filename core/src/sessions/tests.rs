@@ -3,6 +3,10 @@
 use super::*;
 
 const TTL_MS: u64 = 1_000;
+
+/// The end of a session that was opened at 0 and is not heard.
+const END: Instant = Instant::from_millis(TTL_MS + 1);
+
 const TOKEN: &[u8] = &[b'0'; 16];
 const OWNER: Owner = Owner::of_session(b'0' as u64);
 
@@ -96,13 +100,13 @@ fn a_client_that_waits_is_heard_until_its_wait_ends() {
     assert_eq!(sessions.end_due(at(5_000)), None);
     sessions.end_wait(at(5_500), OWNER);
     sessions.end_wait(at(5_900), OWNER);
-    assert_eq!(sessions.end_due(at(6_499)), None);
+    assert_eq!(sessions.end_due(at(6_500)), None);
     sessions.begin_wait(OWNER);
-    sessions.detach(at(6_499), OWNER, a.conn);
+    sessions.detach(at(6_500), OWNER, a.conn);
     sessions.check();
     let token = Token::new(TOKEN).unwrap();
-    assert_eq!(sessions.end_over(at(7_498), token), None);
-    let ended = sessions.end_over(at(7_499), token).unwrap();
+    assert_eq!(sessions.end_over(at(7_500), token), None);
+    let ended = sessions.end_over(at(7_501), token).unwrap();
     assert_eq!((ended.owner, ended.lost), (OWNER, None));
     assert_eq!(sessions.counters().expired, 1);
 }
@@ -139,8 +143,8 @@ fn a_session_belongs_to_the_user_that_opened_it() {
         assert_eq!(ended, Err(SessionRefusal::OtherUser));
     }
     // None of them has renewed it.
-    let at = Instant::from_millis(TTL_MS);
-    assert!(sessions.end_due(at).is_some());
+    assert!(sessions.end_due(Instant::from_millis(TTL_MS)).is_none());
+    assert!(sessions.end_due(END).is_some());
     assert_eq!(alloc::format!("{token:?}"), "Token(…)", "S7");
 }
 
@@ -149,18 +153,18 @@ fn a_session_belongs_to_the_user_that_opened_it() {
 fn a_session_ends_at_the_time_of_its_last_request() {
     let mut sessions = Sessions::new(SessionLimits::default(), [1, 2]);
     let (a, at) = (asker(1, None), Instant::from_millis);
-    for (ttl_ms, next) in [(1_000, 1_000), (3_000, 1_000), (1_000, 1_000), (500, 500)] {
+    for (ttl_ms, next) in [(1_000, 1_001), (3_000, 1_001), (1_000, 1_001), (500, 501)] {
         open_for(ttl_ms, &mut sessions, 0, a);
         assert_eq!(sessions.next_deadline(), Some(at(next)));
     }
     open_for(2_000, &mut sessions, 100, a);
-    assert!(sessions.end_due(at(2_099)).is_none());
-    assert_eq!(sessions.next_deadline(), Some(at(2_100)));
+    assert!(sessions.end_due(at(2_100)).is_none());
+    assert_eq!(sessions.next_deadline(), Some(at(2_101)));
     let attachment = sessions.get(OWNER).unwrap().attachment();
     attachment.note_heard(at(101));
     attachment.note_heard(at(99));
-    assert!(sessions.end_due(at(2_100)).is_none());
-    let ended = sessions.end_due(at(2_101)).unwrap();
+    assert!(sessions.end_due(at(2_101)).is_none());
+    let ended = sessions.end_due(at(2_102)).unwrap();
     assert_eq!((ended.owner, ended.lost), (OWNER, lost(a)));
     assert!(sessions.is_empty() && sessions.next_deadline().is_none());
 }
@@ -197,7 +201,7 @@ fn sessions_are_bounded_in_all_and_for_each_address() {
     assert_eq!(behind(&sessions, b'1'), [u64::from(b'2'), u64::from(b'4')]);
     assert_eq!((sessions.len(), sessions.is_empty()), (3, false));
     for _ in 0..2 {
-        sessions.end_due(Instant::from_millis(TTL_MS));
+        sessions.end_due(END);
     }
     assert_eq!(behind(&sessions, 0), [u64::from(b'4')]);
     let mut off = Sessions::new(
@@ -248,7 +252,7 @@ fn each_request_is_counted() {
         open(&mut sessions, 0, a);
         assert!(sessions.end(token, a).is_ok());
         open(&mut sessions, 0, a);
-        sessions.end_due(Instant::from_millis(TTL_MS));
+        sessions.end_due(END);
         let counted = SessionCounters {
             opened: 2 * round,
             resumed: 2 * round,

@@ -30,8 +30,6 @@ pub(in crate::engine) mod table;
 mod waits;
 pub(in crate::engine) mod withheld;
 
-pub(in crate::engine) use self::waits::after;
-
 use latchd_protocol::Owner;
 use latchd_protocol::command::Mode;
 use latchd_protocol::fence::Fence;

@@ -50,7 +50,7 @@ impl Locks {
     ) {
         context.counters.lock_waits += 1;
         let waiter = Waiter {
-            until: after(context.now, ms),
+            until: context.now.end_after(ms),
             mode: acquire.mode,
             among: among(acquire.mode, context.limits),
             lease: acquire.lease,
@@ -108,7 +108,7 @@ impl Locks {
 
     /// A session that requests the same wait again keeps its place, until the new time.
     pub(in crate::engine) fn change_time(&mut self, owner: Owner, ms: u64, now: Instant) {
-        let until = after(now, ms);
+        let until = now.end_after(ms);
         self.queue.change_time(owner, |waiter| waiter.until = until);
     }
 
@@ -263,12 +263,7 @@ pub(super) fn among(mode: latchd_protocol::command::Mode, limits: &Limits) -> u3
 /// When a lock that lasts from now on expires.
 pub(super) fn end_of(lease: Lease, now: Instant) -> Option<Instant> {
     match lease {
-        Lease::For { ms } => Some(after(now, ms)),
+        Lease::For { ms } => Some(now.end_after(ms)),
         Lease::Off => None,
     }
-}
-
-/// So many milliseconds after `now`.
-pub(in crate::engine) fn after(now: Instant, ms: u64) -> Instant {
-    Instant::from_millis(now.as_millis().saturating_add(ms))
 }

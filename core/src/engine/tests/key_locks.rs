@@ -177,9 +177,9 @@ fn a_lock_ends_with_its_lease_and_not_before() {
         bench.ask(A, leased("bare", 250)),
         Reply::Granted(_)
     ));
-    bench.now_ms = 249;
-    assert!(matches!(bench.ask(B, acquire("k")), Reply::Contended(_)));
     bench.now_ms = 250;
+    assert!(matches!(bench.ask(B, acquire("k")), Reply::Contended(_)));
+    bench.now_ms = 251;
     bench.granted(B, "k");
     bench.granted(B, "bare");
     assert_eq!(bench.ask(A, release("k")), Reply::NotFound);
@@ -192,7 +192,7 @@ fn leases_that_end_together_are_over_at_once_and_taken_out_a_few_at_a_time() {
     for name in &names {
         assert!(matches!(bench.ask(A, leased(name, 100)), Reply::Granted(_)));
     }
-    bench.now_ms = 100;
+    bench.now_ms = 101;
     bench.ask(B, Get::new(key("other")));
     let left = |bench: &Bench| bench.core.locks().iter().count();
     let settled = bench.core.limits().locks_settled_max;
@@ -203,7 +203,7 @@ fn leases_that_end_together_are_over_at_once_and_taken_out_a_few_at_a_time() {
     );
     let in_force = |bench: &Bench| bench.core.locks().iter().any(|(_, lock)| !lock.is_over);
     assert!(!in_force(&bench));
-    bench.core.handle(Instant::from_millis(100), Event::Tick);
+    bench.core.handle(Instant::from_millis(101), Event::Tick);
     assert_eq!(left(&bench), 0);
 }
 
@@ -264,7 +264,7 @@ fn a_lease_that_is_renewed_lasts_from_then_on_under_the_same_number() {
         panic!("it is the holder's");
     };
     assert_eq!(renewed.fence, fence);
-    bench.now_ms = 159;
+    bench.now_ms = 160;
     assert!(matches!(bench.ask(B, acquire("k")), Reply::Contended(_)));
     let off = |name| Acquire {
         lease: Some(Lease::Off),
@@ -292,9 +292,9 @@ fn an_item_goes_with_the_lease_that_has_kept_it() {
         bench.ask(A, leased("k", 3_000)),
         Reply::Granted(_)
     ));
-    bench.now_ms = 2_999;
-    assert_eq!(bench.value("k"), Some(b"1".to_vec()));
     bench.now_ms = 3_000;
+    assert_eq!(bench.value("k"), Some(b"1".to_vec()));
+    bench.now_ms = 3_001;
     assert_eq!(bench.value("k"), None);
     bench.now_ms = 2_000;
     assert_eq!(bench.value("k"), None);
@@ -325,7 +325,7 @@ fn how_a_lock_has_ended_is_told_once() {
     let released = (b"released".to_vec(), A, 5, EndCause::Released);
     assert_eq!(told(&mut bench), [released]);
     bench.now_ms = 250;
-    let expired = (b"expired".to_vec(), A, 100, EndCause::Expired);
+    let expired = (b"expired".to_vec(), A, 101, EndCause::Expired);
     assert_eq!(told(&mut bench), [expired]);
     for sharer in [A, B] {
         let granted = matches!(bench.ask(sharer, shared("s")), Reply::Granted(_));
@@ -346,7 +346,7 @@ fn how_a_lock_has_ended_is_told_once() {
     ];
     assert_eq!(ends, expected);
     let times = bench.core.locks().hold_times();
-    assert_eq!(times.sum_ms, 5 + 100 + 1_250 + 1_000 + 8_750);
+    assert_eq!(times.sum_ms, 5 + 101 + 1_250 + 1_000 + 8_750);
     assert_eq!(times.counts.iter().sum::<u64>(), 5);
     bench.ask(B, GlobalCommand::StatsReset);
     assert_eq!(bench.core.locks().hold_times(), &Times::default());
@@ -366,6 +366,8 @@ fn the_lock_of_an_item_that_is_renewed_is_that_of_its_key() {
     assert_eq!(bench.ask(A, Delete::new(key("k"))), Reply::Deleted);
     assert_eq!(bench.set(B, "k", "2"), Reply::Refused(Refusal::Locked));
     bench.now_ms = 250;
+    assert_eq!(bench.set(B, "k", "2"), Reply::Refused(Refusal::Locked));
+    bench.now_ms = 251;
     assert!(matches!(bench.set(B, "k", "2"), Reply::Stored(_)));
 }
 
@@ -385,6 +387,8 @@ fn leases_that_end_at_once_are_over_at_once() {
         bench.ask(A, leased(name, 100));
     }
     bench.now_ms = 100;
+    assert_eq!(bench.set(B, "e", "2"), Reply::Refused(Refusal::Locked));
+    bench.now_ms = 101;
     for name in names.into_iter().rev() {
         assert!(
             matches!(bench.set(B, name, "2"), Reply::Stored(_)),
@@ -408,7 +412,7 @@ fn lease_of_gone_owner_ends_nothing_else() {
     bench.close(A);
     bench.granted(B, "a");
     bench.granted(B, "b");
-    bench.now_ms = 100;
+    bench.now_ms = 101;
     bench.event(Event::Tick);
     assert_eq!(bench.core.locks().len(), 2);
 }

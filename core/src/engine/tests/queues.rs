@@ -96,7 +96,7 @@ fn ask(core: &mut Core, lines: &mut Lines, owner: Owner, asked: Asked) {
     };
     let now = Instant::from_millis(lines.now_ms);
     let reply = core.execute(now, owner, &ItemCommand::Acquire(acquire).into());
-    let until = lease_ms.map(|ms| lines.now_ms + ms);
+    let until = lease_ms.map(|ms| lines.end_ms(ms));
     let own = lines.by_key[at].of(owner).copied();
     if let Some(own) = own
         && own.mode.is_shared() == mode.is_shared()
@@ -126,7 +126,8 @@ fn ask(core: &mut Core, lines: &mut Lines, owner: Owner, asked: Asked) {
         assert_eq!(seen.holder, lines.by_key[at].held[0].owner);
     } else if lines.may_wait(owner, at) {
         assert_eq!(reply, Reply::Waits);
-        let until = lines.now_ms + lines.wait_ms(wait_ms);
+        let wait_ms = lines.wait_ms(wait_ms);
+        let until = lines.end_ms(wait_ms);
         lines.by_key[at].waits.push_back(Waits {
             owner,
             mode,

@@ -185,9 +185,15 @@ fn each_share_has_a_lease_of_its_own() {
     bench.take(B, lease(50));
     bench.now_ms = 50;
     bench.take(A, lease(100));
+    assert_eq!(bench.holders("k"), [1, 2]);
+    bench.now_ms = 51;
+    bench.take(A, lease(100));
     assert_eq!(bench.holders("k"), [1]);
     bench.shares(C, "k", 2);
-    bench.now_ms = 150;
+    bench.now_ms = 151;
+    bench.is_refused(B, "k", Mode::Exclusive);
+    assert_eq!(bench.holders("k"), [1, 3]);
+    bench.now_ms = 152;
     bench.is_refused(A, "k", Mode::Exclusive);
     assert_eq!(bench.holders("k"), [3]);
     assert_eq!(bench.core.counters().lock_expired, 2);
@@ -470,7 +476,7 @@ fn shares_that_end_together_are_released_in_pieces() {
         let left = |bench: &Bench<LogStore>| bench.core.manager.locks.table.share_entries();
         let all = left(&bench);
         if is_lease {
-            bench.now_ms = 1_000;
+            bench.now_ms = 1_001;
         } else {
             for number in 10..=LAST {
                 bench.close(Owner::from_number(number));

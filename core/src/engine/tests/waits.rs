@@ -143,9 +143,11 @@ fn every_end_of_a_lock_hands_over() {
                             ..Acquire::new(key("k"))
                         }),
                     );
-                    let at = Some(Instant::from_millis(100));
+                    let at = Some(Instant::from_millis(101));
                     assert_eq!(bench.core.next_deadline(), at);
                     bench.passes(100);
+                    assert_eq!(bench.told(), []);
+                    bench.passes(1);
                 }
                 7 if has_item => drop(bench.ask(A, delete())),
                 8 if has_item => {
@@ -243,7 +245,7 @@ fn grant_shows_the_item_at_reply_time() {
     assert_eq!(granted.item.unwrap().value.len(), 1);
     let held = bench.core.locks().in_force(key("k")).unwrap();
     // Its lease lasts from when it was granted.
-    assert_eq!(held.lease_until, Some(Instant::from_millis(1_400)));
+    assert_eq!(held.lease_until, Some(Instant::from_millis(1_401)));
     assert_eq!(held.since, Instant::from_millis(400));
     // It is told once: after that, it is a holder like any other.
     assert!(matches!(
@@ -264,7 +266,7 @@ fn a_grant_may_be_over_before_it_is_told() {
         assert_eq!(bench.ask(B, waiting("k", lease)), Reply::Waits);
         bench.ask(A, give_back("k"));
         bench.is_given(B, "k");
-        bench.passes(100);
+        bench.passes(101);
         if is_taken {
             bench.holds(C, "k");
             assert!(matches!(bench.ask(B, late), Reply::Contended(_)));
@@ -287,15 +289,15 @@ fn a_wait_has_an_end() {
         bench.ask(D, waiting("k", short(0))),
         Reply::Contended(_)
     ));
-    assert_eq!(bench.core.next_deadline(), Some(Instant::from_millis(50)));
-    bench.passes(49);
+    assert_eq!(bench.core.next_deadline(), Some(Instant::from_millis(51)));
+    bench.passes(50);
     assert_eq!(bench.told(), []);
     // With any event, also a request of another connection.
-    bench.now_ms = 50;
+    bench.now_ms = 51;
     bench.ask(A, Get::new(key("x")));
     assert_eq!(bench.told(), [notice(C, Outcome::TimedOut)]);
     // An hour is the most.
-    let hour = Some(Instant::from_millis(3_600_000));
+    let hour = Some(Instant::from_millis(3_600_001));
     assert_eq!(bench.core.next_deadline(), hour);
     assert_eq!(bench.core.counters().lock_wait_timeouts, 1);
 }
@@ -311,7 +313,7 @@ fn late_waiter_gets_no_lock() {
     bench.waits(B, "k");
     bench.now_ms = 5_000;
     bench.waits(C, "k");
-    bench.now_ms = 10_000;
+    bench.now_ms = 10_001;
     bench.ask(A, give_back("k"));
     let both = [notice(B, Outcome::TimedOut), notice(C, Outcome::Granted)];
     assert_eq!(bench.told(), both);
@@ -495,7 +497,7 @@ fn of_many_that_end_at_once_those_that_are_waited_for_come_first() {
         }
         let mut told = Vec::new();
         if is_lease {
-            bench.now_ms = 1_000;
+            bench.now_ms = 1_001;
         } else {
             bench.close(A);
             told.extend(bench.told());
@@ -597,7 +599,17 @@ fn a_line_tells_for_how_long_a_lock_was_held_and_is_leased() {
         line(&bench),
         "mode=x,conn=1,held=2,waiting=0,fence=1,lease=8,holders=1"
     );
-    bench.passes(3_001);
+    bench.passes(1);
+    assert_eq!(
+        line(&bench),
+        "mode=x,conn=1,held=3,waiting=0,fence=1,lease=8,holders=1"
+    );
+    bench.passes(1);
+    assert_eq!(
+        line(&bench),
+        "mode=x,conn=1,held=3,waiting=0,fence=1,lease=7,holders=1"
+    );
+    bench.passes(3_000);
     assert_eq!(
         line(&bench),
         "mode=x,conn=1,held=6,waiting=0,fence=1,lease=4,holders=1"
@@ -664,6 +676,8 @@ fn a_lease_that_is_over_leaves_room_in_the_share() {
         }
         bench.waits(A, "b");
         bench.passes(1_000);
+        assert_eq!(bench.told(), []);
+        bench.passes(1);
         bench.is_given(A, "b");
         assert_eq!(bench.core.locks().owner(key("a")), None);
         // It has its share now, and no more.
@@ -682,6 +696,8 @@ fn a_session_is_told_nothing_of_the_wait_that_it_has_left() {
     bench.waits(session, "a");
     // Its time is over, and nobody has taken the notice yet.
     bench.passes(10_000);
+    assert!(!bench.core.has_notices());
+    bench.passes(1);
     bench.event(Event::Due);
     assert!(bench.core.has_notices());
     bench.waits(session, "b");

@@ -14,7 +14,6 @@ use latchd_protocol::wait::Outcome;
 use super::bound::BoundWins;
 use super::queue::{WinWaiter, WinWaits};
 use super::{Effect, Makers, Seen};
-use crate::engine::locks::after;
 use crate::engine::rules::{Access, Rules};
 use crate::store::Store;
 
@@ -133,7 +132,7 @@ impl<S: Store, M: Access> Rules<'_, S, M> {
             return Reply::Refused(refusal);
         }
         let ms = get.wait_ms.min(self.manager.limits.wait_ms_max);
-        let until = after(self.manager.now, ms);
+        let until = self.manager.now.end_after(ms);
         let (wins, mut context) = self.manager.wins_in_context();
         wins.wait(owner, get, until, &header, &mut context);
         self.manager.begin_wait(owner);

@@ -85,7 +85,7 @@ fn a_lock_outlives_the_connection_and_ends_with_the_session() {
     );
     world.advance(4_000);
     assert_eq!(world.close(first), []);
-    assert_eq!(world.advance(5_999), []);
+    assert_eq!(world.advance(6_000), []);
     assert!(world.said(other, "ml k").starts_with("LK"));
     world.advance(1);
     assert_eq!(world.said(other, "ml k"), "HD");
@@ -100,7 +100,7 @@ fn a_session_ends_when_its_time_has_passed_since_it_was_heard() {
     world.advance(4_000);
     // Any request counts, and not only `mo`.
     world.said(first, "mn");
-    world.advance(9_999);
+    world.advance(10_000);
     assert!(world.said(other, "ml k").starts_with("LK"));
     // The attached connection is closed: its client must not believe in the session any more.
     assert_eq!(world.advance(1), [(first, None)]);
@@ -269,7 +269,7 @@ fn a_client_that_waits_is_heard() {
     world.advance(30_000);
     assert!(world.said(other, "ml mine").starts_with("LK"));
     world.close(first);
-    world.advance(1_999);
+    world.advance(2_000);
     assert!(world.said(other, "ml mine").starts_with("LK"));
     world.advance(1);
     assert_eq!(world.said(other, "ml mine"), "HD");
@@ -291,8 +291,9 @@ fn a_client_that_has_waited_was_heard_until_then() {
     world.said(first, "ml mine");
     assert_eq!(world.ask(first, "ml k w3000"), []);
     world.advance(2_000);
-    assert_eq!(world.advance(1_000).len(), 1);
-    world.advance(1_999);
+    assert_eq!(world.advance(1_000), []);
+    assert_eq!(world.advance(1).len(), 1);
+    world.advance(2_000);
     assert!(world.said(other, "ml mine").starts_with("LK"));
     world.advance(1);
     assert_eq!(world.said(other, "ml mine"), "HD");
@@ -314,7 +315,7 @@ fn a_waiting_client_that_sends_too_much_was_heard_until_then() {
     world.advance(30_000);
     world.advance(1_000);
     assert_eq!(world.ask(first, "mn"), [(first, None)]);
-    world.advance(1_999);
+    world.advance(2_000);
     assert!(world.said(other, "ml mine").starts_with("LK"));
     world.advance(1);
     assert_eq!(world.said(other, "ml mine"), "HD");
@@ -334,6 +335,8 @@ fn a_bound_win_belongs_to_the_session() {
     assert_eq!(world.said(second, "mg k N30 B w5000"), "HD W");
     world.close(second);
     world.advance(10_000);
+    assert_eq!(world.said(other, "mg k N30"), "HD Z");
+    world.advance(1);
     assert_eq!(world.said(other, "mg k N30"), "HD W");
 }
 

@@ -53,12 +53,12 @@ fn a_wait_ends_on_time() {
     says(&mut server, NOW, a, b"ml k\r\n");
     assert!(says(&mut server, at(5), b, b"ml k w1000 q\r\n").1);
     assert_eq!(server.deadline(), at(250), "that of a tick");
-    server.advance(at(1004));
-    assert_eq!(sends(&mut server), []);
-    assert_eq!(server.deadline(), at(1005));
     server.advance(at(1005));
+    assert_eq!(sends(&mut server), []);
+    assert_eq!(server.deadline(), at(1006));
+    server.advance(at(1006));
     assert_eq!(sends(&mut server), [answered(b, "LK h1 a1 n0\r\n")]);
-    assert_eq!(server.deadline(), at(1254));
+    assert_eq!(server.deadline(), at(1255));
 }
 
 #[test]
@@ -179,15 +179,17 @@ fn a_lease_ends_on_time_for_who_waits() {
     let deadline = |server: &Server| server.machine().next_deadline();
     assert_eq!(deadline(&server), None, "nobody waits for it");
     assert!(says(&mut server, at(100), b, b"ml k w1000 T0.1 F\r\n").1);
-    assert_eq!(deadline(&server), Some(at(250)));
+    assert_eq!(deadline(&server), Some(at(251)));
     server.advance(at(250));
+    assert_eq!(sends(&mut server), []);
+    server.advance(at(251));
     assert_eq!(deadline(&server), None);
     assert_eq!(sends(&mut server), [answered(b, "HD F2\r\n")]);
     assert_eq!(
-        says(&mut server, at(349), a, b"ml k\r\n").0,
+        says(&mut server, at(351), a, b"ml k\r\n").0,
         "LK h2 a0 n0\r\n"
     );
-    assert_eq!(says(&mut server, at(350), a, b"ml k F\r\n").0, "HD F3\r\n");
+    assert_eq!(says(&mut server, at(352), a, b"ml k F\r\n").0, "HD F3\r\n");
 }
 
 /// A connection whose wait has ended may end waits of others, in the same turn of the transport.

@@ -131,10 +131,10 @@ fn vain_wait_replies_as_without_wait() {
     ] {
         let mut waiting = Waiting::new();
         waiting.waits(request);
-        waiting.now_ms = 2_499;
+        waiting.now_ms = 2_500;
         waiting.holder(Get::new(key()));
         assert_eq!(waiting.says(b"").1, Progress::Waiting);
-        waiting.now_ms = 2_500;
+        waiting.now_ms = 2_501;
         waiting.holder(Get::new(key()));
         waiting.hears(answer);
     }

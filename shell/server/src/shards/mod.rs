@@ -35,7 +35,7 @@ use latchd_core::engine::{Config, DueKey, Held, Items, LockManager, Rules};
 use latchd_core::store::{Block, HashSeed, LogStore, SipHash, Store};
 use latchd_core::{Instant, Limits};
 use latchd_protocol::command::ScanCursor;
-use latchd_protocol::command::{Command, GlobalCommand, ItemCommand, Lease, Set, Wait};
+use latchd_protocol::command::{Command, GlobalCommand, ItemCommand, Set};
 use latchd_protocol::key::Key;
 use latchd_protocol::reply::{MemoryRefused, Refusal, Reply};
 use latchd_protocol::stats::{Report, Stats, StatsLine, StatsTopic, Unstored};
@@ -306,11 +306,10 @@ impl Shards {
             let value = self.shared(session, set.value, &mut room);
             changed = ItemCommand::Set(Set { value, ..*set });
             &changed
-        } else if takes_lock(item) {
-            changed = never_early(*item);
-            self.prepare(now, session, &changed);
-            &changed
         } else {
+            if takes_lock(item) {
+                self.prepare(now, session, item);
+            }
             item
         };
         let shard = self.shard_of(item.key());
@@ -596,24 +595,6 @@ fn is_too_late(
         step.manager();
     }
     session.has_lost()
-}
-
-/// Adds a millisecond to lease and wait. The clock shows whole milliseconds that have begun, so a span could otherwise end
-/// almost a millisecond early, and a holder relies on the whole lease.
-fn never_early(mut item: ItemCommand<'_>) -> ItemCommand<'_> {
-    if let ItemCommand::Acquire(acquire) = &mut item {
-        if let Some(Lease::For { ms }) = &mut acquire.lease {
-            *ms = ms.saturating_add(1);
-        }
-        if let Wait::UpTo { ms: ms @ 1.. } = &mut acquire.wait {
-            *ms = ms.saturating_add(1);
-        }
-    } else if let ItemCommand::Get(get) = &mut item
-        && get.wait_ms > 0
-    {
-        get.wait_ms = get.wait_ms.saturating_add(1);
-    }
-    item
 }
 
 /// Whether the command may give its owner a lock or a win, or a place in a queue.

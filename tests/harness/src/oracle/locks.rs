@@ -234,7 +234,7 @@ impl Oracle {
     fn join(&mut self, conn: Owner, acquire: &Acquire<'_>, ms: u64) -> OwnedReply {
         let key = acquire.key.as_bytes();
         if let Some(place) = self.same_wait(conn, acquire) {
-            self.waits[place].until_ms = self.now_ms + ms;
+            self.waits[place].until_ms = self.end_ms(ms);
             return OwnedReply::Waits;
         }
         if self.takes_too_long_to_tell(key) {
@@ -253,7 +253,7 @@ impl Oracle {
             conn,
             key: key.to_vec(),
             mode: acquire.mode,
-            until_ms: self.now_ms + ms,
+            until_ms: self.end_ms(ms),
             lease: acquire.lease,
             needs_item: acquire.needs_item,
         });
@@ -456,12 +456,17 @@ impl Oracle {
         }
     }
 
+    /// When a span ends that begins now and must not end early. The clock shows whole milliseconds that have begun.
+    pub(super) const fn end_ms(&self, ms: u64) -> u64 {
+        self.now_ms + ms + 1
+    }
+
     /// When a lease that begins now ends.
     fn lease_end(&mut self, lease: Option<Lease>) -> Option<u64> {
         let Some(Lease::For { ms }) = lease else {
             return None;
         };
-        let until_ms = self.now_ms + ms;
+        let until_ms = self.end_ms(ms);
         self.no_lease_ends_before_ms = self.no_lease_ends_before_ms.min(until_ms);
         Some(until_ms)
     }

@@ -74,7 +74,7 @@ impl Oracle {
         self.gets.push(Getting {
             conn,
             key: get.key.as_bytes().to_vec(),
-            until_ms: self.now_ms + get.wait_ms,
+            until_ms: self.end_ms(get.wait_ms),
             steps: get.steps,
             key_form: get.key_form,
             new_cas: get.new_cas,

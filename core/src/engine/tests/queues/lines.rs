@@ -181,6 +181,11 @@ impl Lines {
         ms.min(self.bounds.wait_ms)
     }
 
+    /// When a span ends that begins now: it is over a millisecond later, since the clock shows moments that have begun.
+    pub(super) const fn end_ms(&self, ms: u64) -> u64 {
+        self.now_ms + ms + 1
+    }
+
     /// The effects of time, moment by moment, as if each key were read at each moment.
     pub(super) fn pass(&mut self, until_ms: u64) {
         while self.now_ms < until_ms {
@@ -209,12 +214,13 @@ impl Lines {
                 self.may_hold(first.owner),
                 "who waits asks for nothing more"
             );
+            let until = first.lease_ms.map(|ms| self.end_ms(ms));
             let line = &mut self.by_key[key];
             line.waits.pop_front();
             line.held.push(Holds {
                 owner: first.owner,
                 mode: first.mode,
-                until: first.lease_ms.map(|ms| self.now_ms + ms),
+                until,
             });
             self.told.push((first.owner, Outcome::Granted));
         }
