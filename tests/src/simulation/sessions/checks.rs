@@ -13,6 +13,25 @@ const ROUNDS_MAX: usize = 1_000;
 impl World {
     /// Compares the sessions of the server with the expected ones (S1, S2, S8).
     pub(super) fn compare(&mut self) -> Result<(), Breach> {
+        for token in self.judge.over(self.now_ms) {
+            // Any thread may have ended it that has done something else, before the clock wakes.
+            let owner = self.judge.sessions().find(|(it, _)| *it == token);
+            if owner.is_some_and(|(_, it)| self.workers.session(it.owner).is_none()) {
+                self.judge.end_if_over(self.now_ms, token);
+                self.judge.take_notices(self.now_ms);
+            }
+        }
+        let owners: Vec<_> = self
+            .judge
+            .sessions()
+            .map(|(it, of)| (it, of.owner))
+            .collect();
+        for (token, owner) in owners {
+            if let Some(seen) = self.workers.session(owner) {
+                self.judge
+                    .adopt(self.now_ms, token, seen.left_ms, LATE_MS_MAX);
+            }
+        }
         for (token, session) in self.judge.sessions() {
             let Some(seen) = self.workers.session(session.owner) else {
                 let what = format!("session {token} has ended at {}: {session:?}", self.now_ms);

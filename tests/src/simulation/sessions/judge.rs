@@ -33,18 +33,21 @@ pub(super) struct Session {
     host: u128,
     /// The connection that executes its requests.
     pub(super) conn: Option<ConnId>,
-    /// That connection has lost it.
-    is_moving: bool,
-    /// The connection that waits for that one to close.
-    taker: Option<ConnId>,
     /// A request of its connection waits.
     waits: bool,
+    /// Its client was heard until a wait was over, and not since: any thread may have ended the wait a little earlier.
+    has_waited: bool,
 }
 
 impl Session {
-    /// When it ends if its client is not heard.
+    /// When it ends if its client is not heard. The clock shows whole milliseconds that have begun.
     pub(super) const fn ends_ms(&self) -> u64 {
-        self.heard_ms + self.ttl_ms
+        self.heard_ms + self.ttl_ms + 1
+    }
+
+    /// Whether its time is over.
+    const fn is_over(&self, now_ms: u64) -> bool {
+        !self.waits && self.ends_ms() <= now_ms
     }
 
     /// Whether a request of its connection waits.
@@ -53,19 +56,12 @@ impl Session {
     }
 }
 
-/// A connection's part in sessions.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Part {
-    None,
-    Attached(Owner),
-    Waits(Owner),
-}
-
 /// A connection.
 #[derive(Clone, Copy, Debug)]
 struct Seat {
     host: u128,
-    part: Part,
+    /// The session that it believes to be attached to.
+    session: Option<Owner>,
     /// Its request that waits.
     waiting: Option<Said>,
     /// It is to be closed.
@@ -73,7 +69,7 @@ struct Seat {
 }
 
 /// The expected state of a server.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Judge {
     oracle: Oracle,
     keys: Vec<String>,
@@ -134,31 +130,37 @@ impl Judge {
         self.oracle.next_deadline_ms()
     }
 
-    /// Forgets notices: their effects are compared.
-    pub(super) fn forget_notices(&mut self) {
-        let _ = self.oracle.take_notices();
+    /// Takes the notices: their effects are compared. A client was heard until its wait was over.
+    pub(super) fn take_notices(&mut self, now_ms: u64) {
+        for notice in self.oracle.take_notices() {
+            if let Some(session) = self.session(notice.owner)
+                && session.waits
+            {
+                (session.heard_ms, session.waits) = (now_ms, false);
+                session.has_waited = true;
+            }
+        }
     }
 
-    /// The connections that believe to be attached to a session, or to have been.
-    pub(super) fn attached_to(&self, owner: Owner) -> impl Iterator<Item = ConnId> {
-        let all = self.seats.iter();
-        let all = all.filter(move |(_, seat)| seat.part == Part::Attached(owner));
-        all.map(|(conn, _)| *conn)
+    /// The server knows how long a session lasts, up to `late_ms` less than expected after a wait.
+    pub(super) fn adopt(&mut self, now_ms: u64, token: usize, left_ms: u64, late_ms: u64) {
+        if let Some(session) = self.sessions.get_mut(&token)
+            && session.has_waited
+        {
+            let heard_ms = (now_ms + left_ms).saturating_sub(session.ttl_ms + 1);
+            if (session.heard_ms.saturating_sub(late_ms)..session.heard_ms).contains(&heard_ms) {
+                session.heard_ms = heard_ms;
+            }
+        }
     }
 
     /// The owner of what a connection acquires.
     pub(super) fn owner(&self, conn: ConnId) -> Owner {
-        match self.seats[&conn].part {
-            Part::Attached(owner) => owner,
-            Part::None | Part::Waits(_) => conn.into(),
-        }
+        self.attached(conn).unwrap_or_else(|| conn.into())
     }
 
     fn attached(&self, conn: ConnId) -> Option<Owner> {
-        match self.seats[&conn].part {
-            Part::Attached(owner) => Some(owner),
-            Part::None | Part::Waits(_) => None,
-        }
+        self.seats[&conn].session
     }
 
     fn seat(&mut self, conn: ConnId) -> &mut Seat {
@@ -179,7 +181,7 @@ impl Judge {
         self.last_number = conn.number();
         let seat = Seat {
             host,
-            part: Part::None,
+            session: None,
             waiting: None,
             is_doomed: false,
         };
@@ -191,10 +193,11 @@ impl Judge {
     pub(super) fn hear(&mut self, now_ms: u64, conn: ConnId) {
         if let Some(owner) = self.attached(conn)
             && let Some(session) = self.session(owner)
+            && session.conn == Some(conn)
         {
-            let is_late = !session.waits && session.ends_ms() <= now_ms;
+            let is_late = session.is_over(now_ms);
             session.heard_ms = now_ms;
-            session.waits = false;
+            (session.waits, session.has_waited) = (false, false);
             self.tally.heard_late += u64::from(is_late);
         }
     }
@@ -209,8 +212,10 @@ impl Judge {
     ) -> Expected {
         let seat = self.seat(conn);
         seat.waiting = None;
-        let has_lost = seat.is_doomed;
-        self.tally.by_losers += u64::from(has_lost);
+        if seat.is_doomed {
+            // S5: nothing is executed. Here it is even closed before it asks again.
+            return line("SERVER_ERROR connection is closed");
+        }
         let expected = match said {
             Said::Open {
                 token,
@@ -247,51 +252,28 @@ impl Judge {
             self.tally.refused_holds += 1;
             return line("CLIENT_ERROR connection holds locks of its own");
         }
+        self.end_if_over(now_ms, token);
         let found = self.sessions.get(&token).copied();
         if attached.is_some() && attached != found.map(|session| session.owner) {
             self.tally.refused_attached += 1;
             return line("CLIENT_ERROR attached to another session");
         }
-        // The clock shows whole milliseconds that have begun.
-        let ttl_ms = u64::from(seconds) * 1_000 + 1;
+        let ttl_ms = u64::from(seconds) * 1_000;
         let Some(mut session) = found else {
-            self.seat(conn).part = Part::None;
             if only_resumes {
                 self.tally.missed += 1;
                 return line("NF");
             }
             return self.open_new(now_ms, conn, token, ttl_ms);
         };
-        if session.is_moving && session.conn == Some(conn) {
-            if attached.is_none() {
-                self.seat(conn).part = Part::Waits(session.owner);
-            }
-            self.tally.asked_in_vain += 1;
-            return Expected::Waits;
-        }
-        self.tally.heard_late += u64::from(!session.waits && session.ends_ms() <= now_ms);
         session.heard_ms = session.heard_ms.max(now_ms);
         session.ttl_ms = ttl_ms;
-        let is_own = session.conn.is_none() || session.conn == Some(conn);
-        let loser = if session.is_moving {
-            session.taker.filter(|taker| *taker != conn)
-        } else {
-            session.conn.filter(|_| !is_own)
-        };
-        if is_own {
-            session.conn = Some(conn);
-        } else {
-            self.tally.passed_over += u64::from(session.is_moving && loser.is_some());
-            (session.is_moving, session.taker) = (true, Some(conn));
-        }
+        let loser = session.conn.replace(conn).filter(|loser| *loser != conn);
+        session.waits &= loser.is_none();
         self.sessions.insert(token, session);
         if let Some(loser) = loser {
             self.seat(loser).is_doomed = true;
-        }
-        if !is_own {
-            self.seat(conn).part = Part::Waits(session.owner);
             self.tally.taken_over += 1;
-            return Expected::Waits;
         }
         let counter = if attached.is_some() {
             &mut self.tally.renewed
@@ -299,7 +281,7 @@ impl Judge {
             &mut self.tally.resumed
         };
         *counter += 1;
-        self.seat(conn).part = Part::Attached(session.owner);
+        self.seat(conn).session = Some(session.owner);
         Expected::Line(format!("HD n{} R", session.owner))
     }
 
@@ -319,19 +301,20 @@ impl Judge {
             heard_ms: now_ms,
             host,
             conn: Some(conn),
-            is_moving: false,
-            taker: None,
             waits: false,
+            has_waited: false,
         };
         self.sessions.insert(token, session);
         self.event(now_ms, Event::Opened(owner));
-        self.seat(conn).part = Part::Attached(owner);
+        self.seat(conn).session = Some(owner);
         self.tally.opened += 1;
         Expected::Line(format!("HD n{owner} N"))
     }
 
     fn end(&mut self, now_ms: u64, conn: ConnId, token: usize) -> Expected {
         let attached = self.attached(conn);
+        // What is due is done before a session is ended.
+        self.pass(now_ms);
         let Some(session) = self.sessions.get(&token).copied() else {
             self.tally.missed += 1;
             return line("NF");
@@ -343,7 +326,7 @@ impl Judge {
         let is_own = attached == Some(session.owner);
         self.remove(now_ms, token, is_own);
         if is_own {
-            self.seat(conn).part = Part::None;
+            self.seat(conn).session = None;
             self.tally.ended += 1;
         } else {
             self.tally.ended_by_others += 1;
@@ -358,7 +341,6 @@ impl Judge {
         if let Some(conn) = session.conn.filter(|_| !is_own) {
             self.seat(conn).is_doomed = true;
         }
-        self.tally.takers_left += u64::from(session.taker.is_some());
     }
 
     fn ask(
@@ -368,12 +350,17 @@ impl Judge {
         (verb, key, within): (Verb, usize, Option<usize>),
         again: bool,
     ) -> Expected {
+        if let Verb::Acquire { .. } = verb {
+            // A request that may acquire something does before what is due.
+            self.pass(now_ms);
+        }
         let mut owner = self.owner(conn);
         if let Some(token) = within {
             if matches!(verb, Verb::Acquire { wait_ms: 1.. }) {
                 self.tally.refused_within += 1;
                 return line("CLIENT_ERROR w is not allowed with j");
             }
+            self.end_if_over(now_ms, token);
             let Some(session) = self.sessions.get_mut(&token) else {
                 self.tally.refused_within += 1;
                 return line("CLIENT_ERROR no such session");
@@ -410,17 +397,27 @@ impl Judge {
         spoken(&reply)
     }
 
-    /// The clock wakes: sessions end whose clients were not heard for their time.
+    /// All that is due is done: sessions end whose clients were not heard for their time.
     pub(super) fn pass(&mut self, now_ms: u64) {
-        let due = |session: &Session| !session.waits && session.ends_ms() <= now_ms;
-        let due: Vec<usize> = self
-            .sessions()
-            .filter(|(_, session)| due(session))
-            .map(|(token, _)| token)
-            .collect();
         self.event(now_ms, Event::Due);
-        for token in due {
-            let session = self.sessions[&token];
+        self.take_notices(now_ms);
+        for token in self.over(now_ms) {
+            self.end_if_over(now_ms, token);
+        }
+    }
+
+    /// The sessions whose time is over.
+    pub(super) fn over(&self, now_ms: u64) -> Vec<usize> {
+        let over = self.sessions().filter(|(_, it)| it.is_over(now_ms));
+        over.map(|(token, _)| token).collect()
+    }
+
+    /// A session ends if its time is over.
+    pub(super) fn end_if_over(&mut self, now_ms: u64, token: usize) {
+        let Some(session) = self.sessions.get(&token).copied() else {
+            return;
+        };
+        if session.is_over(now_ms) {
             let mut keys = self.keys.iter();
             let holds = keys.any(|key| self.oracle.holder(key.as_bytes()) == Some(session.owner));
             self.tally.expired += 1;
@@ -432,27 +429,16 @@ impl Judge {
 
     /// A connection has closed.
     pub(super) fn close(&mut self, now_ms: u64, conn: ConnId) {
-        let part = self.seats[&conn].part;
-        let (owner, was_attached) = match part {
-            Part::None => (None, false),
-            Part::Attached(owner) => (Some(owner), true),
-            Part::Waits(owner) => (Some(owner), false),
-        };
         let mut left = 0;
-        if let Some(session) = owner.and_then(|owner| self.session(owner)) {
-            if was_attached && session.waits {
+        if let Some(owner) = self.attached(conn)
+            && let Some(session) = self.session(owner)
+            && session.conn == Some(conn)
+        {
+            if session.waits {
                 (session.heard_ms, session.waits) = (now_ms, false);
                 left = 1;
             }
-            if !was_attached {
-                session.heard_ms = session.heard_ms.max(now_ms);
-            }
-            if session.conn == Some(conn) {
-                session.conn = session.taker.take();
-                session.is_moving = false;
-            } else if session.taker == Some(conn) {
-                session.taker = None;
-            }
+            session.conn = None;
         }
         self.tally.places_left += left;
         self.seats.remove(&conn);
