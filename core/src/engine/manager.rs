@@ -246,23 +246,18 @@ impl LockManager {
         &self.sessions
     }
 
-    /// Opens a session for a connection, resumes it, or takes it over, for so many seconds from now on. `number` gives the number
+    /// Opens a session for a connection, resumes it, or takes it over. `number` gives the number
     /// of a new session, which no owner may have had. A connection that holds something of its own is refused.
     pub fn open_session(
         &mut self,
         asker: Asker,
-        (token, seconds, only_resumes): (Token<'_>, u32, bool),
+        open: Open<'_>,
         number: impl FnOnce() -> u64,
     ) -> Opening {
         if asker.attached.is_none() && self.held(asker.conn.into()) != Held::default() {
             return SessionReply::Refused(SessionRefusal::Holds).into();
         }
-        self.end_over(token);
-        let open = Open {
-            token,
-            ttl_ms: u64::from(seconds) * 1_000,
-            only_resumes,
-        };
+        self.end_over(open.token);
         let opening = self.sessions.open(self.now, asker, open, number);
         if let SessionReply::Opened(owner) = opening.reply {
             self.open(owner);

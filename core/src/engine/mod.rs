@@ -69,7 +69,7 @@ use latchd_protocol::command::{Command, GlobalCommand, ItemCommand, Keys, ScanCu
 use latchd_protocol::item::{Cas, ItemHeader};
 use latchd_protocol::key::Key;
 use latchd_protocol::reply::{KeysPage, MemoryRefused, Reply};
-use latchd_protocol::session::{SessionRefusal, Token};
+use latchd_protocol::session::{Open, SessionRefusal, Token};
 use latchd_protocol::stats::{Counters, Report, Stats, StatsLine, StatsTopic};
 use latchd_protocol::time::{Clock, Instant};
 use latchd_protocol::{ConnId, Owner};
@@ -353,11 +353,11 @@ impl<S: Store> Core<S> {
         &mut self,
         now: Instant,
         asker: Asker,
-        asked: (Token<'_>, u32, bool),
+        open: Open<'_>,
         number: impl FnOnce() -> u64,
     ) -> Opening {
         self.advance(now);
-        self.manager.open_session(asker, asked, number)
+        self.manager.open_session(asker, open, number)
     }
 
     /// A client ends its session, and everything that it has.

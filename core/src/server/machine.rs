@@ -3,7 +3,7 @@
 use latchd_protocol::command::Command;
 use latchd_protocol::execute::Execute;
 use latchd_protocol::reply::{MemoryRefused, Reply};
-use latchd_protocol::session::{SessionRefusal, SessionReply, Token};
+use latchd_protocol::session::{Open, SessionRefusal, SessionReply, Token};
 use latchd_protocol::stats::Unstored;
 use latchd_protocol::time::Instant;
 use latchd_protocol::{ConnId, Owner};
@@ -26,16 +26,16 @@ pub trait StateMachine {
         answer: &mut dyn FnMut(&Reply<'_>),
     );
 
-    /// Opens a session with this token, resumes it, or takes it over, for so many seconds; or only resumes it. By default there
+    /// Opens a session with this token, resumes it, or takes it over; or only resumes it. By default there
     /// are no sessions.
     fn open_session(
         &mut self,
         now: Instant,
         asker: Asker,
-        asked: (Token<'_>, u32, bool),
+        open: Open<'_>,
         number: &mut dyn FnMut() -> u64,
     ) -> Opening {
-        let _ = (now, asker, asked, number);
+        let _ = (now, asker, open, number);
         SessionReply::Refused(SessionRefusal::Off).into()
     }
 
@@ -129,10 +129,10 @@ impl<S: Store> StateMachine for Core<S> {
         &mut self,
         now: Instant,
         asker: Asker,
-        asked: (Token<'_>, u32, bool),
+        open: Open<'_>,
         number: &mut dyn FnMut() -> u64,
     ) -> Opening {
-        Self::open_session(self, now, asker, asked, number)
+        Self::open_session(self, now, asker, open, number)
     }
 
     fn end_session(

@@ -7,7 +7,7 @@ use latchd_protocol::command::Command;
 use latchd_protocol::execute::Execute;
 use latchd_protocol::reply::{MemoryRefused, Refusal, Reply};
 use latchd_protocol::session::{
-    SessionAction, SessionRefusal, SessionReply, SessionRequest, Token,
+    Open, SessionAction, SessionRefusal, SessionReply, SessionRequest, Token,
 };
 use latchd_protocol::stats::Unstored;
 use latchd_protocol::time::{Instant, promise_ms};
@@ -89,10 +89,13 @@ impl<M: StateMachine> Execute for Visit<'_, M> {
                     *numbers += 1;
                     *numbers
                 };
-                let asked = (token, seconds, only_resumes);
-                let opening = self
-                    .machine
-                    .open_session(self.now, asker, asked, &mut number);
+                let open = Open {
+                    token,
+                    ttl_ms: u64::from(seconds) * 1_000,
+                    only_resumes,
+                };
+                let now = self.now;
+                let opening = self.machine.open_session(now, asker, open, &mut number);
                 if let Some(attachment) = opening.attachment {
                     self.session = Some(attachment.owner());
                 }

@@ -5,10 +5,10 @@
 //! - N2: Requests renew a session without the manager: they note the time in the attachment.
 
 use latchd_core::engine::shards::{self, Shards as _};
-use latchd_core::sessions::{Asker, Opening, SessionCounters};
+use latchd_core::sessions::{Asker, Opening, Session, SessionCounters};
 use latchd_core::{ConnId, Instant, Owner};
 use latchd_protocol::command::ScanCursor;
-use latchd_protocol::session::{SessionRefusal, SessionReply, Token};
+use latchd_protocol::session::{Open, SessionRefusal, SessionReply, Token};
 use latchd_protocol::stats::StatsLine;
 
 use super::{ShardSession, Shards, StatsPage};
@@ -30,17 +30,17 @@ pub(crate) struct SessionShown {
 }
 
 impl Shards {
-    /// Opens a session with this token for so many seconds, resumes it, or takes it over; or only resumes it.
+    /// Opens a session, resumes it, or takes it over; or only resumes it.
     pub(crate) fn open_session(
         &self,
         now: Instant,
         session: &mut ShardSession,
         asker: Asker,
-        asked: (Token<'_>, u32, bool),
+        open: Open<'_>,
         number: impl FnOnce() -> u64,
     ) -> SessionReply {
         let mut all = self.at(now);
-        let opening = all.manage(|manager| manager.open_session(asker, asked, number));
+        let opening = all.manage(|manager| manager.open_session(asker, open, number));
         let Opening {
             reply,
             attachment,
@@ -150,7 +150,7 @@ impl Shards {
         let owners: Vec<_> = self.at(now).manage(|manager| {
             let behind = manager.sessions().behind(Owner::of_session(behind.0));
             let page = behind.take(SESSIONS_PER_PAGE);
-            page.map(|session| session.owner()).collect()
+            page.map(Session::owner).collect()
         });
         let next = owners.last().filter(|_| owners.len() == SESSIONS_PER_PAGE);
         let next = next.map(|owner| ScanCursor(owner.number()));

@@ -11,7 +11,7 @@ use latchd_protocol::connection::{Connection, Progress};
 use latchd_protocol::execute::Execute;
 use latchd_protocol::reply::{MemoryRefused, Refusal, Reply};
 use latchd_protocol::session::{
-    SessionAction, SessionRefusal, SessionReply, SessionRequest, Token,
+    Open, SessionAction, SessionRefusal, SessionReply, SessionRequest, Token,
 };
 use latchd_protocol::stats::Unstored;
 use latchd_protocol::watch::{Asked, Topic, Topics, Watched, all_unlocked, each_line};
@@ -285,9 +285,13 @@ impl Execute for Executor<'_> {
                 {
                     return SessionReply::Refused(SessionRefusal::Unrecorded);
                 }
-                let asked = (token, seconds, only_resumes);
+                let open = Open {
+                    token,
+                    ttl_ms: u64::from(seconds) * 1_000,
+                    only_resumes,
+                };
                 let number = || shared.next_number();
-                let reply = shared.shards.open_session(now, own, asker, asked, number);
+                let reply = shared.shards.open_session(now, own, asker, open, number);
                 match reply {
                     SessionReply::Opened(owner) => {
                         shared.tell_session("open", owner, Some(asker.conn));
