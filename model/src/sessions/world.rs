@@ -246,7 +246,9 @@ impl World {
             let notice = match notification {
                 Notification::WaitOver(notice) => notice,
                 Notification::SessionExpired(EndedSession { owner: _, lost }) => {
-                    lost.into_iter().for_each(|lost| self.doom(lost));
+                    if let Some(lost) = lost {
+                        self.doom(lost);
+                    }
                     continue;
                 }
                 Notification::Evicted { .. } | Notification::LocksEnded { .. } => continue,
