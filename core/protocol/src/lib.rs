@@ -11,6 +11,7 @@
 extern crate alloc;
 
 pub mod address;
+mod base64_text;
 pub mod command;
 mod conn_id;
 pub mod connection;
