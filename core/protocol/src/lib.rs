@@ -27,6 +27,7 @@ pub mod ring;
 pub mod session;
 pub mod stats;
 pub mod time;
+pub mod uri;
 pub mod value;
 pub mod wait;
 pub mod watch;
