@@ -27,6 +27,8 @@ pub(crate) struct Lock {
     pub(super) session: Option<Session>,
     /// The address of the first holder, if it is connected.
     pub(super) peer: Option<String>,
+    /// The metadata of the first holder, if it has some.
+    pub(super) metadata: Option<Vec<u8>>,
     pub(super) fence: Fence,
     pub(super) held_s: u64,
     /// The seconds left of the lease; `None` without one.
@@ -168,6 +170,7 @@ fn lock(
         holder,
         session,
         peer: connection.and_then(|number| peers.get(&number).cloned()),
+        metadata: fields.get("metadata").map(|text| decoded(text.as_bytes())),
         fence: Fence::new(number("fence")?)?,
         held_s: number("held")?,
         // -1 is no lease.
@@ -208,7 +211,7 @@ fn numbered(lines: &Lines) -> impl Iterator<Item = (u64, &str, &str)> {
     })
 }
 
-/// A percent-encoded key.
+/// A percent-encoded key, or metadata.
 fn decoded(key: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(key.len());
     let mut rest = key;
@@ -257,6 +260,8 @@ mod tests {
         );
         let longer = format!("{line},more=1");
         assert_eq!(of(&longer), Some(known));
+        let held = of(&format!("{line},metadata=job%207%2C%25")).unwrap();
+        assert_eq!(held.metadata.as_deref(), Some(&b"job 7,%"[..]));
         for cut in [
             "",
             "mode=x",
