@@ -110,6 +110,12 @@ impl WaitTable {
         self.place(owner).map(|place| as_key(&place.key))
     }
 
+    /// The metadata of the lock that `owner` waits for, if it has some.
+    #[must_use]
+    pub fn metadata(&self, owner: Owner) -> Option<&[u8]> {
+        self.place(owner)?.kept.as_deref()
+    }
+
     /// The lock that `owner` waits for, unless its time is over by `now`.
     pub(in crate::engine) fn sought_by(&self, owner: Owner, now: Instant) -> Option<Sought<'_>> {
         let place = self.place(owner)?;

@@ -15,7 +15,7 @@ use latchd_protocol::time::Instant;
 use latchd_protocol::wait::Outcome;
 
 use super::queue::Waiter;
-use super::table::{LockScope, LockTable};
+use super::table::{LockScope, LockTable, charge};
 use super::{Effect, Locks, Pinned, Terms};
 use crate::deadlock::{Chain, would_deadlock};
 use crate::engine::context::Context;
@@ -126,8 +126,7 @@ impl Locks {
 
     /// The bytes that the metadata of a wait takes of the queues.
     pub(in crate::engine) fn metadata_bytes_of_wait(&self, owner: Owner) -> usize {
-        let place = self.queue.place(owner);
-        place.map_or(0, |place| Waiter::kept_bytes(&place.kept))
+        charge(self.queue.metadata(owner).map(<[u8]>::len))
     }
 
     /// Gives the lock of `key`, which is free or has room for sharers, to the waiters that can have it, in their order (Q6, Q7).
