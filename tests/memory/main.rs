@@ -142,9 +142,9 @@ fn metadata_takes_no_more_than_its_charge() {
             taken
         };
         for (without, with) in taken(None).into_iter().zip(taken(metadata)) {
-            let (takes, charged) = (with.0 - without.0, with.1 - without.1);
-            println!("{bytes} B of metadata each: {takes} B allocated, {charged} B charged");
-            assert!(takes <= charged, "{takes} bytes for {charged}");
+            let (allocated, charged) = (with.0 - without.0, with.1 - without.1);
+            println!("{bytes} B of metadata each: {allocated} B allocated, {charged} B charged");
+            assert!(allocated <= charged, "{allocated} bytes for {charged}");
         }
     }
 }
