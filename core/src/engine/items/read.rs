@@ -149,8 +149,7 @@ impl<'a, S: Store, M: Access> Rules<'a, S, M> {
         })
     }
 
-    /// The lock of the item of a get; [`Items::metadata`] has its metadata then, if a
-    /// person looks at it.
+    /// The lock of the item of a get. If the get is for a person, [`Items::metadata`] has the metadata of the lock then.
     fn lock_seen(&mut self, get: &Get<'_>) -> Option<LockSeen<'static>> {
         let seen = self.manager.locks.seen(get.key, self.manager.now)?;
         let metadata = if get.is_look() {
