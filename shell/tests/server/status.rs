@@ -52,7 +52,7 @@ fn the_status_port_shows_counters_and_holders() {
         assert_eq!(holder.ask(&format!("lock {key}")), "OK");
     }
     holder.ask("mg nothing");
-    assert_eq!(holder.ask("ml leased T3600 S3"), "HD");
+    assert_eq!(holder.ask("ml leased T3600 S3 MPHJvdyA3Pg=="), "HD");
     let mut waiters: Vec<_> = (0..12)
         .map(|_| {
             let mut waiter = TestClient::connect(client::address(&server));
@@ -95,7 +95,9 @@ fn the_status_port_shows_counters_and_holders() {
             && locks.contains("\"locks\":[\n{\"key\":\"leased\""),
         "{locks}"
     );
-    let row = format!("{{\"key\":\"job\",\"connection\":2,\"peer\":\"tcp:{me}\",\"fence\":\"");
+    let row = format!(
+        "{{\"key\":\"job\",\"connection\":2,\"peer\":\"tcp:{me}\",\"metadata\":null,\"fence\":\""
+    );
     assert!(locks.contains(&row), "{locks}");
     assert!(
         locks.contains("\"mode\":\"x\",\"holders\":1,\"permits\":1,\"lease_s\":null,\"session\":null,\"waiting\":0"),
@@ -103,6 +105,7 @@ fn the_status_port_shows_counters_and_holders() {
     );
     let waited = "\"mode\":\"s\",\"holders\":1,\"permits\":3,\"lease_s\":3600,\"session\":null,\"waiting\":12,\"waiters\":[{\"connection\":3,";
     assert!(locks.contains(waited), "{locks}");
+    assert!(locks.contains("\"metadata\":\"<row 7>\""), "{locks}");
     let (code, page) = get(address, "/");
     assert_eq!(code, "200");
     let key = "<td class=\"key\" data-name=\"key\"><span>&lt;b&gt;</span></td>";
@@ -114,7 +117,7 @@ fn the_status_port_shows_counters_and_holders() {
     );
     let (_, page) = get(address, "/?prefix=lea");
     assert!(
-        page.contains(">12 <span class=\"first\">3, 4, 5, …<"),
+        page.contains(">12 <span class=\"first\">3, 4, 5, …<") && page.contains("&lt;row 7&gt;"),
         "{page}"
     );
     // Waits that have ended are in the histograms.

@@ -23,6 +23,7 @@ mod ends;
 mod holder;
 mod holding;
 mod leases;
+mod metadata;
 mod pins;
 mod read;
 mod shares;
@@ -34,10 +35,12 @@ pub use self::ends::{EndCause, LOCK_ENDS_MAX, LockEnd};
 use self::holder::{Holder, Rank};
 pub(in crate::engine) use self::holding::NewGrant;
 pub use self::holding::{Held, Holding, LockScope};
+pub(in crate::engine) use self::metadata::{MetadataBuffer, charge};
 use self::pins::Pins;
 pub(in crate::engine) use self::pins::Shard;
 use self::shares::{Group, Shares};
 
+use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::sync::Arc;
 
@@ -67,6 +70,8 @@ pub struct LockTable {
     by_key: BTreeMap<OwnedKey, Entry>,
     /// The shares of those that are.
     shares: Shares,
+    /// The metadata of grants and shares that have some (L19).
+    metadata: BTreeMap<Fence, Box<[u8]>>,
     /// The open owners (L4), and those that have ended with locks left in the table, each with its keys.
     by_owner: BTreeMap<Owner, Holder>,
     /// The owners of ended locks (L9), by what is left of them and in the order of their ends (L14).
@@ -245,15 +250,16 @@ impl LockTable {
         if holding.is_waited {
             self.set_waited(key, false);
         }
+        let (metadata, metadata_bytes) = self.take_metadata(grant.fence);
         if let Some((owned, _)) = self.by_key.remove_entry(key.as_bytes()) {
-            self.note_end(&owned, grant, holding);
+            self.note_end(&owned, grant, holding, metadata);
         }
         self.table_bytes -= ENTRY_BYTES;
         self.bare_entries -= usize::from(!holding.has_item);
         if let Some(holder) = self.leave(key, grant) {
             holder.pinned_bytes -= pinned_bytes;
             holder.pins.remove(shard, pinned_bytes);
-            holder.table_bytes -= Self::bytes_for(key);
+            holder.table_bytes -= Self::bytes_for(key) + metadata_bytes;
             self.pins.remove(shard, pinned_bytes);
         }
     }

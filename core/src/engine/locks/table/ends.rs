@@ -3,6 +3,7 @@
 //! No reply depends on it. A lock that has ended with all others of its owner leaves the table later (L9); it counts as held
 //! until the last such end of its owner.
 
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 
@@ -26,6 +27,8 @@ pub struct LockEnd {
     pub holder: Owner,
     /// The number of the grant.
     pub fence: Fence,
+    /// Its metadata, if it had some.
+    pub metadata: Option<Box<[u8]>>,
     /// How long it was held, in milliseconds.
     pub held_ms: u64,
     /// The cause of its end.
@@ -56,11 +59,12 @@ pub(super) struct Ends {
 }
 
 impl Ends {
-    /// A lock is out of the table, which was this holding. `ended`: when and why all locks of its owner have ended.
+    /// A lock is out of the table, which was this holding and had this metadata. `ended`: when and why all locks of its owner have ended.
     pub(super) fn note(
         &mut self,
         key: &OwnedKey,
         holding: &Holding,
+        metadata: Option<Box<[u8]>>,
         ended: Option<(Instant, EndCause)>,
     ) {
         let (at, cause) = match (ended, holding.lease_until) {
@@ -82,6 +86,7 @@ impl Ends {
             key: Arc::clone(key),
             holder: holding.owner,
             fence: holding.fence,
+            metadata,
             held_ms,
             cause,
         });

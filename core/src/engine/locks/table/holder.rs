@@ -6,6 +6,7 @@
 //! - L9: A lock whose fence is not valid has no holder. Its owner is listed until the last such lock is removed.
 //! - L14: Exclusive locks with waiters are removed first, then shares, then the rest.
 
+use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 
@@ -194,12 +195,18 @@ impl LockTable {
         Some(holder)
     }
 
-    /// A lock is out of the table, which had this grant and was this holding.
-    pub(super) fn note_end(&mut self, key: &OwnedKey, grant: &Grant, holding: &Holding) {
+    /// A lock is out of the table, which had this grant and this metadata, and was this holding.
+    pub(super) fn note_end(
+        &mut self,
+        key: &OwnedKey,
+        grant: &Grant,
+        holding: &Holding,
+        metadata: Option<Box<[u8]>>,
+    ) {
         let holder = self.by_owner.get(&grant.owner);
         let ended = holder.filter(|holder| !holder.has(grant));
-        self.ends
-            .note(key, holding, ended.map(|holder| holder.ended));
+        let ended = ended.map(|holder| holder.ended);
+        self.ends.note(key, holding, metadata, ended);
     }
 
     /// Whether locks that have ended many at once are still to be removed.

@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use super::holder::Grants;
-use super::{Holder, Key, LockTable, Owner};
+use super::{Fence, Holder, Key, LockTable, Owner};
 use crate::engine::owned_key::as_key;
 
 impl LockTable {
@@ -28,6 +28,12 @@ impl LockTable {
         })
     }
 
+    /// The metadata of each grant that has some.
+    pub(in crate::engine) fn all_metadata(&self) -> impl Iterator<Item = (Fence, &[u8])> {
+        let all = self.metadata.iter();
+        all.map(|(fence, metadata)| (*fence, &**metadata))
+    }
+
     /// The keys of ended locks (L9), in the order of their removal, those of each owner after each other: exclusive ones with
     /// waiters (L14), shared ones, and all exclusive ones.
     pub(in crate::engine) fn in_line(
@@ -44,6 +50,8 @@ impl LockTable {
             by_owner: _,
             // `shared` shows the fences: each owner has at most one share of a key.
             shares: _,
+            // The view shows it by itself.
+            metadata: _,
             over: _,
             // Only the order of the ends matters.
             ends_begun: _,
