@@ -80,13 +80,13 @@ impl Said {
 }
 
 impl Verb {
-    /// Its command, as a shard executes it. The shards add a millisecond to a wait, so that it is not too short.
+    /// Its command, as a shard executes it.
     pub(super) fn command(self, key: Key<'_>) -> Command<'_> {
         match self {
             Self::Acquire { wait_ms } => {
                 let wait = match wait_ms {
                     0 => Wait::No,
-                    ms => Wait::UpTo { ms: ms + 1 },
+                    ms => Wait::UpTo { ms },
                 };
                 let acquire = Acquire {
                     wait,
