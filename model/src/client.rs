@@ -71,7 +71,8 @@ impl ModelClient {
                 ..
             }) = command
             {
-                Some(now_ms + ms)
+                // The rules add a millisecond.
+                Some(now_ms + ms + 1)
             } else {
                 None
             };

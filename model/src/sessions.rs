@@ -30,11 +30,14 @@ const CONNS: usize = 2;
 /// The most sessions, and the most keys.
 const MANY: usize = 2;
 
-/// Milliseconds in a step of time.
-const STEP_MS: u64 = 1000;
+/// Milliseconds in a step of time. A span ends a millisecond after its length, and the time of a session has whole seconds.
+const STEP_MS: u64 = 1001;
 
-/// The time of a session: two steps.
+/// The time of a session.
 const TTL_S: u32 = 2;
+
+/// When a session ends that is not heard: within the second step, and not with the first.
+const TTL_MS: u64 = TTL_S as u64 * 1000 + 1;
 
 /// The bounds of one model.
 #[derive(Clone, Copy, Debug)]
@@ -49,7 +52,7 @@ pub struct Bounds {
     pub keys: usize,
     /// Over how many shards of items the keys are spread.
     pub shards: usize,
-    /// How long a request waits, in milliseconds.
+    /// When a wait ends, in milliseconds from its request on.
     pub wait_ms: u64,
     /// The connections' words, besides opening and closing, with commas between.
     pub words: &'static str,

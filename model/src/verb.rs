@@ -258,7 +258,8 @@ impl Phrase {
     }
 
     fn acquire(self, kind: Kind) -> SmallRequest {
-        let ms = u64::from(self.ttl_s) * 1000;
+        // A lease ends a millisecond after its length: with a step of time, like an item.
+        let ms = u64::from(self.ttl_s) * 1000 - 1;
         SmallRequest::Acquire(SmallAcquire {
             needs_item: kind == Kind::AcquireItem,
             lease: if kind == Kind::AcquireLeased {

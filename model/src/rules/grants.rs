@@ -87,7 +87,8 @@ impl Change<'_> {
             (ItemCommand::Get(get), ReplySeen::Hit(_)) if get.lock => new(conn, false),
             (ItemCommand::Acquire(acquire), ReplySeen::Granted { fence, .. }) => {
                 let lease_until_ms = match acquire.lease {
-                    Some(Lease::For { ms }) => Some(self.now_ms + ms),
+                    // A span ends a millisecond after its length.
+                    Some(Lease::For { ms }) => Some(self.now_ms + ms + 1),
                     Some(Lease::Off) | None => None,
                 };
                 // The holder has the same grant for longer.

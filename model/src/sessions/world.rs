@@ -15,7 +15,7 @@ use latchd_protocol::command::Wait;
 use latchd_protocol::key::Key;
 use latchd_protocol::session::Token;
 
-use super::{Bounds, CONNS, Happening, MANY, STEP_MS, TTL_S, Witness};
+use super::{Bounds, CONNS, Happening, MANY, STEP_MS, TTL_MS, Witness};
 use crate::frame::{Judged, Shown};
 use crate::setup::core_of;
 
@@ -157,7 +157,10 @@ impl World {
             "mo x" => self.open(conn, token, true)?,
             "mo T0" => self.end(conn, token)?,
             "ml" => self.lock(conn, None, key, Wait::No)?,
-            "ml w" => self.lock(conn, None, key, Wait::UpTo { ms: bounds.wait_ms })?,
+            "ml w" => {
+                let ms = bounds.wait_ms - 1;
+                self.lock(conn, None, key, Wait::UpTo { ms })?;
+            }
             "mu" => self.unlock(conn, None, key)?,
             "ml j" => self.lock(conn, Some(token), key, Wait::No)?,
             "mu j" => self.unlock(conn, Some(token), key)?,
@@ -272,7 +275,7 @@ impl World {
     fn pass(&mut self, bounds: &Bounds) {
         self.now_ms += STEP_MS;
         let (now, now_ms) = (self.now(), self.now_ms);
-        let is_over = |known: &Known| known.heard_ms + u64::from(TTL_S) * STEP_MS <= now_ms;
+        let is_over = |known: &Known| known.heard_ms + TTL_MS <= now_ms;
         for lock in &mut self.locks {
             lock.line.retain(|(_, until_ms)| *until_ms > now_ms);
         }
@@ -283,7 +286,7 @@ impl World {
             let waits = |conn: usize| self.conns[conn].parked.is_some();
             if known.attached.is_some_and(waits) {
                 let began_ms = |(_, until_ms): &(Who, u64)| until_ms - bounds.wait_ms;
-                let is_old = |at_ms| at_ms + u64::from(TTL_S) * STEP_MS <= now_ms;
+                let is_old = |at_ms| at_ms + TTL_MS <= now_ms;
                 let mut lines = self.locks.iter().flat_map(|lock| &lock.line);
                 let own = lines.find(|(who, _)| *who == Who::Session(token));
                 if own.map(began_ms).is_some_and(is_old) {

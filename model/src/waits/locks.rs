@@ -3,7 +3,7 @@
 use latchd_harness::alphabet::ReplyKind;
 use latchd_protocol::command::{Acquire, Command, ItemCommand, Wait};
 
-use super::word::{LEASE_MS, WAIT_MS};
+use super::word::{ASKED_WAIT_MS, LEASE_MS};
 use super::world::{Held, World, name_of};
 use super::{Witness, Word};
 use crate::frame::{CLIENTS_MAX, Judged, must};
@@ -30,7 +30,7 @@ impl World {
             });
         }
         let wait = if word.has("w") {
-            Wait::UpTo { ms: WAIT_MS }
+            Wait::UpTo { ms: ASKED_WAIT_MS }
         } else {
             Wait::No
         };

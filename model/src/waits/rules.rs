@@ -7,7 +7,7 @@ use latchd_protocol::command::{Command, ItemCommand, Wait};
 use latchd_protocol::item::WinMark;
 use latchd_protocol::wait::{Notice, Outcome};
 
-use super::word::WAIT_MS;
+use super::word::ASKED_WAIT_MS;
 use super::world::{Parked, World, name_of};
 use super::{Bounds, Happening, KEYS_MAX, Witness};
 use crate::frame::{Judged, must};
@@ -163,7 +163,7 @@ impl World {
             let command = Command::from(word.get(name_of(key)));
             return self.get(client, key, word, command.without_wait());
         }
-        let acquire = word.acquire(name_of(key), Wait::UpTo { ms: WAIT_MS });
+        let acquire = word.acquire(name_of(key), Wait::UpTo { ms: ASKED_WAIT_MS });
         let command = Command::Item(ItemCommand::Acquire(acquire)).without_wait();
         let Command::Item(ItemCommand::Acquire(acquire)) = command else {
             unreachable!("it stays one");

@@ -10,11 +10,17 @@ use latchd_protocol::time::Exptime;
 /// Milliseconds in a step of time.
 pub(super) const STEP_MS: u64 = 1000;
 
-/// How long a request waits: longer than a lease lasts, or an item that is made for it.
+/// When a wait ends, from its request on: later than a lease, or an item that is made for it.
 pub(super) const WAIT_MS: u64 = 3 * STEP_MS;
 
-/// How long a lease lasts.
+/// When a lease ends, from its grant on.
 pub(super) const LEASE_MS: u64 = 2 * STEP_MS;
+
+/// The wait that requests ask for. A span ends a millisecond after its length, so this one ends with a step of time.
+pub(super) const ASKED_WAIT_MS: u64 = WAIT_MS - 1;
+
+/// The lease that requests ask for.
+const ASKED_LEASE_MS: u64 = LEASE_MS - 1;
 
 /// How long an item lasts that `N` or `T` has given a TTL, in seconds.
 pub(super) const TTL_S: u32 = 2;
@@ -82,7 +88,7 @@ impl Word {
     pub(super) fn acquire(self, key: Key<'_>, wait: Wait) -> Acquire<'_> {
         Acquire {
             mode: self.mode(),
-            lease: self.has("T").then_some(Lease::For { ms: LEASE_MS }),
+            lease: self.has("T").then_some(Lease::For { ms: ASKED_LEASE_MS }),
             needs_item: self.has("x"),
             wait,
             ..Acquire::new(key)
@@ -103,7 +109,7 @@ impl Word {
             steps,
             recaches: true,
             binds: self.has("B"),
-            wait_ms: if self.has("w") { WAIT_MS } else { 0 },
+            wait_ms: if self.has("w") { ASKED_WAIT_MS } else { 0 },
             ..Get::new(key)
         }
     }

@@ -244,7 +244,7 @@ impl World {
             return Ok(());
         };
         let until_ms = match wait {
-            Wait::UpTo { ms } => Some(self.now_ms + ms),
+            Wait::UpTo { ms } => Some(self.now_ms + ms + 1),
             Wait::No => None,
         };
         let is_session = matches!(who, Who::Session(_));

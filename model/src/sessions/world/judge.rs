@@ -3,7 +3,7 @@
 use latchd_core::sessions::Asker;
 use latchd_core::{ConnId, Owner};
 
-use super::super::{CONNS, MANY, STEP_MS, TTL_S};
+use super::super::{CONNS, MANY, STEP_MS, TTL_MS};
 use super::{Known, Who, World, key_of, token_of};
 use crate::frame::{Judged, must};
 
@@ -39,7 +39,7 @@ impl World {
                 .attached
                 .is_some_and(|conn| self.conns[conn].parked.is_some());
             must(session.waits == waits, "S8: a client does not wait")?;
-            let due_ms = known.heard_ms + u64::from(TTL_S) * STEP_MS;
+            let due_ms = known.heard_ms + TTL_MS;
             let told = sessions.next_deadline();
             let is_told = told.is_some_and(|at| at.as_millis() <= due_ms);
             must(is_told, "S8: the end of a session is not on time")?;
