@@ -131,7 +131,7 @@ fn a_renewal_keeps_or_replaces_it() {
     bench.is_granted(A, off);
     assert_eq!(bench.metadata("k").as_deref(), Some("3"));
     bench.is_granted(A, leased(with("k", "4"), 100));
-    bench.now_ms = 100;
+    bench.now_ms = 101;
     bench.is_granted(B, Acquire::new(key("k")));
     assert_eq!(bench.metadata("k"), None);
     assert_eq!(bench.core.locks().len(), 1);
@@ -146,7 +146,7 @@ fn each_share_has_its_own() {
     bench.is_granted(B, leased(shared(with("k", "b")), 100));
     bench.frees(A, "k");
     assert_eq!(bench.metadata("k").as_deref(), Some("b"));
-    bench.now_ms = 100;
+    bench.now_ms = 101;
     bench.event(Event::Tick);
     assert_eq!(bench.table_bytes(), 0);
 }
@@ -182,7 +182,7 @@ fn a_wait_that_ends_leaves_nothing() {
         assert_eq!(bench.acquire(owner, wait), Reply::Waits);
     }
     bench.close(B);
-    bench.now_ms = 100;
+    bench.now_ms = 101;
     bench.event(Event::Tick);
     assert_eq!(bench.table_bytes(), before);
 }
@@ -225,7 +225,7 @@ fn it_counts_for_the_tables_and_the_owner() {
     assert_eq!(with_metadata.bytes, held.unwrap().bytes + more);
     bench.is_granted(B, leased(with("l", "01234"), 100));
     assert_eq!(bench.table_bytes(), 2 * plain + METADATA_BYTES + 5);
-    bench.now_ms = 100;
+    bench.now_ms = 101;
     bench.event(Event::Tick);
     assert_eq!(bench.table_bytes(), plain);
     // One that has ended with its owner counts until its key is settled.
@@ -260,7 +260,7 @@ fn without_memory_for_it_nothing_changes() {
     assert_eq!(bench.metadata("k"), Some(long));
     // Shorter metadata is replaced without more memory; the lease was not renewed before.
     bench.is_granted(A, leased(with("k", "s"), 100));
-    bench.now_ms = 100;
+    bench.now_ms = 101;
     bench.event(Event::Tick);
     assert_eq!(bench.table_bytes(), 0);
     // A lock that its metadata makes too large is not acquired.
