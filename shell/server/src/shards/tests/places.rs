@@ -8,7 +8,7 @@
 use std::num::NonZeroU32;
 
 use latchd_core::Owner;
-use latchd_protocol::command::Mode;
+use latchd_protocol::command::{Mode, Wait};
 
 use super::held::{bound, win};
 use super::*;

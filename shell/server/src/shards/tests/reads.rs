@@ -5,6 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use latchd_core::engine::{Numbers, Restored, SavedItem};
 use latchd_core::store::EVICTED_MAX;
+use latchd_protocol::command::Wait;
 use latchd_protocol::fence::Fence;
 use latchd_protocol::item::Cas;
 use latchd_protocol::key::KeyForm;
