@@ -119,7 +119,7 @@ fn is_taken_over(seen: &Arc<Seen>) {
     assert_eq!(one.said(0, &format!("ml {}", keys[0])), "HD");
     let (all, names) = (Arc::clone(seen), keys.clone());
     let loser = thread::spawn(move || {
-        let requests = format!("ml {0} x\r\nms {0} 1\r\nv\r\nunlock_all", names[1]);
+        let requests = format!("ml {0}\r\nms {0} 1\r\nv\r\nunlock_all", names[1]);
         let heard = one.ask(500, &requests);
         all.note(match &heard {
             Heard::Said(said) if !said.contains("closed") => "all of it comes before",
