@@ -9,7 +9,7 @@
 //! - B3: The segment never grows beyond its allocation.
 
 use super::block::Block;
-use super::list::{Links, Row};
+use super::list::{Linked, Links, Row};
 use super::queue::Queue;
 use super::record::{NEVER, Record, RecordMut};
 
@@ -168,13 +168,15 @@ impl<B: Block> Segment<B> {
     pub(super) const fn block(&self) -> &B {
         &self.block
     }
+}
 
-    pub(super) const fn links(&mut self, row: Row) -> &mut Links {
+impl<B> Linked for Segment<B> {
+    fn links(&mut self, row: Row) -> &mut Links {
         &mut self.links[row as usize]
     }
 
     #[cfg(any(test, feature = "verify"))]
-    pub(super) const fn links_of(&self, row: Row) -> Links {
+    fn links_of(&self, row: Row) -> Links {
         self.links[row as usize]
     }
 }
