@@ -14,6 +14,7 @@
 //! An item is charged for its record without the client's flags, and for its huge value. It is not charged
 //! for its share of the index, which L3 counts separately.
 
+mod admission;
 mod ahead;
 mod block;
 mod bucket;
@@ -61,7 +62,7 @@ use self::drain::Drain;
 use self::geometry::{Address, Geometry};
 use self::ghost::Ghost;
 pub use self::hash::{HashSeed, KeyHasher, SipHash};
-use self::huge::{HUGE_BYTES, Huge};
+use self::huge::{HUGE_BYTES, Huge, Returns};
 use self::index::Index;
 use self::record::{Record, STUB_BYTES, deadline_count, record_bytes};
 use self::segments::Log;
@@ -97,6 +98,8 @@ pub struct LogStore<H = SipHash, B = Vec<u8>> {
     has_swept: bool,
     /// An item of the main queue needs more hits than this to pass through the queue once more.
     hits_needed: u8,
+    /// How often a small item was stored again soon after its eviction.
+    returns: Returns,
     /// The item that is being replaced: it may be moved, but is not evicted.
     in_hand: Option<Address>,
     /// The reservation for memory outside the items, in bytes.
@@ -172,6 +175,7 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
             sweep: None,
             has_swept: false,
             hits_needed: 0,
+            returns: Returns { small: 0, large: 0 },
             in_hand: None,
             aside_bytes: room::aside_bytes_min(limits),
             last_eviction: None,
@@ -239,12 +243,12 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
     /// Removes a record from the index and marks it as dead. Updates the tally if its item is present.
     fn bury(&mut self, address: Address, hash: u64) {
         let record = self.record(address);
-        let (number, huge_bytes) = (record.huge(), self.huge_bytes(record));
+        let number = record.huge();
         if self.log.is_there(address) {
             self.tally.leave(self.cost(record), record.is_locked());
         }
         self.index.remove(hash, address);
-        self.log.kill(address, huge_bytes);
+        self.log.kill(address);
         if let Some(number) = number {
             self.huge.remove(number);
         }
@@ -276,9 +280,12 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
     /// Updates the sums after an item was locked or unlocked.
     fn lock_changed(&mut self, address: Address, is_locked: bool) {
         let record = self.record(address);
-        let (cost, huge_bytes) = (self.cost(record), self.huge_bytes(record));
+        let (cost, number) = (self.cost(record), record.huge());
         self.tally.leave(cost, !is_locked);
-        self.log.set_locked(address, is_locked, huge_bytes);
+        match number {
+            Some(number) => self.huge.set_locked(number, is_locked),
+            None => self.log.set_locked(address, is_locked),
+        }
         if self.log.is_there(address) {
             self.tally.enter(cost, is_locked);
         } else {
@@ -373,6 +380,9 @@ impl<H: KeyHasher, B: Block> Store for LogStore<H, B> {
         }
         if is_use {
             record.count_hit();
+            if let Some(number) = record.as_ref().huge() {
+                self.huge.count_hit(number);
+            }
         }
         shown(&self.geometry, &self.huge, record.into_record())
     }
@@ -382,7 +392,11 @@ impl<H: KeyHasher, B: Block> Store for LogStore<H, B> {
     }
 
     fn record_hit(&mut self, slot: LogSlot) {
-        self.log.record_mut(slot.address).count_hit();
+        let mut record = self.log.record_mut(slot.address);
+        record.count_hit();
+        if let Some(number) = record.as_ref().huge() {
+            self.huge.count_hit(number);
+        }
     }
 
     fn insert(
