@@ -184,12 +184,6 @@ impl<B: Block> Huge<B> {
         self.values[number as usize].merit = merit;
     }
 
-    #[inline]
-    pub(super) fn count_hit(&mut self, number: u32) {
-        let merit = &mut self.values[number as usize].merit;
-        merit.hits = merit.hits.saturating_add(1);
-    }
-
     /// The number that has been in the list of `stage` for the longest time.
     pub(super) const fn oldest(&self, stage: Stage) -> Option<u32> {
         self.lists[stage as usize].oldest()
@@ -230,6 +224,15 @@ impl<B: Block> Huge<B> {
         let place = &self.values[number as usize];
         assert!(place.stage != Stage::Free, "V1: a record names a value");
         &place.value
+    }
+
+    /// The value of a used number, which a client reads; counts a hit if `is_use`.
+    pub(super) fn read(&mut self, number: u32, is_use: bool) -> &Bytes {
+        if is_use {
+            let merit = &mut self.values[number as usize].merit;
+            merit.hits = merit.hits.saturating_add(1);
+        }
+        self.value(number)
     }
 
     /// Removes a value.

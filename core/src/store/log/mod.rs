@@ -306,11 +306,7 @@ const fn cost_of(geometry: &Geometry, key_bytes: usize, value_bytes: usize) -> u
 
 /// The item of a record as a reader sees it.
 #[inline]
-fn shown<'a, B: Block>(geometry: &Geometry, huge: &'a Huge<B>, record: Record<'a>) -> Shown<'a> {
-    let value = match record.huge() {
-        Some(number) => Value::Shared(huge.value(number)),
-        None => Value::Borrowed(record.value()),
-    };
+fn shown<'a>(geometry: &Geometry, record: Record<'a>, value: Value<'a>) -> Shown<'a> {
     Shown {
         key: record.key(),
         value,
@@ -354,7 +350,12 @@ impl<H: KeyHasher, B: Block> Store for LogStore<H, B> {
     }
 
     fn show(&self, slot: LogSlot) -> Shown<'_> {
-        shown(&self.geometry, &self.huge, self.record(slot.address))
+        let record = self.record(slot.address);
+        let value = match record.huge() {
+            Some(number) => Value::Shared(self.huge.value(number)),
+            None => Value::Borrowed(record.value()),
+        };
+        shown(&self.geometry, record, value)
     }
 
     #[inline]
@@ -380,11 +381,13 @@ impl<H: KeyHasher, B: Block> Store for LogStore<H, B> {
         }
         if is_use {
             record.count_hit();
-            if let Some(number) = record.as_ref().huge() {
-                self.huge.count_hit(number);
-            }
         }
-        shown(&self.geometry, &self.huge, record.into_record())
+        let record = record.into_record();
+        let value = match record.huge() {
+            Some(number) => Value::Shared(self.huge.read(number, is_use)),
+            None => Value::Borrowed(record.value()),
+        };
+        shown(&self.geometry, record, value)
     }
 
     fn item_bytes(&self, slot: LogSlot) -> usize {
@@ -395,7 +398,7 @@ impl<H: KeyHasher, B: Block> Store for LogStore<H, B> {
         let mut record = self.log.record_mut(slot.address);
         record.count_hit();
         if let Some(number) = record.as_ref().huge() {
-            self.huge.count_hit(number);
+            self.huge.read(number, true);
         }
     }
 

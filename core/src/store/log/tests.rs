@@ -1,6 +1,7 @@
 //! The whole store, by examples. `tests/harness/tests/oracles/stores.rs` tests the rules of all stores on
 //! this one, too.
 
+mod admission;
 // The size of lists depends on the size of a pointer.
 #[cfg(target_pointer_width = "64")]
 mod course;
