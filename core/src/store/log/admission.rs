@@ -5,10 +5,11 @@
 //!
 //! A value has earned its memory if it had as many hits as small items would have had there. The ghosts tell that
 //! number: with twice the memory for small items, each return of a ghost would have been a hit. A value owes its
-//! share of these hits: its size, as a part of the small items.
+//! share of these hits: its size, as a part of the small items. If small items hardly return, a value that was
+//! itself stored again soon after its eviction stays without a hit. So memory that small items do not use serves
+//! large values.
 //!
 //! - D1: No item outside the window is evicted while the window has more than its share of the memory.
-//! - D2: A value without a hit leaves the window by eviction.
 //!
 //! Source: the window by bytes is that of Einziger et al., "Lightweight Robust Size Aware Cache Management", ACM TOS
 //! 2022. The main list is a CLOCK.
@@ -17,21 +18,37 @@ use latchd_protocol::stats::Counters;
 use latchd_protocol::time::Tick;
 
 use super::block::Block;
-use super::huge::{Merit, Returns, Stage};
+use super::huge::{Merit, Stage};
 use super::queue::Queue;
+use super::queues::SMALL_SHARE;
 use super::room::Bit;
 use super::{KeyHasher, LogStore};
 
-/// The window has one in so many bytes of the limit.
+/// The window has at least one in so many bytes of the limit.
 const WINDOW_SHARE: usize = 32;
 
-/// A value in the main list is judged when it owes one hit in so many. Until then, chance would decide.
+/// A value in the main list is judged by its hits alone when it owes one in so many of them. Until then, chance
+/// would decide.
 const HITS_OWED_SHARE: u128 = 8;
+
+/// Small items hardly return while a value owes less than one in so many hits.
+const HITS_OWED_SHARE_IDLE: u128 = 256;
 
 impl<H: KeyHasher, B: Block> LogStore<H, B> {
     /// Whether the window has more than its share of the memory, and is to be evicted from first (D1).
     pub(super) const fn is_window_full(&self) -> bool {
-        self.evict && self.huge.window_bytes() > self.bytes_max / WINDOW_SHARE
+        self.evict && self.huge.window_bytes() > self.window_bytes_max()
+    }
+
+    /// The share of the window: as that of the small queue, if huge values have much of the memory.
+    const fn window_bytes_max(&self) -> usize {
+        let of_limit = self.bytes_max / WINDOW_SHARE;
+        let of_huge = self.huge.value_bytes() / SMALL_SHARE;
+        if of_limit > of_huge {
+            of_limit
+        } else {
+            of_huge
+        }
     }
 
     /// Judges the oldest value of the window, if there is one.
@@ -43,15 +60,17 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
     /// Judges the oldest values of the main list, until one is evicted or they have as many bytes as a segment.
     /// Returns `None` if all stay and a segment can be emptied instead.
     pub(super) fn judge_main(&mut self, now: Tick, counters: &mut Counters) -> Option<Bit> {
-        let is_last = self.log.queues.turn().is_none();
+        let is_last = self.small_bytes() < self.geometry.segment_bytes();
         let mut judged_bytes = 0;
         while judged_bytes < self.geometry.segment_bytes() {
             let Some(number) = self.huge.oldest(Stage::Main) else {
                 break;
             };
             judged_bytes += self.huge.value(number).len();
+            // The value that is being replaced may be the only one here.
+            let is_held = self.in_hand == Some(self.huge.address(number));
             let bit = self.judge(number, now, counters);
-            if bit.won > 0 || is_last {
+            if bit.won > 0 || (is_last && !is_held) {
                 return Some(bit);
             }
         }
@@ -62,12 +81,21 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
         }
     }
 
+    /// The bytes of the items that are evicted with their segments, and of one that is being replaced. If they are
+    /// less than a segment, huge values are evicted instead: emptying segments might free nothing.
+    fn small_bytes(&self) -> usize {
+        let queues = [Queue::Small, Queue::Main];
+        queues
+            .map(|queue| self.log.queues.line(queue).weight)
+            .iter()
+            .sum()
+    }
+
     /// Evicts a value, or moves it to the end of the main list.
     fn judge(&mut self, number: u32, now: Tick, counters: &mut Counters) -> Bit {
         let address = self.huge.address(number);
         let record = self.record(address);
         let (hash, bytes) = (self.hasher.hash(record.key()), self.huge_bytes(record));
-        let is_window = self.huge.stage(number) == Stage::Window;
         if self.in_hand == Some(address) {
             self.huge.move_to(number, Stage::Main);
             return Bit::won(0);
@@ -81,7 +109,7 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
             self.huge.move_to(number, Stage::Main);
             return Bit::won(0);
         } else {
-            if is_window {
+            if self.huge.is_in_window(number) {
                 self.remember(hash);
             }
             self.give_up(now, address, hash, counters);
@@ -92,28 +120,25 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
     /// The merit from which a value of so many bytes goes on; `None` if it has not earned its memory.
     fn judged(&self, number: u32, bytes: usize) -> Option<Merit> {
         let merit = self.huge.merit(number);
-        let returns = self.returns.small.wrapping_sub(merit.since.small);
-        let [small, main] =
-            [Queue::Small, Queue::Main].map(|queue| self.log.queues.line(queue).weight);
-        // Both sides of the comparison are multiplied by the bytes of the small items.
+        let returns = self.returns.wrapping_sub(merit.since);
+        let (small_bytes, least) = (self.small_bytes(), self.geometry.segment_bytes());
+        // Hits are counted in bytes of small items, so that nothing is divided.
         let owed = u128::from(returns) * bytes as u128;
-        let a_hit = (small + main).max(self.geometry.segment_bytes()) as u128;
+        let a_hit = small_bytes.max(least) as u128;
         let has_earned = merit.hits > 0 && u128::from(merit.hits) * a_hit >= owed;
-        if self.huge.stage(number) == Stage::Window {
-            // Hits in the window may be those of the client that stored the value.
-            let large = merit.since.large;
-            let since = Returns {
-                large,
-                ..self.returns
-            };
-            return has_earned.then_some(Merit::new(since));
+        let anew = Merit {
+            hits: 0,
+            since: self.returns,
+            ..merit
+        };
+        if self.huge.is_in_window(number) {
+            let is_idle = owed < a_hit / HITS_OWED_SHARE_IDLE;
+            return (has_earned || merit.is_back && is_idle).then_some(anew);
         }
-        let is_last = self.log.queues.turn().is_none();
-        if owed >= a_hit / HITS_OWED_SHARE || is_last {
-            return has_earned.then_some(Merit::new(self.returns));
+        let is_early = owed < a_hit / HITS_OWED_SHARE;
+        if is_early && small_bytes >= least {
+            return (has_earned || merit.is_back).then_some(merit);
         }
-        // Small items would have had no hit either. Others of its kind return, so they need more memory.
-        let others_return = self.returns.large != merit.since.large;
-        (has_earned || others_return).then_some(merit)
+        has_earned.then_some(anew)
     }
 }

@@ -46,7 +46,7 @@ pub(super) enum Stage {
     Locked,
     /// It has been there for a short time.
     Window,
-    /// It had hits in the window.
+    /// It has earned its memory in the window.
     Main,
 }
 
@@ -65,21 +65,10 @@ struct Place {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Merit {
     pub(super) hits: u32,
-    /// The returns of other items before that look.
-    pub(super) since: Returns,
-}
-
-/// How often an item was stored again soon after its eviction. The numbers wrap.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Returns {
-    pub(super) small: u32,
-    pub(super) large: u32,
-}
-
-impl Merit {
-    pub(super) const fn new(since: Returns) -> Self {
-        Self { hits: 0, since }
-    }
+    /// Its item was stored again soon after its eviction.
+    pub(super) is_back: bool,
+    /// The returns of small items before that look. Their number wraps.
+    pub(super) since: u32,
 }
 
 impl Linked for Place {
@@ -162,18 +151,16 @@ impl<B: Block> Huge<B> {
 
     /// Appends the value to the window, or removes it from there.
     pub(super) fn set_locked(&mut self, number: u32, is_locked: bool) {
-        self.move_to(
-            number,
-            if is_locked {
-                Stage::Locked
-            } else {
-                Stage::Window
-            },
-        );
+        let stage = if is_locked {
+            Stage::Locked
+        } else {
+            Stage::Window
+        };
+        self.move_to(number, stage);
     }
 
-    pub(super) fn stage(&self, number: u32) -> Stage {
-        self.values[number as usize].stage
+    pub(super) fn is_in_window(&self, number: u32) -> bool {
+        self.values[number as usize].stage == Stage::Window
     }
 
     pub(super) fn merit(&self, number: u32) -> Merit {
@@ -187,6 +174,11 @@ impl<B: Block> Huge<B> {
     /// The number that has been in the list of `stage` for the longest time.
     pub(super) const fn oldest(&self, stage: Stage) -> Option<u32> {
         self.lists[stage as usize].oldest()
+    }
+
+    /// The memory of all values, in bytes.
+    pub(super) const fn value_bytes(&self) -> usize {
+        self.value_bytes
     }
 
     /// The memory of the values in the window, in bytes.

@@ -62,7 +62,7 @@ use self::drain::Drain;
 use self::geometry::{Address, Geometry};
 use self::ghost::Ghost;
 pub use self::hash::{HashSeed, KeyHasher, SipHash};
-use self::huge::{HUGE_BYTES, Huge, Returns};
+use self::huge::{HUGE_BYTES, Huge};
 use self::index::Index;
 use self::record::{Record, STUB_BYTES, deadline_count, record_bytes};
 use self::segments::Log;
@@ -98,8 +98,8 @@ pub struct LogStore<H = SipHash, B = Vec<u8>> {
     has_swept: bool,
     /// An item of the main queue needs more hits than this to pass through the queue once more.
     hits_needed: u8,
-    /// How often a small item was stored again soon after its eviction.
-    returns: Returns,
+    /// How often an item in the log was stored again soon after its eviction. The number wraps.
+    returns: u32,
     /// The item that is being replaced: it may be moved, but is not evicted.
     in_hand: Option<Address>,
     /// The reservation for memory outside the items, in bytes.
@@ -175,7 +175,7 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
             sweep: None,
             has_swept: false,
             hits_needed: 0,
-            returns: Returns { small: 0, large: 0 },
+            returns: 0,
             in_hand: None,
             aside_bytes: room::aside_bytes_min(limits),
             last_eviction: None,

@@ -22,7 +22,7 @@ use super::list::{List, Row};
 use super::queue::Queue;
 
 /// The small queue evicts first while it has more than one in this many bytes.
-const SMALL_SHARE: usize = 5;
+pub(super) const SMALL_SHARE: usize = 5;
 
 /// After new items have filled the memory this many times, the main queue has evicted each of its segments
 /// once, even without need. Otherwise, if no item is promoted, items that were once hot would stay for ever.

@@ -84,15 +84,15 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
             return Err(full);
         }
         if let Some(stub) = stub {
-            self.admit(stub, address, Merit::new(self.returns), header.locked);
+            let merit = Merit {
+                hits: 0,
+                is_back,
+                since: self.returns,
+            };
+            self.admit(stub, address, merit, header.locked);
         }
         if is_back {
-            let count = if is_huge {
-                &mut self.returns.large
-            } else {
-                &mut self.returns.small
-            };
-            *count = count.wrapping_add(1);
+            self.returns = self.returns.wrapping_add(u32::from(!is_huge));
             let bucket = self.index.bucket(hash);
             self.ghost.forget(hash, bucket);
         }
@@ -196,7 +196,11 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
         if let Some(stub) = stub {
             let merit = match self.record(old).huge() {
                 Some(number) => self.huge.merit(number),
-                None => Merit::new(self.returns),
+                None => Merit {
+                    hits: 0,
+                    is_back: false,
+                    since: self.returns,
+                },
             };
             self.admit(stub, new, merit, header.locked);
         }

@@ -65,14 +65,14 @@ fn huge_values_with_many_hits_stay() {
         // More small items than fit, so that evicted ones return.
         let _ = bench.get_or_put(&name(draw() % 150_000), 100);
         if turn % 5 == 0 {
-            let is_hot = draw() % 2 == 0;
+            let is_hot = draw().is_multiple_of(2);
             let number = if is_hot {
                 draw() % 40
             } else {
                 40 + draw() % 2_000
             };
-            let is_hit = bench.get_or_put(&huge_name(number), HUGE_VALUE_BYTES);
-            hits[usize::from(is_hot)] += usize::from(is_hit && turn > 100_000);
+            let found = bench.get_or_put(&huge_name(number), HUGE_VALUE_BYTES);
+            hits[usize::from(is_hot)] += usize::from(found && turn > 100_000);
         }
     }
     let [cold, hot] = hits;
