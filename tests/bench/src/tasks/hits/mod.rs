@@ -336,8 +336,8 @@ impl fmt::Display for HitsReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "hits: % of gets, each server with -m {}, {} requests each; behind it the most that the \
-             process took (MiB)",
+            "hits: % of gets, each server with -m {}, {} requests each, a fifth of them for mixed sizes; \
+             behind it the most that the process took (MiB)",
             self.memory_mib, self.requests
         )?;
         let mut heading = vec![""];
