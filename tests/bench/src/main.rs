@@ -158,8 +158,10 @@ impl<'a> Run<'a> {
             }
             Task::Hits => {
                 let requests = if quick { 100_000 } else { 2_000_000 };
-                let mut progress = Progress::new(hits::steps(peers));
-                let hits = hits::run(peers, requests, cores, &mut progress)?;
+                self.check_rows()?;
+                let is_wanted = |name: &str| self.is_wanted(name);
+                let mut progress = Progress::new(hits::steps(peers, &is_wanted));
+                let hits = hits::run(peers, requests, &is_wanted, cores, &mut progress)?;
                 progress.clear();
                 println!("{hits}");
                 self.report.hits = Some(hits);
@@ -184,13 +186,25 @@ impl<'a> Run<'a> {
 
     /// Those of `all` that `--row` names, or all.
     fn rows(&self, all: &[Row]) -> Result<Vec<Row>> {
-        let names = &self.options.row;
-        for name in names {
-            let is_known = SPEED.iter().chain(LOCKS).any(|row| row.name == *name);
+        self.check_rows()?;
+        let wanted = all.iter().filter(|row| self.is_wanted(row.name));
+        Ok(wanted.copied().collect())
+    }
+
+    /// Checks that each `--row` names a row.
+    fn check_rows(&self) -> Result<()> {
+        let of_speed = || SPEED.iter().chain(LOCKS).map(|row| row.name);
+        for name in &self.options.row {
+            let is_known = of_speed().chain(hits::names()).any(|row| row == name);
             ensure!(is_known, "--row {name}: there is no such row");
         }
-        let is_wanted = |row: &&Row| names.is_empty() || names.iter().any(|n| n == row.name);
-        Ok(all.iter().filter(is_wanted).copied().collect())
+        Ok(())
+    }
+
+    /// Whether `--row` names this row, or none.
+    fn is_wanted(&self, name: &str) -> bool {
+        let names = &self.options.row;
+        names.is_empty() || names.iter().any(|wanted| wanted == name)
     }
 
     fn table(&mut self, rows: &[Row], place: fn(&mut Report) -> &mut Vec<Standings>) -> Result<()> {

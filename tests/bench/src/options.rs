@@ -23,7 +23,7 @@ pub(crate) struct Options {
     /// --gate none]
     #[arg(long, value_name = "PROGRAM")]
     pub(crate) peer: Vec<String>,
-    /// Only these rows of speed and locks; may stand several times
+    /// Only these rows of speed, locks and hits; may stand several times
     #[arg(long, value_name = "NAME")]
     pub(crate) row: Vec<String>,
     /// How long each measurement of speed and locks takes [default: 2; quick: 0.15]

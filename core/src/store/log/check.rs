@@ -3,7 +3,7 @@
 use alloc::collections::BTreeSet;
 
 use super::block::Block;
-use super::huge::HUGE_BYTES;
+use super::record::Record;
 use super::segment::State;
 use super::tally::Tally;
 use super::{KeyHasher, LogStore};
@@ -11,11 +11,20 @@ use super::{KeyHasher, LogStore};
 impl<H: KeyHasher, B: Block> LogStore<H, B> {
     /// L1 to L3, and the invariants of every part.
     pub(super) fn check_all(&self) {
-        self.log
-            .check(&|number| self.huge.value(number).len() + HUGE_BYTES);
+        self.log.check();
         self.index.check(&|address| self.hash_at(address));
         self.ghost.check(self.index.buckets());
-        self.huge.check();
+        self.huge.check(&|number, address, is_locked| {
+            let record = address.map(|address| self.record(address));
+            let is_named =
+                record.is_some_and(|record| record.huge() == Some(number) && !record.is_dead());
+            assert!(is_named, "V1: {number} has another record");
+            assert_eq!(
+                record.map(Record::is_locked),
+                Some(is_locked),
+                "V2: {number}"
+            );
+        });
         self.check_limit();
         self.check_free();
         assert_eq!(self.in_hand, None, "nothing is in hand between two calls");

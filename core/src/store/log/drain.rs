@@ -1,12 +1,12 @@
 //! Emptying a segment, record by record, so that its memory can be used again.
 //!
 //! Dead, expired and flushed records are dropped. Locked items are moved to the pinned queue, where the ends
-//! of the other queues do not meet them again. The queue decides about the remaining items: hit items are
+//! of the other queues do not meet them again, and so are the records of huge values. The queue decides about the remaining items: hit items are
 //! moved, the others are evicted. If a quarter of a segment is slack, it is emptied before anything is
 //! evicted, and all its present items are moved.
 //!
 //! - E1: A segment that the store starts to empty while memory is short frees a quarter of its evictable
-//!   bytes, with the values outside of it. This holds in either queue and for any number of hits, so the work
+//!   bytes. This holds in either queue and for any number of hits, so the work
 //!   to free a number of bytes is bounded. If the store starts to empty a segment of the small queue while
 //!   memory is free, the segment's hit items all stay.
 //! - E2: If that was not enough for a waiting caller, it goes on until segments hold locked items alone, each with
@@ -18,6 +18,7 @@ use latchd_protocol::watch::Evicted;
 
 use super::block::Block;
 use super::geometry::{Address, SegmentId};
+use super::huge::Stage;
 use super::queue::Queue;
 use super::record::{HITS_MAX, NEVER, Record};
 use super::room::{Bit, Haste, KEPT_TO_CARRY};
@@ -27,7 +28,7 @@ use super::{Full, KeyHasher, LogStore};
 use crate::store::EVICTED_MAX;
 
 /// The slack that makes emptying a segment better than evicting: a quarter.
-const SLACK_WORTH: usize = SLACK_CLASSES / 4;
+pub(super) const SLACK_WORTH: usize = SLACK_CLASSES / 4;
 
 /// The slack that makes emptying a segment worthwhile if nothing else may be evicted.
 const SLACK_WORTH_AT_LAST: usize = 1;
@@ -37,7 +38,7 @@ const SLACK_WORTH_AT_LAST: usize = 1;
 pub(super) struct Drain {
     pub(super) segment: SegmentId,
     offset: usize,
-    rule: Rule,
+    pub(super) rule: Rule,
     /// Bytes that were moved because of hits, and their limit (E1).
     kept_bytes: usize,
     kept_bytes_max: usize,
@@ -45,7 +46,7 @@ pub(super) struct Drain {
 
 /// The fate of an item that is present, not locked and not expired.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Rule {
+pub(super) enum Rule {
     /// It is moved.
     Keep,
     /// It is moved to the main queue if it was hit (E1), otherwise evicted and remembered as a ghost.
@@ -77,9 +78,6 @@ enum Fate {
 impl<H: KeyHasher, B: Block> LogStore<H, B> {
     /// Chooses a segment to empty. Returns whether there was one.
     pub(super) fn begin_drain(&mut self, haste: Haste) -> bool {
-        if self.evict && self.drain_slack(SLACK_WORTH) {
-            return true;
-        }
         let turn = self.log.queues.turn().filter(|_| self.evict);
         let Some(queue) = turn else {
             return self.drain_slack(SLACK_WORTH_AT_LAST);
@@ -111,7 +109,7 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
     }
 
     /// Starts to empty the segment with the most slack, if it is at least `worth`.
-    fn drain_slack(&mut self, worth: usize) -> bool {
+    pub(super) fn drain_slack(&mut self, worth: usize) -> bool {
         // Its locked items need another segment. Without eviction the other items move with them, which frees nothing.
         if self.evict && self.free_segments() >= KEPT_TO_CARRY {
             self.log.seal_slack(worth);
@@ -184,25 +182,20 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
             let hash = self.hasher.hash(record.key());
             let all_bytes = bytes + self.huge_bytes(record);
             bit = Bit::won(all_bytes);
-            let is_fetched = record.is_fetched();
-            match self.fate(address, record, &drain, all_bytes, now) {
+            match self.fate(address, record, &drain, now) {
                 Fate::Carry { queue, hits } => {
                     self.carry(address, hash, queue, hits)?;
                     bit = Bit::carried(bytes);
                 }
                 Fate::Hit { queue, hits } => {
                     if self.carry(address, hash, queue, hits).is_ok() {
-                        drain.kept_bytes += all_bytes;
+                        drain.kept_bytes += bytes;
                         bit = Bit::carried(bytes);
                     } else {
                         self.give_up(now, address, hash, counters);
                     }
                 }
-                Fate::Expire => {
-                    counters.reclaimed += 1;
-                    counters.expired_unfetched += u64::from(!is_fetched);
-                    self.bury(address, hash);
-                }
+                Fate::Expire => self.expire(address, hash, counters),
                 Fate::GiveUp { remember } => {
                     if remember {
                         self.remember(hash);
@@ -217,15 +210,9 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
         Ok(bit)
     }
 
-    fn fate(
-        &self,
-        address: Address,
-        record: Record<'_>,
-        drain: &Drain,
-        bytes: usize,
-        now: Tick,
-    ) -> Fate {
+    fn fate(&self, address: Address, record: Record<'_>, drain: &Drain, now: Tick) -> Fate {
         let hits = record.hits();
+        let bytes = record.padded_bytes(&self.geometry);
         let home = match self.log.queue(drain.segment) {
             Queue::Small => Queue::Small,
             Queue::Main | Queue::Pinned | Queue::Flushed => Queue::Main,
@@ -242,6 +229,10 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
         }
         if record.is_past(now) {
             return Fate::Expire;
+        }
+        if !record.is_evictable() {
+            let queue = Queue::Pinned;
+            return Fate::Carry { queue, hits };
         }
         match drain.rule {
             Rule::Keep => Fate::Carry { queue: home, hits },
@@ -289,19 +280,34 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
     /// Writes a copy of an item in another segment.
     fn carry(&mut self, address: Address, hash: u64, queue: Queue, hits: u8) -> Result<(), Full> {
         let record = self.record(address);
-        let bytes = record.padded_bytes(&self.geometry);
-        let huge_bytes = self.huge_bytes(record);
+        let (bytes, number) = (record.padded_bytes(&self.geometry), record.huge());
         let queue = self.open_to_carry(queue, bytes)?;
-        let copy = self.log.copy(queue, address, hits, huge_bytes);
+        let copy = self.log.copy(queue, address, hits);
         self.index.replace(hash, address, copy);
-        self.log.kill(address, huge_bytes);
+        self.log.kill(address);
+        if let Some(number) = number {
+            self.huge.set_address(number, copy);
+        }
         if self.in_hand == Some(address) {
             self.in_hand = Some(copy);
         }
         Ok(())
     }
 
-    fn give_up(&mut self, now: Tick, address: Address, hash: u64, counters: &mut Counters) {
+    /// Removes an item that has expired.
+    pub(super) fn expire(&mut self, address: Address, hash: u64, counters: &mut Counters) {
+        counters.reclaimed += 1;
+        counters.expired_unfetched += u64::from(!self.record(address).is_fetched());
+        self.bury(address, hash);
+    }
+
+    pub(super) fn give_up(
+        &mut self,
+        now: Tick,
+        address: Address,
+        hash: u64,
+        counters: &mut Counters,
+    ) {
         let record = self.record(address);
         counters.evictions += 1;
         counters.evicted_unfetched += u64::from(!record.is_fetched());
@@ -332,8 +338,8 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
         }
     }
 
-    /// The last access of the first item in each queue, the older of the two. If a queue's first segment
-    /// begins with many removed items, that queue gives none.
+    /// The last access of the first item in each queue and in each list of huge values, the oldest of them. If a
+    /// queue's first segment begins with many removed items, that queue gives none.
     pub(super) fn oldest_access(&self) -> Option<Tick> {
         const RECORDS_LOOKED_AT_MAX: usize = 256;
         let first = |queue| {
@@ -346,15 +352,21 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
                 }
                 let address = self.geometry.address(segment, offset);
                 let record = self.record(address);
-                if !record.is_dead() && self.log.is_there(address) {
+                if !record.is_dead() && record.is_evictable() && self.log.is_there(address) {
                     return Some(record.header().last_access);
                 }
                 offset += record.padded_bytes(&self.geometry);
             }
             None
         };
+        let first_huge = |stage| {
+            let address = self.huge.address(self.huge.oldest(stage)?);
+            let is_there = self.log.is_there(address);
+            is_there.then(|| self.record(address).header().last_access)
+        };
         let firsts = [first(Queue::Small), first(Queue::Main)];
-        firsts.into_iter().flatten().min()
+        let huge = [first_huge(Stage::Window), first_huge(Stage::Main)];
+        firsts.into_iter().chain(huge).flatten().min()
     }
 
     /// Remembers an evicted item as a ghost, unless the memory for that is needed elsewhere.

@@ -1,37 +1,44 @@
-//! Doubly linked lists of segments.
+//! Doubly linked lists of segments, or of other numbered elements.
 //!
-//! Removing a segment from the middle takes as long as from an end. The links are in the segments, so a list
-//! allocates nothing. A segment is in at most two lists, one for each [`Row`].
+//! Removing an element from the middle takes as long as from an end. The links are in the elements, so a list
+//! allocates nothing. An element is in at most one list for each [`Row`].
 //!
-//! - K1: Forwards and backwards, a list has the same segments.
+//! - K1: Forwards and backwards, a list has the same elements.
 
-use super::block::Block;
 use super::chunks::Chunks;
-use super::geometry::SegmentId;
-use super::segment::Segment;
 
-/// The pair of a segment's links that a list uses.
+/// An element of lists.
+pub(super) trait Linked {
+    /// Its neighbours in the list of this kind.
+    fn links(&mut self, row: Row) -> &mut Links;
+
+    /// As [`links`](Self::links), for reading.
+    #[cfg(any(test, feature = "verify"))]
+    fn links_of(&self, row: Row) -> Links;
+}
+
+/// The pair of an element's links that a list uses.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Row {
-    /// The queues, and the spare and unused segments.
+    /// The queues, and the spare and unused segments. The only one of other elements.
     Queue,
     /// Segments with about the same share of slack.
     Slack,
 }
 
-/// The neighbours of a segment in one list.
+/// The neighbours of an element in one list.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Links {
-    older: Option<SegmentId>,
-    newer: Option<SegmentId>,
+    older: Option<u32>,
+    newer: Option<u32>,
 }
 
-/// A list of segments, from the oldest to the newest.
+/// A list of elements, from the oldest to the newest.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct List {
     row: Row,
-    oldest: Option<SegmentId>,
-    newest: Option<SegmentId>,
+    oldest: Option<u32>,
+    newest: Option<u32>,
     len: usize,
 }
 
@@ -45,7 +52,7 @@ impl List {
         }
     }
 
-    pub(super) const fn oldest(&self) -> Option<SegmentId> {
+    pub(super) const fn oldest(&self) -> Option<u32> {
         self.oldest
     }
 
@@ -53,41 +60,41 @@ impl List {
         self.len
     }
 
-    /// Appends a segment that is in no list of this kind as the newest.
-    pub(super) fn push<B: Block>(&mut self, segments: &mut Chunks<Segment<B>>, id: SegmentId) {
+    /// Appends an element that is in no list of this kind as the newest.
+    pub(super) fn push<T: Linked>(&mut self, elements: &mut Chunks<T>, id: u32) {
         let older = self.newest.replace(id);
         match older {
-            Some(older) => segments[older as usize].links(self.row).newer = Some(id),
+            Some(older) => elements[older as usize].links(self.row).newer = Some(id),
             None => self.oldest = Some(id),
         }
-        *segments[id as usize].links(self.row) = Links { older, newer: None };
+        *elements[id as usize].links(self.row) = Links { older, newer: None };
         self.len += 1;
     }
 
-    /// Removes a segment of this list.
-    pub(super) fn unlink<B: Block>(&mut self, segments: &mut Chunks<Segment<B>>, id: SegmentId) {
-        let Links { older, newer } = core::mem::take(segments[id as usize].links(self.row));
+    /// Removes an element of this list.
+    pub(super) fn unlink<T: Linked>(&mut self, elements: &mut Chunks<T>, id: u32) {
+        let Links { older, newer } = core::mem::take(elements[id as usize].links(self.row));
         match older {
-            Some(older) => segments[older as usize].links(self.row).newer = newer,
+            Some(older) => elements[older as usize].links(self.row).newer = newer,
             None => self.oldest = newer,
         }
         match newer {
-            Some(newer) => segments[newer as usize].links(self.row).older = older,
+            Some(newer) => elements[newer as usize].links(self.row).older = older,
             None => self.newest = older,
         }
         self.len -= 1;
     }
 
     /// Appends all of `other` in constant time.
-    pub(super) fn append<B: Block>(&mut self, segments: &mut Chunks<Segment<B>>, other: &mut Self) {
+    pub(super) fn append<T: Linked>(&mut self, elements: &mut Chunks<T>, other: &mut Self) {
         let appended = core::mem::replace(other, Self::new(other.row));
         let Some(first) = appended.oldest else {
             return;
         };
         match self.newest {
             Some(newest) => {
-                segments[newest as usize].links(self.row).newer = Some(first);
-                segments[first as usize].links(self.row).older = Some(newest);
+                elements[newest as usize].links(self.row).newer = Some(first);
+                elements[first as usize].links(self.row).older = Some(newest);
             }
             None => self.oldest = Some(first),
         }
@@ -95,12 +102,12 @@ impl List {
         self.len += appended.len;
     }
 
-    /// All segments, from the oldest on, asserting K1.
+    /// All elements, from the oldest on, asserting K1.
     #[cfg(any(test, feature = "verify"))]
-    pub(super) fn iter<'a, B: Block>(
+    pub(super) fn iter<'a, T: Linked>(
         &'a self,
-        segments: &'a Chunks<Segment<B>>,
-    ) -> impl Iterator<Item = SegmentId> + 'a {
+        elements: &'a Chunks<T>,
+    ) -> impl Iterator<Item = u32> + 'a {
         let mut before = None;
         let mut next = self.oldest;
         let mut count = 0;
@@ -110,7 +117,7 @@ impl List {
                 assert_eq!(self.len, count, "K1: the length");
                 return None;
             };
-            let links = segments[id as usize].links_of(self.row);
+            let links = elements[id as usize].links_of(self.row);
             assert_eq!(links.older, before, "K1: the row differs by direction");
             count += 1;
             (before, next) = (Some(id), links.newer);
@@ -123,6 +130,7 @@ impl List {
 mod tests {
     use alloc::vec::Vec;
 
+    use super::super::segment::Segment;
     use super::*;
 
     fn segments() -> Chunks<Segment<Vec<u8>>> {

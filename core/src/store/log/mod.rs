@@ -14,6 +14,7 @@
 //! An item is charged for its record without the client's flags, and for its huge value. It is not charged
 //! for its share of the index, which L3 counts separately.
 
+mod admission;
 mod ahead;
 mod block;
 mod bucket;
@@ -97,6 +98,8 @@ pub struct LogStore<H = SipHash, B = Vec<u8>> {
     has_swept: bool,
     /// An item of the main queue needs more hits than this to pass through the queue once more.
     hits_needed: u8,
+    /// How often an item in the log was stored again soon after its eviction. The number wraps.
+    returns: u32,
     /// The item that is being replaced: it may be moved, but is not evicted.
     in_hand: Option<Address>,
     /// The reservation for memory outside the items, in bytes.
@@ -172,6 +175,7 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
             sweep: None,
             has_swept: false,
             hits_needed: 0,
+            returns: 0,
             in_hand: None,
             aside_bytes: room::aside_bytes_min(limits),
             last_eviction: None,
@@ -239,12 +243,12 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
     /// Removes a record from the index and marks it as dead. Updates the tally if its item is present.
     fn bury(&mut self, address: Address, hash: u64) {
         let record = self.record(address);
-        let (number, huge_bytes) = (record.huge(), self.huge_bytes(record));
+        let number = record.huge();
         if self.log.is_there(address) {
             self.tally.leave(self.cost(record), record.is_locked());
         }
         self.index.remove(hash, address);
-        self.log.kill(address, huge_bytes);
+        self.log.kill(address);
         if let Some(number) = number {
             self.huge.remove(number);
         }
@@ -276,9 +280,12 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
     /// Updates the sums after an item was locked or unlocked.
     fn lock_changed(&mut self, address: Address, is_locked: bool) {
         let record = self.record(address);
-        let (cost, huge_bytes) = (self.cost(record), self.huge_bytes(record));
+        let (cost, number) = (self.cost(record), record.huge());
         self.tally.leave(cost, !is_locked);
-        self.log.set_locked(address, is_locked, huge_bytes);
+        match number {
+            Some(number) => self.huge.set_locked(number, is_locked),
+            None => self.log.set_locked(address, is_locked),
+        }
         if self.log.is_there(address) {
             self.tally.enter(cost, is_locked);
         } else {
@@ -299,11 +306,7 @@ const fn cost_of(geometry: &Geometry, key_bytes: usize, value_bytes: usize) -> u
 
 /// The item of a record as a reader sees it.
 #[inline]
-fn shown<'a, B: Block>(geometry: &Geometry, huge: &'a Huge<B>, record: Record<'a>) -> Shown<'a> {
-    let value = match record.huge() {
-        Some(number) => Value::Shared(huge.value(number)),
-        None => Value::Borrowed(record.value()),
-    };
+fn shown<'a>(geometry: &Geometry, record: Record<'a>, value: Value<'a>) -> Shown<'a> {
     Shown {
         key: record.key(),
         value,
@@ -347,7 +350,12 @@ impl<H: KeyHasher, B: Block> Store for LogStore<H, B> {
     }
 
     fn show(&self, slot: LogSlot) -> Shown<'_> {
-        shown(&self.geometry, &self.huge, self.record(slot.address))
+        let record = self.record(slot.address);
+        let value = match record.huge() {
+            Some(number) => Value::Shared(self.huge.value(number)),
+            None => Value::Borrowed(record.value()),
+        };
+        shown(&self.geometry, record, value)
     }
 
     #[inline]
@@ -374,7 +382,12 @@ impl<H: KeyHasher, B: Block> Store for LogStore<H, B> {
         if is_use {
             record.count_hit();
         }
-        shown(&self.geometry, &self.huge, record.into_record())
+        let record = record.into_record();
+        let value = match record.huge() {
+            Some(number) => Value::Shared(self.huge.read(number, is_use)),
+            None => Value::Borrowed(record.value()),
+        };
+        shown(&self.geometry, record, value)
     }
 
     fn item_bytes(&self, slot: LogSlot) -> usize {
@@ -382,7 +395,11 @@ impl<H: KeyHasher, B: Block> Store for LogStore<H, B> {
     }
 
     fn record_hit(&mut self, slot: LogSlot) {
-        self.log.record_mut(slot.address).count_hit();
+        let mut record = self.log.record_mut(slot.address);
+        record.count_hit();
+        if let Some(number) = record.as_ref().huge() {
+            self.huge.read(number, true);
+        }
     }
 
     fn insert(

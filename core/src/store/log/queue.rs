@@ -7,7 +7,8 @@ pub(super) enum Queue {
     Small,
     /// Items that were hit, or that were stored again soon after eviction.
     Main,
-    /// Locked items met at the end of another queue, which they no longer obstruct.
+    /// Records that are not evicted with their segment: those of huge values, and of locked items met at the end of
+    /// another queue, which they no longer obstruct.
     Pinned,
     /// Flushed segments. Only their locked items are still present.
     Flushed,

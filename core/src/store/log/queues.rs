@@ -6,8 +6,10 @@
 //! hit, up to three times. So items that are read only once pass through a fifth of the memory, and never
 //! evict items in use. If memory is short, at most three quarters of a segment stay, in either queue (E1).
 //!
+//! Items with huge values are not evicted here ([`admission`](super::admission)).
+//!
 //! - Q1: Every segment with records is in one queue, or being drained.
-//! - Q2: The weight of a queue is the sum of the bytes of its live items.
+//! - Q2: The weight of a queue is the sum of the bytes of its live records.
 //! - Q3: A queue has at most one open segment. Behind it are only segments that could not be drained
 //!   completely.
 //!
@@ -20,7 +22,7 @@ use super::list::{List, Row};
 use super::queue::Queue;
 
 /// The small queue evicts first while it has more than one in this many bytes.
-const SMALL_SHARE: usize = 5;
+pub(super) const SMALL_SHARE: usize = 5;
 
 /// After new items have filled the memory this many times, the main queue has evicted each of its segments
 /// once, even without need. Otherwise, if no item is promoted, items that were once hot would stay for ever.
@@ -31,7 +33,7 @@ const FILLS_A_TURN: usize = 8;
 pub(super) struct Line {
     pub(super) segments: List,
     pub(super) open: Option<SegmentId>,
-    /// The bytes of its live items, huge values included.
+    /// The bytes of its live records.
     pub(super) weight: usize,
 }
 

@@ -186,6 +186,11 @@ impl<'a> Record<'a> {
         self.has(LOCKED)
     }
 
+    /// Whether its item is evicted with the segment: a locked item is not evicted, and a huge value apart.
+    pub(super) fn is_evictable(self) -> bool {
+        self.head[21] & (LOCKED | HUGE) == 0
+    }
+
     pub(super) fn is_fetched(self) -> bool {
         self.has(FETCHED)
     }

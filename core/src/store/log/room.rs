@@ -9,6 +9,7 @@
 //!   item in each segment, none could be emptied any more. A flush suspends this until its segments are swept.
 
 use super::block::Block;
+use super::drain::{Drain, Rule, SLACK_WORTH};
 use super::geometry::SegmentId;
 use super::queue::Queue;
 use super::record::HITS_MAX;
@@ -168,7 +169,8 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
         counters: &mut Counters,
         is_enough: impl Fn(&mut Self) -> Result<bool, Full>,
     ) -> Result<(), Full> {
-        let mut segments_left = TURNS_MAX * self.log.with_memory() + FREE_WANTED;
+        let mut segments_left =
+            TURNS_MAX * (self.log.with_memory() + self.huge.used()) + FREE_WANTED;
         while !is_enough(self)? {
             if self.drain.is_none() && self.sweep.is_none() {
                 segments_left = segments_left.checked_sub(1).ok_or(Full)?;
@@ -241,12 +243,12 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
         self.held_bytes() + bytes + kept <= self.bytes_max
     }
 
-    /// Frees a little memory if few segments are free: twice the taken bytes for each missing segment, so
-    /// that free memory grows.
+    /// Frees a little memory if few segments are free: twice the record's bytes for each missing segment, so
+    /// that free memory grows. The memory of a huge value itself is not freed ahead, since it is used at once.
     fn keep_pace(&mut self, now: Tick, need: &Need, counters: &mut Counters) {
         let missing = FREE_WANTED.saturating_sub(self.free_segments());
         let needed = need.record_bytes + need.huge_bytes;
-        let wanted = 2 * missing * needed;
+        let wanted = 2 * missing * need.record_bytes;
         let looks_max = missing * (LOOKS_A_STORE + needed / 128);
         let (mut won, mut looks) = (0, 0);
         while won < wanted && looks < looks_max {
@@ -327,7 +329,9 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
         haste: Haste,
         counters: &mut Counters,
     ) -> Option<Bit> {
-        if self.drain.is_some() {
+        let is_window_full = self.is_window_full();
+        let is_next = |drain: Drain| drain.rule == Rule::Keep || !is_window_full;
+        if self.drain.is_some_and(is_next) {
             if let Ok(bit) = self.drain_record(now, counters) {
                 return Some(bit);
             }
@@ -345,6 +349,18 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
         let is_flushed = self.oldest_flushed().is_some();
         if (is_flushed || !self.has_swept) && self.begin_sweep(now) {
             return Some(Bit::won(0));
+        }
+        let may_drain = self.evict && self.drain.is_none();
+        if may_drain && self.drain_slack(SLACK_WORTH) {
+            return Some(Bit::won(0));
+        }
+        if is_window_full {
+            return self.judge_window(now, counters);
+        }
+        if self.evict
+            && let Some(bit) = self.judge_main(now, counters)
+        {
+            return Some(bit);
         }
         (self.begin_drain(haste) || self.begin_sweep(now)).then_some(Bit::won(0))
     }

@@ -3,13 +3,13 @@
 //! A segment is filled from its beginning and emptied as a whole. The bytes after the last record were never
 //! touched, and are not cleared.
 //!
-//! - B1: `live_bytes` is the sum of the live records' sizes, and `huge_bytes` that of their values outside the
-//!   segment. `evictable_bytes` is the sum of both over the live records without a lock.
+//! - B1: `live_bytes` is the sum of the live records' sizes, and `evictable_bytes` that of the live records that
+//!   are evicted with their segment.
 //! - B2: No item in the segment that may expire does so before `earliest`.
 //! - B3: The segment never grows beyond its allocation.
 
 use super::block::Block;
-use super::list::{Links, Row};
+use super::list::{Linked, Links, Row};
 use super::queue::Queue;
 use super::record::{NEVER, Record, RecordMut};
 
@@ -37,7 +37,6 @@ const ZEROS: [u8; 8] = [0; 8];
 pub(super) struct Segment<B> {
     block: B,
     pub(super) live_bytes: u32,
-    pub(super) huge_bytes: usize,
     pub(super) evictable_bytes: usize,
     /// In ticks; [`NEVER`] is none.
     pub(super) earliest: u32,
@@ -61,7 +60,6 @@ impl<B: Block> Default for Segment<B> {
         Self {
             block: B::default(),
             live_bytes: 0,
-            huge_bytes: 0,
             evictable_bytes: 0,
             earliest: NEVER,
             place: 0,
@@ -147,13 +145,8 @@ impl<B: Block> Segment<B> {
         self.is_short = false;
     }
 
-    /// The size of its live items, in bytes, huge values included.
-    pub(super) const fn weight(&self) -> usize {
-        self.live_bytes as usize + self.huge_bytes
-    }
-
     /// The bytes that emptying it would free if it has `room` bytes and is in `queue`: those of dead records, and
-    /// in the pinned queue those of evictable items with their values. The unused end is not counted, since
+    /// in the pinned queue those of evictable items. The unused end is not counted, since
     /// moving the records would not avoid it. In a segment that was sealed short, it is.
     pub(super) fn slack_bytes(&self, room: usize, queue: Queue) -> usize {
         let filled = if self.is_short { room } else { self.len() };
@@ -168,13 +161,15 @@ impl<B: Block> Segment<B> {
     pub(super) const fn block(&self) -> &B {
         &self.block
     }
+}
 
-    pub(super) const fn links(&mut self, row: Row) -> &mut Links {
+impl<B> Linked for Segment<B> {
+    fn links(&mut self, row: Row) -> &mut Links {
         &mut self.links[row as usize]
     }
 
     #[cfg(any(test, feature = "verify"))]
-    pub(super) const fn links_of(&self, row: Row) -> Links {
+    fn links_of(&self, row: Row) -> Links {
         self.links[row as usize]
     }
 }

@@ -191,14 +191,8 @@ impl<B: Block> Log<B> {
     }
 
     /// Writes a record into the open segment of `queue`, where it fits. `old` is the segment of the old
-    /// pieces; `huge_bytes` is the size of its value outside the log.
-    pub(super) fn append(
-        &mut self,
-        queue: Queue,
-        old: SegmentId,
-        pieces: &[Piece<'_>],
-        huge_bytes: usize,
-    ) -> Address {
+    /// pieces.
+    pub(super) fn append(&mut self, queue: Queue, old: SegmentId, pieces: &[Piece<'_>]) -> Address {
         let id = self.queues.line(queue).open.expect("it has room");
         // Source and target may be the same segment, so the bytes are lent instead of borrowed.
         let lent = (old != id).then(|| self.segments[old as usize].lend());
@@ -217,15 +211,14 @@ impl<B: Block> Log<B> {
         let record = segment.record(offset);
         debug_assert_eq!(record.padded_bytes(&self.geometry), added, "R1");
         let (is_locked, deadline) = (record.is_locked(), record.deadline());
-        segment.live_bytes += bytes;
-        segment.huge_bytes += huge_bytes;
-        if !is_locked {
-            segment.evictable_bytes += added + huge_bytes;
+        if record.is_evictable() {
+            segment.evictable_bytes += added;
         }
+        segment.live_bytes += bytes;
         if let Some(lent) = lent {
             self.segments[old as usize].take_back(lent);
         }
-        self.queues.line_mut(queue).weight += added + huge_bytes;
+        self.queues.line_mut(queue).weight += added;
         if !is_locked {
             self.expect(id, deadline);
         }
@@ -233,63 +226,45 @@ impl<B: Block> Log<B> {
     }
 
     /// Writes a record of new pieces only; as [`append`](Self::append).
-    pub(super) fn append_new(
-        &mut self,
-        queue: Queue,
-        pieces: &[Piece<'_>],
-        huge_bytes: usize,
-    ) -> Address {
+    pub(super) fn append_new(&mut self, queue: Queue, pieces: &[Piece<'_>]) -> Address {
         let id = self.queues.line(queue).open.expect("it has room");
-        self.append(queue, id, pieces, huge_bytes)
+        self.append(queue, id, pieces)
     }
 
     /// Writes a copy of a record into the open segment of `queue`, with so many hits.
-    pub(super) fn copy(
-        &mut self,
-        queue: Queue,
-        address: Address,
-        hits: u8,
-        huge_bytes: usize,
-    ) -> Address {
+    pub(super) fn copy(&mut self, queue: Queue, address: Address, hits: u8) -> Address {
         let (old, offset) = self.geometry.place(address);
         let bytes = self.record(address).padded_bytes(&self.geometry);
-        let copy = self.append(
-            queue,
-            old,
-            &[Piece::Old(offset..offset + bytes)],
-            huge_bytes,
-        );
+        let copy = self.append(queue, old, &[Piece::Old(offset..offset + bytes)]);
         self.record_mut(copy).set_hits(hits);
         copy
     }
 
     /// Marks a record as dead.
-    pub(super) fn kill(&mut self, address: Address, huge_bytes: usize) {
+    pub(super) fn kill(&mut self, address: Address) {
         let (id, offset) = self.geometry.place(address);
         let queue = self.queue(id);
         let segment = &mut self.segments[id as usize];
         let record = segment.record(offset);
         let added = record.padded_bytes(&self.geometry);
         let bytes = u32_of(added);
-        if !record.is_locked() {
-            segment.evictable_bytes -= added + huge_bytes;
+        if record.is_evictable() {
+            segment.evictable_bytes -= added;
         }
         segment.live_bytes -= bytes;
-        segment.huge_bytes -= huge_bytes;
         segment.record_mut(offset).set_dead();
         if self.erases {
             segment.record_mut(offset).erase_value(&self.geometry);
         }
-        self.queues.line_mut(queue).weight -= added + huge_bytes;
+        self.queues.line_mut(queue).weight -= added;
         self.settle(id);
     }
 
-    /// Updates the sums after a record's item was locked or unlocked. `huge_bytes` is the size of its value
-    /// outside the log.
-    pub(super) fn set_locked(&mut self, address: Address, is_locked: bool, huge_bytes: usize) {
+    /// Updates the sums after the item of a record without a huge value was locked or unlocked.
+    pub(super) fn set_locked(&mut self, address: Address, is_locked: bool) {
         let (id, offset) = self.geometry.place(address);
         let segment = &mut self.segments[id as usize];
-        let bytes = segment.record(offset).padded_bytes(&self.geometry) + huge_bytes;
+        let bytes = segment.record(offset).padded_bytes(&self.geometry);
         if is_locked {
             segment.evictable_bytes -= bytes;
         } else {
@@ -373,7 +348,7 @@ impl<B: Block> Log<B> {
     pub(super) fn pin(&mut self, id: SegmentId) {
         let queue = self.queue(id);
         let segment = &mut self.segments[id as usize];
-        let weight = segment.weight();
+        let weight = segment.live_bytes as usize;
         segment.epoch = self.epoch;
         segment.queue = Queue::Pinned;
         let line = self.queues.line_mut(queue);
@@ -458,13 +433,11 @@ impl<B: Block> Log<B> {
         }
     }
 
-    /// The slack of a segment, in parts of a segment, if it is in `queue`. Values outside the segment may free
-    /// more than a whole one, which is the highest class.
+    /// The slack of a segment, in parts of a segment, if it is in `queue`.
     fn slack_class_in(&self, id: SegmentId, queue: Queue) -> usize {
         let room = self.geometry.segment_room();
         let slack = self.segments[id as usize].slack_bytes(room, queue);
-        let class = self.geometry.segments_in(slack * SLACK_CLASSES);
-        class.min(SLACK_CLASSES)
+        self.geometry.segments_in(slack * SLACK_CLASSES)
     }
 
     fn slack_class(&self, id: SegmentId) -> u8 {
@@ -472,7 +445,7 @@ impl<B: Block> Log<B> {
         u8::try_from(class).expect("there are few classes")
     }
 
-    /// Whether a segment would have less slack than `class` in the pinned queue, since most of it is locked.
+    /// Whether a segment would have less slack than `class` in the pinned queue, since most of it is not evictable.
     pub(super) fn is_pinnable(&self, id: SegmentId, class: usize) -> bool {
         self.slack_class_in(id, Queue::Pinned) < class
     }
@@ -502,10 +475,9 @@ impl<B: Block> Log<B> {
         })
     }
 
-    /// A1 to A3, B1 to B3, Q1 to Q3; the caller checks the records. `huge_bytes` returns the size of a huge
-    /// value.
+    /// A1 to A3, B1 to B3, Q1 to Q3; the caller checks the records.
     #[cfg(any(test, feature = "verify"))]
-    pub(super) fn check(&self, huge_bytes: &dyn Fn(u32) -> usize) {
+    pub(super) fn check(&self) {
         self.segments.check();
         self.deadlines.check(&self.segments);
         let mut weights = [0; 4];
@@ -515,14 +487,12 @@ impl<B: Block> Log<B> {
             with_memory += usize::from(segment.has_memory());
             assert_eq!(segment.has_memory(), segment.state != State::Bare, "A1");
             assert!(segment.len() <= self.geometry.segment_room(), "B3");
-            let (mut live, mut evictable, mut huge) = (0, 0, 0);
+            let (mut live, mut evictable) = (0, 0);
             for (address, record) in self.records(id).filter(|(_, record)| !record.is_dead()) {
                 let bytes = record.padded_bytes(&self.geometry);
-                let outside = record.huge().map_or(0, huge_bytes);
                 live += bytes;
-                huge += outside;
-                if !record.is_locked() {
-                    evictable += bytes + outside;
+                if record.is_evictable() {
+                    evictable += bytes;
                 }
                 assert!(
                     record.is_locked() || segment.earliest <= record.deadline(),
@@ -530,9 +500,8 @@ impl<B: Block> Log<B> {
                 );
             }
             assert_eq!(segment.live_bytes as usize, live, "B1: segment {id}");
-            assert_eq!(segment.huge_bytes, huge, "B1: segment {id}");
             assert_eq!(segment.evictable_bytes, evictable, "B1: segment {id}");
-            weights[self.queue(id) as usize] += live + huge;
+            weights[self.queue(id) as usize] += live;
             match segment.state {
                 State::Bare | State::Spare => assert_eq!(segment.len(), 0, "A2: segment {id}"),
                 State::Open => assert_eq!(

@@ -154,9 +154,7 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
             self.bury(address, hash);
             Swept::Gone { bytes: won }
         } else if record.is_past(now) && !is_kept {
-            counters.reclaimed += 1;
-            counters.expired_unfetched += u64::from(!record.is_fetched());
-            self.bury(address, hash);
+            self.expire(address, hash, counters);
             Swept::Expired { bytes: won }
         } else {
             // A locked item does not expire; after the unlock, its deadline counts again.

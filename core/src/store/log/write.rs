@@ -11,7 +11,7 @@ use latchd_protocol::value::Value;
 
 use super::block::Block;
 use super::geometry::Address;
-use super::huge::HUGE_BYTES;
+use super::huge::Merit;
 use super::queue::Queue;
 use super::record::{STUB_BYTES, head, record_bytes};
 use super::room::Need;
@@ -39,10 +39,14 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
         value: Value<'_>,
         counters: &mut Counters,
     ) -> Result<LogSlot, Full> {
+        let is_huge = value.len() > self.geometry.value_bytes_max();
         let is_back =
             self.index.buckets() > 0 && self.ghost.remembers(hash, self.index.bucket(hash));
-        let queue = if is_back { Queue::Main } else { Queue::Small };
-        let is_huge = value.len() > self.geometry.value_bytes_max();
+        let queue = match (is_huge, is_back) {
+            (true, _) => Queue::Pinned,
+            (false, true) => Queue::Main,
+            (false, false) => Queue::Small,
+        };
         let stored_bytes = if is_huge { STUB_BYTES } else { value.len() };
         let has_flags = header.client_flags != 0;
         let need = Need {
@@ -70,17 +74,25 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
             Piece::New(key.as_bytes()),
             Piece::New(stored),
         ];
-        let huge_bytes = if is_huge { value.len() + HUGE_BYTES } else { 0 };
-        let address = self.log.append_new(queue, &pieces, huge_bytes);
+        let address = self.log.append_new(queue, &pieces);
         if let Err(full) = self.index.insert(hash, address) {
             // The written record is dead, and its value is not kept.
-            self.log.kill(address, huge_bytes);
+            self.log.kill(address);
             if let Some(stub) = stub {
                 self.huge.remove(u32::from_le_bytes(stub));
             }
             return Err(full);
         }
+        if let Some(stub) = stub {
+            let merit = Merit {
+                hits: 0,
+                is_back,
+                since: self.returns,
+            };
+            self.admit(stub, address, merit, header.locked);
+        }
         if is_back {
+            self.returns = self.returns.wrapping_add(u32::from(!is_huge));
             let bucket = self.index.bucket(hash);
             self.ghost.forget(hash, bucket);
         }
@@ -151,15 +163,16 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
     ) -> Result<LogSlot, Full> {
         let record = self.record(slot.address);
         let (id, _) = self.geometry.place(slot.address);
-        let queue = match self.log.queue(id) {
-            Queue::Small => Queue::Small,
-            Queue::Main | Queue::Pinned | Queue::Flushed => Queue::Main,
-        };
         let value_bytes = match change {
             Change::Whole(value) => value.len(),
             Change::More(more, _) => self.value_bytes(record) + more.len(),
         };
         let is_huge = value_bytes > self.geometry.value_bytes_max();
+        let queue = match self.log.queue(id) {
+            Queue::Small | Queue::Main | Queue::Pinned | Queue::Flushed if is_huge => Queue::Pinned,
+            Queue::Small => Queue::Small,
+            Queue::Main | Queue::Pinned | Queue::Flushed => Queue::Main,
+        };
         let stored_bytes = if is_huge { STUB_BYTES } else { value_bytes };
         let has_flags = header.client_flags != 0;
         let wanted = record_bytes(has_flags, record.key_bytes(), stored_bytes);
@@ -180,6 +193,17 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
         };
         let new = self.append_over(old, queue, header, change, stub);
         self.index.replace(slot.hash, old, new);
+        if let Some(stub) = stub {
+            let merit = match self.record(old).huge() {
+                Some(number) => self.huge.merit(number),
+                None => Merit {
+                    hits: 0,
+                    is_back: false,
+                    since: self.returns,
+                },
+            };
+            self.admit(stub, new, merit, header.locked);
+        }
         self.retire(old);
         self.tally.enter(self.cost(self.record(new)), header.locked);
         Ok(LogSlot {
@@ -201,15 +225,10 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
         let record = self.record(old);
         let key = record.key_range(offset);
         let value = record.value_range(offset);
-        let (stored_bytes, huge_bytes) = match stub {
-            Some(stub) => {
-                let number = u32::from_le_bytes(stub);
-                (STUB_BYTES, self.huge.value(number).len() + HUGE_BYTES)
-            }
-            None => match change {
-                Change::Whole(value) => (value.len(), 0),
-                Change::More(more, _) => (value.len() + more.len(), 0),
-            },
+        let stored_bytes = match (stub, change) {
+            (Some(_), _) => STUB_BYTES,
+            (None, Change::Whole(value)) => value.len(),
+            (None, Change::More(more, _)) => value.len() + more.len(),
         };
         let (head, head_bytes) = head(
             header,
@@ -225,8 +244,7 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
             (None, Change::More(more, End::Back)) => (Piece::Old(value), Piece::New(more)),
             (None, Change::More(more, End::Front)) => (Piece::New(more), Piece::Old(value)),
         };
-        self.log
-            .append(queue, id, &[head, key, first, second], huge_bytes)
+        self.log.append(queue, id, &[head, key, first, second])
     }
 
     /// The huge value to be written.
@@ -241,9 +259,9 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
     /// Marks the old record of an item as dead.
     fn retire(&mut self, address: Address) {
         let record = self.record(address);
-        let (number, huge_bytes) = (record.huge(), self.huge_bytes(record));
+        let number = record.huge();
         self.tally.leave(self.cost(record), record.is_locked());
-        self.log.kill(address, huge_bytes);
+        self.log.kill(address);
         if let Some(number) = number {
             self.huge.remove(number);
         }
@@ -251,6 +269,14 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
 
     fn take_in(&mut self, value: Bytes) -> Result<[u8; STUB_BYTES], Full> {
         self.huge.insert(value).map(u32::to_le_bytes)
+    }
+
+    /// Makes a huge value of a written record evictable, unless its item is locked.
+    fn admit(&mut self, stub: [u8; STUB_BYTES], address: Address, merit: Merit, is_locked: bool) {
+        let number = u32::from_le_bytes(stub);
+        self.huge.set_address(number, address);
+        self.huge.set_merit(number, merit);
+        self.huge.set_locked(number, is_locked);
     }
 
     /// Splits a bucket of the index, if its average load requires it and there is memory.

@@ -13,7 +13,7 @@ mod text;
 use anyhow::Result;
 use serde::Serialize;
 
-use self::item::{DIGITS, STEM, Values, digits};
+use self::item::{DIGITS, Mixture, STEM, Values, digits};
 
 /// How requests are written.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
@@ -67,7 +67,7 @@ pub enum Reply<'a> {
     Other(&'a [u8]),
 }
 
-/// All requests that are sent in one dialect with values of one size.
+/// All requests that are sent in one dialect with values of one size, or of a mixture.
 #[derive(Clone, Debug)]
 pub struct Requests {
     dialect: Dialect,
@@ -76,6 +76,7 @@ pub struct Requests {
     set: Template,
     lock: Template,
     unlock: Template,
+    is_mixed: bool,
 }
 
 impl Requests {
@@ -95,6 +96,17 @@ impl Requests {
             set,
             lock,
             unlock,
+            is_mixed: false,
+        }
+    }
+
+    /// Requests in classic text that store values of the sizes of `mixture`, without exptime.
+    #[must_use]
+    pub fn mixed(mixture: Mixture) -> Self {
+        Self {
+            values: Values::mixed(mixture),
+            is_mixed: true,
+            ..Self::new(Dialect::Classic, DIGITS, 0)
         }
     }
 
@@ -112,6 +124,7 @@ impl Requests {
     pub fn encode(&self, ask: Ask, out: &mut Vec<u8>) {
         match ask {
             Ask::Get(key) => self.get.fill(key, out),
+            Ask::Set(key) if self.is_mixed => text::classic_set(&self.values, key, out),
             Ask::Set(key) => self.set.fill(key, out),
             Ask::Lock(key) => self.lock.fill(key, out),
             Ask::Unlock(key) => self.unlock.fill(key, out),

@@ -3,7 +3,7 @@
 use anyhow::{Result, bail, ensure};
 
 use super::{Reply, Template, shown};
-use crate::wire::item::Values;
+use crate::wire::item::{STEM, Values, digits};
 
 /// The longest first line of a reply that is waited for.
 const LINE_BYTES_MAX: usize = 2048;
@@ -24,6 +24,24 @@ pub(super) fn classic(values: &Values, exptime: u32) -> [Template; 4] {
         of_key(b"lock ").then(b"\r\n"),
         of_key(b"unlock ").then(b"\r\n"),
     ]
+}
+
+/// Writes a `set` of the value of this key behind `out`.
+pub(super) fn classic_set(values: &Values, key: u32, out: &mut Vec<u8>) {
+    let (digits, rest) = (digits(key), values.rest_of(key));
+    let header = format!(" 0 0 {}\r\n", digits.len() + rest.len());
+    let parts: [&[u8]; 7] = [
+        b"set ",
+        STEM,
+        &digits,
+        header.as_bytes(),
+        &digits,
+        rest,
+        b"\r\n",
+    ];
+    for part in parts {
+        out.extend_from_slice(part);
+    }
 }
 
 /// The wait of a lock, in milliseconds: the longest that latchd permits.
@@ -121,6 +139,7 @@ fn number(digits: &[u8]) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::item::Mixture;
     use crate::wire::{Ask, Dialect, Requests};
 
     fn sent(requests: &Requests, ask: Ask) -> String {
@@ -143,6 +162,17 @@ mod tests {
             sent(&requests, Ask::Unlock(255)),
             format!("unlock {key}\r\n")
         );
+    }
+
+    #[test]
+    fn a_mixed_set_has_the_size_of_its_key() {
+        let mixture = Mixture { large_of_10000: 0 };
+        let sent = sent(&Requests::mixed(mixture), Ask::Set(255));
+        let bytes = mixture.bytes(255);
+        let header = format!("set latchd:bench:item:number000000ff 0 0 {bytes}\r\n");
+        assert!(sent.starts_with(&header), "{sent}");
+        assert!(sent[header.len()..].starts_with("000000ffab"), "{sent}");
+        assert_eq!(sent.len(), header.len() + bytes + 2);
     }
 
     #[test]

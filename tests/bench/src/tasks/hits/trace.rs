@@ -7,6 +7,8 @@ use latchd_load::zipf::Zipf;
 
 /// Keys that are asked for now and then, of the popular ones.
 const POPULAR: u32 = 500_000;
+/// The keys of the mixed sizes.
+const MIXED: u32 = 1_000_000;
 /// All keys of the skewed traces.
 const SKEWED: u32 = 2_000_000;
 /// Keys that are asked for once begin here, and go on.
@@ -23,11 +25,25 @@ pub(crate) enum Trace {
     Scan,
     /// The same keys in the same order, some more than fit.
     Loop,
+    /// Skewed, a fifth as long: large values take time.
+    Mixed,
     /// Skewed over keys that were never requested before, `phase` by `phase`.
     Shift { phase: u32 },
 }
 
 impl Trace {
+    /// Its length, if most have this one.
+    pub(crate) fn length(self, length: u32) -> u32 {
+        match self {
+            Self::Mixed => length / 5,
+            Self::Zipf(_)
+            | Self::OneHitWonders
+            | Self::Scan
+            | Self::Loop
+            | Self::Shift { phase: _ } => length,
+        }
+    }
+
     /// Its first `length` keys.
     pub(crate) fn keys(self, length: u32, seed: u64) -> Box<dyn Iterator<Item = u32>> {
         let mut rng = Rng::with_seed(seed);
@@ -35,6 +51,10 @@ impl Trace {
         match self {
             Self::Zipf(skew) => {
                 let zipf = Zipf::new(SKEWED, skew);
+                Box::new(std::iter::repeat_with(move || zipf.draw(&mut rng)).take(count))
+            }
+            Self::Mixed => {
+                let zipf = Zipf::new(MIXED, 0.9);
                 Box::new(std::iter::repeat_with(move || zipf.draw(&mut rng)).take(count))
             }
             Self::OneHitWonders => {
@@ -84,6 +104,7 @@ mod tests {
             Trace::OneHitWonders,
             Trace::Scan,
             Trace::Loop,
+            Trace::Mixed,
             Trace::Shift { phase: 2 },
         ] {
             let keys = |seed| trace.keys(1_000, seed).collect::<Vec<_>>();

@@ -48,7 +48,7 @@ const TTL_MAX: u64 = 400;
 const FOUND_BYTES: usize = 10;
 
 /// The bytes by which a large value is listed. That memory is never freed.
-const LARGE_LISTED_BYTES: usize = 40;
+const LARGE_LISTED_BYTES: usize = 80;
 
 /// The actions of a run.
 #[derive(Clone, Copy, Debug)]
