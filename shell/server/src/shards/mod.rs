@@ -296,6 +296,7 @@ impl Shards {
         look: impl FnOnce(&mut Step<'_, '_, '_>),
         answer: &mut dyn FnMut(&Reply<'_>),
     ) {
+        let takes_lock = takes_lock(item);
         let mut room = None;
         let changed;
         let item = if let ItemCommand::Set(set) = item
@@ -307,7 +308,7 @@ impl Shards {
             changed = ItemCommand::Set(Set { value, ..*set });
             &changed
         } else {
-            if takes_lock(item) {
+            if takes_lock {
                 self.prepare(now, session, item);
             }
             item
@@ -321,8 +322,7 @@ impl Shards {
             Reply::Refused(Refusal::ConnectionClosed)
         } else {
             look(&mut step);
-            let opens = !session.is_open && takes_lock(item);
-            if opens {
+            if takes_lock && !session.is_open {
                 step.manager().open(session.owner);
                 session.is_open = true;
             }

@@ -43,7 +43,7 @@ pub(super) struct Holder {
     /// Their number.
     pub(super) over: usize,
     /// Its place among the owners of ended locks, if there are some.
-    place: u64,
+    pub(super) place: u64,
     /// The keys that it holds alone, ended ones included.
     pub(super) keys: Grants,
     /// The keys that it shares, ended ones included.

@@ -69,8 +69,11 @@ impl LockTable {
             ends: _,
             flushes: _,
         } = self;
+        // Each kind is removed in the order of the ends.
+        let mut owners: Vec<_> = self.owners_over().collect();
+        owners.sort_unstable_by_key(|holder| holder.place);
         let ended = |of: fn(&Holder) -> &Grants| {
-            self.owners_over().flat_map(move |holder| {
+            owners.clone().into_iter().flat_map(move |holder| {
                 let over = of(holder).range(..holder.valid_from);
                 over.map(|(_, key)| as_key(key))
             })
