@@ -153,6 +153,12 @@ fn client_word(
         word.push_bit(holds_key[key]);
         word.push_bit(lock.is_some_and(|lock| is_own(Some(lock.owner))));
         word.push_bit(lock.is_some_and(|lock| is_own(lock.listed)));
+        if does_order_decide(setup) {
+            let is_later = |other: &LockOf| {
+                is_own(Some(other.owner)) && lock.is_some_and(|lock| lock.fence > other.fence)
+            };
+            word.push_bit(locks.iter().flatten().any(is_later));
+        }
         let version = versions[key].map(latchd_protocol::item::Cas::number);
         let relation = match (version, item) {
             (None, _) => 0,
@@ -204,9 +210,7 @@ fn key_word(
     word.push_bit(is_over);
     word.push_bit(stays);
     word.push(lease_until_ms.map_or(0, |at| 1 + ticks(at, now_ms)), 6);
-    // If all are released together, before anything else, the order decides only which of the items
-    // is evicted first from then on.
-    if !setup.settles_together() || matches!(setup.room, Room::Items(_)) {
+    if does_order_decide(setup) {
         word.push(u64::from(places), 8);
     }
     let Ghost {
@@ -248,6 +252,12 @@ fn key_word(
         }
     }
     word.word
+}
+
+/// Whether the order in which ended locks are released decides anything. If all are released together, before anything else, it
+/// decides only which of the items is evicted first from then on.
+fn does_order_decide(setup: &Setup) -> bool {
+    !setup.settles_together() || matches!(setup.room, Room::Items(_))
 }
 
 /// Ticks from now until `at_ms`; 0 if it has passed.

@@ -14,7 +14,7 @@ impl LockTable {
         !self.has_over()
     }
 
-    /// Every open owner that was announced, with the keys that it holds.
+    /// Every open owner that was announced, with the keys that it holds, in the order of the grants, shared ones last.
     pub(in crate::engine) fn connections(
         &self,
     ) -> impl Iterator<Item = (Owner, impl Iterator<Item = Key<'_>>)> {
@@ -22,9 +22,7 @@ impl LockTable {
         open.map(|(owner, holder)| {
             let lists = [&holder.keys, &holder.shared].into_iter();
             let in_force = lists.flat_map(|grants| grants.range(holder.valid_from..));
-            let mut keys: Vec<_> = in_force.map(|(_, key)| as_key(key)).collect();
-            keys.sort_unstable();
-            (*owner, keys.into_iter())
+            (*owner, in_force.map(|(_, key)| as_key(key)))
         })
     }
 
