@@ -70,6 +70,14 @@ impl SessionTerms {
         Ok(Self { token, seconds })
     }
 
+    /// The session that clients with the same secret share, and no other ones can know: it is `digest`, of the secret.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn of_digest(digest: [u8; TOKEN_BYTES_MIN], ttl: Duration) -> Result<Self, TermsError> {
+        Self::new(digest, ttl)
+    }
+
     /// Changes the token to that of the session with this number (H6).
     fn number(&mut self, number: u32) {
         let (_, digits) = self.token.split_at_mut(TOKEN_BYTES - NUMBER_BYTES);
@@ -148,7 +156,7 @@ impl Attachment {
         }
     }
 
-    const fn ttl(&self) -> Duration {
+    pub(super) const fn ttl(&self) -> Duration {
         Duration::from_secs(self.terms.seconds as u64)
     }
 
@@ -233,6 +241,16 @@ impl Attachment {
         (self.may_live, self.attached, self.confirmed) = (false, None, None);
         self.number = self.number.wrapping_add(1);
         self.terms.number(self.number);
+    }
+
+    /// Nothing is known of it until the next answered request to attach.
+    pub(super) const fn doubt(&mut self) {
+        self.confirmed = None;
+    }
+
+    /// It is left to the client that shows its token.
+    pub(super) const fn leave(&mut self) {
+        (self.may_live, self.confirmed) = (false, None);
     }
 
     /// The connection is gone. Returns when to open another one (H5).

@@ -22,9 +22,11 @@ extern crate alloc;
 
 mod attachment;
 mod bound;
+mod grants;
 mod keys;
 mod lease;
 mod leases;
+mod lock;
 mod login;
 mod machine;
 mod moment;
@@ -39,9 +41,13 @@ pub use bound::{
     Bound, BoundNews, BoundTerms, Item, LOCK_ITEM, LeaseTerms, LockSupport, Mark, MissingItem,
     SHORT_TTL_MIN,
 };
+pub use grants::{Grants, OwnerTerms};
 pub use keys::{KeyError, wire_key};
 pub use lease::{Lease, LeaseNews};
 pub use leases::{KEYS_MAX, Leases, LeasesNews};
+pub use lock::{
+    Belief, LeaseTerms as OwnTerms, LockId, LockItem, LockMachine, LockNews, LockState, LockTerms,
+};
 pub use login::{CREDENTIALS_BYTES_MAX, Credentials, CredentialsError, Login, LoginStep};
 pub use machine::{Action, Failure, Feature, Loss, Machine, NotObtained};
 pub use recompute::{KeptSession, Losers, Recompute, RecomputeNews, RecomputeTerms, WinSupport};

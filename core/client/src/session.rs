@@ -30,7 +30,7 @@ pub use hold::HoldSupport;
 pub const PENDING_MAX: usize = 4096;
 
 /// The most flags of a request of this client, including the opaque of a quiet one.
-const FLAGS_MAX: usize = 8;
+const FLAGS_MAX: usize = 10;
 
 /// The longest error message that is kept, in bytes.
 const REFUSAL_BYTES_MAX: usize = 256;
@@ -86,7 +86,7 @@ impl<'a> AnyRequest<'a> {
     }
 }
 
-/// The flags of a meta request, at most eight.
+/// The flags of a meta request, at most ten.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Flags<'a> {
     flags: [Flag<'a>; FLAGS_MAX],
@@ -94,7 +94,7 @@ pub struct Flags<'a> {
 }
 
 impl<'a> Flags<'a> {
-    /// These flags; `None` if there are more than seven (a quiet request takes one more for its
+    /// These flags; `None` if there are more than nine (a quiet request takes one more for its
     /// opaque).
     #[must_use]
     pub fn new(flags: &[Flag<'a>]) -> Option<Self> {
@@ -130,13 +130,21 @@ impl<'a> Flags<'a> {
         self.flags.get(..self.len).unwrap_or_default()
     }
 
-    /// These flags and one more at the end, for which the eighth place is free.
+    /// These flags and one more at the end, for which there is a place.
     pub(super) fn with(mut self, flag: Flag<'a>) -> Self {
         if let Some(slot) = self.flags.get_mut(self.len) {
             *slot = flag;
             self.len += 1;
         }
         self
+    }
+
+    /// These flags and this one at the end, if there is one.
+    pub(super) fn with_some(self, flag: Option<Flag<'a>>) -> Self {
+        match flag {
+            Some(flag) => self.with(flag),
+            None => self,
+        }
     }
 
     fn is_quiet(&self) -> bool {

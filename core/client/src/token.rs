@@ -100,6 +100,14 @@ impl TokenValue {
         })
     }
 
+    /// The token and the metadata of a stored value.
+    #[must_use]
+    pub fn parts(value: &[u8]) -> (&[u8], &[u8]) {
+        let end = value.iter().position(|byte| *byte == b' ');
+        let (token, rest) = value.split_at(end.unwrap_or(value.len()));
+        (token, rest.get(1..).unwrap_or_default())
+    }
+
     /// The token of the holder.
     #[must_use]
     pub const fn token(&self) -> &Token {
