@@ -29,8 +29,10 @@ impl Grants {
         };
         self.change(id, Grant::rest);
         match (goal, query) {
-            (Goal::Obtain { .. }, Query::Acquire | Query::Wait { .. }) => {
-                self.acquired(now, id, (sent, ttl), answer);
+            (Goal::Obtain { .. }, Query::Acquire) => self.acquired(now, id, (sent, ttl), answer),
+            // The moment of the grant is unknown, also to a retry: its own time is renewed before it is believed.
+            (Goal::Obtain { .. }, Query::Wait { .. }) => {
+                self.acquired(now, id, (sent, None), answer);
             }
             (Goal::Obtain { .. }, Query::Add) => self.added(now, id, sent, answer),
             (Goal::Obtain { .. }, Query::Confirm) => self.found(now, id, (sent, ttl), answer),
@@ -272,7 +274,8 @@ impl Grants {
             return self.remove(now, id, LockNews::NotHeld);
         }
         self.change(id, |grant| {
-            grant.fence = grant.fence.or(granted);
+            // A late renewal may have acquired it anew.
+            grant.fence = granted.or(grant.fence);
             if query == Query::Add && answer.code() == Some(Code::Done) {
                 grant.touched(now);
             }
