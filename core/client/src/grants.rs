@@ -570,6 +570,10 @@ impl LockMachine for Grants {
         }
     }
 
+    fn knows(&self, id: LockId) -> bool {
+        self.locks.contains_key(&id)
+    }
+
     fn close(&mut self) {
         self.is_closing = true;
     }

@@ -146,6 +146,9 @@ pub trait LockMachine: Machine<News = (LockId, LockNews)> {
     /// Forgets it, and leaves it to the client that shows its token.
     fn forget(&mut self, id: LockId);
 
+    /// Whether it has not forgotten the lock. Until then its key is not requested again.
+    fn knows(&self, id: LockId) -> bool;
+
     /// Requests nothing more. Drive the machine until it [is over](Self::is_over).
     fn close(&mut self);
 
@@ -172,4 +175,15 @@ pub struct Belief {
     pub until: Option<Instant>,
     /// Whether it counts: otherwise a connection broke, and the server has not been heard since.
     pub is_certain: bool,
+}
+
+/// The holder that an item shows.
+pub(super) fn item_state(value: &[u8], left: Option<Duration>, is_lock: bool) -> LockState {
+    let (token, metadata) = TokenValue::parts(value);
+    LockState {
+        left,
+        token: is_lock.then(|| token.into()),
+        metadata: is_lock.then(|| metadata.into()),
+        ..LockState::default()
+    }
 }

@@ -22,10 +22,6 @@ use latchd_protocol::wire::meta::session::SessionResponse;
 use latchd_protocol::wire::meta::{Flag, Verb};
 use latchd_protocol::wire::{Malformed, NOT_PRIMARY, classic, meta, u64_from};
 
-mod hold;
-
-pub use hold::HoldSupport;
-
 /// The most requests that may be unanswered at a time.
 pub const PENDING_MAX: usize = 4096;
 
@@ -78,6 +74,7 @@ impl<'a> AnyRequest<'a> {
     }
 
     /// A change of the classic protocol.
+    #[cfg(test)]
     pub(super) fn change(command: impl Into<Command<'a>>) -> Self {
         Self::Classic {
             command: command.into(),
@@ -201,7 +198,8 @@ impl AnyResponse<'_> {
 
     /// Whether the server did not understand the request: `ERROR` alone, or `CLIENT_ERROR`. An `ERROR` with a
     /// message, or a `SERVER_ERROR`, is an answer.
-    pub(super) const fn is_not_understood(&self) -> bool {
+    #[must_use]
+    pub const fn is_not_understood(&self) -> bool {
         use classic::reply::ClassicResponse;
         matches!(
             self,
@@ -289,7 +287,6 @@ pub struct Session {
     pending: VecDeque<Shape>,
     /// The ticket of the oldest pending request.
     first: u64,
-    hold: HoldSupport,
 }
 
 impl Session {
@@ -299,14 +296,7 @@ impl Session {
         Self {
             pending: VecDeque::new(),
             first: 0,
-            hold: HoldSupport::Unknown,
         }
-    }
-
-    /// Whether the server shows its hold, as far as the answers on this connection say.
-    #[must_use]
-    pub const fn hold_support(&self) -> HoldSupport {
-        self.hold
     }
 
     /// How many requests are unanswered.
@@ -363,7 +353,6 @@ impl Session {
             }
             AnyRequest::Hold => {
                 meta::request::encode_hold(out);
-                self.hold = self.hold.asked();
                 Shape::Hold
             }
             AnyRequest::Cluster => {
@@ -397,10 +386,7 @@ impl Session {
                 shape_of(*envelope).ok_or(SendError::Inexpressible)?
             }
             AnyRequest::Noop => Shape::Noop,
-            AnyRequest::Hold => {
-                self.hold = self.hold.asked();
-                Shape::Hold
-            }
+            AnyRequest::Hold => Shape::Hold,
             AnyRequest::Cluster => Shape::Values,
             AnyRequest::Session(_) => Shape::Session,
         };
@@ -426,9 +412,6 @@ impl Session {
         };
         if let Shape::Meta { quiet: true } = shape {
             return self.receive_quiet(answer, consumed).map(Some);
-        }
-        if shape == Shape::Hold {
-            self.hold = self.hold.answered(&answer);
         }
         let last = match shape {
             Shape::Meta { .. } | Shape::Noop | Shape::Hold | Shape::Line | Shape::Session => true,

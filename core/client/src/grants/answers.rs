@@ -9,11 +9,10 @@ use latchd_protocol::wire::meta::reply::{Code, MetaResponse};
 
 use super::grant::{Call, Goal, Grant, Query};
 use super::{Grants, Link};
-use crate::lock::{LockId, LockMachine, LockNews, LockState};
+use crate::lock::{LockId, LockMachine, LockNews, LockState, item_state};
 use crate::machine::{Failure, Loss};
 use crate::session::AnyResponse;
 use crate::terms::LEASE_ITEM;
-use crate::token::TokenValue;
 
 impl Grants {
     /// The answer to a request of a lock, which was sent at `sent` and asked for `ttl`.
@@ -325,15 +324,4 @@ fn in_the_way(grant: &Grant, answer: &AnyResponse<'_>) -> Option<LockNews> {
         return Some(LockNews::HasValue);
     }
     Some(LockNews::Obstructed(item_state(value, left, is_lock)))
-}
-
-/// The holder that an item shows.
-pub(crate) fn item_state(value: &[u8], left: Option<Duration>, is_lock: bool) -> LockState {
-    let (token, metadata) = TokenValue::parts(value);
-    LockState {
-        left,
-        token: is_lock.then(|| token.into()),
-        metadata: is_lock.then(|| metadata.into()),
-        ..LockState::default()
-    }
 }

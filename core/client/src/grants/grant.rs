@@ -10,12 +10,9 @@ use latchd_protocol::time::Instant;
 use latchd_protocol::wire::meta::{Flag, Verb};
 
 use crate::lock::{Belief, LockNews, LockTerms};
-use crate::moment::{after, earlier, millis, span};
+use crate::moment::{after, earlier, growing, millis, span};
 use crate::session::{AnyRequest, Flags};
-use crate::terms::{DRIFT_PART, LEASE_ITEM, RECONNECT, TICK_MS, exptime_for};
-
-/// The longest pause before a refused request is repeated.
-const PAUSE_MAX: Duration = Duration::from_secs(1);
+use crate::terms::{DRIFT_PART, LEASE_ITEM, TICK_MS, exptime_for};
 
 /// A kind of request.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -250,9 +247,7 @@ impl Grant {
 
     /// A refused request is repeated after a pause that grows.
     pub(super) fn pause(&mut self, now: Instant) -> Instant {
-        let factor = 1_u32.checked_shl(self.refusals).unwrap_or(u32::MAX);
-        self.refusals = self.refusals.saturating_add(1);
-        after(now, RECONNECT.saturating_mul(factor).min(PAUSE_MAX))
+        after(now, growing(&mut self.refusals))
     }
 
     /// A refused confirmation or renewal.

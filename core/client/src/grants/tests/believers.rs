@@ -265,14 +265,8 @@ impl World {
                     LockNews::Lost(Loss::HeldTooLong) => met.capped += 1,
                     _ => {}
                 }
-                let is_over = matches!(
-                    news,
-                    LockNews::Released
-                        | LockNews::NotHeld
-                        | LockNews::Held(_)
-                        | LockNews::Failed(_)
-                        | LockNews::Lost(_)
-                );
+                // Until then the key is not asked for again.
+                let is_over = !side.grants.knows(id);
                 if is_over && side.id == Some(id) {
                     side.id = None;
                 }

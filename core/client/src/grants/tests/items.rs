@@ -8,7 +8,7 @@ fn with_item() -> LockTerms {
     let token = Token::new(b"me").unwrap();
     LockTerms {
         item: Some(LockItem {
-            value: TokenValue::new(token, b"").unwrap(),
+            value: TokenValue::new(token, b""),
             ttl: ms(10_000),
             own_token: false,
         }),
