@@ -359,7 +359,11 @@ impl Future for Lost {
             let watches = Arc::clone(&lost.watches);
             Box::pin(async move { first_loss(&watches).await })
         });
-        wait.as_mut().poll(context)
+        let ended = wait.as_mut().poll(context);
+        if ended.is_ready() {
+            lost.wait = None;
+        }
+        ended
     }
 }
 

@@ -168,7 +168,7 @@ fn unlock_ends_leases_of_the_library() {
     let client = Client::new(&server.address(), ClientOptions::new()).unwrap();
     let obtain = |keys: &[&str]| {
         let options = LockOptions::new();
-        client.obtain_many(keys, Duration::from_secs(600), &options)
+        client.lock_many(keys, &options)
     };
     for (keys, said) in [
         (&["k"][..], "held by connection"),
