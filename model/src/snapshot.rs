@@ -135,6 +135,8 @@ impl Snapshot {
             stores,
             // No request of the alphabet shares anything.
             shares: _,
+            // No request of a model has metadata.
+            metadata: _,
             locks,
             connections,
             handovers,

@@ -15,7 +15,9 @@ use cap::Cap;
 use latchd_core::engine::{Config, Core, Event};
 use latchd_core::store::Store as _;
 use latchd_core::{Instant, Limits, Owner};
-use latchd_protocol::command::{Get, GlobalCommand, ItemCommand, Set};
+use latchd_protocol::command::{
+    Acquire, Get, GlobalCommand, ItemCommand, LOCK_METADATA_BYTES_MAX, LockMetadata, Release, Set,
+};
 use latchd_protocol::key::Key;
 use latchd_protocol::reply::{Refusal, Reply};
 
@@ -97,6 +99,54 @@ fn memory_stays_within_the_limit_as_sizes_shift() {
     }
     drop(core);
     assert!(ALLOCATOR.allocated() <= before + (64 << 10));
+}
+
+/// M1. The metadata of locks and waiters takes no more than it is charged: of as many locks as fit, of each length, also
+/// after three quarters of them have ended.
+#[test]
+fn metadata_takes_no_more_than_its_charge() {
+    const LOCKS: usize = 20_000;
+    let _alone = alone();
+    let metadata = [b'm'; LOCK_METADATA_BYTES_MAX];
+    for bytes in [1, 7, 8, 9, 100, LOCK_METADATA_BYTES_MAX] {
+        let metadata = LockMetadata::new(&metadata[..bytes]);
+        let taken = |metadata| {
+            let mut core = Core::new(Config::new(Limits::new(400 << 20, 1 << 20), 0));
+            core.handle(Instant::default(), Event::Opened(CONN));
+            let names: Vec<_> = (0..LOCKS).map(name).collect();
+            let keys: Vec<_> = names
+                .iter()
+                .filter_map(|it| Key::new(it.as_bytes()))
+                .collect();
+            let before = (ALLOCATOR.allocated(), core.lock_memory_bytes());
+            let mut taken = Vec::with_capacity(2);
+            for key in &keys {
+                let acquire = Acquire {
+                    metadata,
+                    ..Acquire::new(*key)
+                };
+                let command = ItemCommand::Acquire(acquire).into();
+                let reply = core.execute(Instant::default(), CONN, &command);
+                assert!(matches!(reply, Reply::Granted(_)), "{reply:?}");
+            }
+            for is_last in [false, true] {
+                let allocated = ALLOCATOR.allocated() - before.0;
+                taken.push((allocated, core.lock_memory_bytes() - before.1));
+                for (place, key) in keys.iter().enumerate() {
+                    if !is_last && place % 4 != 0 {
+                        let release = ItemCommand::Release(Release::new(*key)).into();
+                        core.execute(Instant::default(), CONN, &release);
+                    }
+                }
+            }
+            taken
+        };
+        for (without, with) in taken(None).into_iter().zip(taken(metadata)) {
+            let (allocated, charged) = (with.0 - without.0, with.1 - without.1);
+            println!("{bytes} B of metadata each: {allocated} B allocated, {charged} B charged");
+            assert!(allocated <= charged, "{allocated} bytes for {charged}");
+        }
+    }
 }
 
 /// M1 with a limit that is lowered and raised, and items small and huge.

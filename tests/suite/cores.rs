@@ -142,11 +142,13 @@ fn without_numbers(mut reply: OwnedReply) -> OwnedReply {
         } => {
             seen.cas = 0;
             if let Some(lock) = &mut seen.lock {
-                lock.fence = Fence::FIRST;
+                lock.lock.fence = Fence::FIRST;
             }
         }
         OwnedReply::Stored { cas, .. } | OwnedReply::Number { cas, .. } => *cas = 0,
-        OwnedReply::Contended(lock) | OwnedReply::WouldDeadlock(lock) => lock.fence = Fence::FIRST,
+        OwnedReply::Contended(lock) | OwnedReply::WouldDeadlock(lock) => {
+            lock.lock.fence = Fence::FIRST;
+        }
         _ => {}
     }
     if let OwnedReply::Granted { fence, .. } = &mut reply {

@@ -40,6 +40,7 @@ const WITHOUT_SCENARIO: &[&str] = &[
     "Locks of keys | the server [withholds locks](OPERATIONS.md#locks-after-a-restart), and no connection holds the key",
     "Locks of keys | too many locks, or waits",
     "Shared locks | the 1,025th holder of a share",
+    "Metadata of locks | longer metadata, and no memory for it",
     "Waiting for a lock | the lock is free, but would be one too many for this connection",
     "Waiting for a lock | a second wait of a connection, over 16,384 waits per key, over 65,536 per shard, or over the memory limit of locks",
     "Waiting for a lock | a deadlock check that visits over 2,048 locks and shares, from holder to awaited key",

@@ -9,6 +9,7 @@
 mod change;
 mod get;
 mod locks;
+mod metadata;
 
 pub use change::{
     Arithmetic, Delete, Direction, Guard, LockAfter, NewCas, OnMissing, Removal, Set, SetMode,
@@ -17,6 +18,7 @@ pub use get::{Get, TTL_STEPS_MAX, TtlStep, TtlSteps};
 pub use locks::{
     Acquire, LEASE_MS_MIN, Lease, Mode, Release, ReleaseOf, SHARERS_MAX, WAIT_MS_MAX, Wait,
 };
+pub use metadata::{LOCK_METADATA_BYTES_MAX, LockMetadata};
 
 use crate::fence::Fence;
 use crate::key::Key;

@@ -11,6 +11,7 @@
 extern crate alloc;
 
 pub mod address;
+mod base64_text;
 pub mod command;
 mod conn_id;
 pub mod connection;
@@ -26,6 +27,7 @@ pub mod ring;
 pub mod session;
 pub mod stats;
 pub mod time;
+pub mod uri;
 pub mod value;
 pub mod wait;
 pub mod watch;

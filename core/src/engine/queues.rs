@@ -36,6 +36,8 @@ pub(super) const STALE_MAX: usize = 64;
 
 /// The request of a waiter: for a lock ([`Waiter`](super::Waiter)) or for a value ([`WinWaiter`](super::WinWaiter)).
 pub trait Waits: Copy {
+    /// The data of one waiter that no rule reads.
+    type Kept: Clone + Debug + Default;
     /// The data of one queue besides its waiters.
     type Queue: Clone + Debug + Default;
     /// The data of the table besides its queues.
@@ -48,8 +50,11 @@ pub trait Waits: Copy {
     /// without, and was not given to this waiter.
     fn outcome(&self, at: Instant, has_item: bool) -> Outcome;
 
-    /// The bytes that a waiter of this key takes of the memory limit.
+    /// The bytes that a waiter of this key takes of the memory limit, without its data.
     fn bytes_for(key: Key<'_>) -> usize;
+
+    /// The bytes that the data of a waiter takes of the memory limit.
+    fn kept_bytes(kept: &Self::Kept) -> usize;
 
     /// The next event of the table, besides the ends of waits, that can end a wait.
     fn next_of(table: &Self::Table) -> Option<Instant>;
@@ -95,11 +100,19 @@ pub(super) struct Queue<W: Waits> {
 
 /// The place of an owner in a queue, with its request.
 #[derive(Clone, Debug)]
-pub(super) struct Place<W> {
+pub(super) struct Place<W: Waits> {
     pub(super) key: OwnedKey,
     /// The order of numbers is that of arrival.
     pub(super) number: u64,
     pub(super) waiter: W,
+    pub(super) kept: W::Kept,
+}
+
+impl<W: Waits> Place<W> {
+    /// The bytes that it takes of the memory limit.
+    fn bytes(&self) -> usize {
+        W::bytes_for(as_key(&self.key)) + W::kept_bytes(&self.kept)
+    }
 }
 
 impl<W: Waits> Default for Queues<W> {
@@ -186,11 +199,11 @@ impl<W: Waits> Queues<W> {
         Some((*owner, self.by_owner[owner].waiter))
     }
 
-    /// The waiters of `key`, with their numbers, the first to come first.
-    pub(super) fn in_turn(&self, key: Key<'_>) -> impl Iterator<Item = (u64, Owner, W)> {
+    /// The waiters of `key` with their places, the first to come first.
+    pub(super) fn in_turn(&self, key: Key<'_>) -> impl Iterator<Item = (Owner, &Place<W>)> {
         let owners = self.queue_of(key).into_iter();
-        let owners = owners.flat_map(|queue| &queue.owners);
-        owners.map(|(number, owner)| (*number, *owner, self.by_owner[owner].waiter))
+        let owners = owners.flat_map(|queue| queue.owners.values());
+        owners.map(|owner| (*owner, &self.by_owner[owner]))
     }
 
     /// Where `owner` waits.
@@ -311,7 +324,13 @@ impl<W: Waits> Queues<W> {
 
     /// `owner`, which waits for nothing, waits for `key` behind all others. Returns its queue, and the number that it has
     /// drawn.
-    pub(super) fn put(&mut self, key: Key<'_>, owner: Owner, waiter: W) -> (&mut Queue<W>, u64) {
+    pub(super) fn put(
+        &mut self,
+        key: Key<'_>,
+        owner: Owner,
+        waiter: W,
+        kept: W::Kept,
+    ) -> (&mut Queue<W>, u64) {
         let known = self.owned(key);
         let key_bytes = known.unwrap_or_else(|| Arc::from(key.as_bytes()));
         let number = self.next_number;
@@ -321,21 +340,24 @@ impl<W: Waits> Queues<W> {
             key: Arc::clone(&key_bytes),
             number,
             waiter,
+            kept,
         };
+        self.table_bytes += place.bytes();
         self.by_owner.insert(owner, place);
         self.deadlines.insert((waiter.until(), owner));
-        self.table_bytes += W::bytes_for(key);
         self.note_next();
         let queue = self.by_key.entry(key_bytes).or_default();
         queue.owners.insert(number, owner);
         (queue, number)
     }
 
-    /// Changes the time of a wait; its place stays. Nothing happens if `owner` does not wait.
-    pub(super) fn change_time(&mut self, owner: Owner, change: impl FnOnce(&mut W)) {
+    /// Changes the time of a wait, or its data; its place stays. Nothing happens if `owner` does not wait.
+    pub(super) fn change(&mut self, owner: Owner, change: impl FnOnce(&mut W, &mut W::Kept)) {
         if let Some(place) = self.by_owner.get_mut(&owner) {
             let before = place.waiter.until();
-            change(&mut place.waiter);
+            self.table_bytes -= place.bytes();
+            change(&mut place.waiter, &mut place.kept);
+            self.table_bytes += place.bytes();
             let after = place.waiter.until();
             self.deadlines.remove(&(before, owner));
             self.deadlines.insert((after, owner));
@@ -363,7 +385,7 @@ impl<W: Waits> Queues<W> {
             None => self.woken_owners -= 1,
         }
         self.deadlines.remove(&(place.waiter.until(), owner));
-        self.table_bytes -= W::bytes_for(as_key(&place.key));
+        self.table_bytes -= place.bytes();
         self.note_next();
         Some((place, beside))
     }
@@ -437,7 +459,7 @@ impl<W: Waits> Queues<W> {
                     "Q1: one in a queue who does not know"
                 );
                 assert!(*number < self.next_number, "Q2: a number not yet drawn");
-                table_bytes += W::bytes_for(as_key(key));
+                table_bytes += place.map_or(0, Place::bytes);
             }
         }
         let mut woken = 0;
@@ -445,7 +467,7 @@ impl<W: Waits> Queues<W> {
             if let Some(place) = self.by_owner.get(owner) {
                 woken += 1;
                 assert!(!self.is_queued(place), "Q12: one who waits was let go");
-                table_bytes += W::bytes_for(as_key(&place.key));
+                table_bytes += place.bytes();
             }
         }
         assert_eq!(self.woken_owners, woken, "Q12: how many were let go");

@@ -10,6 +10,7 @@ mod key_locks;
 mod limit;
 mod lock_bounds;
 mod lookups;
+mod metadata;
 mod queues;
 mod saved;
 mod shared;

@@ -8,6 +8,7 @@
 use alloc::vec::Vec;
 
 use latchd_protocol::Owner;
+use latchd_protocol::fence::Fence;
 use latchd_protocol::item::Cas;
 use latchd_protocol::key::Key;
 use latchd_protocol::time::{Clock, Instant};
@@ -37,6 +38,8 @@ pub struct View<'a> {
     pub shares: Vec<(Key<'a>, Vec<Holding>)>,
     /// Every lock, by key; of one that is shared the first share.
     pub locks: Vec<(Key<'a>, Holding)>,
+    /// The metadata of each grant and share that has some.
+    pub metadata: Vec<(Fence, &'a [u8])>,
     /// Every open owner, with the keys of its locks.
     pub connections: Vec<(Owner, Vec<Key<'a>>)>,
     /// The keys of locks of one holder that have ended many at once and were waited for then, in the order in which they are
@@ -51,7 +54,7 @@ pub struct View<'a> {
     pub left: Vec<Key<'a>>,
     /// Whether grants are withheld.
     pub withheld: &'a Withheld,
-    /// The waiters for locks, by key, the first to come first.
+    /// The waiters for locks, by key, the first to come first, without their metadata: each grant shows it.
     pub waits: Vec<(Key<'a>, Vec<(Owner, Waiter)>)>,
     /// The wins that end with their winners, by key, those included that have ended and are to be reopened.
     pub bound_wins: Vec<(Key<'a>, BoundWin)>,
@@ -120,6 +123,7 @@ impl Core<MapStore> {
             stores: shards.iter().map(|items| items.view()).collect(),
             shares: locks.shared().collect(),
             locks: locks.iter().collect(),
+            metadata: locks.all_metadata().collect(),
             connections: locks
                 .connections()
                 .map(|(owner, keys)| (owner, keys.collect()))
@@ -177,6 +181,8 @@ impl Items<MapStore> {
             evicted: _,
             counters: _,
             detail: _,
+            // Written and borrowed in one call.
+            metadata: _,
             // Reported to a transport; no reply shows it.
             work: _,
         } = self;

@@ -154,6 +154,8 @@ impl Named<'_> {
             stores,
             shares,
             locks,
+            // No request of a model has metadata.
+            metadata: _,
             connections,
             handovers,
             ended_shares,

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use latchd_protocol::fence::Fence;
 use latchd_protocol::item::LEASE_ITEM;
 use latchd_protocol::key::Key;
+use latchd_protocol::uri;
 use latchd_protocol::wire::meta::request::MetaRequest;
 use latchd_protocol::wire::meta::{Flag, Verb};
 
@@ -27,6 +28,8 @@ pub(crate) struct Lock {
     pub(super) session: Option<Session>,
     /// The address of the first holder, if it is connected.
     pub(super) peer: Option<String>,
+    /// The metadata of the first holder, if it has some.
+    pub(super) metadata: Option<Vec<u8>>,
     pub(super) fence: Fence,
     pub(super) held_s: u64,
     /// The seconds left of the lease; `None` without one.
@@ -162,12 +165,15 @@ fn lock(
     let session = sessions.get(&holder).copied();
     let connection = session.map_or(Some(holder), |session| session.connection);
     Some(Lock {
-        key: decoded(key),
+        key: uri::decode(key),
         is_shared: *fields.get("mode")? == "s",
         holders: number("holders")?,
         holder,
         session,
         peer: connection.and_then(|number| peers.get(&number).cloned()),
+        metadata: fields
+            .get("metadata")
+            .map(|text| uri::decode(text.as_bytes())),
         fence: Fence::new(number("fence")?)?,
         held_s: number("held")?,
         // -1 is no lease.
@@ -208,42 +214,9 @@ fn numbered(lines: &Lines) -> impl Iterator<Item = (u64, &str, &str)> {
     })
 }
 
-/// A percent-encoded key.
-fn decoded(key: &[u8]) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(key.len());
-    let mut rest = key;
-    while let Some((byte, behind)) = rest.split_first() {
-        let digits = behind.get(..2).filter(|_| *byte == b'%');
-        let digits = digits.and_then(|digits| std::str::from_utf8(digits).ok());
-        let code = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
-        bytes.push(code.unwrap_or(*byte));
-        rest = if code.is_some() {
-            behind.get(2..).unwrap_or_default()
-        } else {
-            behind
-        };
-    }
-    bytes
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn percent_encoded_keys_are_decoded() {
-        for (encoded, key) in [
-            ("job", &b"job"[..]),
-            ("a%20b%25", b"a b%"),
-            ("%C3%A9", b"\xc3\xa9"),
-            ("%", b"%"),
-            ("%4", b"%4"),
-            ("%zz", b"%zz"),
-            ("%00", b"\0"),
-        ] {
-            assert_eq!(decoded(encoded.as_bytes()), key, "{encoded}");
-        }
-    }
 
     #[test]
     fn unknown_fields_of_locks_are_ignored() {
@@ -257,6 +230,8 @@ mod tests {
         );
         let longer = format!("{line},more=1");
         assert_eq!(of(&longer), Some(known));
+        let held = of(&format!("{line},metadata=job%207%2C%25")).unwrap();
+        assert_eq!(held.metadata.as_deref(), Some(&b"job 7,%"[..]));
         for cut in [
             "",
             "mode=x",

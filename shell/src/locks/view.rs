@@ -9,8 +9,8 @@ use super::list::{LeaseItem, Lock};
 use crate::cli::readable::shown;
 
 /// The headings of the table.
-const HEADINGS: [&str; 8] = [
-    "KEY", "KIND", "HOLDER", "ADDRESS", "HELD", "LEASE", "WAITING", "FENCE",
+const HEADINGS: [&str; 9] = [
+    "KEY", "KIND", "HOLDER", "ADDRESS", "HELD", "LEASE", "WAITING", "FENCE", "METADATA",
 ];
 
 impl Lock {
@@ -37,10 +37,12 @@ impl Lock {
         self.peer.as_deref().unwrap_or("not connected")
     }
 
-    /// The first holder, with its address and its time with the lock.
+    /// The first holder, with its address, its metadata and its time with the lock.
     pub(crate) fn held_by(&self) -> String {
         let (holder, address, held_s) = (self.holder(), self.address(), self.held_s);
-        format!("held by {holder} ({address}) for {held_s} s")
+        let metadata = self.metadata.as_deref();
+        let metadata = metadata.map_or(String::new(), |it| format!(", {}", shown(it)));
+        format!("held by {holder} ({address}{metadata}) for {held_s} s")
     }
 }
 
@@ -58,10 +60,11 @@ pub(super) fn table(locks: &[Lock]) -> String {
                 .map_or("-".into(), |left| format!("{left} s left")),
             lock.waiting.to_string(),
             lock.fence.number().to_string(),
+            lock.metadata.as_deref().map_or("-".into(), shown),
         ]
     }));
     let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max();
-    let widths: [usize; 8] = std::array::from_fn(|column| width(column).unwrap_or(0));
+    let widths: [usize; 9] = std::array::from_fn(|column| width(column).unwrap_or(0));
     let mut text = String::new();
     for line in &lines {
         let cells = line.iter().zip(widths);
@@ -83,6 +86,7 @@ struct Row<'a> {
     connection: Option<u64>,
     session: Option<u64>,
     peer: Option<&'a str>,
+    metadata: Option<String>,
     fence: String,
     held_s: u64,
     lease_s: Option<u64>,
@@ -100,6 +104,7 @@ impl<'a> From<&'a Lock> for Row<'a> {
             connection: (!is_session).then_some(lock.holder),
             session: is_session.then_some(lock.holder),
             peer: lock.peer.as_deref(),
+            metadata: lock.metadata.as_deref().map(shown),
             fence: lock.fence.number().to_string(),
             held_s: lock.held_s,
             lease_s: lock.lease_s,

@@ -78,7 +78,7 @@ fn locks_are_listed_with_their_holders() {
     let (mut a, mut b) = (Holder::new(&server), Holder::new(&server));
     let session = a.ask("mo 0123456789abcdef T30");
     let session = session.split([' ', 'n']).nth(2).unwrap().to_owned();
-    let fence = a.lock("ml job T60 F");
+    let fence = a.lock("ml job T60 F Mcm93IDc=");
     let shared = b.lock("ml pool S F");
     a.ask("ml pool S");
     // "a é", which needs base64.
@@ -99,7 +99,7 @@ fn locks_are_listed_with_their_holders() {
     assert_eq!(
         lines[0],
         [
-            "KEY", "KIND", "HOLDER", "ADDRESS", "HELD", "LEASE", "WAITING", "FENCE"
+            "KEY", "KIND", "HOLDER", "ADDRESS", "HELD", "LEASE", "WAITING", "FENCE", "METADATA"
         ]
     );
     assert_eq!(lines[1][..2], ["a é", "exclusive"]);
@@ -113,7 +113,8 @@ fn locks_are_listed_with_their_holders() {
             "0 s",
             "60 s left",
             "0",
-            &fence
+            &fence,
+            "row 7"
         ]
     );
     assert_eq!(
@@ -128,6 +129,7 @@ fn locks_are_listed_with_their_holders() {
     assert_eq!(json["locks"].as_array().unwrap().len(), 1);
     let job = &json["locks"][0];
     assert_eq!((&job["key"], &job["fence"]), (&"job".into(), &fence.into()));
+    assert_eq!(job["metadata"], "row 7");
     assert_eq!(job["session"].to_string(), session);
     assert!(job["connection"].is_null(), "{job}");
 }

@@ -293,6 +293,7 @@ impl<S: Store> Lockstep<S> {
                 until_ms: waiter.until.as_millis(),
                 lease: waiter.lease,
                 needs_item: waiter.needs_item,
+                metadata: self.core.waits().metadata(conn).map(Into::into),
             });
             let queue: Vec<Waiting> = queue.collect();
             let due: Vec<Waiting> = self.oracle.queue(bytes).cloned().collect();
@@ -357,6 +358,7 @@ impl<S: Store> Lockstep<S> {
                         held.has_item,
                         held.lease_until.map(Instant::as_millis),
                         held.is_unanswered,
+                        locks.metadata(held.fence),
                     )
                 })
                 .collect();
@@ -370,6 +372,7 @@ impl<S: Store> Lockstep<S> {
                         has_item,
                         lock.lease_until_ms,
                         lock.is_unheard,
+                        lock.metadata.as_deref(),
                     )
                 })
                 .collect();

@@ -41,13 +41,13 @@ use crate::alphabet::Input;
 use evicted::LastEvicted;
 use expired::Remains;
 
-pub use answer::{Counts, OwnedReply, Seen, Win};
+pub use answer::{Counts, OwnedReply, Seen, SeenLock, Win};
 pub use asked::Asked;
 pub use crawled::{Between, Crawled};
 pub use evicted::Evicted;
 pub use expired::{Expired, There};
 pub use gone::Gone;
-pub use locks::{Lock, Waiting};
+pub use locks::{Lock, Metadata, Waiting};
 pub use room::{ByItem, Judged};
 pub use wins::{Getting, Winner};
 
@@ -319,7 +319,7 @@ impl Oracle {
                     self.asked.lock_misses += 1;
                     return OwnedReply::NotFound;
                 }
-                match self.lock(conn, key, false, Mode::Exclusive) {
+                match self.lock(conn, key, false, Mode::Exclusive, 0) {
                     Ok(_) => OwnedReply::Locked,
                     Err(refusal) => OwnedReply::Refused(refusal),
                 }
@@ -413,7 +413,7 @@ impl Oracle {
         if made {
             let holder = self.holder(key);
             if get.lock && (holder.is_some() || self.is_withheld()) {
-                return match self.lock(conn, key, false, Mode::Exclusive) {
+                return match self.lock(conn, key, false, Mode::Exclusive, 0) {
                     Ok(_) => unreachable!("it is held, or withheld"),
                     Err(refusal) => OwnedReply::Refused(refusal),
                 };
@@ -448,7 +448,7 @@ impl Oracle {
             );
         }
         if get.lock
-            && let Err(refusal) = self.lock(conn, key, false, Mode::Exclusive)
+            && let Err(refusal) = self.lock(conn, key, false, Mode::Exclusive, 0)
         {
             return OwnedReply::Refused(refusal);
         }
@@ -512,7 +512,11 @@ impl Oracle {
         }
         OwnedReply::Hit(Seen {
             // As it is after the get; the rest is as it was before.
-            lock: self.lock_seen(key),
+            lock: self.lock_seen(key).map(|lock| SeenLock {
+                // Only a look shows it.
+                metadata: lock.metadata.filter(|_| get.is_look()),
+                ..lock
+            }),
             ..self.seen(key, &before, ttls, win, get.known_cas.map(Cas::number))
         })
     }

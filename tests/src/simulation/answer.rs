@@ -303,7 +303,7 @@ fn put_value(hit: &Hit<'_>, with_cas: bool, out: &mut Vec<u8>) {
 }
 
 /// Appends the reply to a refused lock in meta text, without its flags.
-fn put_contended(seen: &LockSeen, is_deadlock: bool, out: &mut Vec<u8>) {
+fn put_contended(seen: &LockSeen<'_>, is_deadlock: bool, out: &mut Vec<u8>) {
     let (holder, held_s, waiting) = (seen.holder.number(), seen.held_s, seen.waiting);
     let deadlock = if is_deadlock { " d" } else { "" };
     put!(out, "LK h{holder} a{held_s} n{waiting}{deadlock}");
@@ -323,6 +323,7 @@ struct Shown<'a> {
     hit: Option<&'a Hit<'a>>,
     cas: Option<u64>,
     fence: Option<u64>,
+    metadata: Option<&'a [u8]>,
     ttl: Option<&'a dyn Fn(usize) -> Option<u32>>,
 }
 
@@ -359,7 +360,11 @@ impl Meta<'_> {
             }
             (_, Reply::Contended(seen) | Reply::WouldDeadlock(seen)) => {
                 put_contended(seen, matches!(reply, Reply::WouldDeadlock(_)), out);
-                self.put_flags(Shown::default(), out);
+                let shown = Shown {
+                    metadata: seen.metadata,
+                    ..Shown::default()
+                };
+                self.put_flags(shown, out);
                 out.extend_from_slice(b"\r\n");
             }
             (_, Reply::Withheld { waiting }) => {
@@ -412,6 +417,7 @@ impl Meta<'_> {
             hit,
             cas: hit.map(|hit| hit.cas.number()),
             fence,
+            metadata: None,
             ttl: hit.is_some().then_some(&ttl),
         };
         let value = hit.filter(|hit| self.ask.style.with_value && !hit.unchanged);
@@ -457,6 +463,13 @@ impl Meta<'_> {
                         fence: Some(fence), ..
                     },
                 ) => put!(out, " F{fence}"),
+                (
+                    b'm',
+                    Shown {
+                        metadata: Some(metadata),
+                        ..
+                    },
+                ) => put!(out, " m{}", as_in_url(metadata)),
                 (b's', Shown { hit: Some(hit), .. }) => put!(out, " s{}", hit.value.len()),
                 (b'f', Shown { hit: Some(hit), .. }) => put!(out, " f{}", hit.client_flags),
                 (b't', Shown { ttl: Some(ttl), .. }) => match ttl(steps) {
@@ -502,6 +515,18 @@ fn put_debug(hit: &Hit<'_>, out: &mut Vec<u8>) {
             out,
             " lock={holder} fence={fence} held={held_s} waiting={waiting} mode={mode}"
         );
+        if let Some(metadata) = seen.metadata {
+            put!(out, " metadata={}", as_in_url(metadata));
+        }
     }
     out.extend_from_slice(b"\r\n");
+}
+
+fn as_in_url(bytes: &[u8]) -> String {
+    let each = bytes.iter().map(|byte| match byte {
+        b'-' | b'.' | b'_' | b'~' => char::from(*byte).to_string(),
+        byte if byte.is_ascii_alphanumeric() => char::from(*byte).to_string(),
+        byte => format!("%{byte:02X}"),
+    });
+    each.collect()
 }

@@ -2,6 +2,7 @@
 
 use core::num::NonZeroU32;
 
+use super::LockMetadata;
 use crate::fence::Fence;
 use crate::key::Key;
 
@@ -21,6 +22,8 @@ pub struct Acquire<'a> {
     /// The ttl of the lock; a holder renews its lock by this. With `None` the lock lasts as long as the
     /// connection, and a holder is refused.
     pub lease: Option<Lease>,
+    /// The metadata of the lock. A holder replaces that of its lock by this; with `None` it stays.
+    pub metadata: Option<LockMetadata<'a>>,
     /// Only if there is an item (`x`).
     pub needs_item: bool,
     /// The item is read in the same step, which counts as a read.
@@ -37,6 +40,7 @@ impl<'a> Acquire<'a> {
             key,
             mode: Mode::Exclusive,
             lease: None,
+            metadata: None,
             needs_item: false,
             looks: false,
             wait: Wait::No,

@@ -12,6 +12,7 @@ use crate::fence::Fence;
 use crate::owner::Owner;
 use crate::reply::{Refusal, Reply};
 use crate::time::Exptime;
+use crate::uri::UriEncoded;
 
 /// Passes on the lines of `command` and its `reply` that belong to `wanted`, without time, number and line end.
 pub fn each_line(
@@ -276,14 +277,10 @@ fn locked(command: &ItemCommand<'_>, reply: &Reply<'_>, asked: Asked) -> Option<
 /// The beginning of a line about a key, which is written as in a URL.
 pub(super) fn keyed(kind: &str, key: &[u8]) -> String {
     let mut line = String::with_capacity(key.len() + 80);
-    put(&mut line, format_args!("type={kind} key="));
-    for &byte in key {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            line.push(char::from(byte));
-        } else {
-            put(&mut line, format_args!("%{byte:02X}"));
-        }
-    }
+    put(
+        &mut line,
+        format_args!("type={kind} key={}", UriEncoded(key)),
+    );
     line
 }
 

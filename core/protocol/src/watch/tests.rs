@@ -184,6 +184,7 @@ fn each_answer_has_its_status() {
     let unlock = ItemCommand::Unlock { key: key() };
     let fence = Fence::new(9).unwrap();
     let seen = LockSeen {
+        metadata: None,
         holder: ConnId::from_number(3).into(),
         fence,
         held_s: 0,

@@ -28,7 +28,7 @@ use latchd_protocol::time::{Clock, Instant};
 use latchd_protocol::watch::Evicted;
 
 use crate::engine::config::Config;
-use crate::engine::locks::table::Shard;
+use crate::engine::locks::table::{MetadataBuffer, Shard};
 use crate::engine::manager::LockManager;
 use crate::engine::owned_key::OwnedKey;
 use crate::engine::stats::detail::Detail;
@@ -53,6 +53,8 @@ pub struct Items<S> {
     pub(in crate::engine) evicted: Option<(Vec<Evicted>, u64)>,
     pub(in crate::engine) counters: Counters,
     pub(in crate::engine) detail: Detail,
+    /// The metadata that the present reply shows.
+    pub(in crate::engine) metadata: MetadataBuffer,
     /// The work of steps besides the commands themselves.
     pub(in crate::engine) work: Meter,
 }
@@ -81,6 +83,7 @@ impl<S: Store> Items<S> {
             evicted: None,
             counters: Counters::default(),
             detail: Detail::new(config.prefix_delimiter),
+            metadata: MetadataBuffer::default(),
             work: Meter::default(),
         }
     }

@@ -9,7 +9,7 @@ use latchd_protocol::Owner;
 use latchd_protocol::command::{Get, TtlStep};
 use latchd_protocol::item::{ItemHeader, WinMark};
 use latchd_protocol::key::Key;
-use latchd_protocol::reply::{Hit, Refusal, Reply, TtlTrace, Win};
+use latchd_protocol::reply::{Hit, LockSeen, Refusal, Reply, TtlTrace, Win};
 use latchd_protocol::time::Tick;
 use latchd_protocol::value::Value;
 
@@ -129,7 +129,7 @@ impl<'a, S: Store, M: Access> Rules<'a, S, M> {
             self.manager.wins.note_end(get.key, &after);
         }
         let lock = if after.locked {
-            self.manager.locks.seen(get.key, self.manager.now)
+            self.lock_seen(get)
         } else {
             None
         };
@@ -141,9 +141,24 @@ impl<'a, S: Store, M: Access> Rules<'a, S, M> {
             ttl: outcome.ttl,
             win: outcome.win,
             unchanged: get.known_cas == Some(header.cas),
-            lock,
+            lock: lock.map(|lock| LockSeen {
+                metadata: items.metadata.get(),
+                ..lock
+            }),
             ..hit(now, shown, &header)
         })
+    }
+
+    /// The lock of the item of a get. If the get is for a person, [`Items::metadata`] has the metadata of the lock then.
+    fn lock_seen(&mut self, get: &Get<'_>) -> Option<LockSeen<'static>> {
+        let seen = self.manager.locks.seen(get.key, self.manager.now)?;
+        let metadata = if get.is_look() {
+            self.manager.locks.table.metadata(seen.fence)
+        } else {
+            None
+        };
+        self.items.metadata.keep(metadata);
+        Some(seen)
     }
 
     /// Makes an empty item in the place of a missing one, and tells this get to fill it.

@@ -112,8 +112,8 @@ impl Locks {
         self.next_fence = self.next_fence.max(fence);
     }
 
-    /// The lock of a key, as other connections see it.
-    pub(in crate::engine) fn seen(&self, key: Key<'_>, now: Instant) -> Option<LockSeen> {
+    /// The lock of a key, as other connections see it, without its metadata.
+    pub(in crate::engine) fn seen(&self, key: Key<'_>, now: Instant) -> Option<LockSeen<'static>> {
         let held = self.table.in_force(key)?;
         let held_ms = now.as_millis() - held.since.as_millis();
         Some(LockSeen {
@@ -122,10 +122,11 @@ impl Locks {
             held_s: held_ms / 1000,
             is_shared: held.mode.is_shared(),
             waiting: self.queue.waiting(key),
+            metadata: None,
         })
     }
 
-    /// Whether `owner` may acquire the lock of `key`, which is free or can be shared.
+    /// Whether `owner` may acquire the lock of `key`, which is free or can be shared, and takes so many bytes of the table.
     ///
     /// # Errors
     /// [`Refusal::TooManyLocks`] and [`Refusal::ConnectionClosed`], as they say.
@@ -133,13 +134,13 @@ impl Locks {
         &self,
         owner: Owner,
         key: Key<'_>,
-        mode: Mode,
+        of_table: usize,
         item: Pinned,
         limits: &Limits,
     ) -> Result<(), Refusal> {
         let held = self.table.held_by(owner).ok_or(Refusal::ConnectionClosed)?;
         let is_full = self.table.share_count(key) >= limits.sharers_per_key_max;
-        if !is_full && self.is_within_bounds(held, key, mode, item, limits) {
+        if !is_full && self.is_within_bounds(held, key, of_table, item, limits) {
             Ok(())
         } else {
             Err(Refusal::TooManyLocks)
@@ -152,11 +153,10 @@ impl Locks {
         &self,
         held: Held,
         key: Key<'_>,
-        mode: Mode,
+        of_table: usize,
         item: Pinned,
         limits: &Limits,
     ) -> bool {
-        let of_table = LockTable::bytes_in(mode, key);
         let pinned = item.bytes.unwrap_or(0);
         // A sharer has pinned it already.
         let is_pinned = self.table.share_count(key) > 0;
@@ -178,6 +178,17 @@ impl Locks {
     ) -> bool {
         self.table.pinned_bytes(shard) + pinned <= limits.locked_bytes_max
             && is_within_share(held, pinned + of_table, limits)
+    }
+
+    /// Whether the table may take `of_table` more bytes for `owner`.
+    pub(in crate::engine) fn may_grow(
+        &self,
+        owner: Owner,
+        of_table: usize,
+        limits: &Limits,
+    ) -> bool {
+        let held = self.table.held_by(owner);
+        held.is_some_and(|held| is_within_share(held, of_table, limits))
     }
 
     /// Whether the item of `key` may take `after` bytes instead of `before`. An item that does not grow always may.

@@ -2,6 +2,7 @@
 //!
 //! Q1 to Q4 are those of all queues (`queues.rs`).
 
+use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
@@ -12,9 +13,9 @@ use latchd_protocol::time::Instant;
 use latchd_protocol::wait::Outcome;
 
 use crate::deadlock::Sought;
-use crate::engine::locks::table::LockTable;
+use crate::engine::locks::table::{LockTable, charge};
 use crate::engine::locks::withheld::Withheld;
-use crate::engine::owned_key::{OwnedKey, as_key};
+use crate::engine::owned_key::as_key;
 use crate::engine::queues::{Place, Queues, Waits};
 
 /// The bytes of a wait besides its key and the lock that it may become: its places in the queue, among the owners and
@@ -41,6 +42,8 @@ pub struct Waiter {
 }
 
 impl Waits for Waiter {
+    /// The metadata of the lock that it may get.
+    type Kept = Option<Box<[u8]>>;
     type Queue = Among;
     type Table = Withheld;
 
@@ -60,6 +63,10 @@ impl Waits for Waiter {
 
     fn bytes_for(key: Key<'_>) -> usize {
         WaitTable::bytes_for(key)
+    }
+
+    fn kept_bytes(metadata: &Self::Kept) -> usize {
+        charge(metadata.as_deref().map(<[u8]>::len))
     }
 
     fn next_of(withheld: &Self::Table) -> Option<Instant> {
@@ -103,6 +110,12 @@ impl WaitTable {
         self.place(owner).map(|place| as_key(&place.key))
     }
 
+    /// The metadata of the lock that `owner` waits for, if it has some.
+    #[must_use]
+    pub fn metadata(&self, owner: Owner) -> Option<&[u8]> {
+        self.place(owner)?.kept.as_deref()
+    }
+
     /// The lock that `owner` waits for, unless its time is over by `now`.
     pub(in crate::engine) fn sought_by(&self, owner: Owner, now: Instant) -> Option<Sought<'_>> {
         let place = self.place(owner)?;
@@ -124,7 +137,7 @@ impl WaitTable {
         queue.map_or(among, |queue| queue.beside.before(number, among))
     }
 
-    /// The bytes that a waiter of this key would add to [`Self::table_bytes`]. The lock that it gets adds no more than
+    /// The bytes that a waiter of this key without metadata would add to [`Self::table_bytes`]. The lock that it gets adds no more than
     /// that to the table of locks, which has free memory for it then.
     #[must_use]
     pub const fn bytes_for(key: Key<'_>) -> usize {
@@ -132,23 +145,24 @@ impl WaitTable {
     }
 
     /// `owner`, which waits for nothing, waits for `key` behind all others.
-    pub(in crate::engine) fn join(&mut self, key: Key<'_>, owner: Owner, waiter: Waiter) {
-        let (queue, number) = self.put(key, owner, waiter);
+    pub(in crate::engine) fn join(
+        &mut self,
+        key: Key<'_>,
+        owner: Owner,
+        waiter: Waiter,
+        metadata: Option<Box<[u8]>>,
+    ) {
+        let (queue, number) = self.put(key, owner, waiter, metadata);
         queue.beside.0.insert((waiter.among, number));
     }
 
-    /// Removes `owner` from its queue. Returns its key and its request; `None` if it did not wait.
-    pub(in crate::engine) fn leave(&mut self, owner: Owner) -> Option<(OwnedKey, Waiter)> {
+    /// Removes `owner` from its queue. Returns its place; `None` if it did not wait.
+    pub(in crate::engine) fn leave(&mut self, owner: Owner) -> Option<Place<Waiter>> {
         let (place, _) = self.take_out(owner)?;
-        let Place {
-            key,
-            number,
-            waiter,
-        } = place;
-        if let Some(queue) = self.queue_mut(as_key(&key)) {
-            queue.beside.0.remove(&(waiter.among, number));
+        if let Some(queue) = self.queue_mut(as_key(&place.key)) {
+            queue.beside.0.remove(&(place.waiter.among, place.number));
         }
-        Some((key, waiter))
+        Some(place)
     }
 
     /// Wakes the first `count` waiters of `key` ([`Queues::wake`]).
@@ -162,7 +176,7 @@ impl WaitTable {
         if count < self.waiting(key) {
             let first = self.in_turn(key).take(count);
             let first: Vec<_> = first
-                .map(|(number, _, waiter)| (waiter.among, number))
+                .map(|(_, place)| (place.waiter.among, place.number))
                 .collect();
             let queue = self.queue_mut(key).expect("Q1: they wait in it");
             for place in first {
@@ -228,6 +242,7 @@ mod tests {
                     among,
                     ..waiter(10)
                 },
+                None,
             );
         }
         table.check();
@@ -248,13 +263,14 @@ mod tests {
     fn first_waiter_leaves_first() {
         let mut table = WaitTable::default();
         for number in [3, 1, 2] {
-            table.join(key(b"a"), owner(number), waiter(10 * number));
+            table.join(key(b"a"), owner(number), waiter(10 * number), None);
         }
-        table.join(key(b"b"), owner(4), waiter(5));
+        table.join(key(b"b"), owner(4), waiter(5), None);
         table.check();
         assert_eq!(table.waiting(key(b"a")), 3);
-        assert_eq!(table.leave(owner(1)).map(|(_, it)| it), Some(waiter(10)));
-        assert_eq!(table.leave(owner(1)), None);
+        let left = table.leave(owner(1)).map(|place| place.waiter);
+        assert_eq!(left, Some(waiter(10)));
+        assert!(table.leave(owner(1)).is_none());
         let first = leave_first(&mut table);
         assert_eq!(first, Some((owner(3), waiter(30))));
         table.check();
@@ -270,8 +286,8 @@ mod tests {
     #[test]
     fn a_wait_ends_by_itself() {
         let mut table = WaitTable::default();
-        table.join(key(b"a"), owner(1), waiter(20));
-        table.join(key(b"a"), owner(2), waiter(10));
+        table.join(key(b"a"), owner(1), waiter(20), None);
+        table.join(key(b"a"), owner(2), waiter(10), None);
         assert_eq!(table.next(), Some(Instant::from_millis(10)));
         assert_eq!(table.overdue(Instant::from_millis(9), &mut 0), None);
         let now = Instant::from_millis(10);

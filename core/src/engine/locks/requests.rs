@@ -8,11 +8,11 @@ use latchd_protocol::command::{Acquire, Lease, Mode, Release, ReleaseOf, Wait};
 use latchd_protocol::fence::Fence;
 use latchd_protocol::item::ItemHeader;
 use latchd_protocol::key::Key;
-use latchd_protocol::reply::{Granted, Refusal, Reply};
+use latchd_protocol::reply::{Granted, LockSeen, Refusal, Reply};
 
 use super::Terms;
 use super::queue::WaitTable;
-use super::table::{LockScope, LockTable};
+use super::table::{LockScope, LockTable, charge};
 use super::waits::end_of;
 use crate::deadlock::Chain;
 use crate::engine::rules::{Access, Rules};
@@ -56,7 +56,7 @@ impl<'a, S: Store, M: Access> Rules<'a, S, M> {
             self.items.counters.lock_contended += 1;
             return Err(Refusal::Locked);
         }
-        let slot = self.admit_lock(owner, key, Mode::Exclusive, Some(slot))?;
+        let slot = self.admit_lock(owner, key, LockTable::bytes_for(key), Some(slot))?;
         let terms = Terms {
             mode: Mode::Exclusive,
             scope: LockScope::Item,
@@ -84,8 +84,9 @@ impl<'a, S: Store, M: Access> Rules<'a, S, M> {
         Reply::Refused(Refusal::Locked)
     }
 
-    /// Checks that `owner` may acquire the lock of `key`, which is free or has room for it, and makes free memory for it, if
-    /// need be by evicting other items than the one in `slot`. Returns the slot of that item then.
+    /// Checks that `owner` may acquire the lock of `key`, which is free or has room for it and takes so many bytes of the table,
+    /// and makes free memory for it, if need be by evicting other items than the one in `slot`. Returns the slot of that item
+    /// then.
     ///
     /// # Errors
     /// [`Refusal::TooManyLocks`] and [`Refusal::ConnectionClosed`], as they say.
@@ -93,15 +94,15 @@ impl<'a, S: Store, M: Access> Rules<'a, S, M> {
         &mut self,
         owner: Owner,
         key: Key<'_>,
-        mode: Mode,
+        of_table: usize,
         slot: Option<S::Slot>,
     ) -> Result<Option<S::Slot>, Refusal> {
         let item = self.pinned(slot);
         let manager = &*self.manager;
         manager
             .locks
-            .may_acquire(owner, key, mode, item, &manager.limits)?;
-        self.admit_to_tables(LockTable::bytes_in(mode, key), slot)
+            .may_acquire(owner, key, of_table, item, &manager.limits)?;
+        self.admit_to_tables(of_table, slot)
     }
 
     /// Acquires a lock that [`Self::admit_lock`] has admitted.
@@ -138,6 +139,10 @@ impl<'a, S: Store, M: Access> Rules<'a, S, M> {
             if held.is_unanswered && (is_there || !owner.is_session()) {
                 // It has waited for this lock. The lease lasts from the hand-over.
                 self.items.counters.cmd_lock += 1;
+                let found = match self.replace_metadata(owner, &acquire, found, held.fence) {
+                    Ok(found) => found,
+                    Err(refusal) => return Reply::Refused(refusal),
+                };
                 self.manager.locks.table.set_unanswered(key, owner, false);
                 return self.granted(&acquire, found, held.fence);
             }
@@ -151,7 +156,10 @@ impl<'a, S: Store, M: Access> Rules<'a, S, M> {
                     self.items.counters.lock_misses += 1;
                     return Reply::NotFound;
                 }
-                return self.granted(&acquire, found, held.fence);
+                return match self.replace_metadata(owner, &acquire, found, held.fence) {
+                    Ok(found) => self.granted(&acquire, found, held.fence),
+                    Err(refusal) => Reply::Refused(refusal),
+                };
             }
         }
         let is_taken = is_held || self.manager.locks.queue.are_withheld();
@@ -168,14 +176,15 @@ impl<'a, S: Store, M: Access> Rules<'a, S, M> {
             // A request that waits is counted when it has its reply.
             let reply = self.contended(owner, &acquire, slot);
             self.conclude(key);
-            return reply;
+            return self.with_metadata(reply);
         }
         self.items.counters.cmd_lock += 1;
         if found.is_none() && acquire.needs_item && is_open(&self) {
             self.items.counters.lock_misses += 1;
             return Reply::NotFound;
         }
-        let slot = match self.admit_lock(owner, key, acquire.mode, slot) {
+        let of_table = LockTable::bytes_in(acquire.mode, key) + charge_for(&acquire);
+        let slot = match self.admit_lock(owner, key, of_table, slot) {
             Ok(slot) => slot,
             Err(refusal) => return Reply::Refused(refusal),
         };
@@ -186,6 +195,10 @@ impl<'a, S: Store, M: Access> Rules<'a, S, M> {
             lease_until: lease.and_then(|lease| end_of(lease, self.manager.now)),
         };
         let fence = self.acquire_lock(owner, key, terms, slot);
+        if let Some(metadata) = acquire.metadata {
+            let table = &mut self.manager.locks.table;
+            table.set_metadata(owner, fence, metadata.to_bytes());
+        }
         let found = slot.zip(found).map(|(slot, (_, before))| (slot, before));
         self.granted(&acquire, found, fence)
     }
@@ -203,10 +216,66 @@ impl<'a, S: Store, M: Access> Rules<'a, S, M> {
             self.items.counters.lock_misses += 1;
             return Reply::NotFound;
         }
+        let found = match self.replace_metadata(owner, acquire, found, fence) {
+            Ok(found) => found,
+            Err(refusal) => return Reply::Refused(refusal),
+        };
         self.items.counters.lock_renewed += 1;
         let until = end_of(lease, self.manager.now);
         self.manager.locks.renew(acquire.key, owner, until);
         self.granted(acquire, found, fence)
+    }
+
+    /// The holder asks again: if the request has metadata, it replaces that of the grant. Returns where the item in `found` is
+    /// then.
+    ///
+    /// # Errors
+    /// [`Refusal::TooManyLocks`]: there is no memory for longer metadata, and the grant stays as it is.
+    fn replace_metadata(
+        &mut self,
+        owner: Owner,
+        acquire: &Acquire<'_>,
+        found: Option<(S::Slot, ItemHeader)>,
+        fence: Fence,
+    ) -> Result<Option<(S::Slot, ItemHeader)>, Refusal> {
+        let Some(metadata) = acquire.metadata else {
+            return Ok(found);
+        };
+        let (mut found, manager) = (found, &*self.manager);
+        let before = manager.locks.table.metadata_bytes(fence);
+        let more = charge_for(acquire).saturating_sub(before);
+        if more > 0 {
+            if !manager.locks.may_grow(owner, more, &manager.limits) {
+                return Err(Refusal::TooManyLocks);
+            }
+            let slot = self.admit_to_tables(more, found.map(|(slot, _)| slot))?;
+            found = slot.zip(found).map(|(slot, (_, header))| (slot, header));
+        }
+        let table = &mut self.manager.locks.table;
+        table.set_metadata(owner, fence, metadata.to_bytes());
+        Ok(found)
+    }
+
+    /// A reply to a request for a lock that is held, with the metadata of the holder.
+    fn with_metadata(self, reply: Reply<'static>) -> Reply<'a> {
+        if let Reply::Contended(seen) = reply {
+            return Reply::Contended(self.show_metadata(seen));
+        }
+        if let Reply::WouldDeadlock(seen) = reply {
+            return Reply::WouldDeadlock(self.show_metadata(seen));
+        }
+        reply
+    }
+
+    /// The lock with its metadata.
+    fn show_metadata(self, seen: LockSeen<'static>) -> LockSeen<'a> {
+        let Self { items, manager } = self;
+        let metadata = manager.locks.table.metadata(seen.fence);
+        items.metadata.keep(metadata);
+        LockSeen {
+            metadata: items.metadata.get(),
+            ..seen
+        }
     }
 
     /// The reply to an acquire that was granted: with the item, which is locked now.
@@ -253,7 +322,14 @@ impl<'a, S: Store, M: Access> Rules<'a, S, M> {
         };
         let ms = ms.min(self.manager.limits.wait_ms_max);
         if self.manager.locks.is_same_wait(owner, acquire, now) {
-            self.manager.locks.change_time(owner, ms, now);
+            let before = self.manager.locks.metadata_bytes_of_wait(owner);
+            let more = charge_for(acquire).saturating_sub(before);
+            if more > 0
+                && let Err(refusal) = self.admit_to_tables(more, slot)
+            {
+                return self.refuse_wait(refusal);
+            }
+            self.manager.locks.change_wait(owner, acquire, ms, now);
             return Reply::Waits;
         }
         let (locks, context) = self.manager.locks_in_context();
@@ -269,7 +345,7 @@ impl<'a, S: Store, M: Access> Rules<'a, S, M> {
             }
             Chain::TooLong => return self.refuse_wait(Refusal::TooManyLocks),
         }
-        if let Err(refusal) = self.admit_wait(owner, key, slot) {
+        if let Err(refusal) = self.admit_wait(owner, acquire, slot) {
             return self.refuse_wait(refusal);
         }
         let (locks, mut context) = self.manager.locks_in_context();
@@ -287,16 +363,17 @@ impl<'a, S: Store, M: Access> Rules<'a, S, M> {
         Reply::Refused(refusal)
     }
 
-    /// Checks that `owner` may wait for the lock of `key`, and makes free memory for the wait.
+    /// Checks that `owner` may wait for the lock that it asks for, and makes free memory for the wait.
     ///
     /// # Errors
     /// [`Refusal::TooManyLocks`] and [`Refusal::ConnectionClosed`], as they say.
     fn admit_wait(
         &mut self,
         owner: Owner,
-        key: Key<'_>,
+        acquire: &Acquire<'_>,
         slot: Option<S::Slot>,
     ) -> Result<(), Refusal> {
+        let key = acquire.key;
         let held = self.manager.locks.table.held_by(owner);
         let held = held.ok_or(Refusal::ConnectionClosed)?;
         if self.manager.is_waiting(owner)
@@ -306,7 +383,8 @@ impl<'a, S: Store, M: Access> Rules<'a, S, M> {
         {
             return Err(Refusal::TooManyLocks);
         }
-        let of_tables = WaitTable::bytes_for(key) + self.manager.locks.table.bytes_for_waited(key);
+        let of_wait = WaitTable::bytes_for(key) + charge_for(acquire);
+        let of_tables = of_wait + self.manager.locks.table.bytes_for_waited(key);
         self.admit_to_tables(of_tables, slot).map(|_| ())
     }
 
@@ -361,4 +439,9 @@ impl<'a, S: Store, M: Access> Rules<'a, S, M> {
             Reply::Refused(Refusal::NotLocked)
         }
     }
+}
+
+/// The bytes that the metadata of a request takes of the tables.
+fn charge_for(acquire: &Acquire<'_>) -> usize {
+    charge(acquire.metadata.map(|metadata| metadata.len()))
 }

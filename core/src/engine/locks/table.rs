@@ -22,6 +22,7 @@ mod check;
 mod ends;
 mod holding;
 mod leases;
+mod metadata;
 mod pins;
 mod read;
 mod shares;
@@ -33,10 +34,12 @@ use self::ends::Ends;
 pub use self::ends::{EndCause, LOCK_ENDS_MAX, LockEnd};
 pub(in crate::engine) use self::holding::NewGrant;
 pub use self::holding::{Held, Holding, LockScope};
+pub(in crate::engine) use self::metadata::{MetadataBuffer, charge};
 use self::pins::Pins;
 pub(in crate::engine) use self::pins::Shard;
 use self::shares::{Group, Shares};
 
+use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::sync::Arc;
 
@@ -67,6 +70,8 @@ pub struct LockTable {
     by_key: BTreeMap<OwnedKey, Entry>,
     /// The shares of those that are.
     shares: Shares,
+    /// The metadata of grants and shares that have some (L19).
+    metadata: BTreeMap<Fence, Box<[u8]>>,
     /// The open owners (L4), each with the keys that it holds.
     by_owner: BTreeMap<Owner, Holder>,
     /// The keys that terms that are over have held alone (L9), the oldest first.
@@ -273,15 +278,16 @@ impl LockTable {
         if holding.is_waited {
             self.set_waited(key, false);
         }
+        let (metadata, metadata_bytes) = self.take_metadata(grant.fence);
         if let Some((owned, _)) = self.by_key.remove_entry(key.as_bytes()) {
-            self.ends.note(&owned, grant, holding);
+            self.ends.note(&owned, grant, holding, metadata);
         }
         self.table_bytes -= ENTRY_BYTES;
         self.bare_entries -= usize::from(!holding.has_item);
         if let Some(holder) = self.leave(key, grant) {
             holder.pinned_bytes -= pinned_bytes;
             holder.pins.remove(shard, pinned_bytes);
-            holder.table_bytes -= Self::bytes_for(key);
+            holder.table_bytes -= Self::bytes_for(key) + metadata_bytes;
             self.pins.remove(shard, pinned_bytes);
         }
     }

@@ -15,12 +15,12 @@ use latchd_protocol::time::Instant;
 use latchd_protocol::wait::Outcome;
 
 use super::queue::Waiter;
-use super::table::LockScope;
+use super::table::{LockScope, LockTable, charge};
 use super::{Effect, Locks, Pinned, Terms};
 use crate::deadlock::{Chain, would_deadlock};
 use crate::engine::context::Context;
 use crate::engine::owned_key::{OwnedKey, as_key};
-use crate::engine::queues::Waits;
+use crate::engine::queues::{Place, Waits};
 use crate::limits::Limits;
 
 impl Locks {
@@ -56,7 +56,8 @@ impl Locks {
             lease: acquire.lease,
             needs_item: acquire.needs_item,
         };
-        self.queue.join(acquire.key, owner, waiter);
+        let metadata = acquire.metadata.map(|metadata| metadata.to_bytes());
+        self.queue.join(acquire.key, owner, waiter, metadata);
         self.table.set_waited(acquire.key, true);
     }
 
@@ -106,10 +107,26 @@ impl Locks {
         })
     }
 
-    /// A session that requests the same wait again keeps its place, until the new time.
-    pub(in crate::engine) fn change_time(&mut self, owner: Owner, ms: u64, now: Instant) {
-        let until = after(now, ms);
-        self.queue.change_time(owner, |waiter| waiter.until = until);
+    /// A session that requests the same wait again keeps its place, until the new time; and its metadata, unless the request
+    /// has some.
+    pub(in crate::engine) fn change_wait(
+        &mut self,
+        owner: Owner,
+        acquire: &Acquire<'_>,
+        ms: u64,
+        now: Instant,
+    ) {
+        self.queue.change(owner, |waiter, kept| {
+            waiter.until = after(now, ms);
+            if let Some(metadata) = acquire.metadata {
+                *kept = Some(metadata.to_bytes());
+            }
+        });
+    }
+
+    /// The bytes that the metadata of a wait takes of the queues.
+    pub(in crate::engine) fn metadata_bytes_of_wait(&self, owner: Owner) -> usize {
+        charge(self.queue.metadata(owner).map(<[u8]>::len))
     }
 
     /// Gives the lock of `key`, which is free or has room for sharers, to the waiters that can have it, in their order (Q6, Q7).
@@ -123,13 +140,16 @@ impl Locks {
     ) -> Effect {
         let mut effect = Effect::None;
         while let Some((owner, waiter)) = self.wake_to_next(key, item, context) {
-            self.queue.leave(owner);
+            let place = self.queue.leave(owner);
             let terms = Terms {
                 mode: waiter.mode,
                 scope: LockScope::Key,
                 lease_until: waiter.lease.and_then(|lease| end_of(lease, context.now)),
             };
-            self.acquire(key, owner, terms, item, context);
+            let fence = self.acquire(key, owner, terms, item, context);
+            if let Some(metadata) = place.and_then(|place| place.kept) {
+                self.table.set_metadata(owner, fence, metadata);
+            }
             self.table.set_unanswered(key, owner, true);
             context.notices.push(owner, Outcome::Granted);
             effect = Effect::Lock;
@@ -150,11 +170,12 @@ impl Locks {
         let has_item = item.bytes.is_some();
         let mut ended = [0; 3];
         let mut next = None;
-        for (_, owner, waiter) in self.queue.in_turn(key) {
+        for (owner, place) in self.queue.in_turn(key) {
+            let waiter = place.waiter;
             if !self.has_room(key, waiter.mode, context.limits) {
                 break;
             }
-            if self.may_have(owner, &waiter, key, item, context) {
+            if self.may_have(owner, place, item, context) {
                 next = Some((owner, waiter));
                 break;
             }
@@ -182,23 +203,24 @@ impl Locks {
     fn may_have(
         &self,
         owner: Owner,
-        waiter: &Waiter,
-        key: Key<'_>,
+        place: &Place<Waiter>,
         item: Pinned,
         context: &Context<'_>,
     ) -> bool {
+        let (key, waiter) = (as_key(&place.key), place.waiter);
         if waiter.until <= context.now || waiter.needs_item && item.bytes.is_none() {
             return false;
         }
         let held = self.table.held_by(owner);
         let held = held.expect("Q8: an owner that has gone does not wait");
-        self.is_within_bounds(held, key, waiter.mode, item, context.limits)
+        let of_table = LockTable::bytes_in(waiter.mode, key) + Waiter::kept_bytes(&place.kept);
+        self.is_within_bounds(held, key, of_table, item, context.limits)
     }
 
     /// Removes `owner` from its queue, if it waits. Returns the key if it is to be settled: its lock can be handed over now, or
     /// the queue is empty.
     pub(in crate::engine) fn leave(&mut self, owner: Owner, limits: &Limits) -> Option<OwnedKey> {
-        let (left, _) = self.queue.leave(owner)?;
+        let left = self.queue.leave(owner)?.key;
         let key = as_key(&left);
         let Some((_, first)) = self.queue.first(key) else {
             self.table.set_waited(key, false);

@@ -8,6 +8,7 @@ use core::fmt::Write as _;
 
 use latchd_protocol::key::Key;
 use latchd_protocol::stats::{LOCK_LINES_MAX, LOCKS_LOOKED_AT_MAX, StatsLine};
+use latchd_protocol::uri::UriEncoded;
 
 use crate::engine::Holding;
 use crate::engine::manager::LockManager;
@@ -31,7 +32,7 @@ impl LockManager {
     /// A line for each of [`Self::locks_in_force`], up to [`LOCK_LINES_MAX`]: a page of `stats locks`.
     ///
     /// The name is the key, with bytes that are not printable as in a URL. The value has no blanks, since clients cut
-    /// the line at each.
+    /// the line at each. Metadata is as in a URL, at the end.
     #[must_use]
     pub fn lock_lines(&self) -> Vec<StatsLine> {
         self.locks_in_force()
@@ -66,16 +67,20 @@ impl LockManager {
             || String::from("-1"),
             |until| format!("{}", (until.as_millis() - now_ms).div_ceil(1000)),
         );
+        let mut value = format!(
+            "mode={},conn={},held={held_s},waiting={},fence={},lease={lease},holders={}",
+            if holding.mode.is_shared() { 's' } else { 'x' },
+            holding.owner.number(),
+            self.locks.queue.waiting(key),
+            holding.fence.number(),
+            self.locks.table.holder_count(key),
+        );
+        if let Some(metadata) = self.locks.table.metadata(holding.fence) {
+            let _ = write!(value, ",metadata={}", UriEncoded(metadata));
+        }
         StatsLine {
             name: Cow::Owned(printable(key.as_bytes())),
-            value: format!(
-                "mode={},conn={},held={held_s},waiting={},fence={},lease={lease},holders={}",
-                if holding.mode.is_shared() { 's' } else { 'x' },
-                holding.owner.number(),
-                self.locks.queue.waiting(key),
-                holding.fence.number(),
-                self.locks.table.holder_count(key),
-            ),
+            value,
         }
     }
 }

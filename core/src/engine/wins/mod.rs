@@ -205,7 +205,8 @@ impl Wins {
         let now = context.now;
         let (mut too_late, mut missed, mut count) = (0, 0, 0);
         let mut winner = None;
-        for (_, owner, waiter) in self.queue.in_turn(key) {
+        for (owner, place) in self.queue.in_turn(key) {
+            let waiter = place.waiter;
             let is_late = waiter.until <= now;
             let wins = if let Some(header) = &seen.header {
                 would_win(seen.clock, header, &waiter)

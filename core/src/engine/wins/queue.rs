@@ -74,6 +74,7 @@ impl WinWaiter {
 }
 
 impl Waits for WinWaiter {
+    type Kept = ();
     /// When the item is gone.
     type Queue = Option<Instant>;
     type Table = Ends;
@@ -95,6 +96,10 @@ impl Waits for WinWaiter {
 
     fn bytes_for(key: Key<'_>) -> usize {
         WinWaits::bytes_for(key)
+    }
+
+    fn kept_bytes((): &()) -> usize {
+        0
     }
 
     fn next_of(ends: &Ends) -> Option<Instant> {
@@ -167,7 +172,7 @@ impl WinWaits {
 
     /// `owner`, which waits for nothing, waits for `key` behind all others.
     pub(in crate::engine) fn join(&mut self, key: Key<'_>, owner: Owner, waiter: WinWaiter) {
-        self.put(key, owner, waiter);
+        self.put(key, owner, waiter, ());
     }
 
     /// `owner` waits no more, if it did. Returns its key if no get waits for it any more.

@@ -1,7 +1,8 @@
 //! The lock events that `-vvv` logs: requests and their results, waits, hand-overs, releases and expiries.
 //!
 //! - Each line has the field `event`, `conn` and, if it is about a key, `key`. Lines about a grant have its
-//!   `fence`, as text: most JSON readers keep 53 bits of a number.
+//!   `fence`, as text: most JSON readers keep 53 bits of a number. They have the lock's `metadata`, if it has some; that
+//!   of a renewal, if the renewal has some.
 //! - If a lock ends together with many others, it is logged when the server removes its item.
 
 use latchd_core::Owner;
@@ -9,10 +10,17 @@ use latchd_core::engine::{EndCause, LockEnd};
 use latchd_protocol::command::{Command, GlobalCommand, ItemCommand, Lease};
 use latchd_protocol::reply::{Refusal, Reply};
 use latchd_protocol::wait::Outcome;
+use tracing::Value;
+use tracing::field::display;
 
-/// A key as one word.
+/// A key or metadata as one word.
 pub(crate) fn one_word(key: &[u8]) -> String {
     key.escape_ascii().to_string().replace(' ', "\\x20")
+}
+
+/// Metadata as a field that is missing if there is none.
+fn shown(metadata: Option<&[u8]>) -> Option<impl Value> {
+    metadata.map(|metadata| display(one_word(metadata)))
 }
 
 /// Logs the result of a command.
@@ -31,8 +39,10 @@ pub(crate) fn answered(conn: Owner, command: &Command<'_>, reply: &Reply<'_>) {
             | GlobalCommand::Stats(_),
         ) => return,
     };
+    let mut metadata = None;
     let (mode, is_renewal) = match command {
         ItemCommand::Acquire(acquire) => {
+            metadata = acquire.metadata.map(|metadata| metadata.to_bytes());
             let mode = if acquire.mode.is_shared() { "s" } else { "x" };
             (mode, acquire.lease == Some(Lease::Off))
         }
@@ -51,7 +61,7 @@ pub(crate) fn answered(conn: Owner, command: &Command<'_>, reply: &Reply<'_>) {
         Reply::Granted(granted) => {
             let fence = granted.fence.number();
             let event = if is_renewal { "lease_off" } else { "lock" };
-            tracing::info!(event, conn = number, key = %key, fence = %fence, mode, "lock granted");
+            tracing::info!(event, conn = number, key = %key, fence = %fence, mode, metadata = shown(metadata.as_deref()), "lock granted");
             return;
         }
         Reply::Locked | Reply::Hit(_) => {
@@ -115,7 +125,8 @@ pub(crate) fn ended(end: &LockEnd) {
     };
     let (conn, key, held_ms) = (end.holder.number(), one_word(&end.key), end.held_ms);
     let fence = end.fence.number();
-    tracing::info!(event, conn, key = %key, fence = %fence, held_ms, "{what}");
+    let metadata = shown(end.metadata.as_deref());
+    tracing::info!(event, conn, key = %key, fence = %fence, held_ms, metadata, "{what}");
 }
 
 /// Logs the number of lock ends that did not fit into the queue of ends to be logged.

@@ -45,6 +45,8 @@ pub(crate) struct LockedKey {
     pub(crate) key: Box<[u8]>,
     /// The lock, or the first share of a shared lock.
     pub(crate) holding: Holding,
+    /// Its metadata, if it has some.
+    pub(crate) metadata: Option<Box<[u8]>>,
     /// The number of holders.
     pub(crate) holders: usize,
     /// The most that may: the least that a holder has asked for.
@@ -92,6 +94,7 @@ impl Shards {
                 LockedKey {
                     key: key.as_bytes().into(),
                     holding,
+                    metadata: manager.locks().metadata(holding.fence).map(Box::from),
                     holders: manager.locks().holder_count(key),
                     permits: permits.min().unwrap_or(u32::MAX),
                     waiting,

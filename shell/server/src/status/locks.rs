@@ -23,10 +23,13 @@ pub(super) fn json(snapshot: &Snapshot) -> String {
         // Writing to a string never fails.
         let _ = write!(
             text,
-            "{comma}\n{{\"key\":\"{}\",\"connection\":{},\"peer\":\"{}\",\"fence\":\"{}\",\"held_s\":{},\"silent_s\":{},\"mode\":\"{}\",\"holders\":{},\"permits\":{},\"lease_s\":{},\"session\":{},\"waiting\":{},\"waiters\":[{}]}}",
+            "{comma}\n{{\"key\":\"{}\",\"connection\":{},\"peer\":\"{}\",\"metadata\":{},\"fence\":\"{}\",\"held_s\":{},\"silent_s\":{},\"mode\":\"{}\",\"holders\":{},\"permits\":{},\"lease_s\":{},\"session\":{},\"waiting\":{},\"waiters\":[{}]}}",
             quoted(&lock.key),
             lock.owner,
             quoted(&lock.peer),
+            lock.metadata
+                .as_deref()
+                .map_or("null".to_owned(), |text| format!("\"{}\"", quoted(text))),
             lock.fence,
             lock.held.as_secs(),
             lock.silent.as_secs(),
@@ -87,10 +90,15 @@ mod tests {
     #[test]
     fn a_key_ends_no_string() {
         let key = readable(b"a\"b\\c\x01\xff\xc3\xa9</script>");
-        let text = json(&snapshot(vec![lock(&key), lock("two")]));
+        let mut one = lock(&key);
+        one.metadata = Some(readable(b"\"host\\1\xff\n"));
+        let text = json(&snapshot(vec![one, lock("two")]));
         let expected = r#"{"key":"a\"b\\\\c\\u{1}\\xffé</script>","connection":7,"#;
         assert!(text.contains(expected), "{text}");
         assert!(text.starts_with("{\"locks_held\":2,"), "{text}");
+        let expected = r#""metadata":"\"host\\\\1\\xff\\n","fence":"#;
+        assert!(text.contains(expected), "{text}");
+        assert!(text.contains("\"metadata\":null,"), "{text}");
         let held = "\"fence\":\"1152921504606846976\",\"held_s\":3601,\"silent_s\":61,\"mode\":\"x\",\"holders\":1,\"permits\":1,\"lease_s\":null,\"session\":null,\"waiting\":0,\"waiters\":[]}";
         assert_eq!(text.matches(held).count(), 2);
     }

@@ -36,6 +36,9 @@ const COLUMNS: &[Column] = &[
     ("fence", "number", |lock| lock.fence.to_string()),
     ("conn", "", |lock| lock.owner.to_string()),
     ("client", "", |lock| escaped(&lock.peer)),
+    ("metadata", "", |lock| {
+        lock.metadata.as_deref().map_or("–".into(), escaped)
+    }),
     ("silent for", "number", |lock| span(lock.silent)),
 ];
 
@@ -419,11 +422,11 @@ mod tests {
     #[test]
     fn page_escapes_keys_and_loads_nothing() {
         let key = readable(b"</td><script>alert('x')</script>&\"");
-        let page = html(&snapshot(vec![lock(&key)]), &History::default(), b"<");
-        assert!(
-            page.contains("&lt;/td&gt;&lt;script&gt;alert(&#39;x&#39;)"),
-            "{page}"
-        );
+        let mut held = lock(&key);
+        held.metadata = Some(key);
+        let page = html(&snapshot(vec![held]), &History::default(), b"<");
+        let shown = page.matches("&lt;/td&gt;&lt;script&gt;alert(&#39;x&#39;)");
+        assert_eq!(shown.count(), 2, "{page}");
         for word in [
             "<script", "src=", "url(", "@import", "http:", "https:", "<link",
         ] {

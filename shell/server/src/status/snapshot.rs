@@ -61,6 +61,8 @@ pub(super) struct LockShown {
     pub(super) session: Option<HolderSession>,
     /// The holder's address; empty if it has just left, or if its session has no connection.
     pub(super) peer: String,
+    /// The metadata in the form of the key, if the lock has some.
+    pub(super) metadata: Option<String>,
     /// The fence of the grant.
     pub(super) fence: u64,
     /// The time since its acquisition.
@@ -141,6 +143,7 @@ impl Snapshot {
                     session,
                     permits: (lock.permits < u32::MAX).then_some(lock.permits),
                     peer,
+                    metadata: lock.metadata.as_deref().map(readable),
                     fence: holding.fence.number(),
                     held: since(holding.since),
                     silent,
@@ -203,8 +206,8 @@ fn value<'a>(lines: &'a [(String, String)], name: &str) -> &'a str {
     found.map_or("", |(_, value)| value)
 }
 
-/// A key as text for a person: UTF-8 as it is. A backslash, an invisible character or a byte that is no UTF-8 is escaped as
-/// in Rust.
+/// A key or metadata as text for a person: UTF-8 as it is. A backslash, an invisible character or a byte that is no UTF-8 is escaped as
+/// in Rust, so that the bytes can be read back.
 pub(super) fn readable(key: &[u8]) -> String {
     let mut text = String::new();
     for chunk in key.utf8_chunks() {
@@ -320,6 +323,7 @@ pub(super) mod tests {
             session: None,
             permits: Some(1),
             peer: "tcp:127.0.0.1:4711".to_owned(),
+            metadata: None,
             fence: 1 << 60,
             held: Duration::from_secs(3_601),
             silent: Duration::from_secs(61),

@@ -15,8 +15,8 @@ use latchd_protocol::time::Exptime;
 
 use super::{
     CasChoice, ClientNumber, FenceChoice, GuardChoice, Op, ReleaseChoice, SmallAcquire,
-    SmallArithmetic, SmallDelete, SmallGet, SmallKey, SmallRequest, SmallSet, SmallValue,
-    UNIX_S_AT_START,
+    SmallArithmetic, SmallDelete, SmallGet, SmallKey, SmallMetadata, SmallRequest, SmallSet,
+    SmallValue, UNIX_S_AT_START,
 };
 
 /// Spans that pass within a sequence or not at all, and dates before and after its beginning.
@@ -187,7 +187,7 @@ impl<'a> Arbitrary<'a> for SmallRequest {
 
 fn acquire(u: &mut Unstructured<'_>, key: SmallKey) -> Result<SmallRequest> {
     let (lease, needs_item) = (*u.choose(&LEASES)?, u.ratio(1, 4)?);
-    // One byte for all three.
+    // One byte for all of them.
     let bits: u8 = u.arbitrary()?;
     let wait_ms = WAITS_MS.get(usize::from(bits >> 1) % WAITS_MS.len());
     let among = match bits >> 4 {
@@ -201,6 +201,12 @@ fn acquire(u: &mut Unstructured<'_>, key: SmallKey) -> Result<SmallRequest> {
             among: NonZeroU32::new(among),
         }),
         lease,
+        metadata: match bits >> 4 {
+            3 | 13 => Some(SmallMetadata::Word),
+            6 | 14 => Some(SmallMetadata::Most),
+            15 => Some(SmallMetadata::Binary),
+            _ => None,
+        },
         needs_item,
         looks: bits & 1 != 0,
         wait_ms: wait_ms.copied().flatten(),

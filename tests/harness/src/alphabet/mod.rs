@@ -31,7 +31,8 @@ pub use input::Input;
 pub use pairs::{Pairs, ReplyKind, RequestKind, needs_bound, needs_log, needs_sharing};
 pub use request::{SmallAcquire, SmallArithmetic, SmallDelete, SmallGet, SmallRequest, SmallSet};
 pub use words::{
-    CasChoice, ClientNumber, FenceChoice, GuardChoice, Meaning, ReleaseChoice, SmallKey, SmallValue,
+    CasChoice, ClientNumber, FenceChoice, GuardChoice, Meaning, ReleaseChoice, SmallKey,
+    SmallMetadata, SmallValue,
 };
 
 /// How many clients there are.

@@ -213,6 +213,14 @@ pub fn needs_bound(request: RequestKind, reply: ReplyKind) -> bool {
 }
 
 impl RequestKind {
+    /// Whether this reply is possible. Only those of the table are demanded of a layer: the lease of a lock is seldom
+    /// removed with metadata that finds no memory.
+    #[must_use]
+    pub fn can_get(self, reply: ReplyKind) -> bool {
+        let by_metadata = (Self::TakeLeaseOff, ReplyKind::RefusedTooManyLocks);
+        self.reachable().contains(&reply) || (self, reply) == by_metadata
+    }
+
     /// Whether it concerns gets that wait, or wins that are bound: a layer that wants to see them
     /// draws it.
     #[must_use]
@@ -502,9 +510,8 @@ impl Pairs {
 
     /// The pairs that were seen and cannot be (P1).
     pub fn impossible(&self) -> impl Iterator<Item = (RequestKind, ReplyKind)> {
-        every_pair().filter(|(request, reply)| {
-            !request.reachable().contains(reply) && self.count(*request, *reply) > 0
-        })
+        every_pair()
+            .filter(|(request, reply)| !request.can_get(*reply) && self.count(*request, *reply) > 0)
     }
 }
 

@@ -13,7 +13,8 @@ use latchd_protocol::time::Exptime;
 use latchd_protocol::value::Value;
 
 use super::words::{
-    CasChoice, FenceChoice, GuardChoice, Meaning, ReleaseChoice, SmallKey, SmallValue,
+    CasChoice, FenceChoice, GuardChoice, Meaning, ReleaseChoice, SmallKey, SmallMetadata,
+    SmallValue,
 };
 
 /// A client's request: a [`Command`], owned and small.
@@ -242,6 +243,8 @@ pub struct SmallAcquire {
     pub mode: LockMode,
     /// The requested lease.
     pub lease: Option<Lease>,
+    /// The metadata of the lock.
+    pub metadata: Option<SmallMetadata>,
     /// Only if there is an item.
     pub needs_item: bool,
     /// The reply shows the item.
@@ -258,6 +261,7 @@ impl SmallAcquire {
             key,
             mode: LockMode::Exclusive,
             lease: None,
+            metadata: None,
             needs_item: false,
             looks: false,
             wait_ms: None,
@@ -313,6 +317,7 @@ impl SmallRequest {
                 key: meaning.key(acquire.key),
                 mode: acquire.mode,
                 lease: acquire.lease,
+                metadata: acquire.metadata.map(SmallMetadata::lower),
                 needs_item: acquire.needs_item,
                 looks: acquire.looks,
                 wait: match acquire.wait_ms {

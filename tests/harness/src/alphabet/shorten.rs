@@ -59,8 +59,7 @@ impl SmallRequest {
                     wait_ms: acquire.wait_ms,
                     ..SmallAcquire::new(acquire.key)
                 };
-                let less =
-                    each_as_in!(plain, acquire: SmallAcquire: looks, needs_item, lease, mode);
+                let less = each_as_in!(plain, acquire: SmallAcquire: looks, needs_item, lease, metadata, mode);
                 less.map(Self::Acquire).to_vec()
             }
             Self::Release { key, .. } => {

@@ -1,6 +1,6 @@
 //! The small words of ops, and their meaning.
 
-use latchd_protocol::command::Guard;
+use latchd_protocol::command::{Guard, LOCK_METADATA_BYTES_MAX, LockMetadata};
 use latchd_protocol::fence::Fence;
 use latchd_protocol::item::Cas;
 use latchd_protocol::key::Key;
@@ -106,6 +106,30 @@ impl SmallValue {
             Self::Padded => b"7 ",
             Self::Long => &[b'x'; 40],
         }
+    }
+}
+
+/// The metadata of a lock, by its notable property.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum SmallMetadata {
+    /// A word.
+    Word,
+    /// Bytes that a line cannot carry.
+    Binary,
+    /// As many bytes as there may be.
+    Most,
+}
+
+impl SmallMetadata {
+    /// The metadata in a command.
+    pub(super) fn lower(self) -> LockMetadata<'static> {
+        const MOST: &[u8] = &[b'm'; LOCK_METADATA_BYTES_MAX];
+        let metadata = LockMetadata::new(match self {
+            Self::Word => b"job-7",
+            Self::Binary => b"\0 ,=%\r\n\xff",
+            Self::Most => MOST,
+        });
+        metadata.expect("1 to 250 bytes")
     }
 }
 

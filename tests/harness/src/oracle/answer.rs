@@ -1,11 +1,13 @@
 //! An answer as it is compared: the reply of the core without the parts that only its store knows.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use latchd_protocol::key::KeyForm;
 use latchd_protocol::reply::{Hit, LockSeen, Refusal, Reply, TtlTrace};
 
 use super::Asked;
+use super::locks::Metadata;
 
 /// The answer to a request.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -31,8 +33,8 @@ pub enum OwnedReply {
         fence: u64,
         item: Option<Seen>,
     },
-    Contended(LockSeen),
-    WouldDeadlock(LockSeen),
+    Contended(SeenLock),
+    WouldDeadlock(SeenLock),
     Withheld {
         waiting: usize,
     },
@@ -60,7 +62,28 @@ pub struct Seen {
     pub stale: bool,
     pub win: Win,
     pub unchanged: bool,
-    pub lock: Option<LockSeen>,
+    pub lock: Option<SeenLock>,
+}
+
+/// A lock as other connections see it.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct SeenLock {
+    /// Everything but its metadata.
+    pub lock: LockSeen<'static>,
+    /// Its metadata, if it is shown and there is some.
+    pub metadata: Metadata,
+}
+
+impl SeenLock {
+    fn of(seen: &LockSeen<'_>) -> Self {
+        Self {
+            lock: LockSeen {
+                metadata: None,
+                ..*seen
+            },
+            metadata: seen.metadata.map(Arc::from),
+        }
+    }
 }
 
 impl Seen {
@@ -77,7 +100,7 @@ impl Seen {
             stale: hit.stale,
             win: hit.win,
             unchanged: hit.unchanged,
-            lock: hit.lock,
+            lock: hit.lock.as_ref().map(SeenLock::of),
         }
     }
 }
@@ -126,8 +149,8 @@ impl OwnedReply {
                 fence: granted.fence.number(),
                 item: granted.item.map(|hit| Seen::of(&hit, ttls(&hit.ttl))),
             },
-            Reply::Contended(lock) => Self::Contended(*lock),
-            Reply::WouldDeadlock(lock) => Self::WouldDeadlock(*lock),
+            Reply::Contended(lock) => Self::Contended(SeenLock::of(lock)),
+            Reply::WouldDeadlock(lock) => Self::WouldDeadlock(SeenLock::of(lock)),
             Reply::Withheld { waiting } => Self::Withheld { waiting: *waiting },
             Reply::Waits => Self::Waits,
             Reply::Miss => Self::Miss,

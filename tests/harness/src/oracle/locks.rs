@@ -6,6 +6,7 @@
 //! next.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use latchd_core::Owner;
 use latchd_protocol::command::{Acquire, Lease, LockAfter, Mode, Wait};
@@ -13,11 +14,12 @@ use latchd_protocol::fence::Fence;
 use latchd_protocol::reply::{LockSeen, Refusal};
 use latchd_protocol::wait::{Notice, Outcome};
 
-use super::tables::Place;
+use super::answer::SeenLock;
+use super::tables::{Place, metadata_bytes};
 use super::{Oracle, OwnedReply, Win};
 
 /// Everything there is to know of a lock.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Lock {
     /// Its holder.
     pub owner: Owner,
@@ -33,7 +35,12 @@ pub struct Lock {
     pub is_of_key: bool,
     /// Its owner has waited for it, and has not asked since.
     pub is_unheard: bool,
+    /// Its metadata.
+    pub metadata: Metadata,
 }
+
+/// The metadata of a lock or of a waiter, if it has some.
+pub type Metadata = Option<Arc<[u8]>>;
 
 /// Everything there is to know of a waiter.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -50,6 +57,8 @@ pub struct Waiting {
     pub lease: Option<Lease>,
     /// Only if there is an item then.
     pub needs_item: bool,
+    /// The metadata of the lock that it may get.
+    pub metadata: Metadata,
 }
 
 impl Oracle {
@@ -62,7 +71,7 @@ impl Oracle {
     /// The lock of a key; of several, the first.
     #[must_use]
     pub fn lock_of(&self, key: &[u8]) -> Option<Lock> {
-        self.locks_of(key).first().copied()
+        self.locks_of(key).first().cloned()
     }
 
     /// The holders of the lock of a key, the first grant first.
@@ -74,7 +83,7 @@ impl Oracle {
     /// The lock of a key as `conn` holds it.
     pub(super) fn own(&self, key: &[u8], conn: Owner) -> Option<Lock> {
         let mut locks = self.locks_of(key).iter();
-        locks.find(|lock| lock.owner == conn).copied()
+        locks.find(|lock| lock.owner == conn).cloned()
     }
 
     fn own_mut(&mut self, key: &[u8], conn: Owner) -> Option<&mut Lock> {
@@ -122,15 +131,24 @@ impl Oracle {
         let key = acquire.key.as_bytes();
         let held = self.locks.contains_key(key) || self.is_withheld();
         let own = self.own(key, conn);
-        let same = own.filter(|own| own.mode.is_shared() == acquire.mode.is_shared());
+        let same = own
+            .clone()
+            .filter(|own| own.mode.is_shared() == acquire.mode.is_shared());
         let is_there = !acquire.needs_item || self.items.contains_key(key);
+        let same = same.as_ref();
         if let Some(own) = same.filter(|own| own.is_unheard && (is_there || !conn.is_session())) {
+            if let Some(refused) = self.replace_metadata(conn, acquire, own) {
+                return refused;
+            }
             self.own_mut(key, conn).expect("its own").is_unheard = false;
             return self.granted(acquire, own.fence);
         }
         if let Some(own) = same.filter(|_| acquire.lease.is_some()) {
             if acquire.needs_item && !self.items.contains_key(key) {
                 return OwnedReply::NotFound;
+            }
+            if let Some(refused) = self.replace_metadata(conn, acquire, own) {
+                return refused;
             }
             let lease_until_ms = self.lease_end(acquire.lease);
             let lock = self.own_mut(key, conn).expect("its own");
@@ -144,7 +162,8 @@ impl Oracle {
             if !is_there {
                 return OwnedReply::NotFound;
             }
-            return self.granted(acquire, own.fence);
+            let refused = self.replace_metadata(conn, acquire, own);
+            return refused.unwrap_or_else(|| self.granted(acquire, own.fence));
         }
         if acquire.lease == Some(Lease::Off) && own.is_none() {
             return OwnedReply::NotFound;
@@ -170,17 +189,18 @@ impl Oracle {
         {
             return self.join(conn, acquire, ms);
         }
+        let metadata = metadata_bytes(&metadata_of(acquire));
         if joins && is_free {
             if self.has_enough(conn)
-                || !self.has_room_in_tables(Place::Lock(acquire.mode), key)
-                || !self.may_be_pinned(conn, key, acquire.mode)
+                || !self.has_room_in_tables(Place::Lock(acquire.mode, metadata), key)
+                || !self.may_be_pinned(conn, key, acquire.mode, metadata)
             {
                 return OwnedReply::Refused(Refusal::TooManyLocks);
             }
             let fence = self.grant(conn, key, true, acquire.mode);
             return self.leased(conn, acquire, fence);
         }
-        let fence = match self.lock(conn, key, true, acquire.mode) {
+        let fence = match self.lock(conn, key, true, acquire.mode, metadata) {
             Ok(fence) => fence,
             Err(Refusal::Locked) => {
                 let waiting = self.queue(key).count();
@@ -196,8 +216,30 @@ impl Oracle {
     fn leased(&mut self, conn: Owner, acquire: &Acquire<'_>, fence: u64) -> OwnedReply {
         let lease_until_ms = self.lease_end(acquire.lease);
         let lock = self.own_mut(acquire.key.as_bytes(), conn);
-        lock.expect("just granted").lease_until_ms = lease_until_ms;
+        let lock = lock.expect("just granted");
+        lock.lease_until_ms = lease_until_ms;
+        lock.metadata = metadata_of(acquire);
         self.granted(acquire, fence)
+    }
+
+    /// A holder asks again: metadata in the request replaces that of its lock, if there is memory for it.
+    fn replace_metadata(
+        &mut self,
+        conn: Owner,
+        acquire: &Acquire<'_>,
+        own: &Lock,
+    ) -> Option<OwnedReply> {
+        let metadata = metadata_of(acquire);
+        metadata.as_ref()?;
+        let key = acquire.key.as_bytes();
+        let more = metadata_bytes(&metadata).saturating_sub(metadata_bytes(&own.metadata));
+        if more > 0
+            && !(self.may_have_more(conn, more) && self.has_room_in_tables(Place::More(more), key))
+        {
+            return Some(OwnedReply::Refused(Refusal::TooManyLocks));
+        }
+        self.own_mut(key, conn).expect("its own").metadata = metadata;
+        None
     }
 
     /// The answer to an acquire that was granted, and the look at the item.
@@ -220,20 +262,33 @@ impl Oracle {
     }
 
     /// The lock of a key, as others see it.
-    pub(super) fn lock_seen(&self, key: &[u8]) -> Option<LockSeen> {
-        self.lock_of(key).map(|lock| LockSeen {
-            holder: lock.owner,
-            fence: Fence::new(lock.fence).expect("they start at 1"),
-            held_s: (self.now_ms - lock.since_ms) / 1000,
-            is_shared: lock.mode.is_shared(),
-            waiting: self.queue(key).count(),
+    pub(super) fn lock_seen(&self, key: &[u8]) -> Option<SeenLock> {
+        self.lock_of(key).map(|lock| SeenLock {
+            lock: LockSeen {
+                holder: lock.owner,
+                fence: Fence::new(lock.fence).expect("they start at 1"),
+                held_s: (self.now_ms - lock.since_ms) / 1000,
+                is_shared: lock.mode.is_shared(),
+                waiting: self.queue(key).count(),
+                metadata: None,
+            },
+            metadata: lock.metadata,
         })
     }
 
     /// A request for a lock that another holds, or the same: it waits, unless that would be for ever.
     fn join(&mut self, conn: Owner, acquire: &Acquire<'_>, ms: u64) -> OwnedReply {
         let key = acquire.key.as_bytes();
+        let metadata = metadata_of(acquire);
         if let Some(place) = self.same_wait(conn, acquire) {
+            let before = metadata_bytes(&self.waits[place].metadata);
+            let more = metadata_bytes(&metadata).saturating_sub(before);
+            if more > 0 && !self.has_room_in_tables(Place::More(more), key) {
+                return OwnedReply::Refused(Refusal::TooManyLocks);
+            }
+            if metadata.is_some() {
+                self.waits[place].metadata = metadata;
+            }
             self.waits[place].until_ms = self.now_ms + ms;
             return OwnedReply::Waits;
         }
@@ -245,7 +300,8 @@ impl Oracle {
             self.counts.lock_deadlocks += 1;
             return OwnedReply::WouldDeadlock(self.lock_seen(key).expect("it is held"));
         }
-        if self.has_enough(conn) || !self.has_room_in_tables(Place::Wait, key) {
+        let place = Place::Wait(metadata_bytes(&metadata));
+        if self.has_enough(conn) || !self.has_room_in_tables(place, key) {
             return OwnedReply::Refused(Refusal::TooManyLocks);
         }
         self.counts.lock_waits += 1;
@@ -256,6 +312,7 @@ impl Oracle {
             until_ms: self.now_ms + ms,
             lease: acquire.lease,
             needs_item: acquire.needs_item,
+            metadata,
         });
         OwnedReply::Waits
     }
@@ -347,7 +404,7 @@ impl Oracle {
             } else if self.has_enough(conn)
                 // A session may have acquired other locks since.
                 || !is_pinned && self.lacks(Refusal::TooManyLocks)
-                || !self.may_be_pinned(conn, key, first.mode)
+                || !self.may_be_pinned(conn, key, first.mode, metadata_bytes(&first.metadata))
             {
                 self.asked.cmd_lock += 1;
                 Outcome::TooManyLocks
@@ -357,6 +414,7 @@ impl Oracle {
                 let lock = self.own_mut(key, conn).expect("just granted");
                 lock.lease_until_ms = lease_until_ms;
                 lock.is_unheard = true;
+                lock.metadata = first.metadata;
                 Outcome::Granted
             };
             self.notices.push(Notice {
@@ -530,6 +588,7 @@ impl Oracle {
         key: &[u8],
         is_of_key: bool,
         mode: Mode,
+        metadata_bytes: usize,
     ) -> Result<u64, Refusal> {
         if !self.open.contains(&conn) {
             return Err(Refusal::ConnectionClosed);
@@ -539,8 +598,8 @@ impl Oracle {
             return Err(Refusal::Locked);
         }
         if self.has_enough(conn)
-            || !self.has_room_in_tables(Place::Lock(mode), key)
-            || !self.may_be_pinned(conn, key, mode)
+            || !self.has_room_in_tables(Place::Lock(mode, metadata_bytes), key)
+            || !self.may_be_pinned(conn, key, mode, metadata_bytes)
         {
             return Err(Refusal::TooManyLocks);
         }
@@ -557,11 +616,12 @@ impl Oracle {
             lease_until_ms: None,
             is_of_key,
             is_unheard: false,
+            metadata: None,
         };
         self.locks.entry(key.to_vec()).or_default().push(lock);
         *self.lock_counts.entry(conn).or_default() += 1;
         self.counts.lock_granted += 1;
-        lock.fence
+        self.fence_last
     }
 
     /// Whether `conn` holds as many locks as it may.
@@ -625,6 +685,12 @@ impl Oracle {
             self.unlock(key, lock.owner);
         }
     }
+}
+
+/// The metadata of a request.
+fn metadata_of(acquire: &Acquire<'_>) -> Metadata {
+    let metadata = acquire.metadata?;
+    Some(metadata.to_bytes().into())
 }
 
 /// Whether a client without a part in a lock can have it in this mode, beside holders in those

@@ -216,16 +216,23 @@ impl Oracle {
         !is_too_much
     }
 
-    /// Whether `conn` may have a lock of a key, in this mode: the bytes that all locks pin are
+    /// Whether `conn` may have a lock of a key, in this mode and with metadata of so many bytes: the bytes that all locks pin are
     /// within their bound, and its own within its share. A client that joins a shared lock pins
     /// nothing anew, and is charged for the whole.
-    pub(super) fn may_be_pinned(&mut self, conn: Owner, key: &[u8], mode: Mode) -> bool {
+    pub(super) fn may_be_pinned(
+        &mut self,
+        conn: Owner,
+        key: &[u8],
+        mode: Mode,
+        metadata_bytes: usize,
+    ) -> bool {
         let Some(room) = self.room else {
             return true;
         };
         let item = self.items.get(key);
         let item_bytes = item.map_or(0, |item| room.cost(key, item.value.len()));
-        if !self.is_within_share(room, conn, item_bytes, own_bytes(mode, key)) {
+        let table_bytes = own_bytes(mode, key) + metadata_bytes;
+        if !self.is_within_share(room, conn, item_bytes, table_bytes) {
             return false;
         }
         if item_bytes == 0 || self.locks.contains_key(key) {

@@ -18,6 +18,7 @@ use latchd_core::Owner;
 use latchd_protocol::command::Mode;
 
 use super::Oracle;
+use super::locks::{Lock, Metadata};
 use super::room::ByItem;
 
 /// The bytes of a lock that is not shared: itself, and its place in the list of its holder.
@@ -35,6 +36,9 @@ const AWAITED_BYTES: usize = 64;
 /// The bytes of a waiter of a lock; and its key, twice.
 const WAIT_BYTES: usize = 768;
 
+/// The metadata of a lock or a waiter, in bytes besides itself.
+const METADATA_BYTES: usize = 96;
+
 /// A win that ends with its winner, in bytes.
 const WIN_BYTES: usize = 192;
 
@@ -45,9 +49,12 @@ const GET_BYTES: usize = 640;
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Place {
     /// A lock, or a share of one.
-    Lock(Mode),
-    /// A waiter of a lock.
-    Wait,
+    /// The bytes of its metadata are the second part.
+    Lock(Mode, usize),
+    /// A waiter of a lock, with the bytes of its metadata.
+    Wait(usize),
+    /// So many bytes more of a lock or of a waiter.
+    More(usize),
     /// A bound win.
     Win,
     /// A get that waits for a value, or for a win.
@@ -78,13 +85,14 @@ impl Oracle {
                 Some(first) if first.mode.is_shared() => SHARED_BYTES,
                 Some(_) | None => 0,
             };
-            let own: usize = locks.iter().map(|lock| own_bytes(lock.mode, key)).sum();
+            let own: usize = locks.iter().map(|lock| lock_bytes(lock, key)).sum();
             // Each sharer is charged for the whole of the shared part, which exists once.
             own - (locks.len() * shared - shared)
         });
         let awaited: BTreeSet<_> = self.waits.iter().map(|it| it.key.as_slice()).collect();
         let awaited = awaited.into_iter().map(|key| self.awaited_bytes(key));
-        let waits = self.waits.iter().map(|it| wait_bytes(&it.key));
+        let waits = self.waits.iter();
+        let waits = waits.map(|it| wait_bytes(&it.key) + metadata_bytes(&it.metadata));
         let gets = self.gets.iter().map(|it| get_bytes(&it.key));
         let wins = self.bound_wins().map(win_bytes);
         locks
@@ -112,9 +120,10 @@ impl Oracle {
             return true;
         };
         let need = match place {
-            Place::Lock(mode) => own_bytes(mode, key),
-            Place::Wait if self.queue(key).next().is_some() => wait_bytes(key),
-            Place::Wait => wait_bytes(key) + self.awaited_bytes(key),
+            Place::Lock(mode, metadata) => own_bytes(mode, key) + metadata,
+            Place::Wait(metadata) if self.queue(key).next().is_some() => wait_bytes(key) + metadata,
+            Place::Wait(metadata) => wait_bytes(key) + metadata + self.awaited_bytes(key),
+            Place::More(bytes) => bytes,
             Place::Win => win_bytes(key),
             Place::Get => get_bytes(key),
         };
@@ -145,13 +154,19 @@ impl Oracle {
             let own = locks.iter().find(|lock| lock.owner == conn)?;
             let item = self.items.get(key);
             let pinned = item.map_or(0, |item| room.cost(key, item.value.len()));
-            Some(pinned + own_bytes(own.mode, key))
+            Some(pinned + lock_bytes(own, key))
         });
         let all = own.sum::<usize>() + pinned_bytes + table_bytes;
         let max = self.limits.lock_bytes_per_connection_max;
         self.judged.past_share += u64::from(all > max);
         self.judged.share_just_enough += u64::from(all == max);
         all <= max
+    }
+
+    /// Whether `conn`, which holds a lock, may have so many more bytes of the tables.
+    pub(super) fn may_have_more(&mut self, conn: Owner, bytes: usize) -> bool {
+        let room = self.room;
+        room.is_none_or(|room| self.is_within_share(room, conn, 0, bytes))
     }
 
     /// The bytes that the holder of a key has in the tables because of a waiter, if the lock is not
@@ -162,7 +177,18 @@ impl Oracle {
     }
 }
 
-/// The bytes of a lock that are charged to its holder.
+/// The bytes of metadata, besides the lock or the waiter that has it.
+pub(super) fn metadata_bytes(metadata: &Metadata) -> usize {
+    let bytes = metadata.as_ref().map(|metadata| metadata.len());
+    bytes.map_or(0, |bytes| METADATA_BYTES + bytes)
+}
+
+/// The bytes of a lock with its metadata that are charged to its holder.
+fn lock_bytes(lock: &Lock, key: &[u8]) -> usize {
+    own_bytes(lock.mode, key) + metadata_bytes(&lock.metadata)
+}
+
+/// The bytes of a lock without metadata that are charged to its holder.
 pub(super) const fn own_bytes(mode: Mode, key: &[u8]) -> usize {
     let of_mode = match mode {
         Mode::Exclusive => LOCK_BYTES,

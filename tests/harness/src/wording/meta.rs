@@ -81,6 +81,15 @@ pub fn write(command: &ItemCommand<'_>, style: &Style, out: &mut Vec<u8>) {
                 if acquire.needs_item {
                     flags.put(b'x', None);
                 }
+                // It changes only the reply of a refusal.
+                if style.order & 4 == 0 {
+                    flags.put(b'm', None);
+                }
+                if let Some(metadata) = acquire.metadata {
+                    flags.put(b'M', None);
+                    let text = STANDARD.encode(metadata.to_bytes());
+                    flags.out.extend_from_slice(text.as_bytes());
+                }
                 // A part of an item is shown by a look at it.
                 if acquire.looks && !style.looks() {
                     flags.put(b's', None);

@@ -8,9 +8,9 @@ use latchd_core::engine::Event;
 use latchd_core::sessions::SessionLimits;
 use latchd_core::{ConnId, Limits, Owner};
 use latchd_harness::alphabet::{Input, UNIX_S_AT_START};
-use latchd_harness::oracle::{Oracle, OwnedReply};
+use latchd_harness::oracle::{Oracle, OwnedReply, SeenLock};
 use latchd_protocol::key::Key;
-use latchd_protocol::reply::{LockSeen, Refusal};
+use latchd_protocol::reply::Refusal;
 
 use super::said::{Said, Verb};
 use crate::simulation::tally::Sessions;
@@ -462,7 +462,7 @@ impl Judge {
 
 /// The line of a reply.
 fn spoken(reply: &OwnedReply) -> Expected {
-    let seen = |seen: &LockSeen, end: &str| {
+    let seen = |SeenLock { lock: seen, .. }: &SeenLock, end: &str| {
         let (holder, held_s, waiting) = (seen.holder, seen.held_s, seen.waiting);
         Expected::Line(format!("LK h{holder} a{held_s} n{waiting}{end}"))
     };

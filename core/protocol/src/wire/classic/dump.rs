@@ -11,6 +11,7 @@ use alloc::vec::Vec;
 use super::ClassicEnvelope;
 use crate::key::KeyForm;
 use crate::reply::{KeysPage, Listed};
+use crate::uri;
 use crate::wire::Envelope;
 use crate::wire::allowed::Allowed;
 use crate::wire::line::Line;
@@ -92,7 +93,7 @@ fn put_opening(is_first: bool, out: &mut Vec<u8>) {
 /// The blank at its end and the line end without a carriage return are memcached's.
 fn put_metadata(item: &Listed<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(b"key=");
-    put_uri(item.key, out);
+    uri::put(item.key, out);
     out.extend_from_slice(b" exp=");
     match item.expires_unix_s {
         Some(unix_s) => put_number(out, unix_s),
@@ -148,19 +149,6 @@ fn put_size(item: &Listed<'_>, out: &mut Vec<u8>) {
 /// keys that a line cannot carry.
 fn is_shown(item: &Listed<'_>) -> bool {
     item.key_form == KeyForm::Plain && is_plain(item.key)
-}
-
-/// Source: memcached 1.6.45 `util.c`, `uriencode_init`.
-fn put_uri(key: &[u8], out: &mut Vec<u8>) {
-    for &byte in key {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            out.push(byte);
-        } else {
-            const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
-            let digit = |nibble: u8| DIGITS.get(usize::from(nibble)).copied().unwrap_or(b'0');
-            out.extend_from_slice(&[b'%', digit(byte >> 4), digit(byte & 15)]);
-        }
-    }
 }
 
 /// The dump with a name that begins with this argument of `lru_crawler`: memcached compares only that many

@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use core::num::NonZeroU32;
 
 use super::Verb;
-use crate::command::{LEASE_MS_MIN, Lease};
+use crate::command::{LEASE_MS_MIN, Lease, LockMetadata};
 use crate::command::{SHARERS_MAX, WAIT_MS_MAX};
 use crate::fence::Fence;
 use crate::session::Token;
@@ -64,6 +64,10 @@ pub enum Flag<'a> {
     ShowKey,
     /// `l`: show how long ago the item was used.
     ShowLastAccess,
+    /// `m` of `ml`: show the metadata of the holder if the lock is not granted.
+    ShowMetadata,
+    /// `M` of `ml`: the metadata of the lock, in base64.
+    Metadata(LockMetadata<'a>),
     /// `M`: the mode of a set or arithmetic; only the first byte counts.
     Mode(u8),
     /// `N`: make a missing item, with this exptime.
@@ -152,6 +156,10 @@ impl<'a> Flag<'a> {
             ))?),
             b'k' => Self::ShowKey,
             b'l' => Self::ShowLastAccess,
+            b'm' if verb == Verb::Lock => Self::ShowMetadata,
+            b'M' if verb == Verb::Lock => {
+                Self::Metadata(LockMetadata::from_base64(token).ok_or(BAD_TOKEN)?)
+            }
             // A bare `M` is an unknown mode: a blank follows it.
             b'M' => Self::Mode(token.first().copied().unwrap_or(b' ')),
             b'N' => Self::Vivify(exptime()?),
@@ -220,6 +228,11 @@ impl<'a> Flag<'a> {
             Self::Initial(initial) => number(b'J', initial, out),
             Self::ShowKey => out.push(b'k'),
             Self::ShowLastAccess => out.push(b'l'),
+            Self::ShowMetadata => out.push(b'm'),
+            Self::Metadata(metadata) => {
+                out.push(b'M');
+                metadata.put_base64(out);
+            }
             Self::Mode(mode) => out.extend_from_slice(&[b'M', mode]),
             Self::Vivify(seconds) => exptime(b'N', seconds, out),
             Self::Opaque(opaque) => {

@@ -1,16 +1,11 @@
 //! Binary keys: written in base64 on the wire (flag `b`), stored decoded.
 //!
-//! Decoding is as lenient as memcached's, since clients may rely on that. Bytes outside the alphabet are
-//! skipped, and text behind the padding is ignored. Encoding gives the one standard form, so a key may be
-//! returned in another form than it was sent in.
-//!
-//! Source: memcached 1.6.45 `base64.c`.
+//! Decoding is as lenient as memcached's ([`base64_text`]), so a key may be returned in another form than it was
+//! sent in.
 
 use alloc::vec::Vec;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
-
+use crate::base64_text;
 use crate::key::{KEY_BYTES_MAX, Key, KeyForm};
 use crate::wire::scan::is_plain;
 
@@ -27,40 +22,7 @@ impl KeyBuffer {
 
     /// Decodes a key of at most [`KEY_BYTES_MAX`] bytes; `None` if it is not base64.
     pub(crate) fn decode<'a>(&'a mut self, encoded: &[u8]) -> Option<Key<'a>> {
-        // Padding counts as a digit here, and every fourth digit ends a group.
-        let digits = encoded
-            .iter()
-            .filter(|byte| digit_of(**byte).is_some())
-            .count();
-        if digits == 0 || !digits.is_multiple_of(4) {
-            return None;
-        }
-        let mut room = self.0.iter_mut();
-        let mut decoded_bytes = 0;
-        let mut group = 0_u32;
-        let mut group_digits = 0;
-        let mut padding = 0;
-        for byte in encoded {
-            let Some(digit) = digit_of(*byte) else {
-                continue;
-            };
-            padding += usize::from(*byte == b'=');
-            group = group << 6 | u32::from(digit);
-            group_digits += 1;
-            if group_digits < 4 {
-                continue;
-            }
-            let [_, bytes @ ..] = group.to_be_bytes();
-            let kept = 3_usize.checked_sub(padding).filter(|kept| *kept > 0)?;
-            for byte in bytes.into_iter().take(kept) {
-                *room.next()? = byte;
-            }
-            decoded_bytes += kept;
-            if padding > 0 {
-                break;
-            }
-            (group, group_digits) = (0, 0);
-        }
+        let decoded_bytes = base64_text::decode(encoded, &mut self.0)?;
         Key::new(self.0.get(..decoded_bytes)?)
     }
 }
@@ -68,18 +30,6 @@ impl KeyBuffer {
 impl Default for KeyBuffer {
     fn default() -> Self {
         Self::new()
-    }
-}
-
-const fn digit_of(byte: u8) -> Option<u8> {
-    match byte {
-        b'A'..=b'Z' => Some(byte - b'A'),
-        b'a'..=b'z' => Some(byte - b'a' + 26),
-        b'0'..=b'9' => Some(byte - b'0' + 52),
-        b'+' => Some(62),
-        b'/' => Some(63),
-        b'=' => Some(0),
-        _ => None,
     }
 }
 
@@ -107,14 +57,7 @@ pub(crate) fn shown_form(key: &[u8], stored: KeyForm, asked: KeyForm) -> KeyForm
 pub(crate) fn put_key(key: &[u8], form: KeyForm, out: &mut Vec<u8>) {
     match form {
         KeyForm::Plain => out.extend_from_slice(key),
-        KeyForm::Binary => {
-            // The buffer is grown first and cut afterwards, since the encoder writes into a slice.
-            let start = out.len();
-            out.resize(start + key.len().div_ceil(3) * 4, 0);
-            let room = out.get_mut(start..).unwrap_or_default();
-            let written = STANDARD.encode_slice(key, room).unwrap_or(0);
-            out.truncate(start + written);
-        }
+        KeyForm::Binary => base64_text::put(key, out),
     }
 }
 

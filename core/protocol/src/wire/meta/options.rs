@@ -235,7 +235,13 @@ impl<'a> Options<'a> {
             | Flag::ShowLastAccess
             | Flag::ShowSize
             | Flag::ShowTtl => return self.looks = true,
-            Flag::BinaryKey | Flag::ShowKey | Flag::ShowFence | Flag::Proxy => return,
+            // The request reads the metadata again, so that no other request has a place for it.
+            Flag::Metadata(_)
+            | Flag::ShowMetadata
+            | Flag::BinaryKey
+            | Flag::ShowKey
+            | Flag::ShowFence
+            | Flag::Proxy => return,
         };
         // A flag that another verb uses is ignored. `ms` and `md` take their exptime from `T` and `N` in any
         // order.

@@ -18,6 +18,7 @@ use crate::output::Output;
 use crate::reply::{
     Granted, Hit, LockSeen, Number, Refusal, Reply, Stored, TtlSeconds, TtlTrace, Win,
 };
+use crate::uri;
 use crate::value::Value;
 use crate::wire::Malformed;
 use crate::wire::scan::{Tokens, reply_line_bytes, u32_from, without_line_end};
@@ -179,10 +180,11 @@ pub(crate) fn encode_granted(
 }
 
 /// The holder of the requested lock, for how long it has held, and the number of waiters; also whether the
-/// refusal is because waiting `would_deadlock`. A withheld lock has no holder: both numbers are 0.
+/// refusal is because waiting `would_deadlock`. A withheld lock has no holder: both numbers are 0. The flag `m` shows
+/// the metadata as in a URL, if there is some.
 fn encode_contended(
     envelope: &MetaEnvelope<'_>,
-    lock: Option<&LockSeen>,
+    lock: Option<&LockSeen<'_>>,
     waiting: usize,
     would_deadlock: bool,
     out: &mut Vec<u8>,
@@ -195,7 +197,13 @@ fn encode_contended(
         out.extend_from_slice(b" d");
     }
     for word in Tokens::new(envelope.flags) {
-        put_reflected(word, envelope, out);
+        match (word.first(), lock.and_then(|lock| lock.metadata)) {
+            (Some(b'm'), Some(metadata)) => {
+                out.extend_from_slice(b" m");
+                uri::put(metadata, out);
+            }
+            _ => put_reflected(word, envelope, out),
+        }
     }
     out.extend_from_slice(b"\r\n");
 }
@@ -298,6 +306,10 @@ fn encode_debug(envelope: &MetaEnvelope<'_>, hit: &Hit<'_>, out: &mut Vec<u8>) {
         } else {
             b" mode=x"
         });
+        if let Some(metadata) = lock.metadata {
+            out.extend_from_slice(b" metadata=");
+            uri::put(metadata, out);
+        }
     }
     out.extend_from_slice(b"\r\n");
 }

@@ -13,8 +13,8 @@ use super::key::{listed_form, put_key};
 use super::options::{BadLine, BareFlags, Options, flag_bit};
 use super::{Flag, KeyBuffer, MetaEnvelope, Verb};
 use crate::command::{
-    Acquire, Arithmetic, Command, Delete, Direction, Get, Guard, ItemCommand, OnMissing, Release,
-    ReleaseOf, Removal, Set, SetMode, Wait,
+    Acquire, Arithmetic, Command, Delete, Direction, Get, Guard, ItemCommand, LockMetadata,
+    OnMissing, Release, ReleaseOf, Removal, Set, SetMode, Wait,
 };
 use crate::item::Cas;
 use crate::key::{Key, KeyForm};
@@ -330,6 +330,7 @@ fn decode_of_lock<'a>(
             key: flags.key,
             mode: flags.lock_mode,
             lease: flags.lease,
+            metadata: metadata_in(text),
             needs_item: flags.clear,
             looks: flags.looks,
             wait: match flags.wait_ms {
@@ -358,6 +359,13 @@ fn decode_of_lock<'a>(
         };
     }
     line.execute_in(flags.session, 0, command.into(), envelope)
+}
+
+/// The metadata of the lock in the flags of a legal `ml`.
+fn metadata_in(text: &[u8]) -> Option<LockMetadata<'_>> {
+    let mut words = Tokens::new(text);
+    let base64 = words.find_map(|word| word.strip_prefix(b"M"))?;
+    LockMetadata::from_base64(base64)
 }
 
 /// `me` has one flag, `b`, and it must be the first; the others are ignored.

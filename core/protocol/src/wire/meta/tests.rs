@@ -13,8 +13,8 @@ use super::reply::{Code, MetaResponse, encode};
 use super::request::{MetaRequest, decode};
 use super::{Flag, KeyBuffer, MetaEnvelope, Verb};
 use crate::command::{
-    Arithmetic, Command, Direction, Get, Guard, ItemCommand, Lease, LockAfter, Mode, NewCas,
-    OnMissing, ReleaseOf, Set, SetMode, TtlStep, TtlSteps,
+    Arithmetic, Command, Direction, Get, Guard, ItemCommand, LOCK_METADATA_BYTES_MAX, Lease,
+    LockAfter, LockMetadata, Mode, NewCas, OnMissing, ReleaseOf, Set, SetMode, TtlStep, TtlSteps,
 };
 use crate::fence::Fence;
 use crate::item::Cas;
@@ -526,6 +526,40 @@ fn a_lock_is_shared_among_as_many_as_the_flag_says() {
         assert!(Flag::decode(Verb::Lock, word.as_bytes()).is_err(), "{word}");
     }
     assert!(Flag::decode(Verb::Unlock, b"S").is_err());
+}
+
+#[test]
+fn a_lock_has_the_metadata_of_the_flag() {
+    let metadata = |line| match command(line, b"", &mut KeyBuffer::new()) {
+        Command::Item(ItemCommand::Acquire(acquire)) => {
+            acquire.metadata.map(|it| it.to_bytes().to_vec())
+        }
+        other @ (Command::Item(_) | Command::Global(_)) => panic!("{other:?}"),
+    };
+    assert_eq!(metadata("ml k"), None);
+    assert_eq!(metadata("ml k m OMg== kM"), None);
+    let job = LockMetadata::new(b"job 7");
+    assert_eq!(
+        metadata("ml k w5 Mam9iIDc= O1"),
+        job.map(|it| it.to_bytes().to_vec())
+    );
+    let mut out = Vec::new();
+    Flag::Metadata(job.unwrap()).encode(&mut out);
+    assert_eq!(out, b" Mam9iIDc=");
+    Flag::ShowMetadata.encode(&mut out);
+    assert_eq!(out, b" Mam9iIDc= m");
+    for word in ["M", "M!", "Mam9iIDc", "M===="] {
+        assert!(Flag::decode(Verb::Lock, word.as_bytes()).is_err(), "{word}");
+    }
+    assert_eq!(Flag::decode(Verb::Set, b"MS"), Ok(Flag::Mode(b'S')));
+    assert!(Flag::decode(Verb::Unlock, b"m").is_err());
+    let most = alloc::format!("ml k M{}", "QUFB".repeat(83) + "QQ==");
+    assert_eq!(
+        metadata(&most).map(|it| it.len()),
+        Some(LOCK_METADATA_BYTES_MAX)
+    );
+    let too_many = alloc::format!("M{}", "QUFB".repeat(84));
+    assert!(Flag::decode(Verb::Lock, too_many.as_bytes()).is_err());
 }
 
 /// As in memcached, each verb has its own message for that.

@@ -15,13 +15,19 @@ use super::{ENTRY_BYTES, Entry, Grant, Holders, LISTED_BYTES, LockTable, WAITED_
 use crate::engine::owned_key::{OwnedKey, as_key};
 
 impl LockTable {
-    /// L1, L2, L4, L9, L10, L13, L14 and L16. `pinned` returns the bytes of the item of a key.
+    /// L1, L2, L4, L9, L10, L13, L14, L16 and L19. `pinned` returns the bytes of the item of a key.
     pub(in crate::engine) fn check(&self, pinned: impl Fn(Key<'_>) -> usize) {
         let mut over = 0;
         let mut table_bytes = 0;
         self.check_shares();
+        let mut of_metadata = BTreeMap::new();
+        let mut with_metadata = 0;
         for (key, entry, grant) in self.grants() {
+            let bytes = self.metadata_bytes(grant.fence);
+            with_metadata += usize::from(bytes > 0);
+            table_bytes += bytes;
             if self.is_of_term(grant) {
+                *of_metadata.entry(grant.owner).or_insert(0) += bytes;
                 let holder = &self.by_owner[&grant.owner];
                 let knows = match entry.holders {
                     Holders::Alone(_) => holder.keys.contains(key),
@@ -41,6 +47,7 @@ impl LockTable {
                 assert!(is_in_line, "L9: a lock that is over and not in line");
             }
         }
+        assert_eq!(self.metadata.len(), with_metadata, "L19: of no grant");
         for (leases, is_waited) in [(&self.leases, false), (&self.waited_leases, true)] {
             let keys = self.by_key.iter();
             let keys = keys.filter(|(_, entry)| entry.is_waited == is_waited);
@@ -76,7 +83,8 @@ impl LockTable {
         assert_eq!(self.ends.locks_left(), over, "L10: what is left of terms");
         let mut holders = 0;
         for (owner, holder) in &self.by_owner {
-            let (mut bytes, mut pins, mut own_bytes) = (0, Pins::default(), 0);
+            let (mut bytes, mut pins) = (0, Pins::default());
+            let mut own_bytes = of_metadata.get(owner).copied().unwrap_or(0);
             for key in holder.keys.iter().chain(holder.shared.keys()) {
                 let (is_shared, term) = self.known_of(key, *owner);
                 assert_eq!(term, Some(holder.term), "L2: a holding without its lock");

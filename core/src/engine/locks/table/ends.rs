@@ -5,6 +5,7 @@
 //!
 //! - L10: The record of a term that is over goes with its last lock.
 
+use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;
 
@@ -28,6 +29,8 @@ pub struct LockEnd {
     pub holder: Owner,
     /// The number of the grant.
     pub fence: Fence,
+    /// Its metadata, if it had some.
+    pub metadata: Option<Box<[u8]>>,
     /// How long it was held, in milliseconds.
     pub held_ms: u64,
     /// The cause of its end.
@@ -86,8 +89,14 @@ impl Ends {
         }
     }
 
-    /// A lock is out of the table, which had this grant and was this holding.
-    pub(super) fn note(&mut self, key: &OwnedKey, grant: &Grant, holding: &Holding) {
+    /// A lock is out of the table, which had this grant and this metadata, and was this holding.
+    pub(super) fn note(
+        &mut self,
+        key: &OwnedKey,
+        grant: &Grant,
+        holding: &Holding,
+        metadata: Option<Box<[u8]>>,
+    ) {
         let term = self.leave_term(grant);
         let (at, cause) = match (term, holding.lease_until) {
             (Some(end), Some(until)) if until <= end.at => (until, EndCause::Expired),
@@ -108,6 +117,7 @@ impl Ends {
             key: Arc::clone(key),
             holder: holding.owner,
             fence: holding.fence,
+            metadata,
             held_ms,
             cause,
         });

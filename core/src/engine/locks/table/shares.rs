@@ -330,11 +330,12 @@ impl LockTable {
         let holding = self.holding_of(&entry, &share.grant, share.mode(), share.is_unanswered);
         self.set_lease_of_share(&owned, group.id, fence, None);
         self.shares.take(group.id, fence);
-        self.ends.note(&owned, &share.grant, &holding);
+        let (metadata, metadata_bytes) = self.take_metadata(fence);
+        self.ends.note(&owned, &share.grant, &holding, metadata);
         self.table_bytes -= SHARE_BYTES;
         if let Some(holder) = self.leave(key, &share.grant) {
             holder.pinned_bytes -= pinned_bytes;
-            holder.table_bytes -= Self::bytes_for_share(key);
+            holder.table_bytes -= Self::bytes_for_share(key) + metadata_bytes;
         }
         if group.count > 1 {
             if let Some(Holders::Shared(group)) = self.holders_mut(key) {

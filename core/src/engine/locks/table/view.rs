@@ -1,6 +1,6 @@
 //! The table as a view shows it.
 
-use super::{Holder, Key, LockTable, Owner};
+use super::{Fence, Holder, Key, LockTable, Owner};
 use crate::engine::owned_key::as_key;
 
 impl LockTable {
@@ -33,6 +33,12 @@ impl LockTable {
         })
     }
 
+    /// The metadata of each grant that has some.
+    pub(in crate::engine) fn all_metadata(&self) -> impl Iterator<Item = (Fence, &[u8])> {
+        let all = self.metadata.iter();
+        all.map(|(fence, metadata)| (*fence, &**metadata))
+    }
+
     /// The keys of ended locks (L9), in the order of their removal: exclusive ones with waiters (L14), shared ones, and
     /// all exclusive ones.
     pub(in crate::engine) fn in_line(
@@ -49,6 +55,8 @@ impl LockTable {
             by_owner: _,
             // `shared` shows the fences: each owner has at most one share of a key.
             shares,
+            // The view shows it by itself.
+            metadata: _,
             ended,
             handovers,
             ended_entries: _,
