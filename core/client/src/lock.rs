@@ -12,8 +12,10 @@ use latchd_protocol::command::Mode;
 use latchd_protocol::fence::Fence;
 use latchd_protocol::key::Key;
 use latchd_protocol::time::Instant;
+use latchd_protocol::uri;
 
 use super::machine::{Failure, Loss, Machine};
+use super::session::AnyResponse;
 use super::token::TokenValue;
 
 /// The number of a lock in its machine. No number is used twice.
@@ -86,6 +88,24 @@ pub struct LockState {
     pub metadata: Option<Box<[u8]>>,
     /// Several holders share the lock.
     pub is_shared: bool,
+}
+
+impl LockState {
+    /// The holder that `LK` shows.
+    #[must_use]
+    pub fn of_refusal(answer: &AnyResponse<'_>) -> Self {
+        let metadata = match answer {
+            AnyResponse::Meta(shown) => shown.flag(b'm').map(|text| uri::decode(text).into()),
+            AnyResponse::Classic(_) | AnyResponse::Session(_) | AnyResponse::Silent => None,
+        };
+        Self {
+            holder: answer.number(b'h'),
+            held_for: answer.number(b'a').map(Duration::from_secs),
+            waiting: answer.number(b'n'),
+            metadata,
+            ..Self::default()
+        }
+    }
 }
 
 /// The news of a lock.

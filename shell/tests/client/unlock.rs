@@ -4,7 +4,6 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::process::{Command, Output, Stdio};
-use std::time::Duration;
 
 use latchd_client::blocking::Client;
 use latchd_client::{ClientOptions, LockOptions};

@@ -58,7 +58,9 @@ impl Grants {
     ) {
         match answer.code() {
             Some(Code::Done | Code::Value) => {}
-            Some(Code::Locked) => return self.remove(now, id, LockNews::Held(holder(answer))),
+            Some(Code::Locked) => {
+                return self.remove(now, id, LockNews::Held(LockState::of_refusal(answer)));
+            }
             _ => return self.fail(now, id, Failure::from_answer(answer)),
         }
         let fence = fence_in(answer);
@@ -141,7 +143,7 @@ impl Grants {
                     self.remove(now, id, LockNews::NotHeld);
                 }
                 Some(Code::NotFound | Code::Locked) => {
-                    self.remove(now, id, LockNews::Held(holder(answer)));
+                    self.remove(now, id, LockNews::Held(LockState::of_refusal(answer)));
                 }
                 _ => self.fail(now, id, Failure::from_answer(answer)),
             };
@@ -294,16 +296,6 @@ impl Grants {
 
 fn fence_in(answer: &AnyResponse<'_>) -> Option<Fence> {
     answer.number(b'F').and_then(Fence::new)
-}
-
-/// The holder that `LK` shows.
-fn holder(answer: &AnyResponse<'_>) -> LockState {
-    LockState {
-        holder: answer.number(b'h'),
-        held_for: answer.number(b'a').map(Duration::from_secs),
-        waiting: answer.number(b'n'),
-        ..LockState::default()
-    }
 }
 
 /// The news if the item of the key, as `ml` shows it, is in the way of the lock (B9).

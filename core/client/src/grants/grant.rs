@@ -3,7 +3,7 @@
 use alloc::boxed::Box;
 use core::time::Duration;
 
-use latchd_protocol::command::{LEASE_MS_MIN, Lease, Mode, WAIT_MS_MAX};
+use latchd_protocol::command::{LEASE_MS_MIN, Lease, LockMetadata, Mode, WAIT_MS_MAX};
 use latchd_protocol::fence::Fence;
 use latchd_protocol::key::Key;
 use latchd_protocol::time::Instant;
@@ -412,7 +412,10 @@ impl Grant {
 
     /// The flags of `ml` for a new grant. They show the item if there is one (B9).
     fn lock_flags(&self, ttl: Option<Duration>) -> Flags<'_> {
-        let flags = self.grant_flags().with(Flag::ShowClientFlags);
+        let flags = self
+            .grant_flags()
+            .with(Flag::ShowClientFlags)
+            .with(Flag::ShowMetadata);
         let flags = flags.with_some(ttl.map(|ttl| Flag::Lease(asked_for(ttl))));
         let flags = flags.with_some(metadata_flag(&self.terms.metadata));
         if self.terms.item.is_some() {
@@ -446,7 +449,7 @@ fn asked_for(ttl: Duration) -> Lease {
     }
 }
 
-/// The flag of `ml` that shows a text to other clients.
-const fn metadata_flag(_metadata: &[u8]) -> Option<Flag<'_>> {
-    None
+/// The flag of `ml` that shows a text to other clients; none for an empty one.
+fn metadata_flag(metadata: &[u8]) -> Option<Flag<'_>> {
+    LockMetadata::new(metadata).map(Flag::Metadata)
 }

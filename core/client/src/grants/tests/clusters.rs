@@ -47,7 +47,7 @@ fn a_server_that_is_not_primary_is_left() {
     assert_eq!(
         play(&mut grants, 0, &["SERVER_ERROR not primary"]),
         [
-            "ml k F H f",
+            "ml k F H f m",
             "0 Failed(Refused(\"SERVER_ERROR not primary\"))",
             "disconnect"
         ]

@@ -15,7 +15,7 @@ fn a_session_is_opened_pinged_and_ended() {
     let id = grants.acquire(at(0), key("k"), LockTerms::new(), None);
     assert_eq!(
         play(&mut grants, 5, &["HD n9 N", "HD F7"]),
-        [OPEN, "ml k F H f", "0 Obtained"]
+        [OPEN, "ml k F H f m", "0 Obtained"]
     );
     // T is 30 s, less 1% and 10 ms, from the moment at which the request was sent.
     assert_eq!(grants.common_deadline(), Some(at(29_695)));
@@ -34,7 +34,7 @@ fn a_session_is_opened_pinged_and_ended() {
     let id = grants.acquire(at(14_001), key("k"), LockTerms::new(), None);
     assert_eq!(
         play(&mut grants, 14_001, &["HD F8"]),
-        ["ml k F H f", "1 Obtained"]
+        ["ml k F H f m", "1 Obtained"]
     );
     grants.release(at(14_002), id);
     play(&mut grants, 14_002, &["HD"]);
@@ -137,7 +137,7 @@ fn a_lost_reply_is_asked_for_again() {
     // The session may be new: the lock is not held.
     assert_eq!(
         play(&mut grants, 2_000, &["HD n9 R", "HD F7"]),
-        [OPEN, "ml k F H f", "0 Obtained"]
+        [OPEN, "ml k F H f m", "0 Obtained"]
     );
     grants.release(at(3_000), id);
     assert_eq!(play(&mut grants, 3_000, &[]), ["mu k F7"]);
@@ -167,14 +167,14 @@ fn a_wait_is_alone_and_continues_after_a_break() {
     let id = grants.acquire(at(0), key("k"), LockTerms::new(), Some(ms(60_000)));
     assert_eq!(
         play(&mut grants, 0, &["HD n9 N"]),
-        [OPEN, "ml k F H f w60000"]
+        [OPEN, "ml k F H f m w60000"]
     );
     // The wait is the sign of life.
     assert_eq!(wakes(&mut grants, 15_000), Some(65_000));
     break_at(&mut grants, 20_000);
     assert_eq!(
         play(&mut grants, 20_000, &["HD n9 R"]),
-        [OPEN, "ml k F H f w40000"]
+        [OPEN, "ml k F H f m w40000"]
     );
     // The session is not believed any more, though the server has heard it: it is asked first.
     assert_eq!(

@@ -22,7 +22,7 @@ fn an_item_is_made_renewed_and_removed() {
     let id = grants.acquire(at(0), key("k"), with_item(), None);
     assert_eq!(
         play(&mut grants, 0, &["HD F7", "HD"]),
-        ["ml k F H f t v", ADD, "0 Obtained"]
+        ["ml k F H f m t v", ADD, "0 Obtained"]
     );
     assert_eq!(play(&mut grants, 3_334, &["HD"]), ["mg k T12"]);
     assert_eq!(play(&mut grants, 5_000, &["HD F7"]), ["ml k F H T-1"]);
@@ -56,7 +56,7 @@ fn an_item_of_another_client_is_in_the_way() {
         0,
         &["VA 10 F7 f1818583411 t5|other blah", "HD"],
     );
-    assert_eq!(done[..2], ["ml k F H f t v", "mu k F7"]);
+    assert_eq!(done[..2], ["ml k F H f m t v", "mu k F7"]);
     assert!(done[2].starts_with("0 Obstructed(LockState"), "{done:?}");
     // A recipe without our client flags shows a time.
     grants.acquire(at(1), key("k"), with_item(), None);
@@ -84,7 +84,7 @@ fn a_chosen_token_finds_its_own_item() {
     let mut grants = on_connection();
     let id = grants.acquire(at(0), key("k"), terms, None);
     let done = play(&mut grants, 0, &["VA 2 F7 f1818583411 t5|me", "HD"]);
-    assert_eq!(done, ["ml k F H f t v", "0 Obtained", "mg k T12"]);
+    assert_eq!(done, ["ml k F H f m t v", "0 Obtained", "mg k T12"]);
     grants.release(at(1), id);
     assert_eq!(play(&mut grants, 1, &["HD"]), ["md k U G7", "0 Released"]);
 }

@@ -25,9 +25,9 @@ fn many_locks_share_the_connection() {
     assert_eq!(
         play(&mut grants, 0, &["HD F1", "LK h4 a2 n1", "HD F3"]),
         [
-            "ml a F H f",
-            "ml b F H f",
-            "ml c F H f",
+            "ml a F H f m",
+            "ml b F H f m",
+            "ml c F H f m",
             "0 Obtained",
             "1 Held(LockState { holder: Some(4), held_for: Some(2s), fence: None, waiting: Some(1), left: None, \
              token: None, metadata: None, is_shared: false })",
@@ -49,7 +49,7 @@ fn shares_name_their_limit() {
     let id = grants.acquire(at(0), key("k"), terms, None);
     assert_eq!(
         play(&mut grants, 0, &["HD F7"]),
-        ["ml k F H S3 f", "0 Obtained"]
+        ["ml k F H S3 f m", "0 Obtained"]
     );
     grants.check(at(1), id);
     assert_eq!(
@@ -87,11 +87,11 @@ fn a_silent_server_costs_the_lock() {
 fn a_broken_connection_repeats_a_request_once() {
     let mut grants = on_connection();
     grants.acquire(at(0), key("k"), LockTerms::new(), None);
-    assert_eq!(play(&mut grants, 0, &[]), ["ml k F H f"]);
+    assert_eq!(play(&mut grants, 0, &[]), ["ml k F H f m"]);
     grants.disconnected(at(1));
     assert_eq!(play(&mut grants, 1, &[]), ["connect"]);
     grants.connected(at(2));
-    assert_eq!(play(&mut grants, 2, &[]), ["ml k F H f"]);
+    assert_eq!(play(&mut grants, 2, &[]), ["ml k F H f m"]);
     grants.disconnected(at(3));
     assert_eq!(play(&mut grants, 3, &[]), ["0 Failed(Disconnected)"]);
     // A server that cannot be reached is an error at the first try.
@@ -135,7 +135,7 @@ fn a_refused_confirmation_is_repeated_after_pauses_that_grow() {
 fn an_abandoned_request_is_released_behind_its_answer() {
     let mut grants = on_connection();
     let id = grants.acquire(at(0), key("k"), LockTerms::new(), None);
-    assert_eq!(play(&mut grants, 0, &[]), ["ml k F H f"]);
+    assert_eq!(play(&mut grants, 0, &[]), ["ml k F H f m"]);
     grants.abandon(at(1), id);
     assert_eq!(play(&mut grants, 1, &[]), [""; 0]);
     assert_eq!(hear(&mut grants, 2, "ml", "HD F7"), ["mu k F7"]);
@@ -150,7 +150,7 @@ fn an_abandoned_request_is_released_behind_its_answer() {
 fn an_abandoned_wait_closes_the_connection() {
     let mut grants = on_connection();
     let id = grants.acquire(at(0), key("k"), LockTerms::new(), Some(ms(60_000)));
-    assert_eq!(play(&mut grants, 0, &[]), ["ml k F H f w60000"]);
+    assert_eq!(play(&mut grants, 0, &[]), ["ml k F H f m w60000"]);
     assert_eq!(wakes(&mut grants, 1), Some(65_000));
     grants.abandon(at(2), id);
     assert_eq!(play(&mut grants, 2, &[]), ["disconnect"]);
@@ -229,7 +229,7 @@ fn a_late_grant_is_confirmed_before_belief() {
     let mut grants = on_connection();
     let terms = leased(ms(500), true, None);
     grants.acquire(at(0), key("k"), terms, Some(ms(9_000)));
-    assert_eq!(play(&mut grants, 0, &[]), ["ml k F H f T0.515 w9000"]);
+    assert_eq!(play(&mut grants, 0, &[]), ["ml k F H f m T0.515 w9000"]);
     assert_eq!(hear(&mut grants, 700, "ml", "HD F7"), ["ml k F H T0.515"]);
     assert_eq!(hear(&mut grants, 710, "ml", "HD F7"), ["0 Obtained"]);
 }
