@@ -101,6 +101,12 @@ impl Client {
         self.0.servers().map(Self)
     }
 
+    /// See [`server`](super::Client::server).
+    #[must_use]
+    pub fn server(&self, key: impl AsRef<[u8]>) -> Self {
+        Self(self.0.server(key))
+    }
+
     /// See [`address`](super::Client::address).
     #[must_use]
     pub fn address(&self) -> &str {

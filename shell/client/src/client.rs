@@ -138,6 +138,12 @@ impl Client {
         self.servers.iter().cloned().map(Self::of)
     }
 
+    /// The client of the server of this key.
+    #[must_use]
+    pub fn server(&self, key: impl AsRef<[u8]>) -> Self {
+        Self::of(self.pool(key.as_ref()).clone())
+    }
+
     /// The server's address, as errors show it: `HOST:PORT`, or a path. Of several servers, the first.
     #[must_use]
     pub fn address(&self) -> &str {

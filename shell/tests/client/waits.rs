@@ -1,29 +1,31 @@
-//! The client waits for a lock that is bound to a connection: on a latchd in the server's queue,
-//! elsewhere by retries.
+//! The client waits for a lock in the server's queue, over connections that the process shares.
 
+use std::fs;
 use std::io::{BufRead, BufReader, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
-use std::{fs, thread};
+use std::time::{Duration, Instant};
 
 use latchd_client::{
-    BoundLock, BoundOptions, Client, ErrorKind, Exptime, LockOptions, Loss, Mark, NotObtained,
-    Retry,
+    Client, ClientOptions, ErrorKind, Exptime, Feature, LockOptions, Loss, NotObtained, Retry,
 };
 
 use crate::support::{DUE, Proxy, Started, eventually};
 use smol::{Executor, block_on, future};
 
+const ZERO: Duration = Duration::ZERO;
+
 /// Pauses far longer than the test: a waiter must not be served by its own retries.
-fn patient() -> BoundOptions {
-    BoundOptions::new()
+fn patient() -> LockOptions {
+    LockOptions::new()
         .retry(Retry::linear(Duration::from_secs(3600)))
         .deadline(DUE)
-        .create(Exptime::In { seconds: 5 })
+}
+
+fn client(server: &Started) -> Client {
+    Client::new(&server.address(), ClientOptions::new()).unwrap()
 }
 
 /// Returns when `count` clients wait for `k`.
@@ -44,30 +46,26 @@ fn await_waiting(address: &str, count: usize) {
 fn waiters_are_served_in_order() {
     const WAITERS: usize = 20;
     let server = Started::latchd();
-    let lease = LockOptions::new()
-        .retry(Retry::linear(Duration::from_secs(3600)))
-        .deadline(DUE);
     let executor = Executor::new();
     let order = Arc::new(Mutex::new(Vec::new()));
     block_on(executor.run(async {
-        let client = Client::connect(&server.address()).await.unwrap();
-        let holder = client.obtain("k", DUE, &lease).await.unwrap();
+        let holder = client(&server).lock("k", &patient()).await.unwrap();
         let mut tasks = Vec::new();
         for index in 0..WAITERS {
-            let (client, order, lease) = (client.clone(), Arc::clone(&order), lease.clone());
+            // Each is a process of its own, as the server sees it.
+            let (client, order) = (client(&server), Arc::clone(&order));
             tasks.push(executor.spawn(async move {
                 // A client that comes again is behind all the others.
                 for place in [index, WAITERS] {
-                    // Leased and bound locks wait in one queue.
-                    if index % 2 == 0 {
-                        let lock = client.lock("k", &patient()).await.unwrap();
-                        order.lock().unwrap().push((place, lock.number()));
-                        lock.release().await.unwrap();
-                    } else {
-                        let lock = client.obtain("k", DUE, &lease).await.unwrap();
-                        order.lock().unwrap().push((place, None));
-                        lock.release().await.unwrap();
-                    }
+                    // Locks that end with their connection, in a session and with an item wait in one queue.
+                    let options = match index % 3 {
+                        0 => patient().survive(ZERO),
+                        1 => patient(),
+                        _ => patient().with_item(),
+                    };
+                    let lock = client.lock("k", &options).await.unwrap();
+                    order.lock().unwrap().push((place, lock.fence()));
+                    lock.release().await.unwrap();
                 }
             }));
             let address = server.address();
@@ -82,8 +80,82 @@ fn waiters_are_served_in_order() {
     let first: Vec<_> = order.iter().map(|(index, _)| *index).collect();
     assert_eq!(first[..WAITERS], (0..WAITERS).collect::<Vec<_>>());
     assert!(first[WAITERS..].iter().all(|index| *index == WAITERS));
-    let numbers = order.iter().filter_map(|(_, number)| *number);
-    assert!(numbers.is_sorted_by(|one, other| one < other), "numbers");
+    assert!(order.is_sorted_by(|one, other| one.1 < other.1), "fences");
+}
+
+/// T1 of the client's `turns`: a process with many tasks does not starve the others.
+#[test]
+fn tasks_of_one_process_share_a_place_in_the_queue() {
+    const TASKS: usize = 2_000;
+    let server = Started::latchd();
+    let executor = Executor::new();
+    block_on(executor.run(async {
+        let holder = client(&server).lock("k", &patient()).await.unwrap();
+        let (many, one) = (client(&server), client(&server));
+        let served = Arc::new(Mutex::new(0));
+        let tasks: Vec<_> = (0..TASKS)
+            .map(|_| {
+                let (many, served) = (many.clone(), Arc::clone(&served));
+                executor.spawn(async move {
+                    let lock = many.lock("k", &patient()).await.unwrap();
+                    *served.lock().unwrap() += 1;
+                    lock.release().await.unwrap();
+                })
+            })
+            .collect();
+        let address = server.address();
+        smol::unblock(move || await_waiting(&address, 1)).await;
+        let other = executor.spawn(async move { one.lock("k", &patient()).await.unwrap() });
+        let address = server.address();
+        smol::unblock(move || await_waiting(&address, 2)).await;
+        holder.release().await.unwrap();
+        let other = other.await;
+        let before = *served.lock().unwrap();
+        assert!(
+            before <= 3,
+            "{before} tasks of the other process came first"
+        );
+        let stats = server.ask("stats\r\n", "END\r\n");
+        let count = stats
+            .lines()
+            .find_map(|line| line.strip_prefix("STAT curr_connections "));
+        assert!(count.unwrap().parse::<u32>().unwrap() <= 16, "{count:?}");
+        other.release().await.unwrap();
+        for task in tasks {
+            task.await;
+        }
+    }));
+}
+
+#[test]
+fn waits_have_a_bound_in_the_process() {
+    let server = Started::latchd();
+    let executor = Executor::new();
+    block_on(executor.run(async {
+        let holder = client(&server);
+        let options = ClientOptions::new().waits_max(2);
+        let waiter = Client::new(&server.address(), options).unwrap();
+        let mut held = Vec::new();
+        for key in ["a", "b", "c"] {
+            held.push(holder.lock(key, &patient()).await.unwrap());
+        }
+        let waits: Vec<_> = ["a", "b", "c"]
+            .map(|key| {
+                let waiter = waiter.clone();
+                executor.spawn(async move { waiter.lock(key, &patient()).await.unwrap() })
+            })
+            .into();
+        eventually(|| {
+            let stats = server.ask("stats locks\r\n", "END\r\n");
+            (stats.matches(",waiting=1,").count() == 2).then_some(())
+        });
+        for lock in held {
+            lock.release().await.unwrap();
+        }
+        for wait in waits {
+            wait.await.release().await.unwrap();
+        }
+    }));
 }
 
 #[test]
@@ -145,7 +217,7 @@ fn a_cancelled_wait_leaves_the_queue() {
         child.kill().unwrap();
         child.wait().unwrap();
         await_waiting(&server.address(), 0);
-        // At the end of its deadline; and over the same connection there is no more than one lock after that.
+        // At the end of its deadline.
         let short = patient().deadline(Duration::from_millis(100));
         let late = client.lock("k", &short).await.unwrap_err();
         assert!(
@@ -163,7 +235,7 @@ fn a_cancelled_wait_leaves_the_queue() {
 fn a_client_without_wait_returns_at_once() {
     let server = Started::latchd();
     block_on(async {
-        let client = Client::connect(&server.address()).await.unwrap();
+        let client = client(&server);
         let holder = client.lock("k", &patient()).await.unwrap();
         let retry = Retry::linear(Duration::from_millis(50));
         for options in [
@@ -177,6 +249,8 @@ fn a_client_without_wait_returns_at_once() {
                 "{refused}"
             );
         }
+        let refused = client.try_lock("k", &patient()).await.unwrap_err();
+        assert!(refused.is_not_obtained());
         holder.release().await.unwrap();
     });
 }
@@ -206,114 +280,74 @@ fn a_connection_that_breaks_is_waited_through() {
 }
 
 #[test]
-fn fence_numbers_rise_over_a_restart() {
+fn fences_rise_over_a_restart() {
     let server = Started::latchd();
     block_on(async {
-        let client = Client::connect(&server.address()).await.unwrap();
-        let lock = client.lock("k", &patient()).await.unwrap();
-        let before = lock.number().unwrap();
+        let client = client(&server);
+        let lock = client.lock("k", &patient().survive(ZERO)).await.unwrap();
+        let before = lock.fence().unwrap();
         assert_eq!(
             server.ask("mg k\r\n", "\r\n"),
             "EN\r\n",
             "no item is needed"
         );
         assert_eq!(server.ask("set k 0 0 1\r\nx\r\n", "\r\n"), "LOCKED\r\n");
-        assert_eq!(lock.get().await.unwrap(), b"");
         let restart = server.successor();
         drop(server);
-        assert_eq!(lock.lost().await, Loss::Disconnected);
+        assert_eq!(lock.lost().await, Some(Loss::Disconnected));
         let server = restart();
-        let lock = client
-            .lock("k", &patient().mark(Mark::Number))
-            .await
-            .unwrap();
-        assert!(lock.number().unwrap() > before);
+        let lock = client.lock("k", &patient()).await.unwrap();
+        assert!(lock.fence().unwrap() > before);
         lock.set("kept", Exptime::Never).await.unwrap();
         lock.release().await.unwrap();
-        assert_eq!(server.ask("mg k v\r\n", "kept\r\n"), "VA 4\r\nkept\r\n");
-        // An item with a value of another client stays as it is.
+        // An item with a value stays as it is.
         let version = server.ask("mg k c\r\n", "\r\n");
-        let lock = client
-            .lock("k", &patient().mark(Mark::Number))
-            .await
-            .unwrap();
+        let lock = client.lock("k", &patient()).await.unwrap();
         lock.release().await.unwrap();
         assert_eq!(server.ask("mg k c\r\n", "\r\n"), version);
+        assert_eq!(server.ask("mg k v\r\n", "kept\r\n"), "VA 4\r\nkept\r\n");
     });
 }
 
 #[test]
-fn a_note_lives_as_long_as_the_lock() {
+fn a_waiter_of_a_killed_holder_is_served_at_once() {
     let server = Started::latchd();
-    block_on(async {
-        let client = Client::connect(&server.address()).await.unwrap();
-        let exptime = Exptime::In { seconds: 5 };
-        let noted = patient().mark(Mark::Note(b"build 7"[..].into(), exptime));
-        let lock = client.lock("k", &noted).await.unwrap();
-        assert_eq!(
-            server.ask("mg k v\r\n", "build 7\r\n"),
-            "VA 7\r\nbuild 7\r\n"
-        );
-        // Another client empties the cache: the item that the lock had made is gone, and the lock
-        // is not.
-        lock.check().await.unwrap();
-        server.ask("flush_all\r\n", "\r\n");
-        assert!(
-            client
-                .lock("k", &patient().retry(Retry::none()))
-                .await
-                .is_err()
-        );
-        lock.release().await.unwrap();
-        let lock = client.lock("k", &noted).await.unwrap();
-        lock.release().await.unwrap();
-        assert_eq!(server.ask("mg k\r\n", "\r\n"), "EN\r\n");
-    });
-}
-
-/// A server of a few lines that has `lock` and no `ml`, and counts how often it was asked for that.
-fn without_ml() -> (SocketAddr, Arc<AtomicUsize>) {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    let address = listener.local_addr().unwrap();
-    let asked = Arc::new(AtomicUsize::new(0));
-    let count = Arc::clone(&asked);
-    thread::spawn(move || {
-        for socket in listener.incoming().map_while(Result::ok) {
-            let count = Arc::clone(&count);
-            thread::spawn(move || {
-                let mut output = socket.try_clone().unwrap();
-                for line in BufReader::new(socket).lines().map_while(Result::ok) {
-                    let answer = if line.starts_with("ml ") {
-                        count.fetch_add(1, Ordering::SeqCst);
-                        "ERROR\r\n"
-                    } else {
-                        "OK\r\n"
-                    };
-                    if output.write_all(answer.as_bytes()).is_err() {
-                        return;
-                    }
-                }
-            });
-        }
-    });
-    (address, asked)
-}
-
-#[test]
-fn a_server_without_ml_is_detected_once() {
-    let (address, asked) = without_ml();
-    let client = block_on(Client::connect(&address.to_string())).unwrap();
-    // A release returns before the connection is back in the pool, which may be too late for the
-    // next lock.
+    let mut child = Command::new(env!("CARGO_BIN_EXE_latchd"))
+        .args([
+            "lock",
+            "--server",
+            &server.address(),
+            "k",
+            "--",
+            "sleep",
+            "100",
+        ])
+        .spawn()
+        .unwrap();
     eventually(|| {
-        let before = asked.load(Ordering::SeqCst);
-        block_on(async {
-            let lock = client.lock("k", &patient()).await.unwrap();
-            assert_eq!(lock.number(), None);
-            lock.release().await.unwrap();
-        });
-        (before > 0 && asked.load(Ordering::SeqCst) == before).then_some(())
+        server
+            .ask("ml k\r\n", "\r\n")
+            .starts_with("LK")
+            .then_some(())
     });
+    block_on(async {
+        let client = client(&server);
+        let options = patient();
+        let waits = client.lock("k", &options);
+        let kill = async {
+            let address = server.address();
+            smol::unblock(move || await_waiting(&address, 1)).await;
+            let killed = Instant::now();
+            child.kill().unwrap();
+            killed
+        };
+        let (lock, killed) = future::zip(waits, kill).await;
+        let took = killed.elapsed();
+        println!("{took:?} after the death of the holder");
+        assert!(took < Duration::from_millis(500), "{took:?}");
+        lock.unwrap().release().await.unwrap();
+    });
+    child.wait().unwrap();
 }
 
 /// A yrmcds in a folder of its own, which is stopped when the value is dropped.
@@ -375,45 +409,18 @@ impl Drop for Yrmcds {
 }
 
 #[test]
-fn without_server_waits_the_client_retries() {
+fn yrmcds_is_not_locked_by_this_client() {
     let Some(server) = Yrmcds::start() else {
         return;
     };
     block_on(async {
         let address = format!("127.0.0.1:{}", server.port);
         let client = Client::connect(&address).await.unwrap();
-        let options = patient().retry(Retry::linear(Duration::from_millis(10)));
-        let holder: BoundLock = client.lock("k", &options).await.unwrap();
-        assert_eq!(holder.number(), None);
-        let refused = client
-            .lock("k", &options.clone().retry(Retry::none()))
-            .await;
-        assert!(refused.unwrap_err().is_not_obtained());
-        let other = async { client.lock("k", &options).await };
-        let release = async {
-            smol::Timer::after(Duration::from_millis(50)).await;
-            holder.release().await.unwrap();
-        };
-        let (other, ()) = future::zip(other, release).await;
-        other.unwrap().release().await.unwrap();
+        let refused = client.lock("k", &patient()).await.unwrap_err();
+        let kind = refused.kind();
+        assert!(
+            matches!(kind, ErrorKind::Unsupported(Feature::Locks)),
+            "{refused}"
+        );
     });
-}
-
-#[test]
-fn servers_without_bound_locks_are_reported() {
-    for server in Started::all() {
-        block_on(async {
-            let client = Client::connect(&server.address()).await.unwrap();
-            let lock = client.lock("k", &patient()).await;
-            if server.name() == "latchd" {
-                lock.unwrap().release().await.unwrap();
-            } else {
-                let refused = lock.unwrap_err();
-                assert!(
-                    matches!(refused.kind(), ErrorKind::Refused(words) if &**words == "ERROR"),
-                    "{refused}"
-                );
-            }
-        });
-    }
 }
