@@ -198,8 +198,7 @@ impl AnyResponse<'_> {
 
     /// Whether the server did not understand the request: `ERROR` alone, or `CLIENT_ERROR`. An `ERROR` with a
     /// message, or a `SERVER_ERROR`, is an answer.
-    #[must_use]
-    pub const fn is_not_understood(&self) -> bool {
+    pub(super) const fn is_not_understood(&self) -> bool {
         use classic::reply::ClassicResponse;
         matches!(
             self,

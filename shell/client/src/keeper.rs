@@ -96,7 +96,7 @@ enum Call {
     Serve(u64, LockCall),
     Release(u64, Caller<()>),
     Abandon(u64),
-    Forget(u64),
+    Forget(u64, Caller<()>),
     Inheritable(Sender<io::Result<OwnedFd>>),
 }
 
@@ -252,10 +252,14 @@ impl Part {
         self.keeper.call(call).await
     }
 
-    /// Leaves it to the client that shows its token.
-    pub(super) fn forget(&self) {
+    /// Leaves it to the client that shows its token, or to the server that has released it.
+    pub(super) async fn forget(&self) {
         self.watch.is_releasing.store(true, Ordering::SeqCst);
-        let _ = self.keeper.calls.try_send(Call::Forget(self.serial));
+        // Without an answer there is no keeper, and nothing to forget.
+        let _ = self
+            .keeper
+            .call(|answer| Call::Forget(self.serial, answer))
+            .await;
     }
 
     /// The keeper of its connection.
@@ -397,11 +401,12 @@ impl<M: LockMachine> KeeperTask<M> {
                     self.machine.abandon(now, id);
                 }
             }
-            Call::Forget(serial) => {
+            Call::Forget(serial, answer) => {
                 if let Some((id, _)) = self.lock_of(serial) {
                     self.machine.forget(id);
                     self.drop_lock(id);
                 }
+                reply(&answer, Ok(()));
             }
             // The caller may be gone.
             Call::Inheritable(answer) => drop(answer.try_send(self.driver.inheritable())),

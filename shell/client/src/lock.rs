@@ -233,13 +233,9 @@ impl Lock {
         };
         let client = Client::of(self.pool.clone());
         let stored = client.set_and_unlock(fence, &part.key, value.as_ref(), exptime);
-        match stored.await {
-            Ok(()) => {
-                part.forget();
-                Ok(())
-            }
-            Err(error) => Err(error),
-        }
+        stored.await?;
+        part.forget().await;
+        Ok(())
     }
 
     /// The fence, if the item of the key is free for the holder.
@@ -318,7 +314,7 @@ impl Lock {
         }
         self.check().await?;
         for part in &self.parts {
-            part.forget();
+            part.forget().await;
         }
         let keys = self.keys().map(Box::from).collect();
         Ok(Detached::new(

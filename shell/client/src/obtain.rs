@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_lite::future::FutureExt;
-use latchd_client_core::{KEYS_MAX, LockState, NotObtained, TermsError, wire_key};
+use latchd_client_core::{KEYS_MAX, LockState, NotObtained, Retry, TermsError, wire_key};
 use latchd_protocol::Instant;
 use latchd_protocol::command::WAIT_MS_MAX;
 
@@ -20,7 +20,7 @@ use super::clock;
 use super::error::{Error, ErrorKind};
 use super::keeper::{Attempt, Keeper, Part};
 use super::lock::{Lock, Obtained};
-use super::options::{LockOptions, Plan, Tries};
+use super::options::{LockOptions, Plan};
 use super::pool::{Owner, Pool, Slot};
 
 /// How long after the deadline of a call the answer to its last try may take.
@@ -31,6 +31,10 @@ const SILENCE: Duration = Duration::from_secs(1);
 
 /// How much earlier than requested a true wait may end: clocks tick in milliseconds.
 const EARLY: Duration = Duration::from_millis(10);
+
+/// The pause before a server is tried again, and the longest one.
+const RECONNECT: Duration = Duration::from_millis(100);
+const RECONNECT_MAX: Duration = Duration::from_secs(1);
 
 /// The answer to a try of all keys.
 enum Tried {
@@ -133,6 +137,7 @@ impl Obtain<'_> {
         };
         let waits = waits && self.options.patience() != Some(Duration::ZERO);
         let mut tries = self.options.tries();
+        let mut breaks = Retry::exponential(RECONNECT, RECONNECT_MAX).begin(clock::seed());
         loop {
             let keeper = match &own {
                 Some(own) => Arc::clone(own),
@@ -142,17 +147,27 @@ impl Obtain<'_> {
             let waited = match self.heard_in(found, waits) {
                 Ok(Tried::All(parts)) => return Ok(self.lock(parts, None)),
                 Ok(Tried::Held(place, _)) if self.may_queue() => {
-                    match self.wait(place, own.as_ref()).await? {
-                        Waited::Obtained(lock) => return Ok(*lock),
-                        Waited::Again => continue,
-                        Waited::Refused => Ok(()),
-                    }
+                    self.wait(place, own.as_ref()).await
                 }
-                Ok(Tried::Held(..) | Tried::Obstructed(_)) => Ok(()),
-                Err(error) if waits && self.was_heard() && error.may_pass() => Err(error),
-                Err(error) => return Err(error),
+                Ok(Tried::Held(..) | Tried::Obstructed(_)) => Ok(Waited::Refused),
+                Err(error) => Err(error),
             };
-            self.pause(&mut tries, waited).await?;
+            match waited {
+                Ok(Waited::Obtained(lock)) => return Ok(*lock),
+                Ok(Waited::Again) => {}
+                Ok(Waited::Refused) => self.pause(tries.next()).await?,
+                // O3
+                Err(error) if waits && self.was_heard() && error.may_pass() => {
+                    tracing::debug!(%error, "waiting for the server");
+                    let is_over = self.left().is_some_and(|(left, _)| left.is_zero());
+                    let pause = breaks.next_wait().filter(|_| !is_over);
+                    if pause.is_none() {
+                        return Err(error);
+                    }
+                    self.pause(pause).await?;
+                }
+                Err(error) => return Err(error),
+            }
         }
     }
 
@@ -274,8 +289,10 @@ impl Obtain<'_> {
             Ok(Attempt::HasValue) => Err(self
                 .pool
                 .error(ErrorKind::NotObtained(NotObtained::HasValue))),
-            Err(error) if error.may_pass() => {
-                tracing::debug!(%error, "a wait was broken off");
+            // The server has no place left in its queues.
+            Err(error)
+                if matches!(error.kind(), ErrorKind::Refused(_)) && !error.is_not_primary() =>
+            {
                 return Ok(Waited::Refused);
             }
             Err(error) => Err(error),
@@ -311,19 +328,17 @@ impl Obtain<'_> {
     /// Pauses before the next try. The last try is at the deadline.
     ///
     /// # Errors
-    /// The last error of the server, or that the lock is not obtained, after the last try.
-    async fn pause(&self, tries: &mut Tries, waited: Result<(), Error>) -> Result<(), Error> {
+    /// The lock is not obtained: it was the last try.
+    async fn pause(&self, pause: Option<Duration>) -> Result<(), Error> {
         let left = self.left().map(|(left, _)| left);
-        let pause = tries.next();
-        if let (Some(pause), true) = (pause, left.is_none_or(|left| !left.is_zero())) {
-            Alarm::after(left.map_or(pause, |left| pause.min(left))).await;
-            return Ok(());
+        match pause {
+            Some(pause) if left.is_none_or(|left| !left.is_zero()) => {
+                Alarm::after(left.map_or(pause, |left| pause.min(left))).await;
+                Ok(())
+            }
+            Some(_) => Err(self.over()),
+            None => Err(self.pool.not_obtained(NotObtained::Held, self.state())),
         }
-        waited?;
-        Err(match pause {
-            Some(_) => self.over(),
-            None => self.pool.not_obtained(NotObtained::Held, self.state()),
-        })
     }
 
     /// The error at the end of the time.

@@ -21,7 +21,7 @@ use super::keeper::Keeper;
 use super::link::Link;
 use super::options::ClientOptions;
 use super::shared_values::Computes;
-use super::turns::Turns;
+use super::turns::{Permits, Turns};
 
 /// The most idle connections kept for the next computed value, and the most idle keepers for the next wait.
 const IDLE_MAX: usize = 8;
@@ -44,6 +44,8 @@ struct Inner {
     idle: Mutex<Vec<Driver>>,
     hubs: Mutex<Vec<Hub>>,
     kind: Mutex<Option<ServerKind>>,
+    /// One task at a time asks for the kind.
+    asks_kind: Permits,
     keepers: Mutex<Vec<(Owner, Arc<Keeper>)>>,
     /// Keepers that wait for no key and hold none.
     slots: Mutex<Vec<(Owner, Arc<Keeper>)>>,
@@ -101,6 +103,7 @@ impl Pool {
             idle: Mutex::default(),
             hubs: Mutex::default(),
             kind: Mutex::default(),
+            asks_kind: Permits::new(1),
             keepers: Mutex::default(),
             slots: Mutex::default(),
         }))
@@ -181,8 +184,12 @@ impl Pool {
     /// # Errors
     /// The server's refusal, or the reason why it cannot be reached.
     pub(super) async fn kind(&self) -> Result<ServerKind, Error> {
-        let known = *lock(&self.0.kind);
-        if let Some(kind) = known {
+        let known = || *lock(&self.0.kind);
+        if let Some(kind) = known() {
+            return Ok(kind);
+        }
+        let _turn = self.0.asks_kind.permit().await;
+        if let Some(kind) = known() {
             return Ok(kind);
         }
         let token = SessionToken::new(NO_SESSION).expect("it is long enough, and has no blanks");
@@ -197,16 +204,17 @@ impl Pool {
         let each = |place: usize, answer: &AnyResponse<'_>| match (place, answer) {
             (0, AnyResponse::Session(SessionResponse::NotFound)) => kind = ServerKind::Latchd,
             (_, AnyResponse::Meta(_)) if kind == ServerKind::Other => kind = ServerKind::Memcached,
-            (0, _) if !answer.is_not_understood() => refusal = answer.refusal(),
+            (0, _) => refusal = answer.refusal().filter(|words| &**words != "ERROR"),
             _ => {}
         };
         let mut link = self.link(2);
         let requests = [resume, AnyRequest::Noop];
         let asked = link.ask(&requests, self.reply_timeout(), each).await;
-        asked.map_err(|error| self.error(ErrorKind::of_socket(error)))?;
+        // A server that refuses may close the connection before the second answer.
         if let Some(words) = refusal {
             return Err(self.error(ErrorKind::refused(words)));
         }
+        asked.map_err(|error| self.error(ErrorKind::of_socket(error)))?;
         *lock(&self.0.kind) = Some(kind);
         Ok(kind)
     }

@@ -100,6 +100,11 @@ impl Turns {
 
     /// Waits for a permit.
     pub(super) async fn permit(&self) -> Permit {
+        if self.all.take.is_full() {
+            tracing::warn!(
+                "all connections for waits are in use: raise waits_max, or wait for fewer keys"
+            );
+        }
         self.all.permit().await
     }
 

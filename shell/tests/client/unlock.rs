@@ -164,7 +164,7 @@ fn unlock_releases_any_kind_of_lock() {
 }
 
 #[test]
-fn unlock_ends_leases_of_the_library() {
+fn unlock_ends_locks_of_the_library() {
     let server = Started::latchd();
     let client = Client::new(&server.address(), ClientOptions::new()).unwrap();
     let obtain = |keys: &[&str]| {
@@ -172,8 +172,8 @@ fn unlock_ends_leases_of_the_library() {
         client.lock_many(keys, &options)
     };
     for (keys, said) in [
-        (&["k"][..], "held by connection"),
-        (&["k", "l"], "held by a lease"),
+        (&["k"][..], "held by session"),
+        (&["k", "l"], "held by session"),
     ] {
         let lease = obtain(keys).unwrap();
         let (code, told, complaint) = unlock(&server, &["--yes", "k"]);
