@@ -68,7 +68,7 @@ pub(super) fn forged(
     token: &[u8],
     request: &[u8],
 ) -> Option<Vec<u8>> {
-    let gives_back = !client.owes_release && client.number > 0;
+    let gives_back = !client.owes_release && client.heard_cas.is_some();
     if trap != Some(Trap::TrustsOldVersion) || !gives_back || !request.starts_with(b"mg") {
         return None;
     }
