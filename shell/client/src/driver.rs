@@ -224,7 +224,7 @@ impl Driver {
         }
     }
 
-    /// Passes a reply that arrived in time and was not read to the machine (V2 of [`drive`](super::drive)).
+    /// Passes a reply that arrived in time and was not read to the machine (V2).
     ///
     /// # Errors
     /// [`io::ErrorKind::TimedOut`] if there is none; the network's.

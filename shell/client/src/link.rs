@@ -134,9 +134,7 @@ impl Link {
             }
         }
     }
-}
 
-impl Link {
     fn send(&mut self, request: &AnyRequest<'_>) -> io::Result<()> {
         let attempt = self.attempt.ok_or(io::ErrorKind::NotConnected)?;
         match self.hub.send(attempt, request, &self.asker) {
@@ -151,7 +149,7 @@ impl Link {
         Ok(())
     }
 
-    async fn event(&self) -> HubNews {
+    pub(super) async fn event(&self) -> HubNews {
         match self.news.recv().await {
             Ok(news) => news,
             // This user holds a sender itself, so the channel stays open.

@@ -185,7 +185,7 @@ impl Lock {
         self.pool.check_process()?;
         let mut least = None;
         for part in &self.parts {
-            let left = part.confirm(ttl).await?;
+            let left = part.confirm(ttl).await.map_err(|error| self.why(error))?;
             least = [least, left].into_iter().flatten().min();
         }
         Ok(least)
@@ -250,6 +250,14 @@ impl Lock {
         }
     }
 
+    /// The same error, with the reason of a loss that came before the call.
+    fn why(&self, error: Error) -> Error {
+        if error.is_not_held() {
+            return self.not_held();
+        }
+        error
+    }
+
     fn not_held(&self) -> Error {
         let loss = self.parts.iter().find_map(|part| part.watch.loss());
         self.pool.error(ErrorKind::NotHeld(loss))
@@ -271,7 +279,7 @@ impl Lock {
         let mut result = Ok(());
         let released = async {
             for part in self.parts.iter().rev() {
-                let released = part.release().await;
+                let released = part.release().await.map_err(|error| self.why(error));
                 result = std::mem::replace(&mut result, Ok(())).and(released);
             }
             result
