@@ -160,7 +160,12 @@ impl Machine for Leases {
 
     fn disconnected(&mut self, now: Instant) {
         let had_none = self.link != Link::Up;
-        let retry_at = if had_none { after(now, RECONNECT) } else { now };
+        let at_once = Instant::from_millis(0);
+        let retry_at = if had_none {
+            after(now, RECONNECT)
+        } else {
+            at_once
+        };
         self.link = Link::Down { retry_at };
         self.in_flight.clear();
         self.each(|lease| lease.disconnected(now, had_none));

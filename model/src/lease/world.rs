@@ -234,6 +234,8 @@ impl World {
         let now = self.clock(client);
         loop {
             let one = &mut self.view.clients[client];
+            // The driver has shown what the holder may believe.
+            while one.machine.changed().is_some() {}
             let before = one.machine.clone();
             match one.machine.poll(now) {
                 Action::Connect { .. } => one.machine.connected(now),

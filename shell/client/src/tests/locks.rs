@@ -78,12 +78,11 @@ fn failure_reaches_the_pending_call() {
     assert!(matches!(refused.unwrap_err().kind(), ErrorKind::Refused(_)));
     let lost = beside(lock.check(), move || side.hear(1)).0;
     assert!(is_lost(lost, Some(Loss::Disconnected)));
-    eprintln!("A");
     assert!(is_lost(due(lock.check()), Some(Loss::Disconnected)));
-    eprintln!("B");
 
     let (closed, _) = beside(played.client.try_lock("k", &options), || {
-        played.accept().hear(1)
+        // The first connection may have been closed for another reason.
+        [(); 2].map(|()| played.accept().hear(1))
     });
     let message = closed.unwrap_err().to_string();
     assert!(message.ends_with("the server has closed the connection"));
