@@ -471,7 +471,12 @@ impl<M: LockMachine> Machine for Keeper<M> {
 fn call<M: LockMachine>(keeper: &mut Keeper<M>, call: u8, now: Instant) {
     let free = keeper.free();
     let is_alone = keeper.locks.iter().all(Option::is_none);
-    let id = keeper.locks.iter().flatten().nth(usize::from(call / 8) % 3).copied();
+    let id = keeper
+        .locks
+        .iter()
+        .flatten()
+        .nth(usize::from(call / 8) % 3)
+        .copied();
     match (call % 8, free, id) {
         (0 | 1, Some(place), _) => {
             let name = [&b"k"[..], b"l", b"m"][place];
@@ -494,7 +499,11 @@ fn call<M: LockMachine>(keeper: &mut Keeper<M>, call: u8, now: Instant) {
 
 /// Whether a lock is held that needs a connection.
 fn is_held<M: LockMachine>(keeper: &Keeper<M>, now: Instant) -> bool {
-    let beliefs = keeper.locks.iter().flatten().filter_map(|id| keeper.machine.belief(*id));
+    let beliefs = keeper
+        .locks
+        .iter()
+        .flatten()
+        .filter_map(|id| keeper.machine.belief(*id));
     let common = keeper.machine.common_deadline();
     let mut held = beliefs.filter(|belief| belief.is_certain);
     held.any(|belief| {

@@ -70,14 +70,14 @@ pub const ALL: &[Bounds] = &[
         name: "lease-stopped",
         stops: 1,
         breaks: 0,
-        pinned: (0, 0),
+        pinned: (216_891, 500_810),
         ..ASK
     },
     Bounds {
         name: "lease-restart",
         breaks: 0,
         restarts: 1,
-        pinned: (0, 0),
+        pinned: (463_410, 1_153_981),
         ..ASK
     },
 ];

@@ -269,13 +269,15 @@ impl LockArgs {
 
     /// An error, with advice where the cause is not obvious.
     fn explained(&self, job: &Job, error: &Error) -> String {
-        let hint = match error.kind() {
-            ErrorKind::Unsupported(Feature::ShortLocks) if self.ttl.is_none() => {
+        let kind = error.kind();
+        let hint =
+            if self.ttl.is_none() && matches!(kind, ErrorKind::Unsupported(Feature::ShortLocks)) {
                 "; it has no locks bound to connections: add --ttl to use a lease"
-            }
-            ErrorKind::NotObtained(NotObtained::HasValue) => "; lock another key, or delete the item",
-            _ => "",
-        };
+            } else if matches!(kind, ErrorKind::NotObtained(NotObtained::HasValue)) {
+                "; lock another key, or delete the item"
+            } else {
+                ""
+            };
         format!("{}: {error}{hint}", job.names())
     }
 }

@@ -35,7 +35,9 @@ impl Held {
     ) -> Result<Self, Error> {
         let options = options(args);
         let lock = if args.nonblock {
-            client.try_lock_many(keys, &options.deadline(NONBLOCK)).await
+            client
+                .try_lock_many(keys, &options.deadline(NONBLOCK))
+                .await
         } else if let Some(wait) = wait {
             client.lock_many(keys, &options.deadline(wait)).await
         } else {
@@ -106,7 +108,9 @@ pub(super) async fn loss(lost: &mut Lost) -> Loss {
 }
 
 fn options(args: &LockArgs) -> LockOptions {
-    let survive = args.session.map(|seconds| Duration::from_secs(seconds.into()));
+    let survive = args
+        .session
+        .map(|seconds| Duration::from_secs(seconds.into()));
     let survive = survive.or(args.ttl).unwrap_or_default();
     let mut options = LockOptions::new().survive(survive);
     if args.ttl.is_some_and(|ttl| ttl >= ITEM_TTL_MIN) {

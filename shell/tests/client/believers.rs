@@ -181,7 +181,7 @@ impl Holders {
                     continue;
                 };
                 if second.is_held() && first.is_held() {
-                    self.see_both(&*first, &*second);
+                    self.see_both(&first, &second);
                 }
             }
         }

@@ -159,7 +159,12 @@ fn a_signal_ends_the_wait() {
     let waiter = lock(&server, &["k", "--", "true"]).spawn().unwrap();
     let waiter = Holder(waiter);
     // It has installed its handlers before it connects.
-    eventually(|| server.ask("stats locks\r\n", "END\r\n").contains(",waiting=1,").then_some(()));
+    eventually(|| {
+        server
+            .ask("stats locks\r\n", "END\r\n")
+            .contains(",waiting=1,")
+            .then_some(())
+    });
     waiter.signal(Signal::INT);
     assert_eq!(waiter.end().0, Some(130));
     holder.signal(Signal::KILL);
@@ -280,7 +285,11 @@ fn several_keys_are_had_all_or_none() {
                           echo \"${LATCHD_LOCK_NUMBERS-none}\" | wc -l";
             let all = with(&way, &["c", "a", "b", "--", "sh", "-c", script]);
             let said = output(&server, &all).stdout;
-            let numbers = if matches!(server, Started::Latchd(..)) { 3 } else { 1 };
+            let numbers = if matches!(server, Started::Latchd(..)) {
+                3
+            } else {
+                1
+            };
             let expected = format!("a\na\nb\nc\n{numbers}\n");
             assert_eq!(String::from_utf8(said).unwrap(), expected);
 

@@ -92,13 +92,13 @@ fn tasks_of_one_process_share_a_place_in_the_queue() {
     block_on(executor.run(async {
         let holder = client(&server).lock("k", &patient()).await.unwrap();
         let (many, one) = (client(&server), client(&server));
-        let served = Arc::new(Mutex::new(0));
+        let entered = Arc::new(Mutex::new(0));
         let tasks: Vec<_> = (0..TASKS)
             .map(|_| {
-                let (many, served) = (many.clone(), Arc::clone(&served));
+                let (many, entered) = (many.clone(), Arc::clone(&entered));
                 executor.spawn(async move {
                     let lock = many.lock("k", &patient()).await.unwrap();
-                    *served.lock().unwrap() += 1;
+                    *entered.lock().unwrap() += 1;
                     lock.release().await.unwrap();
                 })
             })
@@ -110,7 +110,7 @@ fn tasks_of_one_process_share_a_place_in_the_queue() {
         smol::unblock(move || await_waiting(&address, 2)).await;
         holder.release().await.unwrap();
         let other = other.await;
-        let before = *served.lock().unwrap();
+        let before = *entered.lock().unwrap();
         assert!(
             before <= 3,
             "{before} tasks of the other process came first"

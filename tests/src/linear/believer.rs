@@ -161,7 +161,10 @@ fn sure_for(from: u64, span: Duration, is_held: impl Fn() -> bool) -> u64 {
 }
 
 fn hold(client: &Client, key: &str, survive: Duration, span: Duration) -> Option<(u64, u64)> {
-    let options = LockOptions::new().survive(survive).retry(retry()).deadline(DEADLINE);
+    let options = LockOptions::new()
+        .survive(survive)
+        .retry(retry())
+        .deadline(DEADLINE);
     let lock = client.lock(key, &options).ok()?;
     let from = monotonic();
     let until = sure_for(from, span, || lock.is_held());

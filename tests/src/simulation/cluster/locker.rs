@@ -180,7 +180,11 @@ impl World {
             return;
         };
         let deadline = locker.grants.common_deadline();
-        if locker.lock.and_then(|id| locker.grants.belief(id)).is_none() {
+        if locker
+            .lock
+            .and_then(|id| locker.grants.belief(id))
+            .is_none()
+        {
             locker.belief = None;
         } else if let Some(belief) = &mut locker.belief {
             belief.until = deadline.map_or(u64::MAX, |at| clock.us_at(at));
@@ -200,7 +204,10 @@ impl World {
             self.note(|| format!("client {client}: {news:?}"));
         }
         // News of a lock that is lost already.
-        if self.clients[client].locker().is_none_or(|locker| locker.lock != Some(id)) {
+        if self.clients[client]
+            .locker()
+            .is_none_or(|locker| locker.lock != Some(id))
+        {
             return Ok(());
         }
         match news {
