@@ -263,7 +263,14 @@ impl World {
                     LockNews::Released => met.released += 1,
                     LockNews::Lost(Loss::Expired) => met.expired += 1,
                     LockNews::Lost(Loss::HeldTooLong) => met.capped += 1,
-                    _ => {}
+                    LockNews::Held(_)
+                    | LockNews::Obstructed(_)
+                    | LockNews::HasValue
+                    | LockNews::Confirmed(_)
+                    | LockNews::Undone(_)
+                    | LockNews::NotHeld
+                    | LockNews::Lost(_)
+                    | LockNews::Failed(_) => {}
                 }
                 // Until then the key is not asked for again.
                 let is_over = !side.grants.knows(id);
