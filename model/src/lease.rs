@@ -60,7 +60,7 @@ const ASK: Bounds = Bounds {
     obtains: 1,
     renews: true,
     trap: None,
-    pinned: (0, 0),
+    pinned: (3_260_863, 8_302_053),
 };
 
 /// The models that are checked.
