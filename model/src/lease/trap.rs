@@ -32,7 +32,7 @@ pub const TRAPS: &[(Trap, usize)] = &[
     (Trap::CountsFromAnswer, 6),
     (Trap::BelievesForEver, 7),
     (Trap::NoMargin, 4),
-    (Trap::ReleasesBlindly, 11),
+    (Trap::ReleasesBlindly, 10),
     (Trap::RenewsBlindly, 10),
     (Trap::ObtainsBlindly, 5),
     (Trap::ComparesPrefix, 8),

@@ -431,7 +431,7 @@ fn speak_all(proxies: &[Proxy]) {
 fn a_lock_that_survives_excludes_over_a_bad_network() {
     for server in Started::every() {
         let (proxies, addresses) = proxies(&server);
-        let name = format!("survives, network, {}", server.version());
+        let name = format!("survives, network, {} {}", server.name(), server.version());
         let holders = Holders::default();
         stress(&name, &addresses, hold, &holders, |harm, chance| {
             harm.network(&proxies, true, chance);
@@ -444,7 +444,7 @@ fn a_lock_that_survives_excludes_over_a_bad_network() {
 fn a_lock_that_survives_excludes_through_restarts() {
     for server in Started::every() {
         let addresses = vec![server.address(); CLIENTS];
-        let name = format!("survives, restarts, {}", server.version());
+        let name = format!("survives, restarts, {} {}", server.name(), server.version());
         let mut running = Some(server);
         // B2: a latchd without `--state` grants at once.
         let both_max = if name.contains("latchd") {
