@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use arbitrary::Unstructured;
 use latchd_client_core::{
-    Action, AnyRequest, Bound, BoundTerms, Flags, Lease, LeaseTerms, Leases, Losers, Machine, Mark,
-    MissingItem, Recompute, RecomputeTerms, Retry, Session, SessionTerms, Terms, Token, TokenValue,
+    Action, AnyRequest, AnyResponse, Flags, Grants, LeaseTerms, Leases, LockId, LockItem,
+    LockMachine, LockTerms, Losers, Machine, OwnerTerms, Recompute, RecomputeTerms, Retry, Session,
+    SessionTerms, Token, TokenValue,
 };
 use latchd_core::Instant;
 use latchd_protocol::command::{
@@ -19,7 +20,6 @@ use latchd_protocol::command::{
 use latchd_protocol::key::Key;
 use latchd_protocol::session::{SessionAction, SessionRequest, Token as SessionToken};
 use latchd_protocol::stats::StatsTopic;
-use latchd_protocol::time::Exptime;
 use latchd_protocol::wire::binary::reply::decode as decode_packet;
 use latchd_protocol::wire::classic::ClassicEnvelope;
 use latchd_protocol::wire::meta::{Flag, Verb};
@@ -50,14 +50,11 @@ pub fn client(input: &[u8]) {
             let packets = [&[RESPONSE_MAGIC], rest].concat();
             same(cuts, |cut| unpack(&packets, cut));
         }
-        2 => same(cuts, |cut| {
-            Talk::new(lease(rest), cut).play(rest, of_lease, is_leased)
-        }),
-        3 => same(cuts, |cut| {
-            Talk::new(leases(), cut).play(rest, of_leases, are_leased)
+        2 | 3 => same(cuts, |cut| {
+            Talk::new(leases(rest), cut).play(rest, call, is_held)
         }),
         4 => same(cuts, |cut| {
-            Talk::new(bound(rest), cut).play(rest, of_bound, is_bound)
+            Talk::new(grants(rest), cut).play(rest, call, is_held)
         }),
         _ => same(cuts, |cut| {
             Talk::new(recompute(rest), cut).play(rest, of_recompute, |_, _| false)
@@ -422,7 +419,7 @@ fn key() -> Key<'static> {
 
 fn value() -> TokenValue {
     let token = Token::from_random([7; 16]);
-    TokenValue::new(token, b"note").expect("it is short")
+    TokenValue::new(token, b"note")
 }
 
 /// Whether a bit of the first byte is set, which chooses among the terms.
@@ -430,104 +427,145 @@ fn chooses(input: &[u8], bit: u8) -> bool {
     input.first().is_some_and(|first| first >> bit & 1 != 0)
 }
 
-fn lease_terms() -> Terms {
-    let mut terms = Terms::new(span(3_000)).expect("a server can measure it");
-    terms.retry = Retry::linear(span(50)).limited(3);
+/// A machine that keeps locks, and those that it was asked for and knows.
+struct Keeper<M> {
+    machine: M,
+    terms: LockTerms,
+    /// Whether it can wait in a queue.
+    waits: bool,
+    /// The lock of each key.
+    locks: [Option<LockId>; 3],
+}
+
+impl<M: LockMachine> Keeper<M> {
+    /// The keys whose locks the machine has forgotten.
+    fn free(&mut self) -> Option<usize> {
+        let machine = &self.machine;
+        for lock in &mut self.locks {
+            lock.take_if(|id| !machine.knows(*id));
+        }
+        self.locks.iter().position(Option::is_none)
+    }
+}
+
+impl<M: LockMachine> Machine for Keeper<M> {
+    type News = M::News;
+
+    fn poll(&mut self, now: Instant) -> Action<'_, M::News> {
+        self.machine.poll(now)
+    }
+
+    fn connected(&mut self, now: Instant) {
+        self.machine.connected(now);
+    }
+
+    fn disconnected(&mut self, now: Instant) {
+        self.machine.disconnected(now);
+    }
+
+    fn reply(&mut self, now: Instant, answer: &AnyResponse<'_>) {
+        self.machine.reply(now, answer);
+    }
+}
+
+fn call<M: LockMachine>(keeper: &mut Keeper<M>, call: u8, now: Instant) {
+    let free = keeper.free();
+    let is_alone = keeper.locks.iter().all(Option::is_none);
+    let id = keeper
+        .locks
+        .iter()
+        .flatten()
+        .nth(usize::from(call / 8) % 3)
+        .copied();
+    match (call % 8, free, id) {
+        (0 | 1, Some(place), _) => {
+            let name = [&b"k"[..], b"l", b"m"][place];
+            let key = Key::new(name).expect("it is short");
+            let wait = (keeper.waits && is_alone && call >= 16).then_some(span(60_000));
+            let id = keeper.machine.acquire(now, key, keeper.terms.clone(), wait);
+            keeper.locks[place] = Some(id);
+            if wait.is_some() {
+                // Nothing else is asked for beside a wait.
+                keeper.locks = [Some(id); 3];
+            }
+        }
+        (2, _, Some(id)) => keeper.machine.check(now, id),
+        (3, _, Some(id)) => keeper.machine.refresh(now, id, span(2_000)),
+        (4 | 5, _, Some(id)) => keeper.machine.release(now, id),
+        (6, _, Some(id)) => keeper.machine.abandon(now, id),
+        _ => while keeper.machine.changed().is_some() {},
+    }
+}
+
+/// Whether a lock is held that needs a connection.
+fn is_held<M: LockMachine>(keeper: &Keeper<M>, now: Instant) -> bool {
+    let beliefs = keeper
+        .locks
+        .iter()
+        .flatten()
+        .filter_map(|id| keeper.machine.belief(*id));
+    let common = keeper.machine.common_deadline();
+    let mut held = beliefs.filter(|belief| belief.is_certain);
+    held.any(|belief| {
+        let ends = [belief.until, common].into_iter().flatten().min();
+        if let Some(end) = ends {
+            assert!(now < end, "a belief ends in time");
+        }
+        // A session needs no connection, and has an end.
+        common.is_none()
+    })
+}
+
+fn lock_terms(input: &[u8], has_item: bool) -> LockTerms {
+    let mut terms = LockTerms::new();
+    terms.lease = chooses(input, 0).then_some(LeaseTerms {
+        ttl: span(3_000),
+        renews: chooses(input, 1),
+        hold_max: chooses(input, 2).then_some(span(10_000)),
+    });
+    terms.item = has_item.then(|| LockItem {
+        value: value(),
+        ttl: span(3_000),
+        own_token: chooses(input, 3),
+    });
+    terms.is_adopted = chooses(input, 4);
+    if chooses(input, 5) && !has_item {
+        terms.mode = Mode::Shared { among: None };
+    }
     terms
 }
 
-fn lease(input: &[u8]) -> Lease {
-    let mut terms = lease_terms();
-    terms.watchdog = chooses(input, 0);
-    terms.own_token = chooses(input, 1);
-    terms.hold_max = chooses(input, 2).then_some(span(10_000));
-    Lease::new(key(), value(), terms).expect("a server can measure it")
-}
-
-fn of_lease(lease: &mut Lease, call: u8, now: Instant) {
-    match call % 4 {
-        0 => lease.obtain(now),
-        1 => lease.refresh(now, span(2_000)).expect("it can be measured"),
-        2 => lease.measure(now),
-        _ => lease.release(now),
+fn leases(input: &[u8]) -> Keeper<Leases> {
+    let mut terms = lock_terms(input, true);
+    terms.lease.get_or_insert(LeaseTerms {
+        ttl: span(3_000),
+        renews: true,
+        hold_max: None,
+    });
+    Keeper {
+        machine: Leases::new(span(5_000)),
+        terms,
+        waits: false,
+        locks: [None; 3],
     }
-}
-
-fn is_leased(lease: &Lease, now: Instant) -> bool {
-    lease.is_held(now)
-}
-
-fn leases() -> Leases {
-    let keys = [b"k", b"l", b"m"].map(|key| Key::new(key).expect("it is short"));
-    Leases::new(&keys, &value(), &lease_terms()).expect("they are few")
-}
-
-fn of_leases(leases: &mut Leases, call: u8, now: Instant) {
-    match call % 4 {
-        0 => leases.obtain(now),
-        1 => leases
-            .refresh(now, span(2_000))
-            .expect("it can be measured"),
-        2 => leases.measure(now),
-        _ => leases.release(now),
-    }
-}
-
-fn are_leased(leases: &Leases, now: Instant) -> bool {
-    leases.is_held(now)
 }
 
 fn session() -> SessionTerms {
     SessionTerms::new([7; 16], span(3_000)).expect("a server can measure it")
 }
 
-fn bound(input: &[u8]) -> Bound {
-    let mut terms = BoundTerms::default();
-    terms.retry = Retry::linear(span(50)).limited(3);
-    if chooses(input, 0) {
-        terms.missing = MissingItem::Create(Exptime::Never);
+fn grants(input: &[u8]) -> Keeper<Grants> {
+    Keeper {
+        machine: Grants::new(OwnerTerms {
+            session: chooses(input, 6).then(session),
+            heartbeat: span(1_000),
+            reply_timeout: span(5_000),
+            seed: 0,
+        }),
+        terms: lock_terms(input, chooses(input, 7)),
+        waits: true,
+        locks: [None; 3],
     }
-    if chooses(input, 1) {
-        terms.mark = Mark::Note(b"note"[..].into(), Exptime::Never);
-    } else if chooses(input, 2) {
-        terms.mark = Mark::Number;
-    }
-    if chooses(input, 3) {
-        terms.lease = Some(LeaseTerms {
-            ttl: span(500),
-            watchdog: chooses(input, 4),
-            hold_max: None,
-        });
-    }
-    if chooses(input, 5) {
-        terms.mode = Mode::Shared { among: None };
-    }
-    if chooses(input, 6) && terms.lease.is_none() {
-        terms.session = Some(session());
-    }
-    Bound::new(key(), terms)
-}
-
-fn of_bound(bound: &mut Bound, call: u8, now: Instant) {
-    match call % 7 {
-        0 => bound.obtain(now),
-        1 => bound.read(),
-        2 => bound.write(b"value", 1, Exptime::Never),
-        3 => bound.replace_and_unlock(b"value", 1, Exptime::Never),
-        4 => bound.check(),
-        5 if bound.is_in_session() => bound.abandon(),
-        _ => bound.release(),
-    }
-}
-
-fn is_bound(bound: &Bound, now: Instant) -> bool {
-    if !bound.is_in_session() {
-        return bound.is_held();
-    }
-    // A session needs no connection, and has an end.
-    let has_time = bound.deadline().is_some_and(|deadline| now < deadline);
-    assert_eq!(bound.is_held(), has_time, "a belief ends in time");
-    false
 }
 
 fn recompute(input: &[u8]) -> Recompute {

@@ -47,23 +47,29 @@ use crate::output::{complain, end_at_panic};
 /// guard, the leader of its group.
 const PROCESSES: usize = 6;
 
+/// The descriptors that are needed besides the standard ones: connections that ask what the server is, keep the lock and
+/// wait for it, and a copy to inherit; those of the event loop, signals, terminal and child processes; one that asks a
+/// server of a list for a sign of life, and one that asks for the holder.
+const DESCRIPTORS: usize = 20;
+
 /// The text under the options of `-h`.
 pub(crate) const SHORT_HELP: &str = "\
 Example: latchd lock -w 60 backup -- /usr/local/bin/backup
-`--help` also explains the kinds of locks, the variables of the command and the exit codes.";
+`--help` also explains how long the lock lasts, the variables of the command and the exit codes.";
 
 /// The text under the options of `--help`.
 pub(crate) const HELP: &str = "\
 Example: latchd lock -w 60 backup -- /usr/local/bin/backup
 
-Kinds of locks:
-  Without --ttl the lock is bound to the connection. The server releases it as soon as this process
-  ends or its connection breaks. Waiting clients get it in order of arrival. This requires latchd.
-  With --ttl the lock is a lease. It is renewed while the command runs. If this process dies, the
-  lease stays on the server until it expires. This works on memcached too. A lease with a ttl below
-  one second requires latchd, and also ends with this process.
-  With --session the lock is in a session on the server. It survives a broken connection, and ends
-  when the server has not heard of this process for that time. This requires latchd.
+How long the lock lasts:
+  Without --ttl and --session it ends with the connection. The server releases it as soon as this
+  process ends or its connection breaks. This requires latchd.
+  With --session it survives a broken connection for that time, and a dead process, too. This requires
+  latchd.
+  With --ttl it does so on memcached as well: the key shows an item while it is held, so that clients
+  that lock by `add` are excluded. A ttl below one second requires latchd, shows no item, and ends with
+  this process.
+  On latchd, waiting clients get the lock in order of arrival.
 
 Variables of the command:
   LATCHD_LOCK_KEY      the key; of several keys the first in byte order
@@ -72,11 +78,10 @@ Variables of the command:
                        lower one
   LATCHD_LOCK_KEYS     all keys, one per line
   LATCHD_LOCK_NUMBERS  all fencing tokens, one per line
-  Leases of a second or more have no fencing tokens, nor do locks on other servers than latchd:
-  both NUMBER variables are left out. Do not mix such leases and other locks on one key.
+  memcached has no fencing tokens: both NUMBER variables are left out.
   Both lists are left out if a key contains a line end, or if a list exceeds 127 KiB.
 
-Ctrl-Z stops the command and this process; a lease or session is not renewed then. When both continue,
+Ctrl-Z stops the command and this process; the lock is not renewed then. When both continue,
 the lock is checked first. If it was lost, the command is killed.
 
 The command may begin a session or a process group of its own (setsid); signals and the end of the
@@ -128,7 +133,7 @@ pub(crate) struct LockArgs {
     #[arg(short = 'E', long, value_name = "CODE", default_value_t = 1, help_heading = LOCKS,
         allow_negative_numbers = true)]
     conflict_exit_code: u8,
-    /// Acquire a lease of SECS instead of a lock bound to the connection
+    /// Acquire a lock that lasts SECS without a renewal, with an item; also on memcached
     #[arg(long, value_name = "SECS", value_parser = seconds, help_heading = LOCKS, allow_negative_numbers = true)]
     ttl: Option<Duration>,
     /// Acquire the lock in a session that survives a broken connection for SECS
@@ -147,7 +152,7 @@ pub(crate) struct LockArgs {
     #[arg(long, value_name = "NUMBER", conflicts_with_all = ["ttl", "metadata"],
         value_parser = clap::value_parser!(u32).range(1..=1024), help_heading = LOCKS, allow_negative_numbers = true)]
     permits: Option<u32>,
-    /// Store this text in the item; refused if the item already has a value
+    /// Show this text beside the lock [default: program, host and process]
     #[arg(long, value_name = "TEXT", help_heading = LOCKS)]
     metadata: Option<OsString>,
     /// Let the command keep the lock if this process is killed
@@ -171,7 +176,7 @@ pub(crate) fn run(args: &LockArgs) -> ExitCode {
     };
     let ready = Job::of(args).and_then(|job| {
         check_program()?;
-        descriptors::check(args.descriptors(job.keys.len()))?;
+        descriptors::check(DESCRIPTORS)?;
         processes::check(PROCESSES)?;
         Ok(job)
     });
@@ -262,32 +267,17 @@ impl LockArgs {
         Servers::new(&self.server.addresses()?, &options)
     }
 
-    /// The number of descriptors that are needed besides the standard ones: one connection per bound lock and a copy
-    /// to inherit, or four that leases share; and those of the event loop, signals, terminal and child processes, and
-    /// one that asks a server of a list for a sign of life, and one that asks for the holder.
-    fn descriptors(&self, keys: usize) -> usize {
-        let connections = match (self.ttl, self.inherit) {
-            (Some(_), _) => 4,
-            (None, true) => 2 * keys,
-            (None, false) => keys,
-        };
-        connections + 16
-    }
-
     /// An error, with advice where the cause is not obvious.
     fn explained(&self, job: &Job, error: &Error) -> String {
-        let hint = if let ErrorKind::Refused(words) = error.kind()
-            && self.ttl.is_none()
-            && &**words == "ERROR"
-        {
-            "; it has no locks bound to connections: add --ttl to use a lease"
-        } else if let ErrorKind::Unsupported(Feature::Sessions) = error.kind() {
-            "; use --ttl for a lease"
-        } else if let ErrorKind::NotObtained(NotObtained::HasValue) = error.kind() {
-            "; lock another key, or remove --metadata"
-        } else {
-            ""
-        };
+        let kind = error.kind();
+        let hint =
+            if self.ttl.is_none() && matches!(kind, ErrorKind::Unsupported(Feature::ShortLocks)) {
+                "; it has no locks bound to connections: add --ttl to use a lease"
+            } else if matches!(kind, ErrorKind::NotObtained(NotObtained::HasValue)) {
+                "; lock another key, or delete the item"
+            } else {
+                ""
+            };
         format!("{}: {error}{hint}", job.names())
     }
 }

@@ -14,7 +14,7 @@
 //!   with one token take over from each other a few times a second, and not as fast as they can.
 //! - H6: No token is used again after its session, so a late request about an ended session reaches no other.
 //!
-//! Each machine has a session of its own, as it has a connection of its own: one session is one locker.
+//! Each machine has a session of its own: one session is one locker.
 //!
 //! Source: docs/PROTOCOL.md, "Sessions"; the programmer's guide of Apache `ZooKeeper`, "Sessions".
 
@@ -34,6 +34,7 @@ use super::moment::{after, millis, span};
 use super::retry::{Retries, Retry};
 use super::session::{AnyRequest, AnyResponse};
 use super::terms::{DRIFT_PART, RECONNECT, TICK_MS, TermsError};
+use super::token::Token;
 
 /// Two characters for each random byte, and those of a number (H6).
 const TOKEN_BYTES: usize = 2 * TOKEN_BYTES_MIN + NUMBER_BYTES;
@@ -59,15 +60,37 @@ impl SessionTerms {
     /// nobody can guess, for its token.
     ///
     /// # Errors
-    /// [`TermsError::SessionTime`] if `ttl` is under a second or over an hour.
+    /// [`TermsError`] if `ttl` is under a second or over an hour.
     pub fn new(random: [u8; TOKEN_BYTES_MIN], ttl: Duration) -> Result<Self, TermsError> {
         let seconds = u32::try_from(ttl.as_millis().div_ceil(1_000)).unwrap_or(u32::MAX);
-        if ttl < Duration::from_secs(1) || seconds > SESSION_S_MAX {
-            return Err(TermsError::SessionTime);
+        if ttl < Duration::from_secs(1) {
+            return Err(TermsError::TtlTooShort);
+        }
+        if seconds > SESSION_S_MAX {
+            return Err(TermsError::TtlTooLong);
         }
         let mut token = [b'0'; TOKEN_BYTES];
         put_hex(&mut token, &random);
         Ok(Self { token, seconds })
+    }
+
+    /// The session of all clients that lock these keys by this token, and of no other: its secret is the token.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn of_token<'a>(
+        token: &Token,
+        keys: impl IntoIterator<Item = &'a [u8]>,
+        ttl: Duration,
+    ) -> Result<Self, TermsError> {
+        let mut digest = md5::Context::new();
+        digest.consume(token.as_bytes());
+        for key in keys {
+            digest.consume([0]);
+            digest.consume(key.len().to_be_bytes());
+            digest.consume(key);
+        }
+        Self::new(digest.finalize().0, ttl)
     }
 
     /// Changes the token to that of the session with this number (H6).
@@ -148,7 +171,7 @@ impl Attachment {
         }
     }
 
-    const fn ttl(&self) -> Duration {
+    pub(super) const fn ttl(&self) -> Duration {
         Duration::from_secs(self.terms.seconds as u64)
     }
 
@@ -233,6 +256,16 @@ impl Attachment {
         (self.may_live, self.attached, self.confirmed) = (false, None, None);
         self.number = self.number.wrapping_add(1);
         self.terms.number(self.number);
+    }
+
+    /// Nothing is known of it until the next answered request to attach.
+    pub(super) const fn doubt(&mut self) {
+        self.confirmed = None;
+    }
+
+    /// It is left to the client that shows its token.
+    pub(super) const fn leave(&mut self) {
+        (self.may_live, self.confirmed) = (false, None);
     }
 
     /// The connection is gone. Returns when to open another one (H5).

@@ -1,8 +1,7 @@
 //! The keys that a client can use.
 //!
 //! A key is 1 to 250 bytes. A key with blanks or control bytes cannot stand on a line. Meta commands carry it
-//! in base64, which is a third longer, and the bound applies to the encoded form. The classic protocol, which
-//! has `lock`, cannot carry it at all: only `ml` locks such a key.
+//! in base64, which is a third longer, and the bound applies to the encoded form.
 //!
 //! Source: memcached 1.6.45 `doc/protocol.txt`, "Keys" and "Meta Commands"; `KEY_MAX_LENGTH`.
 
@@ -35,7 +34,7 @@ pub fn wire_key(bytes: &[u8]) -> Result<Key<'_>, KeyError> {
 }
 
 /// Whether only meta commands can carry it.
-pub(super) fn needs_meta(key: Key<'_>) -> bool {
+fn needs_meta(key: Key<'_>) -> bool {
     listed_form(key.as_bytes()) == KeyForm::Binary
 }
 

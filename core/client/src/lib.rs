@@ -1,14 +1,12 @@
 //! The client half, without I/O: the requests to send, the meaning of replies, and the times to wake.
 //!
 //! A [`Session`] mirrors the server's [`Connection`](latchd_protocol::connection::Connection): it encodes requests and
-//! decodes replies with the same wire modules. On top of it are four state machines with one interface,
+//! decodes replies with the same wire modules. On top of it are three state machines with one interface,
 //! [`Machine`]:
 //!
-//! - [`Lease`]: a lock that the server ends by time. It works on any memcached that knows meta
-//!   commands.
-//! - [`Leases`]: several of them, all or none.
-//! - [`Bound`]: a lock that latchd ends with the connection, or with a session that outlives connections
+//! - [`Grants`]: locks on latchd, which end with a connection, or with a session that outlives connections
 //!   ([`SessionTerms`]).
+//! - [`Leases`]: locks on memcached, which the server ends by time. Both are a [`LockMachine`].
 //! - [`Recompute`]: reads a value, or makes this client the one that computes it.
 //!
 //! Before any of them, a [`Login`] authenticates the client, if the server requires that.
@@ -21,10 +19,10 @@
 extern crate alloc;
 
 mod attachment;
-mod bound;
+mod grants;
 mod keys;
-mod lease;
 mod leases;
+mod lock;
 mod login;
 mod machine;
 mod moment;
@@ -35,19 +33,16 @@ mod terms;
 mod token;
 
 pub use attachment::SessionTerms;
-pub use bound::{
-    Bound, BoundNews, BoundTerms, Item, LOCK_ITEM, LeaseTerms, LockSupport, Mark, MissingItem,
-    SHORT_TTL_MIN,
-};
+pub use grants::{Grants, OwnerTerms};
 pub use keys::{KeyError, wire_key};
-pub use lease::{Lease, LeaseNews};
-pub use leases::{KEYS_MAX, Leases, LeasesNews};
+pub use leases::Leases;
+pub use lock::{Belief, LeaseTerms, LockId, LockItem, LockMachine, LockNews, LockState, LockTerms};
 pub use login::{CREDENTIALS_BYTES_MAX, Credentials, CredentialsError, Login, LoginStep};
 pub use machine::{Action, Failure, Feature, Loss, Machine, NotObtained};
 pub use recompute::{KeptSession, Losers, Recompute, RecomputeNews, RecomputeTerms, WinSupport};
 pub use retry::{Retries, Retry};
 pub use session::{
-    AnyRequest, AnyResponse, Flags, HoldSupport, PENDING_MAX, Received, SendError, Session, Ticket,
+    AnyRequest, AnyResponse, Flags, PENDING_MAX, Received, SendError, Session, Ticket,
 };
-pub use terms::{LEASE_ITEM, OnDisconnect, TTL_MAX, TTL_MIN, Terms, TermsError, exptime_for};
+pub use terms::{KEYS_MAX, LEASE_ITEM, TTL_MAX, TTL_MIN, TermsError, check_ttl, exptime_for};
 pub use token::{METADATA_BYTES_MAX, TOKEN_BYTES_MAX, Token, TokenError, TokenValue};

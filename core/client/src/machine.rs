@@ -14,7 +14,7 @@ use core::fmt;
 
 use latchd_protocol::time::Instant;
 
-use super::session::{AnyRequest, AnyResponse, HoldSupport};
+use super::session::{AnyRequest, AnyResponse};
 
 /// A state machine of the client.
 pub trait Machine {
@@ -32,11 +32,6 @@ pub trait Machine {
 
     /// The oldest unanswered request was answered.
     fn reply(&mut self, now: Instant, answer: &AnyResponse<'_>);
-
-    /// The [support](super::Session::hold_support) of the connection's server, as all its users know it. The driver of a
-    /// connection with several users, at a time or in turn, calls this after [`connected`](Self::connected) and before
-    /// each [`reply`](Self::reply). Without it, a machine asks the server itself.
-    fn hold_support(&mut self, _support: HoldSupport) {}
 }
 
 /// An action for the driver.
@@ -87,14 +82,16 @@ pub enum Failure {
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum Feature {
-    /// Leases that are counted in milliseconds.
-    ShortLeases,
+    /// Locks that end with their connection, or are counted in milliseconds.
+    ShortLocks,
     /// Locks with several holders at a time.
     SharedLocks,
     /// Changes that are made only while a grant is in force.
     Fences,
-    /// Locks of keys that have blanks or control bytes.
-    AnyKeys,
+    /// Locks of any kind that this client knows.
+    Locks,
+    /// Reads and writes under a lock on the item of its key.
+    ItemsUnderLocks,
     /// Sessions, which outlive a connection.
     Sessions,
 }
@@ -102,10 +99,11 @@ pub enum Feature {
 impl fmt::Display for Feature {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self {
-            Self::ShortLeases => "locks of less than a second",
+            Self::ShortLocks => "locks that survive less than a second",
             Self::SharedLocks => "shared locks",
             Self::Fences => "changes that end with a lock",
-            Self::AnyKeys => "locks of keys with blanks or control bytes",
+            Self::Locks => "locks of this client",
+            Self::ItemsUnderLocks => "items of a locked key",
             Self::Sessions => "sessions",
         })
     }
@@ -143,12 +141,8 @@ pub enum NotObtained {
     Held,
     /// By the server's answers, another client held it until the deadline.
     Deadline,
-    /// There is no item with this key, and the caller did not ask to make one.
-    NoItem,
-    /// The item has a value of its own, which a note would replace.
+    /// The key has an item that is no lock: it has no time, and not the client flags of one.
     HasValue,
-    /// Its holder waits for a lock of ours, so each would wait for the other forever.
-    Deadlock,
 }
 
 impl fmt::Display for NotObtained {
@@ -156,9 +150,7 @@ impl fmt::Display for NotObtained {
         formatter.write_str(match self {
             Self::Held => "another client holds the lock",
             Self::Deadline => "the lock was not free before the deadline",
-            Self::NoItem => "there is no item to lock",
-            Self::HasValue => "the item has a value of its own, which a note would replace",
-            Self::Deadlock => "waiting for the lock would be a deadlock",
+            Self::HasValue => "the key has an item that is no lock",
         })
     }
 }
@@ -175,7 +167,7 @@ pub enum Loss {
     Taken,
     /// The ttl has run out by the local clock, and no renewal was confirmed in time.
     Expired,
-    /// It was held as long as its [`hold_max`](super::Terms::hold_max) allows.
+    /// It was held as long as its [`hold_max`](super::LeaseTerms::hold_max) allows.
     HeldTooLong,
     /// Its server did not confirm in time that it still is primary, so another server may grant the lock.
     Unconfirmed,

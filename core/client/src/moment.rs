@@ -5,6 +5,11 @@ use core::time::Duration;
 
 use latchd_protocol::time::Instant;
 
+use super::terms::RECONNECT;
+
+/// The longest pause before a refused request is repeated.
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+
 /// The moment `span` after `start`, but at most the last moment there is.
 pub(super) fn after(start: Instant, span: Duration) -> Instant {
     Instant::from_millis(start.as_millis().saturating_add(millis(span)))
@@ -26,4 +31,11 @@ pub(super) fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<In
 /// Whole milliseconds, rounded down: a belief ends early rather than late.
 pub(super) fn millis(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// A pause before a refused request is repeated: 100 ms, then twice as long each time, up to a second.
+pub(super) fn growing(refusals: &mut u32) -> Duration {
+    let factor = 1_u32.checked_shl(*refusals).unwrap_or(u32::MAX);
+    *refusals = refusals.saturating_add(1);
+    RECONNECT.saturating_mul(factor).min(PAUSE_MAX)
 }

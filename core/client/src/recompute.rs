@@ -20,6 +20,7 @@
 //!   connection.
 //! - R7: A bound win that has lost its connection already belongs to the next reader, and is not given back.
 //!   The computed value is stored all the same, unless that reader was faster (R1).
+//! - R8: If another client has locked a key without an item, the value is computed without a win, and not stored.
 //!
 //! A win in a session ([`SessionTerms`]) outlives its connection (`in_session.rs`); R3 and R7 are about the others.
 //!
@@ -222,7 +223,9 @@ impl Recompute {
     /// [`Superseded`](RecomputeNews::Superseded) or [`Failed`](RecomputeNews::Failed). Without a win, nothing
     /// happens.
     pub fn computed(&mut self, now: Instant, value: &[u8]) {
-        if self.goal == RecomputeGoal::Compute {
+        if self.goal == RecomputeGoal::Compute && self.won.is_none() {
+            self.end(RecomputeNews::Superseded);
+        } else if self.goal == RecomputeGoal::Compute {
             self.begin(
                 RecomputeGoal::Store {
                     value: value.into(),
@@ -238,7 +241,7 @@ impl Recompute {
         if self.goal != RecomputeGoal::Compute {
             return;
         }
-        if self.has_lost_bound() {
+        if self.has_lost_bound() || self.won.is_none() {
             return self.end(RecomputeNews::GaveBack);
         }
         self.begin(RecomputeGoal::GiveBack, now);
@@ -427,7 +430,7 @@ impl Machine for Recompute {
         }
         match self.goal {
             RecomputeGoal::Read { until } => self.was_read(now, (query, sent, until), answer),
-            RecomputeGoal::Store { .. } => self.was_stored(answer),
+            RecomputeGoal::Store { .. } => self.was_stored(now, answer),
             RecomputeGoal::GiveBack => self.was_given_back(answer),
             RecomputeGoal::Abandon => self.was_abandoned(now, sent, answer),
             RecomputeGoal::EndSession => self.session_ended(),

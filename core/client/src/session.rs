@@ -22,15 +22,11 @@ use latchd_protocol::wire::meta::session::SessionResponse;
 use latchd_protocol::wire::meta::{Flag, Verb};
 use latchd_protocol::wire::{Malformed, NOT_PRIMARY, classic, meta, u64_from};
 
-mod hold;
-
-pub use hold::HoldSupport;
-
 /// The most requests that may be unanswered at a time.
 pub const PENDING_MAX: usize = 4096;
 
 /// The most flags of a request of this client, including the opaque of a quiet one.
-const FLAGS_MAX: usize = 8;
+const FLAGS_MAX: usize = 10;
 
 /// The longest error message that is kept, in bytes.
 const REFUSAL_BYTES_MAX: usize = 256;
@@ -78,6 +74,7 @@ impl<'a> AnyRequest<'a> {
     }
 
     /// A change of the classic protocol.
+    #[cfg(test)]
     pub(super) fn change(command: impl Into<Command<'a>>) -> Self {
         Self::Classic {
             command: command.into(),
@@ -86,7 +83,7 @@ impl<'a> AnyRequest<'a> {
     }
 }
 
-/// The flags of a meta request, at most eight.
+/// The flags of a meta request, at most ten.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Flags<'a> {
     flags: [Flag<'a>; FLAGS_MAX],
@@ -94,7 +91,7 @@ pub struct Flags<'a> {
 }
 
 impl<'a> Flags<'a> {
-    /// These flags; `None` if there are more than seven (a quiet request takes one more for its
+    /// These flags; `None` if there are more than nine (a quiet request takes one more for its
     /// opaque).
     #[must_use]
     pub fn new(flags: &[Flag<'a>]) -> Option<Self> {
@@ -130,13 +127,21 @@ impl<'a> Flags<'a> {
         self.flags.get(..self.len).unwrap_or_default()
     }
 
-    /// These flags and one more at the end, for which the eighth place is free.
+    /// These flags and one more at the end, for which there is a place.
     pub(super) fn with(mut self, flag: Flag<'a>) -> Self {
         if let Some(slot) = self.flags.get_mut(self.len) {
             *slot = flag;
             self.len += 1;
         }
         self
+    }
+
+    /// These flags and this one at the end, if there is one.
+    pub(super) fn with_some(self, flag: Option<Flag<'a>>) -> Self {
+        match flag {
+            Some(flag) => self.with(flag),
+            None => self,
+        }
     }
 
     fn is_quiet(&self) -> bool {
@@ -281,7 +286,6 @@ pub struct Session {
     pending: VecDeque<Shape>,
     /// The ticket of the oldest pending request.
     first: u64,
-    hold: HoldSupport,
 }
 
 impl Session {
@@ -291,14 +295,7 @@ impl Session {
         Self {
             pending: VecDeque::new(),
             first: 0,
-            hold: HoldSupport::Unknown,
         }
-    }
-
-    /// Whether the server shows its hold, as far as the answers on this connection say.
-    #[must_use]
-    pub const fn hold_support(&self) -> HoldSupport {
-        self.hold
     }
 
     /// How many requests are unanswered.
@@ -355,7 +352,6 @@ impl Session {
             }
             AnyRequest::Hold => {
                 meta::request::encode_hold(out);
-                self.hold = self.hold.asked();
                 Shape::Hold
             }
             AnyRequest::Cluster => {
@@ -389,10 +385,7 @@ impl Session {
                 shape_of(*envelope).ok_or(SendError::Inexpressible)?
             }
             AnyRequest::Noop => Shape::Noop,
-            AnyRequest::Hold => {
-                self.hold = self.hold.asked();
-                Shape::Hold
-            }
+            AnyRequest::Hold => Shape::Hold,
             AnyRequest::Cluster => Shape::Values,
             AnyRequest::Session(_) => Shape::Session,
         };
@@ -418,9 +411,6 @@ impl Session {
         };
         if let Shape::Meta { quiet: true } = shape {
             return self.receive_quiet(answer, consumed).map(Some);
-        }
-        if shape == Shape::Hold {
-            self.hold = self.hold.answered(&answer);
         }
         let last = match shape {
             Shape::Meta { .. } | Shape::Noop | Shape::Hold | Shape::Line | Shape::Session => true,

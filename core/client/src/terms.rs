@@ -1,4 +1,4 @@
-//! The time for which a lease is requested, believed and renewed.
+//! The time for which a lock is requested, believed and renewed.
 //!
 //! - T1: The holder believes for `ttl`, counted by its own clock from the moment the request was sent.
 //! - T2: The request asks for more than `ttl`, so the server's lease ends later than the holder's belief
@@ -13,7 +13,6 @@ use core::time::Duration;
 use latchd_protocol::time::{Exptime, RELATIVE_EXPTIME_MAX_S};
 
 use super::moment::millis;
-use super::retry::Retry;
 pub use latchd_protocol::item::LEASE_ITEM;
 
 /// The shortest ttl that every server can measure.
@@ -55,69 +54,14 @@ pub fn exptime_for(ttl: Duration) -> Exptime {
     Exptime::In { seconds }
 }
 
-/// The ttl of the key's lock beside the item. It is longer than the item's, so that both end when the lock
-/// does.
-pub(super) fn place_ttl(ttl: Duration) -> Duration {
-    let seconds = u64::try_from(exptime_for(ttl).to_wire()).unwrap_or_default();
-    Duration::from_secs(seconds + 1)
-}
+/// The most keys of one lock: all are confirmed at once, over one connection.
+pub const KEYS_MAX: usize = 1_000;
 
-/// The terms of a lease: what to request, and how to keep it.
-#[derive(Clone, Debug, Eq, Hash, PartialEq)]
-#[non_exhaustive]
-pub struct Terms {
-    /// The length of each obtain and each renewal, [`TTL_MIN`] to [`TTL_MAX`].
-    pub ttl: Duration,
-    /// When to try again while another client holds it.
-    pub retry: Retry,
-    /// How long to go on trying; `None` means as long as the ttl. At the deadline there is a last try.
-    pub deadline: Option<Duration>,
-    /// Whether it is renewed at a third of its ttl, so that two renewals may fail before it runs out.
-    /// Otherwise that is left to the caller.
-    pub watchdog: bool,
-    /// The longest time it may be held, counted from the obtain, however often it is renewed; `None` means no
-    /// limit. Without a limit, a holder that hangs is renewed forever.
-    pub hold_max: Option<Duration>,
-    /// The effect of a broken connection on a held lease.
-    pub on_disconnect: OnDisconnect,
-    /// How long the server may take to answer before the connection counts as broken.
-    pub reply_timeout: Duration,
-    /// The seed of the jitter: any number that differs between clients.
-    pub seed: u64,
-    /// The caller gave the token, so an item that shows it is ours from an earlier obtain.
-    pub own_token: bool,
-    /// Whether to acquire the key's lock as well, where the server has such locks. Then other clients wait for
-    /// it in the server's queue, and so does this one ([`LeaseNews::Queues`](super::LeaseNews::Queues)).
-    pub queues: bool,
-}
-
-impl Terms {
-    /// A lease of `ttl` with a watchdog and a single try.
-    ///
-    /// # Errors
-    /// [`TermsError`] if the server cannot measure `ttl`.
-    pub const fn new(ttl: Duration) -> Result<Self, TermsError> {
-        let terms = Self {
-            ttl,
-            retry: Retry::none(),
-            deadline: None,
-            watchdog: true,
-            hold_max: None,
-            on_disconnect: OnDisconnect::Ask,
-            reply_timeout: Duration::from_secs(5),
-            seed: 0,
-            own_token: false,
-            queues: false,
-        };
-        match check_ttl(ttl) {
-            Ok(()) => Ok(terms),
-            Err(error) => Err(error),
-        }
-    }
-}
-
-/// Whether a server can measure `ttl`.
-pub(super) const fn check_ttl(ttl: Duration) -> Result<(), TermsError> {
+/// Checks whether a server that counts in seconds can measure `ttl`.
+///
+/// # Errors
+/// [`TermsError`] if it cannot.
+pub const fn check_ttl(ttl: Duration) -> Result<(), TermsError> {
     if ttl.as_millis() < TTL_MIN.as_millis() {
         Err(TermsError::TtlTooShort)
     } else if ttl.as_millis() > TTL_MAX.as_millis() {
@@ -127,53 +71,61 @@ pub(super) const fn check_ttl(ttl: Duration) -> Result<(), TermsError> {
     }
 }
 
-/// The effect of a broken connection on a held lease.
-#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
-pub enum OnDisconnect {
-    /// It is lost.
-    Lost,
-    /// The server is asked over a new connection, as long as the lease has time. Until the answer, the lease is
-    /// in doubt and does not count as held: a server that has restarted may have granted it to another client.
-    #[default]
-    Ask,
-}
-
-/// Why these terms of a lease are invalid.
+/// Why no server can fulfil these terms.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum TermsError {
-    /// The ttl is under [`TTL_MIN`].
+    /// A time is under its least: a second, or 10 ms where servers count in milliseconds.
     TtlTooShort,
-    /// The ttl is over [`TTL_MAX`].
+    /// A time is over its longest: an hour in a session, otherwise 29 days.
     TtlTooLong,
-    /// The ttl is under a second, and there are several keys, a note, or a token of the caller's own; or the
-    /// lease is to be detached.
-    Short,
+    /// The longest hold is 0.
+    HoldMax,
+    /// A lock that is not renewed lasts for a time that is not 0.
+    Manual,
+    /// A value is to be computed earlier than it is stored.
+    Early,
     /// A version cannot be compared under a lock, since the end of the lock has the same answer.
     CasInGrant,
-    /// There is no key, or one is there twice, or there are more than [`KEYS_MAX`](super::KEYS_MAX).
+    /// There is no key, or one is there twice, or there are more than [`KEYS_MAX`].
     Keys,
-    /// The time of a session is under a second or over an hour.
-    SessionTime,
-    /// The connection of a lock in a session is to be inherited, which would not keep the lock.
+    /// The keys of a lock are of several servers.
+    Servers,
+    /// A shared lock shows no item.
+    SharedItem,
+    /// The lock has no connection of its own to inherit.
     Inherited,
+    /// The lock has no token of its own to be left with, or ends with its connection.
+    Detached,
+    /// The metadata is longer than [`METADATA_BYTES_MAX`](super::METADATA_BYTES_MAX).
+    Metadata,
 }
 
 impl fmt::Display for TermsError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self {
             Self::TtlTooShort => {
-                "a ttl is at least a second, where servers count in seconds, and 10 ms otherwise"
+                "a time is at least a second, or 10 ms where the server counts in milliseconds"
             }
-            Self::Short => {
-                "a lock of less than a second is its connection's: it has one key, no note and no token of \
-                 one's own, and cannot be left behind"
+            Self::TtlTooLong => "a time is at most an hour in a session, and 29 days elsewhere",
+            Self::HoldMax => "hold_max is 0: give the longest time for which the lock is held",
+            Self::Manual => "a lock that is not renewed needs a time: give survive, too",
+            Self::Early => "early is not shorter than the ttl, so that each read would compute",
+            Self::CasInGrant => {
+                "under a lock no other client changes the item: leave out the version"
             }
-            Self::CasInGrant => "under a lock no other client changes the item: leave out the version",
-            Self::TtlTooLong => "a ttl is at most 29 days: a longer exptime would be a date",
             Self::Keys => "the keys of a lock must be there, differ, and be a thousand at most",
-            Self::SessionTime => "a session lasts 1 to 3600 s without a sign of life",
-            Self::Inherited => "a lock in a session is not inherited with a connection",
+            Self::Servers => "the keys are of several servers, and a lock is on one",
+            Self::SharedItem => {
+                "a shared lock shows no item: no client can change the item of its key"
+            }
+            Self::Inherited => {
+                "only a lock with a connection of its own is inherited: set inheritable"
+            }
+            Self::Detached => {
+                "only a lock that survives, with a token of its own, is left behind: set token"
+            }
+            Self::Metadata => "metadata is at most 250 bytes",
         })
     }
 }
@@ -201,13 +153,13 @@ mod tests {
 
     #[test]
     fn a_ttl_that_servers_cannot_measure_is_refused() {
-        let terms = |ms| Terms::new(Duration::from_millis(ms)).map(|terms| terms.ttl);
-        assert_eq!(terms(999), Err(TermsError::TtlTooShort));
-        assert_eq!(terms(0), Err(TermsError::TtlTooShort));
-        assert!(terms(1_000).is_ok());
-        assert_eq!(Terms::new(TTL_MAX).map(|terms| terms.ttl), Ok(TTL_MAX));
+        let check = |ms| check_ttl(Duration::from_millis(ms));
+        assert_eq!(check(999), Err(TermsError::TtlTooShort));
+        assert_eq!(check(0), Err(TermsError::TtlTooShort));
+        assert!(check(1_000).is_ok());
+        assert_eq!(check_ttl(TTL_MAX), Ok(()));
         let longer = TTL_MAX + Duration::from_millis(1);
-        assert_eq!(Terms::new(longer).map(|_| ()), Err(TermsError::TtlTooLong));
-        assert_eq!(terms(u64::MAX), Err(TermsError::TtlTooLong));
+        assert_eq!(check_ttl(longer), Err(TermsError::TtlTooLong));
+        assert_eq!(check(u64::MAX), Err(TermsError::TtlTooLong));
     }
 }

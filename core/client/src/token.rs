@@ -17,7 +17,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 pub const TOKEN_BYTES_MAX: usize = 250;
 
 /// The longest metadata in bytes, so small that a lock never competes with the cache for memory.
-pub const METADATA_BYTES_MAX: usize = 64 << 10;
+pub const METADATA_BYTES_MAX: usize = 250;
 
 /// Identifies one holder: 1 to [`TOKEN_BYTES_MAX`] bytes, none of them a blank or a control byte.
 #[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -33,11 +33,11 @@ impl Token {
     /// A token of the caller's own. Any client that shows the same token takes over the lease.
     ///
     /// # Errors
-    /// [`TokenError::Token`] if it is empty or too long, or holds a blank or a control byte.
+    /// [`TokenError`] if it is empty or too long, or holds a blank or a control byte.
     pub fn new(bytes: &[u8]) -> Result<Self, TokenError> {
         let odd = |byte: &u8| *byte == b' ' || byte.is_ascii_control();
         if bytes.is_empty() || bytes.len() > TOKEN_BYTES_MAX || bytes.iter().any(odd) {
-            return Err(TokenError::Token);
+            return Err(TokenError);
         }
         Ok(Self(bytes.into()))
     }
@@ -74,42 +74,37 @@ impl FromStr for Token {
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct TokenValue {
     token: Token,
-    metadata: Box<[u8]>,
     bytes: Box<[u8]>,
 }
 
 impl TokenValue {
     /// Puts the two together.
-    ///
-    /// # Errors
-    /// [`TokenError::Metadata`] if it is longer than [`METADATA_BYTES_MAX`].
-    pub fn new(token: Token, metadata: &[u8]) -> Result<Self, TokenError> {
-        if metadata.len() > METADATA_BYTES_MAX {
-            return Err(TokenError::Metadata);
-        }
+    #[must_use]
+    pub fn new(token: Token, metadata: &[u8]) -> Self {
         let mut bytes = Vec::with_capacity(token.0.len() + 1 + metadata.len());
         bytes.extend_from_slice(&token.0);
         if !metadata.is_empty() {
             bytes.push(b' ');
             bytes.extend_from_slice(metadata);
         }
-        Ok(Self {
+        Self {
             token,
-            metadata: metadata.into(),
             bytes: bytes.into(),
-        })
+        }
+    }
+
+    /// The token and the metadata of a stored value.
+    #[must_use]
+    pub fn parts(value: &[u8]) -> (&[u8], &[u8]) {
+        let end = value.iter().position(|byte| *byte == b' ');
+        let (token, rest) = value.split_at(end.unwrap_or(value.len()));
+        (token, rest.get(1..).unwrap_or_default())
     }
 
     /// The token of the holder.
     #[must_use]
     pub const fn token(&self) -> &Token {
         &self.token
-    }
-
-    /// The note beside it; empty if there is none.
-    #[must_use]
-    pub const fn metadata(&self) -> &[u8] {
-        &self.metadata
     }
 
     /// The stored value.
@@ -119,25 +114,17 @@ impl TokenValue {
     }
 }
 
-/// Why a lease cannot store this.
+/// The bytes are no token: too few, too many, or a blank or a control byte among them.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
-pub enum TokenError {
-    /// The token is empty, too long, or holds a blank or a control byte.
-    Token,
-    /// The metadata is too long.
-    Metadata,
-}
+pub struct TokenError;
 
 impl fmt::Display for TokenError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Token => write!(
-                formatter,
-                "a token is 1 to {TOKEN_BYTES_MAX} bytes without blanks and control bytes"
-            ),
-            Self::Metadata => write!(formatter, "metadata is at most {METADATA_BYTES_MAX} bytes"),
-        }
+        write!(
+            formatter,
+            "a token is 1 to {TOKEN_BYTES_MAX} bytes without blanks and control bytes"
+        )
     }
 }
 
@@ -162,7 +149,6 @@ mod tests {
     fn a_value_is_token_blank_metadata() {
         let value = |metadata: &[u8]| {
             TokenValue::new(Token::new(b"tok").unwrap(), metadata)
-                .unwrap()
                 .as_bytes()
                 .to_vec()
         };
@@ -175,18 +161,21 @@ mod tests {
         let token = Token::from_random([7; 16]);
         let shown = alloc::format!("{token}");
         assert_eq!(shown.parse(), Ok(token));
-        assert_eq!("a b".parse::<Token>(), Err(TokenError::Token));
+        assert_eq!("a b".parse::<Token>(), Err(TokenError));
     }
 
     #[test]
     fn ambiguous_tokens_are_refused() {
         for bytes in [&b""[..], b"a b", b"a\r\nb", &[b'a'; TOKEN_BYTES_MAX + 1]] {
-            assert_eq!(Token::new(bytes), Err(TokenError::Token));
+            assert_eq!(Token::new(bytes), Err(TokenError));
         }
         let token = Token::from_random([0xff; 16]);
         assert_eq!(token.as_bytes().len(), 22);
         assert!(Token::new(token.as_bytes()).is_ok());
-        let metadata = alloc::vec![b'm'; METADATA_BYTES_MAX + 1];
-        assert_eq!(TokenValue::new(token, &metadata), Err(TokenError::Metadata));
+        assert_eq!(
+            TokenValue::parts(b"tok build 7"),
+            (&b"tok"[..], &b"build 7"[..])
+        );
+        assert_eq!(TokenValue::parts(b"tok"), (&b"tok"[..], &b""[..]));
     }
 }

@@ -32,7 +32,7 @@ pub const TRAPS: &[(Trap, usize)] = &[
     (Trap::CountsFromAnswer, 6),
     (Trap::BelievesForEver, 7),
     (Trap::NoMargin, 4),
-    (Trap::ReleasesBlindly, 11),
+    (Trap::ReleasesBlindly, 10),
     (Trap::RenewsBlindly, 10),
     (Trap::ObtainsBlindly, 5),
     (Trap::ComparesPrefix, 8),
@@ -68,7 +68,7 @@ pub(super) fn forged(
     token: &[u8],
     request: &[u8],
 ) -> Option<Vec<u8>> {
-    let gives_back = !client.owes_release && client.number > 0;
+    let gives_back = !client.owes_release && client.heard_cas.is_some();
     if trap != Some(Trap::TrustsOldVersion) || !gives_back || !request.starts_with(b"mg") {
         return None;
     }

@@ -3,14 +3,13 @@
 use std::time::Duration;
 
 use latchd_client_core::{
-    Action, AnyRequest, AnyResponse, Flags, Lease, LeaseNews, Machine, Session, Terms, Token,
-    TokenValue,
+    Action, AnyRequest, AnyResponse, Flags, LeaseTerms, Leases, LockId, LockItem, LockMachine,
+    LockNews, LockTerms, Machine, Session, Token, TokenValue,
 };
 use latchd_core::engine::{Config, Core};
 use latchd_core::store::MapStore;
 use latchd_core::{ConnId, Instant, Limits, Server};
 use latchd_protocol::command::{Command, Get};
-use latchd_protocol::item::Cas;
 use latchd_protocol::key::Key;
 use latchd_protocol::reply::Reply;
 use latchd_protocol::wire::WireLimits;
@@ -38,7 +37,9 @@ const TOKENS: [&[u8]; 2] = [b"a", b"ab"];
 /// A client, and the bytes on the way to and from it.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub(super) struct LeaseClient {
-    pub(super) lease: Lease,
+    pub(super) machine: Leases,
+    /// Its lock, from the request until the machine has forgotten it.
+    pub(super) id: Option<LockId>,
     pub(super) request: Option<Vec<u8>>,
     pub(super) answer: Option<Vec<u8>>,
     pub(super) late: Option<Vec<u8>>,
@@ -46,15 +47,14 @@ pub(super) struct LeaseClient {
     pub(super) obtains_left: u8,
     /// Its last report was that it has obtained.
     pub(super) told: bool,
-    /// It has obtained, and has not released; a lost lease is released as well.
+    /// It has obtained, and has not released or lost it.
     pub(super) owes_release: bool,
     /// The run of the server that granted it.
     pub(super) run: u8,
     /// The last version that it has received, for a trap.
     pub(super) heard_cas: Option<u64>,
     /// Its state before it sent, for a trap.
-    pub(super) before_sending: Option<Box<Lease>>,
-    pub(super) number: u64,
+    pub(super) before_sending: Option<Box<Leases>>,
 }
 
 /// The server's item.
@@ -76,8 +76,10 @@ pub(super) struct View {
     pub(super) restarts_left: u8,
     /// How often the server has restarted.
     pub(super) run: u8,
-    /// The highest number that was granted in this run.
-    pub(super) granted: u64,
+    /// Whether the lock was granted in this run.
+    pub(super) granted: bool,
+    /// Whether the watchdog renews.
+    pub(super) renews: bool,
     pub(super) fault: Option<&'static str>,
 }
 
@@ -98,6 +100,23 @@ fn key() -> Key<'static> {
     Key::new(b"k").expect("it has one byte")
 }
 
+/// The terms of a client's lock.
+fn terms(client: usize, renews: bool) -> LockTerms {
+    let token = Token::new(TOKENS[client]).expect("it is a letter or two");
+    let mut terms = LockTerms::new();
+    terms.lease = Some(LeaseTerms {
+        ttl: TTL,
+        renews,
+        hold_max: None,
+    });
+    terms.item = Some(LockItem {
+        value: TokenValue::new(token, b""),
+        ttl: TTL,
+        own_token: false,
+    });
+    terms
+}
+
 /// A server that has just started, and knows both connections.
 fn started(now: Instant) -> Server<Core<MapStore>> {
     let limits = Limits::new(1 << 20, 1 << 10);
@@ -111,29 +130,19 @@ fn started(now: Instant) -> Server<Core<MapStore>> {
 
 impl World {
     pub(super) fn new(bounds: &Bounds) -> Self {
-        let client = |token: &[u8]| {
-            let mut terms = Terms::new(TTL).expect("it can be measured");
-            terms.deadline = Some(Duration::from_secs(60));
-            terms.on_disconnect = bounds.on_disconnect;
-            if !bounds.renews {
-                terms.watchdog = false;
-            }
-            let token = Token::new(token).expect("it is a letter or two");
-            let value = TokenValue::new(token, b"").expect("there is no metadata");
-            LeaseClient {
-                lease: Lease::new(key(), value, terms).expect("it can be measured"),
-                request: None,
-                answer: None,
-                late: None,
-                is_stopped: false,
-                obtains_left: bounds.obtains,
-                told: false,
-                owes_release: false,
-                run: 0,
-                heard_cas: None,
-                before_sending: None,
-                number: 0,
-            }
+        let client = |_| LeaseClient {
+            machine: Leases::new(Duration::from_secs(5)),
+            id: None,
+            request: None,
+            answer: None,
+            late: None,
+            is_stopped: false,
+            obtains_left: bounds.obtains,
+            told: false,
+            owes_release: false,
+            run: 0,
+            heard_cas: None,
+            before_sending: None,
         };
         Self {
             server: started(Instant::from_millis(0)),
@@ -145,7 +154,8 @@ impl World {
                 stops_left: bounds.stops,
                 restarts_left: bounds.restarts,
                 run: 0,
-                granted: 0,
+                granted: false,
+                renews: bounds.renews,
                 fault: None,
             },
             seen: Shown::default(),
@@ -169,11 +179,17 @@ impl World {
 
     /// Whether a client believes in its lease.
     fn believes(&self, client: usize, trap: Option<Trap>) -> bool {
-        let LeaseClient { lease, told, .. } = &self.view.clients[client];
-        match trap {
-            Some(Trap::BelievesForEver) => *told,
-            Some(_) | None => lease.is_held(self.clock(client)),
+        let LeaseClient {
+            machine, id, told, ..
+        } = &self.view.clients[client];
+        if trap == Some(Trap::BelievesForEver) {
+            return *told;
         }
+        let belief = id.and_then(|id| machine.belief(id));
+        belief.is_some_and(|belief| {
+            let has_time = belief.until.is_none_or(|until| self.clock(client) < until);
+            belief.is_certain && has_time
+        })
     }
 
     /// Executes a request, and returns the answer.
@@ -218,9 +234,11 @@ impl World {
         let now = self.clock(client);
         loop {
             let one = &mut self.view.clients[client];
-            let before = one.lease.clone();
-            match one.lease.poll(now) {
-                Action::Connect { .. } => one.lease.connected(now),
+            // The driver has shown what the holder may believe.
+            while one.machine.changed().is_some() {}
+            let before = one.machine.clone();
+            match one.machine.poll(now) {
+                Action::Connect { .. } => one.machine.connected(now),
                 Action::Disconnect => return self.disconnect(client, trap),
                 Action::Send(request) => {
                     let mut bytes = Vec::new();
@@ -237,41 +255,39 @@ impl World {
                     }
                     return;
                 }
-                Action::Tell(news) => self.tell(client, &news),
+                Action::Tell((_, news)) => self.tell(client, &news),
                 Action::Wait { .. } => return,
             }
         }
     }
 
-    fn tell(&mut self, client: usize, news: &LeaseNews) {
+    fn tell(&mut self, client: usize, news: &LockNews) {
         let one = &mut self.view.clients[client];
         match news {
-            LeaseNews::Obtained => {
-                one.told = true;
-                one.owes_release = true;
+            LockNews::Obtained => {
+                (one.told, one.owes_release) = (true, true);
                 one.run = self.view.run;
-                one.number = one.lease.number().map_or(0, Cas::number);
-                if one.number <= self.view.granted {
-                    self.view.fault = Some("N3: a later grant has no higher number");
-                }
-                if self.view.granted > 0 {
+                if std::mem::replace(&mut self.view.granted, true) {
                     self.seen.add(Witness::HandedOver);
                 }
-                self.view.granted = self.view.granted.max(one.number);
             }
-            LeaseNews::NotHeld if one.run != self.view.run => {
+            LockNews::NotHeld if one.run != self.view.run => {
                 one.told = false;
                 self.seen.add(Witness::LateAfterRestart);
             }
-            LeaseNews::NotObtained(_)
-            | LeaseNews::Released
-            | LeaseNews::NotHeld
-            | LeaseNews::Lost(_)
-            | LeaseNews::Failed(_) => one.told = false,
-            LeaseNews::Refreshed | LeaseNews::Undone(_) | LeaseNews::Lasts(_) => {}
-            // Neither is asked for: `Terms::queues` is off, and the place decides nothing (C7).
-            LeaseNews::Queues | LeaseNews::Detached => unreachable!("no place is kept"),
+            LockNews::Lost(_) => {
+                (one.told, one.owes_release) = (false, false);
+                self.seen.add(Witness::Lost);
+            }
+            LockNews::Held(_)
+            | LockNews::Obstructed(_)
+            | LockNews::HasValue
+            | LockNews::Released
+            | LockNews::NotHeld
+            | LockNews::Failed(_) => (one.told, one.owes_release) = (false, false),
+            LockNews::Confirmed(_) | LockNews::Undone(_) => {}
         }
+        one.id = one.id.filter(|id| one.machine.knows(*id));
     }
 
     /// A connection is gone. Bytes that were sent on it may still arrive.
@@ -287,7 +303,7 @@ impl World {
         if trap == Some(Trap::GuessesDone) && is_add {
             return self.hear(client, b"HD c999\r\n", trap);
         }
-        one.lease.disconnected(now);
+        one.machine.disconnected(now);
     }
 
     /// A client gets an answer.
@@ -314,10 +330,10 @@ impl World {
             .expect("it is there in full");
         if let Some(before) = one.before_sending.take() {
             // As if it had been sent only now.
-            one.lease = *before;
-            let _ = one.lease.poll(now);
+            one.machine = *before;
+            let _ = one.machine.poll(now);
         }
-        one.lease.reply(now, &received.answer);
+        one.machine.reply(now, &received.answer);
         if matches!(received.answer, AnyResponse::Meta(response) if response.value == TOKENS[client])
         {
             self.seen.add(Witness::Resolved);
@@ -330,13 +346,6 @@ impl World {
         let believers: Vec<usize> = believers.collect();
         if believers.len() > 1 {
             self.view.fault = Some("N1: two clients believe");
-        }
-        // A resource that has seen the successor's number refuses the write of a client that was
-        // told of its own number and has heard nothing since.
-        for one in &self.view.clients {
-            if one.told && one.run == self.view.run && one.number < self.view.granted {
-                self.seen.add(Witness::LateHolder);
-            }
         }
         for client in believers {
             let owns = |value: &Vec<u8>| value.as_slice() == TOKENS[client];
@@ -366,10 +375,12 @@ impl World {
                 self.poll(client, trap);
             }
             Happening::Obtain(client) => {
-                let now = self.clock(client);
+                let (now, renews) = (self.clock(client), self.view.renews);
                 let one = &mut self.view.clients[client];
                 one.obtains_left -= 1;
-                one.lease.obtain(now);
+                let key = key();
+                let terms = terms(client, renews);
+                one.id = Some(one.machine.acquire(now, key, terms, None));
                 self.poll(client, trap);
             }
             Happening::Release(client) => {
@@ -377,7 +388,9 @@ impl World {
                 let one = &mut self.view.clients[client];
                 one.told = false;
                 one.owes_release = false;
-                one.lease.release(now);
+                if let Some(id) = one.id {
+                    one.machine.release(now, id);
+                }
                 self.poll(client, trap);
             }
             Happening::Serve(client) => {
@@ -400,7 +413,7 @@ impl World {
             Happening::Restart => {
                 self.view.restarts_left -= 1;
                 self.view.run += 1;
-                self.view.granted = 0;
+                self.view.granted = false;
                 self.view.stored = Stored::default();
                 self.server = started(self.server_clock());
                 for client in 0..2 {

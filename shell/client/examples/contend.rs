@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use latchd_client::{Client, ClientOptions, Error, LockOptions, Retry};
 use smol::Timer;
 
-const TTL: Duration = Duration::from_secs(10);
+const SURVIVE: Duration = Duration::from_secs(10);
 
 /// Obtains and releases until `end`; returns how often.
 async fn contend(server: &str, hold: Duration, end: Instant) -> Result<u64, Error> {
@@ -20,8 +20,11 @@ async fn contend(server: &str, hold: Duration, end: Instant) -> Result<u64, Erro
     let retry = Retry::exponential(Duration::from_millis(5), Duration::from_millis(500));
     let mut count = 0;
     while let Some(left) = end.checked_duration_since(Instant::now()) {
-        let options = LockOptions::new().retry(retry.with_jitter()).deadline(left);
-        match client.obtain("contend", TTL, &options).await {
+        let options = LockOptions::new()
+            .survive(SURVIVE)
+            .retry(retry.with_jitter())
+            .deadline(left);
+        match client.lock("contend", &options).await {
             Ok(lock) => {
                 count += 1;
                 Timer::after(hold).await;

@@ -1,25 +1,25 @@
-//! A number that many clients change by a rule of their own, under a connection-bound lock. A client that
-//! dies during the change leaves the old number, and the next client gets the lock.
+//! A number that many clients change by a rule of their own, under a lock that ends with its connection. A client that
+//! dies during the change leaves the old number, and the next client gets the lock at once.
 //!
 //! `cargo run -p latchd-client --example counter -- 127.0.0.1:11211`; the server must be a latchd.
 
 use std::time::Duration;
 
-use latchd_client::{BoundOptions, Client, Error, Exptime, Retry};
+use latchd_client::{Client, Error, Exptime, LockOptions};
 
 async fn double(server: &str) -> Result<u64, Error> {
     let client = Client::connect(server).await?;
-    let options = BoundOptions::new()
-        .retry(Retry::linear(Duration::from_millis(20)))
-        .deadline(Duration::from_secs(5))
-        .create(Exptime::In { seconds: 60 });
-    let (lock, value) = client.lock_and_get("counter", &options).await?;
+    let options = LockOptions::new()
+        .survive(Duration::ZERO)
+        .deadline(Duration::from_secs(5));
+    let lock = client.lock("counter", &options).await?;
+    let value = lock.get().await?.unwrap_or_default();
     let number: u64 = str::from_utf8(&value)
         .ok()
         .and_then(|text| text.parse().ok())
         .unwrap_or(1);
     let doubled = number.wrapping_mul(2).max(1);
-    lock.replace_and_unlock(doubled.to_string(), Exptime::Never)
+    lock.release_with(doubled.to_string(), Exptime::Never)
         .await?;
     Ok(doubled)
 }

@@ -1,10 +1,9 @@
-//! The cost of a lock: obtain and release, compared with two requests on a bare socket; leased and bound, by
-//! one task and by 64 at a time.
+//! The cost of a lock: lock and release, compared with two requests on a bare socket; of a session and of a
+//! connection, by one task and by 64 at a time.
 //!
 //! `cargo run --release -p latchd-client --example rates -- 127.0.0.1:11211`
 //!
-//! The second argument selects the kind, `leased` or `bound`; without it, both run. memcached has no bound
-//! locks. The comparison uses as many threads as tasks, each with a bare socket. The output is the median of
+//! The second argument selects the kind, `survives` or `connection`; without it, both run. memcached has only the first. The comparison uses as many threads as tasks, each with a bare socket. The output is the median of
 //! several rounds, in which both take turns.
 
 use std::io::{BufRead, BufReader, Write};
@@ -12,41 +11,41 @@ use std::net::TcpStream;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use latchd_client::{BoundOptions, Client, ClientOptions, Error, Exptime, LockOptions, blocking};
+use latchd_client::{Client, ClientOptions, Error, LockOptions, blocking};
 use smol::Executor;
 
-const TTL: Duration = Duration::from_secs(30);
 const PAIRS: usize = 6_400;
 const ROUNDS: usize = 9;
 
 /// The kind of lock.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Kind {
-    Leased,
-    Bound,
+    Survives,
+    Connection,
 }
 
 impl Kind {
-    /// The request to obtain a lock, as the library sends it.
-    fn obtain(self, key: &str) -> String {
+    fn options(self) -> LockOptions {
         match self {
-            Self::Leased => format!("ms {key} 22 ME T32 c\r\n0123456789012345678901\r\n"),
-            Self::Bound => format!("ml {key} F\r\n"),
-        }
-    }
-
-    /// The request to release it, by the reply to the obtain.
-    fn release(self, key: &str, answer: &str) -> String {
-        let number = answer.trim().get(4..).unwrap_or_default();
-        match self {
-            Self::Leased => format!("md {key} C{number}\r\n"),
-            Self::Bound => format!("mu {key} F{number}\r\n"),
+            Self::Survives => LockOptions::new(),
+            Self::Connection => LockOptions::new().survive(Duration::ZERO),
         }
     }
 }
 
-/// Obtains and releases `pairs` times on a bare socket.
-fn raw(server: &str, kind: Kind, key: &str, pairs: usize) -> std::io::Result<()> {
+/// The two requests of a lock on a bare socket.
+fn requests(is_latchd: bool, key: &str, answer: &str) -> (String, String) {
+    let number = answer.trim().get(4..).unwrap_or_default();
+    if is_latchd {
+        (format!("ml {key} F\r\n"), format!("mu {key} F{number}\r\n"))
+    } else {
+        let add = format!("ms {key} 22 ME T32 c\r\n0123456789012345678901\r\n");
+        (add, format!("md {key} C{number}\r\n"))
+    }
+}
+
+/// Locks and releases `pairs` times on a bare socket.
+fn raw(server: &str, key: &str, pairs: usize) -> std::io::Result<()> {
     let mut socket = TcpStream::connect(server)?;
     socket.set_nodelay(true)?;
     let mut answers = BufReader::new(socket.try_clone()?);
@@ -54,26 +53,26 @@ fn raw(server: &str, kind: Kind, key: &str, pairs: usize) -> std::io::Result<()>
         socket.write_all(request.as_bytes())?;
         let mut line = String::new();
         answers.read_line(&mut line)?;
-        if line.starts_with("HD") {
-            Ok(line)
-        } else {
-            Err(std::io::Error::other(line))
-        }
+        Ok::<_, std::io::Error>(line)
     };
+    let is_latchd = ask("ml 0 F\r\n")?.starts_with("HD") && ask("mu 0\r\n")?.starts_with("HD");
     for _ in 0..pairs {
-        let answer = ask(&kind.obtain(key))?;
-        ask(&kind.release(key, &answer))?;
+        let answer = ask(&requests(is_latchd, key, "").0)?;
+        let released = ask(&requests(is_latchd, key, &answer).1)?;
+        if !released.starts_with("HD") {
+            return Err(std::io::Error::other(released));
+        }
     }
     Ok(())
 }
 
 /// The time that so many threads take for [`PAIRS`] in all, each with a key of its own.
-fn raws(server: &str, kind: Kind, threads: usize) -> std::io::Result<Duration> {
+fn raws(server: &str, threads: usize) -> std::io::Result<Duration> {
     let begun = Instant::now();
     thread::scope(|scope| {
         let threads: Vec<_> = (0..threads)
             .map(|thread| {
-                scope.spawn(move || raw(server, kind, &format!("raw{thread}"), PAIRS / threads))
+                scope.spawn(move || raw(server, &format!("raw{thread}"), PAIRS / threads))
             })
             .collect();
         for thread in threads {
@@ -83,20 +82,6 @@ fn raws(server: &str, kind: Kind, threads: usize) -> std::io::Result<Duration> {
     })
 }
 
-/// Obtains and releases through the library.
-async fn turn(client: &Client, kind: Kind, key: &str) -> Result<(), Error> {
-    match kind {
-        Kind::Leased => {
-            let lock = client.obtain(key, TTL, &LockOptions::new()).await?;
-            lock.release().await
-        }
-        Kind::Bound => {
-            let options = BoundOptions::new().create(Exptime::Never);
-            client.lock(key, &options).await?.release().await
-        }
-    }
-}
-
 /// The time that so many tasks take for [`PAIRS`] in all, each with a key of its own.
 fn locks(client: &Client, kind: Kind, tasks: usize) -> Result<Duration, Error> {
     let executor = Executor::new();
@@ -104,9 +89,10 @@ fn locks(client: &Client, kind: Kind, tasks: usize) -> Result<Duration, Error> {
     let tasks: Vec<_> = (0..tasks)
         .map(|task| {
             let (client, key, pairs) = (client.clone(), format!("rate{task}"), PAIRS / tasks);
+            let options = kind.options();
             executor.spawn(async move {
                 for _ in 0..pairs {
-                    turn(&client, kind, &key).await?;
+                    client.lock(&key, &options).await?.release().await?;
                 }
                 Ok::<(), Error>(())
             })
@@ -123,14 +109,9 @@ fn locks(client: &Client, kind: Kind, tasks: usize) -> Result<Duration, Error> {
 /// The time that a thread takes for [`PAIRS`] without futures.
 fn calls(client: &blocking::Client, kind: Kind) -> Result<Duration, Error> {
     let begun = Instant::now();
+    let options = kind.options();
     for _ in 0..PAIRS {
-        match kind {
-            Kind::Leased => client.obtain("rate", TTL, &LockOptions::new())?.release()?,
-            Kind::Bound => {
-                let options = BoundOptions::new().create(Exptime::Never);
-                client.lock("rate", &options)?.release()?;
-            }
-        }
+        client.lock("rate", &options)?.release()?;
     }
     Ok(begun.elapsed())
 }
@@ -149,15 +130,15 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let client = Client::new(&server, ClientOptions::new())?;
     let waiting = blocking::Client::new(&server, ClientOptions::new())?;
     let kinds: &[Kind] = match std::env::args().nth(2).as_deref() {
-        Some("leased") => &[Kind::Leased],
-        Some("bound") => &[Kind::Bound],
-        _ => &[Kind::Leased, Kind::Bound],
+        Some("survives") => &[Kind::Survives],
+        Some("connection") => &[Kind::Connection],
+        _ => &[Kind::Survives, Kind::Connection],
     };
     for &kind in kinds {
         for at_a_time in [1, 64] {
             let (mut bare, mut ours, mut blocked) = (Vec::new(), Vec::new(), Vec::new());
             for _ in 0..ROUNDS {
-                bare.push(raws(&server, kind, at_a_time)?);
+                bare.push(raws(&server, at_a_time)?);
                 ours.push(locks(&client, kind, at_a_time)?);
                 if at_a_time == 1 {
                     blocked.push(calls(&waiting, kind)?);
@@ -165,13 +146,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             }
             let (bare, ours) = (middle(bare), middle(ours));
             println!(
-                "{kind:?}, {at_a_time} at a time: two requests {bare:.1} us, obtain and release {ours:.1} us: {:.2}",
+                "{kind:?}, {at_a_time} at a time: two requests {bare:.1} us, lock and release {ours:.1} us: {:.2}",
                 ours / bare
             );
             if at_a_time == 1 {
                 let blocked = middle(blocked);
                 println!(
-                    "{kind:?}, without futures: obtain and release {blocked:.1} us: {:.2}",
+                    "{kind:?}, without futures: lock and release {blocked:.1} us: {:.2}",
                     blocked / bare
                 );
             }

@@ -16,10 +16,8 @@ async fn page(client: &Client) -> Result<Vec<u8>, ComputeError<Infallible>> {
         smol::Timer::after(Duration::from_secs(1)).await;
         Ok(b"<h1>hello</h1>".to_vec())
     };
-    let options = ComputeOptions::new();
-    let value = client
-        .get_or_compute("page", ttl, early, &options, make)
-        .await?;
+    let options = ComputeOptions::new(ttl).early(early);
+    let value = client.compute("page", &options, make).await?;
     Ok(value.bytes)
 }
 

@@ -279,8 +279,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        BoundOptions, Client, ClientOptions, ComputeError, ComputeOptions, Error, ErrorKind,
-        LockOptions,
+        Client, ClientOptions, ComputeError, ComputeOptions, Error, ErrorKind, LockOptions,
     };
 
     /// B1, and the order of duties.
@@ -351,14 +350,15 @@ mod tests {
         let errors = || {
             let unwrap = |error| match error {
                 ComputeError::Client(error) | ComputeError::Compute(error) => error,
+                ComputeError::Elsewhere => unreachable!("no other task computes"),
             };
-            let options = ComputeOptions::new();
+            let options = ComputeOptions::new(second);
             let compute = async |_| Err::<Vec<u8>, Error>(ErrorKind::TimedOut.into());
-            let computed = client.get_or_compute("k", second, second, &options, compute);
+            let computed = client.compute("k", &options, compute);
             [
                 block_on(client.get("k")).unwrap_err(),
-                block_on(client.lock("k", &BoundOptions::new())).unwrap_err(),
-                block_on(client.obtain("k", second, &LockOptions::new())).unwrap_err(),
+                block_on(client.lock("k", &LockOptions::new())).unwrap_err(),
+                block_on(client.try_lock("k", &LockOptions::new())).unwrap_err(),
                 unwrap(block_on(computed).unwrap_err()),
             ]
         };

@@ -1,43 +1,61 @@
 //! The client without futures: each call returns when it is done.
 //!
 //! ```no_run
-//! use std::time::Duration;
-//!
 //! use latchd_client::{LockOptions, blocking};
 //!
 //! # fn main() -> Result<(), latchd_client::Error> {
 //! let client = blocking::Client::connect("127.0.0.1:11211")?;
-//! let lock = client.obtain("jobs/nightly", Duration::from_secs(30), &LockOptions::new())?;
-//! // … renewed as long as this takes …
+//! let lock = client.lock("account/17", &LockOptions::new())?;
+//! // … kept as long as this takes …
 //! lock.release()
 //! # }
 //! ```
 //!
-//! The background thread renews leases, as in the asynchronous client. Do not call these functions in a task
+//! The background thread keeps the locks, as in the asynchronous client. Do not call these functions in a task
 //! of an executor: they would block it.
 
-mod cluster;
-mod fenced;
-mod locks;
-
+use std::fmt;
+use std::ops::Deref;
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use async_io::block_on;
+use async_io::{Timer, block_on};
+use futures_lite::future::FutureExt;
 
-use super::Exptime;
 use super::cache::{CacheItem, GetOptions, Outcome, StoreOptions};
 use super::compute::Value;
 use super::error::{ComputeError, Error};
-use super::options::{BoundOptions, ClientOptions, ComputeOptions, LockOptions};
+use super::options::{ClientOptions, ComputeOptions, LockOptions};
+use super::{Detached, Exptime, Fence, LockState, Loss};
 
 pub use super::connection::Connection;
-pub use cluster::Cluster;
-pub use fenced::InGrant;
-pub use locks::{BoundLock, Lock};
 
-/// A client of one server; see [`client::Client`](super::Client).
+/// The client of one server, or of several; see [`client::Client`](super::Client).
 #[derive(Clone, Debug)]
 pub struct Client(super::Client);
+
+/// A lock that is held; see [`client::Lock`](super::Lock), whose other methods it has too.
+#[must_use = "a lock that is not kept is released at once"]
+pub struct Lock(super::Lock);
+
+/// Changes of an item while a grant of its lock is in force; see [`Client::in_grant`].
+#[derive(Clone, Debug)]
+pub struct InGrant<'a>(super::InGrant<'a>);
+
+/// Methods that wait for the method of the same name of the asynchronous type.
+macro_rules! blocking {
+    ($type:ident: $($name:ident($($argument:ident: $kind:ty),*) -> $result:ty $(=> $wrap:expr)?;)*) => {
+        $(
+            #[doc = concat!("See [`", stringify!($name), "`](crate::", stringify!($type), "::", stringify!($name), ").")]
+            ///
+            /// # Errors
+            /// As there.
+            pub fn $name(&self, $($argument: $kind),*) -> Result<$result, Error> {
+                block_on(self.0.$name($($argument),*))$(.map($wrap))?
+            }
+        )*
+    };
+}
 
 impl Client {
     /// See [`connect`](super::Client::connect).
@@ -56,115 +74,94 @@ impl Client {
         super::Client::new(address, options).map(Self)
     }
 
+    /// See [`ring`](super::Client::ring).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn ring<A: AsRef<str>>(
+        servers: impl IntoIterator<Item = (A, u32)>,
+        options: &ClientOptions,
+    ) -> Result<Self, Error> {
+        super::Client::ring(servers, options).map(Self)
+    }
+
+    /// See [`discover`](super::Client::discover).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn discover<A: AsRef<str>>(
+        endpoints: impl IntoIterator<Item = A>,
+        options: &ClientOptions,
+    ) -> Result<Self, Error> {
+        block_on(super::Client::discover(endpoints, options)).map(Self)
+    }
+
+    /// See [`servers`](super::Client::servers).
+    pub fn servers(&self) -> impl Iterator<Item = Self> {
+        self.0.servers().map(Self)
+    }
+
+    /// See [`server`](super::Client::server).
+    #[must_use]
+    pub fn server(&self, key: impl AsRef<[u8]>) -> Self {
+        Self(self.0.server(key))
+    }
+
     /// See [`address`](super::Client::address).
     #[must_use]
     pub fn address(&self) -> &str {
         self.0.address()
     }
 
-    /// Opens a connection for a program that speaks the protocol itself.
+    /// Opens a connection for a program that speaks the protocol itself; of several servers, to the first.
     ///
     /// # Errors
     /// As those of [`connect`](Self::connect).
     pub fn open(&self) -> Result<Connection, Error> {
-        Connection::open(&self.0.pool)
+        Connection::open(self.0.first())
     }
 
-    /// See [`obtain`](super::Client::obtain).
+    /// See [`in_grant`](super::Client::in_grant).
+    #[must_use]
+    pub const fn in_grant(&self, fence: Fence) -> InGrant<'_> {
+        InGrant(self.0.in_grant(fence))
+    }
+
+    /// See [`lock_many`](super::Client::lock_many).
     ///
     /// # Errors
     /// As there.
-    pub fn obtain(
-        &self,
-        key: impl AsRef<[u8]>,
-        ttl: Duration,
-        options: &LockOptions,
-    ) -> Result<Lock, Error> {
-        block_on(self.0.obtain(key, ttl, options)).map(Lock)
-    }
-
-    /// See [`obtain_many`](super::Client::obtain_many).
-    ///
-    /// # Errors
-    /// As there.
-    pub fn obtain_many<K: AsRef<[u8]>>(
+    pub fn lock_many<K: AsRef<[u8]>>(
         &self,
         keys: impl IntoIterator<Item = K>,
-        ttl: Duration,
         options: &LockOptions,
     ) -> Result<Lock, Error> {
-        block_on(self.0.obtain_many(keys, ttl, options)).map(Lock)
+        block_on(self.0.lock_many(keys, options)).map(Lock)
     }
 
-    /// See [`obtain_with`](super::Client::obtain_with).
+    /// See [`try_lock_many`](super::Client::try_lock_many).
     ///
     /// # Errors
     /// As there.
-    pub fn obtain_with<K: AsRef<[u8]>>(
+    pub fn try_lock_many<K: AsRef<[u8]>>(
         &self,
         keys: impl IntoIterator<Item = K>,
-        ttl: Duration,
         options: &LockOptions,
-        waits: impl IntoIterator<Item = Duration>,
     ) -> Result<Lock, Error> {
-        block_on(self.0.obtain_with(keys, ttl, options, waits)).map(Lock)
+        block_on(self.0.try_lock_many(keys, options)).map(Lock)
     }
 
-    /// See [`lock`](super::Client::lock).
+    /// See [`compute`](super::Client::compute).
     ///
     /// # Errors
     /// As there.
-    pub fn lock(&self, key: impl AsRef<[u8]>, options: &BoundOptions) -> Result<BoundLock, Error> {
-        block_on(self.0.lock(key, options)).map(BoundLock)
-    }
-
-    /// See [`lock_and_get`](super::Client::lock_and_get).
-    ///
-    /// # Errors
-    /// As there.
-    pub fn lock_and_get(
+    pub fn compute<E>(
         &self,
         key: impl AsRef<[u8]>,
-        options: &BoundOptions,
-    ) -> Result<(BoundLock, Vec<u8>), Error> {
-        let (lock, value) = block_on(self.0.lock_and_get(key, options))?;
-        Ok((BoundLock(lock), value))
-    }
-
-    /// See [`get_or_compute`](super::Client::get_or_compute).
-    ///
-    /// # Errors
-    /// As there.
-    pub fn get_or_compute<E>(
-        &self,
-        key: impl AsRef<[u8]>,
-        ttl: Duration,
-        early: Duration,
         options: &ComputeOptions,
-        compute: impl FnOnce(Option<Vec<u8>>) -> Result<Vec<u8>, E>,
+        make: impl FnOnce(Option<Vec<u8>>) -> Result<Vec<u8>, E>,
     ) -> Result<Value, ComputeError<E>> {
-        let compute = async |old| compute(old);
-        block_on(self.0.get_or_compute(key, ttl, early, options, compute))
-    }
-
-    /// See [`get`](super::Client::get).
-    ///
-    /// # Errors
-    /// As there.
-    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<CacheItem>, Error> {
-        block_on(self.0.get(key))
-    }
-
-    /// See [`get_with`](super::Client::get_with).
-    ///
-    /// # Errors
-    /// As there.
-    pub fn get_with(
-        &self,
-        key: impl AsRef<[u8]>,
-        options: &GetOptions,
-    ) -> Result<Option<CacheItem>, Error> {
-        block_on(self.0.get_with(key, options))
+        block_on(self.0.compute(key, options, async |old| make(old)))
     }
 
     /// See [`get_many`](super::Client::get_many).
@@ -178,86 +175,79 @@ impl Client {
         block_on(self.0.get_many(keys))
     }
 
-    /// See [`set`](super::Client::set).
-    ///
-    /// # Errors
-    /// As there.
-    pub fn set(
-        &self,
-        key: impl AsRef<[u8]>,
-        value: impl AsRef<[u8]>,
-        exptime: Exptime,
-    ) -> Result<Outcome, Error> {
-        block_on(self.0.set(key, value, exptime))
+    blocking! { Client:
+        lock(key: impl AsRef<[u8]>, options: &LockOptions) -> Lock => Lock;
+        try_lock(key: impl AsRef<[u8]>, options: &LockOptions) -> Lock => Lock;
+        attach(detached: &Detached) -> Lock => Lock;
+        lock_state(key: impl AsRef<[u8]>) -> Option<LockState>;
+        get(key: impl AsRef<[u8]>) -> Option<CacheItem>;
+        get_with(key: impl AsRef<[u8]>, options: &GetOptions) -> Option<CacheItem>;
+        set(key: impl AsRef<[u8]>, value: impl AsRef<[u8]>, exptime: Exptime) -> Outcome;
+        store(key: impl AsRef<[u8]>, value: impl AsRef<[u8]>, options: &StoreOptions) -> Outcome;
+        delete(key: impl AsRef<[u8]>) -> Outcome;
+        touch(key: impl AsRef<[u8]>, exptime: Exptime) -> Outcome;
+        incr(key: impl AsRef<[u8]>, delta: u64) -> Option<u64>;
+        decr(key: impl AsRef<[u8]>, delta: u64) -> Option<u64>;
+        flush_all() -> ();
+        ping() -> ();
+        stats() -> Vec<(String, String)>;
+    }
+}
+
+impl InGrant<'_> {
+    blocking! { InGrant:
+        set(key: impl AsRef<[u8]>, value: impl AsRef<[u8]>, exptime: Exptime) -> Outcome;
+        store(key: impl AsRef<[u8]>, value: impl AsRef<[u8]>, options: &StoreOptions) -> Outcome;
+        delete(key: impl AsRef<[u8]>) -> Outcome;
+        incr(key: impl AsRef<[u8]>, delta: u64) -> Option<u64>;
+        decr(key: impl AsRef<[u8]>, delta: u64) -> Option<u64>;
+    }
+}
+
+impl Lock {
+    blocking! { Lock:
+        check() -> ();
+        refresh(ttl: Duration) -> ();
+        server_ttl() -> Option<Duration>;
+        get() -> Option<Vec<u8>>;
+        set(value: impl AsRef<[u8]>, exptime: Exptime) -> ();
+        release() -> ();
+        release_with(value: impl AsRef<[u8]>, exptime: Exptime) -> ();
+        inheritable() -> OwnedFd;
     }
 
-    /// See [`store`](super::Client::store).
+    /// See [`detach`](super::Lock::detach).
     ///
     /// # Errors
     /// As there.
-    pub fn store(
-        &self,
-        key: impl AsRef<[u8]>,
-        value: impl AsRef<[u8]>,
-        options: &StoreOptions,
-    ) -> Result<Outcome, Error> {
-        block_on(self.0.store(key, value, options))
+    pub fn detach(self) -> Result<Detached, Error> {
+        block_on(self.0.detach())
     }
 
-    /// See [`delete`](super::Client::delete).
-    ///
-    /// # Errors
-    /// As there.
-    pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<Outcome, Error> {
-        block_on(self.0.delete(key))
+    /// Waits at most this long for the end of the lock: its loss, or its release, which is no loss. `None` if it is still
+    /// held then.
+    #[must_use]
+    pub fn wait_lost(&self, timeout: Duration) -> Option<Option<Loss>> {
+        let lost = async { Some(self.0.lost().await) };
+        let late = async {
+            Timer::after(timeout).await;
+            None
+        };
+        block_on(lost.or(late))
     }
+}
 
-    /// See [`touch`](super::Client::touch).
-    ///
-    /// # Errors
-    /// As there.
-    pub fn touch(&self, key: impl AsRef<[u8]>, exptime: Exptime) -> Result<Outcome, Error> {
-        block_on(self.0.touch(key, exptime))
+impl Deref for Lock {
+    type Target = super::Lock;
+
+    fn deref(&self) -> &super::Lock {
+        &self.0
     }
+}
 
-    /// See [`incr`](super::Client::incr).
-    ///
-    /// # Errors
-    /// As there.
-    pub fn incr(&self, key: impl AsRef<[u8]>, delta: u64) -> Result<Option<u64>, Error> {
-        block_on(self.0.incr(key, delta))
-    }
-
-    /// See [`decr`](super::Client::decr).
-    ///
-    /// # Errors
-    /// As there.
-    pub fn decr(&self, key: impl AsRef<[u8]>, delta: u64) -> Result<Option<u64>, Error> {
-        block_on(self.0.decr(key, delta))
-    }
-
-    /// See [`flush_all`](super::Client::flush_all).
-    ///
-    /// # Errors
-    /// As there.
-    pub fn flush_all(&self) -> Result<(), Error> {
-        block_on(self.0.flush_all())
-    }
-
-    /// See [`ping`](super::Client::ping).
-    ///
-    /// # Errors
-    /// As there.
-    pub fn ping(&self) -> Result<(), Error> {
-        block_on(self.0.ping())
-    }
-
-    /// See [`stats`](super::Client::stats).
-    ///
-    /// # Errors
-    /// As there.
-    pub fn stats(&self) -> Result<Vec<(String, String)>, Error> {
-        block_on(self.0.stats())
+impl fmt::Debug for Lock {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(formatter)
     }
 }
 

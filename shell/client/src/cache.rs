@@ -7,10 +7,10 @@
 //! Source: memcached 1.6.45 `doc/protocol.txt`, "Meta Commands"; `flush_all` and `stats` are classic.
 
 mod options;
-mod words;
+pub(super) mod words;
 
 use bytes::Bytes;
-use latchd_client_core::{AnyRequest, AnyResponse, wire_key};
+use latchd_client_core::{AnyRequest, AnyResponse, Loss, wire_key};
 use latchd_protocol::command::{Command, GlobalCommand};
 use latchd_protocol::fence::Fence;
 use latchd_protocol::stats::StatsTopic;
@@ -21,8 +21,9 @@ use latchd_protocol::wire::cluster::ClusterConfig;
 use latchd_protocol::wire::meta::{Flag, Verb};
 
 use self::words::{item, meta, number, outcome, read, refusal};
+use super::client::{Client, all_at_once};
 use super::error::{Error, ErrorKind};
-use super::server::Client;
+use super::pool::Pool;
 
 pub use self::options::{GetOptions, StoreMode, StoreOptions};
 
@@ -64,6 +65,18 @@ pub enum Outcome {
     Locked,
 }
 
+impl Outcome {
+    /// The result of a change under a grant.
+    pub(super) fn done(self, pool: &Pool) -> Result<(), Error> {
+        match self {
+            Self::Done => Ok(()),
+            Self::NotStored | Self::NotFound | Self::Exists | Self::Locked => {
+                Err(pool.error(ErrorKind::NotHeld(Some(Loss::Taken))))
+            }
+        }
+    }
+}
+
 /// The direction of a count.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum CountMode {
@@ -71,7 +84,7 @@ pub(super) enum CountMode {
     Down,
 }
 
-/// Plain cache calls. Each may fail as [`ErrorKind::Key`], [`ErrorKind::Unreachable`] or
+/// Plain cache calls; of several servers, to that of the key. Each may fail as [`ErrorKind::Key`], [`ErrorKind::Unreachable`] or
 /// [`ErrorKind::Refused`].
 impl Client {
     /// Reads an item; `None` if there is none.
@@ -91,8 +104,8 @@ impl Client {
         key: impl AsRef<[u8]>,
         options: &GetOptions,
     ) -> Result<Option<CacheItem>, Error> {
-        let request = read(wire_key(key.as_ref())?, options);
-        self.ask_one(request, item).await
+        let key = wire_key(key.as_ref())?;
+        ask_one(self.pool(key.as_bytes()), &read(key, options), item).await
     }
 
     /// Reads many items at a time, in the order of the keys; `None` for each missing one.
@@ -104,17 +117,25 @@ impl Client {
         keys: impl IntoIterator<Item = K>,
     ) -> Result<Vec<Option<CacheItem>>, Error> {
         let keys: Vec<K> = keys.into_iter().collect();
-        let mut all = Vec::with_capacity(keys.len());
-        for some in keys.chunks(KEYS_AT_A_TIME) {
-            let requests = some
-                .iter()
-                .map(|key| Ok(read(wire_key(key.as_ref())?, &GetOptions::new())))
-                .collect::<Result<Vec<_>, Error>>()?;
-            let mut found = Vec::with_capacity(requests.len());
-            self.ask(&requests, |_, answer| found.push(item(answer)))
-                .await?;
-            for item in found {
-                all.push(item.map_err(|kind| self.pool.error(kind))?);
+        let mut places = vec![Vec::new(); self.pools().len()];
+        for (place, key) in keys.iter().enumerate() {
+            if let Some(places) = places.get_mut(self.place(key.as_ref())) {
+                places.push(place);
+            }
+        }
+        let servers = self
+            .pools()
+            .iter()
+            .zip(&places)
+            .filter(|(_, places)| !places.is_empty());
+        let work = servers.map(async |(pool, places)| {
+            let some: Vec<&[u8]> = places.iter().map(|place| keys[*place].as_ref()).collect();
+            (get_many(pool, &some).await, places)
+        });
+        let mut all = vec![None; keys.len()];
+        for (items, places) in all_at_once(work.collect()).await {
+            for (place, item) in places.iter().zip(items?) {
+                all[*place] = item;
             }
         }
         Ok(all)
@@ -171,7 +192,21 @@ impl Client {
         flags.extend(options.invalidate.then_some(Flag::Invalidate));
         flags.extend(grant.map(Flag::InGrant));
         let request = meta(Verb::Set, wire_key(key)?, &flags, value);
-        self.ask_one(request, outcome).await
+        ask_one(self.pool(key), &request, outcome).await
+    }
+
+    /// Stores a value and releases the lock of this grant, in one step.
+    pub(super) async fn set_and_unlock(
+        &self,
+        grant: Fence,
+        key: &[u8],
+        value: &[u8],
+        exptime: Exptime,
+    ) -> Result<(), Error> {
+        let flags = [Flag::Touch(exptime), Flag::InGrant(grant), Flag::Unlock];
+        let request = meta(Verb::Set, wire_key(key)?, &flags, value);
+        let pool = self.pool(key);
+        ask_one(pool, &request, outcome).await?.done(pool)
     }
 
     /// Removes an item.
@@ -190,7 +225,7 @@ impl Client {
     ) -> Result<Outcome, Error> {
         let flags: Vec<_> = grant.map(Flag::InGrant).into_iter().collect();
         let request = meta(Verb::Delete, wire_key(key)?, &flags, &[]);
-        self.ask_one(request, outcome).await
+        ask_one(self.pool(key), &request, outcome).await
     }
 
     /// Changes an item's exptime.
@@ -200,8 +235,8 @@ impl Client {
     pub async fn touch(&self, key: impl AsRef<[u8]>, exptime: Exptime) -> Result<Outcome, Error> {
         let key = wire_key(key.as_ref())?;
         let flags = [Flag::Touch(exptime)];
-        self.ask_one(meta(Verb::Get, key, &flags, &[]), outcome)
-            .await
+        let request = meta(Verb::Get, key, &flags, &[]);
+        ask_one(self.pool(key.as_bytes()), &request, outcome).await
     }
 
     /// Adds to the decimal number in an item, and returns the sum, which wraps around at 64 bits; `None` if
@@ -221,7 +256,7 @@ impl Client {
         self.count(None, key.as_ref(), CountMode::Down, delta).await
     }
 
-    /// Removes all items that are not locked.
+    /// Removes all items that are not locked, on all servers.
     ///
     /// # Errors
     /// As above.
@@ -230,28 +265,36 @@ impl Client {
             command: Command::Global(GlobalCommand::FlushAll { at: Exptime::Never }),
             envelope: ClassicEnvelope::Change { noreply: false },
         };
-        self.ask_one(flush, |answer| match answer {
+        let is_done = |answer: &AnyResponse<'_>| match answer {
             AnyResponse::Classic(ClassicResponse::Ok) => Ok(()),
             AnyResponse::Meta(_)
             | AnyResponse::Classic(_)
             | AnyResponse::Session(_)
             | AnyResponse::Silent => Err(refusal(answer)),
-        })
-        .await
+        };
+        let work = self
+            .pools()
+            .iter()
+            .map(|pool| ask_one(pool, &flush, is_done));
+        all_at_once(work.collect()).await.into_iter().collect()
     }
 
-    /// Asks the server for a sign of life.
+    /// Asks each server for a sign of life.
     ///
     /// # Errors
     /// As above; [`Error::is_not_primary`] if the server serves nothing at present.
     pub async fn ping(&self) -> Result<(), Error> {
-        self.ask_one(AnyRequest::Noop, |answer| match answer {
+        let is_alive = |answer: &AnyResponse<'_>| match answer {
             AnyResponse::Meta(_) => Ok(()),
             AnyResponse::Classic(_) | AnyResponse::Session(_) | AnyResponse::Silent => {
                 Err(refusal(answer))
             }
-        })
-        .await
+        };
+        let work = self
+            .pools()
+            .iter()
+            .map(|pool| ask_one(pool, &AnyRequest::Noop, is_alive));
+        all_at_once(work.collect()).await.into_iter().collect()
     }
 
     /// The servers of the cluster, as this server knows them, and their weights. A latchd shows the names of the ring with
@@ -263,7 +306,8 @@ impl Client {
         };
         let mut config = Err(ErrorKind::Refused("END".into()));
         let mut ring = Vec::new();
-        self.ask(
+        ask(
+            self.first(),
             &[AnyRequest::Cluster, stats],
             |place, answer| match answer {
                 AnyResponse::Classic(ClassicResponse::Cluster(text)) => {
@@ -286,10 +330,11 @@ impl Client {
         )
         .await?;
         let named = config.and_then(|config| with_ring(config, ring));
-        named.map_err(|kind| self.pool.error(kind))
+        named.map_err(|kind| self.first().error(kind))
     }
 
-    /// The server's statistics: names and values, as it prints them.
+    /// The server's statistics: names and values, as it prints them. Of several servers, ask each of
+    /// [`servers`](Self::servers); this is the first.
     ///
     /// # Errors
     /// As above.
@@ -301,7 +346,7 @@ impl Client {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let mut all = Vec::new();
         let mut refused = None;
-        self.ask(&[stats], |_, answer| match answer {
+        ask(self.first(), &[stats], |_, answer| match answer {
             AnyResponse::Classic(ClassicResponse::Stat { name, value }) => {
                 all.push((text(name), text(value)));
             }
@@ -315,7 +360,7 @@ impl Client {
         })
         .await?;
         match refused {
-            Some(kind) => Err(self.pool.error(kind)),
+            Some(kind) => Err(self.first().error(kind)),
             None => Ok(all),
         }
     }
@@ -334,32 +379,48 @@ impl Client {
         let mut flags = vec![Flag::Mode(mode), Flag::Delta(delta), Flag::Value];
         flags.extend(grant.map(Flag::InGrant));
         let request = meta(Verb::Arithmetic, wire_key(key)?, &flags, &[]);
-        self.ask_one(request, number).await
+        ask_one(self.pool(key), &request, number).await
     }
+}
 
-    /// Sends one request that has one reply.
-    async fn ask_one<T>(
-        &self,
-        request: AnyRequest<'_>,
-        read: impl Fn(&AnyResponse<'_>) -> Result<T, ErrorKind>,
-    ) -> Result<T, Error> {
-        let mut answered = None;
-        self.ask(&[request], |_, answer| answered = Some(read(answer)))
-            .await?;
-        let answered = answered.expect("each answered request was shown");
-        answered.map_err(|kind| self.pool.error(kind))
+/// Reads many items at a time from one server.
+async fn get_many(pool: &Pool, keys: &[&[u8]]) -> Result<Vec<Option<CacheItem>>, Error> {
+    let mut all = Vec::with_capacity(keys.len());
+    for some in keys.chunks(KEYS_AT_A_TIME) {
+        let requests = some
+            .iter()
+            .map(|key| Ok(read(wire_key(key)?, &GetOptions::new())))
+            .collect::<Result<Vec<_>, Error>>()?;
+        let mut found = Vec::with_capacity(requests.len());
+        ask(pool, &requests, |_, answer| found.push(item(answer))).await?;
+        for item in found {
+            all.push(item.map_err(|kind| pool.error(kind))?);
+        }
     }
+    Ok(all)
+}
 
-    async fn ask(
-        &self,
-        requests: &[AnyRequest<'_>],
-        each: impl FnMut(usize, &AnyResponse<'_>),
-    ) -> Result<(), Error> {
-        let mut link = self.pool.link(requests.len());
-        let within = self.pool.reply_timeout();
-        let asked = link.ask(requests, within, each).await;
-        asked.map_err(|error| self.pool.error(ErrorKind::of_socket(error)))
-    }
+/// Sends one request that has one reply.
+async fn ask_one<T>(
+    pool: &Pool,
+    request: &AnyRequest<'_>,
+    read: impl Fn(&AnyResponse<'_>) -> Result<T, ErrorKind>,
+) -> Result<T, Error> {
+    let mut answered = None;
+    let requests = std::slice::from_ref(request);
+    ask(pool, requests, |_, answer| answered = Some(read(answer))).await?;
+    let answered = answered.expect("each answered request was shown");
+    answered.map_err(|kind| pool.error(kind))
+}
+
+async fn ask(
+    pool: &Pool,
+    requests: &[AnyRequest<'_>],
+    each: impl FnMut(usize, &AnyResponse<'_>),
+) -> Result<(), Error> {
+    let mut link = pool.link(requests.len());
+    let asked = link.ask(requests, pool.reply_timeout(), each).await;
+    asked.map_err(|error| pool.error(ErrorKind::of_socket(error)))
 }
 
 /// The name and weight of a server, if this line of `stats cluster` has them.

@@ -3,9 +3,12 @@
 //! The clock runs while the machine is suspended (`CLOCK_BOOTTIME`; on macOS `CLOCK_MONOTONIC`), as the
 //! server's does. So the client does not believe in an expired lock after a suspend.
 
+use std::path::Path;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use futures_lite::future;
+use latchd_client_core::METADATA_BYTES_MAX;
 use latchd_protocol::Instant;
 use rustix::time::{ClockId, clock_gettime};
 
@@ -58,6 +61,27 @@ pub(super) fn random() -> [u8; 16] {
 pub(super) fn seed() -> u64 {
     let low = u128::from_ne_bytes(random()) & u128::from(u64::MAX);
     u64::try_from(low).unwrap_or_default()
+}
+
+/// The program, the host and the number of this process, for people who look at a lock.
+pub(super) fn this_process() -> &'static [u8] {
+    static NAME: OnceLock<Vec<u8>> = OnceLock::new();
+    NAME.get_or_init(|| {
+        let program = std::env::current_exe().ok();
+        let program = program
+            .as_deref()
+            .and_then(Path::file_name)
+            .unwrap_or_default();
+        let system = rustix::system::uname();
+        let host = system.nodename().to_string_lossy();
+        let name = format!(
+            "{}@{host}:{}",
+            program.to_string_lossy(),
+            std::process::id()
+        );
+        let plain = |byte: u8| if byte.is_ascii_graphic() { byte } else { b'?' };
+        name.bytes().map(plain).take(METADATA_BYTES_MAX).collect()
+    })
 }
 
 #[cfg(test)]

@@ -1,15 +1,17 @@
 //! Reads a value that one client at a time computes.
 
 use async_channel::{Receiver, Sender, bounded};
+use futures_lite::future::FutureExt;
 use latchd_client_core::{Failure, Recompute, RecomputeNews, RecomputeTerms};
 use latchd_protocol::key::Key;
 
-use super::drive::{Heard, drive};
-use super::driver::Driver;
+use super::background::{self, Alarm};
+use super::clock;
+use super::driver::{Driver, Heard};
 use super::error::{ComputeError, Error, ErrorKind};
 use super::pending_release::{self, Holder};
 use super::pool::Pool;
-use super::{background, clock};
+use super::shared_values::{Joined, Leader};
 
 /// A value, and how it was obtained.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -19,11 +21,47 @@ pub struct Value {
     pub bytes: Vec<u8>,
     /// Whether this call computed it.
     pub computed: bool,
-    /// Whether the server stored it. It did not if another client changed the item meanwhile, or if the
-    /// server became unreachable.
+    /// Whether the server stored it. It did not if another client changed the item or locked the key meanwhile, if the
+    /// server became unreachable, or if it has refused.
     pub stored: bool,
     /// Whether it is marked stale while another client computes a new one.
     pub stale: bool,
+    /// The server's refusal to store it, as of a value that is too large.
+    pub refusal: Option<Box<str>>,
+}
+
+impl Value {
+    /// A value of the cache.
+    #[cfg(test)]
+    pub(super) const fn found(bytes: Vec<u8>) -> Self {
+        Self {
+            bytes,
+            computed: false,
+            stored: true,
+            stale: false,
+            refusal: None,
+        }
+    }
+
+    /// A value that this call has computed; `news` is the result of the store.
+    fn computed(bytes: Vec<u8>, news: RecomputeNews) -> Self {
+        Self {
+            bytes,
+            computed: true,
+            stored: news == RecomputeNews::Stored,
+            stale: false,
+            refusal: match news {
+                RecomputeNews::Failed(Failure::Refused(words)) => Some(words),
+                RecomputeNews::Failed(_)
+                | RecomputeNews::Found { .. }
+                | RecomputeNews::Compute { .. }
+                | RecomputeNews::Stored
+                | RecomputeNews::Superseded
+                | RecomputeNews::GaveBack
+                | RecomputeNews::TimedOut => None,
+            },
+        }
+    }
 }
 
 /// A read that gives back its win if it fails, even when its future is dropped.
@@ -107,7 +145,7 @@ impl Kept {
         pending_release::flush_at_end();
         background::spawn(async move {
             let made = loop {
-                match drive(&mut driver, &mut machine, made.recv(), |_| {}).await {
+                match driver.drive(&mut machine, made.recv(), |_| {}).await {
                     // The caller computes: there is no news for it.
                     Heard::News(_) => {}
                     Heard::Call(made) => break made.unwrap_or_default(),
@@ -131,24 +169,59 @@ impl Kept {
         }
     }
 
-    /// Stores the value. Returns it, and whether it is stored.
-    async fn store(self, bytes: Vec<u8>) -> (Vec<u8>, bool) {
+    /// Stores the value. Returns it, and the result.
+    async fn store(self, bytes: Vec<u8>) -> (Vec<u8>, RecomputeNews) {
         // The background takes one value, and answers once.
         let _ = self.computed.try_send(Some(bytes));
         match self.stored.recv().await {
-            Ok((bytes, news)) => (bytes.unwrap_or_default(), news == RecomputeNews::Stored),
+            Ok((bytes, news)) => (bytes.unwrap_or_default(), news),
             Err(_) => unreachable!("the background has answered"),
         }
     }
 }
 
-pub(super) async fn get_or_compute<E>(
+/// Reads a value that one client at a time computes. Tasks of this process ask once, and share the answer.
+pub(super) async fn compute<E>(
     pool: &Pool,
     key: Key<'_>,
     terms: RecomputeTerms,
-    compute: impl AsyncFnOnce(Option<Vec<u8>>) -> Result<Vec<u8>, E>,
+    make: impl AsyncFnOnce(Option<Vec<u8>>) -> Result<Vec<u8>, E>,
 ) -> Result<Value, ComputeError<E>> {
     pool.check_process()?;
+    let begun = clock::now();
+    let patience = terms.deadline.unwrap_or(terms.claim);
+    let mut make = Some(make);
+    loop {
+        let left = patience.saturating_sub(clock::since(begun));
+        let late = async {
+            Alarm::after(left).await;
+            Err(pool.error(ErrorKind::TimedOut))
+        };
+        let joined = async { Ok(pool.computes().join(key.as_bytes()).await) };
+        match joined.or(late).await? {
+            Joined::Leader(leader) => {
+                let Some(make) = make.take() else {
+                    unreachable!("a leader returns");
+                };
+                return lead(pool, key, terms, make, leader).await;
+            }
+            Joined::Value(value) => return Ok(value),
+            Joined::Failed => return Err(ComputeError::Elsewhere),
+            Joined::Error(error) => return Err(error.into()),
+            Joined::Again => {}
+        }
+    }
+}
+
+/// Reads the value for all tasks of this process, or computes it.
+async fn lead<E>(
+    pool: &Pool,
+    key: Key<'_>,
+    terms: RecomputeTerms,
+    make: impl AsyncFnOnce(Option<Vec<u8>>) -> Result<Vec<u8>, E>,
+    mut leader: Leader,
+) -> Result<Value, ComputeError<E>> {
+    let permit = pool.computes().permit().await;
     let in_session = terms.session.is_some();
     let driver = if in_session {
         pool.attached_driver().await
@@ -168,37 +241,57 @@ pub(super) async fn get_or_compute<E>(
     };
     let old = match reading.news().await {
         RecomputeNews::Found { value, stale } => {
-            return Ok(Value {
+            let value = Value {
                 bytes: value.into_vec(),
                 computed: false,
                 stored: true,
                 stale,
-            });
+                refusal: None,
+            };
+            leader.share(&value);
+            return Ok(value);
         }
         RecomputeNews::TimedOut => {
-            return Err(pool.error(ErrorKind::TimedOut).into());
+            let error = pool.error(ErrorKind::TimedOut);
+            leader.share_error(&error);
+            return Err(error.into());
         }
         RecomputeNews::Failed(failure) => {
-            return Err(reading.error(failure).into());
+            let error = reading.error(failure);
+            leader.share_error(&error);
+            return Err(error.into());
         }
         RecomputeNews::Compute { old } => old,
         RecomputeNews::Stored | RecomputeNews::Superseded | RecomputeNews::GaveBack => {
             unreachable!("nothing was stored or given back")
         }
     };
+    drop(permit);
     let old = old.map(<[u8]>::into_vec);
-    if in_session && let Some((driver, machine)) = reading.work.take() {
-        let kept = Kept::begin(pool.clone(), driver, machine);
-        let bytes = compute(old).await.map_err(ComputeError::Compute)?;
-        let (bytes, stored) = kept.store(bytes).await;
-        return Ok(Value {
-            bytes,
-            computed: true,
-            stored,
-            stale: false,
-        });
+    if old.is_some() {
+        // The others read the old value meanwhile.
+        leader.let_go();
     }
-    let computed = compute(old).await;
+    let value = made(&mut reading, in_session, make(old)).await;
+    match &value {
+        Ok(value) => leader.share(value),
+        Err(_) => leader.fail(),
+    }
+    value.map_err(ComputeError::Compute)
+}
+
+/// Computes the value, and stores it.
+async fn made<E>(
+    reading: &mut Reading,
+    in_session: bool,
+    make: impl Future<Output = Result<Vec<u8>, E>>,
+) -> Result<Value, E> {
+    if in_session && let Some((driver, machine)) = reading.work.take() {
+        let kept = Kept::begin(reading.pool.clone(), driver, machine);
+        let (bytes, news) = kept.store(make.await?).await;
+        return Ok(Value::computed(bytes, news));
+    }
+    let computed = make.await;
     let (_, machine) = reading.work.as_mut().expect("it is not finished");
     let now = clock::now();
     match &computed {
@@ -206,11 +299,5 @@ pub(super) async fn get_or_compute<E>(
         Err(_) => machine.give_back(now),
     }
     let news = reading.news().await;
-    let bytes = computed.map_err(ComputeError::Compute)?;
-    Ok(Value {
-        bytes,
-        computed: true,
-        stored: news == RecomputeNews::Stored,
-        stale: false,
-    })
+    Ok(Value::computed(computed?, news))
 }

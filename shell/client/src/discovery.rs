@@ -14,10 +14,10 @@ use latchd_protocol::Instant;
 use latchd_protocol::wire::Malformed;
 use latchd_protocol::wire::cluster::{ClusterConfig, ClusterServer};
 
+use super::client::Client;
 use super::clock;
 use super::error::{Error, ErrorKind};
 use super::options::ClientOptions;
-use super::server::Client;
 
 /// The longest time for which an answer counts, if connections are opened.
 const ASK_EVERY: Duration = Duration::from_secs(60);

@@ -1,5 +1,9 @@
-//! A connection of one machine at a time, to be [driven](super::drive).
+//! A connection of one machine at a time, and the loop that drives the machine over it.
 //!
+//! - V1: The loop never waits for one event alone. Opening, sending and receiving proceed side by side, and
+//!   the machine is polled whenever it asks for it. So its deadlines hold for any server and network.
+//! - V2: A server counts as silent only if no received bytes are unread. Otherwise a process that was stopped
+//!   would mistake its own pause for the server's silence.
 //! - V3: While a server may rightly be silent, for example while this client waits for a lock, the operating
 //!   system checks that the server is reachable.
 
@@ -8,14 +12,11 @@ use std::os::fd::OwnedFd;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use futures_lite::future;
-use latchd_client_core::{
-    AnyRequest, HoldSupport, KeptSession, LockSupport, Machine, Received, Session, WinSupport,
-};
+use futures_lite::future::{self, FutureExt};
+use latchd_client_core::{Action, AnyRequest, KeptSession, Machine, Received, Session, WinSupport};
 
-use super::clock;
+use super::clock::{self, sleep_until};
 use super::connector::Connector;
-use super::drive::{Heard, Line, drive};
 use super::options::ClientOptions;
 use super::socket::{Moved, Opening, Socket, check_input, is_tls_alert, no_answer};
 
@@ -27,9 +28,7 @@ const GONE: Duration = Duration::from_secs(10);
 struct Open {
     socket: Socket,
     session: Session,
-    /// The protocol in which the server takes locks.
-    lock_support: LockSupport,
-    /// Its support for wins.
+    /// The server's support for wins.
     win_support: WinSupport,
     /// The server's session that the connection is attached to.
     kept_session: Option<KeptSession>,
@@ -56,8 +55,23 @@ pub(super) struct Driver {
     cause: Option<io::Error>,
 }
 
+/// The reason why the loop ended.
+pub(super) enum Heard<News, Call> {
+    /// The machine has news.
+    News(News),
+    /// The caller's own future has ended.
+    Call(Call),
+}
+
+/// The reason why the loop woke.
+enum Woken<Call> {
+    Event(io::Result<Progress>),
+    Time,
+    Call(Call),
+}
+
 /// An event on the network.
-pub(super) enum Progress {
+enum Progress {
     Opened(Socket),
     Moved(Moved),
 }
@@ -107,22 +121,6 @@ impl Driver {
     pub(super) fn lend(&self, machine: &mut impl Machine) {
         if let State::Open(_) = self.state {
             machine.connected(clock::now());
-            machine.hold_support(self.hold_support());
-        }
-    }
-
-    /// The protocol in which the server takes locks.
-    pub(super) const fn lock_support(&self) -> LockSupport {
-        match &self.state {
-            State::Open(open) => open.lock_support,
-            State::Closed | State::Opening(_) => LockSupport::Unknown,
-        }
-    }
-
-    /// Remembers, for the next user of this connection, the protocol in which the server takes locks.
-    pub(super) const fn keep_lock_support(&mut self, words: LockSupport) {
-        if let State::Open(open) = &mut self.state {
-            open.lock_support = words;
         }
     }
 
@@ -158,13 +156,75 @@ impl Driver {
 
     /// Drives `machine` until it has news.
     pub(super) async fn news<M: Machine>(&mut self, machine: &mut M) -> M::News {
-        match drive(self, machine, future::pending::<()>(), |_| {}).await {
+        match self.drive(machine, future::pending::<()>(), |_| {}).await {
             Heard::News(news) => news,
             Heard::Call(()) => unreachable!("a pending future never ends"),
         }
     }
 
-    /// Passes a reply that arrived in time and was not read to the machine (V2 of [`drive`](super::drive)).
+    /// Follows the machine's actions until it has news or `call` ends. Calls `show` whenever the machine's belief may
+    /// have changed, and before each wait.
+    pub(super) async fn drive<M: Machine, Call>(
+        &mut self,
+        machine: &mut M,
+        call: impl Future<Output = Call>,
+        mut show: impl FnMut(&mut M),
+    ) -> Heard<M::News, Call> {
+        let mut call = std::pin::pin!(call);
+        loop {
+            let until = match machine.poll(clock::now()) {
+                Action::Tell(news) => {
+                    show(machine);
+                    return Heard::News(news);
+                }
+                Action::Connect { until } => {
+                    if let State::Closed = self.state {
+                        let opening = self.connector.clone().open();
+                        self.state = State::Opening(Box::pin(opening));
+                    }
+                    until
+                }
+                Action::Disconnect => {
+                    if let Err(error) = self.catch_up(machine).await {
+                        self.fail(machine, error);
+                    }
+                    continue;
+                }
+                Action::Send(request) => {
+                    if let Err(error) = self.send(&request) {
+                        self.fail(machine, error);
+                    }
+                    continue;
+                }
+                Action::Wait { until } => until,
+            };
+            match self.take_answer(machine) {
+                Ok(false) => {}
+                Ok(true) => continue,
+                Err(error) => {
+                    self.fail(machine, error);
+                    continue;
+                }
+            }
+            show(machine);
+            let woken = {
+                let event = async { Woken::Event(self.progress().await) };
+                let time = async {
+                    sleep_until(until).await;
+                    Woken::Time
+                };
+                let call = async { Woken::Call(call.as_mut().await) };
+                event.or(call).or(time).await
+            };
+            match woken {
+                Woken::Event(event) => self.take(event, machine),
+                Woken::Time => {}
+                Woken::Call(call) => return Heard::Call(call),
+            }
+        }
+    }
+
+    /// Passes a reply that arrived in time and was not read to the machine (V2).
     ///
     /// # Errors
     /// [`io::ErrorKind::TimedOut`] if there is none; the network's.
@@ -198,7 +258,6 @@ impl Driver {
                 *state = State::Open(Box::new(Open {
                     socket,
                     session: Session::new(),
-                    lock_support: LockSupport::Unknown,
                     win_support: WinSupport::Unknown,
                     kept_session: None,
                     is_refused: false,
@@ -239,24 +298,6 @@ impl Driver {
         open.input.drain(..consumed);
         Ok(true)
     }
-}
-
-impl Line for Driver {
-    type Event = io::Result<Progress>;
-
-    fn open(&mut self) -> bool {
-        if let State::Closed = self.state {
-            self.state = State::Opening(Box::pin(self.connector.clone().open()));
-        }
-        false
-    }
-
-    fn hold_support(&self) -> HoldSupport {
-        match &self.state {
-            State::Open(open) => open.session.hold_support(),
-            State::Closed | State::Opening(_) => HoldSupport::Unknown,
-        }
-    }
 
     fn send(&mut self, request: &AnyRequest<'_>) -> io::Result<()> {
         let State::Open(open) = &mut self.state else {
@@ -268,16 +309,13 @@ impl Line for Driver {
         Ok(())
     }
 
-    fn event(&mut self) -> impl Future<Output = Self::Event> + Send {
-        self.progress()
-    }
-
-    fn take(&mut self, event: Self::Event, machine: &mut impl Machine) {
+    fn take(&mut self, event: io::Result<Progress>, machine: &mut impl Machine) {
         match event {
             Ok(progress) => {
                 let is_new = matches!(progress, Progress::Opened(_));
                 self.advance(progress);
                 if is_new {
+                    tracing::debug!(server = %self.connector.endpoint(), "connected");
                     machine.connected(clock::now());
                 }
             }
@@ -291,23 +329,9 @@ impl Line for Driver {
         }
     }
 
-    fn take_ready(&mut self, machine: &mut impl Machine) -> bool {
-        match self.take_answer(machine) {
-            Ok(is_taken) => is_taken,
-            Err(error) => {
-                self.fail(machine, error);
-                true
-            }
-        }
-    }
-
-    async fn give_up(&mut self, machine: &mut impl Machine) {
-        if let Err(error) = self.catch_up(machine).await {
-            self.fail(machine, error);
-        }
-    }
-
+    /// Ends the connection.
     fn fail(&mut self, machine: &mut impl Machine, cause: io::Error) {
+        tracing::info!(server = %self.connector.endpoint(), error = %cause, "connection lost");
         self.state = State::Closed;
         self.connector.has_failed();
         self.cause = Some(cause);

@@ -5,7 +5,7 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-use latchd_client_core::{Failure, Feature, KeyError, Loss, NotObtained, TermsError, TokenError};
+use latchd_client_core::{Failure, Feature, KeyError, LockState, Loss, NotObtained, TermsError};
 
 use super::background::is_forked;
 use super::connector::Unauthenticated;
@@ -26,6 +26,7 @@ const NOT_PRIMARY: &str = "SERVER_ERROR not primary";
 pub struct Error {
     kind: ErrorKind,
     server: Option<Arc<str>>,
+    holder: Option<Box<LockState>>,
 }
 
 /// The kind of an error.
@@ -52,8 +53,6 @@ pub enum ErrorKind {
     Refused(Box<str>),
     /// No server can fulfil these options: choose others.
     Terms(TermsError),
-    /// The token or the metadata cannot be stored: choose another.
-    Token(TokenError),
     /// The key is invalid on every server: choose another.
     Key(KeyError),
     /// The server's address is invalid, for this reason.
@@ -66,8 +65,47 @@ pub enum ErrorKind {
 impl Error {
     /// An error from a server.
     pub(super) const fn at(server: Arc<str>, kind: ErrorKind) -> Self {
-        let server = Some(server);
-        Self { kind, server }
+        Self {
+            kind,
+            server: Some(server),
+            holder: None,
+        }
+    }
+
+    pub(super) fn with_holder(mut self, holder: LockState) -> Self {
+        self.holder = Some(Box::new(holder));
+        self
+    }
+
+    /// The holder of the lock, as far as the server has shown it; `None` if the lock was not asked for, or not held.
+    #[must_use]
+    pub fn holder(&self) -> Option<&LockState> {
+        self.holder.as_deref()
+    }
+
+    /// The same error for another task.
+    pub(super) fn copy(&self) -> Self {
+        let kind = match &self.kind {
+            ErrorKind::TimedOut => ErrorKind::TimedOut,
+            ErrorKind::Unreachable(error) => {
+                ErrorKind::Unreachable(io::Error::new(error.kind(), error.to_string()))
+            }
+            ErrorKind::Unsupported(feature) => ErrorKind::Unsupported(*feature),
+            ErrorKind::Refused(words) => ErrorKind::Refused(words.clone()),
+            ErrorKind::Unauthenticated(words) => ErrorKind::Unauthenticated(words.clone()),
+            ErrorKind::NotObtained(_)
+            | ErrorKind::NotHeld(_)
+            | ErrorKind::Tls(_)
+            | ErrorKind::Terms(_)
+            | ErrorKind::Key(_)
+            | ErrorKind::Address(_)
+            | ErrorKind::Forked => ErrorKind::Refused(self.kind.to_string().into()),
+        };
+        Self {
+            kind,
+            server: self.server.clone(),
+            holder: None,
+        }
     }
 
     /// The kind of the error.
@@ -197,7 +235,6 @@ impl fmt::Display for ErrorKind {
             }
             Self::Refused(words) => write!(formatter, "the server refused: {words}"),
             Self::Terms(error) => error.fmt(formatter),
-            Self::Token(error) => error.fmt(formatter),
             Self::Key(error) => error.fmt(formatter),
             Self::Address(problem) => formatter.write_str(problem),
             Self::Forked => formatter.write_str(
@@ -220,7 +257,6 @@ impl StdError for Error {
             | ErrorKind::Unsupported(_)
             | ErrorKind::Refused(_)
             | ErrorKind::Terms(_)
-            | ErrorKind::Token(_)
             | ErrorKind::Key(_)
             | ErrorKind::Address(_)
             | ErrorKind::Forked => None,
@@ -231,19 +267,17 @@ impl StdError for Error {
 /// An error without a server.
 impl From<ErrorKind> for Error {
     fn from(kind: ErrorKind) -> Self {
-        Self { kind, server: None }
+        Self {
+            kind,
+            server: None,
+            holder: None,
+        }
     }
 }
 
 impl From<TermsError> for Error {
     fn from(error: TermsError) -> Self {
         ErrorKind::Terms(error).into()
-    }
-}
-
-impl From<TokenError> for Error {
-    fn from(error: TokenError) -> Self {
-        ErrorKind::Token(error).into()
     }
 }
 
@@ -258,6 +292,9 @@ impl From<KeyError> for Error {
 pub enum ComputeError<E> {
     /// This call was to compute the value, and that failed. Another client may try now.
     Compute(E),
+    /// The call of another task of this client was to compute the value, and that failed. The next call may try after a
+    /// pause.
+    Elsewhere,
     /// The client failed.
     Client(Error),
 }
@@ -266,6 +303,9 @@ impl<E: fmt::Display> fmt::Display for ComputeError<E> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Compute(error) => write!(formatter, "the value could not be computed: {error}"),
+            Self::Elsewhere => {
+                formatter.write_str("another task of this process could not compute the value")
+            }
             Self::Client(error) => error.fmt(formatter),
         }
     }
@@ -281,6 +321,7 @@ impl<E: StdError + 'static> StdError for ComputeError<E> {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         match self {
             Self::Compute(error) => Some(error),
+            Self::Elsewhere => None,
             Self::Client(error) => Some(error),
         }
     }

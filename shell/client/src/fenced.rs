@@ -11,8 +11,9 @@ use latchd_protocol::fence::Fence;
 use latchd_protocol::time::Exptime;
 
 use super::cache::{CountMode, Outcome, StoreOptions};
+use super::client::Client;
 use super::error::{Error, ErrorKind};
-use super::server::Client;
+use super::pool::Pool;
 
 /// The replies of servers that do not know the flag, or no meta commands: yrmcds, and memcached by its
 /// versions.
@@ -30,32 +31,19 @@ pub struct InGrant<'a> {
 }
 
 impl Client {
-    /// Makes changes under a lock, by the fence of its grant: [`BoundLock::fence`](super::BoundLock::fence),
-    /// or [`Lock::fence`](super::Lock::fence) of a lock of less than a second. They use the shared
-    /// connections, not the lock's own, and succeed only while the lock is held. This requires latchd. To use
-    /// a fence in another process, pass it as a number and rebuild it with [`Fence::new`].
+    /// Makes changes under a lock, by the [`fence`](super::Lock::fence) of its grant. They use the shared connections, not
+    /// the lock's own, and succeed only while the lock is held. This requires latchd. To use a fence in another process,
+    /// pass it as a number and rebuild it with [`Fence::new`].
     ///
     /// ```no_run
     /// # async fn pay(client: &latchd_client::Client) -> Result<(), latchd_client::Error> {
-    /// use latchd_client::{BoundOptions, Exptime};
+    /// use latchd_client::LockOptions;
     ///
-    /// let lock = client.lock("account", &BoundOptions::new()).await?;
+    /// let lock = client.lock("account", &LockOptions::new()).await?;
     /// if let Some(fence) = lock.fence() {
     ///     client.in_grant(fence).decr("account", 5).await?; // not held any more: an error, and nothing has changed
     /// }
     /// lock.release().await
-    /// # }
-    /// ```
-    ///
-    /// The number of a leased lock is the version of an item, which no server can compare with a grant:
-    ///
-    /// ```compile_fail,E0308
-    /// # async fn pay(client: &latchd_client::Client) -> Result<(), latchd_client::Error> {
-    /// # use std::time::Duration;
-    /// # use latchd_client::LockOptions;
-    /// let lock = client.obtain("account", Duration::from_secs(5), &LockOptions::new()).await?;
-    /// let account = client.in_grant(lock.number());
-    /// # Ok(())
     /// # }
     /// ```
     #[must_use]
@@ -100,7 +88,8 @@ impl InGrant<'_> {
         }
         let (key, value) = (key.as_ref(), value.as_ref());
         let fence = Some(self.fence);
-        self.outcome(self.client.store_in(fence, key, value, options).await)
+        let stored = self.client.store_in(fence, key, value, options).await;
+        outcome(self.client.pool(key), stored)
     }
 
     /// See [`Client::delete`].
@@ -108,8 +97,11 @@ impl InGrant<'_> {
     /// # Errors
     /// As above.
     pub async fn delete(&self, key: impl AsRef<[u8]>) -> Result<Outcome, Error> {
-        let fence = Some(self.fence);
-        self.outcome(self.client.delete_in(fence, key.as_ref()).await)
+        let (key, fence) = (key.as_ref(), Some(self.fence));
+        outcome(
+            self.client.pool(key),
+            self.client.delete_in(fence, key).await,
+        )
     }
 
     /// See [`Client::incr`].
@@ -131,31 +123,24 @@ impl InGrant<'_> {
     async fn count(&self, key: &[u8], mode: CountMode, delta: u64) -> Result<Option<u64>, Error> {
         let fence = Some(self.fence);
         let counted = self.client.count(fence, key, mode, delta).await;
-        counted.map_err(|error| self.explained(error))
+        counted.map_err(|error| explained(self.client.pool(key), error))
     }
+}
 
-    fn outcome(&self, outcome: Result<Outcome, Error>) -> Result<Outcome, Error> {
-        match outcome {
-            Ok(Outcome::Exists) => Err(self.over()),
-            Ok(outcome) => Ok(outcome),
-            Err(error) => Err(self.explained(error)),
-        }
+fn outcome(pool: &Pool, outcome: Result<Outcome, Error>) -> Result<Outcome, Error> {
+    match outcome {
+        Ok(Outcome::Exists) => Err(pool.error(ErrorKind::NotHeld(Some(Loss::Taken)))),
+        Ok(outcome) => Ok(outcome),
+        Err(error) => Err(explained(pool, error)),
     }
+}
 
-    fn over(&self) -> Error {
-        self.client
-            .pool
-            .error(ErrorKind::NotHeld(Some(Loss::Taken)))
+/// The error for a refused change under a grant.
+fn explained(pool: &Pool, error: Error) -> Error {
+    let is_unknown = matches!(error.kind(), ErrorKind::Refused(words)
+        if NOT_UNDERSTOOD.contains(&&**words));
+    if is_unknown {
+        return pool.error(ErrorKind::Unsupported(Feature::Fences));
     }
-
-    /// The error for a refused change under a grant.
-    fn explained(&self, error: Error) -> Error {
-        let is_unknown = matches!(error.kind(), ErrorKind::Refused(words)
-            if NOT_UNDERSTOOD.contains(&&**words));
-        if is_unknown {
-            let kind = ErrorKind::Unsupported(Feature::Fences);
-            return self.client.pool.error(kind);
-        }
-        error
-    }
+    error
 }

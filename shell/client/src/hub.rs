@@ -21,7 +21,7 @@ use std::time::Duration;
 use async_channel::{Receiver, Sender, bounded};
 use async_io::Timer;
 use futures_lite::future::FutureExt;
-use latchd_client_core::{AnyRequest, AnyResponse, HoldSupport, Received, Session};
+use latchd_client_core::{AnyRequest, AnyResponse, Received, Session};
 use latchd_protocol::wire::classic::reply::ClassicResponse;
 use slab::Slab;
 
@@ -149,16 +149,6 @@ impl Hub {
             }
             Phase::Opening(attempt) => (attempt, false),
             Phase::Open(attempt) => (attempt, true),
-        }
-    }
-
-    /// Whether the server shows its hold, by the answers on the connection of this attempt.
-    pub(super) fn hold_support(&self, attempt: u64) -> HoldSupport {
-        let state = lock(&self.state);
-        if state.phase == Phase::Open(attempt) {
-            state.session.hold_support()
-        } else {
-            HoldSupport::Unknown
         }
     }
 

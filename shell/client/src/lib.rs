@@ -1,47 +1,35 @@
-//! A client for locks and plain cache calls, on latchd and on memcached.
+//! A client for locks and cache calls, on latchd and on memcached.
 //!
 //! ```no_run
-//! use std::time::Duration;
+//! use latchd_client::{Client, LockOptions};
 //!
-//! use latchd_client::{Client, LockOptions, Retry};
-//!
-//! # async fn nightly() {}
+//! # async fn work(_: Option<latchd_client::Fence>) {}
 //! # fn main() -> Result<(), latchd_client::Error> {
 //! smol::block_on(async {
 //!     let client = Client::connect("127.0.0.1:11211").await?;
-//!     let options = LockOptions::new()
-//!         .retry(Retry::exponential(Duration::from_millis(16), Duration::from_secs(1)).with_jitter())
-//!         .deadline(Duration::from_secs(20));
-//!     let lock = client.obtain("jobs/nightly", Duration::from_secs(30), &options).await?;
-//!     smol::future::or(nightly(), async {
-//!         eprintln!("stopping: {}", lock.lost().await);
-//!     })
-//!     .await;
+//!     let lock = client.lock("account/17", &LockOptions::new()).await?; // waits for its turn
+//!     let lost = lock.lost(); // stop working when it ends
+//!     smol::future::or(work(lock.fence()), async { eprintln!("stop: {:?}", lost.await) }).await;
 //!     lock.release().await
 //! })
 //! # }
 //! ```
 //!
-//! # Two kinds of lock
+//! # Locks
 //!
-//! - [`Client::obtain`] and [`Client::obtain_many`]: **leased**. The server ends the lock by time. It
-//!   survives a broken connection. A dead holder blocks others until the ttl is over. A watchdog renews it.
-//!   It works on memcached too.
-//! - [`Client::lock`]: **bound to a connection**. latchd ends the lock with the connection, so a dead holder
-//!   blocks no other client. Waiting clients are served in order. It needs latchd (or yrmcds, where the
-//!   client polls). A lock of less than a second is of this kind, too. In a [session](BoundOptions::session), the lock
-//!   survives a broken connection, and a dead holder blocks others for the session's time.
+//! [`Client::lock`] waits, [`Client::try_lock`] does not, [`Client::lock_many`] locks several keys, and
+//! [`Client::lock_state`] shows a holder. All give the same [`Lock`], with [`LockOptions`]. By default it is exclusive,
+//! renewed in the background, and outlasts a broken connection or a dead client by 10 s, on latchd and on memcached.
 //!
-//! Both report a loss: [`Lock::lost`] and [`BoundLock::lost`] end when the lock is no longer certain, and
-//! `is_held` tests it. No lock over a network can guarantee that its holder acts in time. So let the
-//! protected resource compare numbers: [`Lock::number`] is higher for each later holder. On latchd, let the
-//! server compare them:
+//! [`Lock::lost`] ends when the lock is no longer certain, and [`Lock::is_held`] tests it. No lock over a network can
+//! guarantee that its holder acts in time. So let the protected resource compare numbers: [`Lock::fence`] is higher for each
+//! later holder, on latchd always. For its own items, latchd compares them:
 //!
 //! ```no_run
 //! # async fn pay(client: &latchd_client::Client) -> Result<(), latchd_client::Error> {
-//! use latchd_client::BoundOptions;
+//! use latchd_client::LockOptions;
 //!
-//! let lock = client.lock("account", &BoundOptions::new()).await?;
+//! let lock = client.lock("account", &LockOptions::new()).await?;
 //! if let Some(fence) = lock.fence() {
 //!     client.in_grant(fence).decr("account", 5).await?; // an error, and no change, if the lock is over
 //! }
@@ -51,24 +39,24 @@
 //!
 //! # Values
 //!
-//! [`Client::get`], [`Client::get_many`], [`Client::store`] and the other plain calls are the cache's own; [`Cluster`] places
-//! keys on several servers. [`Client::get_or_compute`] reads a value that one client at a time computes. The others read the
-//! old value meanwhile, or wait:
+//! [`Client::get`], [`Client::get_many`], [`Client::store`] and the other plain calls are the cache's own.
+//! [`Client::compute`] reads a value that one client at a time computes. The others read the old value meanwhile, or wait:
 //!
 //! ```no_run
 //! # use std::{convert::Infallible, time::Duration};
 //! # use latchd_client::{Client, ComputeError, ComputeOptions};
 //! # async fn read(client: &Client) -> Result<(), ComputeError<Infallible>> {
-//! let (ttl, early) = (Duration::from_secs(60), Duration::from_secs(10));
+//! let options = ComputeOptions::new(Duration::from_secs(60)).early(Duration::from_secs(10));
 //! let make = async |_old: Option<Vec<u8>>| Ok(b"<h1>hello</h1>".to_vec());
-//! let page = client.get_or_compute("page", ttl, early, &ComputeOptions::new(), make).await?;
+//! let page = client.compute("page", &options, make).await?;
 //! # Ok(())
 //! # }
 //! ```
 //!
 //! # Servers, errors, limits
 //!
-//! [`ClientOptions`] hold the time for connecting, the number of shared connections, [TLS](TlsOptions) (feature `tls`) and
+//! [`Client::connect`] is for one server, [`Client::ring`] for several, [`Client::discover`] for a cluster. [`ClientOptions`]
+//! hold the times for connecting and for replies, the numbers of connections, [TLS](TlsOptions) (feature `tls`) and
 //! [credentials](Credentials). A deadline bounds each whole call. Every [`Error`] names the server and tells a lock that
 //! another client holds ([`Error::is_not_obtained`]) from a server that cannot be reached ([`Error::is_unreachable`]).
 //!
@@ -79,35 +67,35 @@
 //! and their replies read by the caller that waits for them. [`blocking`] has the same calls as functions that return when they are done.
 //!
 //! The rules are [`latchd_client_core`]'s, a set of state machines without I/O; here are sockets, a clock and random numbers.
+//! Connections and losses are events of `tracing`.
 
 mod background;
 pub mod blocking;
-mod bound;
 mod cache;
-mod calls;
+mod client;
 mod clock;
-mod cluster;
 mod compute;
 mod connection;
 mod connector;
+mod detached;
 mod discovery;
-mod drive;
 mod driver;
 mod endpoint;
 mod error;
 mod event_loop;
 mod fenced;
 mod hub;
+mod keeper;
 mod link;
 mod lock;
+mod lock_state;
+mod obtain;
 mod options;
 mod pending_release;
 mod pool;
-mod queue;
 mod race;
 mod resolve;
-mod server;
-mod short;
+mod shared_values;
 mod socket;
 mod task;
 #[cfg(test)]
@@ -118,25 +106,25 @@ mod tls;
 #[path = "without_tls.rs"]
 mod tls;
 mod tls_options;
+mod turns;
 
-pub use bound::BoundLock;
 pub use cache::{CacheItem, GetOptions, Outcome, StoreMode, StoreOptions};
-pub use cluster::Cluster;
+pub use client::Client;
 pub use compute::Value;
+pub use detached::Detached;
 pub use error::{ComputeError, Error, ErrorKind};
 pub use fenced::InGrant;
 pub use latchd_client_core::{
-    CREDENTIALS_BYTES_MAX, Credentials, CredentialsError, Feature, KeyError, Losers, Loss, Mark,
-    MissingItem, NotObtained, OnDisconnect, Retry, TermsError, Token, TokenError,
+    CREDENTIALS_BYTES_MAX, Credentials, CredentialsError, Feature, KeyError, LockState, Losers,
+    Loss, METADATA_BYTES_MAX, NotObtained, Retry, TermsError, Token, TokenError,
 };
 pub use latchd_protocol::fence::Fence;
 pub use latchd_protocol::time::Exptime;
-pub use lock::Lock;
-pub use options::{BoundOptions, ClientOptions, ComputeOptions, LockOptions};
-pub use server::Client;
+pub use lock::{Lock, Lost};
+pub use options::{ClientOptions, ComputeOptions, LockOptions};
 pub use tls_options::TlsOptions;
 
-/// A unique token, as an obtain draws one. Keep it, and pass it to [`LockOptions::token`] again.
+/// A unique token, as a lock draws one. Keep it, and pass it to [`LockOptions::token`] again.
 #[must_use]
 pub fn random_token() -> Token {
     Token::from_random(clock::random())

@@ -1,23 +1,17 @@
-//! One user of a shared connection: a machine to be [driven](super::drive), or calls of one request each.
+//! One user of a shared connection: calls of a few requests each.
 
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_channel::{Receiver, Sender, unbounded};
-use async_io::Timer;
 use futures_lite::future::{self, FutureExt};
-use latchd_client_core::{AnyRequest, AnyResponse, HoldSupport, Machine, Session};
+use latchd_client_core::{AnyRequest, AnyResponse, Session};
 
 use super::background::{Alarm, is_forked};
-use super::clock;
 use super::connector::Unauthenticated;
-use super::drive::Line;
 use super::hub::{Hub, HubEvent, HubNews, Registration};
-use super::task::{Crew, Task};
-
-/// The longest time to read bytes that arrived while the process was stopped (V2 of [`drive`](super::drive)).
-const CATCH_UP: Duration = Duration::from_millis(20);
+use super::task::Crew;
 
 /// One user's side of a shared connection.
 pub(super) struct Link {
@@ -29,9 +23,6 @@ pub(super) struct Link {
     session: Session,
     /// The current attempt, which may be open.
     attempt: Option<u64>,
-    is_up: bool,
-    /// The socket's last error.
-    cause: Option<Arc<io::Error>>,
 }
 
 impl Link {
@@ -45,14 +36,7 @@ impl Link {
             news,
             session: Session::new(),
             attempt: None,
-            is_up: false,
-            cause: None,
         }
-    }
-
-    /// The task that owns the socket.
-    pub(super) const fn task(&self) -> &Arc<Task> {
-        self.hub.task()
     }
 
     /// Waits for a connection.
@@ -72,7 +56,7 @@ impl Link {
                 HubEvent::Answer(_) => {}
             }
         }
-        self.begin();
+        self.session = Session::new();
         Ok(())
     }
 
@@ -151,35 +135,8 @@ impl Link {
         }
     }
 
-    /// The socket's error since the last call, if there was one.
-    pub(super) fn take_cause(&mut self) -> Option<io::Error> {
-        self.cause.take().map(|cause| copy_of(&cause))
-    }
-}
-
-impl Line for Link {
-    type Event = HubNews;
-
-    fn open(&mut self) -> bool {
-        if self.attempt.is_some() {
-            return false;
-        }
-        let (attempt, is_open) = self.hub.want();
-        self.attempt = Some(attempt);
-        if is_open {
-            self.begin();
-        }
-        is_open
-    }
-
-    fn hold_support(&self) -> HoldSupport {
-        let known = |attempt| self.hub.hold_support(attempt);
-        self.attempt.map(known).unwrap_or_default()
-    }
-
     fn send(&mut self, request: &AnyRequest<'_>) -> io::Result<()> {
-        let attempt = self.attempt.filter(|_| self.is_up);
-        let attempt = attempt.ok_or(io::ErrorKind::NotConnected)?;
+        let attempt = self.attempt.ok_or(io::ErrorKind::NotConnected)?;
         match self.hub.send(attempt, request, &self.asker) {
             // The news of its end has come already (H2), with the reason.
             Err(error) if error.kind() == io::ErrorKind::NotConnected => return Ok(()),
@@ -192,80 +149,12 @@ impl Line for Link {
         Ok(())
     }
 
-    async fn event(&mut self) -> HubNews {
+    pub(super) async fn event(&self) -> HubNews {
         match self.news.recv().await {
             Ok(news) => news,
             // This user holds a sender itself, so the channel stays open.
             Err(_) => future::pending().await,
         }
-    }
-
-    fn take(&mut self, news: HubNews, machine: &mut impl Machine) {
-        let HubNews { attempt, event } = news;
-        if self.attempt != Some(attempt) {
-            // This user has left that connection.
-            return;
-        }
-        match event {
-            // This user found it open.
-            HubEvent::Opened if self.is_up => {}
-            HubEvent::Opened => {
-                self.begin();
-                machine.connected(clock::now());
-                machine.hold_support(self.hold_support());
-            }
-            HubEvent::Gone(cause) => self.end(machine, cause),
-            HubEvent::Answer(bytes) => {
-                machine.hold_support(self.hold_support());
-                if let Ok(Some(received)) = self.session.receive(&bytes) {
-                    machine.reply(clock::now(), &received.answer);
-                } else {
-                    self.hub.break_off(attempt);
-                    self.fail(machine, io::ErrorKind::InvalidData.into());
-                }
-            }
-        }
-    }
-
-    fn take_ready(&mut self, _: &mut impl Machine) -> bool {
-        // All its news are events.
-        false
-    }
-
-    async fn give_up(&mut self, machine: &mut impl Machine) {
-        let late = async {
-            Timer::after(CATCH_UP).await;
-            None
-        };
-        let news = async { Some(self.event().await) }.or(late).await;
-        if let Some(news) = news {
-            self.take(news, machine);
-        } else if let Some(attempt) = self.attempt {
-            self.hub.break_off(attempt);
-            self.fail(machine, io::ErrorKind::TimedOut.into());
-        } else {
-            machine.disconnected(clock::now());
-        }
-    }
-
-    fn fail(&mut self, machine: &mut impl Machine, cause: io::Error) {
-        self.end(machine, Arc::new(cause));
-    }
-}
-
-impl Link {
-    /// Starts on a connection without any request of this user.
-    fn begin(&mut self) {
-        self.is_up = true;
-        self.session = Session::new();
-    }
-
-    /// Ends the connection for this user.
-    fn end(&mut self, machine: &mut impl Machine, cause: Arc<io::Error>) {
-        self.attempt = None;
-        self.is_up = false;
-        self.cause = Some(cause);
-        machine.disconnected(clock::now());
     }
 }
 

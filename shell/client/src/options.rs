@@ -1,16 +1,21 @@
 //! Options for locks and values.
 
+use std::fmt;
 use std::num::NonZeroU32;
+use std::sync::Arc;
 use std::time::Duration;
 
 use latchd_client_core::{
-    BoundTerms, Credentials, LeaseTerms, Losers, Mark, MissingItem, OnDisconnect, RecomputeTerms,
-    Retry, SHORT_TTL_MIN, SessionTerms, Terms, TermsError, Token,
+    Credentials, Feature, LeaseTerms, LockItem, LockTerms, Losers, METADATA_BYTES_MAX,
+    RecomputeTerms, Retries, Retry, SessionTerms, TTL_MAX, TTL_MIN, TermsError, Token, TokenValue,
+    check_ttl,
 };
-use latchd_protocol::command::Mode;
-use latchd_protocol::time::Exptime;
+use latchd_protocol::command::{LEASE_MS_MIN, Mode};
+use latchd_protocol::session::SESSION_S_MAX;
 
 use super::clock;
+use super::error::ErrorKind;
+use super::pool::{Owner, ServerKind};
 use super::tls_options::TlsOptions;
 
 /// Options for every call of a client.
@@ -19,6 +24,8 @@ pub struct ClientOptions {
     pub(super) connect_timeout: Duration,
     pub(super) reply_timeout: Duration,
     pub(super) connections: usize,
+    pub(super) waits_max: usize,
+    pub(super) heartbeat: Duration,
     pub(super) tls: Option<TlsOptions>,
     pub(super) credentials: Option<Credentials>,
     pub(super) plain_password: bool,
@@ -31,6 +38,8 @@ impl Default for ClientOptions {
             connect_timeout: patience,
             reply_timeout: patience,
             connections: 4,
+            waits_max: 64,
+            heartbeat: patience,
             tls: None,
             credentials: None,
             plain_password: false,
@@ -53,20 +62,34 @@ impl ClientOptions {
         self
     }
 
-    /// The time limit for a reply; after it, the connection counts as broken; 5 s by default. The options of
-    /// a call can override it.
+    /// The time limit for a reply; after it, the connection counts as broken; 5 s by default.
     #[must_use]
     pub const fn reply_timeout(mut self, span: Duration) -> Self {
         self.reply_timeout = span;
         self
     }
 
-    /// The number of connections that leased locks share; 4 by default, and at least one. They are opened
-    /// when needed. More are opened only when each has a thousand keys. A connection-bound lock has its own
-    /// connection, and so has the computation of a value.
+    /// The number of connections that cache calls share; 4 by default, and at least one. They are opened when needed. More
+    /// are opened only when each has a thousand requests under way.
     #[must_use]
     pub const fn connections(mut self, count: usize) -> Self {
         self.connections = count;
+        self
+    }
+
+    /// The number of keys that this client waits for at a time, each over a connection of its own; 64 by default. Further
+    /// tasks wait in the process. So do tasks that wait for the same key.
+    #[must_use]
+    pub const fn waits_max(mut self, count: usize) -> Self {
+        self.waits_max = count;
+        self
+    }
+
+    /// How often the server is asked for each lock; 5 s by default, and at most a third of the time that the lock
+    /// survives. A lock that an operator has released is lost within this time.
+    #[must_use]
+    pub const fn heartbeat(mut self, every: Duration) -> Self {
+        self.heartbeat = every;
         self
     }
 
@@ -93,18 +116,65 @@ impl ClientOptions {
     }
 }
 
-/// Options to obtain and keep a leased lock. By default, it tries once, renews the lock, and asks over a new
-/// connection if one breaks.
-#[derive(Clone, Debug, Default)]
+/// How long a lock outlasts a broken connection or a dead client, by default.
+const SURVIVE: Duration = Duration::from_secs(10);
+
+/// Options of a lock. By default it is exclusive, renewed in the background, and outlasts a broken connection or a dead
+/// client by 10 s.
+#[derive(Clone)]
 pub struct LockOptions {
-    pub(super) retry: Retry,
-    pub(super) deadline: Option<Duration>,
-    pub(super) metadata: Vec<u8>,
-    pub(super) token: Option<Token>,
-    without_watchdog: bool,
+    deadline: Option<Duration>,
+    survive: Duration,
     hold_max: Option<Duration>,
-    on_disconnect: OnDisconnect,
-    reply_timeout: Option<Duration>,
+    is_manual: bool,
+    mode: Mode,
+    metadata: Option<Vec<u8>>,
+    has_item: bool,
+    token: Option<Token>,
+    pauses: Pauses,
+    is_inheritable: bool,
+}
+
+/// The pauses where a server has no queue.
+#[derive(Clone)]
+enum Pauses {
+    Of(Retry),
+    Own(Arc<dyn Fn() -> Box<dyn Iterator<Item = Duration> + Send> + Send + Sync>),
+}
+
+/// One use of the pauses.
+pub(super) enum Tries {
+    Of(Retries),
+    Own(Box<dyn Iterator<Item = Duration> + Send>),
+}
+
+/// How to lock on a server: what has the lock, and the terms of each key.
+pub(super) struct Plan {
+    pub(super) owner: Owner,
+    /// The session of a lock with a token of its own.
+    pub(super) session: Option<SessionTerms>,
+    /// The lock has a keeper of its own.
+    pub(super) is_own: bool,
+    pub(super) terms: LockTerms,
+    pub(super) token: Token,
+}
+
+impl Default for LockOptions {
+    fn default() -> Self {
+        let (min, max) = (Duration::from_millis(16), Duration::from_secs(1));
+        Self {
+            deadline: None,
+            survive: SURVIVE,
+            hold_max: None,
+            is_manual: false,
+            mode: Mode::Exclusive,
+            metadata: None,
+            has_item: false,
+            token: None,
+            pauses: Pauses::Of(Retry::exponential(min, max).with_jitter()),
+            is_inheritable: false,
+        }
+    }
 }
 
 impl LockOptions {
@@ -114,271 +184,298 @@ impl LockOptions {
         Self::default()
     }
 
-    /// When to try again while another client holds the lock. On latchd, one key is waited for in the
-    /// server's queue instead, for as long as the tries and their pauses would take at most. [`Retry::none`]
-    /// does not wait; a strategy without a limit waits until the deadline.
-    #[must_use]
-    pub const fn retry(mut self, retry: Retry) -> Self {
-        self.retry = retry;
-        self
-    }
-
-    /// The time limit of the whole call, connecting included; the ttl by default. The reply to a last try at
-    /// that moment may take a tenth of a second more.
+    /// The time limit of the whole call, connecting included; none by default. The reply to a last try at that moment may
+    /// take a tenth of a second more.
     #[must_use]
     pub const fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = Some(deadline);
         self
     }
 
-    /// Tries again every `interval` for `timeout`.
+    /// How long the lock outlasts a broken connection or a dead client; 10 s by default. On latchd at most an hour, and
+    /// [`Duration::ZERO`] ends the lock with its connection; on memcached at least a second.
     #[must_use]
-    pub const fn wait(self, timeout: Duration, interval: Duration) -> Self {
-        self.retry(Retry::linear(interval)).deadline(timeout)
-    }
-
-    /// Metadata to store with the token, for people who inspect the lock.
-    #[must_use]
-    pub fn metadata(mut self, metadata: impl Into<Vec<u8>>) -> Self {
-        self.metadata = metadata.into();
+    pub const fn survive(mut self, span: Duration) -> Self {
+        self.survive = span;
         self
     }
 
-    /// The caller's own token. It takes over a lock that has the same token, so a holder can return to its
-    /// lock after a restart.
-    #[must_use]
-    pub fn token(mut self, token: Token) -> Self {
-        self.token = Some(token);
-        self
-    }
-
-    /// Does not renew the lock: the caller does that with [`refresh`](super::Lock::refresh).
-    #[must_use]
-    pub const fn without_watchdog(mut self) -> Self {
-        self.without_watchdog = true;
-        self
-    }
-
-    /// The longest time to hold the lock, with any renewals. Without it, a holder that hangs is renewed for
-    /// ever.
+    /// The longest time to hold the lock. Without it, a holder that hangs is renewed for ever.
     #[must_use]
     pub const fn hold_max(mut self, span: Duration) -> Self {
         self.hold_max = Some(span);
         self
     }
 
-    /// The effect of a broken connection; by default, the client asks the server over a new one. For a lock
-    /// of less than a second it is always a loss.
+    /// Does not renew the lock: it ends [`survive`](Self::survive) after the last [`refresh`](super::Lock::refresh).
     #[must_use]
-    pub const fn on_disconnect(mut self, on_disconnect: OnDisconnect) -> Self {
-        self.on_disconnect = on_disconnect;
+    pub const fn manual(mut self) -> Self {
+        self.is_manual = true;
         self
     }
 
-    /// The time limit for a reply; after it, the connection counts as broken. The default is that of the
-    /// client's options.
+    /// Shares the lock with all others that ask for a shared one, as readers do, and excludes all other clients. It
+    /// requires latchd. While a key is shared, no client can change its item.
     #[must_use]
-    pub const fn reply_timeout(mut self, span: Duration) -> Self {
-        self.reply_timeout = Some(span);
+    pub const fn shared(mut self) -> Self {
+        self.mode = Mode::Shared { among: None };
         self
     }
 
-    /// Options of a lock of less than a second, which is bound to its connection.
-    pub(super) fn short_terms(
-        &self,
-        ttl: Duration,
-        reply_timeout: Duration,
-    ) -> Result<BoundTerms, TermsError> {
-        if ttl < SHORT_TTL_MIN {
-            return Err(TermsError::TtlTooShort);
+    /// As [`shared`](Self::shared), among at most `count` holders, 1 to 1,024. If the holders name different limits, the
+    /// lowest counts.
+    #[must_use]
+    pub const fn permits(mut self, count: NonZeroU32) -> Self {
+        self.mode = Mode::Shared { among: Some(count) };
+        self
+    }
+
+    /// A text of at most 250 bytes that others can read beside the lock; by default the program, the host and the process.
+    #[must_use]
+    pub fn metadata(mut self, metadata: impl Into<Vec<u8>>) -> Self {
+        self.metadata = Some(metadata.into());
+        self
+    }
+
+    /// Shows an item under the key while the lock is held, so that clients that lock by `add` are excluded. On memcached
+    /// that item is the lock.
+    #[must_use]
+    pub const fn with_item(mut self) -> Self {
+        self.has_item = true;
+        self
+    }
+
+    /// The caller's own token. A client that asks for the same keys with the same token takes the lock over.
+    #[must_use]
+    pub fn token(mut self, token: Token) -> Self {
+        self.token = Some(token);
+        self
+    }
+
+    /// The pauses before the next try, where the server has no queue; from 16 ms to 1 s, with jitter, by default. A
+    /// strategy with a limit bounds a wait in a queue as well, and [`Retry::none`] does not wait.
+    #[must_use]
+    pub fn retry(mut self, retry: Retry) -> Self {
+        self.pauses = Pauses::Of(retry);
+        self
+    }
+
+    /// As [`retry`](Self::retry), with pauses of the caller's own. The lock is not waited for in a queue.
+    #[must_use]
+    pub fn retry_with<I>(mut self, pauses: I) -> Self
+    where
+        I: IntoIterator<Item = Duration, IntoIter: Send + 'static> + Clone + Send + Sync + 'static,
+    {
+        self.pauses = Pauses::Own(Arc::new(move || Box::new(pauses.clone().into_iter())));
+        self
+    }
+
+    /// Gives the lock a connection of its own, which other processes can [inherit](super::Lock::inheritable). It ends with
+    /// that connection: [`survive`](Self::survive) must be 0.
+    #[must_use]
+    pub const fn inheritable(mut self) -> Self {
+        self.is_inheritable = true;
+        self
+    }
+
+    pub(super) const fn deadline_span(&self) -> Option<Duration> {
+        self.deadline
+    }
+
+    /// How long a wait in a queue lasts at most, by the pauses alone; `None` is for ever.
+    pub(super) fn patience(&self) -> Option<Duration> {
+        match &self.pauses {
+            Pauses::Of(retry) => retry.span(),
+            Pauses::Own(_) => None,
         }
-        if !self.metadata.is_empty() || self.token.is_some() {
-            return Err(TermsError::Short);
+    }
+
+    /// Whether the lock may be waited for in a queue.
+    pub(super) const fn may_queue(&self) -> bool {
+        match &self.pauses {
+            Pauses::Of(_) => true,
+            Pauses::Own(_) => false,
         }
-        let mut terms = BoundTerms::default();
-        terms.retry = self.retry;
-        terms.deadline = Some(self.deadline.unwrap_or(ttl));
-        terms.missing = MissingItem::Create(Exptime::Never);
-        // Renewals already show that the server is alive.
-        terms.heartbeat = None;
-        terms.reply_timeout = self.reply_timeout.unwrap_or(reply_timeout);
-        terms.seed = clock::seed();
-        terms.lease = Some(LeaseTerms {
-            ttl,
-            watchdog: !self.without_watchdog,
+    }
+
+    pub(super) fn tries(&self) -> Tries {
+        match &self.pauses {
+            Pauses::Of(retry) => Tries::Of(retry.begin(clock::seed())),
+            Pauses::Own(pauses) => Tries::Own(pauses()),
+        }
+    }
+
+    pub(super) const fn is_inherited(&self) -> bool {
+        self.is_inheritable
+    }
+
+    /// How to lock these keys on a server of this kind.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Terms`] or [`ErrorKind::Unsupported`].
+    pub(super) fn plan(&self, kind: ServerKind, keys: &[Box<[u8]>]) -> Result<Plan, ErrorKind> {
+        let refused = |error| Err(ErrorKind::Terms(error));
+        if self.hold_max.is_some_and(|span| span.is_zero()) {
+            return refused(TermsError::HoldMax);
+        }
+        let metadata = self
+            .metadata
+            .as_deref()
+            .unwrap_or_else(|| clock::this_process());
+        if metadata.len() > METADATA_BYTES_MAX {
+            return refused(TermsError::Metadata);
+        }
+        if self.is_manual && self.survive.is_zero() {
+            return refused(TermsError::Manual);
+        }
+        let token = self.token.clone();
+        let token = token.unwrap_or_else(|| Token::from_random(clock::random()));
+        let item = || LockItem {
+            value: TokenValue::new(token.clone(), metadata),
+            ttl: if self.survive.is_zero() {
+                SURVIVE
+            } else {
+                self.survive.max(TTL_MIN)
+            },
+            own_token: self.token.is_some(),
+        };
+        let mut terms = LockTerms::new();
+        terms.mode = self.mode;
+        terms.metadata = metadata.into();
+        let renewed = LeaseTerms {
+            ttl: self.survive,
+            renews: !self.is_manual,
             hold_max: self.hold_max,
-        });
-        Ok(terms)
-    }
-
-    pub(super) fn terms(
-        &self,
-        ttl: Duration,
-        reply_timeout: Duration,
-    ) -> Result<Terms, TermsError> {
-        let mut terms = Terms::new(ttl)?;
-        terms.retry = self.retry;
-        terms.deadline = self.deadline;
-        terms.watchdog = !self.without_watchdog;
-        terms.hold_max = self.hold_max;
-        terms.on_disconnect = self.on_disconnect;
-        terms.reply_timeout = self.reply_timeout.unwrap_or(reply_timeout);
-        terms.seed = clock::seed();
-        terms.own_token = self.token.is_some();
-        // A known token takes over the lease, also from a holder with a place in the queue.
-        terms.queues = !terms.own_token;
-        Ok(terms)
-    }
-}
-
-/// The seconds for which an empty item, made for a lock, outlives a holder that dies. It need only exist
-/// until it is locked.
-const ITEM_TTL_S: u32 = 5;
-
-/// Options to obtain and keep a connection-bound lock. By default, it tries once, with or without an item.
-#[derive(Clone, Debug)]
-pub struct BoundOptions {
-    terms: BoundTerms,
-    reply_timeout: Option<Duration>,
-    session: Option<Duration>,
-}
-
-impl Default for BoundOptions {
-    fn default() -> Self {
-        let mut terms = BoundTerms::default();
-        terms.missing = MissingItem::Create(Exptime::In {
-            seconds: ITEM_TTL_S,
-        });
-        Self {
+        };
+        match kind {
+            ServerKind::Other => return Err(ErrorKind::Unsupported(Feature::Locks)),
+            ServerKind::Memcached => {
+                if self.mode.is_shared() {
+                    return Err(ErrorKind::Unsupported(Feature::SharedLocks));
+                }
+                if self.survive < TTL_MIN || self.is_inheritable {
+                    return Err(ErrorKind::Unsupported(Feature::ShortLocks));
+                }
+                check_ttl(self.survive).map_err(ErrorKind::Terms)?;
+                (terms.lease, terms.item) = (Some(renewed), Some(item()));
+                return Ok(Plan {
+                    owner: Owner::Item,
+                    session: None,
+                    is_own: false,
+                    terms,
+                    token,
+                });
+            }
+            ServerKind::Latchd => {}
+        }
+        if self.has_item && self.mode.is_shared() {
+            return refused(TermsError::SharedItem);
+        }
+        if self.is_inheritable && !self.survive.is_zero() {
+            return refused(TermsError::Inherited);
+        }
+        terms.item = self.has_item.then(item);
+        let seconds = self.survive.as_millis().div_ceil(1_000);
+        let seconds = u32::try_from(seconds).unwrap_or(u32::MAX);
+        let (owner, lease) = if self.survive.is_zero() {
+            (Owner::Connection, self.held_at_most())
+        } else if self.survive < SHORT_TTL_MIN {
+            return refused(TermsError::TtlTooShort);
+        } else if self.survive < TTL_MIN {
+            (Owner::Connection, Some(renewed))
+        } else if seconds > SESSION_S_MAX && !self.has_item || self.survive > TTL_MAX {
+            return refused(TermsError::TtlTooLong);
+        } else if self.is_manual {
+            (Owner::Session(seconds.min(SESSION_S_MAX)), Some(renewed))
+        } else {
+            (
+                Owner::Session(seconds.min(SESSION_S_MAX)),
+                self.held_at_most(),
+            )
+        };
+        terms.lease = lease;
+        let session = match (owner, &self.token) {
+            (Owner::Session(seconds), Some(token)) => {
+                let keys = keys.iter().map(|key| &**key);
+                let ttl = Duration::from_secs(seconds.into());
+                Some(SessionTerms::of_token(token, keys, ttl).map_err(ErrorKind::Terms)?)
+            }
+            (Owner::Session(_) | Owner::Connection | Owner::Item, _) => None,
+        };
+        Ok(Plan {
+            owner,
+            is_own: session.is_some() || self.is_inheritable,
+            session,
             terms,
-            reply_timeout: None,
-            session: None,
+            token,
+        })
+    }
+
+    /// The time of a lock that only its longest hold ends.
+    fn held_at_most(&self) -> Option<LeaseTerms> {
+        self.hold_max.map(|span| LeaseTerms {
+            ttl: span.min(TTL_MAX),
+            renews: false,
+            hold_max: Some(span),
+        })
+    }
+}
+
+impl Tries {
+    /// The pause before the next try; `None` after the last one.
+    pub(super) fn next(&mut self) -> Option<Duration> {
+        match self {
+            Self::Of(retries) => retries.next_turn(),
+            Self::Own(pauses) => pauses.next(),
         }
     }
 }
 
-impl BoundOptions {
-    /// The defaults.
-    #[must_use]
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// When to try again while another client holds the lock. On latchd, the client waits in the server's
-    /// queue instead, for as long as the tries and their pauses would take at most. [`Retry::none`] does not
-    /// wait; a strategy without a limit waits until the deadline.
-    #[must_use]
-    pub const fn retry(mut self, retry: Retry) -> Self {
-        self.terms.retry = retry;
-        self
-    }
-
-    /// The time limit of the whole call, connecting included; by default, that of the strategy and the
-    /// server. The reply to a last try at that moment may take a tenth of a second more.
-    #[must_use]
-    pub const fn deadline(mut self, deadline: Duration) -> Self {
-        self.terms.deadline = Some(deadline);
-        self
-    }
-
-    /// The exptime of an empty item; 5 s by default. Where only items can be locked, the client makes one if
-    /// there is none. It does not expire while it is locked. latchd needs no item.
-    #[must_use]
-    pub const fn create(mut self, exptime: Exptime) -> Self {
-        self.terms.missing = MissingItem::Create(exptime);
-        self
-    }
-
-    /// Locks only a key that has an item; otherwise the call fails as
-    /// [`NotObtained::NoItem`](super::NotObtained::NoItem).
-    #[must_use]
-    pub const fn existing(mut self) -> Self {
-        self.terms.missing = MissingItem::Refuse;
-        self
-    }
-
-    /// The mark that the grant leaves in the item: metadata, or, where the server does not number grants, a
-    /// new version, which is the number.
-    #[must_use]
-    pub fn mark(mut self, mark: Mark) -> Self {
-        self.terms.mark = mark;
-        self
-    }
-
-    /// Shares the lock with all others that ask for a shared one, as readers do, and excludes all other
-    /// clients. It requires latchd. While a key is shared, no client can change its item, and a
-    /// [mark](Self::mark) leaves nothing in it.
-    #[must_use]
-    pub fn shared(mut self) -> Self {
-        self.terms.mode = Mode::Shared { among: None };
-        self
-    }
-
-    /// As [`shared`](Self::shared), among at most `count` holders, 1 to 1,024. If the holders name
-    /// different limits, the lowest counts.
-    #[must_use]
-    pub fn permits(mut self, count: NonZeroU32) -> Self {
-        self.terms.mode = Mode::Shared { among: Some(count) };
-        self
-    }
-
-    /// Holds the lock in a session of its own, which outlives a broken connection: the client connects again by itself,
-    /// and the lock is lost only if that takes longer than `ttl`, less 1%. In turn, a dead holder blocks the others for
-    /// `ttl`. 1 s to 1 h, rounded up to a second. It requires latchd; the [heartbeat](Self::heartbeat) is a third of it.
-    #[must_use]
-    pub const fn session(mut self, ttl: Duration) -> Self {
-        self.session = Some(ttl);
-        self
-    }
-
-    /// The longest silence on the connection before the client checks it; 5 s by default, `None` for ever.
-    #[must_use]
-    pub const fn heartbeat(mut self, every: Option<Duration>) -> Self {
-        self.terms.heartbeat = every;
-        self
-    }
-
-    /// The time limit for a reply; after it, the connection counts as broken. The default is that of the
-    /// client's options.
-    #[must_use]
-    pub const fn reply_timeout(mut self, span: Duration) -> Self {
-        self.reply_timeout = Some(span);
-        self
-    }
-
-    pub(super) fn terms(&self, reply_timeout: Duration) -> Result<BoundTerms, TermsError> {
-        let mut terms = self.terms.clone();
-        terms.session = self.session.map(new_session).transpose()?;
-        terms.reply_timeout = self.reply_timeout.unwrap_or(reply_timeout);
-        if terms.mode.is_shared() {
-            terms.mark = Mark::None;
-        }
-        terms.seed = clock::seed();
-        Ok(terms)
+impl fmt::Debug for LockOptions {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("LockOptions")
+            .field("deadline", &self.deadline)
+            .field("survive", &self.survive)
+            .finish_non_exhaustive()
     }
 }
 
-/// A session with a random token.
-fn new_session(ttl: Duration) -> Result<SessionTerms, TermsError> {
-    SessionTerms::new(clock::random(), ttl)
-}
+/// The shortest time that latchd can measure.
+const SHORT_TTL_MIN: Duration = Duration::from_millis(LEASE_MS_MIN);
 
 /// Options to read a value that one client at a time computes.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct ComputeOptions {
+    ttl: Duration,
+    early: Duration,
     losers: Losers,
     claim: Option<Duration>,
     retry: Option<Retry>,
     deadline: Option<Duration>,
-    reply_timeout: Option<Duration>,
     session: Option<Duration>,
 }
 
 impl ComputeOptions {
-    /// The defaults: a client that may not compute the value waits for it, at most 30 s.
+    /// A value that lives for `ttl`; 0 is for ever. A client that may not compute it waits for it, at most 30 s.
     #[must_use]
-    pub fn new() -> Self {
-        Self::default()
+    pub const fn new(ttl: Duration) -> Self {
+        Self {
+            ttl,
+            early: Duration::ZERO,
+            losers: Losers::Wait,
+            claim: None,
+            retry: None,
+            deadline: None,
+            session: None,
+        }
+    }
+
+    /// How long before its end one client computes it anew, while the others continue to read it; shorter than its ttl.
+    #[must_use]
+    pub const fn early(mut self, span: Duration) -> Self {
+        self.early = span;
+        self
     }
 
     /// The behaviour of a client that may not compute the value.
@@ -409,14 +506,6 @@ impl ComputeOptions {
         self
     }
 
-    /// The time limit for a reply; after it, the connection counts as broken. The default is that of the
-    /// client's options.
-    #[must_use]
-    pub const fn reply_timeout(mut self, span: Duration) -> Self {
-        self.reply_timeout = Some(span);
-        self
-    }
-
     /// Keeps the right to compute in a session, which outlives a broken connection for `ttl`: no other client computes
     /// meanwhile. In turn, a winner that dies delays the others for `ttl`. 1 s to 1 h, rounded up to a second. It
     /// requires latchd. The session stays with its connection for the next call.
@@ -426,19 +515,15 @@ impl ComputeOptions {
         self
     }
 
-    pub(super) fn terms(
-        &self,
-        ttl: Duration,
-        early: Duration,
-        reply_timeout: Duration,
-    ) -> Result<RecomputeTerms, TermsError> {
-        let mut terms = RecomputeTerms::new(ttl, early)?;
+    pub(super) fn terms(&self, reply_timeout: Duration) -> Result<RecomputeTerms, TermsError> {
+        let mut terms = RecomputeTerms::new(self.ttl, self.early)?;
         terms.losers = self.losers;
         terms.claim = self.claim.unwrap_or(terms.claim);
         terms.retry = self.retry.unwrap_or(terms.retry);
         terms.deadline = self.deadline;
-        terms.reply_timeout = self.reply_timeout.unwrap_or(reply_timeout);
-        terms.session = self.session.map(new_session).transpose()?;
+        terms.reply_timeout = reply_timeout;
+        let session = |ttl| SessionTerms::new(clock::random(), ttl);
+        terms.session = self.session.map(session).transpose()?;
         terms.seed = clock::seed();
         Ok(terms)
     }

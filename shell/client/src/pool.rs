@@ -1,33 +1,36 @@
-//! The connections to one server: shared ones, and idle ones for the next exclusive use.
+//! The connections to one server: shared ones for cache calls, those of its locks, and idle ones for computed values.
 
-use std::collections::{BTreeSet, VecDeque};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use latchd_client_core::{
+    AnyRequest, AnyResponse, Grants, Leases, LockState, NotObtained, OwnerTerms, SessionTerms,
+    TermsError,
+};
+use latchd_protocol::session::{SessionAction, SessionRequest, Token as SessionToken};
+use latchd_protocol::wire::meta::session::SessionResponse;
+
 use super::background;
+use super::clock;
 use super::connector::Connector;
 use super::driver::Driver;
 use super::endpoint::Endpoint;
 use super::error::{Error, ErrorKind};
 use super::hub::Hub;
+use super::keeper::Keeper;
 use super::link::Link;
 use super::options::ClientOptions;
+use super::shared_values::Computes;
+use super::turns::{Permits, Turns};
 
-/// The most idle connections kept open for the next call. With fewer than are used at a time, each
-/// connection-bound lock would open and close one.
-const IDLE_MAX: usize = 64;
+/// The most idle connections kept for the next computed value, and the most idle keepers for the next wait.
+const IDLE_MAX: usize = 8;
 
-/// The most keys of leases on a connection. Each has at most one unanswered request, and a session can have
-/// four times as many.
+/// The most unanswered requests on a shared connection. A session can have four times as many.
 const LOAD_MAX: usize = 1_000;
 
-/// The number of successive obtains of a contended key that let others go first. Meeting another holder
-/// restarts it.
-const POLITE_OBTAINS: u32 = 10;
-
-/// The most contended keys remembered; the one quiet for longest is forgotten.
-const CONTENDED_MAX: usize = 64;
+/// A token that no session has: to ask whether the server has sessions.
+const NO_SESSION: &[u8] = b"latchd-client-asks-for-sessions";
 
 /// The connections to one server. Clones share them.
 #[derive(Clone)]
@@ -36,27 +39,56 @@ pub(super) struct Pool(Arc<Inner>);
 struct Inner {
     connector: Connector,
     options: ClientOptions,
+    turns: Arc<Turns>,
+    computes: Arc<Computes>,
     idle: Mutex<Vec<Driver>>,
     hubs: Mutex<Vec<Hub>>,
-    /// The server said that clients cannot wait there for the lock of a key.
-    lacks_queue: AtomicBool,
-    /// Keys leased over shared connections with a place in the server's queue.
-    placed: Mutex<BTreeSet<Box<[u8]>>>,
-    /// Keys wanted by others lately, each with the number of obtains that still let others go first; the
-    /// latest last.
-    contended: Mutex<VecDeque<(Box<[u8]>, u32)>>,
+    kind: Mutex<Option<ServerKind>>,
+    /// One task at a time asks for the kind.
+    asks_kind: Permits,
+    keepers: Mutex<Vec<(Owner, Arc<Keeper>)>>,
+    /// Keepers that wait for no key and hold none.
+    slots: Mutex<Vec<(Owner, Arc<Keeper>)>>,
 }
 
-/// The claim on a key leased over the shared connections. A second lease of the key would ask over the same
-/// connection for the lock that the first one has there.
-pub(super) struct Claim {
+/// What a server has told about itself.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum ServerKind {
+    Latchd,
+    /// memcached, or another server with its meta commands.
+    Memcached,
+    Other,
+}
+
+/// What has a lock on the server.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Owner {
+    /// A session of so many seconds.
+    Session(u32),
+    Connection,
+    /// An item of memcached.
+    Item,
+}
+
+/// A keeper for one wait, and for the lock that was waited for.
+pub(super) struct Slot {
     pool: Pool,
-    key: Box<[u8]>,
+    owner: Owner,
+    keeper: Arc<Keeper>,
 }
 
-impl Drop for Claim {
+impl Slot {
+    pub(super) const fn keeper(&self) -> &Arc<Keeper> {
+        &self.keeper
+    }
+}
+
+impl Drop for Slot {
     fn drop(&mut self) {
-        self.pool.placed().remove(&self.key);
+        let mut slots = lock(&self.pool.0.slots);
+        if slots.len() < IDLE_MAX {
+            slots.push((self.owner, Arc::clone(&self.keeper)));
+        }
     }
 }
 
@@ -65,12 +97,15 @@ impl Pool {
     pub(super) fn new(connector: Connector, options: ClientOptions) -> Self {
         Self(Arc::new(Inner {
             connector,
+            turns: Turns::new(options.waits_max),
+            computes: Computes::new(options.waits_max),
             options,
-            idle: Mutex::new(Vec::new()),
-            hubs: Mutex::new(Vec::new()),
-            lacks_queue: AtomicBool::new(false),
-            placed: Mutex::new(BTreeSet::new()),
-            contended: Mutex::new(VecDeque::new()),
+            idle: Mutex::default(),
+            hubs: Mutex::default(),
+            kind: Mutex::default(),
+            asks_kind: Permits::new(1),
+            keepers: Mutex::default(),
+            slots: Mutex::default(),
         }))
     }
 
@@ -84,14 +119,29 @@ impl Pool {
         self.0.connector.endpoint()
     }
 
-    /// The time limit for a reply, if a call has no other.
+    /// The time limit for a reply.
     pub(super) fn reply_timeout(&self) -> Duration {
         self.0.options.reply_timeout
+    }
+
+    /// The waits for keys of this server.
+    pub(super) fn turns(&self) -> &Arc<Turns> {
+        &self.0.turns
+    }
+
+    /// The computed values of this server that tasks want.
+    pub(super) fn computes(&self) -> &Arc<Computes> {
+        &self.0.computes
     }
 
     /// An error of this server.
     pub(super) fn error(&self, kind: ErrorKind) -> Error {
         Error::at(Arc::clone(self.endpoint().name()), kind)
+    }
+
+    /// The error of a call that has met another holder.
+    pub(super) fn not_obtained(&self, why: NotObtained, holder: LockState) -> Error {
+        self.error(ErrorKind::NotObtained(why)).with_holder(holder)
     }
 
     /// Whether this process can use the client.
@@ -108,8 +158,7 @@ impl Pool {
     /// A place on a shared connection, with this share of its load. It is on an unused one, or on a new one
     /// while there are fewer than the options allow, or on the one with the lowest load.
     pub(super) fn link(&self, load: usize) -> Link {
-        // Every change of the list is complete before a panic is possible.
-        let mut hubs = self.0.hubs.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut hubs = lock(&self.0.hubs);
         let least = hubs
             .iter()
             .map(|hub| (hub.load(), hub))
@@ -130,6 +179,120 @@ impl Pool {
         Link::new(hub, load)
     }
 
+    /// What the server is. It is asked once; the question changes nothing on any server.
+    ///
+    /// # Errors
+    /// The server's refusal, or the reason why it cannot be reached.
+    pub(super) async fn kind(&self) -> Result<ServerKind, Error> {
+        let known = || *lock(&self.0.kind);
+        if let Some(kind) = known() {
+            return Ok(kind);
+        }
+        let _turn = self.0.asks_kind.permit().await;
+        if let Some(kind) = known() {
+            return Ok(kind);
+        }
+        let token = SessionToken::new(NO_SESSION).expect("it is long enough, and has no blanks");
+        let resume = AnyRequest::Session(SessionRequest {
+            token,
+            action: SessionAction::Open {
+                seconds: 1,
+                only_resumes: true,
+            },
+        });
+        let (mut kind, mut refusal) = (ServerKind::Other, None);
+        let each = |place: usize, answer: &AnyResponse<'_>| match (place, answer) {
+            (0, AnyResponse::Session(SessionResponse::NotFound)) => kind = ServerKind::Latchd,
+            (_, AnyResponse::Meta(_)) if kind == ServerKind::Other => kind = ServerKind::Memcached,
+            (0, _) => refusal = answer.refusal().filter(|words| &**words != "ERROR"),
+            _ => {}
+        };
+        let mut link = self.link(2);
+        let requests = [resume, AnyRequest::Noop];
+        let asked = link.ask(&requests, self.reply_timeout(), each).await;
+        // A server that refuses may close the connection before the second answer.
+        if let Some(words) = refusal {
+            return Err(self.error(ErrorKind::refused(words)));
+        }
+        asked.map_err(|error| self.error(ErrorKind::of_socket(error)))?;
+        *lock(&self.0.kind) = Some(kind);
+        Ok(kind)
+    }
+
+    /// Asks the server at the next call again what it is: its replies do not fit.
+    pub(super) fn forget_kind(&self) {
+        *lock(&self.0.kind) = None;
+        lock(&self.0.keepers).clear();
+        lock(&self.0.slots).clear();
+    }
+
+    /// The keeper of all locks of this kind that are free when they are asked for.
+    ///
+    /// # Errors
+    /// [`TermsError`] if no session has this time.
+    pub(super) fn keeper(&self, owner: Owner) -> Result<Arc<Keeper>, TermsError> {
+        let mut keepers = lock(&self.0.keepers);
+        if let Some((_, keeper)) = keepers.iter().find(|(one, _)| *one == owner) {
+            return Ok(Arc::clone(keeper));
+        }
+        let keeper = self.new_keeper(owner, None)?;
+        keepers.push((owner, Arc::clone(&keeper)));
+        Ok(keeper)
+    }
+
+    /// A keeper for one wait.
+    ///
+    /// # Errors
+    /// As [`keeper`](Self::keeper).
+    pub(super) fn slot(&self, owner: Owner) -> Result<Slot, TermsError> {
+        let idle = {
+            let mut slots = lock(&self.0.slots);
+            let place = slots.iter().rposition(|(one, _)| *one == owner);
+            place.map(|place| slots.swap_remove(place).1)
+        };
+        let keeper = match idle {
+            Some(keeper) => keeper,
+            None => self.new_keeper(owner, None)?,
+        };
+        Ok(Slot {
+            pool: self.clone(),
+            owner,
+            keeper,
+        })
+    }
+
+    /// A keeper with a connection of its own, and with this session if there is one.
+    ///
+    /// # Errors
+    /// As [`keeper`](Self::keeper).
+    pub(super) fn new_keeper(
+        &self,
+        owner: Owner,
+        session: Option<SessionTerms>,
+    ) -> Result<Arc<Keeper>, TermsError> {
+        let options = &self.0.options;
+        let driver = Driver::new(self.0.connector.clone(), options);
+        let server = Arc::clone(self.endpoint().name());
+        let session = match (session, owner) {
+            (None, Owner::Session(seconds)) => {
+                let ttl = Duration::from_secs(seconds.into());
+                Some(SessionTerms::new(clock::random(), ttl)?)
+            }
+            (session, Owner::Session(_) | Owner::Connection | Owner::Item) => session,
+        };
+        if owner == Owner::Item {
+            let machine = Leases::new(options.reply_timeout);
+            return Ok(Keeper::start(server, machine, driver));
+        }
+        let machine = Grants::new(OwnerTerms {
+            session,
+            heartbeat: options.heartbeat,
+            reply_timeout: options.reply_timeout,
+            seed: clock::seed(),
+        });
+        Ok(Keeper::start(server, machine, driver))
+    }
+
     /// An idle open connection, or one still to be opened.
     pub(super) async fn driver(&self) -> Driver {
         self.driver_such(|driver| driver.kept_session().is_none())
@@ -145,7 +308,7 @@ impl Pool {
     async fn driver_such(&self, fits: impl Fn(&Driver) -> bool) -> Driver {
         loop {
             let found = {
-                let mut idle = self.idle();
+                let mut idle = lock(&self.0.idle);
                 let place = idle.iter().rposition(&fits);
                 place.map(|place| idle.remove(place))
             };
@@ -159,66 +322,9 @@ impl Pool {
         }
     }
 
-    /// Whether the server may have a queue for each key.
-    pub(super) fn may_queue(&self) -> bool {
-        !self.0.lacks_queue.load(Ordering::Relaxed)
-    }
-
-    /// Records that the server has none.
-    pub(super) fn lacks_queue(&self) {
-        self.0.lacks_queue.store(true, Ordering::Relaxed);
-    }
-
-    /// Claims a key among the users of the shared connections; `None` if another has claimed it.
-    pub(super) fn claim(&self, key: &[u8]) -> Option<Claim> {
-        let is_new = self.placed().insert(key.into());
-        is_new.then(|| Claim {
-            pool: self.clone(),
-            key: key.into(),
-        })
-    }
-
-    /// Records that another client held the key.
-    pub(super) fn was_held(&self, key: &[u8]) {
-        let mut contended = self.contended();
-        contended.retain(|(known, _)| **known != *key);
-        if contended.len() >= CONTENDED_MAX {
-            contended.pop_front();
-        }
-        contended.push_back((key.into(), POLITE_OBTAINS));
-    }
-
-    /// Whether an obtain of the key that starts now should let others go first.
-    pub(super) fn is_polite(&self, key: &[u8]) -> bool {
-        let mut contended = self.contended();
-        let Some(place) = contended.iter().position(|(known, _)| **known == *key) else {
-            return false;
-        };
-        if let Some((_, left)) = contended.get_mut(place) {
-            *left -= 1;
-            if *left == 0 {
-                contended.remove(place);
-            }
-        }
-        true
-    }
-
-    fn contended(&self) -> MutexGuard<'_, VecDeque<(Box<[u8]>, u32)>> {
-        // Every change of the list is complete before a panic is possible.
-        self.0
-            .contended
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn placed(&self) -> MutexGuard<'_, BTreeSet<Box<[u8]>>> {
-        // Every change of the set is complete before a panic is possible.
-        self.0.placed.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Keeps a connection for the next call, if it is usable.
     pub(super) fn give_back(&self, driver: Driver) {
-        let mut idle = self.idle();
+        let mut idle = lock(&self.0.idle);
         if driver.is_quiet() && idle.len() < IDLE_MAX {
             idle.push(driver);
         }
@@ -227,13 +333,13 @@ impl Pool {
     /// The number of connections kept for the next call.
     #[cfg(test)]
     pub(super) fn idle_connections(&self) -> usize {
-        self.idle().len()
+        lock(&self.0.idle).len()
     }
+}
 
-    fn idle(&self) -> MutexGuard<'_, Vec<Driver>> {
-        // Every change of the list is complete before a panic is possible.
-        self.0.idle.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+fn lock<T>(list: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Every change of the lists is complete before a panic is possible.
+    list.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -244,7 +350,7 @@ mod tests {
     /// A pool without a server: nothing here opens a connection.
     fn pool(connections: usize) -> Pool {
         let options = ClientOptions::new().connections(connections);
-        Client::new("127.0.0.1:1", options).unwrap().pool
+        Client::new("127.0.0.1:1", options).unwrap().first().clone()
     }
 
     fn loads(pool: &Pool) -> Vec<usize> {
@@ -278,35 +384,16 @@ mod tests {
     }
 
     #[test]
-    fn contended_keys_let_others_first() {
+    fn locks_of_one_kind_share_a_keeper() {
         let pool = pool(1);
-        let polite = |key: &[u8]| {
-            let obtains = (0..2 * POLITE_OBTAINS).take_while(|_| pool.is_polite(key));
-            u32::try_from(obtains.count()).unwrap()
-        };
-        assert_eq!(polite(b"k"), 0);
-        pool.was_held(b"k");
-        assert_eq!((polite(b"other"), polite(b"k")), (0, POLITE_OBTAINS));
-        pool.was_held(b"k");
-        assert!(pool.is_polite(b"k"));
-        pool.was_held(b"k");
-        assert_eq!(polite(b"k"), POLITE_OBTAINS, "another holder restarts it");
-
-        for key in 0..=CONTENDED_MAX {
-            pool.was_held(&[u8::try_from(key).unwrap()]);
-        }
-        assert_eq!(pool.contended().len(), CONTENDED_MAX);
-        assert_eq!(polite(&[0]), 0, "it was quiet for longest");
-        assert_eq!(polite(&[1]), POLITE_OBTAINS);
-    }
-
-    #[test]
-    fn claimed_key_has_one_user() {
-        let pool = pool(1);
-        let claim = pool.claim(b"k");
-        assert!(claim.is_some() && pool.claim(b"k").is_none());
-        assert!(pool.claim(b"other").is_some());
-        drop(claim);
-        assert!(pool.claim(b"k").is_some());
+        let ten = pool.keeper(Owner::Session(10)).unwrap();
+        assert!(Arc::ptr_eq(&ten, &pool.keeper(Owner::Session(10)).unwrap()));
+        assert!(!Arc::ptr_eq(&ten, &pool.keeper(Owner::Connection).unwrap()));
+        let slot = pool.slot(Owner::Connection).unwrap();
+        let keeper = Arc::clone(slot.keeper());
+        drop(slot);
+        let again = pool.slot(Owner::Connection).unwrap();
+        assert!(Arc::ptr_eq(&keeper, again.keeper()));
+        assert!(pool.keeper(Owner::Session(0)).is_err());
     }
 }

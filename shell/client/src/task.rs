@@ -254,11 +254,6 @@ impl Crew {
         Self([Some(task), None])
     }
 
-    /// This task, and the task of a connection.
-    pub(super) fn with(task: Arc<Task>, connection: Arc<Task>) -> Self {
-        Self([Some(task), Some(connection)])
-    }
-
     /// Waits for `answer`, and runs the tasks meanwhile.
     pub(super) fn while_waiting<T>(
         self,

@@ -226,9 +226,9 @@ fn left_win_is_pending_until_given_back() {
     let client = played.client.clone();
     let (leave, left) = channel::<()>();
     let reader = thread::spawn(move || {
-        let options = ComputeOptions::new();
+        let options = ComputeOptions::new(DUE);
         let hangs = async |_| -> Result<Vec<u8>, Infallible> { future::pending().await };
-        let read = client.get_or_compute("k", DUE, Duration::ZERO, &options, hangs);
+        let read = client.compute("k", &options, hangs);
         let mut read = Box::pin(read);
         while left.try_recv().is_err() {
             assert!(block_on(future::poll_once(read.as_mut())).is_none());

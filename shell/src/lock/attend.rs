@@ -11,7 +11,7 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use async_signal::{Signal, Signals};
-use latchd_client::Loss;
+use latchd_client::{Loss, Lost};
 use rustix::process::{
     Signal as RawSignal, WaitOptions, WaitStatus, getpid, kill_current_process_group, kill_process,
     waitpid,
@@ -20,7 +20,7 @@ use smol::Timer;
 use smol::future::{self, FutureExt};
 
 use super::guard::now_ms;
-use super::held::{Held, Losses};
+use super::held::{Held, loss};
 use super::helper::Started;
 use super::next;
 use super::signalled::{Place, Signalled};
@@ -61,7 +61,7 @@ enum Event {
 /// A command that runs while holding locks.
 pub(super) struct Attendance<'a> {
     held: &'a Held,
-    losses: Losses,
+    end: Lost,
     /// The reason why the locks were lost, if they were.
     lost: Option<Loss>,
     kill_at: Option<Instant>,
@@ -84,7 +84,7 @@ impl<'a> Attendance<'a> {
     ) -> Self {
         Self {
             held,
-            losses: held.losses(),
+            end: held.lost(),
             lost: None,
             kill_at: None,
             signalled: Signalled::new(command.place),
@@ -145,7 +145,7 @@ impl<'a> Attendance<'a> {
             if is_lost {
                 return future::pending().await;
             }
-            Event::Lost(self.losses.first().await)
+            Event::Lost(loss(&mut self.end).await)
         };
         let signal = async { Event::Signal(next(&mut self.signals).await) };
         let time_out = async {
@@ -269,8 +269,8 @@ impl<'a> Attendance<'a> {
 
     /// Waits until the server confirms the locks. Returns the reason if they are lost.
     async fn check(&mut self) -> Option<Loss> {
-        let (held, losses) = (self.held, &mut self.losses);
-        let lost = async { Some(losses.first().await) };
+        let (held, end) = (self.held, &mut self.end);
+        let lost = async { Some(loss(end).await) };
         let asked = async {
             // `lost` reports a loss with its reason.
             while held.check().await.is_err() {

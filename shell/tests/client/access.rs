@@ -8,8 +8,8 @@ use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use latchd_client::{
-    BoundOptions, Client, ClientOptions, Cluster, ComputeError, ComputeOptions, Credentials, Error,
-    ErrorKind, Exptime, LockOptions, Outcome, TlsOptions, blocking,
+    Client, ClientOptions, ComputeError, ComputeOptions, Credentials, Error, ErrorKind, Exptime,
+    LockOptions, Outcome, TlsOptions, blocking,
 };
 use latchd_server::{ClientCertificate, Config};
 
@@ -59,20 +59,20 @@ async fn use_all(address: &str, options: &ClientOptions, is_latchd: bool) -> Res
     let client = Client::new(address, options.clone())?;
     assert_eq!(client.set("k", "v", Exptime::Never).await?, Outcome::Done);
     assert_eq!(&client.get("k").await?.unwrap().value[..], b"v");
-    let lock = client.obtain("leased", TTL, &LockOptions::new()).await?;
-    lock.refresh(TTL).await?;
+    let lock = client.lock("leased", &LockOptions::new()).await?;
+    lock.check().await?;
     lock.release().await?;
     if is_latchd {
-        let options = BoundOptions::new().create(Exptime::Never);
+        let options = LockOptions::new().survive(Duration::ZERO);
         client.lock("bound", &options).await?.release().await?;
     }
     let computed = client
-        .get_or_compute("c", TTL, TTL / 2, &ComputeOptions::new(), async |_| {
+        .compute("c", &ComputeOptions::new(TTL).early(TTL / 2), async |_| {
             Ok::<_, std::fmt::Error>(b"computed".to_vec())
         })
         .await;
     assert_eq!(computed.unwrap().bytes, b"computed");
-    let cluster = Cluster::new([address], options)?;
+    let cluster = Client::ring([(address, 1)], options)?;
     let items = cluster.get_many(["k", "none"]).await?;
     assert!(items[0].is_some() && items[1].is_none());
     Ok(())
@@ -135,13 +135,11 @@ fn a_memcached_with_passwords_is_shown_one() {
 }
 
 async fn not_computed(client: &Client) -> Error {
-    let options = ComputeOptions::new();
-    let computed = client.get_or_compute("k", TTL, TTL, &options, async |_| {
-        Ok::<_, std::fmt::Error>(vec![])
-    });
+    let options = ComputeOptions::new(TTL);
+    let computed = client.compute("k", &options, async |_| Ok::<_, std::fmt::Error>(vec![]));
     match computed.await.unwrap_err() {
         ComputeError::Client(error) => error,
-        error @ (ComputeError::Compute(_) | _) => panic!("{error}"),
+        error @ (ComputeError::Compute(_) | ComputeError::Elsewhere | _) => panic!("{error}"),
     }
 }
 
@@ -157,18 +155,14 @@ fn unknown_users_fail_in_every_call() {
     ] {
         let client = Client::new(&address, options).unwrap();
         block_on(async {
-            let bound = BoundOptions::new();
             let errors = [
                 client.get("k").await.unwrap_err(),
                 client.set("k", "v", Exptime::Never).await.unwrap_err(),
                 client.incr("k", 1).await.unwrap_err(),
                 client.flush_all().await.unwrap_err(),
                 client.stats().await.unwrap_err(),
-                client
-                    .obtain("k", TTL, &LockOptions::new())
-                    .await
-                    .unwrap_err(),
-                client.lock("k", &bound).await.unwrap_err(),
+                client.lock("k", &LockOptions::new()).await.unwrap_err(),
+                client.lock_state("k").await.unwrap_err(),
                 not_computed(&client).await,
             ];
             for error in errors {
@@ -205,11 +199,11 @@ fn a_lease_survives_reconnect_and_login() {
     let client = Client::new(&proxy.address(), options).unwrap();
     block_on(async {
         let lock = client
-            .obtain("k", Duration::from_secs(20), &LockOptions::new())
+            .lock("k", &LockOptions::new().survive(Duration::from_secs(20)))
             .await
             .unwrap();
         proxy.cut();
-        eventually(|| block_on(lock.refresh(Duration::from_secs(20))).ok());
+        eventually(|| block_on(lock.check()).ok());
         assert!(lock.is_held());
         lock.release().await.unwrap();
     });
@@ -290,10 +284,9 @@ fn an_untrusted_server_gets_no_password() {
         [
             client.get("k").await.unwrap_err(),
             client
-                .obtain("k", TTL, &LockOptions::new().deadline(Duration::MAX))
+                .lock("k", &LockOptions::new().deadline(Duration::MAX))
                 .await
                 .unwrap_err(),
-            client.lock("k", &BoundOptions::new()).await.unwrap_err(),
         ]
     });
     for error in errors {

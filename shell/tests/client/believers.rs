@@ -1,13 +1,12 @@
 //! Many clients contend for one lock while the network and the server do their worst: at no moment
 //! do two of them believe that they hold it.
 //!
-//! - B1: this holds for a lease in all cases.
-//! - B2: this holds for a bound lock as long as no connection breaks. After a break, the client
-//!   knows of it within its heartbeat and its reply timeout.
-//! - B3: the numbers of the grants of a bound lock rise in all cases. A change in the right of a
-//!   grant that is over is refused.
-//! - B4: this holds for a lock in a session, also when connections break. A server that restarts knows no session.
-//! - B5: no lock in a session is lost while its session lives, though the network is cut for up to twice its time.
+//! - B1: this holds for a lock that survives, on latchd and on memcached; through restarts on memcached.
+//! - B2: this holds for a lock that ends with its connection as long as no connection breaks. After a break, the client
+//!   knows of it within its heartbeat and its reply timeout. A lock that survives outlasts a restart of a latchd without
+//!   `--state` for at most its time.
+//! - B3: the fences of a key rise in all cases. A change in the right of a grant that is over is refused.
+//! - B5: no lock that survives is lost while its session lives, though the network is cut for up to twice its time.
 //!
 //! Each of the five runs takes a few seconds a server; `LATCHD_STRESS_SECS` says how many.
 //! `LATCHD_TEST_MEMCACHED` is a memcached to test besides the one on PATH. docs/CLIENT.md has the
@@ -23,8 +22,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use latchd_client::{
-    BoundLock, BoundOptions, Client, ClientOptions, Error, Exptime, Fence, Lock, LockOptions, Loss,
-    Outcome, Retry,
+    Client, ClientOptions, Error, Exptime, Fence, Lock, LockOptions, Loss, Outcome, Retry,
 };
 
 use crate::support::{Proxy, Started, eventually};
@@ -32,7 +30,7 @@ use smol::block_on;
 
 const CLIENTS: usize = 6;
 
-/// How often a bound lock is checked, and how long an answer may take.
+/// How often a lock is confirmed, and how long an answer may take.
 const HEARTBEAT: Duration = ms(200);
 const REPLY_TIMEOUT: Duration = ms(300);
 
@@ -68,23 +66,6 @@ impl Chance {
     }
 }
 
-/// A lock as the observer sees it.
-trait Believed: Debug + Send + Sync {
-    fn is_held(&self) -> bool;
-}
-
-impl Believed for Lock {
-    fn is_held(&self) -> bool {
-        self.is_held()
-    }
-}
-
-impl Believed for BoundLock {
-    fn is_held(&self) -> bool {
-        self.is_held()
-    }
-}
-
 /// A counter, with its name.
 #[derive(Default)]
 struct Count(AtomicU64);
@@ -99,7 +80,7 @@ impl Count {
     }
 }
 
-/// A bound lock that its client has lost.
+/// A lock that its client has lost.
 #[derive(Clone, Copy, Debug)]
 struct Lost {
     client: usize,
@@ -113,7 +94,7 @@ struct Lost {
 /// The locks that the clients hold, for the observer.
 #[derive(Default)]
 struct Holders {
-    held: [Mutex<Option<Arc<dyn Believed>>>; CLIENTS],
+    held: [Mutex<Option<Arc<Lock>>>; CLIENTS],
     is_over: AtomicBool,
     /// Whether they change the item, too.
     changes: bool,
@@ -129,7 +110,7 @@ struct Holders {
     /// Times that two did, and the longest of them, in microseconds.
     both: Count,
     both_us_max: AtomicU64,
-    /// The highest number that a bound lock has had.
+    /// The highest fence of the key.
     highest: AtomicU64,
     /// Changes in the right of a grant that were made, and that came too late.
     made: Count,
@@ -152,17 +133,17 @@ impl Holders {
         has_grants && (has_changes || !self.changes)
     }
 
-    fn get(&self, client: usize) -> Option<Arc<dyn Believed>> {
+    fn get(&self, client: usize) -> Option<Arc<Lock>> {
         self.held[client].lock().unwrap().clone()
     }
 
-    fn show(&self, client: usize, lock: Arc<dyn Believed>) {
+    fn show(&self, client: usize, lock: Arc<Lock>) {
         self.grants.add();
         *self.held[client].lock().unwrap() = Some(lock);
     }
 
     /// Counts a loss while the lock is held.
-    fn count_loss(&self, lock: &dyn Believed) {
+    fn count_loss(&self, lock: &Lock) {
         if !lock.is_held() {
             self.losses.add();
         }
@@ -176,7 +157,8 @@ impl Holders {
     fn contend(&self, client: usize, address: &str, turn: Turn) {
         let options = ClientOptions::new()
             .connect_timeout(ms(500))
-            .reply_timeout(REPLY_TIMEOUT);
+            .reply_timeout(REPLY_TIMEOUT)
+            .heartbeat(HEARTBEAT);
         let latchd = Client::new(address, options).unwrap();
         let mut chance = Chance(client as u64);
         while !self.is_over.load(Ordering::SeqCst) {
@@ -199,13 +181,13 @@ impl Holders {
                     continue;
                 };
                 if second.is_held() && first.is_held() {
-                    self.see_both(&*first, &*second);
+                    self.see_both(&first, &second);
                 }
             }
         }
     }
 
-    fn see_both(&self, first: &dyn Believed, second: &dyn Believed) {
+    fn see_both(&self, first: &Lock, second: &Lock) {
         let begun = Instant::now();
         while second.is_held() && first.is_held() {
             let lasts = begun.elapsed();
@@ -242,68 +224,65 @@ impl Holders {
 /// One round of a client.
 type Turn = fn(&Holders, usize, &Client, &mut Chance) -> Result<(), Error>;
 
-/// Obtains a lease, holds it for a while, and releases it or not.
-fn lease(
+fn options(survive: Duration) -> LockOptions {
+    LockOptions::new()
+        .survive(survive)
+        .retry(Retry::linear(ms(10)).with_jitter())
+        .deadline(ms(2_000))
+}
+
+/// Takes a lock that survives, holds it for a while, and releases it or not; on any server.
+fn hold(
     holders: &Holders,
     place: usize,
     client: &Client,
     chance: &mut Chance,
 ) -> Result<(), Error> {
-    let options = LockOptions::new()
-        .retry(Retry::linear(ms(10)).with_jitter())
-        .deadline(ms(2_000));
-    let lock = Arc::new(block_on(client.obtain("k", ms(1_000), &options))?);
+    let lock = Arc::new(block_on(client.lock("k", &options(SESSION)))?);
     holders.show(place, lock.clone());
     thread::sleep(ms(chance.below(300)));
-    holders.count_loss(&*lock);
+    holders.count_loss(&lock);
     if chance.below(4) > 0 {
         // Whether it was ours to the end does not matter here.
-        let _ = block_on(lock.try_release());
+        let _ = block_on(lock.release());
     }
     holders.hide(place);
     Ok(())
 }
 
-/// Takes the lock with a connection, changes the item under it, and releases it or not. Then tries
-/// to change it once more.
+/// Takes a lock that ends with its connection, changes the item under it, and releases it or not. Then tries to change it
+/// once more.
 fn bind(
     holders: &Holders,
     place: usize,
     client: &Client,
     chance: &mut Chance,
 ) -> Result<(), Error> {
-    let options = BoundOptions::new().heartbeat(Some(HEARTBEAT));
-    bind_with(options, 100, holders, place, client, chance)
+    change_under(Duration::ZERO, 100, holders, place, client, chance)
 }
 
-/// As [`bind`], in a session. One in four is held for longer than the session's time.
+/// As [`bind`], with a lock that survives. One in four is held for longer than its time.
 fn bind_in_session(
     holders: &Holders,
     place: usize,
     client: &Client,
     chance: &mut Chance,
 ) -> Result<(), Error> {
-    let options = BoundOptions::new().session(SESSION);
     let held_ms = if chance.below(4) == 0 { 2_500 } else { 100 };
-    bind_with(options, held_ms, holders, place, client, chance)
+    change_under(SESSION, held_ms, holders, place, client, chance)
 }
 
-fn bind_with(
-    options: BoundOptions,
+fn change_under(
+    survive: Duration,
     held_ms: u64,
     holders: &Holders,
     place: usize,
     client: &Client,
     chance: &mut Chance,
 ) -> Result<(), Error> {
-    let options = options
-        .create(Exptime::Never)
-        .reply_timeout(REPLY_TIMEOUT)
-        .retry(Retry::linear(ms(10)))
-        .deadline(ms(2_000));
     let before = holders.highest.load(Ordering::SeqCst);
-    let lock = Arc::new(block_on(client.lock("k", &options))?);
-    let number = lock.number().unwrap();
+    let lock = Arc::new(block_on(client.lock("k", &options(survive)))?);
+    let number = lock.fence().unwrap().number();
     assert!(number > before, "{number} comes after {before}");
     holders.highest.fetch_max(number, Ordering::SeqCst);
     holders.show(place, lock.clone());
@@ -314,27 +293,25 @@ fn bind_with(
         thread::sleep(ms(10).min(until - at));
         at = Instant::now();
     }
-    holders.count_loss(&*lock);
+    holders.count_loss(&lock);
     if !lock.is_held() {
         let lost = Lost {
             client: place,
             number,
-            loss: block_on(lock.lost()),
+            loss: block_on(lock.lost()).unwrap(),
             at,
         };
         holders.lost.lock().unwrap().push(lost);
     }
     holders.hide(place);
+    let is_over = chance.below(4) > 0 && block_on(lock.release()).is_ok();
     // The observer has it for a moment still.
     let mut shared = Err(lock);
     while let Err(lock) = shared {
         thread::yield_now();
         shared = Arc::try_unwrap(lock);
     }
-    let Ok(lock) = shared else {
-        unreachable!("the loop has ended")
-    };
-    let is_over = chance.below(4) > 0 && block_on(lock.release()).is_ok();
+    drop(shared);
     holders.change(client, number, is_over);
     Ok(())
 }
@@ -451,12 +428,12 @@ fn speak_all(proxies: &[Proxy]) {
 }
 
 #[test]
-fn a_lease_excludes_over_a_bad_network() {
+fn a_lock_that_survives_excludes_over_a_bad_network() {
     for server in Started::every() {
         let (proxies, addresses) = proxies(&server);
-        let name = format!("leased, network, {}", server.version());
+        let name = format!("survives, network, {} {}", server.name(), server.version());
         let holders = Holders::default();
-        stress(&name, &addresses, lease, &holders, |harm, chance| {
+        stress(&name, &addresses, hold, &holders, |harm, chance| {
             harm.network(&proxies, true, chance);
         });
         speak_all(&proxies);
@@ -464,13 +441,22 @@ fn a_lease_excludes_over_a_bad_network() {
 }
 
 #[test]
-fn a_lease_excludes_through_restarts() {
+fn a_lock_that_survives_excludes_through_restarts() {
     for server in Started::every() {
         let addresses = vec![server.address(); CLIENTS];
-        let name = format!("leased, restarts, {}", server.version());
+        let name = format!("survives, restarts, {} {}", server.name(), server.version());
         let mut running = Some(server);
-        let holders = Holders::default();
-        stress(&name, &addresses, lease, &holders, |harm, chance| {
+        // B2: a latchd without `--state` grants at once.
+        let both_max = if name.contains("latchd") {
+            SESSION + BOTH_MAX
+        } else {
+            ms(0)
+        };
+        let holders = Holders {
+            both_max,
+            ..Holders::default()
+        };
+        stress(&name, &addresses, hold, &holders, |harm, chance| {
             thread::sleep(ms(500 + chance.below(1_000)));
             harm.restart(&mut running, chance);
         });
@@ -478,10 +464,10 @@ fn a_lease_excludes_through_restarts() {
 }
 
 #[test]
-fn a_bound_lock_excludes_over_a_bad_network() {
+fn a_lock_of_a_connection_excludes_over_a_bad_network() {
     let server = Started::latchd();
     let (proxies, addresses) = proxies(&server);
-    let name = "bound, network, latchd";
+    let name = "of a connection, network, latchd";
     let holders = Holders::of_changes();
     stress(name, &addresses, bind, &holders, |harm, chance| {
         harm.network(&proxies, false, chance);
@@ -600,11 +586,11 @@ fn a_session_excludes_over_a_bad_network() {
 }
 
 #[test]
-fn writes_under_a_broken_bound_lock_are_refused() {
+fn writes_under_a_broken_lock_are_refused() {
     let server = Started::latchd();
     let (proxies, addresses) = proxies(&server);
     let mut running = Some(server);
-    let name = "bound, breaks and restarts, latchd";
+    let name = "of a connection, breaks and restarts, latchd";
     let holders = Holders {
         both_max: BOTH_MAX,
         ..Holders::of_changes()

@@ -3,10 +3,10 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
-use latchd_client::blocking::{Client, Cluster};
+use latchd_client::blocking::Client;
 use latchd_client::{
-    BoundOptions, ClientOptions, ComputeOptions, Exptime, GetOptions, LockOptions, Loss, Outcome,
-    StoreMode, StoreOptions, Token,
+    ClientOptions, ComputeOptions, Exptime, GetOptions, LockOptions, Loss, Outcome, StoreMode,
+    StoreOptions,
 };
 
 use crate::support::{Started, eventually};
@@ -18,26 +18,33 @@ fn locks_and_values_work_without_an_executor() {
     for server in Started::all() {
         println!("against {}", server.name());
         let client = Client::connect(&server.address()).unwrap();
-        let options = LockOptions::new();
-        let lock = client.obtain("k", TTL, &options).unwrap();
-        assert!(lock.is_held() && lock.as_async().key() == b"k");
-        let other = client.obtain_many(["a", "k"], TTL, &options);
+        let options = LockOptions::new().survive(TTL);
+        let lock = client.lock("k", &options).unwrap();
+        assert!(lock.is_held() && lock.key() == b"k");
+        let other = client.try_lock_many(["a", "k"], &options);
         assert!(other.unwrap_err().is_not_obtained());
+        assert!(
+            client
+                .try_lock("k", &options)
+                .unwrap_err()
+                .holder()
+                .is_some()
+        );
+        assert!(client.lock_state("k").unwrap().is_some());
         lock.refresh(TTL * 2).unwrap();
-        assert!(lock.server_ttl().unwrap() > TTL);
+        lock.check().unwrap();
+        assert!(lock.server_ttl().unwrap().unwrap() > TTL / 2);
+        assert_eq!(lock.wait_lost(Duration::from_millis(10)), None);
         lock.release().unwrap();
-        // Without a place in the queue of a latchd, which keeps the item over a flush.
-        let own = options.token(Token::new(b"own").unwrap());
-        let taken = client.obtain("t", TTL, &own).unwrap();
-        client.flush_all().unwrap();
-        assert!(taken.refresh(TTL).unwrap_err().is_not_held());
-        assert_eq!(taken.lost(), Loss::Taken);
+        assert_eq!(lock.wait_lost(TTL), Some(None), "a release is no loss");
+        let taken = client.lock("t", &options.with_item()).unwrap();
+        server.end_lease("t");
+        assert!(taken.check().unwrap_err().is_not_held());
+        assert_eq!(taken.wait_lost(TTL), Some(Some(Loss::Taken)));
 
-        let computed = client.get_or_compute(
+        let computed = client.compute(
             "v",
-            TTL,
-            Duration::ZERO,
-            &ComputeOptions::new(),
+            &ComputeOptions::new(TTL),
             |old| -> Result<_, Infallible> {
                 assert_eq!(old, None);
                 Ok(b"new".to_vec())
@@ -63,17 +70,14 @@ fn locks_and_values_work_without_an_executor() {
 }
 
 #[test]
-fn a_bound_lock_ends_by_release_or_restart() {
+fn a_lock_ends_with_its_server() {
     let server = Started::latchd();
     let client = Client::new(&server.address(), ClientOptions::new()).unwrap();
-    let make = BoundOptions::new().create(Exptime::Never);
-    let lock = client.lock("k", &make).unwrap();
+    let lock = client
+        .lock("k", &LockOptions::new().survive(Duration::ZERO))
+        .unwrap();
     lock.set("value", Exptime::Never).unwrap();
-    assert_eq!(lock.get().unwrap(), b"value");
-    assert!(client.lock("k", &make).unwrap_err().is_not_obtained());
-    lock.release().unwrap();
-    let lock = client.lock("k", &make).unwrap();
-    assert!(lock.is_held() && lock.as_async().key() == b"k");
+    assert_eq!(lock.get().unwrap().unwrap(), b"value");
     drop(server);
     eventually(|| (!lock.is_held()).then_some(()));
     assert!(lock.release().unwrap_err().is_not_held());
@@ -84,16 +88,12 @@ fn a_detached_lock_is_regained_without_executor() {
     for server in Started::all() {
         let client = Client::new(&server.address(), ClientOptions::new()).unwrap();
         let options = LockOptions::new();
-        let waits = std::iter::repeat_n(Duration::from_millis(1), 3);
-        let lock = client
-            .obtain_with(["a", "b"], TTL, &options, waits.clone())
-            .unwrap();
-        lock.refresh_with(TTL, waits).unwrap();
-        let token = lock.detach().unwrap();
-        assert!(client.obtain("a", TTL, &options).is_err());
-        let again = client.obtain_many(["a", "b"], TTL, &options.token(token));
-        let again = again.unwrap();
-        again.try_release().unwrap();
+        let own = options.clone().token(latchd_client::random_token());
+        let lock = client.lock_many(["a", "b"], &own).unwrap();
+        let detached = lock.detach().unwrap();
+        assert!(client.try_lock("a", &options).is_err());
+        let again = client.attach(&detached).unwrap();
+        again.release().unwrap();
         assert!(!again.is_held());
     }
 }
@@ -103,17 +103,18 @@ fn fenced_changes_end_with_the_lock() {
     let server = Started::latchd();
     let client = Client::new(&server.address(), ClientOptions::new()).unwrap();
     client.set("k", "1", Exptime::Never).unwrap().expect_done();
-    let (lock, value) = client.lock_and_get("k", &BoundOptions::new()).unwrap();
-    assert_eq!(value, b"1");
+    let options = LockOptions::new().survive(Duration::ZERO).inheritable();
+    let lock = client.lock("k", &options).unwrap();
+    assert_eq!(lock.get().unwrap().unwrap(), b"1");
     lock.check().unwrap();
     drop(lock.inheritable().unwrap());
-    let account = client.in_grant(lock.as_async().fence().unwrap());
+    let account = client.in_grant(lock.fence().unwrap());
     assert_eq!(account.incr("k", 4).unwrap(), Some(5));
     assert_eq!(account.decr("k", 2).unwrap(), Some(3));
     account.set("k", "7", Exptime::Never).unwrap().expect_done();
     let append = StoreOptions::new().mode(StoreMode::Append);
     account.store("k", "0", &append).unwrap().expect_done();
-    lock.replace_and_unlock("new", Exptime::Never).unwrap();
+    lock.release_with("new", Exptime::Never).unwrap();
     assert!(account.delete("k").unwrap_err().is_not_held());
     assert_eq!(&client.get("k").unwrap().unwrap().value[..], b"new");
 }
@@ -122,21 +123,18 @@ fn fenced_changes_end_with_the_lock() {
 fn several_servers_are_asked_without_an_executor() {
     let servers = [Started::latchd(), Started::latchd()];
     let addresses = servers.each_ref().map(Started::address);
-    let cluster = Cluster::new(&addresses, &ClientOptions::new()).unwrap();
+    let weighted = addresses.iter().map(|address| (address, 1));
+    let ring = Client::ring(weighted, &ClientOptions::new()).unwrap();
     let keys: Vec<String> = (0..20).map(|number| format!("k{number}")).collect();
     for key in &keys {
-        let server = cluster.server(key);
-        server.set(key, key, Exptime::Never).unwrap().expect_done();
+        ring.set(key, key, Exptime::Never).unwrap().expect_done();
     }
-    let items = cluster.get_many(&keys).unwrap();
+    let items = ring.get_many(&keys).unwrap();
     for (key, item) in keys.iter().zip(items) {
         assert_eq!(&item.unwrap().value[..], key.as_bytes());
     }
-    let has_some = |server: &Client| keys.iter().any(|key| server.get(key).unwrap().is_some());
-    assert!(cluster.servers().iter().all(has_some));
-    let heavy = addresses.iter().map(|address| (address, 3));
-    let heavy = Cluster::with_weights(heavy, &ClientOptions::new()).unwrap();
-    assert_eq!(heavy.server("k1").address(), cluster.server("k1").address());
+    let has_some = |server: Client| keys.iter().any(|key| server.get(key).unwrap().is_some());
+    assert!(ring.servers().all(has_some));
 }
 
 trait ExpectDone {

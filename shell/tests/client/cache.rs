@@ -1,8 +1,10 @@
 //! Plain cache calls, against latchd and memcached.
 
+use std::time::Duration;
+
 use latchd_client::{
-    BoundOptions, Client, ClientOptions, Cluster, Exptime, GetOptions, Outcome, StoreMode,
-    StoreOptions,
+    Client, ClientOptions, ErrorKind, Exptime, GetOptions, LockOptions, Outcome, StoreMode,
+    StoreOptions, TermsError,
 };
 
 use crate::support::Started;
@@ -112,8 +114,8 @@ fn a_server_that_is_down_is_an_error() {
     let port = server.port();
     block_on(async {
         let client = Client::new(&server.address(), ClientOptions::new()).unwrap();
-        let make = BoundOptions::new().create(NEVER);
-        let lock = client.lock("held", &make).await.unwrap();
+        let options = LockOptions::new().survive(Duration::ZERO);
+        let lock = client.lock("held", &options).await.unwrap();
         let stored = client.set("held", "x", NEVER).await.unwrap();
         assert_eq!(stored, Outcome::Locked);
         drop(server);
@@ -130,10 +132,11 @@ fn keys_are_spread_over_several_servers() {
     let servers = [Started::latchd(), Started::latchd(), Started::latchd()];
     let addresses: Vec<String> = servers.iter().map(Started::address).collect();
     block_on(async {
-        let cluster = Cluster::new(&addresses, &ClientOptions::new()).unwrap();
+        let weighted = addresses.iter().map(|address| (address, 1));
+        let cluster = Client::ring(weighted, &ClientOptions::new()).unwrap();
         let keys: Vec<String> = (0..300).map(|key| format!("k{key}")).collect();
         for key in &keys {
-            let stored = cluster.server(key).set(key, key, NEVER).await.unwrap();
+            let stored = cluster.set(key, key, NEVER).await.unwrap();
             assert_eq!(stored, Outcome::Done);
         }
         let items = cluster.get_many(&keys).await.unwrap();
@@ -151,12 +154,20 @@ fn keys_are_spread_over_several_servers() {
 
         let [first, ..] = servers;
         drop(first);
-        let is_there = async |key: &String| cluster.server(key).get(key).await.is_ok();
+        let is_there = async |key: &String| cluster.get(key).await.is_ok();
         let mut there = 0;
         for key in &keys {
             there += u32::from(is_there(key).await);
         }
         assert_eq!(there, 300 - counts[0], "no other server answers for it");
         assert!(cluster.get_many(&keys).await.unwrap_err().is_unreachable());
+        let several = cluster
+            .lock_many(&keys, &LockOptions::new())
+            .await
+            .unwrap_err();
+        assert!(
+            matches!(several.kind(), ErrorKind::Terms(TermsError::Servers)),
+            "{several}"
+        );
     });
 }

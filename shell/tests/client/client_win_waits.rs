@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use latchd_client::{Client, ComputeError, ComputeOptions, ErrorKind, Retry, Value};
+use latchd_client::{Client, ClientOptions, ComputeError, ComputeOptions, ErrorKind, Retry, Value};
 
 use crate::support::{DUE, Proxy, Started, eventually};
 use smol::{Executor, Timer, block_on, future};
@@ -17,7 +17,7 @@ const TTL: Duration = Duration::from_secs(60);
 
 /// Pauses far longer than the test: a waiter must not be served by its own retries.
 fn patient() -> ComputeOptions {
-    ComputeOptions::new()
+    ComputeOptions::new(TTL)
         .retry(Retry::linear(Duration::from_secs(3600)))
         .claim(Duration::from_secs(600))
         .deadline(DUE)
@@ -26,18 +26,13 @@ fn patient() -> ComputeOptions {
 /// Reads `k`, or computes `value`.
 async fn read_as(client: &Client, value: &str, options: &ComputeOptions) -> Value {
     let compute = async |_| Ok::<_, Infallible>(value.as_bytes().to_vec());
-    client
-        .get_or_compute("k", TTL, Duration::ZERO, options, compute)
-        .await
-        .unwrap()
+    client.compute("k", options, compute).await.unwrap()
 }
 
 /// Wins `k` and computes for ever.
 async fn hang(client: &Client) -> Result<Value, ComputeError<Infallible>> {
     let compute = async |_| std::future::pending().await;
-    client
-        .get_or_compute("k", TTL, Duration::ZERO, &patient(), compute)
-        .await
+    client.compute("k", &patient(), compute).await
 }
 
 /// Returns when `count` gets wait.
@@ -71,10 +66,11 @@ fn waiting_reads_are_served_without_retries() {
     let computed = Arc::new(AtomicU32::new(0));
     let executor = Executor::new();
     block_on(executor.run(async {
-        let client = Client::connect(&server.address()).await.unwrap();
         let readers: Vec<_> = (0..READERS)
             .map(|_| {
-                let (client, computed) = (client.clone(), Arc::clone(&computed));
+                // Each is a process of its own, as the server sees it.
+                let client = Client::new(&server.address(), ClientOptions::new()).unwrap();
+                let computed = Arc::clone(&computed);
                 let address = server.address();
                 executor.spawn(async move {
                     let compute = async |_| {
@@ -82,10 +78,7 @@ fn waiting_reads_are_served_without_retries() {
                         shows(address, "get_waiting", READERS - 1).await;
                         Ok::<_, Infallible>(b"value".to_vec())
                     };
-                    client
-                        .get_or_compute("k", TTL, Duration::ZERO, &patient(), compute)
-                        .await
-                        .unwrap()
+                    client.compute("k", &patient(), compute).await.unwrap()
                 })
             })
             .collect();
@@ -138,10 +131,7 @@ fn a_reconnected_winner_stores_unless_too_late() {
             await_stat(&server, "win_reopened", 1).await;
             Ok::<_, Infallible>(b"mine".to_vec())
         };
-        let value = client
-            .get_or_compute("k", TTL, Duration::ZERO, &patient(), compute)
-            .await
-            .unwrap();
+        let value = client.compute("k", &patient(), compute).await.unwrap();
         assert!(value.stored);
         assert_eq!(server.ask("mg k v\r\n", "mine\r\n"), "VA 4\r\nmine\r\n");
     });
@@ -175,12 +165,10 @@ fn a_wait_has_its_deadline_on_each_server() {
             let client = Client::connect(&server.address()).await.unwrap();
             assert_eq!(server.ask("mg k N600\r\n", "\r\n"), "HD W\r\n");
             let short = Duration::from_millis(300);
-            let options = ComputeOptions::new().deadline(short);
+            let options = ComputeOptions::new(TTL).deadline(short);
             let compute = async |_| -> Result<Vec<u8>, Infallible> { unreachable!("no win") };
             let began = Instant::now();
-            let late = client
-                .get_or_compute("k", TTL, Duration::ZERO, &options, compute)
-                .await;
+            let late = client.compute("k", &options, compute).await;
             let Err(ComputeError::Client(error)) = late else {
                 panic!("{late:?}");
             };
@@ -204,21 +192,19 @@ fn reads_retry_on_servers_without_waits() {
         let executor = Executor::new();
         block_on(executor.run(async {
             let client = Client::connect(&server.address()).await.unwrap();
-            let options = ComputeOptions::new();
+            let options = ComputeOptions::new(TTL);
             for round in 0..3 {
                 server.ask("flush_all\r\n", "\r\n");
                 let readers: Vec<_> = (0..20)
                     .map(|_| {
-                        let (client, options) = (client.clone(), options.clone());
+                        let client = Client::new(client.address(), ClientOptions::new()).unwrap();
+                        let options = options.clone();
                         executor.spawn(async move {
                             let compute = async |_| {
                                 Timer::after(Duration::from_millis(50)).await;
                                 Ok::<_, Infallible>(format!("value {round}").into_bytes())
                             };
-                            client
-                                .get_or_compute("k", TTL, Duration::ZERO, &options, compute)
-                                .await
-                                .unwrap()
+                            client.compute("k", &options, compute).await.unwrap()
                         })
                     })
                     .collect();

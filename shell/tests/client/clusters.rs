@@ -7,12 +7,10 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use latchd_client::{
-    BoundOptions, Client, ClientOptions, Cluster, ErrorKind, Exptime, LockOptions, Loss, Outcome,
-};
-use smol::{block_on, future};
+use latchd_client::{Client, ClientOptions, ErrorKind, Exptime, LockOptions, Loss, Outcome};
+use smol::block_on;
 
-use crate::support::{Proxy, Started, eventually};
+use crate::support::{Started, eventually};
 
 /// A server that answers each line by a script; `None` is no answer.
 struct Script {
@@ -70,23 +68,40 @@ fn converse(
 
 const NOT_PRIMARY: &str = "SERVER_ERROR not primary\r\n";
 
-/// The answer of a server that is paused after it has granted a lock and answered `renewals` questions.
-fn paused_after(renewals: usize) -> impl Fn(usize, &str) -> Option<String> {
-    move |before, line| match line {
-        "ml k F H f x" | "ml k F H f" => Some("HD F7 H300\r\n".into()),
-        "mn H" if before < renewals => Some("MN H300\r\n".into()),
+/// The answers of a latchd to the questions about sessions, and a grant with this hold.
+fn latchd(line: &str, hold_ms: u32) -> Option<String> {
+    match line.split(' ').next()? {
+        "mo" if line.ends_with(" x") => Some("NF\r\n".into()),
+        "mo" => Some("HD n9 N\r\n".into()),
+        "mn" if line == "mn" => Some("MN\r\n".into()),
+        "ml" => Some(format!("HD F7 H{hold_ms}\r\n")),
+        "mu" => Some("HD\r\n".into()),
         _ => None,
     }
 }
 
+/// The options of a lock that ends with its connection, and of one that outlasts it.
+fn both() -> [LockOptions; 2] {
+    [
+        LockOptions::new().survive(Duration::ZERO),
+        LockOptions::new(),
+    ]
+}
+
 #[test]
 fn paused_server_costs_the_lock() {
-    for renewals in [0, 3] {
-        let server = Script::start(paused_after(renewals));
+    for (renewals, options) in [0, 3].into_iter().zip(both()) {
+        // It is paused after it has granted the lock and answered so many questions.
+        let server = Script::start(move |before, line| match line {
+            "mn H" if before < renewals => Some("MN H300\r\n".into()),
+            "mn H" => None,
+            _ => latchd(line, 300),
+        });
         let client = server.client();
-        let lock = block_on(client.lock("k", &BoundOptions::new())).unwrap();
+        let lock = block_on(client.lock("k", &options)).unwrap();
         assert_eq!(lock.fence().unwrap().number(), 7);
-        assert_eq!(block_on(lock.lost()), Loss::Unconfirmed);
+        assert!(lock.remaining().unwrap() <= Duration::from_millis(300));
+        assert_eq!(block_on(lock.lost()), Some(Loss::Unconfirmed));
         assert!(!lock.is_held());
         assert!(server.heard("mn H") > renewals, "it has asked");
         assert!(block_on(lock.release()).unwrap_err().is_not_held());
@@ -94,74 +109,42 @@ fn paused_server_costs_the_lock() {
 }
 
 #[test]
-fn answered_questions_keep_the_lock() {
-    let server = Script::start(|_, line| match line {
-        "mn H" => Some("MN H2000\r\n".into()),
-        "mu k" => Some("HD\r\n".into()),
-        _ => Some("HD F7 H2000\r\n".into()),
-    });
-    let client = server.client();
-    let lock = block_on(client.lock("k", &BoundOptions::new())).unwrap();
-    // Longer than any one hold.
-    eventually(|| (server.heard("mn H") >= 5).then_some(()));
-    assert!(lock.is_held());
-    block_on(lock.release()).unwrap();
-}
-
-#[test]
-fn paused_server_costs_the_lease() {
-    for renewals in [1, 3] {
-        let server = Script::start(move |before, line| match line {
-            "mn H" if before < renewals => Some("MN H300\r\n".into()),
-            _ if line.starts_with("ms k ") => Some("HD c5\r\n".into()),
-            _ if line.starts_with("ml k ") => Some("HD F7\r\n".into()),
-            _ => None,
+fn one_question_keeps_all_locks() {
+    for options in both() {
+        let server = Script::start(|_, line| match line {
+            "mn H" => Some("MN H600\r\n".into()),
+            _ => latchd(line, 600),
         });
         let client = server.client();
-        let ttl = Duration::from_secs(60);
-        let lock = block_on(client.obtain("k", ttl, &LockOptions::new())).unwrap();
-        assert!(lock.remaining() <= Duration::from_millis(300));
-        assert_eq!(block_on(lock.lost()), Loss::Unconfirmed);
-        assert!(!lock.is_held());
-        assert!(server.heard("mn H") > renewals, "it has asked");
+        let locks: Vec<_> = (0..50)
+            .map(|key| block_on(client.lock(format!("k{key}"), &options)).unwrap())
+            .collect();
+        let before = server.heard("mn H");
+        // Longer than any one hold.
+        eventually(|| (server.heard("mn H") >= before + 5).then_some(()));
+        assert!(server.heard("mn H") < before + 10, "one question for all");
+        assert!(locks.iter().all(latchd_client::Lock::is_held));
     }
 }
 
 #[test]
-fn plain_server_is_asked_once_a_connection() {
-    // It is started again with an authority.
-    let server = Script::start(|before, line| match line {
-        "mn H" if before == 0 => Some("MN\r\n".into()),
-        "mn H" => Some("MN H2000\r\n".into()),
-        _ if line.starts_with("ms k") => Some("HD c5\r\n".into()),
-        _ if line.starts_with("ml k") => Some("HD F7\r\n".into()),
-        _ if line.starts_with("mg k") => Some("EN\r\n".into()),
-        _ if line.starts_with("mu k") => Some("HD\r\n".into()),
-        _ => None,
+fn plain_server_is_not_asked_for_its_hold() {
+    let server = Script::start(|_, line| match line.split(' ').next() {
+        Some("ml") => Some("HD F7\r\n".into()),
+        _ => latchd(line, 0),
     });
-    let proxy = Proxy::start(server.address.to_string());
-    let options = ClientOptions::new().connections(1);
-    let client = Client::new(&proxy.address(), options).unwrap();
-    let ttl = Duration::from_secs(60);
-    let obtain = async |key| client.obtain(key, ttl, &LockOptions::new()).await.unwrap();
-    let first = block_on(future::zip(obtain("k1"), obtain("k2")));
-    let second = block_on(future::zip(obtain("k3"), obtain("k4")));
-    assert_eq!(server.heard("mn H"), 1);
-    for lock in [&first.0, &first.1, &second.0, &second.1] {
-        assert!(lock.remaining() > Duration::from_secs(50));
-    }
-    proxy.cut();
-    assert_eq!(block_on(first.0.lost()), Loss::Taken);
-    let last = block_on(obtain("k5"));
-    assert!(server.heard("mn H") > 1);
-    assert!(last.remaining() <= Duration::from_secs(2));
+    let client = server.client();
+    let lock = block_on(client.lock("k", &LockOptions::new())).unwrap();
+    block_on(lock.check()).unwrap();
+    assert_eq!(server.heard("mn H"), 0);
+    assert!(lock.remaining().unwrap() > Duration::from_secs(8));
 }
 
 #[test]
 fn suspended_server_is_told_apart() {
     let server = Script::start(|_, _| Some(NOT_PRIMARY.into()));
     let client = server.client();
-    let error = block_on(client.lock("k", &BoundOptions::new())).unwrap_err();
+    let error = block_on(client.lock("k", &LockOptions::new())).unwrap_err();
     assert!(
         error.is_not_primary() && !error.is_not_obtained(),
         "{error}"
@@ -312,14 +295,14 @@ fn ring_follows_the_addresses() {
     let (_bound, refuses) = self::standby();
     // The first endpoint refuses connections, as a standby does.
     let endpoints = [refuses, endpoint.address.to_string()];
-    let cluster = block_on(Cluster::discover(&endpoints, &ClientOptions::new())).unwrap();
+    let cluster = block_on(Client::discover(&endpoints, &ClientOptions::new())).unwrap();
     // The names and weights decide the ring, not the addresses.
     let weighted = [("cache-a:11211", 1), ("cache-b:11211", 2)];
-    let named = Cluster::with_weights(weighted, &ClientOptions::new()).unwrap();
+    let named = Client::ring(weighted, &ClientOptions::new()).unwrap();
     let mut of_b = None;
     for key in (0..100).map(|number| format!("k{number}")) {
         assert_eq!(cluster.server(&key).address(), named.server(&key).address());
-        let stored = block_on(cluster.server(&key).set(&key, "1", Exptime::Never));
+        let stored = block_on(cluster.set(&key, "1", Exptime::Never));
         assert_eq!(stored.unwrap(), Outcome::Done);
         if cluster.server(&key).address() == "cache-b:11211" {
             of_b = Some(key);
@@ -331,7 +314,7 @@ fn ring_follows_the_addresses() {
     // The second partition has another primary.
     addresses.lock().unwrap()[1] = address(&standby);
     drop(b);
-    let set = || block_on(cluster.server(&of_b).set(&of_b, "2", Exptime::Never));
+    let set = || block_on(cluster.set(&of_b, "2", Exptime::Never));
     assert_eq!(eventually(|| set().ok()), Outcome::Done);
     assert_eq!(
         standby.ask(&format!("mg {of_b} v\r\n"), "2\r\n"),
@@ -346,14 +329,14 @@ fn suspended_server_is_left_for_its_successor() {
     let (endpoint, addresses) = endpoint(&["cache-a:11211"]);
     *addresses.lock().unwrap() = vec![suspended.address];
     let endpoints = [endpoint.address.to_string()];
-    let cluster = block_on(Cluster::discover(&endpoints, &ClientOptions::new())).unwrap();
+    let cluster = block_on(Client::discover(&endpoints, &ClientOptions::new())).unwrap();
     let server = cluster.server("k");
     assert!(block_on(server.ping()).unwrap_err().is_not_primary());
-    let refused = block_on(server.lock("k", &BoundOptions::new())).unwrap_err();
+    let refused = block_on(server.lock("k", &LockOptions::new())).unwrap_err();
     assert!(refused.is_not_primary());
     addresses.lock().unwrap()[0] = address(&primary);
     eventually(|| block_on(server.ping()).ok());
-    let lock = eventually(|| block_on(server.lock("k", &BoundOptions::new())).ok());
+    let lock = eventually(|| block_on(server.lock("k", &LockOptions::new())).ok());
     assert!(lock.is_held());
 }
 
@@ -361,12 +344,12 @@ fn suspended_server_is_left_for_its_successor() {
 fn cluster_is_needed_to_discover() {
     let alone = Started::latchd();
     let options = ClientOptions::new();
-    let refused = block_on(Cluster::discover([alone.address()], &options)).unwrap_err();
+    let refused = block_on(Client::discover([alone.address()], &options)).unwrap_err();
     assert!(matches!(refused.kind(), ErrorKind::Refused(words) if &**words == "ERROR"));
     let none: [&str; 0] = [];
-    let none = block_on(Cluster::discover(none, &options)).unwrap_err();
+    let none = block_on(Client::discover(none, &options)).unwrap_err();
     assert!(matches!(none.kind(), ErrorKind::Address(_)));
     let wild = Script::start(|_, _| Some("CONFIG cluster 0 5\r\n1\nab\n\r\nEND\r\n".into()));
-    let wild = block_on(Cluster::discover([wild.address.to_string()], &options)).unwrap_err();
+    let wild = block_on(Client::discover([wild.address.to_string()], &options)).unwrap_err();
     assert!(wild.to_string().contains("malformed"), "{wild}");
 }

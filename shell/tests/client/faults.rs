@@ -7,9 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use latchd_client::{
-    BoundOptions, Client, ClientOptions, ComputeOptions, Error, Exptime, LockOptions, Retry,
-};
+use latchd_client::{Client, ClientOptions, ComputeOptions, Error, LockOptions, Retry};
 
 use crate::support::{DUE, Proxy, Started};
 use smol::{Timer, block_on, future};
@@ -18,6 +16,12 @@ const TTL: Duration = Duration::from_secs(30);
 
 const fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
+}
+
+fn options(deadline_ms: u64) -> LockOptions {
+    LockOptions::new()
+        .retry(Retry::linear(ms(50)))
+        .deadline(ms(deadline_ms))
 }
 
 /// The result of a call, and how long it took.
@@ -46,24 +50,15 @@ fn a_hanging_server_is_not_a_holder() {
     block_on(async {
         let client = Client::connect(&proxy.address()).await.unwrap();
         proxy.silence();
-        let options = LockOptions::new().wait(ms(300), ms(50));
-        let (leased, took) = timed(client.obtain("k", TTL, &options)).await;
-        assert_unreachable(&leased.unwrap_err(), &proxy.address());
-        assert_in_time(took);
+        for options in [options(300), options(300).survive(ms(0))] {
+            let (locked, took) = timed(client.lock("k", &options)).await;
+            assert_unreachable(&locked.unwrap_err(), &proxy.address());
+            assert_in_time(took);
+        }
 
-        let options = BoundOptions::new()
-            .retry(Retry::linear(ms(50)))
-            .create(Exptime::In { seconds: 5 })
-            .deadline(ms(300));
-        let (bound, took) = timed(client.lock("k", &options)).await;
-        assert_unreachable(&bound.unwrap_err(), &proxy.address());
-        assert_in_time(took);
-
-        let options = ComputeOptions::new().deadline(ms(300));
-        let (value, took) = timed(client.get_or_compute("k", TTL, ms(0), &options, async |_| {
-            Ok::<_, Infallible>(Vec::new())
-        }))
-        .await;
+        let options = ComputeOptions::new(TTL).deadline(ms(300));
+        let (value, took) =
+            timed(client.compute("k", &options, async |_| Ok::<_, Infallible>(Vec::new()))).await;
         assert!(value.unwrap_err().to_string().contains(&proxy.address()));
         assert_in_time(took);
     });
@@ -74,9 +69,9 @@ fn waiting_past_the_deadline_fails_as_held() {
     let server = Started::latchd();
     block_on(async {
         let client = Client::connect(&server.address()).await.unwrap();
-        let held = client.obtain("k", TTL, &LockOptions::new()).await.unwrap();
-        let options = LockOptions::new().wait(ms(300), ms(50));
-        let (other, took) = timed(client.obtain("k", TTL, &options)).await;
+        let held = client.lock("k", &LockOptions::new()).await.unwrap();
+        let options = options(300);
+        let (other, took) = timed(client.lock("k", &options)).await;
         let error = other.unwrap_err();
         assert!(error.is_not_obtained(), "{error}");
         assert!(error.to_string().contains(&server.address()), "{error}");
@@ -104,40 +99,35 @@ fn a_deadline_bounds_connecting_as_well() {
         let (hole, _waiting) = black_hole();
         let address = hole.local_addr().unwrap().to_string();
         let nowhere = Client::new(&address, ClientOptions::new()).unwrap();
-        let options = LockOptions::new().wait(ms(300), ms(50));
-        let (leased, took) = timed(nowhere.obtain("k", TTL, &options)).await;
-        assert_unreachable(&leased.unwrap_err(), &address);
-        assert_in_time(took);
-        let options = BoundOptions::new().deadline(ms(300));
-        let (bound, took) = timed(nowhere.lock("k", &options)).await;
-        assert_unreachable(&bound.unwrap_err(), &address);
+        let options = options(300);
+        let (locked, took) = timed(nowhere.lock("k", &options)).await;
+        assert_unreachable(&locked.unwrap_err(), &address);
         assert_in_time(took);
         // Without a deadline the client's own bounds hold.
         let hasty = ClientOptions::new().connect_timeout(ms(300));
         let hasty = Client::new(&address, hasty).unwrap();
-        let (bound, took) = timed(hasty.lock("k", &BoundOptions::new())).await;
+        let (bound, took) = timed(hasty.lock("k", &LockOptions::new())).await;
         assert_unreachable(&bound.unwrap_err(), &address);
         assert_in_time(took);
     });
 }
 
 #[test]
-fn a_bound_lock_lost_meanwhile_is_not_held() {
+fn a_lock_lost_meanwhile_is_not_held() {
     let server = Started::latchd();
     let proxy = Proxy::start(server.address());
     block_on(async {
-        let client = Client::connect(&proxy.address()).await.unwrap();
-        let options = BoundOptions::new()
-            .create(Exptime::In { seconds: 5 })
-            .heartbeat(None)
-            .reply_timeout(ms(300));
+        let timeouts = ClientOptions::new().reply_timeout(ms(300));
+        let client = Client::new(&proxy.address(), timeouts).unwrap();
+        let options = LockOptions::new().survive(ms(0));
         let lock = client.lock("k", &options).await.unwrap();
         // The server sees its end, and we do not.
         proxy.cut_behind();
         let direct = Client::connect(&server.address()).await.unwrap();
-        let retry = Retry::linear(ms(10));
-        let patient = options.clone().retry(retry).deadline(DUE);
-        let other = direct.lock("k", &patient).await.unwrap();
+        let other = direct
+            .lock("k", &options.clone().deadline(DUE))
+            .await
+            .unwrap();
         other.release().await.unwrap();
         assert!(lock.release().await.unwrap_err().is_not_held());
     });
@@ -150,8 +140,8 @@ fn a_dropped_read_does_not_delay_others() {
         block_on(async {
             let client = Client::connect(&proxy.address()).await.unwrap();
             proxy.delay(ms(100));
-            let options = ComputeOptions::new();
-            let read = client.get_or_compute("k", TTL, ms(0), &options, async |_| {
+            let options = ComputeOptions::new(TTL);
+            let read = client.compute("k", &options, async |_| {
                 unreachable!("it is dropped before it knows that it has won");
             });
             let read = async {
@@ -164,11 +154,10 @@ fn a_dropped_read_does_not_delay_others() {
             })
             .await;
             let direct = Client::connect(&server.address()).await.unwrap();
-            let (value, took) =
-                timed(direct.get_or_compute("k", TTL, ms(0), &options, async |_| {
-                    Ok::<_, Infallible>(b"new".to_vec())
-                }))
-                .await;
+            let (value, took) = timed(direct.compute("k", &options, async |_| {
+                Ok::<_, Infallible>(b"new".to_vec())
+            }))
+            .await;
             assert!(value.unwrap().computed);
             assert!(took < Duration::from_secs(3), "{}: {took:?}", server.name());
         });
@@ -177,27 +166,15 @@ fn a_dropped_read_does_not_delay_others() {
 
 #[test]
 fn a_server_that_is_full_says_so() {
-    let server = Started::latchd_with(0, |config| config.connections_max = 1);
+    // The first client has one connection for its question, and one for its lock.
+    let server = Started::latchd_with(0, |config| config.connections_max = 2);
     block_on(async {
-        // It has the connection of its lock and no other.
         let first = Client::new(&server.address(), ClientOptions::new()).unwrap();
-        let lock = first
-            .lock("k", &BoundOptions::new().create(Exptime::Never))
-            .await
-            .unwrap();
+        let lock = first.lock("k", &LockOptions::new()).await.unwrap();
         let second = Client::connect(&server.address()).await.unwrap();
-        for error in [
-            second.lock("k", &BoundOptions::new()).await.unwrap_err(),
-            second
-                .obtain("k", TTL, &LockOptions::new())
-                .await
-                .unwrap_err(),
-        ] {
-            assert!(
-                error.to_string().contains("Too many open connections"),
-                "{error}"
-            );
-        }
+        let error = second.lock("k", &LockOptions::new()).await.unwrap_err();
+        let said = error.to_string();
+        assert!(said.contains("Too many open connections"), "{said}");
         lock.release().await.unwrap();
     });
 }
@@ -216,8 +193,7 @@ fn reconnects_to_a_closing_server_are_paced() {
     });
     block_on(async {
         let client = Client::new(&address, ClientOptions::new()).unwrap();
-        let options = LockOptions::new().wait(ms(1_000), ms(10));
-        let obtained = client.obtain("k", TTL, &options).await;
+        let obtained = client.lock("k", &options(1_000)).await;
         assert_unreachable(&obtained.unwrap_err(), &address);
     });
     let accepted = accepted.load(Ordering::SeqCst);

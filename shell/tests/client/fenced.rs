@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use latchd_client::{
-    BoundOptions, Client, ClientOptions, ErrorKind, Exptime, Feature, Fence, LockOptions, Outcome,
-    StoreOptions, TermsError,
+    Client, ClientOptions, ErrorKind, Exptime, Feature, Fence, LockOptions, Outcome, StoreOptions,
+    TermsError,
 };
 
 use crate::support::Started;
@@ -21,7 +21,7 @@ fn a_fenced_change_needs_the_grant_in_force() {
     block_on(async {
         let made = writer.set("k", "5", Exptime::Never).await;
         assert_eq!(made.unwrap(), Outcome::Done);
-        let lock = holder.lock("k", &BoundOptions::new()).await.unwrap();
+        let lock = holder.lock("k", &LockOptions::new()).await.unwrap();
         let grant = writer.in_grant(lock.fence().unwrap());
         assert_eq!(
             writer.set("k", "0", Exptime::Never).await.unwrap(),
@@ -56,14 +56,17 @@ fn a_fenced_change_needs_the_grant_in_force() {
         assert_eq!(&writer.get("k").await.unwrap().unwrap().value[..], b"70");
         // That of a lock of less than a second, of a key without an item; and a removal.
         let short = holder
-            .obtain("short", Duration::from_millis(500), &LockOptions::new())
+            .lock(
+                "short",
+                &LockOptions::new().survive(Duration::from_millis(500)),
+            )
             .await
             .unwrap();
         let grant = writer.in_grant(short.fence().unwrap());
         let made = grant.set("short", "1", Exptime::Never).await;
         assert_eq!(made.unwrap(), Outcome::Done);
         short.release().await.unwrap();
-        let again = holder.lock("k", &BoundOptions::new()).await;
+        let again = holder.lock("k", &LockOptions::new()).await;
         let again = again.unwrap();
         let grant = writer.in_grant(again.fence().unwrap());
         assert_eq!(grant.delete("k").await.unwrap(), Outcome::Done);

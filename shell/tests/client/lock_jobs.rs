@@ -366,15 +366,23 @@ fn a_resumed_holder_reads_pending_replies_first() {
         .spawn()
         .map(Ended)
         .unwrap();
+    // The first connection asks what the server is, the second one keeps the lock.
+    let (asks, _) = listener.accept().unwrap();
+    let told = TcpStream::connect(server.address()).unwrap();
+    for (from, to) in [(&asks, &told), (&told, &asks)] {
+        let (mut from, mut to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
+        std::thread::spawn(move || std::io::copy(&mut from, &mut to));
+    }
     let (mut client, _) = listener.accept().unwrap();
     let mut behind = TcpStream::connect(server.address()).unwrap();
     let (mut answers, mut to_client) = (behind.try_clone().unwrap(), client.try_clone().unwrap());
     std::thread::spawn(move || std::io::copy(&mut answers, &mut to_client));
     let mut chunk = [0; 1024];
     // The first heartbeat; its answer comes while the holder is stopped.
-    while !chunk.starts_with(b"mn\r\n") {
+    let heartbeat = b"ml k F H T-1\r\n";
+    while !chunk.starts_with(heartbeat) {
         let length = client.read(&mut chunk).unwrap();
-        if chunk.starts_with(b"mn\r\n") {
+        if chunk.starts_with(heartbeat) {
             holder.signal(Signal::STOP);
         }
         behind.write_all(&chunk[..length]).unwrap();

@@ -1,4 +1,4 @@
-//! The client's library, `latchd lock`, `cli` and `bench`, against servers: latchd in this process, memcached and yrmcds in their own.
+//! The client's library, `latchd lock`, `cli` and `bench`, against servers: latchd in this process, memcached in its own.
 
 #![allow(clippy::unwrap_used)]
 
@@ -15,11 +15,12 @@ mod bench;
 mod blocking;
 mod cache;
 mod cli;
-mod client_waits;
 mod client_win_waits;
 mod clusters;
 mod faults;
 mod fenced;
+mod lock_faults;
+mod lock_items;
 mod lock_jobs;
 mod lock_program;
 mod locks;
@@ -27,6 +28,6 @@ mod restart;
 mod reuse;
 mod sessions;
 mod shared_locks;
-mod short_locks;
 mod tokio;
 mod unlock;
+mod waits;

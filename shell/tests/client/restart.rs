@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
-use latchd_client::{Client, ComputeOptions, LockOptions, Loss, OnDisconnect};
+use latchd_client::{Client, ComputeOptions, LockOptions};
 
 use crate::support::{Proxy, Started};
 use smol::channel::bounded;
@@ -34,21 +34,22 @@ fn a_late_release_spares_the_next_holder() {
     on_each_kind(async |start| {
         let server = start(0);
         let (port, name) = (server.port(), server.name());
-        let first = Client::connect(&server.address()).await.unwrap();
-        let options = LockOptions::new();
-        let loses = LockOptions::new().on_disconnect(OnDisconnect::Lost);
-        let late = first.obtain("k", TTL, &loses).await.unwrap();
+        let proxy = Proxy::start(server.address());
+        let first = Client::connect(&proxy.address()).await.unwrap();
+        let options = LockOptions::new().survive(TTL);
+        let late = first.lock("k", &options).await.unwrap();
+        // Its client does not reach the server until the next holder has the lock.
+        proxy.silence();
+        proxy.cut();
         drop(server);
-        assert_eq!(late.lost().await, Loss::Disconnected);
-
         let server = start(port);
         let second = Client::connect(&server.address()).await.unwrap();
-        let next = second.obtain("k", TTL, &options).await.unwrap();
-        assert_eq!(next.number(), late.number(), "{name} counts anew");
+        let next = second.lock("k", &options).await.unwrap();
+        proxy.speak();
         let released = late.release().await;
-        assert!(next.server_ttl().await.is_ok(), "{name}: it was taken away");
+        assert!(next.check().await.is_ok(), "{name}: it was taken away");
         assert!(released.unwrap_err().is_not_held(), "{name}");
-        let third = second.obtain("k", TTL, &options).await;
+        let third = second.try_lock("k", &options).await;
         assert!(third.unwrap_err().is_not_obtained(), "{name}");
         next.release().await.unwrap();
     });
@@ -60,10 +61,10 @@ fn a_late_value_does_not_replace_the_heirs() {
         let server = start(0);
         let (port, name) = (server.port(), server.name());
         let client = Client::connect(&server.address()).await.unwrap();
-        let options = ComputeOptions::new();
+        let options = ComputeOptions::new(TTL);
         let (begun, has_begun) = bounded(1);
         let (finish, may_finish) = bounded::<()>(1);
-        let late = client.get_or_compute("k", TTL, Duration::ZERO, &options, async |_| {
+        let late = client.compute("k", &options, async |_| {
             begun.send(()).await.unwrap();
             may_finish.recv().await.unwrap();
             Ok::<_, Infallible>(b"late".to_vec())
@@ -73,7 +74,7 @@ fn a_late_value_does_not_replace_the_heirs() {
             drop(server);
             let server = start(port);
             let other = Client::connect(&server.address()).await.unwrap();
-            let next = other.get_or_compute("k", TTL, Duration::ZERO, &options, async |_| {
+            let next = other.compute("k", &options, async |_| {
                 // The first one stores, or does not, while this one computes.
                 finish.send(()).await.unwrap();
                 smol::Timer::after(Duration::from_millis(300)).await;
@@ -97,8 +98,8 @@ fn a_winner_stores_over_a_new_connection() {
         smol::Timer::after(Duration::from_secs(4)).await;
         let proxy = Proxy::start(server.address());
         let client = Client::connect(&proxy.address()).await.unwrap();
-        let options = ComputeOptions::new();
-        let value = client.get_or_compute("k", TTL, Duration::ZERO, &options, async |_| {
+        let options = ComputeOptions::new(TTL);
+        let value = client.compute("k", &options, async |_| {
             proxy.cut();
             Ok::<_, Infallible>(b"new".to_vec())
         });

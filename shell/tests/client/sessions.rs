@@ -9,10 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use latchd_client::{
-    BoundLock, BoundOptions, Client, ComputeOptions, ErrorKind, Exptime, Feature, Loss, Retry,
-    TermsError,
-};
+use latchd_client::{Client, ComputeOptions, Exptime, Lock, LockOptions, Loss, Retry};
 
 use crate::support::{DUE, Proxy, Started, eventually};
 use smol::{block_on, future};
@@ -21,13 +18,13 @@ const fn secs(secs: u64) -> Duration {
     Duration::from_secs(secs)
 }
 
-fn in_session(ttl: Duration) -> BoundOptions {
-    BoundOptions::new().session(ttl)
+fn in_session(ttl: Duration) -> LockOptions {
+    LockOptions::new().survive(ttl)
 }
 
 /// Pauses far longer than the test: a waiter must not be served by its own retries.
-fn patient() -> BoundOptions {
-    BoundOptions::new()
+fn patient() -> LockOptions {
+    LockOptions::new()
         .retry(Retry::linear(secs(3600)))
         .deadline(DUE)
 }
@@ -37,7 +34,7 @@ fn connect(address: &str) -> Client {
 }
 
 fn is_free(client: &Client) -> bool {
-    match block_on(client.lock("k", &BoundOptions::new())) {
+    match block_on(client.try_lock("k", &LockOptions::new())) {
         Ok(lock) => block_on(lock.release()).is_ok(),
         Err(error) => {
             assert!(error.is_not_obtained(), "{error}");
@@ -125,7 +122,7 @@ fn a_lock_in_a_session_survives_breaks() {
     let proxy = Proxy::start(server.address());
     let (client, other) = (connect(&proxy.address()), connect(&server.address()));
     let lock = block_on(client.lock("k", &in_session(secs(3)))).unwrap();
-    let number = lock.number().unwrap();
+    let number = lock.fence().unwrap();
     // A close, and a NAT that forgets: the client notices that at its next sign of life.
     for harm in [Proxy::cut, Proxy::cut_behind, Proxy::cut] {
         harm(&proxy);
@@ -134,16 +131,16 @@ fn a_lock_in_a_session_survives_breaks() {
         block_on(lock.check()).unwrap();
         assert!(!is_free(&other));
         block_on(lock.set("value", Exptime::Never)).unwrap();
-        assert_eq!(block_on(lock.get()).unwrap(), b"value");
+        assert_eq!(block_on(lock.get()).unwrap().unwrap(), b"value");
     }
-    assert_eq!((lock.is_held(), lock.number()), (true, Some(number)));
+    assert_eq!((lock.is_held(), lock.fence()), (true, Some(number)));
     // A connection that breaks before the release does not break that.
     proxy.cut();
     block_on(lock.release()).unwrap();
     assert!(is_free(&other));
     // A lock that is dropped is free without a delay.
     let lock = block_on(client.lock("k", &in_session(secs(3600)))).unwrap();
-    assert!(lock.number().unwrap() > number);
+    assert!(lock.fence().unwrap() > number);
     drop(lock);
     eventually(|| is_free(&other).then_some(()));
 }
@@ -156,7 +153,7 @@ fn a_wait_in_a_session_survives_a_break() {
     let held = block_on(other.lock("k", &patient())).unwrap();
     thread::scope(|scope| {
         let waiter = scope.spawn(|| {
-            let lock = block_on(client.lock("k", &patient().session(secs(3)))).unwrap();
+            let lock = block_on(client.lock("k", &patient().survive(secs(3)))).unwrap();
             block_on(lock.release()).unwrap();
         });
         await_waiting(&server.address());
@@ -168,7 +165,7 @@ fn a_wait_in_a_session_survives_a_break() {
     });
     // A wait that is given up leaves the queue.
     let held = block_on(other.lock("k", &patient())).unwrap();
-    let options = patient().session(secs(3600));
+    let options = patient().survive(secs(3600));
     let wait = client.lock("k", &options);
     let is_queued = smol::unblock({
         let address = server.address();
@@ -190,7 +187,8 @@ fn another_client_with_the_token_takes_over() {
     let client = connect(&tap.address);
     let lock = block_on(client.lock("k", &in_session(secs(30)))).unwrap();
     let said = tap.said();
-    let (_, token) = said.split_once("mo ").unwrap();
+    // The first one asks what the server is.
+    let (_, token) = said.rsplit_once("mo ").unwrap();
     let (token, _) = token.split_once(' ').unwrap();
     assert_eq!(
         token.len(),
@@ -199,7 +197,7 @@ fn another_client_with_the_token_takes_over() {
     );
     let mut thief = Raw::connect(&server);
     assert!(thief.ask(&format!("mo {token} T30\r\n")).ends_with(" R"));
-    let fence = format!("HD F{}", lock.number().unwrap());
+    let fence = format!("HD F{}", lock.fence().unwrap().number());
     // The client takes the session back, and the lock was never free.
     let shown = thief.ask("ml k F\r\n");
     assert!(shown == fence || shown.is_empty(), "{shown}");
@@ -209,7 +207,7 @@ fn another_client_with_the_token_takes_over() {
     // If the other client ends the session, everything is lost.
     let mut thief = Raw::connect(&server);
     assert_eq!(thief.ask(&format!("mo {token} T0\r\n")), "HD");
-    assert_eq!(block_on(lock.lost()), Loss::Taken);
+    assert_eq!(block_on(lock.lost()), Some(Loss::Taken));
     assert!(!lock.is_held());
     let error = block_on(lock.release()).unwrap_err();
     assert!(error.is_not_held(), "{error}");
@@ -224,17 +222,17 @@ fn a_session_that_has_ended_is_lost() {
     let restart = server.successor();
     drop(server);
     let server = restart();
-    assert_eq!(block_on(lock.lost()), Loss::Taken);
+    assert_eq!(block_on(lock.lost()), Some(Loss::Taken));
     // The server cannot be reached for longer than the time: the holder knows before the next one gets the lock.
     let proxy = Proxy::start(server.address());
     let (client, other) = (connect(&proxy.address()), connect(&server.address()));
     let lock = block_on(client.lock("k", &in_session(secs(1)))).unwrap();
-    let number = lock.number().unwrap();
+    let number = lock.fence().unwrap();
     proxy.silence();
     let next = block_on(other.lock("k", &patient())).unwrap();
     assert!(!lock.is_held(), "S4: it believes longer than the server");
-    assert!(next.number().unwrap() > number);
-    assert_eq!(block_on(lock.lost()), Loss::Expired);
+    assert!(next.fence().unwrap() > number);
+    assert_eq!(block_on(lock.lost()), Some(Loss::Expired));
     proxy.speak();
     let error = block_on(lock.release()).unwrap_err();
     assert!(error.is_not_held(), "{error}");
@@ -242,51 +240,18 @@ fn a_session_that_has_ended_is_lost() {
 }
 
 #[test]
-fn sessions_have_bounds_and_need_latchd() {
-    let server = Started::latchd();
-    let client = connect(&server.address());
-    for ttl in [Duration::ZERO, Duration::from_millis(999), secs(3601)] {
-        let error = block_on(client.lock("k", &in_session(ttl))).unwrap_err();
-        let kind = error.kind();
-        assert!(
-            matches!(kind, ErrorKind::Terms(TermsError::SessionTime)),
-            "{error}"
-        );
-    }
-    let lock = block_on(client.lock("k", &in_session(secs(3600)))).unwrap();
-    let error = block_on(lock.inheritable()).unwrap_err();
-    let kind = error.kind();
-    assert!(
-        matches!(kind, ErrorKind::Terms(TermsError::Inherited)),
-        "{error}"
-    );
-    block_on(lock.release()).unwrap();
-    if let Some(memcached) = Started::memcached() {
-        let client = connect(&memcached.address());
-        let error = block_on(client.lock("k", &in_session(secs(5)))).unwrap_err();
-        let kind = error.kind();
-        assert!(
-            matches!(kind, ErrorKind::Unsupported(Feature::Sessions)),
-            "{error}"
-        );
-    }
-}
-
-#[test]
 fn a_win_in_a_session_survives_a_break() {
     let server = Started::latchd();
     let proxy = Proxy::start(server.address());
     let (client, other) = (connect(&proxy.address()), connect(&server.address()));
-    let options = ComputeOptions::new().session(secs(3)).deadline(DUE);
+    let options = ComputeOptions::new(secs(60)).session(secs(3)).deadline(DUE);
     let computed = AtomicU32::new(0);
     let read = |client: &Client, harm: &dyn Fn()| {
-        let value = block_on(
-            client.get_or_compute("k", secs(60), secs(0), &options, async |_| {
-                computed.fetch_add(1, Ordering::SeqCst);
-                harm();
-                Ok::<_, Infallible>(b"value".to_vec())
-            }),
-        );
+        let value = block_on(client.compute("k", &options, async |_| {
+            computed.fetch_add(1, Ordering::SeqCst);
+            harm();
+            Ok::<_, Infallible>(b"value".to_vec())
+        }));
         value.unwrap()
     };
     let waits = || {
@@ -405,15 +370,17 @@ fn options_that_exclude_a_session_are_refused() {
 }
 
 #[test]
-fn locks_of_one_client_have_sessions_of_their_own() {
+fn locks_of_one_client_share_a_session() {
     let server = Started::latchd();
-    let client = connect(&server.address());
+    let tap = Tap::start(server.address());
+    let client = connect(&tap.address);
     let options = in_session(secs(5));
-    let locks: Vec<BoundLock> = (0..3)
+    let locks: Vec<Lock> = (0..3)
         .map(|key| block_on(client.lock(format!("k{key}"), &options)).unwrap())
         .collect();
-    // A second lock of a key is another locker's.
-    let again = block_on(client.lock("k0", &options)).unwrap_err();
+    assert_eq!(tap.said().matches(" T5\r\n").count(), 1, "{}", tap.said());
+    // A second lock of a key is another task's.
+    let again = block_on(client.try_lock("k0", &options)).unwrap_err();
     assert!(again.is_not_obtained(), "{again}");
     for lock in locks {
         block_on(lock.release()).unwrap();

@@ -2,9 +2,8 @@
 
 use std::num::NonZeroU32;
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
-use latchd_client::{BoundOptions, Client, ClientOptions, ErrorKind, Exptime, Feature, Retry};
+use latchd_client::{Client, ClientOptions, ErrorKind, Exptime, Feature, LockOptions};
 
 use crate::support::Started;
 use smol::block_on;
@@ -13,8 +12,8 @@ fn client(server: &Started) -> Client {
     Client::new(&server.address(), ClientOptions::new()).unwrap()
 }
 
-fn exclusive() -> BoundOptions {
-    BoundOptions::new().create(Exptime::Never)
+fn exclusive() -> LockOptions {
+    LockOptions::new()
 }
 
 #[test]
@@ -25,17 +24,17 @@ fn a_writer_waits_for_all_readers() {
         let shared = exclusive().shared();
         let first = one.lock("k", &shared).await.unwrap();
         let second = other.lock("k", &shared).await.unwrap();
-        assert!(first.number() < second.number());
-        let refused = one.lock("k", &exclusive()).await.unwrap_err();
+        assert!(first.fence() < second.fence());
+        let refused = one.try_lock("k", &exclusive()).await.unwrap_err();
         assert!(refused.is_not_obtained(), "{refused}");
         // No holder may change the item, and the lock stays.
         assert!(first.set("x", Exptime::Never).await.is_err() && first.is_held());
-        let patient = exclusive().retry(Retry::linear(Duration::from_millis(20)));
+        let patient = exclusive();
         let writer = smol::spawn(async move { other.lock("k", &patient).await });
         first.release().await.unwrap();
         second.release().await.unwrap();
         let writer = writer.await.unwrap();
-        let refused = one.lock("k", &shared).await.unwrap_err();
+        let refused = one.try_lock("k", &shared).await.unwrap_err();
         assert!(refused.is_not_obtained(), "{refused}");
         writer.release().await.unwrap();
     });
@@ -49,11 +48,10 @@ fn permits_bound_how_many_hold_it() {
         let two = exclusive().permits(NonZeroU32::new(2).unwrap());
         let first = client.lock("k", &two).await.unwrap();
         let second = client.lock("k", &two).await.unwrap();
-        let refused = client.lock("k", &two).await.unwrap_err();
+        let refused = client.try_lock("k", &two).await.unwrap_err();
         assert!(refused.is_not_obtained(), "{refused}");
         drop(first);
-        let patient = two.retry(Retry::linear(Duration::from_millis(20)));
-        let third = client.lock("k", &patient).await.unwrap();
+        let third = client.lock("k", &two).await.unwrap();
         second.release().await.unwrap();
         third.release().await.unwrap();
     });

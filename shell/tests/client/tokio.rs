@@ -4,9 +4,7 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
-use latchd_client::{
-    BoundOptions, Client, ComputeOptions, Exptime, LockOptions, Loss, OnDisconnect,
-};
+use latchd_client::{Client, ComputeOptions, LockOptions, Loss};
 
 use crate::support::Started;
 
@@ -21,38 +19,38 @@ fn locks_and_values_work_in_tasks_of_another_executor() {
     let server = Started::latchd();
     runtime.block_on(async {
         let client = Client::connect(&server.address()).await.unwrap();
-        let options = LockOptions::new().on_disconnect(OnDisconnect::Lost);
-        let lock = client.obtain("k", TTL, &options).await.unwrap();
+        let options = LockOptions::new().survive(Duration::ZERO);
+        let lock = client.lock("k", &options).await.unwrap();
 
         // A task that waits for the lock, with a timeout by tokio's clock.
-        let waiter = client.clone();
+        let (waiter, waits) = (client.clone(), options.clone());
         let waits = tokio::spawn(async move {
-            let options = LockOptions::new().wait(TTL, Duration::from_millis(10));
-            let obtain = waiter.obtain("k", TTL, &options);
-            tokio::time::timeout(Duration::from_millis(100), obtain)
+            let wait = Duration::from_millis(100);
+            tokio::time::timeout(wait, waiter.lock("k", &waits))
                 .await
                 .is_err()
         });
         assert!(waits.await.unwrap());
         lock.release().await.unwrap();
 
-        let make = BoundOptions::new().create(Exptime::In { seconds: 5 });
-        let bound = client.lock("b", &make).await.unwrap();
+        let bound = client.lock("b", &options).await.unwrap();
         let compute = async |_| {
             tokio::time::sleep(Duration::from_millis(1)).await;
             Ok::<_, Infallible>(b"new".to_vec())
         };
         let value = client
-            .get_or_compute("v", TTL, Duration::ZERO, &ComputeOptions::new(), compute)
+            .compute("v", &ComputeOptions::new(TTL), compute)
             .await
             .unwrap();
         assert!(value.computed && value.stored);
 
         // A task that waits for a loss is woken from outside of tokio.
-        let lock = client.obtain("k", TTL, &options).await.unwrap();
-        let lost = tokio::spawn(async move { (lock.lost().await, bound.lost().await) });
+        let lock = client.lock("k", &options).await.unwrap();
+        let (first, second) = (lock.lost(), bound.lost());
+        let lost = tokio::spawn(async move { (first.await, second.await) });
         drop(server);
         let lost = tokio::time::timeout(TTL, lost).await.unwrap().unwrap();
-        assert_eq!(lost, (Loss::Disconnected, Loss::Disconnected));
+        assert_eq!(lost, (Some(Loss::Disconnected), Some(Loss::Disconnected)));
+        drop((lock, bound));
     });
 }

@@ -4,7 +4,6 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::process::{Command, Output, Stdio};
-use std::time::Duration;
 
 use latchd_client::blocking::Client;
 use latchd_client::{ClientOptions, LockOptions};
@@ -165,16 +164,16 @@ fn unlock_releases_any_kind_of_lock() {
 }
 
 #[test]
-fn unlock_ends_leases_of_the_library() {
+fn unlock_ends_locks_of_the_library() {
     let server = Started::latchd();
     let client = Client::new(&server.address(), ClientOptions::new()).unwrap();
     let obtain = |keys: &[&str]| {
         let options = LockOptions::new();
-        client.obtain_many(keys, Duration::from_secs(600), &options)
+        client.lock_many(keys, &options)
     };
     for (keys, said) in [
-        (&["k"][..], "held by connection"),
-        (&["k", "l"], "held by a lease"),
+        (&["k"][..], "held by session"),
+        (&["k", "l"], "held by session"),
     ] {
         let lease = obtain(keys).unwrap();
         let (code, told, complaint) = unlock(&server, &["--yes", "k"]);

@@ -11,12 +11,13 @@ use std::thread;
 use std::time::Duration;
 
 use latchd_client::blocking::Client;
-use latchd_client::{BoundOptions, ClientOptions, ComputeOptions, Exptime, LockOptions, Retry};
+use latchd_client::{ClientOptions, ComputeOptions, LockOptions, Retry};
 use latchd_harness::random::Random;
 use rustix::time::{ClockId, clock_gettime};
 
-/// The ttl of a leased lock.
-const TTL: Duration = Duration::from_secs(4);
+/// The time of a lock that ends with its connection, too. A lock that outlasts its connection may outlast a server that
+/// records no times.
+const TTL: Duration = Duration::from_millis(900);
 
 /// The ttl of a computed value.
 const VALUE_TTL: Duration = Duration::from_secs(1);
@@ -38,9 +39,9 @@ pub fn monotonic() -> u64 {
 /// A fact that a client can be sure of.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum What {
-    /// That it holds a leased lock.
+    /// That it holds a lock with a time of its own.
     Leased,
-    /// That it holds a lock that is bound to its connection.
+    /// That it holds a lock that ends with its connection.
     Bound,
     /// That it is the one to compute a value.
     Computes,
@@ -113,8 +114,8 @@ pub fn believe(address: &str, seed: u64) -> io::Result<()> {
                     let most = if random.chance(1, 4) { 900_000 } else { 30_000 };
                     let span = Duration::from_micros(random.below(most));
                     let believed = match what {
-                        What::Leased => hold_leased(client, key, span),
-                        What::Bound => hold_bound(client, key, span),
+                        What::Leased => hold(client, &format!("leased-{key}"), TTL, span),
+                        What::Bound => hold(client, &format!("bound-{key}"), Duration::ZERO, span),
                         What::Computes => compute(client, key, span),
                     };
                     match believed {
@@ -159,9 +160,12 @@ fn sure_for(from: u64, span: Duration, is_held: impl Fn() -> bool) -> u64 {
     }
 }
 
-fn hold_leased(client: &Client, key: u64, span: Duration) -> Option<(u64, u64)> {
-    let options = LockOptions::new().retry(retry()).deadline(DEADLINE);
-    let lock = client.obtain(format!("leased-{key}"), TTL, &options).ok()?;
+fn hold(client: &Client, key: &str, survive: Duration, span: Duration) -> Option<(u64, u64)> {
+    let options = LockOptions::new()
+        .survive(survive)
+        .retry(retry())
+        .deadline(DEADLINE);
+    let lock = client.lock(key, &options).ok()?;
     let from = monotonic();
     let until = sure_for(from, span, || lock.is_held());
     // If it or the server is gone already, nothing needs to be done.
@@ -169,33 +173,14 @@ fn hold_leased(client: &Client, key: u64, span: Duration) -> Option<(u64, u64)> 
     Some((from, until))
 }
 
-fn hold_bound(client: &Client, key: u64, span: Duration) -> Option<(u64, u64)> {
-    // There is no item behind the lock.
-    let options = BoundOptions::new()
-        .create(Exptime::Never)
-        .retry(retry())
-        .deadline(DEADLINE);
-    let lock = client.lock(format!("bound-{key}"), &options).ok()?;
-    let from = monotonic();
-    let until = sure_for(from, span, || lock.is_held());
-    let _ = lock.release();
-    Some((from, until))
-}
-
 fn compute(client: &Client, key: u64, span: Duration) -> Option<(u64, u64)> {
-    let options = ComputeOptions::new().deadline(DEADLINE);
+    let options = ComputeOptions::new(VALUE_TTL).deadline(DEADLINE);
     let mut computed = None;
-    let value = client.get_or_compute(
-        format!("value-{key}"),
-        VALUE_TTL,
-        Duration::ZERO,
-        &options,
-        |_| {
-            let from = monotonic();
-            thread::sleep(span);
-            computed = Some((from, monotonic()));
-            Ok::<_, io::Error>(b"computed".to_vec())
-        },
-    );
+    let value = client.compute(format!("value-{key}"), &options, |_| {
+        let from = monotonic();
+        thread::sleep(span);
+        computed = Some((from, monotonic()));
+        Ok::<_, io::Error>(b"computed".to_vec())
+    });
     value.ok().and(computed)
 }

@@ -39,6 +39,9 @@ impl Recompute {
             ..
         }) = *answer
         else {
+            if answer.code() == Some(Code::Miss) {
+                return self.is_locked();
+            }
             return self.was_refused(now, answer);
         };
         if self.words == WinSupport::Unknown {
@@ -78,6 +81,13 @@ impl Recompute {
         }
     }
 
+    /// Another client has locked the key, which has no item: the value is computed, and not stored (R8).
+    fn is_locked(&mut self) {
+        self.won = None;
+        self.end(RecomputeNews::Compute { old: None });
+        self.goal = RecomputeGoal::Compute;
+    }
+
     /// The answer to a read was no value (M1, M2).
     fn was_refused(&mut self, now: Instant, answer: &AnyResponse<'_>) {
         let asked_more = self.binds();
@@ -97,13 +107,17 @@ impl Recompute {
         }
     }
 
-    pub(super) fn was_stored(&mut self, answer: &AnyResponse<'_>) {
+    pub(super) fn was_stored(&mut self, now: Instant, answer: &AnyResponse<'_>) {
         match answer.code() {
             Some(Code::Done) => self.end(RecomputeNews::Stored),
             Some(Code::Exists | Code::NotFound | Code::NotStored | Code::Locked) => {
                 self.end(RecomputeNews::Superseded);
             }
-            _ => self.end(RecomputeNews::Failed(Failure::from_answer(answer))),
+            // As with a value that is too large: the next reader computes (R2).
+            _ => {
+                self.end(RecomputeNews::Failed(Failure::from_answer(answer)));
+                self.begin(RecomputeGoal::GiveBack, now);
+            }
         }
     }
 

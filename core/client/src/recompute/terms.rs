@@ -34,13 +34,16 @@ impl RecomputeTerms {
     /// A value that lives for `ttl`, and is computed anew `early` before its end.
     ///
     /// # Errors
-    /// [`TermsError`] if the server cannot measure `ttl`.
+    /// [`TermsError`] if the server cannot measure `ttl`, or if `early` is not shorter.
     pub const fn new(ttl: Duration, early: Duration) -> Result<Self, TermsError> {
         if !ttl.is_zero() && ttl.as_millis() < TTL_MIN.as_millis() {
             return Err(TermsError::TtlTooShort);
         }
         if ttl.as_millis() > TTL_MAX.as_millis() || early.as_millis() > TTL_MAX.as_millis() {
             return Err(TermsError::TtlTooLong);
+        }
+        if !ttl.is_zero() && early.as_millis() >= ttl.as_millis() {
+            return Err(TermsError::Early);
         }
         Ok(Self {
             ttl,

@@ -236,30 +236,3 @@ fn wrong_answer_breaks_the_session() {
     assert_eq!(session.receive(b"HD O0\r\n"), Err(Malformed));
     assert!(session.receive(b"HD O2\r\n").is_ok());
 }
-
-#[test]
-fn answers_show_the_support_of_holds() {
-    let after = |answers: &[&str]| {
-        let mut session = Session::new();
-        assert_eq!(session.hold_support(), HoldSupport::Unknown);
-        for answer in answers {
-            session.send(&AnyRequest::Hold, &mut Vec::new()).unwrap();
-            assert_ne!(session.hold_support(), HoldSupport::Unknown);
-            session.receive(answer.as_bytes()).unwrap().unwrap();
-        }
-        session.hold_support()
-    };
-    assert_eq!(after(&["MN\r\n"]), HoldSupport::Lacks);
-    assert_eq!(after(&["ERROR\r\n"]), HoldSupport::Lacks);
-    assert_eq!(after(&["CLIENT_ERROR bad flag\r\n"]), HoldSupport::Lacks);
-    assert_eq!(after(&["MN H0\r\n"]), HoldSupport::Shows);
-    assert_eq!(after(&["MN H9\r\n", "MN\r\n"]), HoldSupport::Shows);
-    for refused in ["SERVER_ERROR not primary\r\n", "ERROR full\r\n"] {
-        assert_eq!(after(&[refused]), HoldSupport::Unknown);
-        assert_eq!(after(&[refused, "MN\r\n"]), HoldSupport::Lacks);
-    }
-    let mut session = Session::new();
-    session.send(&AnyRequest::Noop, &mut Vec::new()).unwrap();
-    session.receive(b"MN\r\n").unwrap().unwrap();
-    assert_eq!(session.hold_support(), HoldSupport::Unknown);
-}

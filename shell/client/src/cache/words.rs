@@ -105,7 +105,7 @@ fn number_in(value: &[u8]) -> Result<u64, ErrorKind> {
 }
 
 /// The error for an unexpected reply.
-pub(super) fn refusal(answer: &AnyResponse<'_>) -> ErrorKind {
+pub(crate) fn refusal(answer: &AnyResponse<'_>) -> ErrorKind {
     if answer.code() == Some(Code::Locked) {
         return ErrorKind::Refused("LOCKED".into());
     }

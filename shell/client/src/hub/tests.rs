@@ -4,54 +4,22 @@ use std::thread;
 
 use async_channel::unbounded;
 use async_io::block_on;
-use latchd_client_core::{Action, Flags, Machine, PENDING_MAX};
-use latchd_protocol::Instant;
+use latchd_client_core::{Flags, PENDING_MAX};
 use latchd_protocol::key::Key;
 use latchd_protocol::wire::meta::Verb;
 
 use super::*;
-use crate::drive::Line as _;
 use crate::link::Link;
 use crate::tests::{DUE, Played, Side};
-
-/// A machine that sends nothing.
-#[derive(Default)]
-struct Told(Vec<&'static str>);
-
-impl Machine for Told {
-    type News = ();
-
-    fn poll(&mut self, _: Instant) -> Action<'_, ()> {
-        Action::Wait { until: None }
-    }
-
-    fn connected(&mut self, _: Instant) {
-        self.0.push("connected");
-    }
-
-    fn disconnected(&mut self, _: Instant) {
-        self.0.push("disconnected");
-    }
-
-    fn reply(&mut self, _: Instant, _: &AnyResponse<'_>) {
-        self.0.push("reply");
-    }
-}
 
 /// Two users of a connection, and a server. The first user has the connection open.
 fn two_users() -> (Played, Hub, Link, Link, Side) {
     let played = Played::new();
-    let hub = Hub::new(played.client.pool.connector().clone());
+    let hub = Hub::new(played.client.first().connector().clone());
     let (mut first, second) = (Link::new(hub.clone(), 1), Link::new(hub.clone(), 1));
     block_on(first.connect()).unwrap();
     let side = played.accept();
     (played, hub, first, second, side)
-}
-
-/// Passes the next event of the connection to the machine.
-fn take_next(link: &mut Link, machine: &mut Told) {
-    let news = block_on(link.event());
-    link.take(news, machine);
 }
 
 /// Waits until this user, which has no attempt of its own, is told the end of a connection.
@@ -94,18 +62,14 @@ fn news_of_earlier_connections_are_ignored() {
     is_served(&played, second);
 }
 
+/// The news that it was opened is older than the request.
 #[test]
 fn open_connection_serves_a_later_user() {
     let (_played, _hub, _first, mut second, mut side) = two_users();
-    let mut machine = Told::default();
-    assert!(second.open());
-    second.send(&AnyRequest::Noop).unwrap();
-    // The news that it was opened comes after the request.
-    take_next(&mut second, &mut machine);
+    let asked = thread::spawn(move || block_on(second.ask(&[AnyRequest::Noop], DUE, |_, _| {})));
     assert_eq!(side.hear(1), ["mn"]);
     side.say(b"MN\r\n", 100);
-    take_next(&mut second, &mut machine);
-    assert_eq!(machine.0, ["reply"]);
+    asked.join().unwrap().unwrap();
 }
 
 #[test]
@@ -113,34 +77,23 @@ fn a_closing_servers_reason_reaches_users() {
     let (_played, _hub, mut first, mut second, mut side) = two_users();
     side.say(b"ERROR Too many open connections\r\n", 100);
     drop(side);
-    end_of(&mut second);
-    // The connection has ended, and this user has not read that.
-    let mut machine = Told::default();
-    first.send(&AnyRequest::Noop).unwrap();
-    take_next(&mut first, &mut machine);
-    assert_eq!(machine.0, ["disconnected"]);
-    let cause = first.take_cause().unwrap();
-    assert_eq!(cause.to_string(), "ERROR Too many open connections");
+    for user in [&mut first, &mut second] {
+        let cause = end_of(user);
+        assert_eq!(cause.to_string(), "ERROR Too many open connections");
+    }
     assert!(last_words(b"\x15\x03\x01\0\x02").is_some());
     assert!(last_words(b"VA 2\r\nhi\r\n").is_none());
 }
 
 #[test]
-fn a_request_too_many_ends_its_users_attempt() {
-    let (_played, _hub, mut first, mut second, mut side) = two_users();
-    let mut machine = Told::default();
-    for _ in 0..PENDING_MAX {
-        first.send(&AnyRequest::Noop).unwrap();
-    }
-    let error = first.send(&AnyRequest::Noop).unwrap_err();
+fn a_request_too_many_leaves_the_connection_to_others() {
+    let (played, hub, mut first, second, _side) = two_users();
+    let requests = vec![AnyRequest::Noop; PENDING_MAX + 1];
+    let error = block_on(first.ask(&requests, DUE, |_, _| {})).unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
-    first.fail(&mut machine, error);
-    // The replies are for a user that has left.
-    side.say(b"MN\r\n", 100);
-    take_next(&mut first, &mut machine);
-    assert_eq!(machine.0, ["disconnected"]);
-    assert!(first.take_cause().is_some());
-    assert!(second.open(), "it is open for the other user");
+    drop(first);
+    assert!(hub.want().1, "it is open for the other user");
+    drop((second, played));
 }
 
 /// The request fits into no buffer of the system, and the server does not read it.

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use latchd_core::ConnId;
 use latchd_protocol::command::{
     Acquire, Delete, Get, GlobalCommand, ItemCommand, Keys, OnMissing, Release, ScanCursor, Set,
-    SetMode, TtlStep, TtlSteps, Wait,
+    SetMode, TtlStep, TtlSteps,
 };
 use latchd_protocol::reply::{KeysPage, MemoryRefused};
 use latchd_protocol::stats::LOCK_LINES_MAX;

@@ -3,13 +3,12 @@
 use std::time::Duration;
 
 use latchd_client_core::{
-    Action, Bound, BoundNews, BoundTerms, Failure, Machine, MissingItem, Retry, Session,
+    Action, Failure, Grants, LockId, LockMachine, LockNews, LockTerms, Machine, OwnerTerms, Session,
 };
 use latchd_cluster::election::Id;
 use latchd_core::Instant;
 use latchd_protocol::fence::Fence;
 use latchd_protocol::key::Key;
-use latchd_protocol::time::Exptime;
 
 use super::network::{Down, Up};
 use super::world::{Breach, Client, Judged, Kind, World};
@@ -18,6 +17,9 @@ use super::{LOCKS, MS, S};
 /// The longest time for an answer.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// How often a lock is confirmed.
+const HEARTBEAT: Duration = Duration::from_secs(5);
+
 /// The longest time to wait for a lock.
 const DEADLINE: Duration = Duration::from_secs(2);
 
@@ -25,7 +27,9 @@ const DEADLINE: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub(super) struct Locker {
     key: u64,
-    bound: Bound,
+    grants: Grants,
+    /// The lock that it wants, holds or releases.
+    lock: Option<LockId>,
     session: Session,
     input: Vec<u8>,
     obtains_at: Option<u64>,
@@ -44,16 +48,16 @@ pub(super) struct Belief {
 
 impl Locker {
     pub(super) fn new(key: u64, seed: u64, obtains_at: u64) -> Self {
-        let mut terms = BoundTerms::default();
-        terms.retry = Retry::linear(Duration::from_millis(20));
-        terms.deadline = Some(DEADLINE);
-        terms.missing = MissingItem::Create(Exptime::Never);
-        terms.reply_timeout = REPLY_TIMEOUT;
-        terms.seed = seed;
-        let name = format!("lock{key}");
+        let terms = OwnerTerms {
+            session: None,
+            heartbeat: HEARTBEAT,
+            reply_timeout: REPLY_TIMEOUT,
+            seed,
+        };
         Self {
             key,
-            bound: Bound::new(Key::new(name.as_bytes()).expect("a legal key"), terms),
+            grants: Grants::new(terms),
+            lock: None,
             session: Session::new(),
             input: Vec::new(),
             obtains_at: Some(obtains_at),
@@ -91,9 +95,9 @@ impl World {
             Down::Opened(_) => {
                 locker.session = Session::new();
                 locker.input.clear();
-                locker.bound.connected(now);
+                locker.grants.connected(now);
             }
-            Down::Refused | Down::Closed => locker.bound.disconnected(now),
+            Down::Refused | Down::Closed => locker.grants.disconnected(now),
             Down::Bytes(bytes) => {
                 let mut input = std::mem::take(&mut locker.input);
                 input.extend_from_slice(&bytes);
@@ -107,7 +111,7 @@ impl World {
                     let Some(received) = received else {
                         break;
                     };
-                    locker.bound.reply(now, &received.answer);
+                    locker.grants.reply(now, &received.answer);
                     read += received.consumed;
                 }
                 locker.input = input.split_off(read);
@@ -126,14 +130,19 @@ impl World {
                 return Ok(());
             };
             if locker.obtains_at.take_if(|at| *at <= now_us).is_some() {
-                locker.bound.obtain(now);
+                let name = format!("lock{}", locker.key);
+                let key = Key::new(name.as_bytes()).expect("a legal key");
+                let terms = LockTerms::new();
+                locker.lock = Some(locker.grants.acquire(now, key, terms, Some(DEADLINE)));
             }
             if locker.releases_at.take_if(|at| *at <= now_us).is_some() {
                 // The holder has ended its work.
                 locker.belief = None;
-                locker.bound.release();
+                if let Some(id) = locker.lock {
+                    locker.grants.release(now, id);
+                }
             }
-            let until = match locker.bound.poll(now) {
+            let until = match locker.grants.poll(now) {
                 Action::Connect { until } => {
                     if !has_link {
                         self.connect(client);
@@ -143,17 +152,17 @@ impl World {
                 Action::Send(request) => {
                     let mut out = Vec::new();
                     let sent = locker.session.send(&request, &mut out);
-                    sent.expect("B3: one request is unanswered at a time");
+                    sent.expect("few requests are unanswered at a time");
                     self.send_up(client, Up::Bytes(out));
                     continue;
                 }
                 Action::Disconnect => {
-                    locker.bound.disconnected(now);
+                    locker.grants.disconnected(now);
                     self.hang_up(client);
                     continue;
                 }
-                Action::Tell(news) => {
-                    self.note_news(client, &news)?;
+                Action::Tell((id, news)) => {
+                    self.note_news(client, id, &news)?;
                     continue;
                 }
                 Action::Wait { until } => until,
@@ -170,8 +179,12 @@ impl World {
         let Some(locker) = one.locker() else {
             return;
         };
-        let deadline = locker.bound.deadline();
-        if !locker.bound.is_held() {
+        let deadline = locker.grants.common_deadline();
+        if locker
+            .lock
+            .and_then(|id| locker.grants.belief(id))
+            .is_none()
+        {
             locker.belief = None;
         } else if let Some(belief) = &mut locker.belief {
             belief.until = deadline.map_or(u64::MAX, |at| clock.us_at(at));
@@ -186,60 +199,57 @@ impl World {
         }
     }
 
-    fn is_idle(&mut self, client: usize) -> bool {
-        let locker = self.clients[client].locker();
-        locker.is_some_and(|locker| locker.obtains_at.is_some())
-    }
-
-    fn note_news(&mut self, client: usize, news: &BoundNews) -> Judged {
-        if !matches!(news, BoundNews::Failed(Failure::Disconnected)) {
+    fn note_news(&mut self, client: usize, id: LockId, news: &LockNews) -> Judged {
+        if !matches!(news, LockNews::Failed(Failure::Disconnected)) {
             self.note(|| format!("client {client}: {news:?}"));
         }
+        // News of a lock that is lost already.
+        if self.clients[client]
+            .locker()
+            .is_none_or(|locker| locker.lock != Some(id))
+        {
+            return Ok(());
+        }
         match news {
-            BoundNews::Obtained => return self.obtained(client),
-            BoundNews::Read(_)
-            | BoundNews::Written
-            | BoundNews::Checked
-            | BoundNews::Refreshed
-            | BoundNews::Undone(_)
-            | BoundNews::SessionEnded => return Ok(()),
-            // It follows the loss of a lock whose release was under way.
-            BoundNews::NotHeld if self.is_idle(client) => return Ok(()),
-            BoundNews::NotHeld => {
+            LockNews::Obtained => return self.obtained(client, id),
+            LockNews::Confirmed(_) | LockNews::Undone(_) => return Ok(()),
+            LockNews::NotHeld => {
                 let what = format!("client {client} has lost its lock on an open connection");
                 return Err(Breach::new("X2", what));
             }
-            BoundNews::Failed(_) => self.clients[client].next_node += 1,
-            BoundNews::Lost(_) => self.tally.lost_locks += 1,
-            BoundNews::NotObtained(_) | BoundNews::Released => {}
+            LockNews::Failed(_) => self.clients[client].next_node += 1,
+            LockNews::Lost(_) => self.tally.lost_locks += 1,
+            LockNews::Held(_)
+            | LockNews::Obstructed(_)
+            | LockNews::HasValue
+            | LockNews::Released => {}
         }
         let at = self.now + 20 * MS + self.random.below(150 * MS);
         let other = self
             .random
             .chance(1, 3)
             .then(|| (self.random.below(LOCKS), self.random.next()));
-        let is_failed = matches!(news, BoundNews::Failed(_));
-        if is_failed || other.is_some() {
+        // What the server may still have of it ends with its connection.
+        let is_over = matches!(news, LockNews::Failed(_) | LockNews::Lost(_));
+        if is_over || other.is_some() {
             self.hang_up(client);
         }
-        let now = self.clients[client].clock.at(self.now);
         let Some(locker) = self.clients[client].locker() else {
             return Ok(());
         };
-        (locker.belief, locker.releases_at) = (None, None);
+        (locker.belief, locker.releases_at, locker.lock) = (None, None, None);
         if let Some((key, seed)) = other {
             *locker = Locker::new(key, seed, at);
+        } else if is_over {
+            *locker = Locker::new(locker.key, at, at);
         } else {
             locker.obtains_at = Some(at);
-            if is_failed {
-                locker.bound.disconnected(now);
-            }
         }
         Ok(())
     }
 
     /// The client has a lock (X2, X3).
-    fn obtained(&mut self, client: usize) -> Judged {
+    fn obtained(&mut self, client: usize, id: LockId) -> Judged {
         let hold = match self.random.below(8) {
             0 => S + self.random.below(5 * S),
             _ => 5 * MS + self.random.below(80 * MS),
@@ -254,14 +264,14 @@ impl World {
         let Some(locker) = one.locker() else {
             return Ok(());
         };
-        let deadline = locker.bound.deadline();
+        let deadline = locker.grants.common_deadline();
         locker.belief = Some(Belief {
             key: locker.key,
             process,
             until: deadline.map_or(u64::MAX, |at| clock.us_at(at)),
         });
         locker.releases_at = Some(now + hold);
-        let (key, fence) = (locker.key, locker.bound.fence());
+        let (key, fence) = (locker.key, locker.grants.fence(id));
         self.tally.grants += 1;
         self.judge_grant(client, (partition, key), fence.map_or(0, Fence::number))
     }

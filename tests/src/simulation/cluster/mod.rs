@@ -2,7 +2,7 @@
 //!
 //! Two partitions have three and two processes. Each process is an [`Election`] and, once it is primary, a [`Server`]
 //! behind a gate, which is asked as in the shell: before a batch is executed and before anything is sent, at once or
-//! deferred. Twenty clients are the client library's own [`Bound`] locks, which believe by `H`; twenty others write and
+//! deferred. Twenty clients are the client library's own [`Grants`] locks, which believe by `H`; twenty others write and
 //! read items. Time is virtual, and every clock has a rate of its own, at most 5 % off.
 //!
 //! A run is a series of episodes, with calm between them. Most are rough: processes are killed, paused, stuck, told to
@@ -19,7 +19,7 @@
 //!
 //! One assumption: a client learns that a process was killed before the next one starts in the same state directory.
 //!
-//! [`Bound`]: latchd_client_core::Bound
+//! [`Grants`]: latchd_client_core::Grants
 //! [`Election`]: latchd_cluster::election::Election
 //! [`Server`]: latchd_core::Server
 

@@ -1,0 +1,138 @@
+//! The holder of a lock, as its server shows it.
+
+use std::time::Duration;
+
+use latchd_client_core::{
+    AnyRequest, AnyResponse, Flags, LEASE_ITEM, LockState, TokenValue, wire_key,
+};
+use latchd_protocol::fence::Fence;
+use latchd_protocol::key::Key;
+use latchd_protocol::uri;
+use latchd_protocol::wire::meta::reply::{Code, MetaResponse};
+use latchd_protocol::wire::meta::{Flag, Verb};
+
+use super::cache::words::refusal;
+use super::error::{Error, ErrorKind};
+use super::pool::{Pool, ServerKind};
+
+pub(super) async fn of(pool: &Pool, key: &[u8]) -> Result<Option<LockState>, Error> {
+    let kind = pool.kind().await?;
+    let key = wire_key(key)?;
+    let flags = |flags: &[Flag<'static>]| Flags::new(flags).expect("they are few");
+    let meta = |verb, flags| AnyRequest::Meta {
+        verb,
+        key,
+        flags,
+        value: &[],
+    };
+    let item = [
+        Flag::Value,
+        Flag::ShowTtl,
+        Flag::ShowClientFlags,
+        Flag::NoBump,
+    ];
+    let debug = meta(Verb::Debug, flags(&[]));
+    let item = meta(Verb::Get, flags(&item));
+    let requests = match kind {
+        ServerKind::Latchd => &[item, debug][..],
+        ServerKind::Memcached | ServerKind::Other => &[item],
+    };
+    let mut state = None::<LockState>;
+    let (mut refused, mut is_shown) = (None, false);
+    let each = |_: usize, answer: &AnyResponse<'_>| match answer {
+        AnyResponse::Meta(shown) if shown.code == Code::Value => {
+            if answer.number(b'f') == Some(u64::from(LEASE_ITEM)) {
+                state = Some(of_item(shown, answer));
+            }
+        }
+        AnyResponse::Meta(shown) if shown.code == Code::Debug => {
+            is_shown = true;
+            state = of_lock(shown, state.take());
+        }
+        AnyResponse::Meta(_) => {}
+        AnyResponse::Classic(_) | AnyResponse::Session(_) | AnyResponse::Silent => {
+            refused = Some(refusal(answer));
+        }
+    };
+    let mut link = pool.link(requests.len());
+    let asked = link.ask(requests, pool.reply_timeout(), each).await;
+    asked.map_err(|error| pool.error(ErrorKind::of_socket(error)))?;
+    if let Some(kind) = refused {
+        return Err(pool.error(kind));
+    }
+    if kind == ServerKind::Latchd && !is_shown {
+        return without_item(pool, key).await;
+    }
+    Ok(state)
+}
+
+/// The holder of a key without an item, which only a refusal shows. A free key without an item is not locked (`x`).
+async fn without_item(pool: &Pool, key: Key<'_>) -> Result<Option<LockState>, Error> {
+    let flags = [Flag::ShowFence, Flag::ShowMetadata, Flag::Clear];
+    let (mut state, mut grant) = (None, None);
+    let mut refused = None;
+    let each = |answer: &AnyResponse<'_>| match answer.code() {
+        Some(Code::Locked) => state = Some(LockState::of_refusal(answer)),
+        // An item has come meanwhile: the lock is released at once.
+        Some(Code::Done) => grant = answer.number(b'F').and_then(Fence::new),
+        Some(_) => {}
+        None => refused = Some(refusal(answer)),
+    };
+    ask(pool, Verb::Lock, key, &flags, each).await?;
+    if let Some(fence) = grant {
+        ask(pool, Verb::Unlock, key, &[Flag::OfGrant(fence)], |_| {}).await?;
+    }
+    match refused {
+        Some(kind) => Err(pool.error(kind)),
+        None => Ok(state),
+    }
+}
+
+async fn ask(
+    pool: &Pool,
+    verb: Verb,
+    key: Key<'_>,
+    flags: &[Flag<'_>],
+    mut each: impl FnMut(&AnyResponse<'_>),
+) -> Result<(), Error> {
+    let request = AnyRequest::Meta {
+        verb,
+        key,
+        flags: Flags::new(flags).expect("they are few"),
+        value: &[],
+    };
+    let requests = std::slice::from_ref(&request);
+    let mut link = pool.link(1);
+    let asked = link
+        .ask(requests, pool.reply_timeout(), |_, answer| each(answer))
+        .await;
+    asked.map_err(|error| pool.error(ErrorKind::of_socket(error)))
+}
+
+/// The holder that an item shows.
+fn of_item(shown: &MetaResponse<'_>, answer: &AnyResponse<'_>) -> LockState {
+    let (token, metadata) = TokenValue::parts(shown.value);
+    let mut state = LockState::default();
+    state.token = Some(token.into());
+    state.metadata = Some(metadata.into());
+    state.left = answer.number(b't').map(Duration::from_secs);
+    state
+}
+
+/// The holder that `me` shows, with what its item shows.
+fn of_lock(shown: &MetaResponse<'_>, item: Option<LockState>) -> Option<LockState> {
+    // The key comes first, even if it looks like a field.
+    let fields = || shown.flags.split(|byte| *byte == b' ').skip(1);
+    let word = |name: &[u8]| fields().find_map(|field| field.strip_prefix(name));
+    let number = |name: &[u8]| str::from_utf8(word(name)?).ok()?.parse::<u64>().ok();
+    let holder = number(b"lock=")?;
+    let mut state = item.unwrap_or_default();
+    state.holder = Some(holder);
+    state.fence = number(b"fence=").and_then(Fence::new);
+    state.held_for = number(b"held=").map(Duration::from_secs);
+    state.waiting = number(b"waiting=");
+    state.is_shared = word(b"mode=") == Some(b"s");
+    let metadata = word(b"metadata=").map(|text| uri::decode(text).into());
+    state.metadata = metadata.or(state.metadata);
+    Some(state)
+}
