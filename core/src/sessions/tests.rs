@@ -48,9 +48,9 @@ fn open_other(
     opening
 }
 
-fn lost(asker: Asker) -> Option<Lost> {
+fn lost(asker: Asker) -> Lost {
     let Asker { conn, route, .. } = asker;
-    Some(Lost { conn, route })
+    Lost { conn, route }
 }
 
 fn attached(sessions: &Sessions) -> Option<ConnId> {
@@ -68,7 +68,7 @@ fn a_connection_that_has_lost_does_not_take_the_session_back() {
     assert!(mine.has(a.conn) && mine.owner() == OWNER);
     let taken = open(&mut sessions, 100, b);
     assert_eq!(taken.reply, SessionReply::Resumed(OWNER));
-    assert_eq!(taken.lost, lost(a));
+    assert_eq!(taken.lost, Some(lost(a)));
     assert!(!mine.has(a.conn) && mine.has(b.conn));
     let again = Asker {
         attached: Some(OWNER),
@@ -81,12 +81,12 @@ fn a_connection_that_has_lost_does_not_take_the_session_back() {
         sessions.detach(Instant::from_millis(900), OWNER, gone.conn);
         assert_eq!(attached(&sessions), Some(b.conn));
     }
-    assert_eq!(open(&mut sessions, 900, c).lost, lost(b));
+    assert_eq!(open(&mut sessions, 900, c).lost, Some(lost(b)));
     sessions.detach(Instant::from_millis(900), OWNER, c.conn);
     assert_eq!((attached(&sessions), sessions.attached()), (None, 0));
     assert_eq!(open(&mut sessions, 900, a).lost, None);
     let ended = sessions.end(Token::new(TOKEN).unwrap(), b).unwrap();
-    assert_eq!((ended.owner, ended.lost), (OWNER, lost(a)));
+    assert_eq!((ended.owner, ended.lost), (OWNER, Some(lost(a))));
     assert_eq!(mine.conn(), None, "nobody executes in it any more");
 }
 
@@ -165,7 +165,7 @@ fn a_session_ends_at_the_time_of_its_last_request() {
     attachment.note_heard(at(99));
     assert!(sessions.end_due(at(2_101)).is_none());
     let ended = sessions.end_due(at(2_102)).unwrap();
-    assert_eq!((ended.owner, ended.lost), (OWNER, lost(a)));
+    assert_eq!((ended.owner, ended.lost), (OWNER, Some(lost(a))));
     assert!(sessions.is_empty() && sessions.next_deadline().is_none());
 }
 
