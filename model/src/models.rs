@@ -128,7 +128,7 @@ pub(crate) const ALL: &[Setup] = &[
     of(
         "locks-2x2-settled-1",
         [2, 2],
-        (40_090, 2_804_080),
+        (53_667, 3_767_349),
         &[OWNERSHIP, CHANGES, VERSIONS, TIME, FLUSH],
     )
     .settling_one(),
@@ -149,7 +149,7 @@ pub(crate) const ALL: &[Setup] = &[
     of(
         "locks-2x2-room-2",
         [2, 2],
-        (13_664, 703_435),
+        (18_486, 972_184),
         &[
             OWNERSHIP,
             CHANGES,
@@ -238,7 +238,7 @@ pub(crate) const ALL: &[Setup] = &[
     of(
         "locks-2x2-settled-1-shards-2",
         [2, 2],
-        (40_090, 2_804_080),
+        (53_667, 3_767_349),
         &[OWNERSHIP, CHANGES, VERSIONS, TIME, FLUSH],
     )
     .settling_one()
@@ -253,7 +253,7 @@ pub(crate) const ALL: &[Setup] = &[
     of(
         "locks-2x2-room-2-shards-2",
         [2, 2],
-        (12_130, 643_922),
+        (16_952, 912_671),
         &[
             OWNERSHIP,
             CHANGES,

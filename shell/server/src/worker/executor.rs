@@ -106,7 +106,9 @@ impl Backend for Shared {
 
     fn close(&self, now: Instant, session: ClientSession) {
         let own = session.own;
-        if let Some(attachment) = own.attachment() {
+        if let Some(attachment) = own.attachment()
+            && !own.has_lost()
+        {
             self.tell_session("detach", attachment.owner(), Some(own.conn()));
         }
         let held = own.may_hold().then(|| own.conn());
