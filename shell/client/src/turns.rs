@@ -48,11 +48,6 @@ impl Permits {
 
     /// Waits for a permit.
     pub(super) async fn permit(&self) -> Permit {
-        if self.take.is_full() {
-            tracing::warn!(
-                "all connections for waits are in use: raise waits_max, or wait for fewer keys"
-            );
-        }
         self.take().await;
         Permit(self.clone())
     }

@@ -831,9 +831,9 @@ fn short_locks_end_by_time_or_with_their_connection() {
     block_on(async {
         let other = Client::connect(&server.address()).await.unwrap();
         let client = Client::connect(&proxy.address()).await.unwrap();
-        let short = options().survive(ms(250));
+        let short = options().survive(ms(900));
         let lock = client.lock("k", &short).await.unwrap();
-        Timer::after(ms(600)).await;
+        Timer::after(ms(2_000)).await;
         assert!(lock.is_held(), "it is renewed");
         proxy.cut();
         assert_eq!(lock.lost().await, Some(Loss::Disconnected));
