@@ -157,23 +157,23 @@ pub const ALL: &[Bounds] = &[
     of(
         "waits-3x2",
         [3, 2],
-        (13_266, 157_323),
+        (15_534, 195_933),
         "ml, ml T, ml w, ml w T, mu, unlock_all",
     ),
-    of("waits-4x2", [4, 2], (2873, 25_597), AWAITED),
-    of("waits-3x3", [3, 3], (6016, 46_594), AWAITED),
-    of("waits-3x2-settled-1", [3, 2], (1037, 8833), AWAITED_ALL).settling_one(),
+    of("waits-4x2", [4, 2], (3093, 27_973), AWAITED),
+    of("waits-3x3", [3, 3], (8665, 69_661), AWAITED),
+    of("waits-3x2-settled-1", [3, 2], (876, 7474), AWAITED_ALL).settling_one(),
     of(
         "waits-4x3-settled-1",
         [4, 3],
-        (87_294, 982_187),
+        (78_333, 835_536),
         AWAITED_ALL,
     )
     .settling_one(),
     of(
         "waits-3x2-shards-2",
         [3, 2],
-        (26_280, 256_334),
+        (30_816, 314_278),
         "ml w, ml w T, mu, unlock_all",
     )
     .over_two_shards()
@@ -181,7 +181,7 @@ pub const ALL: &[Bounds] = &[
     of(
         "waits-4x3-settled-1-shards-2",
         [4, 3],
-        (87_294, 982_187),
+        (78_333, 835_536),
         AWAITED_ALL,
     )
     .settling_one()
@@ -189,14 +189,14 @@ pub const ALL: &[Bounds] = &[
     of(
         "waits-3x2-items-shards-2",
         [3, 2],
-        (28_180, 326_860),
+        (30_124, 374_164),
         "ml, lock, ml w, ml w x, mu, unlock, md U, md, ms",
     )
     .over_two_shards(),
     of(
         "waits-3x2-leases-settled-1-shards-2",
         [3, 2],
-        (16_592, 157_479),
+        (17_185, 169_225),
         "ml w, ml w T, mu, unlock_all",
     )
     .settling_one()
@@ -204,13 +204,13 @@ pub const ALL: &[Bounds] = &[
     of(
         "waits-3x2-late-settled-1-shards-2",
         [3, 2],
-        (208_288, 2_084_844),
+        (204_614, 2_097_856),
         "ml w, ml w T, mu, unlock_all",
     )
     .settling_one()
     .over_two_shards()
     .called_late(),
-    of("waits-3x3-shards-2", [3, 3], (6661, 58_582), AWAITED_ALL).over_two_shards(),
+    of("waits-3x3-shards-2", [3, 3], (9592, 87_583), AWAITED_ALL).over_two_shards(),
     of(
         "shares-3x1",
         [3, 1],
@@ -229,13 +229,13 @@ pub const ALL: &[Bounds] = &[
         (684, 9505),
         "lock, ml S2, ml w, ml w S, mu, unlock, md U, md, ms",
     ),
-    of("shares-3x2", [3, 2], (15_377, 140_028), BY_TWO),
-    of("shares-3x2-settled-1", [3, 2], (21_278, 202_005), BY_TWO).settling_one(),
-    of("shares-3x2-shards-2", [3, 2], (15_377, 140_028), BY_TWO).over_two_shards(),
+    of("shares-3x2", [3, 2], (17_026, 163_096), BY_TWO),
+    of("shares-3x2-settled-1", [3, 2], (21_472, 208_526), BY_TWO).settling_one(),
+    of("shares-3x2-shards-2", [3, 2], (17_026, 163_096), BY_TWO).over_two_shards(),
     of(
         "shares-3x2-late-shards-2",
         [3, 2],
-        (58_958, 688_392),
+        (76_980, 983_090),
         "ml w, ml w S2 T, mu, unlock_all",
     )
     .over_two_shards()
@@ -243,7 +243,7 @@ pub const ALL: &[Bounds] = &[
     of(
         "shares-3x2-settled-1-shards-2",
         [3, 2],
-        (21_278, 202_005),
+        (21_472, 208_526),
         BY_TWO,
     )
     .settling_one()
@@ -306,7 +306,7 @@ pub const ALL: &[Bounds] = &[
     of(
         "gets-2x2-held-shards-2",
         [2, 2],
-        (96_048, 1_084_994),
+        (119_308, 1_339_982),
         "mg N B, mg N w B, ms, md, ml, mu, unlock_all, flush_all 1",
     )
     .over_two_shards(),

@@ -35,8 +35,7 @@ pub(super) fn of(bounds: &Bounds, world: &World) -> Vec<u8> {
         for known in world.keys.iter().take(bounds.keys) {
             shown.known(known, &mut view);
         }
-        let next = world.core.next_deadline();
-        shown.core(&core, next, bounds.settles_together(), &mut view);
+        shown.core(&core, world.core.next_deadline(), &mut view);
         if !bounds.is_punctual && !bounds.settles_together() {
             shown.order(&core, &mut view);
         }
@@ -150,13 +149,7 @@ impl Named<'_> {
         out.extend([NONE, (*is_open).into()]);
     }
 
-    fn core(
-        &self,
-        core: &View<'_>,
-        next: Option<Instant>,
-        settles_together: bool,
-        out: &mut Vec<u8>,
-    ) {
+    fn core(&self, core: &View<'_>, next: Option<Instant>, out: &mut Vec<u8>) {
         let View {
             stores,
             shares,
@@ -209,16 +202,9 @@ impl Named<'_> {
         }
         out.push(NONE);
         let connections = connections.iter();
-        let mut connections: Vec<_> = connections
-            .map(|(conn, keys)| {
-                let mut keys = keys.clone();
-                if settles_together {
-                    // The order of the grants decides only in which order they are released.
-                    keys.sort_unstable();
-                }
-                (self.name_of(*conn), keys)
-            })
-            .collect();
+        // In the order of the grants: so they are released.
+        let connections = connections.map(|(conn, keys)| (self.name_of(*conn), keys));
+        let mut connections: Vec<_> = connections.collect();
         connections.sort();
         for (conn, held) in connections {
             out.push(conn);
