@@ -47,10 +47,9 @@ pub enum Step<'a> {
         /// The form of the reply.
         envelope: Envelope<'a>,
     },
-    /// Open, resume or end a session ([`Execute::session`](crate::execute::Execute)), and pass the reply to
-    /// [`Connection::attach`](crate::connection::Connection::attach).
+    /// Open, resume or end a session ([`Execute::session`](crate::execute::Execute)), and encode the reply.
     Session {
-        /// Bytes of input that are consumed, unless the connection waits for the session.
+        /// Bytes of input that are consumed.
         consumed: usize,
         /// The request.
         request: SessionRequest<'a>,
