@@ -666,16 +666,14 @@ impl Oracle {
     }
 
     pub(super) fn unlock_every(&mut self, conn: Owner) -> u64 {
-        let locks = self.locks.iter();
-        let own = locks.filter(|(_, locks)| locks.iter().any(|lock| lock.owner == conn));
-        let own = own.map(|(key, locks)| {
-            let is_shared = locks.iter().any(|lock| lock.mode.is_shared());
-            (is_shared, key.clone())
+        let own = self.locks.iter().filter_map(|(key, locks)| {
+            let lock = locks.iter().find(|lock| lock.owner == conn)?;
+            Some((lock.mode.is_shared(), lock.fence, key.clone()))
         });
-        // Keys that it holds alone come first, then its shares; each in the order of the keys (L14).
+        // Keys that it holds alone come first, then its shares; each in the order of the grants (L14).
         let mut keys: Vec<_> = own.collect();
         keys.sort();
-        for (_, key) in &keys {
+        for (_, _, key) in &keys {
             self.unlock(key, conn);
         }
         keys.len() as u64

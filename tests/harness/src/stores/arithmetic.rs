@@ -76,8 +76,8 @@ impl Charge {
     }
 }
 
-/// The bytes by which an item is found and a large value is listed, at most.
-const LISTED_BYTES: usize = 64;
+/// The bytes by which an item is found (24) and a large value is listed (80), at most.
+const LISTED_BYTES: usize = 104;
 
 /// Judges the refusal of `need` bytes in a log that may evict: `kept` are the sizes of the items that it may not.
 ///
