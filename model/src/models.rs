@@ -224,7 +224,7 @@ pub(crate) const ALL: &[Setup] = &[
     of(
         "commands-2x2-room-1",
         [2, 2],
-        (8233, 1_005_396),
+        (12_341, 1_521_028),
         &[HOLDING, MAKING, GROWING],
     )
     .with_room_for(1),
