@@ -350,10 +350,6 @@ impl Judge {
         (verb, key, within): (Verb, usize, Option<usize>),
         again: bool,
     ) -> Expected {
-        if let Verb::Acquire { .. } = verb {
-            // A request that may acquire something does before what is due.
-            self.pass(now_ms);
-        }
         let mut owner = self.owner(conn);
         if let Some(token) = within {
             if matches!(verb, Verb::Acquire { wait_ms: 1.. }) {
@@ -373,6 +369,10 @@ impl Judge {
             session.heard_ms = now_ms;
             self.tally.within += 1;
             owner = named;
+        }
+        if let Verb::Acquire { .. } = verb {
+            // What is due is done before a request that may acquire something.
+            self.pass(now_ms);
         }
         let name = self.keys[key].clone();
         let command = verb.command(Key::new(name.as_bytes()).expect("a key"));
