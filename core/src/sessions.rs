@@ -26,6 +26,9 @@ use siphasher::sip128::{Hasher128, SipHasher24};
 
 use crate::store::HashSeed;
 
+/// How many sessions there may be at a time, by default.
+pub const SESSIONS_MAX: usize = 65_536;
+
 /// The bounds of a table (S6).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct SessionLimits {
@@ -36,11 +39,11 @@ pub struct SessionLimits {
 }
 
 impl Default for SessionLimits {
-    /// 65,536 sessions, and 16,384 of one address.
+    /// [`SESSIONS_MAX`], and a quarter of that for one address.
     fn default() -> Self {
         Self {
-            sessions_max: 65_536,
-            per_address_max: 16_384,
+            sessions_max: SESSIONS_MAX,
+            per_address_max: SESSIONS_MAX / 4,
         }
     }
 }
@@ -228,18 +231,18 @@ impl Session {
     }
 }
 
-/// The result of [`Sessions::open`].
+/// The result of a request about a session.
 #[derive(Clone, Debug)]
-pub struct Opening {
+pub struct SessionDone {
     /// The reply.
     pub reply: SessionReply,
-    /// The session that the connection is attached to now; `None` if the request was refused.
+    /// The session that the connection is attached to now, if it was opened or resumed.
     pub attachment: Option<Arc<Attachment>>,
-    /// The connection from which it was taken over.
+    /// Another connection, which has lost the session by this.
     pub lost: Option<Lost>,
 }
 
-impl From<SessionReply> for Opening {
+impl From<SessionReply> for SessionDone {
     fn from(reply: SessionReply) -> Self {
         Self {
             reply,
@@ -339,7 +342,7 @@ impl Sessions {
         asker: Asker,
         open: Open<'_>,
         number: impl FnOnce() -> u64,
-    ) -> Opening {
+    ) -> SessionDone {
         let Open {
             token,
             ttl_ms,
@@ -384,7 +387,7 @@ impl Sessions {
             session.due_at = ends_at;
             self.due.insert((ends_at, owner));
         }
-        Opening {
+        SessionDone {
             reply: SessionReply::Resumed(owner),
             attachment: Some(Arc::clone(&session.attachment)),
             lost,
@@ -398,7 +401,7 @@ impl Sessions {
         hash: u128,
         ttl_ms: u64,
         number: impl FnOnce() -> u64,
-    ) -> Opening {
+    ) -> SessionDone {
         let of_address = self.by_address.get(&asker.address).copied().unwrap_or(0);
         if self.by_token.len() >= self.limits.sessions_max
             || of_address >= self.limits.per_address_max
@@ -428,7 +431,7 @@ impl Sessions {
         self.by_owner.insert(owner, hash);
         self.by_address.insert(asker.address, of_address + 1);
         self.by_token.insert(hash, session);
-        Opening {
+        SessionDone {
             reply: SessionReply::Opened(owner),
             attachment: Some(attachment),
             lost: None,
@@ -443,7 +446,8 @@ impl Sessions {
     /// The session with this token, for a request in it.
     ///
     /// # Errors
-    /// [`SessionRefusal::NoSession`], [`SessionRefusal::OtherUser`] and [`SessionRefusal::Attached`] as they say.
+    /// [`SessionRefusal::NoSession`], [`SessionRefusal::OtherUser`], [`SessionRefusal::Attached`] and
+    /// [`SessionRefusal::Lost`] as they say.
     pub fn find(&self, token: Token<'_>, asker: Asker) -> Result<&Session, SessionRefusal> {
         let found = self.by_token.get(&self.hash(token.as_bytes()));
         let session = found.ok_or(SessionRefusal::NoSession)?;
@@ -451,6 +455,8 @@ impl Sessions {
             Err(SessionRefusal::OtherUser)
         } else if asker.attached.is_some_and(|own| own != session.owner()) {
             Err(SessionRefusal::Attached)
+        } else if asker.attached.is_some() && !session.attachment.has(asker.conn) {
+            Err(SessionRefusal::Lost)
         } else {
             Ok(session)
         }

@@ -90,11 +90,13 @@ witnesses! {
     OnlyAttached of "P2", "mo x: attached to another session", |b| b.has("mo x");
     OnlyHolds of "P2", "mo x: holds locks of its own", |b| b.has("mo x");
     Ended of "P2", "mo T0: ended", |b| b.has("mo T0");
+    EndLost of "P2", "mo T0: lost", |b| b.has("mo T0");
     NothingToEnd of "P2", "mo T0: not found", |b| b.has("mo T0");
     EndAttached of "P2", "mo T0: attached to another session", |b| b.has("mo T0");
     ByToken of "P2", "j: executed", |b| b.has("ml j");
     NoSession of "P2", "j: no session", |b| b.has("ml j");
     TokenAttached of "P2", "j: attached to another session", |b| b.has("ml j");
+    TokenLost of "P2", "j: lost", |b| b.has("ml j");
 }
 
 impl Witness {
@@ -117,7 +119,8 @@ impl Witness {
             ("mo x", Refused(Lost)) => Self::OnlyLost,
             ("mo x", Refused(Attached)) => Self::OnlyAttached,
             ("mo x", Refused(Holds)) => Self::OnlyHolds,
-            ("mo T0", Ended) => Self::Ended,
+            ("mo T0", Ended(_)) => Self::Ended,
+            ("mo T0", Refused(Lost)) => Self::EndLost,
             ("mo T0", NotFound) => Self::NothingToEnd,
             ("mo T0", Refused(Attached)) => Self::EndAttached,
             _ => return Err(format!("P1: {word} gets {reply:?}")),
@@ -130,6 +133,7 @@ impl Witness {
             Ok(()) => Self::ByToken,
             Err(SessionRefusal::NoSession) => Self::NoSession,
             Err(SessionRefusal::Attached) => Self::TokenAttached,
+            Err(SessionRefusal::Lost) => Self::TokenLost,
             Err(SessionRefusal::OtherUser) => Self::OtherUser,
             Err(refusal) => return Err(format!("P1: j gets {refusal:?}")),
         })
@@ -140,7 +144,7 @@ impl Witness {
 pub const ALL: &[Bounds] = &[
     Bounds {
         name: "sessions-2x2x1",
-        pinned: (108_409, 1_924_823),
+        pinned: (65_033, 1_149_651),
         tokens: 2,
         keys: 1,
         shards: 1,

@@ -84,8 +84,8 @@ pub enum SessionReply {
     Opened(Owner),
     /// The session goes on, and the connection is attached.
     Resumed(Owner),
-    /// The session has ended.
-    Ended,
+    /// The session has ended, and the connection has none.
+    Ended(Owner),
     /// There is no such session.
     NotFound,
     /// Nothing has changed.

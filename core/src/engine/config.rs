@@ -4,11 +4,8 @@ use latchd_protocol::fence::Fence;
 use latchd_protocol::item::Cas;
 
 use crate::limits::Limits;
-use crate::sessions::SessionLimits;
+use crate::sessions::{SESSIONS_MAX, SessionLimits};
 use crate::store::HashSeed;
-
-/// How many sessions there may be at a time, by default.
-pub const SESSIONS_MAX: usize = 65_536;
 
 /// The settings of a new core.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -22,8 +19,8 @@ pub struct Config {
     pub cas_first: Cas,
     /// The first fence it gives.
     pub fence_first: Fence,
-    /// The secret of its hashes, of keys and of tokens. A server takes it from the system's randomness, so that no client can choose keys that
-    /// are slow to find.
+    /// The secret of its hashes, of keys and of tokens. A server takes it from the system's randomness, so that no client can
+    /// choose keys that are slow to find.
     pub hash_seed: HashSeed,
     /// The bounds on sessions. By default they are not bounded for each address.
     pub sessions: SessionLimits,

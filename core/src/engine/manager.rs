@@ -35,7 +35,7 @@ use super::owned_key::{OwnedKey, as_key};
 use super::queues::STALE_MAX;
 use super::wins::Wins;
 use crate::limits::Limits;
-use crate::sessions::{Asker, EndedSession, Opening, Session, Sessions};
+use crate::sessions::{Asker, EndedSession, Session, SessionDone, Sessions};
 use crate::work::Meter;
 
 /// A step that settles many keys leaves the rest to the next one when it has granted as many locks. So it grants at most
@@ -234,7 +234,7 @@ impl LockManager {
 
     /// `owner` releases all of its locks in one step. If clients wait for some of them, returns the number of keys to settle now
     /// for each cause.
-    pub fn unlock_all(&mut self, owner: Owner) -> Option<usize> {
+    pub(super) fn unlock_all(&mut self, owner: Owner) -> Option<usize> {
         self.counters.lock_released += self.locks.table.end_all(owner, EndCause::Released) as u64;
         self.note_many_ended();
         self.due_after_end()
@@ -246,14 +246,13 @@ impl LockManager {
         &self.sessions
     }
 
-    /// Opens a session for a connection, resumes it, or takes it over. `number` gives the number
-    /// of a new session, which no owner may have had. A connection that holds something of its own is refused.
-    pub fn open_session(
+    /// Opens a session for a connection, resumes it, or takes it over. A connection that holds something of its own is refused.
+    pub(super) fn open_session(
         &mut self,
         asker: Asker,
         open: Open<'_>,
         number: impl FnOnce() -> u64,
-    ) -> Opening {
+    ) -> SessionDone {
         if asker.attached.is_none() && self.held(asker.conn.into()) != Held::default() {
             return SessionReply::Refused(SessionRefusal::Holds).into();
         }

@@ -41,7 +41,7 @@ mod tests;
 
 #[cfg(any(test, feature = "verify"))]
 pub use check::check;
-pub use config::{Config, SESSIONS_MAX};
+pub use config::Config;
 pub use event::{Event, Notification};
 pub use items::Items;
 pub use items::saved::{Numbers, Restored, SavedItem};
@@ -63,13 +63,13 @@ use alloc::vec::Vec;
 use self::rules::Direct;
 use self::shards::Shards;
 use crate::limits::Limits;
-use crate::sessions::{Asker, EndedSession, Opening, Session};
+use crate::sessions::{Asker, Session, SessionDone};
 use crate::store::{LogStore, MapStore, Store};
 use latchd_protocol::command::{Command, GlobalCommand, ItemCommand, Keys, ScanCursor};
 use latchd_protocol::item::{Cas, ItemHeader};
 use latchd_protocol::key::Key;
 use latchd_protocol::reply::{KeysPage, MemoryRefused, Reply};
-use latchd_protocol::session::{Open, SessionRefusal, Token};
+use latchd_protocol::session::{SessionRefusal, SessionRequest, Token};
 use latchd_protocol::stats::{Counters, Report, Stats, StatsLine, StatsTopic};
 use latchd_protocol::time::{Clock, Instant};
 use latchd_protocol::{ConnId, Owner};
@@ -187,7 +187,7 @@ impl<S: Store> Core<S> {
     fn execute_global<'a>(&'a mut self, owner: Owner, command: GlobalCommand<'a>) -> Reply<'a> {
         match command {
             GlobalCommand::UnlockAll => {
-                shards::unlock_all(self, owner);
+                shards::unlock_all(self, || Some(owner));
                 Reply::Unlocked
             }
             GlobalCommand::FlushAll { at } => {
@@ -348,30 +348,16 @@ impl<S: Store> Core<S> {
         self.set_limits(&self.limits.with_memory(bytes))
     }
 
-    /// Opens a session for a connection, resumes it, or takes it over ([`LockManager::open_session`]).
-    pub fn open_session(
+    /// Opens, resumes or ends a session for a connection, or takes it over ([`shards::session`]).
+    pub fn session(
         &mut self,
         now: Instant,
         asker: Asker,
-        open: Open<'_>,
+        request: SessionRequest<'_>,
         number: impl FnOnce() -> u64,
-    ) -> Opening {
-        self.advance(now);
-        self.manager.open_session(asker, open, number)
-    }
-
-    /// A client ends its session, and everything that it has.
-    ///
-    /// # Errors
-    /// As [`Sessions::end`](crate::sessions::Sessions::end).
-    pub fn end_session(
-        &mut self,
-        now: Instant,
-        token: Token<'_>,
-        asker: Asker,
-    ) -> Result<EndedSession, SessionRefusal> {
+    ) -> SessionDone {
         self.come_to(now);
-        shards::end_session(self, token, asker)
+        shards::session(self, asker, request, number)
     }
 
     /// The session with this token, for a request in it, which is heard.

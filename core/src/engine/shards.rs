@@ -11,7 +11,7 @@ use latchd_protocol::Owner;
 use latchd_protocol::command::ScanCursor;
 use latchd_protocol::item::Cas;
 use latchd_protocol::reply::MemoryRefused;
-use latchd_protocol::session::{SessionRefusal, Token};
+use latchd_protocol::session::{Open, SessionAction, SessionRefusal, SessionReply, SessionRequest};
 use latchd_protocol::stats::{Counters, Stats};
 use latchd_protocol::time::{Exptime, Instant};
 
@@ -21,7 +21,7 @@ use super::limit;
 use super::manager::{Cause, DueKey, LockManager};
 use super::queues::STALE_MAX;
 use crate::limits::Limits;
-use crate::sessions::{Asker, EndedSession};
+use crate::sessions::{Asker, EndedSession, SessionDone};
 use crate::store::Store;
 
 /// Shards of items and their lock manager, at one moment.
@@ -97,33 +97,64 @@ pub fn close(shards: &mut impl Shards, owner: Owner) {
     end_owner(shards, |manager| manager.close(owner));
 }
 
-/// A client ends its session, and everything that it has (D1).
-///
-/// # Errors
-/// As [`Sessions::end`](crate::sessions::Sessions::end).
-pub fn end_session(
+/// Opens, resumes or ends a session for a connection, or takes it over. `number` gives the number of a new session, which no
+/// owner may have had. The end is one of everything that the session has (D1).
+pub fn session(
     shards: &mut impl Shards,
-    token: Token<'_>,
     asker: Asker,
-) -> Result<EndedSession, SessionRefusal> {
-    end_owner(shards, |manager| manager.end_session(token, asker))
+    request: SessionRequest<'_>,
+    number: impl FnOnce() -> u64,
+) -> SessionDone {
+    let SessionRequest { token, action } = request;
+    match action {
+        SessionAction::Open {
+            seconds,
+            only_resumes,
+        } => {
+            settle_some(shards);
+            let open = Open {
+                token,
+                ttl_ms: u64::from(seconds) * 1_000,
+                only_resumes,
+            };
+            shards.manage(|manager| manager.open_session(asker, open, number))
+        }
+        SessionAction::End => {
+            match end_owner(shards, |manager| manager.end_session(token, asker)) {
+                Ok(EndedSession { owner, lost }) => SessionDone {
+                    lost: lost.filter(|lost| lost.conn != asker.conn),
+                    ..SessionReply::Ended(owner).into()
+                },
+                Err(SessionRefusal::NoSession) => SessionReply::NotFound.into(),
+                Err(refusal) => SessionReply::Refused(refusal).into(),
+            }
+        }
+    }
 }
 
 /// A step that ends an owner. Some of the keys that are due are settled before, so that a lease that has expired is not taken
 /// for one that its owner has ended, and some afterwards.
 fn end_owner<R>(shards: &mut impl Shards, end: impl FnOnce(&mut LockManager) -> R) -> R {
-    let each_max = shards.manage(|manager| manager.limits.locks_settled_max);
-    if shards.manage(|manager| manager.has_due()) {
-        run_due(shards, each_max);
-    }
+    let each_max = settle_some(shards);
     let ended = shards.manage(end);
     run_due(shards, each_max);
     ended
 }
 
-/// Releases all locks of an owner (D1).
-pub fn unlock_all(shards: &mut impl Shards, owner: Owner) {
-    if let Some(each_max) = shards.manage(|manager| manager.unlock_all(owner)) {
+/// Settles as many keys that are due as with each command. Returns that number.
+fn settle_some(shards: &mut impl Shards) -> usize {
+    let (each_max, has_due) =
+        shards.manage(|manager| (manager.limits.locks_settled_max, manager.has_due()));
+    if has_due {
+        run_due(shards, each_max);
+    }
+    each_max
+}
+
+/// Releases all locks of an owner (D1), which is asked for when the manager is locked.
+pub fn unlock_all(shards: &mut impl Shards, owner: impl FnOnce() -> Option<Owner>) {
+    let due_max = shards.manage(|manager| manager.unlock_all(owner()?));
+    if let Some(each_max) = due_max {
         run_due(shards, each_max);
     }
 }

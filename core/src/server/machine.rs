@@ -3,13 +3,13 @@
 use latchd_protocol::command::Command;
 use latchd_protocol::execute::Execute;
 use latchd_protocol::reply::{MemoryRefused, Reply};
-use latchd_protocol::session::{Open, SessionRefusal, SessionReply, Token};
+use latchd_protocol::session::{SessionRefusal, SessionReply, SessionRequest, Token};
 use latchd_protocol::stats::Unstored;
 use latchd_protocol::time::Instant;
 use latchd_protocol::{ConnId, Owner};
 
 use crate::engine::{Core, Event, Notification};
-use crate::sessions::{Asker, EndedSession, Opening};
+use crate::sessions::{Asker, SessionDone};
 use crate::store::Store;
 
 /// The machine behind the connections of a [`Server`](super::Server): a [`Core`], or a front of several.
@@ -26,31 +26,16 @@ pub trait StateMachine {
         answer: &mut dyn FnMut(&Reply<'_>),
     );
 
-    /// Opens a session with this token, resumes it, or takes it over; or only resumes it. By default there
-    /// are no sessions.
-    fn open_session(
+    /// Opens, resumes or ends a session for a connection, or takes it over ([`Core::session`]). By default there are no sessions.
+    fn session(
         &mut self,
         now: Instant,
         asker: Asker,
-        open: Open<'_>,
+        request: SessionRequest<'_>,
         number: &mut dyn FnMut() -> u64,
-    ) -> Opening {
-        let _ = (now, asker, open, number);
+    ) -> SessionDone {
+        let _ = (now, asker, request, number);
         SessionReply::Refused(SessionRefusal::Off).into()
-    }
-
-    /// Ends the session with this token. By default there are no sessions.
-    ///
-    /// # Errors
-    /// As [`Sessions::end`](crate::sessions::Sessions::end).
-    fn end_session(
-        &mut self,
-        now: Instant,
-        token: Token<'_>,
-        asker: Asker,
-    ) -> Result<EndedSession, SessionRefusal> {
-        let _ = (now, token, asker);
-        Err(SessionRefusal::Off)
     }
 
     /// The session with this token, for a request in it, which is heard. By default there are no sessions.
@@ -125,23 +110,14 @@ impl<S: Store> StateMachine for Core<S> {
         Self::answer(self, now, owner, command, answer);
     }
 
-    fn open_session(
+    fn session(
         &mut self,
         now: Instant,
         asker: Asker,
-        open: Open<'_>,
+        request: SessionRequest<'_>,
         number: &mut dyn FnMut() -> u64,
-    ) -> Opening {
-        Self::open_session(self, now, asker, open, number)
-    }
-
-    fn end_session(
-        &mut self,
-        now: Instant,
-        token: Token<'_>,
-        asker: Asker,
-    ) -> Result<EndedSession, SessionRefusal> {
-        Self::end_session(self, now, token, asker)
+    ) -> SessionDone {
+        Self::session(self, now, asker, request, number)
     }
 
     fn find_session(

@@ -6,9 +6,7 @@ use alloc::vec::Vec;
 use latchd_protocol::command::Command;
 use latchd_protocol::execute::Execute;
 use latchd_protocol::reply::{MemoryRefused, Refusal, Reply};
-use latchd_protocol::session::{
-    Open, SessionAction, SessionRefusal, SessionReply, SessionRequest, Token,
-};
+use latchd_protocol::session::{SessionRefusal, SessionReply, SessionRequest, Token};
 use latchd_protocol::stats::Unstored;
 use latchd_protocol::time::{Instant, promise_ms};
 use latchd_protocol::{ConnId, Owner};
@@ -78,43 +76,21 @@ impl<M: StateMachine> Execute for Visit<'_, M> {
     }
 
     fn session(&mut self, request: SessionRequest<'_>) -> SessionReply {
-        let (asker, token) = (self.asker(), request.token);
-        match request.action {
-            SessionAction::Open {
-                seconds,
-                only_resumes,
-            } => {
-                let numbers = &mut *self.numbers;
-                let mut number = || {
-                    *numbers += 1;
-                    *numbers
-                };
-                let open = Open {
-                    token,
-                    ttl_ms: u64::from(seconds) * 1_000,
-                    only_resumes,
-                };
-                let now = self.now;
-                let opening = self.machine.open_session(now, asker, open, &mut number);
-                if let Some(attachment) = opening.attachment {
-                    self.session = Some(attachment.owner());
-                }
-                self.lost.extend(opening.lost);
-                opening.reply
+        let (asker, numbers) = (self.asker(), &mut *self.numbers);
+        let mut number = || {
+            *numbers += 1;
+            *numbers
+        };
+        let done = self.machine.session(self.now, asker, request, &mut number);
+        match done.reply {
+            SessionReply::Opened(owner) | SessionReply::Resumed(owner) => {
+                self.session = Some(owner)
             }
-            SessionAction::End => match self.machine.end_session(self.now, token, asker) {
-                Ok(ended) => {
-                    if asker.attached == Some(ended.owner) {
-                        self.session = None;
-                    }
-                    let lost = ended.lost.filter(|lost| lost.conn != self.conn);
-                    self.lost.extend(lost);
-                    SessionReply::Ended
-                }
-                Err(SessionRefusal::NoSession) => SessionReply::NotFound,
-                Err(refusal) => SessionReply::Refused(refusal),
-            },
+            SessionReply::Ended(_) => self.session = None,
+            SessionReply::NotFound | SessionReply::Refused(_) => {}
         }
+        self.lost.extend(done.lost);
+        done.reply
     }
 
     fn execute_as(
@@ -124,10 +100,6 @@ impl<M: StateMachine> Execute for Visit<'_, M> {
         answer: &mut dyn FnMut(&Reply<'_>),
     ) -> Result<(), SessionRefusal> {
         let owner = self.machine.find_session(self.now, token, self.asker())?;
-        if self.session.is_some() {
-            self.execute(command, answer);
-            return Ok(());
-        }
         self.machine.execute(self.now, owner, command, answer);
         Ok(())
     }

@@ -20,11 +20,11 @@ fn asker(conn: u64, user: Option<u128>) -> Asker {
     }
 }
 
-fn open(sessions: &mut Sessions, at_ms: u64, asker: Asker) -> Opening {
+fn open(sessions: &mut Sessions, at_ms: u64, asker: Asker) -> SessionDone {
     open_for(TTL_MS, sessions, at_ms, asker)
 }
 
-fn open_for(ttl_ms: u64, sessions: &mut Sessions, at_ms: u64, asker: Asker) -> Opening {
+fn open_for(ttl_ms: u64, sessions: &mut Sessions, at_ms: u64, asker: Asker) -> SessionDone {
     open_other(b'0', ttl_ms, sessions, at_ms, asker)
 }
 
@@ -35,7 +35,7 @@ fn open_other(
     sessions: &mut Sessions,
     at_ms: u64,
     asker: Asker,
-) -> Opening {
+) -> SessionDone {
     let token = [digit; 16];
     let open = Open {
         token: Token::new(&token).unwrap(),

@@ -129,13 +129,14 @@ impl World {
             token: token_of(token),
             action: SessionAction::End,
         };
-        let believed = self.conns[conn].session;
+        let (has_lost, believed) = (self.has_lost(conn), self.conns[conn].session);
         let reply = self.visit(conn, |visit| visit.session(request));
         let due = match self.known[token] {
             None => SessionReply::NotFound,
             Some(known) if believed.is_some_and(|own| own != known.owner) => {
                 SessionReply::Refused(SessionRefusal::Attached)
             }
+            Some(_) if has_lost => SessionReply::Refused(SessionRefusal::Lost),
             Some(known) => {
                 self.forget(token);
                 if let Some(other) = known.attached.filter(|other| *other != conn) {
@@ -145,7 +146,7 @@ impl World {
                         "S5: a connection without its session is not closed",
                     )?;
                 }
-                SessionReply::Ended
+                SessionReply::Ended(known.owner)
             }
         };
         self.seen.add(Witness::of_pair("mo T0", reply)?);
@@ -207,6 +208,7 @@ impl World {
             Some(known) if believed.is_some_and(|own| own != known.owner) => {
                 Err(SessionRefusal::Attached)
             }
+            Some(_) if has_lost => Err(SessionRefusal::Lost),
             Some(_) => Ok(()),
         };
         self.seen.add(Witness::of_token(done)?);
@@ -214,8 +216,7 @@ impl World {
         if due.is_ok() {
             self.hear(token);
         }
-        let lost = has_lost && due.is_ok();
-        self.unless_lost(lost, seen.map(|got| (Who::Session(token), got)))
+        Ok(seen.map(|got| (Who::Session(token), got)))
     }
 
     /// The reply, if the connection has not lost its session; otherwise it must be refused (S5).

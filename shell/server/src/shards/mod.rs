@@ -194,13 +194,8 @@ impl Shards {
         match command {
             GlobalCommand::UnlockAll => {
                 if session.is_open {
-                    let due_max = all.manage(|manager| {
-                        let owner = Some(session.owner).filter(|_| !session.has_lost());
-                        owner.and_then(|owner| manager.unlock_all(owner))
-                    });
-                    if let Some(each_max) = due_max {
-                        shards::run_due(&mut all, each_max);
-                    }
+                    let owner = || Some(session.owner).filter(|_| !session.has_lost());
+                    shards::unlock_all(&mut all, owner);
                     session.charge(0, all.work);
                 }
                 answer(&Reply::Unlocked);

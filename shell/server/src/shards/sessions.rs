@@ -5,10 +5,10 @@
 //! - N2: Requests renew a session without the manager: they note the time in the attachment.
 
 use latchd_core::engine::shards::{self, Shards as _};
-use latchd_core::sessions::{Asker, Opening, Session, SessionCounters};
+use latchd_core::sessions::{Asker, Session, SessionCounters, SessionDone};
 use latchd_core::{ConnId, Instant, Owner};
 use latchd_protocol::command::ScanCursor;
-use latchd_protocol::session::{Open, SessionRefusal, SessionReply, Token};
+use latchd_protocol::session::{SessionRefusal, SessionReply, SessionRequest, Token};
 use latchd_protocol::stats::StatsLine;
 
 use super::{ShardSession, Shards, StatsPage};
@@ -30,53 +30,40 @@ pub(crate) struct SessionShown {
 }
 
 impl Shards {
-    /// Opens a session, resumes it, or takes it over; or only resumes it.
-    pub(crate) fn open_session(
+    /// Opens, resumes or ends a session for a connection, or takes it over.
+    pub(crate) fn session(
         &self,
         now: Instant,
         session: &mut ShardSession,
         asker: Asker,
-        open: Open<'_>,
+        request: SessionRequest<'_>,
         number: impl FnOnce() -> u64,
     ) -> SessionReply {
         let mut all = self.at(now);
-        let opening = all.manage(|manager| manager.open_session(asker, open, number));
-        let Opening {
+        let SessionDone {
             reply,
             attachment,
             lost,
-        } = opening;
-        if session.attachment.is_none()
-            && let Some(attachment) = attachment
-        {
-            if session.is_open {
-                shards::close(&mut all, session.owner);
+        } = shards::session(&mut all, asker, request, number);
+        match reply {
+            SessionReply::Opened(_) | SessionReply::Resumed(_) => {
+                if session.attachment.is_none() {
+                    if session.is_open {
+                        shards::close(&mut all, session.owner);
+                    }
+                    session.attach(attachment);
+                }
             }
-            session.attach(Some(attachment));
+            SessionReply::Ended(owner) => {
+                self.waiters.leave(owner);
+                if session.attachment.is_some() {
+                    session.attach(None);
+                }
+            }
+            SessionReply::NotFound | SessionReply::Refused(_) => {}
         }
         self.waiters.close(lost);
         reply
-    }
-
-    /// Ends the session with this token, and everything that it has. Returns the owner that it was.
-    ///
-    /// # Errors
-    /// As [`Sessions::end`](latchd_core::sessions::Sessions::end).
-    pub(crate) fn end_session(
-        &self,
-        now: Instant,
-        session: &mut ShardSession,
-        token: Token<'_>,
-        asker: Asker,
-    ) -> Result<Owner, SessionRefusal> {
-        let ended = shards::end_session(&mut self.at(now), token, asker)?;
-        self.waiters.leave(ended.owner);
-        if asker.attached == Some(ended.owner) {
-            session.attach(None);
-        }
-        self.waiters
-            .close(ended.lost.filter(|lost| lost.conn != asker.conn));
-        Ok(ended.owner)
     }
 
     /// The session with this token, for a request in it (`j`), which is heard.
@@ -89,10 +76,8 @@ impl Shards {
         token: Token<'_>,
         asker: Asker,
     ) -> Result<Owner, SessionRefusal> {
-        self.at(now).manage(|manager| {
-            let session = manager.find_session(token, asker)?;
-            Ok(session.owner())
-        })
+        self.at(now)
+            .manage(|manager| manager.find_session(token, asker).map(Session::owner))
     }
 
     /// A name as the sessions compare it.

@@ -11,7 +11,7 @@ use latchd_protocol::connection::{Connection, Progress};
 use latchd_protocol::execute::Execute;
 use latchd_protocol::reply::{MemoryRefused, Refusal, Reply};
 use latchd_protocol::session::{
-    Open, SessionAction, SessionRefusal, SessionReply, SessionRequest, Token,
+    SessionAction, SessionRefusal, SessionReply, SessionRequest, Token,
 };
 use latchd_protocol::stats::Unstored;
 use latchd_protocol::watch::{Asked, Topic, Topics, Watched, all_unlocked, each_line};
@@ -275,48 +275,23 @@ impl Execute for Executor<'_> {
         self.work.note_executed();
         // As above: not the time of the round.
         let (shared, now) = (self.shared, self.shared.clock.now());
-        let (asker, token) = (self.client.asker(), request.token);
-        let own = &mut self.client.own;
-        match request.action {
-            SessionAction::Open {
-                seconds,
-                only_resumes,
-            } => {
-                if let Some(beliefs) = &shared.beliefs
-                    && beliefs.cover(seconds).is_err()
-                {
-                    return SessionReply::Refused(SessionRefusal::Unrecorded);
-                }
-                let open = Open {
-                    token,
-                    ttl_ms: u64::from(seconds) * 1_000,
-                    only_resumes,
-                };
-                let number = || shared.next_number();
-                let reply = shared.shards.open_session(now, own, asker, open, number);
-                match reply {
-                    SessionReply::Opened(owner) => {
-                        shared.tell_session("open", owner, Some(asker.conn));
-                    }
-                    SessionReply::Resumed(owner) if asker.attached.is_none() => {
-                        shared.tell_session("resume", owner, Some(asker.conn));
-                    }
-                    SessionReply::Resumed(_)
-                    | SessionReply::Ended
-                    | SessionReply::NotFound
-                    | SessionReply::Refused(_) => {}
-                }
-                reply
-            }
-            SessionAction::End => match shared.shards.end_session(now, own, token, asker) {
-                Ok(owner) => {
-                    shared.tell_session("end", owner, Some(asker.conn));
-                    SessionReply::Ended
-                }
-                Err(SessionRefusal::NoSession) => SessionReply::NotFound,
-                Err(refusal) => SessionReply::Refused(refusal),
-            },
+        let asker = self.client.asker();
+        if let SessionAction::Open { seconds, .. } = request.action
+            && let Some(beliefs) = &shared.beliefs
+            && beliefs.cover(seconds).is_err()
+        {
+            return SessionReply::Refused(SessionRefusal::Unrecorded);
         }
+        let (own, number) = (&mut self.client.own, || shared.next_number());
+        let reply = shared.shards.session(now, own, asker, request, number);
+        let tell = |event, owner| shared.tell_session(event, owner, Some(asker.conn));
+        match reply {
+            SessionReply::Opened(owner) => tell("open", owner),
+            SessionReply::Resumed(owner) if asker.attached.is_none() => tell("resume", owner),
+            SessionReply::Ended(owner) => tell("end", owner),
+            SessionReply::Resumed(_) | SessionReply::NotFound | SessionReply::Refused(_) => {}
+        }
+        reply
     }
 
     #[cold]

@@ -84,7 +84,7 @@ pub fn encode_reply(reply: &SessionReply, out: &mut Vec<u8>) {
     let (owner, end) = match reply {
         SessionReply::Opened(owner) => (owner, " N"),
         SessionReply::Resumed(owner) => (owner, " R"),
-        SessionReply::Ended => return put_line(out, "HD"),
+        SessionReply::Ended(_) => return put_line(out, "HD"),
         SessionReply::NotFound => return put_line(out, "NF"),
         SessionReply::Refused(refusal) => return put_line(out, refusal_line(*refusal)),
     };
@@ -217,7 +217,7 @@ mod tests {
                 SessionReply::Resumed(owner),
                 SessionResponse::Resumed(owner),
             ),
-            (SessionReply::Ended, SessionResponse::Ended),
+            (SessionReply::Ended(owner), SessionResponse::Ended),
             (SessionReply::NotFound, SessionResponse::NotFound),
             (
                 SessionReply::Refused(SessionRefusal::TooMany),
