@@ -10,7 +10,7 @@ use latchd_client::{
 };
 use smol::{Executor, Timer, block_on, future};
 
-use crate::support::{DUE, Proxy, Started, eventually};
+use crate::support::{DUE, Proxy, Started, eventually, holder_process};
 
 const fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
@@ -294,10 +294,7 @@ fn a_forced_release_is_noticed_within_a_heartbeat() {
 fn a_forced_release_ends_the_command() {
     let server = Started::latchd();
     for options in [&["--session", "3"][..], &["--ttl", "3"], &[]] {
-        let child = std::process::Command::new(env!("CARGO_BIN_EXE_latchd"))
-            .args(["lock", "--server", &server.address()])
-            .args(options)
-            .args(["k", "--", "sleep", "100"])
+        let child = holder_process(&server, options)
             .stderr(std::process::Stdio::piped())
             .spawn()
             .unwrap();

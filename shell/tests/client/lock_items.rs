@@ -5,7 +5,7 @@ use std::time::Duration;
 use latchd_client::{Client, ErrorKind, LockOptions, NotObtained};
 use smol::{Timer, block_on, future};
 
-use crate::support::{Started, eventually};
+use crate::support::{Started, eventually, holder_process};
 
 const fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
@@ -82,20 +82,7 @@ fn a_dead_holder_leaves_the_key_in_time() {
         let lock = client.lock("k", &with_item()).await.unwrap();
         lock.release().await.unwrap();
         // Ours dies.
-        let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_latchd"))
-            .args([
-                "lock",
-                "--server",
-                &server.address(),
-                "--ttl",
-                "2",
-                "k",
-                "--",
-                "sleep",
-                "100",
-            ])
-            .spawn()
-            .unwrap();
+        let mut child = holder_process(&server, &["--ttl", "2"]).spawn().unwrap();
         eventually(|| {
             server
                 .ask("mg k\r\n", "\r\n")

@@ -49,6 +49,11 @@ fn patient() -> LockOptions {
         .deadline(DUE)
 }
 
+async fn lock_and_release(client: &Client, key: &str, options: &LockOptions) {
+    let lock = client.lock(key, options).await.unwrap();
+    lock.release().await.unwrap();
+}
+
 /// Whether a key is free for another client.
 async fn is_free(client: &Client, key: &str) -> bool {
     client.lock_state(key).await.unwrap().is_none()
@@ -214,13 +219,7 @@ fn a_lock_is_renewed_up_to_its_longest_hold() {
         assert!(lock.is_held() && !is_free(&client, "k").await);
         assert_eq!(lock.lost().await, Some(Loss::HeldTooLong));
         assert!(!lock.is_held());
-        client
-            .lock("k", &patient())
-            .await
-            .unwrap()
-            .release()
-            .await
-            .unwrap();
+        lock_and_release(&client, "k", &patient()).await;
     });
 }
 
@@ -309,13 +308,7 @@ fn dropping_a_lock_releases_it() {
         let long = patient().survive(secs(30));
         for options in [long.clone(), long.clone().with_item()] {
             drop(client.lock("k", &options).await.unwrap());
-            other
-                .lock("k", &options)
-                .await
-                .unwrap()
-                .release()
-                .await
-                .unwrap();
+            lock_and_release(&other, "k", &options).await;
 
             // A dropped call leaves nothing behind, at any stage.
             let held = other.lock("k", &options).await.unwrap();
@@ -341,13 +334,7 @@ fn dropping_a_lock_releases_it() {
                     Timer::after(ms(1)).await;
                 }
                 drop(obtain);
-                other
-                    .lock("k", &options)
-                    .await
-                    .unwrap()
-                    .release()
-                    .await
-                    .unwrap();
+                lock_and_release(&other, "k", &options).await;
             }
         }
     });
@@ -474,13 +461,7 @@ fn a_lock_is_left_behind_and_gone_on_with() {
         again.check().await.unwrap();
         again.release().await.unwrap();
         assert!(client.attach(&detached).await.unwrap_err().is_not_held());
-        client
-            .lock("k", &options())
-            .await
-            .unwrap()
-            .release()
-            .await
-            .unwrap();
+        lock_and_release(&client, "k", &options()).await;
     });
 }
 
@@ -496,13 +477,7 @@ fn a_lock_that_shares_its_session_is_not_left_behind() {
                 ErrorKind::Terms(TermsError::Detached)
             )));
         }
-        client
-            .lock("k", &patient())
-            .await
-            .unwrap()
-            .release()
-            .await
-            .unwrap();
+        lock_and_release(&client, "k", &patient()).await;
     });
 }
 
@@ -837,32 +812,14 @@ fn short_locks_end_by_time_or_with_their_connection() {
         assert!(lock.is_held(), "it is renewed");
         proxy.cut();
         assert_eq!(lock.lost().await, Some(Loss::Disconnected));
-        other
-            .lock("k", &patient())
-            .await
-            .unwrap()
-            .release()
-            .await
-            .unwrap();
+        lock_and_release(&other, "k", &patient()).await;
         let manual = client.lock("k", &short.clone().manual()).await.unwrap();
         assert_eq!(manual.lost().await, Some(Loss::Expired));
-        other
-            .lock("k", &patient())
-            .await
-            .unwrap()
-            .release()
-            .await
-            .unwrap();
+        lock_and_release(&other, "k", &patient()).await;
         let stalled = client.lock("k", &short).await.unwrap();
         proxy.silence();
         assert_eq!(stalled.lost().await, Some(Loss::Expired));
-        other
-            .lock("k", &patient())
-            .await
-            .unwrap()
-            .release()
-            .await
-            .unwrap();
+        lock_and_release(&other, "k", &patient()).await;
         proxy.speak();
     });
 }

@@ -12,7 +12,7 @@ use latchd_client::{
     Client, ClientOptions, ErrorKind, Exptime, Feature, LockOptions, Loss, NotObtained, Retry,
 };
 
-use crate::support::{DUE, Proxy, Started, eventually};
+use crate::support::{DUE, Proxy, Started, eventually, holder_process};
 use smol::{Executor, block_on, future};
 
 const ZERO: Duration = Duration::ZERO;
@@ -320,18 +320,7 @@ fn fences_rise_over_a_restart() {
 #[test]
 fn a_waiter_of_a_killed_holder_is_served_at_once() {
     let server = Started::latchd();
-    let mut child = Command::new(env!("CARGO_BIN_EXE_latchd"))
-        .args([
-            "lock",
-            "--server",
-            &server.address(),
-            "k",
-            "--",
-            "sleep",
-            "100",
-        ])
-        .spawn()
-        .unwrap();
+    let mut child = holder_process(&server, &[]).spawn().unwrap();
     eventually(|| {
         server
             .ask("ml k\r\n", "\r\n")

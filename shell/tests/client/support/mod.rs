@@ -205,6 +205,16 @@ fn memcached_program() -> Option<PathBuf> {
     found
 }
 
+/// A process that holds the lock of `k` for as long as it lives: `latchd lock` with these options.
+pub(crate) fn holder_process(server: &Started, options: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_latchd"));
+    command
+        .args(["lock", "--server", &server.address()])
+        .args(options)
+        .args(["k", "--", "sleep", "100"]);
+    command
+}
+
 /// Asks until there is an answer.
 pub(crate) fn eventually<T>(mut ask: impl FnMut() -> Option<T>) -> T {
     let started = Instant::now();
