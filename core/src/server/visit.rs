@@ -84,7 +84,7 @@ impl<M: StateMachine> Execute for Visit<'_, M> {
         let done = self.machine.session(self.now, asker, request, &mut number);
         match done.reply {
             SessionReply::Opened(owner) | SessionReply::Resumed(owner) => {
-                self.session = Some(owner)
+                self.session = Some(owner);
             }
             SessionReply::Ended(_) => self.session = None,
             SessionReply::NotFound | SessionReply::Refused(_) => {}
