@@ -46,7 +46,7 @@ impl Session {
     }
 
     /// Whether its time is over.
-    const fn is_over(&self, now_ms: u64) -> bool {
+    pub(super) const fn is_over(&self, now_ms: u64) -> bool {
         !self.waits && self.ends_ms() <= now_ms
     }
 

@@ -185,14 +185,27 @@ impl World {
         Ok(())
     }
 
-    /// Time passes to the next deadline, or a little further: the clock wakes late, so that clients may be heard before.
+    /// Time passes to the next deadline, or a little further: the clock wakes late, so that clients may be heard before. The
+    /// client of a session whose time is over is heard in half of the cases.
     fn pass_deadline(&mut self) -> Result<(), Breach> {
         let Some(told_ms) = self.workers.deadline().map(Instant::as_millis) else {
             return Ok(());
         };
         self.late_ms = LATE_MS_MAX - 1;
         let late_ms = self.random.below(LATE_MS_MAX);
-        self.pass_time((told_ms + late_ms).saturating_sub(self.now_ms))
+        self.pass_time((told_ms + late_ms).saturating_sub(self.now_ms))?;
+        let now_ms = self.now_ms;
+        let sessions = self.judge.sessions();
+        let late = (sessions.filter(|(_, it)| it.is_over(now_ms))).find_map(|(_, it)| it.conn);
+        if let Some(conn) = late.filter(|_| self.random.below(2) == 0)
+            && let Some(client) = self.place_of(conn)
+        {
+            self.say(client);
+            if self.workers.wake(conn) {
+                return self.after(conn, Cause::Epoll);
+            }
+        }
+        Ok(())
     }
 
     /// Time passes; the clock wakes as the server has told it, and up to 9 ms late.
