@@ -37,14 +37,13 @@ pub(super) struct Entry {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Tag(u16);
 
-/// A bucket.
+/// Four tags of 1.
+const ONES: u64 = u64::MAX / 0xFFFF;
+
+/// A bucket, as it is in memory: the addresses, the tags, and the number plus one of the overflow bucket that continues it, or
+/// 0. All are little-endian.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Bucket {
-    addresses: [u32; BUCKET_ENTRIES],
-    tags: [u16; BUCKET_ENTRIES],
-    /// The overflow bucket that continues this one: its number plus one, or 0.
-    overflow: u32,
-}
+pub(super) struct Bucket([u8; BUCKET_BYTES]);
 
 impl Tag {
     /// The tag of `hash` in a bucket that was chosen by the lower `depth` bits of it.
@@ -90,43 +89,29 @@ impl Tag {
 }
 
 impl Bucket {
-    pub(super) const EMPTY: Self = Self {
-        addresses: [0; BUCKET_ENTRIES],
-        tags: [0; BUCKET_ENTRIES],
-        overflow: 0,
-    };
+    pub(super) const EMPTY: Self = Self([0; BUCKET_BYTES]);
 
-    /// The bucket that [`to_bytes`](Self::to_bytes) wrote.
+    /// The bucket at the start of these bytes.
     #[inline]
-    pub(super) fn from_bytes(bytes: &[u8]) -> Self {
-        let mut bucket = Self::EMPTY;
-        let (addresses, _) = bytes[..TAGS_AT].as_chunks();
-        for (address, bytes) in bucket.addresses.iter_mut().zip(addresses) {
-            *address = u32::from_le_bytes(*bytes);
-        }
-        let (tags, _) = bytes[TAGS_AT..OVERFLOW_AT].as_chunks();
-        for (tag, bytes) in bucket.tags.iter_mut().zip(tags) {
-            *tag = u16::from_le_bytes(*bytes);
-        }
-        let (overflow, _) = bytes[OVERFLOW_AT..].as_chunks();
-        bucket.overflow = u32::from_le_bytes(overflow[0]);
-        bucket
+    pub(super) fn at(bytes: &[u8]) -> Self {
+        Self(*bytes.first_chunk().expect("H4: a bucket begins here"))
     }
 
     /// The bucket as bytes in memory.
+    pub(super) const fn as_bytes(&self) -> &[u8; BUCKET_BYTES] {
+        &self.0
+    }
+
+    /// The `N` bytes from `at` on.
     #[inline]
-    pub(super) fn to_bytes(self) -> [u8; BUCKET_BYTES] {
-        let mut bytes = [0; BUCKET_BYTES];
-        let (addresses, _) = bytes[..TAGS_AT].as_chunks_mut();
-        for (bytes, address) in addresses.iter_mut().zip(self.addresses) {
-            *bytes = address.to_le_bytes();
-        }
-        let (tags, _) = bytes[TAGS_AT..OVERFLOW_AT].as_chunks_mut();
-        for (bytes, tag) in tags.iter_mut().zip(self.tags) {
-            *bytes = tag.to_le_bytes();
-        }
-        bytes[OVERFLOW_AT..].copy_from_slice(&self.overflow.to_le_bytes());
-        bytes
+    fn bytes<const N: usize>(&self, at: usize) -> [u8; N] {
+        let bytes = self.0[at..].first_chunk();
+        *bytes.expect("they are in the bucket")
+    }
+
+    #[inline]
+    fn address(&self, at: usize) -> u32 {
+        u32::from_le_bytes(self.bytes(at * size_of::<u32>()))
     }
 
     /// The entries whose keys may have this hash.
@@ -134,18 +119,23 @@ impl Bucket {
     #[allow(clippy::cast_possible_truncation)]
     #[inline]
     pub(super) fn candidates(&self, hash: u64) -> impl Iterator<Item = (usize, Address)> {
-        let wanted = (hash >> 48) as u16 & COMPARED;
-        // As in `position`.
-        let mut found = 0_u32;
-        for (at, tag) in self.tags.iter().enumerate() {
-            found |= u32::from(tag & COMPARED == wanted) << at;
-        }
+        let wanted = ONES * u64::from((hash >> 48) as u16 & COMPARED);
+        // Four tags at a time: bit 15 of a tag is set if it is equal.
+        let equal = |at: usize| {
+            let differs = (u64::from_le_bytes(self.bytes(at)) ^ wanted) & (ONES * u64::from(COMPARED));
+            let highest = ONES << 15;
+            !((differs & !highest) + !highest | differs) & highest
+        };
+        // The last four are two tags and the link.
+        let last = equal(TAGS_AT + 16) & u64::from(u32::MAX);
+        let mut found = equal(TAGS_AT) >> 3 | equal(TAGS_AT + 8) >> 2 | last >> 1;
         core::iter::from_fn(move || {
             while found != 0 {
-                let at = found.trailing_zeros() as usize;
+                let bit = found.trailing_zeros() as usize;
                 found &= found - 1;
-                if self.addresses[at] != 0 {
-                    return Some((at, Address::from_number(self.addresses[at])));
+                let at = (bit % 16 - 12) * 4 + bit / 16;
+                if self.address(at) != 0 {
+                    return Some((at, Address::from_number(self.address(at))));
                 }
             }
             None
@@ -156,42 +146,45 @@ impl Bucket {
     pub(super) fn position(&self, address: Address) -> Option<usize> {
         // Without a branch for each, the compiler compares several at once.
         let mut found = 0_u32;
-        for (at, number) in self.addresses.iter().enumerate() {
-            found |= u32::from(*number == address.number()) << at;
+        for at in 0..BUCKET_ENTRIES {
+            found |= u32::from(self.address(at) == address.number()) << at;
         }
         (found != 0).then(|| found.trailing_zeros() as usize)
     }
 
     pub(super) fn len(&self) -> usize {
-        self.addresses
-            .iter()
-            .filter(|address| **address != 0)
+        (0..BUCKET_ENTRIES)
+            .filter(|at| self.address(*at) != 0)
             .count()
     }
 
-    pub(super) const fn is_full(&self) -> bool {
-        self.addresses[BUCKET_ENTRIES - 1] != 0
+    pub(super) fn is_full(&self) -> bool {
+        self.address(BUCKET_ENTRIES - 1) != 0
     }
 
     /// The entry at an occupied position.
-    pub(super) const fn entry(&self, at: usize) -> Entry {
+    pub(super) fn entry(&self, at: usize) -> Entry {
         Entry {
-            address: Address::from_number(self.addresses[at]),
-            tag: Tag(self.tags[at]),
+            address: Address::from_number(self.address(at)),
+            tag: Tag(u16::from_le_bytes(self.bytes(TAGS_AT + at * size_of::<u16>()))),
         }
     }
 
-    pub(super) const fn set(&mut self, at: usize, entry: Entry) {
-        self.addresses[at] = entry.address.number();
-        self.tags[at] = entry.tag.0;
+    pub(super) fn set(&mut self, at: usize, entry: Entry) {
+        self.put(at, entry.address.number(), entry.tag.0);
+    }
+
+    fn put(&mut self, at: usize, address: u32, tag: u16) {
+        let (address_at, tag_at) = (at * size_of::<u32>(), TAGS_AT + at * size_of::<u16>());
+        self.0[address_at..][..size_of::<u32>()].copy_from_slice(&address.to_le_bytes());
+        self.0[tag_at..][..size_of::<u16>()].copy_from_slice(&tag.to_le_bytes());
     }
 
     /// Removes the last entry; the bucket is not empty.
     pub(super) fn pop(&mut self) -> Entry {
         let at = self.len() - 1;
         let entry = self.entry(at);
-        self.addresses[at] = 0;
-        self.tags[at] = 0;
+        self.put(at, 0, 0);
         entry
     }
 
@@ -205,20 +198,21 @@ impl Bucket {
     }
 
     /// The number of the overflow bucket that continues this one.
-    pub(super) const fn overflow(&self) -> Option<u32> {
-        self.overflow.checked_sub(1)
+    #[inline]
+    pub(super) fn overflow(&self) -> Option<u32> {
+        u32::from_le_bytes(self.bytes(OVERFLOW_AT)).checked_sub(1)
     }
 
     pub(super) fn set_overflow(&mut self, number: Option<u32>) {
-        self.overflow = number.map_or(0, |number| number + 1);
+        let link = number.map_or(0, |number| number + 1);
+        self.0[OVERFLOW_AT..].copy_from_slice(&link.to_le_bytes());
     }
 
     /// U1.
     #[cfg(any(test, feature = "verify"))]
     pub(super) fn check(&self) {
-        let len = self.len();
         assert!(
-            self.addresses[len..].iter().all(|address| *address == 0),
+            (self.len()..BUCKET_ENTRIES).all(|at| self.address(at) == 0),
             "U1: an entry behind the end"
         );
     }
@@ -238,19 +232,36 @@ mod tests {
     #[test]
     fn a_bucket_is_what_was_written() {
         let mut bucket = Bucket::EMPTY;
+        let entry = |at: usize| Entry {
+            address: Address::from_number(0x0102_0304_u32 << at),
+            tag: Tag(0x8001_u16 >> at),
+        };
         for at in 0..BUCKET_ENTRIES {
-            let entry = Entry {
-                address: Address::from_number(0x0102_0304 << at),
-                tag: Tag(0x8001 >> at),
-            };
-            bucket.set(at, entry);
+            bucket.set(at, entry(at));
         }
         bucket.set_overflow(Some(0xA0B0_C0D0));
-        let again = Bucket::from_bytes(&bucket.to_bytes());
-        assert_eq!(again.addresses, bucket.addresses);
-        assert_eq!(again.tags, bucket.tags);
+        let again = Bucket::at(bucket.as_bytes());
+        assert!(again.entries().eq((0..BUCKET_ENTRIES).map(entry)));
         assert_eq!(again.overflow(), Some(0xA0B0_C0D0));
-        assert_eq!(Bucket::from_bytes(&[0; BUCKET_BYTES]).len(), 0);
+        assert_eq!(Bucket::at(&[0; BUCKET_BYTES]).len(), 0);
+    }
+
+    #[test]
+    fn each_place_is_found_by_its_tag() {
+        let hash = |at: usize| 0x1230_0000_0000_0000 + ((at as u64) << 52);
+        let mut bucket = Bucket::EMPTY;
+        for at in 0..BUCKET_ENTRIES {
+            let address = Address::from_number(u32::try_from(at).unwrap() + 1);
+            bucket.set(at, Entry { address, tag: Tag::new(hash(at), 0) });
+        }
+        for link in [None, Some(0x1230_1230), Some(u32::MAX - 1)] {
+            bucket.set_overflow(link);
+            for at in 0..BUCKET_ENTRIES {
+                let found = bucket.candidates(hash(at)).map(|(place, _)| place);
+                assert!(found.eq([at]), "{at}");
+            }
+            assert_eq!(bucket.candidates(hash(BUCKET_ENTRIES)).next(), None);
+        }
     }
 
     #[test]

@@ -61,8 +61,7 @@ impl<B: Block> Buckets<B> {
     pub(super) fn get(&self, number: usize) -> Bucket {
         debug_assert!(number < self.len, "H3: the bucket is there");
         let at = self.offset(number);
-        let bytes = self.blocks[number >> self.shift].bytes();
-        Bucket::from_bytes(&bytes[at..at + BUCKET_BYTES])
+        Bucket::at(&self.blocks[number >> self.shift].bytes()[at..])
     }
 
     /// Writes the bucket with this number, which exists.
@@ -70,7 +69,7 @@ impl<B: Block> Buckets<B> {
         debug_assert!(number < self.len, "H3: the bucket is there");
         let at = self.offset(number);
         let bytes = self.blocks[number >> self.shift].bytes_mut();
-        bytes[at..at + BUCKET_BYTES].copy_from_slice(&bucket.to_bytes());
+        bytes[at..at + BUCKET_BYTES].copy_from_slice(bucket.as_bytes());
     }
 
     /// Adds a bucket at the end.
@@ -92,7 +91,7 @@ impl<B: Block> Buckets<B> {
         if at < block.bytes().len() {
             self.set(number, bucket);
         } else {
-            block.write(&bucket.to_bytes());
+            block.write(bucket.as_bytes());
         }
         Ok(())
     }
