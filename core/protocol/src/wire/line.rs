@@ -52,18 +52,18 @@ impl<'a> Line<'a> {
         envelope: Envelope<'a>,
     ) -> Step<'a> {
         let consumed = self.bytes + body_bytes;
-        match session {
-            None => Step::Execute {
+        if session.is_some() {
+            return Step::ExecuteAs {
                 consumed,
+                token: session,
                 command,
                 envelope,
-            },
-            Some(token) => Step::ExecuteAs {
-                consumed,
-                token: Some(token),
-                command,
-                envelope,
-            },
+            };
+        }
+        Step::Execute {
+            consumed,
+            command,
+            envelope,
         }
     }
 

@@ -39,8 +39,13 @@ pub(crate) fn without_line_end(line: &[u8]) -> &[u8] {
 /// Takes the first word off a text; `None` if there is none. The rest begins with a blank or is empty.
 #[inline]
 pub(crate) fn split_token(text: &[u8]) -> Option<(&[u8], &[u8])> {
-    let blanks = text.iter().position(|byte| *byte != b' ')?;
-    let (_, text) = text.split_at_checked(blanks)?;
+    let mut text = text;
+    while let [b' ', rest @ ..] = text {
+        text = rest;
+    }
+    if text.is_empty() {
+        return None;
+    }
     text.split_at_checked(word_bytes(text))
 }
 

@@ -233,8 +233,9 @@ impl<S: Store, M: Access> Rules<'_, S, M> {
         change: impl FnOnce(&mut S, &mut Counters) -> Result<S::Slot, Full>,
     ) -> Result<S::Slot, Full> {
         let is_held = self.items.store.header(slot).locked;
-        let before = self.items.store.item_bytes(slot);
+        let mut before = 0;
         if is_held {
+            before = self.items.store.item_bytes(slot);
             let key = self.items.store.key(slot);
             let after = self
                 .items

@@ -36,6 +36,8 @@ const UNIT_SHIFT_MIN: u32 = 3;
 pub(super) struct Geometry {
     segment_shift: u32,
     unit_shift: u32,
+    /// The lower bits of an address: its offset in the segment, in units.
+    offset_bits: u32,
     /// The number of segments that addresses can name.
     pub(super) segments_max: usize,
 }
@@ -88,6 +90,7 @@ impl Geometry {
         Self {
             segment_shift,
             unit_shift,
+            offset_bits: segment_shift - unit_shift,
             segments_max: (u32::MAX >> (segment_shift - unit_shift)) as usize,
         }
     }
@@ -130,16 +133,15 @@ impl Geometry {
     /// The address of a place (G1).
     pub(super) fn address(&self, segment: SegmentId, offset: usize) -> Address {
         let offset = u32::try_from(offset >> self.unit_shift).expect("a segment is small");
-        Address((segment << (self.segment_shift - self.unit_shift)) + offset + 1)
+        Address((segment << self.offset_bits) + offset + 1)
     }
 
     /// The place of an address: the segment, and the offset in bytes.
     #[inline]
     pub(super) const fn place(&self, address: Address) -> (SegmentId, usize) {
         let units = address.0 - 1;
-        let shift = self.segment_shift - self.unit_shift;
-        let offset = units & ((1 << shift) - 1);
-        (units >> shift, (offset as usize) << self.unit_shift)
+        let offset = units & ((1 << self.offset_bits) - 1);
+        (units >> self.offset_bits, (offset as usize) << self.unit_shift)
     }
 
     /// The number of elements of `element_bytes` in a chunk of a list. A chunk takes a quarter of a segment,

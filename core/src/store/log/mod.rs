@@ -200,6 +200,7 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
             + self.huge.held_bytes()
     }
 
+    #[inline]
     fn record(&self, address: Address) -> Record<'_> {
         self.log.record(address)
     }
@@ -324,6 +325,7 @@ impl<H: KeyHasher, B: Block> Store for LogStore<H, B> {
         self.find_item(key).map(|(slot, _)| slot)
     }
 
+    #[inline]
     fn find_item(&self, key: Key<'_>) -> Result<(LogSlot, ItemHeader), LogVacancy> {
         let hash = self.hasher.hash(key);
         let found = self.index.find(hash, |address| self.log.item(address, key));
@@ -333,6 +335,7 @@ impl<H: KeyHasher, B: Block> Store for LogStore<H, B> {
         }
     }
 
+    #[inline]
     fn header(&self, slot: LogSlot) -> ItemHeader {
         self.record(slot.address).header()
     }

@@ -16,7 +16,7 @@ use super::queue::Queue;
 use super::record::{STUB_BYTES, head, record_bytes};
 use super::room::Need;
 use super::segments::Piece;
-use super::{End, Full, ItemHeader, KeyHasher, LogSlot, LogStore};
+use super::{End, Full, ItemHeader, KeyHasher, LogSlot, LogStore, cost_of};
 
 /// The change of an item's value.
 #[derive(Clone, Copy, Debug)]
@@ -138,17 +138,21 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
     }
 
     fn overwrite(&mut self, address: Address, header: &ItemHeader, value: &[u8]) {
-        let record = self.record(address);
-        let (before, was_locked) = (self.cost(record), record.is_locked());
-        if self.log.erases {
+        let (geometry, erases) = (self.geometry, self.log.erases);
+        let mut record = self.log.record_mut(address);
+        let before = record.as_ref();
+        let (key_bytes, was_locked) = (before.key_bytes(), before.is_locked());
+        let cost = |value_bytes| cost_of(&geometry, key_bytes, value_bytes);
+        let (before, after) = (cost(before.value_bytes()), cost(value.len()));
+        if erases {
             // A shorter one would leave the end of the old one after it.
-            let geometry = self.geometry;
-            self.log.record_mut(address).erase_value(&geometry);
+            record.erase_value(&geometry);
         }
-        self.log.record_mut(address).set_value(value);
-        self.tally.leave(before, was_locked);
-        self.tally
-            .enter(self.cost(self.record(address)), was_locked);
+        record.set_value(value);
+        if after != before {
+            self.tally.leave(before, was_locked);
+            self.tally.enter(after, was_locked);
+        }
         self.write_header(address, header);
     }
 

@@ -18,7 +18,6 @@ use crate::time::Exptime;
 use crate::wire::Envelope;
 use crate::wire::limits::{META_TOKENS_MAX, OPAQUE_BYTES_MAX, TOKENS_MAX};
 use crate::wire::scan::Tokens;
-use crate::wire::status_line::BAD_FORMAT;
 
 const DUPLICATE: &str = "CLIENT_ERROR duplicate flag";
 const TOO_MANY: &str = "CLIENT_ERROR options flags are too long";
@@ -74,39 +73,9 @@ pub(super) enum BadLine {
     Flags(&'static str),
 }
 
-/// The error of a line with a key that is too long; `taken` words are before `text`.
-fn long_key(text: &[u8], taken: usize) -> BadLine {
-    let mut words = Tokens::new(text).take(TOKENS_MAX - taken);
-    if words.any(|word| word.first().copied().and_then(flag_bit).is_none()) {
-        BadLine::Words
-    } else {
-        BadLine::Flags(BAD_FORMAT)
-    }
-}
-
 impl<'a> Options<'a> {
-    /// Reads a request about the key that is written as `key`, with the flags in `text`, behind `taken` words.
-    ///
-    /// # Errors
-    /// If the key or any flag is invalid; then nothing of the request counts.
-    #[inline]
-    pub(super) fn parse(
-        verb: Verb,
-        key: &'a [u8],
-        text: &'a [u8],
-        taken: usize,
-        key_buffer: &'a mut KeyBuffer,
-    ) -> Result<Self, BadLine> {
-        let Some(key) = Key::new(key) else {
-            return Err(long_key(text, taken));
-        };
-        let mut options = Self::new(verb, key);
-        options.read(text, taken, key_buffer)?;
-        Ok(options)
-    }
-
-    /// A request without flags.
-    const fn new(verb: Verb, key: Key<'a>) -> Self {
+    /// A request without flags, about the key that is written as `key`.
+    pub(super) const fn new(verb: Verb, key: Key<'a>) -> Self {
         Self {
             verb,
             key,
@@ -143,7 +112,7 @@ impl<'a> Options<'a> {
     ///
     /// # Errors
     /// If any of them is invalid; then nothing of the request counts.
-    fn read(
+    pub(super) fn read(
         &mut self,
         text: &'a [u8],
         taken: usize,

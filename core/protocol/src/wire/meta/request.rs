@@ -25,7 +25,7 @@ use crate::wire::chosen_limits::WireLimits;
 use crate::wire::limits::TOKENS_MAX;
 use crate::wire::line::Line;
 use crate::wire::local::LocalResponse;
-use crate::wire::scan::{Tokens, announced_bytes_from, split_key, split_token};
+use crate::wire::scan::{Tokens, announced_bytes_from, split_token};
 use crate::wire::status_line::{BAD_FORMAT, put_line, put_number};
 use crate::wire::step::Step;
 
@@ -72,23 +72,59 @@ pub fn decode<'a>(
     limits: &WireLimits,
     key_buffer: &'a mut KeyBuffer,
 ) -> Step<'a> {
-    if verb == Verb::Get
-        && let Some((key, flags)) = split_key(rest)
-        && let Some(bare) = BareFlags::read(flags)
-    {
-        return decode_bare_get(key, bare, flags, line);
-    }
-    let Some((key, flags)) = split_token(rest) else {
+    let Some((word, flags)) = split_token(rest) else {
         return line.respond(BAD_FORMAT);
     };
+    if verb == Verb::Debug {
+        return decode_debug(word, flags, line, key_buffer);
+    }
+    let Some(key) = Key::new(word) else {
+        return refuse_long_key(verb, flags, line);
+    };
     match verb {
-        Verb::Get => decode_get(key, flags, line, limits, key_buffer),
+        Verb::Get => match BareFlags::read(flags) {
+            Some(bare) => decode_bare_get(key, bare, flags, line),
+            None => decode_get(key, flags, line, limits, key_buffer),
+        },
         Verb::Set => decode_set(key, flags, line, limits, key_buffer),
         Verb::Delete => decode_delete(key, flags, line, key_buffer),
         Verb::Arithmetic => decode_arithmetic(key, flags, line, key_buffer),
-        Verb::Debug => decode_debug(key, flags, line, key_buffer),
-        Verb::Lock | Verb::Unlock => decode_of_lock(verb, key, flags, line, limits, key_buffer),
+        Verb::Debug | Verb::Lock | Verb::Unlock => {
+            decode_of_lock(verb, key, flags, line, limits, key_buffer)
+        }
     }
+}
+
+/// The error of a line with a key that is too long: a word that cannot be a flag comes before it.
+#[cold]
+fn refuse_long_key<'a>(verb: Verb, text: &'a [u8], line: Line<'a>) -> Step<'a> {
+    let (text, taken, body_bytes) = match verb {
+        Verb::Set => match announced(text) {
+            Some((value_bytes, text)) => (text, 3, value_bytes + 2),
+            None => return line.respond(BAD_FORMAT),
+        },
+        Verb::Get
+        | Verb::Delete
+        | Verb::Arithmetic
+        | Verb::Debug
+        | Verb::Lock
+        | Verb::Unlock => (text, 2, 0),
+    };
+    let mut words = Tokens::new(text).take(TOKENS_MAX - taken);
+    if words.any(|word| word.first().copied().and_then(flag_bit).is_none()) {
+        return line.respond(BAD_FORMAT);
+    }
+    if verb == Verb::Arithmetic {
+        return line.respond(BAD_ARITHMETIC);
+    }
+    line.respond_past(body_bytes, LocalResponse::Line(BAD_FORMAT))
+}
+
+/// The length of the value that a set announces, and the flags behind it.
+#[inline]
+fn announced(text: &[u8]) -> Option<(usize, &[u8])> {
+    let (announced, flags) = split_token(text)?;
+    Some((announced_bytes_from(announced)?, flags))
 }
 
 fn bad_line<'a>(bad: &BadLine, line: Line<'a>, body_bytes: usize) -> Step<'a> {
@@ -110,16 +146,16 @@ fn decode_bare_get<'a>(key: Key<'a>, bare: BareFlags, text: &'a [u8], line: Line
 }
 
 fn decode_get<'a>(
-    key: &'a [u8],
+    key: Key<'a>,
     text: &'a [u8],
     line: Line<'a>,
     limits: &WireLimits,
     key_buffer: &'a mut KeyBuffer,
 ) -> Step<'a> {
-    let flags = match Options::parse(Verb::Get, key, text, 2, key_buffer) {
-        Ok(flags) => flags,
-        Err(bad) => return bad_line(&bad, line, 0),
-    };
+    let mut flags = Options::new(Verb::Get, key);
+    if let Err(bad) = flags.read(text, 2, key_buffer) {
+        return bad_line(&bad, line, 0);
+    }
     if flags.long_opaque {
         return line.respond(LONG_OPAQUE);
     }
@@ -139,24 +175,21 @@ fn decode_get<'a>(
 }
 
 fn decode_set<'a>(
-    key: &'a [u8],
+    key: Key<'a>,
     rest: &'a [u8],
     line: Line<'a>,
     limits: &WireLimits,
     key_buffer: &'a mut KeyBuffer,
 ) -> Step<'a> {
-    let Some((announced, text)) = split_token(rest) else {
-        return line.respond(BAD_FORMAT);
-    };
-    let Some(value_bytes) = announced_bytes_from(announced) else {
+    let Some((value_bytes, text)) = announced(rest) else {
         return line.respond(BAD_FORMAT);
     };
     let body_bytes = value_bytes + 2;
     let refuse = |text| line.respond_past(body_bytes, LocalResponse::Line(text));
-    let flags = match Options::parse(Verb::Set, key, text, 3, key_buffer) {
-        Ok(flags) => flags,
-        Err(bad) => return bad_line(&bad, line, body_bytes),
-    };
+    let mut flags = Options::new(Verb::Set, key);
+    if let Err(bad) = flags.read(text, 3, key_buffer) {
+        return bad_line(&bad, line, body_bytes);
+    }
     let Some((mode, exptime)) = set_mode(&flags) else {
         return refuse("CLIENT_ERROR invalid mode for ms M token");
     };
@@ -232,15 +265,15 @@ fn set_mode(flags: &Options<'_>) -> Option<(SetMode, Exptime)> {
 }
 
 fn decode_delete<'a>(
-    key: &'a [u8],
+    key: Key<'a>,
     text: &'a [u8],
     line: Line<'a>,
     key_buffer: &'a mut KeyBuffer,
 ) -> Step<'a> {
-    let flags = match Options::parse(Verb::Delete, key, text, 2, key_buffer) {
-        Ok(flags) => flags,
-        Err(bad) => return bad_line(&bad, line, 0),
-    };
+    let mut flags = Options::new(Verb::Delete, key);
+    if let Err(bad) = flags.read(text, 2, key_buffer) {
+        return bad_line(&bad, line, 0);
+    }
     if flags.long_opaque {
         return line.respond(LONG_OPAQUE);
     }
@@ -271,17 +304,18 @@ fn decode_delete<'a>(
 }
 
 fn decode_arithmetic<'a>(
-    key: &'a [u8],
+    key: Key<'a>,
     text: &'a [u8],
     line: Line<'a>,
     key_buffer: &'a mut KeyBuffer,
 ) -> Step<'a> {
-    let flags = match Options::parse(Verb::Arithmetic, key, text, 2, key_buffer) {
-        Ok(flags) => flags,
+    let mut flags = Options::new(Verb::Arithmetic, key);
+    match flags.read(text, 2, key_buffer) {
+        Ok(()) => {}
         Err(BadLine::Words) => return line.respond(BAD_FORMAT),
         // For any error in the flags: memcached has only this message.
         Err(BadLine::Flags(_)) => return line.respond(BAD_ARITHMETIC),
-    };
+    }
     let direction = match flags.mode {
         None | Some(b'I' | b'+') => Direction::Increment,
         Some(b'D' | b'-') => Direction::Decrement,
@@ -308,16 +342,16 @@ fn decode_arithmetic<'a>(
 /// `ml` and `mu`.
 fn decode_of_lock<'a>(
     verb: Verb,
-    key: &'a [u8],
+    key: Key<'a>,
     text: &'a [u8],
     line: Line<'a>,
     limits: &WireLimits,
     key_buffer: &'a mut KeyBuffer,
 ) -> Step<'a> {
-    let flags = match Options::parse(verb, key, text, 2, key_buffer) {
-        Ok(flags) => flags,
-        Err(bad) => return bad_line(&bad, line, 0),
-    };
+    let mut flags = Options::new(verb, key);
+    if let Err(bad) = flags.read(text, 2, key_buffer) {
+        return bad_line(&bad, line, 0);
+    }
     if flags.long_opaque {
         return line.respond(LONG_OPAQUE);
     }
