@@ -20,6 +20,7 @@ use crate::reply::{Refusal, Reply};
 use crate::wait::Outcome;
 use crate::watch::Watched;
 use crate::wire::authenticate::{self, FAILURES_MAX, Unauthenticated};
+use crate::wire::limits::LINE_BYTES_MAX;
 use crate::wire::line::Line;
 use crate::wire::locked_reply::WhenLocked;
 use crate::wire::status_line::{LINE_TOO_LONG, NO_ROOM_TO_READ};
@@ -307,23 +308,30 @@ impl Connection {
     /// Searches for the end of the line at the front of the input, from where the last search ended; `None` if
     /// it is there.
     fn find_line(&mut self, input: &[u8]) -> Option<Step<'static>> {
-        let bytes_max = text::line_bytes_max(input, &self.limits);
-        let window = input.get(..=bytes_max).unwrap_or(input);
         let scanned = self.scanned as usize;
-        let unseen = window.get(scanned..).unwrap_or_default();
-        if let Some(end) = memchr::memchr(b'\n', unseen) {
+        let end_within = |bytes_max: usize| {
+            let window = input.get(..=bytes_max).unwrap_or(input);
+            memchr::memchr(b'\n', window.get(scanned..)?)
+        };
+        let mut bytes_max = LINE_BYTES_MAX;
+        let mut end = end_within(bytes_max);
+        if end.is_none() && input.len() > bytes_max {
+            bytes_max = text::line_bytes_max(input, &self.limits);
+            end = end_within(bytes_max);
+        }
+        if let Some(end) = end {
             self.line_bytes = saturated(scanned + end + 1);
             self.scanned = 0;
             return None;
         }
-        if window.len() > bytes_max {
+        if input.len() > bytes_max {
             return Some(Step::Close {
                 response: LocalResponse::Line(LINE_TOO_LONG),
             });
         }
-        self.scanned = saturated(window.len());
+        self.scanned = saturated(input.len());
         Some(Step::Incomplete {
-            at_least: window.len() + 1,
+            at_least: input.len() + 1,
         })
     }
 

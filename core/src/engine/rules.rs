@@ -169,9 +169,13 @@ impl<'a, S: Store, M: Access> Rules<'a, S, M> {
     /// The end of a step that may have changed the lock or the win of `key`: it is noted from now on, or not (N6).
     #[inline]
     pub(super) fn conclude(&mut self, key: Key<'_>) {
-        if !self.manager.is_reached() {
-            return;
+        if self.manager.is_reached() {
+            self.note(key);
         }
+    }
+
+    #[cold]
+    fn note(&mut self, key: Key<'_>) {
         match self.manager.note_of(key) {
             None => {
                 self.items.noted.remove(key.as_bytes());
@@ -184,16 +188,23 @@ impl<'a, S: Store, M: Access> Rules<'a, S, M> {
 
     /// Finds an item that a client can see: not one that has expired, unless it is held. The one
     /// look-up of a command.
+    #[inline]
     pub(super) fn find_live(&mut self, key: Key<'_>) -> Found<S> {
         let (slot, header) = self.items.store.find_item(key)?;
         if header.locked {
             return self.find_locked(key, (slot, header));
         }
         if self.items.is_past(&header) {
-            self.items.counters.get_expired += 1;
-            return Err(self.items.reclaim(slot, &header));
+            return Err(self.expire(slot, &header));
         }
         Ok((slot, header))
+    }
+
+    /// Removes an item that has expired.
+    #[cold]
+    fn expire(&mut self, slot: S::Slot, header: &ItemHeader) -> S::Vacancy {
+        self.items.counters.get_expired += 1;
+        self.items.reclaim(slot, header)
     }
 
     /// The same for an item that is marked locked. If its lock is over (L9), that takes effect before the item is read.

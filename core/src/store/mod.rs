@@ -86,19 +86,24 @@ pub trait Store {
     /// The item as a reader sees it, in one memory access.
     fn show(&self, slot: Self::Slot) -> Shown<'_>;
 
-    /// Changes the item's header from `before` to `after`, records a hit if `is_use`, and shows the item.
-    /// This is all the work of a get, in one memory access.
+    /// Changes the item's header, if there is a new one, and shows the item. With a time, it is used then: that is its last
+    /// access, it was fetched, and a hit is recorded. This is all the work of a get, in one memory access.
     fn read(
         &mut self,
         slot: Self::Slot,
-        before: &ItemHeader,
-        after: &ItemHeader,
-        is_use: bool,
+        header: Option<ItemHeader>,
+        used_at: Option<Tick>,
     ) -> Shown<'_> {
-        if after != before {
-            self.set_header(slot, *after);
+        if let Some(header) = header {
+            self.set_header(slot, header);
         }
-        if is_use {
+        if let Some(last_access) = used_at {
+            let used = ItemHeader {
+                last_access,
+                fetched: true,
+                ..self.header(slot)
+            };
+            self.set_header(slot, used);
             self.record_hit(slot);
         }
         self.show(slot)

@@ -116,12 +116,11 @@ impl<S: Store> Store for Strict<S> {
     fn read(
         &mut self,
         slot: Self::Slot,
-        before: &ItemHeader,
-        after: &ItemHeader,
-        is_use: bool,
+        header: Option<ItemHeader>,
+        used_at: Option<Tick>,
     ) -> Shown<'_> {
         let slot = self.good(slot);
-        self.store.read(slot, before, after, is_use)
+        self.store.read(slot, header, used_at)
     }
 
     fn item_bytes(&self, slot: Self::Slot) -> usize {
@@ -288,7 +287,7 @@ mod tests {
         let header = store.header(slot);
         store.set_header(slot, header);
         store.record_hit(slot);
-        store.read(slot, &header, &header, true);
+        store.read(slot, None, Some(header.last_access));
         assert_eq!(store.key(slot).as_bytes(), KEY);
     }
 

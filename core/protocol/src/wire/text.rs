@@ -49,8 +49,9 @@ pub(crate) fn decode<'a>(
 }
 
 /// The longest allowed line at the front of `input`, in bytes before its line end.
+#[cold]
 pub(crate) fn line_bytes_max(input: &[u8], limits: &WireLimits) -> usize {
-    if input.len() > LINE_BYTES_MAX && classic::request::is_get(input) {
+    if classic::request::is_get(input) {
         limits.get_line_bytes_max.max(LINE_BYTES_MAX)
     } else {
         LINE_BYTES_MAX

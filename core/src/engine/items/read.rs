@@ -116,16 +116,14 @@ impl<'a, S: Store, M: Access> Rules<'a, S, M> {
             };
         }
         self.count_win(outcome.win);
-        let now = self.items.clock.tick();
         let after = ItemHeader {
             deadline: outcome.deadline,
             win: recache::mark_after(header.win, outcome.win),
             locked: header.locked || get.lock,
-            fetched: header.fetched || get.bump,
-            last_access: if get.bump { now } else { header.last_access },
             ..header
         };
-        if after != header && self.items.is_noted(get.key) {
+        let changed = (after != header).then_some(after);
+        if changed.is_some() && self.items.is_noted(get.key) {
             self.manager.wins.note_end(get.key, &after);
         }
         let lock = if after.locked {
@@ -134,9 +132,11 @@ impl<'a, S: Store, M: Access> Rules<'a, S, M> {
             None
         };
         self.conclude(get.key);
+        let now = self.items.clock.tick();
+        let used_at = get.bump.then_some(now);
         // The reply shows the item as this get found it; the next get sees the changes.
         let items = self.items;
-        let shown = items.store.read(slot, &header, &after, get.bump);
+        let shown = items.store.read(slot, changed, used_at);
         Reply::Hit(Hit {
             ttl: outcome.ttl,
             win: outcome.win,

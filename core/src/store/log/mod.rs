@@ -365,29 +365,19 @@ impl<H: KeyHasher, B: Block> Store for LogStore<H, B> {
     fn read(
         &mut self,
         slot: LogSlot,
-        before: &ItemHeader,
-        after: &ItemHeader,
-        is_use: bool,
+        header: Option<ItemHeader>,
+        used_at: Option<Tick>,
     ) -> Shown<'_> {
-        let used = ItemHeader {
-            last_access: after.last_access,
-            fetched: after.fetched,
-            ..*before
-        };
-        let is_used_only = *after == used;
-        if !is_used_only {
-            self.write_header(slot.address, after);
+        if let Some(header) = header {
+            self.write_header(slot.address, &header);
         }
         let mut record = self.log.record_mut(slot.address);
-        if is_used_only && after != before {
-            record.set_last_access(after.last_access, after.fetched);
-        }
-        if is_use {
-            record.count_hit();
+        if let Some(now) = used_at {
+            record.note_use(now);
         }
         let record = record.into_record();
         let value = match record.huge() {
-            Some(number) => Value::Shared(self.huge.read(number, is_use)),
+            Some(number) => Value::Shared(self.huge.read(number, used_at.is_some())),
             None => Value::Borrowed(record.value()),
         };
         shown(&self.geometry, record, value)

@@ -339,12 +339,13 @@ impl<'a> RecordMut<'a> {
         self.0[start..start + value.len()].copy_from_slice(value);
     }
 
-    /// Sets the last access, and whether a client has fetched the item.
+    /// The item is used at `now`: that is its last access, it was fetched, and a hit is counted.
     #[inline]
-    pub(super) fn set_last_access(&mut self, last_access: Tick, is_fetched: bool) {
+    pub(super) fn note_use(&mut self, now: Tick) {
         let head = self.head();
-        head[8..12].copy_from_slice(&last_access.count().to_le_bytes());
-        head[21] = head[21] & !FETCHED | if is_fetched { FETCHED } else { 0 };
+        head[8..12].copy_from_slice(&now.count().to_le_bytes());
+        head[21] |= FETCHED;
+        self.count_hit();
     }
 
     /// Adds a hit, up to [`HITS_MAX`].

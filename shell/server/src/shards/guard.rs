@@ -20,6 +20,11 @@ impl<'a> ShardGuard<'a> {
         let items = lock();
         Self { items, shard }
     }
+
+    /// The number of the shard.
+    pub(super) const fn number(&self) -> usize {
+        self.shard
+    }
 }
 
 impl Drop for ShardGuard<'_> {

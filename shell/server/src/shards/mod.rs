@@ -489,15 +489,24 @@ impl Shards {
     /// Locks a shard at `now`, without a due `flush_all` (D3).
     #[inline]
     fn shard_at(&self, now: Instant, shard: usize) -> ShardGuard<'_> {
-        loop {
-            let mut items = self.shard(shard);
-            if !items.is_flush_due(now) {
-                items.advance(now);
-                return items;
-            }
+        let mut items = self.shard(shard);
+        if items.is_flush_due(now) {
+            items = self.flushed_shard_at(now, items);
+        }
+        items.advance(now);
+        items
+    }
+
+    /// The same for a shard that was locked with a due `flush_all`.
+    #[cold]
+    fn flushed_shard_at<'a>(&'a self, now: Instant, mut items: ShardGuard<'a>) -> ShardGuard<'a> {
+        let shard = items.number();
+        while items.is_flush_due(now) {
             drop(items);
             shards::flush_due(&mut self.at(now));
+            items = self.shard(shard);
         }
+        items
     }
 }
 

@@ -472,7 +472,7 @@ impl<'a> Played<'a> {
             fetched: true,
             ..before
         };
-        let shown = self.bench.store.read(slot, &before, &after, true);
+        let shown = self.bench.store.read(slot, None, Some(self.bench.now));
         let seen = shown.value.len() + shown.item_bytes;
         self.see(seen);
         assert_eq!(self.bench.store.header(slot), after);
