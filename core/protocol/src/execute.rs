@@ -16,7 +16,7 @@ use crate::wire::Claim;
 /// The core implements it (`At`).
 pub trait Execute {
     /// Executes `command` and hands its reply to `answer`, exactly once.
-    fn execute(&mut self, command: &Command<'_>, answer: &mut dyn FnMut(&Reply<'_>));
+    fn execute(&mut self, command: &Command<'_>, answer: &mut impl FnMut(&Reply<'_>));
 
     /// Opens, resumes or ends a session (`mo`). What the connection acquires while it is attached belongs to the
     /// session. The default has no sessions.
@@ -33,7 +33,7 @@ pub trait Execute {
         &mut self,
         token: Token<'_>,
         command: &Command<'_>,
-        answer: &mut dyn FnMut(&Reply<'_>),
+        answer: &mut impl FnMut(&Reply<'_>),
     ) -> Result<(), SessionRefusal> {
         let _ = (token, command, answer);
         Err(SessionRefusal::Off)

@@ -179,7 +179,7 @@ impl<'a, M> At<'a, M> {
 }
 
 impl<M: StateMachine> Execute for At<'_, M> {
-    fn execute(&mut self, command: &Command<'_>, answer: &mut dyn FnMut(&Reply<'_>)) {
+    fn execute(&mut self, command: &Command<'_>, answer: &mut impl FnMut(&Reply<'_>)) {
         self.machine.execute(self.now, self.owner, command, answer);
     }
 

@@ -65,7 +65,7 @@ impl<'a, M: StateMachine> Visit<'a, M> {
 }
 
 impl<M: StateMachine> Execute for Visit<'_, M> {
-    fn execute(&mut self, command: &Command<'_>, answer: &mut dyn FnMut(&Reply<'_>)) {
+    fn execute(&mut self, command: &Command<'_>, answer: &mut impl FnMut(&Reply<'_>)) {
         let owner = match self.session {
             Some(owner) if self.machine.hear(self.now, owner, self.conn) => owner,
             // S5
@@ -97,7 +97,7 @@ impl<M: StateMachine> Execute for Visit<'_, M> {
         &mut self,
         token: Token<'_>,
         command: &Command<'_>,
-        answer: &mut dyn FnMut(&Reply<'_>),
+        answer: &mut impl FnMut(&Reply<'_>),
     ) -> Result<(), SessionRefusal> {
         let owner = self.machine.find_session(self.now, token, self.asker())?;
         self.machine.execute(self.now, owner, command, answer);

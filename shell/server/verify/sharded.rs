@@ -114,7 +114,9 @@ impl StateMachine for Sharded {
     ) {
         let session = self.sessions.get_mut(&owner).expect("it is open");
         let none = |_| (Vec::new(), None);
-        self.shards.execute(now, session, command, &none, answer);
+        let mut answer = |reply: &Reply<'_>| answer(reply);
+        self.shards
+            .execute(now, session, command, &none, &mut answer);
         self.shards.check(now);
     }
 

@@ -312,7 +312,7 @@ struct Visitor<'a, M> {
 }
 
 impl<M: StateMachine> Execute for Visitor<'_, M> {
-    fn execute(&mut self, command: &Command<'_>, answer: &mut dyn FnMut(&Reply<'_>)) {
+    fn execute(&mut self, command: &Command<'_>, answer: &mut impl FnMut(&Reply<'_>)) {
         self.work.note_executed();
         self.session.has_executed = true;
         if let Command::Global(_) = command {

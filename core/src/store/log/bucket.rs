@@ -118,7 +118,7 @@ impl Bucket {
     // The cast keeps the needed bits.
     #[allow(clippy::cast_possible_truncation)]
     #[inline]
-    pub(super) fn candidates(&self, hash: u64) -> impl Iterator<Item = (usize, Address)> {
+    pub(super) fn candidates(&self, hash: u64) -> Candidates<'_> {
         let wanted = ONES * u64::from((hash >> 48) as u16 & COMPARED);
         // Four tags at a time: bit 15 of a tag is set if it is equal.
         let equal = |at: usize| {
@@ -128,18 +128,11 @@ impl Bucket {
         };
         // The last four are two tags and the link.
         let last = equal(TAGS_AT + 16) & u64::from(u32::MAX);
-        let mut found = equal(TAGS_AT) >> 3 | equal(TAGS_AT + 8) >> 2 | last >> 1;
-        core::iter::from_fn(move || {
-            while found != 0 {
-                let bit = found.trailing_zeros() as usize;
-                found &= found - 1;
-                let at = (bit % 16 - 12) * 4 + bit / 16;
-                if self.address(at) != 0 {
-                    return Some((at, Address::from_number(self.address(at))));
-                }
-            }
-            None
-        })
+        let found = equal(TAGS_AT) >> 3 | equal(TAGS_AT + 8) >> 2 | last >> 1;
+        Candidates {
+            bucket: self,
+            found,
+        }
     }
 
     /// The position of `address`.
@@ -215,6 +208,33 @@ impl Bucket {
             (self.len()..BUCKET_ENTRIES).all(|at| self.address(at) == 0),
             "U1: an entry behind the end"
         );
+    }
+}
+
+/// The entries of a bucket with a certain tag: their positions and addresses.
+#[derive(Debug)]
+pub(super) struct Candidates<'a> {
+    bucket: &'a Bucket,
+    /// Bit `16 n + 12 + m` stands for position `4 m + n`.
+    found: u64,
+}
+
+impl Iterator for Candidates<'_> {
+    type Item = (usize, Address);
+
+    #[inline]
+    fn next(&mut self) -> Option<(usize, Address)> {
+        while self.found != 0 {
+            let bit = self.found.trailing_zeros() as usize;
+            self.found &= self.found - 1;
+            let at = (bit % 16 - 12) * 4 + bit / 16;
+            let address = self.bucket.address(at);
+            // An empty place has a tag, too.
+            if address != 0 {
+                return Some((at, Address::from_number(address)));
+            }
+        }
+        None
     }
 }
 

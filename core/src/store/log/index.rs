@@ -49,14 +49,20 @@ enum At {
 type HashOf<'a> = &'a dyn Fn(Address) -> u64;
 
 /// As [`Index::find`], in one bucket.
-#[inline]
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "each command calls it, and a call costs as much as it does")]
 fn find_in<T>(
     bucket: &Bucket,
     hash: u64,
     look: &impl Fn(Address) -> Option<T>,
 ) -> Option<(Address, T)> {
-    let mut candidates = bucket.candidates(hash);
-    candidates.find_map(|(_, address)| Some((address, look(address)?)))
+    // Not `find_map`, which is a call of its own.
+    for (_, address) in bucket.candidates(hash) {
+        if let Some(found) = look(address) {
+            return Some((address, found));
+        }
+    }
+    None
 }
 
 impl<B: Block> Index<B> {
@@ -111,7 +117,8 @@ impl<B: Block> Index<B> {
 
     /// The first address that may belong to a key of this hash and for which `look` returns a value, with
     /// that value.
-    #[inline]
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "each command calls it, and a call costs as much as it does")]
     pub(super) fn find<T>(
         &self,
         hash: u64,

@@ -14,7 +14,7 @@ fn answered(limits: WireLimits, input: &[u8]) -> (String, bool) {
 fn answer(limits: WireLimits, input: &[u8]) -> (Vec<u8>, bool) {
     struct Friend;
     impl Execute for Friend {
-        fn execute(&mut self, _: &Command<'_>, answer: &mut dyn FnMut(&Reply<'_>)) {
+        fn execute(&mut self, _: &Command<'_>, answer: &mut impl FnMut(&Reply<'_>)) {
             answer(&Reply::Ok);
         }
         fn admits(&mut self, claim: Option<Claim<'_>>) -> bool {
@@ -242,7 +242,7 @@ fn both_protocols_can_require_authentication() {
 fn farewell_and_admission_are_known() {
     struct Nobody;
     impl Execute for Nobody {
-        fn execute(&mut self, _: &Command<'_>, answer: &mut dyn FnMut(&Reply<'_>)) {
+        fn execute(&mut self, _: &Command<'_>, answer: &mut impl FnMut(&Reply<'_>)) {
             answer(&Reply::Ok);
         }
     }

@@ -12,7 +12,7 @@ use super::*;
 struct Elsewhere(Arc<str>);
 
 impl Execute for Elsewhere {
-    fn execute(&mut self, _: &Command<'_>, answer: &mut dyn FnMut(&Reply<'_>)) {
+    fn execute(&mut self, _: &Command<'_>, answer: &mut impl FnMut(&Reply<'_>)) {
         answer(&Reply::KeyOf("cache-b:11211"));
     }
 

@@ -88,7 +88,7 @@ struct Impatient<E> {
 }
 
 impl<E: Execute> Execute for Impatient<E> {
-    fn execute(&mut self, command: &Command<'_>, answer: &mut dyn FnMut(&Reply<'_>)) {
+    fn execute(&mut self, command: &Command<'_>, answer: &mut impl FnMut(&Reply<'_>)) {
         self.executor.execute(command, answer);
     }
 

@@ -168,7 +168,7 @@ impl Shards {
         session: &mut ShardSession,
         command: &Command<'_>,
         lines: &dyn Fn(StatsTopic) -> StatsPage,
-        answer: &mut dyn FnMut(&Reply<'_>),
+        answer: &mut impl FnMut(&Reply<'_>),
     ) {
         match command {
             Command::Item(item) => self.execute_item(now, session, item, |_| (), answer),
@@ -252,7 +252,7 @@ impl Shards {
         session: &mut ShardSession,
         item: &ItemCommand<'_>,
         looked: &Cell<Option<usize>>,
-        answer: &mut dyn FnMut(&Reply<'_>),
+        answer: &mut impl FnMut(&Reply<'_>),
     ) {
         let key = item.key();
         let look = |step: &mut Step<'_, '_, '_>| {
@@ -289,7 +289,7 @@ impl Shards {
         session: &mut ShardSession,
         item: &ItemCommand<'_>,
         look: impl FnOnce(&mut Step<'_, '_, '_>),
-        answer: &mut dyn FnMut(&Reply<'_>),
+        answer: &mut impl FnMut(&Reply<'_>),
     ) {
         let takes_lock = takes_lock(item);
         let mut room = None;
@@ -487,7 +487,8 @@ impl Shards {
     }
 
     /// Locks a shard at `now`, without a due `flush_all` (D3).
-    #[inline]
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "each command calls it, and a call costs as much as it does")]
     fn shard_at(&self, now: Instant, shard: usize) -> ShardGuard<'_> {
         let mut items = self.shard(shard);
         if items.is_flush_due(now) {

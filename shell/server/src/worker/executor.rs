@@ -180,7 +180,7 @@ struct Executor<'a> {
 }
 
 impl Execute for Executor<'_> {
-    fn execute(&mut self, command: &Command<'_>, answer: &mut dyn FnMut(&Reply<'_>)) {
+    fn execute(&mut self, command: &Command<'_>, answer: &mut impl FnMut(&Reply<'_>)) {
         let Self {
             shared,
             now,
@@ -299,7 +299,7 @@ impl Execute for Executor<'_> {
         &mut self,
         token: Token<'_>,
         command: &Command<'_>,
-        answer: &mut dyn FnMut(&Reply<'_>),
+        answer: &mut impl FnMut(&Reply<'_>),
     ) -> Result<(), SessionRefusal> {
         let (shards, now) = (&self.shared.shards, self.shared.clock.now());
         let owner = shards.find_session(now, token, self.client.asker())?;
@@ -392,7 +392,7 @@ impl Executor<'_> {
         wanted: Topics,
         is_meta: bool,
         command: &Command<'_>,
-        answer: &mut dyn FnMut(&Reply<'_>),
+        answer: &mut impl FnMut(&Reply<'_>),
     ) {
         let shared = self.shared;
         let (conn, owner) = (self.conn(), self.client.own.owner());

@@ -334,6 +334,8 @@ impl TtlWalk {
     }
 }
 
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "each command calls it, and a call costs as much as it does")]
 fn put_head(with_value: bool, value_bytes: usize, out: &mut Vec<u8>) {
     if with_value {
         out.extend_from_slice(b"VA ");
