@@ -149,7 +149,10 @@ impl Connection {
 
     /// Decides the next step, which may count bytes that have not arrived: [`Self::remember`] handles those.
     #[inline(always)]
-    #[expect(clippy::inline_always, reason = "each command calls it, and a call costs as much as it does")]
+    #[expect(
+        clippy::inline_always,
+        reason = "each command calls it, and a call costs as much as it does"
+    )]
     fn look<'a>(&mut self, input: &'a [u8], key_buffer: &'a mut KeyBuffer) -> Step<'a> {
         if self.skip_bytes > 0 && !input.is_empty() {
             return self.skip(input.len());

@@ -189,7 +189,10 @@ impl<'a, S: Store, M: Access> Rules<'a, S, M> {
     /// Finds an item that a client can see: not one that has expired, unless it is held. The one
     /// look-up of a command.
     #[inline(always)]
-    #[expect(clippy::inline_always, reason = "each command calls it, and a call costs as much as it does")]
+    #[expect(
+        clippy::inline_always,
+        reason = "each command calls it, and a call costs as much as it does"
+    )]
     pub(super) fn find_live(&mut self, key: Key<'_>) -> Found<S> {
         let (slot, header) = self.items.store.find_item(key)?;
         if header.locked {

@@ -203,6 +203,11 @@ impl Shared {
         }
     }
 
+    /// Whether no lock is granted for a while after the start.
+    pub(crate) fn are_withheld(&self) -> bool {
+        self.withheld_until_ms.load(Ordering::Relaxed) != 0
+    }
+
     /// The thread that writes the record, if it was started. The claim to the record must not end before it does.
     pub(crate) fn take_recorder(&self) -> Option<JoinHandle<()>> {
         let mut recorder = self.recorder.lock().expect("it is held for a moment");

@@ -2,6 +2,7 @@
 //!
 //! - K1: The clock ticks every [`TICK`], and sooner while one tick is not enough to remove all that is due.
 //!   Between two ticks, it leaves the shards alone for as long as the tick took, but at most [`REST_MAX`].
+//!   If no command has come since the last tick, the next one is [`IDLE_TICK`] later.
 //! - K2: A wait or a lease ends at its deadline, not a tick later. If a thread brings the soonest deadline
 //!   nearer, it has the clock wake then.
 
@@ -17,6 +18,9 @@ use crate::sync::{Instant, Timer};
 
 /// The interval of ticks.
 pub(crate) const TICK: Duration = Duration::from_millis(200);
+
+/// The interval of ticks of an idle server. Each wakes two threads. It is shorter than the patience of the health check.
+const IDLE_TICK: Duration = Duration::from_secs(2);
 
 /// The shortest and the longest pause after a tick that left expired items.
 const REST_MIN: Duration = Duration::from_micros(100);
@@ -53,6 +57,7 @@ impl Every {
 pub(crate) async fn keep_time(shared: &Shared, stopped: &Receiver<()>) {
     let mut tick_at = Instant::now() + TICK;
     let mut sweeps = Every::new(SWEEP);
+    let mut ticked = shared.clock.now();
     loop {
         let wake_at = shared.waiters.deadline().map(|at| {
             // In this order: if the thread is delayed in between, it wakes too soon and checks again.
@@ -85,6 +90,8 @@ pub(crate) async fn keep_time(shared: &Shared, stopped: &Receiver<()>) {
             continue;
         }
         let began = Instant::now();
+        let is_idle = shared.shards.is_idle_since(ticked);
+        ticked = now;
         let wants_more = shared.shards.tick(now, shared.clock.unix_s_at_start());
         shared.ticked_ms.store(now.as_millis(), Ordering::Relaxed);
         shared.tell_evicted();
@@ -94,15 +101,18 @@ pub(crate) async fn keep_time(shared: &Shared, stopped: &Receiver<()>) {
             let numbers = shared.shards.numbers(now);
             member.note_tick(numbers.cas.number().max(numbers.fence.number()));
         }
-        tick_at = Instant::now()
-            + if wants_more {
-                rest_after(began.elapsed())
-            } else {
-                TICK
-            };
         let is_swept = shared.config.idle_timeout.is_some()
             || shared.keys.is_some()
             || shared.lingering.load(Ordering::Relaxed) > 0;
+        let has_more = is_swept || shared.member.is_some() || shared.are_withheld();
+        tick_at = Instant::now()
+            + if wants_more {
+                rest_after(began.elapsed())
+            } else if is_idle && !has_more {
+                IDLE_TICK
+            } else {
+                TICK
+            };
         if is_swept && sweeps.is_over() {
             for mailbox in &*shared.mailboxes {
                 mailbox.post(Message::Sweep);

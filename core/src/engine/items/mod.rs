@@ -100,6 +100,12 @@ impl<S: Store> Items<S> {
         self.clock.now = self.clock.now.max(now);
     }
 
+    /// The time of the last step.
+    #[must_use]
+    pub const fn now(&self) -> Instant {
+        self.clock.now
+    }
+
     /// Whether a `flush_all` is due by `now`.
     #[inline]
     #[must_use]

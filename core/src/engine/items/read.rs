@@ -116,21 +116,22 @@ impl<'a, S: Store, M: Access> Rules<'a, S, M> {
             };
         }
         self.count_win(outcome.win);
-        let after = ItemHeader {
-            deadline: outcome.deadline,
-            win: recache::mark_after(header.win, outcome.win),
-            locked: header.locked || get.lock,
-            ..header
-        };
-        let changed = (after != header).then_some(after);
-        if changed.is_some() && self.items.is_noted(get.key) {
-            self.manager.wins.note_end(get.key, &after);
+        let win = recache::mark_after(header.win, outcome.win);
+        let locked = header.locked || get.lock;
+        let mut changed = None;
+        if (outcome.deadline, win, locked) != (header.deadline, header.win, header.locked) {
+            let after = ItemHeader {
+                deadline: outcome.deadline,
+                win,
+                locked,
+                ..header
+            };
+            if self.items.is_noted(get.key) {
+                self.manager.wins.note_end(get.key, &after);
+            }
+            changed = Some(after);
         }
-        let lock = if after.locked {
-            self.lock_seen(get)
-        } else {
-            None
-        };
+        let lock = if locked { self.lock_seen(get) } else { None };
         self.conclude(get.key);
         let now = self.items.clock.tick();
         let used_at = get.bump.then_some(now);
@@ -282,7 +283,8 @@ impl<'a, S: Store, M: Access> Rules<'a, S, M> {
             return;
         }
         let counters = &mut self.items.counters;
-        let touches = (has_item || !get.recaches)
+        let touches = !get.steps.is_empty()
+            && (has_item || !get.recaches)
             && get
                 .steps
                 .iter()

@@ -36,7 +36,10 @@ pub(in crate::engine) struct Outcome {
 
 /// Takes the steps of a get on an item, in their order.
 #[inline(always)]
-#[expect(clippy::inline_always, reason = "each command calls it, and a call costs as much as it does")]
+#[expect(
+    clippy::inline_always,
+    reason = "each command calls it, and a call costs as much as it does"
+)]
 pub(in crate::engine) fn decide(
     clock: &Clock,
     header: &ItemHeader,

@@ -122,7 +122,8 @@ impl Bucket {
         let wanted = ONES * u64::from((hash >> 48) as u16 & COMPARED);
         // Four tags at a time: bit 15 of a tag is set if it is equal.
         let equal = |at: usize| {
-            let differs = (u64::from_le_bytes(self.bytes(at)) ^ wanted) & (ONES * u64::from(COMPARED));
+            let differs =
+                (u64::from_le_bytes(self.bytes(at)) ^ wanted) & (ONES * u64::from(COMPARED));
             let highest = ONES << 15;
             !((differs & !highest) + !highest | differs) & highest
         };
@@ -159,7 +160,9 @@ impl Bucket {
     pub(super) fn entry(&self, at: usize) -> Entry {
         Entry {
             address: Address::from_number(self.address(at)),
-            tag: Tag(u16::from_le_bytes(self.bytes(TAGS_AT + at * size_of::<u16>()))),
+            tag: Tag(u16::from_le_bytes(
+                self.bytes(TAGS_AT + at * size_of::<u16>()),
+            )),
         }
     }
 
@@ -272,7 +275,13 @@ mod tests {
         let mut bucket = Bucket::EMPTY;
         for at in 0..BUCKET_ENTRIES {
             let address = Address::from_number(u32::try_from(at).unwrap() + 1);
-            bucket.set(at, Entry { address, tag: Tag::new(hash(at), 0) });
+            bucket.set(
+                at,
+                Entry {
+                    address,
+                    tag: Tag::new(hash(at), 0),
+                },
+            );
         }
         for link in [None, Some(0x1230_1230), Some(u32::MAX - 1)] {
             bucket.set_overflow(link);

@@ -141,7 +141,10 @@ impl Geometry {
     pub(super) const fn place(&self, address: Address) -> (SegmentId, usize) {
         let units = address.0 - 1;
         let offset = units & ((1 << self.offset_bits) - 1);
-        (units >> self.offset_bits, (offset as usize) << self.unit_shift)
+        (
+            units >> self.offset_bits,
+            (offset as usize) << self.unit_shift,
+        )
     }
 
     /// The number of elements of `element_bytes` in a chunk of a list. A chunk takes a quarter of a segment,

@@ -50,7 +50,10 @@ type HashOf<'a> = &'a dyn Fn(Address) -> u64;
 
 /// As [`Index::find`], in one bucket.
 #[inline(always)]
-#[expect(clippy::inline_always, reason = "each command calls it, and a call costs as much as it does")]
+#[expect(
+    clippy::inline_always,
+    reason = "each command calls it, and a call costs as much as it does"
+)]
 fn find_in<T>(
     bucket: &Bucket,
     hash: u64,
@@ -118,7 +121,10 @@ impl<B: Block> Index<B> {
     /// The first address that may belong to a key of this hash and for which `look` returns a value, with
     /// that value.
     #[inline(always)]
-    #[expect(clippy::inline_always, reason = "each command calls it, and a call costs as much as it does")]
+    #[expect(
+        clippy::inline_always,
+        reason = "each command calls it, and a call costs as much as it does"
+    )]
     pub(super) fn find<T>(
         &self,
         hash: u64,

@@ -326,7 +326,10 @@ impl<H: KeyHasher, B: Block> Store for LogStore<H, B> {
     }
 
     #[inline(always)]
-    #[expect(clippy::inline_always, reason = "each command calls it, and a call costs as much as it does")]
+    #[expect(
+        clippy::inline_always,
+        reason = "each command calls it, and a call costs as much as it does"
+    )]
     fn find_item(&self, key: Key<'_>) -> Result<(LogSlot, ItemHeader), LogVacancy> {
         let hash = self.hasher.hash(key);
         let found = self.index.find(hash, |address| self.log.item(address, key));

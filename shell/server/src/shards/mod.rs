@@ -423,6 +423,11 @@ impl Shards {
         wants_more
     }
 
+    /// Whether no command and no deadline has advanced the time of any shard beyond `tick`.
+    pub(crate) fn is_idle_since(&self, tick: Instant) -> bool {
+        (0..self.items.len()).all(|shard| self.shard(shard).now() <= tick)
+    }
+
     /// Ends the waits and leases that are due. A `flush_all` that is due takes effect.
     pub(crate) fn pass(&self, now: Instant) {
         // It is due in all shards or in none.
@@ -488,7 +493,10 @@ impl Shards {
 
     /// Locks a shard at `now`, without a due `flush_all` (D3).
     #[inline(always)]
-    #[expect(clippy::inline_always, reason = "each command calls it, and a call costs as much as it does")]
+    #[expect(
+        clippy::inline_always,
+        reason = "each command calls it, and a call costs as much as it does"
+    )]
     fn shard_at(&self, now: Instant, shard: usize) -> ShardGuard<'_> {
         let mut items = self.shard(shard);
         if items.is_flush_due(now) {

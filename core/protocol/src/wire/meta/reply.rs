@@ -234,6 +234,23 @@ fn put_hit_line(
     out: &mut Vec<u8>,
 ) {
     put_head(with_value, hit.value.len(), out);
+    if !envelope.flags.is_empty() {
+        put_fields(envelope, hit, grant, out);
+    }
+    if hit.win == Win::Sent {
+        out.extend_from_slice(b" Z");
+    }
+    if hit.stale {
+        out.extend_from_slice(b" X");
+    }
+    if hit.win == Win::Won {
+        out.extend_from_slice(b" W");
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Appends the fields that the flags of a request show.
+fn put_fields(envelope: &MetaEnvelope<'_>, hit: &Hit<'_>, grant: Option<Grant>, out: &mut Vec<u8>) {
     let mut ttl = TtlWalk::new(hit.ttl);
     for word in Tokens::new(envelope.flags) {
         match word.first() {
@@ -262,16 +279,6 @@ fn put_hit_line(
             _ => {}
         }
     }
-    if hit.win == Win::Sent {
-        out.extend_from_slice(b" Z");
-    }
-    if hit.stale {
-        out.extend_from_slice(b" X");
-    }
-    if hit.win == Win::Won {
-        out.extend_from_slice(b" W");
-    }
-    out.extend_from_slice(b"\r\n");
 }
 
 /// `cls` is the slab class in memcached; there is one here.
@@ -335,7 +342,10 @@ impl TtlWalk {
 }
 
 #[inline(always)]
-#[expect(clippy::inline_always, reason = "each command calls it, and a call costs as much as it does")]
+#[expect(
+    clippy::inline_always,
+    reason = "each command calls it, and a call costs as much as it does"
+)]
 fn put_head(with_value: bool, value_bytes: usize, out: &mut Vec<u8>) {
     if with_value {
         out.extend_from_slice(b"VA ");

@@ -103,12 +103,9 @@ fn refuse_long_key<'a>(verb: Verb, text: &'a [u8], line: Line<'a>) -> Step<'a> {
             Some((value_bytes, text)) => (text, 3, value_bytes + 2),
             None => return line.respond(BAD_FORMAT),
         },
-        Verb::Get
-        | Verb::Delete
-        | Verb::Arithmetic
-        | Verb::Debug
-        | Verb::Lock
-        | Verb::Unlock => (text, 2, 0),
+        Verb::Get | Verb::Delete | Verb::Arithmetic | Verb::Debug | Verb::Lock | Verb::Unlock => {
+            (text, 2, 0)
+        }
     };
     let mut words = Tokens::new(text).take(TOKENS_MAX - taken);
     if words.any(|word| word.first().copied().and_then(flag_bit).is_none()) {
