@@ -8,29 +8,38 @@ use std::time::{Duration, SystemTime};
 use latchd_core::{Action, Config, ConnId, Instant, Server};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Notify, mpsc};
-use tokio::time::{self, timeout_at};
+use tokio::sync::{mpsc, watch};
+use tokio::time;
+
+type Peers = BTreeMap<ConnId, mpsc::UnboundedSender<Action>>;
 
 struct Shared {
     started: time::Instant,
-    server: Mutex<(Server, BTreeMap<ConnId, mpsc::UnboundedSender<Action>>)>,
-    /// The deadline has moved closer.
-    is_nearer: Notify,
+    server: Mutex<(Server, Peers)>,
+    deadline: watch::Sender<Option<Instant>>,
 }
 
 impl Shared {
-    /// Calls the server, and hands the actions to the tasks of their connections.
-    fn call<T>(&self, call: impl FnOnce(&mut Server, Instant) -> T) -> T {
+    /// Calls the server, and hands its actions to the tasks.
+    fn call<T>(&self, call: impl FnOnce(&mut Server, &mut Peers, Instant) -> T) -> T {
         let (server, peers) = &mut *self.server.lock().expect("no task has panicked");
-        let before = server.deadline();
-        let result = call(server, self.started.elapsed().into());
-        while let Some(action) = server.poll() {
-            let _ = peers.get(&action.conn()).map(|peer| peer.send(action));
+        let now = self.started.elapsed().into();
+        server.advance(now, SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default());
+        let result = call(server, peers, now);
+        loop {
+            let action = server.poll();
+            match &action {
+                Action::Send(conn, out) => server.unsent(*conn, out.len()),
+                Action::Read(_) | Action::Close(_) => {}
+                Action::Wait(at) => {
+                    let replace = |old: &mut _| std::mem::replace(old, *at) != *at;
+                    self.deadline.send_if_modified(replace);
+                    return result;
+                }
+            }
+            let peer = action.conn().and_then(|conn| peers.get(&conn));
+            let _ = peer.map(|peer| peer.send(action));
         }
-        if server.deadline() < before {
-            self.is_nearer.notify_one();
-        }
-        result
     }
 }
 
@@ -42,8 +51,8 @@ async fn main() -> io::Result<()> {
 pub(crate) async fn serve(listener: TcpListener) -> io::Result<()> {
     let shared = Arc::new(Shared {
         started: time::Instant::now(),
-        server: Mutex::new((Server::new(Config::default()), BTreeMap::new())),
-        is_nearer: Notify::new(),
+        server: Mutex::new((Server::new(Config::default()), Peers::new())),
+        deadline: watch::Sender::new(None),
     });
     tokio::spawn(advance(shared.clone()));
     loop {
@@ -51,34 +60,31 @@ pub(crate) async fn serve(listener: TcpListener) -> io::Result<()> {
         let shared = shared.clone();
         tokio::spawn(async move {
             let (send, actions) = mpsc::unbounded_channel();
-            let conn = shared.call(Server::open);
-            shared
-                .server
-                .lock()
-                .expect("no task has panicked")
-                .1
-                .insert(conn, send);
-            let _ = carry(&shared, conn, &mut socket, actions).await; // an error ends the connection like any other end
-            shared
-                .server
-                .lock()
-                .expect("no task has panicked")
-                .1
-                .remove(&conn);
-            shared.call(|server, now| server.close(now, conn));
+            let conn = shared.call(|server, peers, now| {
+                let conn = server.open(now);
+                peers.insert(conn, send);
+                conn
+            });
+            // An error ends the connection as any other end does.
+            let _ = carry(&shared, conn, &mut socket, actions).await;
+            shared.call(|server, peers, now| {
+                server.close(now, conn);
+                peers.remove(&conn);
+            });
         });
     }
 }
 
 async fn advance(shared: Arc<Shared>) {
+    let mut deadlines = shared.deadline.subscribe();
     loop {
-        let deadline = shared.call(|server, now| {
-            server.set_wall_clock(now, SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default());
-            server.advance(now);
-            server.deadline()
-        });
-        let deadline = shared.started + Duration::from_millis(deadline.as_millis());
-        let _ = timeout_at(deadline, shared.is_nearer.notified()).await;
+        let at = match *deadlines.borrow_and_update() {
+            Some(at) => shared.started + Duration::from_millis(at.as_millis()),
+            None => time::Instant::now() + Duration::from_secs(3600),
+        };
+        if time::timeout_at(at, deadlines.changed()).await.is_err() {
+            shared.call(|_, _, _| ());
+        }
     }
 }
 
@@ -90,21 +96,21 @@ async fn carry(
 ) -> io::Result<()> {
     let mut input = [0; 4096];
     loop {
-        let reads = shared.call(|server, _| server.wants_input(conn));
+        let reads = shared.call(|server, _, _| server.wants_input(conn));
         tokio::select! {
             biased;
             action = actions.recv() => match action {
                 Some(Action::Send(_, mut out)) => {
                     let bytes = out.len();
                     socket.write_all_buf(&mut out).await?;
-                    shared.call(|server, _| server.sent(conn, bytes));
+                    shared.call(|server, _, _| server.sent(conn, bytes));
                 }
-                Some(Action::Read(_)) => {}
                 Some(Action::Close(_)) | None => return Ok(()),
+                Some(Action::Read(_) | Action::Wait(_)) => {}
             },
             read = socket.read(&mut input), if reads => match read? {
                 0 => return Ok(()),
-                read => shared.call(|server, now| server.receive(now, conn, &input[..read])),
+                read => shared.call(|server, _, now| server.receive(now, conn, &input[..read])),
             },
         }
     }

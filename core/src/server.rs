@@ -1,8 +1,8 @@
 //! The sans-IO whole: many connections over one core, for any transport.
 //!
-//! A transport opens a connection for each of its peers, hands over the bytes that arrive, and tells the server
-//! when a peer is gone and when time has passed. After each of these calls it asks [`poll`](Server::poll) for
-//! actions until there is none. It need not know a protocol.
+//! A transport learns five calls: [`open`](Server::open) for a new peer, [`receive`](Server::receive) for bytes that have
+//! arrived, [`close`](Server::close) for a peer that has ended, [`advance`](Server::advance) for time that has passed, and
+//! after each of these [`poll`](Server::poll) for actions, until one is [`Action::Wait`]. It need not know a protocol.
 //!
 //! - V1: however the bytes are cut, and however small the bound of unsent output is, the answers are the same.
 //! - V2: the unsent output of a connection grows past its bound by one reply at most. A request that finds no
@@ -15,8 +15,8 @@
 //!   connection waits, nothing behind its request is executed.
 //! - V7: a connection that loses its session executes nothing more, and is closed before the other connection is answered (S5
 //!   of [`crate::sessions`]).
-//! - V6: when [`deadline`](Server::deadline) has come, a wait, a lease or the time of a tick is over. A transport
-//!   that calls [`advance`](Server::advance) then is on time.
+//! - V6: when the time of [`Action::Wait`] has come, a wait, a lease or the time of a tick is over. A transport
+//!   that calls [`advance`](Server::advance) then is on time. An idle server names no time.
 
 mod machine;
 mod open;
@@ -56,21 +56,24 @@ const BUSY_TICK_MS: u64 = 10;
 /// What the transport is to do ([`Server::poll`]).
 #[derive(Clone, Debug)]
 pub enum Action {
-    /// Send these bytes to the peer, behind those of earlier actions, and say how much has left
-    /// ([`Server::sent`]).
+    /// Send these bytes to the peer, behind those of earlier actions. A transport that cannot send all of them at once says so
+    /// before its next call ([`Server::unsent`]).
     Send(ConnId, Output),
     /// Read on: the connection did not want input ([`Server::wants_input`]), and wants it again.
     Read(ConnId),
     /// Close the connection, once everything before is sent. The server has forgotten it.
     Close(ConnId),
+    /// Nothing more until the next call, which is [`Server::advance`] at this time if no other comes before; `None` is never.
+    Wait(Option<Instant>),
 }
 
 impl Action {
     /// Which connection it is about.
     #[must_use]
-    pub const fn conn(&self) -> ConnId {
+    pub const fn conn(&self) -> Option<ConnId> {
         match self {
-            Self::Send(conn, _) | Self::Read(conn) | Self::Close(conn) => *conn,
+            Self::Send(conn, _) | Self::Read(conn) | Self::Close(conn) => Some(*conn),
+            Self::Wait(_) => None,
         }
     }
 }
@@ -87,13 +90,13 @@ impl Action {
 /// /// What each connection is to be sent.
 /// fn sends(server: &mut Server) -> Vec<(ConnId, String)> {
 ///     let mut all = vec![];
-///     while let Some(action) = server.poll() {
-///         if let Action::Send(conn, out) = action {
-///             server.sent(conn, out.len());
-///             all.push((conn, String::from_utf8(out.into()).unwrap()));
+///     loop {
+///         match server.poll() {
+///             Action::Send(conn, out) => all.push((conn, String::from_utf8(out.into()).unwrap())),
+///             Action::Read(_) | Action::Close(_) => {}
+///             Action::Wait(_) => return all,
 ///         }
 ///     }
-///     all
 /// }
 ///
 /// let now = Instant::from_millis(0);
@@ -129,7 +132,10 @@ pub struct Server<M = Core> {
     hold_until: Option<Instant>,
     /// The latest moment that a call has named.
     now: Instant,
-    tick_at: Instant,
+    /// When the next tick is due; `None` if nothing has happened since the last.
+    tick_at: Option<Instant>,
+    /// Something has happened since the last tick.
+    is_used: bool,
 }
 
 impl Server {
@@ -157,7 +163,8 @@ impl<M: StateMachine> Server<M> {
             unsent_bytes_max: UNSENT_BYTES_MAX,
             hold_until: None,
             now: Instant::from_millis(0),
-            tick_at: Instant::from_millis(TICK_MS),
+            tick_at: None,
+            is_used: false,
         }
     }
 
@@ -178,7 +185,7 @@ impl<M: StateMachine> Server<M> {
 
     /// A peer has connected. The id is its own until the connection is closed, and is not used again.
     pub fn open(&mut self, now: Instant) -> ConnId {
-        self.set_now(now);
+        self.begin(now);
         self.opened += 1;
         let conn = ConnId::from_number(self.opened);
         self.machine.handle(self.now, Event::Opened(conn.into()));
@@ -220,7 +227,7 @@ impl<M: StateMachine> Server<M> {
     /// Bytes for a connection that wants none ([`wants_input`](Self::wants_input)) close it, so that a peer that
     /// does not read its replies does not cost memory (V3). Nothing happens for an id of no connection.
     pub fn receive(&mut self, now: Instant, conn: ConnId, bytes: &[u8]) {
-        self.set_now(now);
+        self.begin(now);
         self.settle();
         let Some(open) = self.connections.get_mut(&conn) else {
             return;
@@ -251,14 +258,16 @@ impl<M: StateMachine> Server<M> {
             .map_or(Progress::Close, |open| open.progress)
     }
 
-    /// The next action of the transport. To be asked after every call, until there is none.
-    pub fn poll(&mut self) -> Option<Action> {
+    /// The next action of the transport. To be asked after every call, until it is [`Action::Wait`].
+    pub fn poll(&mut self) -> Action {
         self.settle();
         while let Some(conn) = self.ready.pop_front() {
             if let Some(open) = self.connections.get_mut(&conn) {
                 open.is_ready = false;
-                self.go_on(conn, &[]);
-                self.settle();
+                if open.may_go_on() {
+                    self.go_on(conn, &[]);
+                    self.settle();
+                }
             }
         }
         while let Some(conn) = self.due.front().copied() {
@@ -267,20 +276,30 @@ impl<M: StateMachine> Server<M> {
             {
                 if let Action::Close(conn) = action {
                     self.connections.remove(&conn);
+                } else {
+                    self.sent(conn, 0);
                 }
-                return Some(action);
+                return action;
             }
             self.due.pop_front();
         }
-        None
+        Action::Wait(self.deadline())
     }
 
-    /// So many bytes of a connection's output have left. Requests that found no room are executed by the next
+    /// So many bytes of the output that was handed out for a connection cannot be sent yet (V2). To be called before the next
+    /// [`poll`](Self::poll), by a transport that cannot send all at once.
+    pub fn unsent(&mut self, conn: ConnId, bytes: usize) {
+        if let Some(open) = self.connections.get_mut(&conn) {
+            open.sending = open.sending.saturating_add(bytes);
+        }
+    }
+
+    /// So many [unsent](Self::unsent) bytes have left. Requests that found no room are executed by the next
     /// [`poll`](Self::poll).
     pub fn sent(&mut self, conn: ConnId, bytes: usize) {
         if let Some(open) = self.connections.get_mut(&conn) {
             open.sending = open.sending.saturating_sub(bytes);
-            if open.progress == Progress::OutputFull && open.has_room() && !open.is_ready {
+            if open.progress == Progress::OutputFull && open.may_go_on() && !open.is_ready {
                 open.is_ready = true;
                 self.ready.push_back(conn);
             }
@@ -290,7 +309,7 @@ impl<M: StateMachine> Server<M> {
     /// A connection has ended, for any reason. Its locks are free; no action will name it. Nothing happens for an
     /// id of no connection.
     pub fn close(&mut self, now: Instant, conn: ConnId) {
-        self.set_now(now);
+        self.begin(now);
         if let Some(open) = self.connections.remove(&conn)
             && open.progress != Progress::Close
         {
@@ -298,33 +317,33 @@ impl<M: StateMachine> Server<M> {
         }
     }
 
-    /// When [`advance`](Self::advance) is to be called.
-    #[must_use]
-    pub fn deadline(&self) -> Instant {
+    fn deadline(&self) -> Option<Instant> {
         let due = self.machine.next_deadline();
-        due.map_or(self.tick_at, |at| at.min(self.tick_at))
+        due.into_iter().chain(self.tick_at).min()
     }
 
     /// Time has passed: waits and leases that are over end, and expired items are looked for. That an expired item
-    /// cannot be read does not depend on it.
-    pub fn advance(&mut self, now: Instant) {
-        self.set_now(now);
-        self.machine.handle(self.now, Event::Due);
-        if self.now >= self.tick_at {
-            self.machine.handle(self.now, Event::Tick);
-            let is_busy = self.machine.wants_tick();
-            let after_ms = if is_busy { BUSY_TICK_MS } else { TICK_MS };
-            self.tick_at = Instant::from_millis(self.now.as_millis().saturating_add(after_ms));
-        }
-    }
-
-    /// The wall clock shows that it is so long since 1970. To be called now and then: an exptime
-    /// that is a date is read by it, and nothing else.
+    /// cannot be read does not depend on it. The wall clock shows that it is `since_1970`: an exptime that is a date is read
+    /// by it, and nothing else. To be called at the time of [`Action::Wait`], and before the first request after that.
     ///
     /// Dates are exact if the moments that are handed over begin at a whole second of the wall
     /// clock, and half a second off at most if not.
-    pub fn set_wall_clock(&mut self, now: Instant, since_1970: Duration) {
-        self.set_now(now);
+    pub fn advance(&mut self, now: Instant, since_1970: Duration) {
+        self.now = self.now.max(now);
+        self.set_wall_clock(since_1970);
+        self.machine.handle(self.now, Event::Due);
+        if self.tick_at.is_some_and(|at| at <= self.now) {
+            self.machine.handle(self.now, Event::Tick);
+            let after_ms = if self.machine.wants_tick() {
+                Some(BUSY_TICK_MS)
+            } else {
+                core::mem::take(&mut self.is_used).then_some(TICK_MS)
+            };
+            self.tick_at = after_ms.map(|ms| self.after(ms));
+        }
+    }
+
+    fn set_wall_clock(&mut self, since_1970: Duration) {
         let unix_ms = saturating_millis(since_1970);
         // Rounded, so that a small difference of the two clocks is not a second.
         let unix_s_at_start = unix_ms
@@ -357,8 +376,18 @@ impl<M: StateMachine> Server<M> {
         &mut self.machine
     }
 
-    fn set_now(&mut self, now: Instant) {
+    /// Something happens now: a tick follows.
+    fn begin(&mut self, now: Instant) {
         self.now = self.now.max(now);
+        self.is_used = true;
+        if self.tick_at.is_none() {
+            self.tick_at = Some(self.after(TICK_MS));
+        }
+    }
+
+    /// So many milliseconds from now.
+    const fn after(&self, ms: u64) -> Instant {
+        Instant::from_millis(self.now.as_millis().saturating_add(ms))
     }
 
     /// Frees what a connection has that has ended: its own locks, or its place in a session.

@@ -17,7 +17,7 @@ pub(super) struct Open {
     pub(super) input: BytesMut,
     /// The output that is not handed out.
     pub(super) output: Output,
-    /// How many bytes are handed out and not sent.
+    /// How many bytes are handed out and unsent.
     pub(super) sending: usize,
     pub(super) unsent_bytes_max: usize,
     /// Why it stopped. After [`Progress::Close`] the connection is closed, but for its last actions.
@@ -34,9 +34,7 @@ impl Open {
     /// The next action of this connection; `None` takes it off the queue.
     pub(super) fn next_action(&mut self, conn: ConnId) -> Option<Action> {
         if !self.output.is_empty() {
-            let output = core::mem::take(&mut self.output);
-            self.sending += output.len();
-            return Some(Action::Send(conn, output));
+            return Some(Action::Send(conn, core::mem::take(&mut self.output)));
         }
         if self.progress == Progress::Close {
             return Some(Action::Close(conn));
@@ -58,6 +56,11 @@ impl Open {
     /// Whether anything more may be executed (V2). One reply always may, or nothing would ever be sent.
     pub(super) fn has_room(&self) -> bool {
         self.unsent_bytes() < self.unsent_bytes_max.max(1)
+    }
+
+    /// Whether it has something to do that does not wait for the transport.
+    pub(super) fn may_go_on(&self) -> bool {
+        self.progress != Progress::OutputFull || self.has_room()
     }
 
     pub(super) fn unsent_bytes(&self) -> usize {

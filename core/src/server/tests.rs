@@ -37,11 +37,11 @@ fn server_with(change: impl FnOnce(&mut WireLimits)) -> Server {
 /// The output of all connections so far; `None` for a closed connection.
 fn actions(server: &mut Server) -> Vec<(ConnId, Option<String>)> {
     let mut all: Vec<(ConnId, Option<String>)> = vec![];
-    while let Some(action) = server.poll() {
+    loop {
+        let action = server.poll();
         server.machine().check();
         match action {
             Action::Send(conn, out) => {
-                server.sent(conn, out.len());
                 let sent = String::from_utf8(out.into()).expect("these tests speak text");
                 match all.last_mut() {
                     Some((last, Some(before))) if *last == conn => before.push_str(&sent),
@@ -50,17 +50,37 @@ fn actions(server: &mut Server) -> Vec<(ConnId, Option<String>)> {
             }
             Action::Read(_) => {}
             Action::Close(conn) => all.push((conn, None)),
+            Action::Wait(_) => return all,
         }
     }
-    all
 }
 
-/// The present output for `conn`, which is not marked as sent.
+/// The next action, unless it is to wait.
+fn action(server: &mut Server) -> Option<Action> {
+    let action = server.poll();
+    action.conn().is_some().then_some(action)
+}
+
+/// When the server is to be called if nothing happens.
+fn deadline(server: &mut Server) -> Option<Instant> {
+    match server.poll() {
+        Action::Wait(at) => at,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The time of the wall clock at `now`.
+const fn wall_clock(now: Instant) -> Duration {
+    Duration::from_millis(1_700_000_000_000 + now.as_millis())
+}
+
+/// The present output for `conn`, which the transport does not send yet.
 fn output(server: &mut Server, conn: ConnId) -> String {
     let mut sent = String::new();
-    while let Some(action) = server.poll() {
-        assert_eq!(action.conn(), conn);
+    while let Some(action) = action(server) {
+        assert_eq!(action.conn(), Some(conn));
         if let Action::Send(_, out) = action {
+            server.unsent(conn, out.len());
             sent.push_str(&String::from_utf8(out.into()).expect("these tests speak text"));
         }
     }
@@ -223,12 +243,12 @@ fn an_output_grows_past_its_bound_by_one_reply() {
     let second = output(&mut server, a);
     assert_eq!(second, "VALUE k 0 3\r\nabc\r\nEND\r\n");
     server.sent(a, 9 + second.len());
-    let Some(Action::Send(_, last)) = server.poll() else {
+    let Action::Send(_, last) = server.poll() else {
         panic!("there is one more reply");
     };
     assert_eq!(Vec::from(last), b"MN\r\n");
-    assert!(matches!(server.poll(), Some(Action::Read(conn)) if conn == a));
-    assert!(server.poll().is_none());
+    assert!(matches!(server.poll(), Action::Read(conn) if conn == a));
+    assert!(matches!(server.poll(), Action::Wait(_)));
     assert!(server.wants_input(a));
 }
 
@@ -269,9 +289,24 @@ fn items_expire_whether_or_not_there_are_ticks() {
     assert_eq!(answers_at(&mut server, later, a, b"get k\r\n"), "END\r\n");
     let items = |server: &Server| server.machine().store().usage().items;
     assert_eq!(items(&server), 1);
-    server.advance(later);
+    server.advance(later, wall_clock(later));
     assert_eq!(items(&server), 0);
-    assert_eq!(server.deadline(), Instant::from_millis(2_250));
+}
+
+/// V6: a tick follows each that something has happened before, and no other.
+#[test]
+fn an_idle_server_waits_for_ever() {
+    let at = Instant::from_millis;
+    let mut server = server();
+    assert_eq!(deadline(&mut server), None);
+    let a = server.open(at(100));
+    answers_at(&mut server, at(200), a, b"set k 0 1 1\r\nx\r\n");
+    for (now, next) in [(349, Some(350)), (350, Some(600)), (600, None), (900, None)] {
+        server.advance(at(now), wall_clock(at(now)));
+        assert_eq!(deadline(&mut server), next.map(at), "{now}");
+    }
+    server.close(at(1_000), a);
+    assert_eq!(deadline(&mut server), Some(at(1_250)));
 }
 
 #[test]
@@ -279,7 +314,7 @@ fn a_date_is_read_by_the_wall_clock() {
     let mut server = server();
     let a = server.open(NOW);
     let now = Instant::from_millis(5_000);
-    server.set_wall_clock(now, Duration::from_millis(2_000_000_004_600));
+    server.advance(now, Duration::from_millis(2_000_000_004_600));
     answers(&mut server, a, b"set k 0 2000000060 1\r\nx\r\n");
     // 2,000,000,000 is the second at moment 0, up to half a second.
     assert_eq!(answers_at(&mut server, now, a, b"mg k t\r\n"), "HD t55\r\n");
@@ -317,8 +352,9 @@ fn converse(pieces: &[u8], unsent_bytes_max: usize, sent_bytes: usize) -> [Vec<u
             let (arrived, later) = rest.split_at(length.min(rest.len()));
             rest = later;
             server.receive(NOW, conn, arrived);
-            while let Some(action) = server.poll() {
+            while let Some(action) = action(&mut server) {
                 if let Action::Send(_, mut out) = action {
+                    server.unsent(conn, out.len());
                     while !out.is_empty() {
                         let sent = sent_bytes.min(out.chunk().len());
                         answers.extend_from_slice(&out.chunk()[..sent]);

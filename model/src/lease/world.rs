@@ -197,13 +197,13 @@ impl World {
         let now = self.server_clock();
         self.server.receive(now, conn(client), request);
         let mut answer = Vec::new();
-        while let Some(action) = self.server.poll() {
-            if let latchd_core::Action::Send(conn, out) = action {
-                self.server.sent(conn, out.len());
-                answer.append(&mut out.into());
+        loop {
+            match self.server.poll() {
+                latchd_core::Action::Send(_, out) => answer.append(&mut out.into()),
+                latchd_core::Action::Read(_) | latchd_core::Action::Close(_) => {}
+                latchd_core::Action::Wait(_) => return answer,
             }
         }
-        answer
     }
 
     /// Looks at the server's item.

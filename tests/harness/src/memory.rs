@@ -114,17 +114,15 @@ impl MemoryPeer {
 
     /// Performs the server's actions.
     fn act(&mut self) {
-        while let Some(action) = self.server.poll() {
+        loop {
+            let action = self.server.poll();
             self.server.machine().check();
-            let conn = action.conn();
+            let Some(conn) = action.conn() else { return };
             let pipe = self.pipes.values_mut().find(|pipe| pipe.conn == conn);
             let pipe = pipe.expect("it is a client's");
             match action {
-                Action::Send(_, out) => {
-                    self.server.sent(conn, out.len());
-                    pipe.output.append(&mut out.into());
-                }
-                Action::Read(_) => {}
+                Action::Send(_, out) => pipe.output.append(&mut out.into()),
+                Action::Read(_) | Action::Wait(_) => {}
                 Action::Close(_) => pipe.is_closed = true,
             }
             check_needs(&self.server, conn);
@@ -154,15 +152,18 @@ pub fn exchange<M: StateMachine>(
     check: impl Fn(&M),
 ) -> Progress {
     server.receive(now, conn, bytes);
-    while let Some(action) = server.poll() {
+    loop {
+        let action = server.poll();
         check(server.machine());
-        assert_eq!(action.conn(), conn);
-        if let Action::Send(_, out) = action {
-            server.sent(conn, out.len());
-            answers.append(&mut out.into());
+        match action {
+            Action::Wait(_) => break,
+            Action::Send(to, out) => {
+                assert_eq!(to, conn);
+                answers.append(&mut out.into());
+            }
+            Action::Read(to) | Action::Close(to) => assert_eq!(to, conn),
         }
     }
-    check(server.machine());
     check_needs(server, conn);
     let progress = server.progress(conn);
     assert_ne!(progress, Progress::OutputFull, "all of it is sent");
@@ -227,7 +228,9 @@ impl Peer for MemoryPeer {
         while now_ms < end_ms {
             now_ms = (now_ms + TICK_MS).min(end_ms);
             self.time = Time::ByHand(now_ms);
-            self.server.advance(Instant::from_millis(now_ms));
+            let since_1970 = Duration::from_secs(UNIX_S_AT_START) + Duration::from_millis(now_ms);
+            self.server
+                .advance(Instant::from_millis(now_ms), since_1970);
             self.act();
         }
         self.server.machine().check();

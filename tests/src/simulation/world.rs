@@ -229,16 +229,21 @@ impl World {
         let mut sends: Vec<(usize, Vec<u8>)> = driven.map(|it| (it, vec![])).into_iter().collect();
         let before = self.server.machine().executed;
         let mut ended = vec![];
-        while let Some(action) = self.server.poll() {
-            let client = self.client(action.conn());
+        loop {
+            let action = self.server.poll();
+            let Some(conn) = action.conn() else { break };
+            let client = self.client(conn);
             let at = sends.iter().position(|(it, _)| *it == client);
             let at = at.unwrap_or_else(|| {
                 sends.push((client, vec![]));
                 sends.len() - 1
             });
             match action {
-                Action::Send(_, out) => sends[at].1.append(&mut out.into()),
-                Action::Read(_) => {}
+                Action::Send(_, out) => {
+                    self.server.unsent(conn, out.len());
+                    sends[at].1.append(&mut out.into());
+                }
+                Action::Read(_) | Action::Wait(_) => {}
                 Action::Close(_) => ended.push(client),
             }
         }

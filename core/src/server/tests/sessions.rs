@@ -61,7 +61,7 @@ impl World {
 
     fn advance(&mut self, ms: u64) -> Vec<(ConnId, Option<String>)> {
         self.now = at(self.now.as_millis() + ms);
-        self.server.advance(self.now);
+        self.server.advance(self.now, wall_clock(self.now));
         self.server.machine().manager().sessions().check();
         actions(&mut self.server)
     }

@@ -296,7 +296,7 @@ impl World {
         }
     }
 
-    fn unix_ms(&self, node: usize) -> u64 {
+    pub(super) fn unix_ms(&self, node: usize) -> u64 {
         let off = self.nodes[node].wall_off_ms;
         off.map_or(1, |off| UNIX_MS + self.now / MS + off)
     }

@@ -4,6 +4,8 @@
 //! before output leaves, at once, deferred, or for a client whose wait has ended. Output that must not leave costs its
 //! connection. A closed gate refuses requests, and ends the connection of a client that waits.
 
+use std::time::Duration;
+
 use latchd_core::{Action, ConnId, Instant};
 use latchd_protocol::connection::Progress;
 
@@ -76,11 +78,12 @@ impl World {
     /// Time has passed for the server.
     pub(super) fn pass_time(&mut self, node: usize) -> Judged {
         let now = self.nodes[node].clock.at(self.now);
+        let since_1970 = Duration::from_millis(self.unix_ms(node));
         if let Some(process) = self.nodes[node].process.as_mut()
             && process.due_at <= self.now
             && let Some(server) = process.server.as_mut()
         {
-            server.advance(now);
+            server.advance(now, since_1970);
         }
         self.collect(node)
     }
@@ -99,23 +102,21 @@ impl World {
             };
             server.set_hold(Some(hold));
             match server.poll() {
-                None => {
-                    let at = clock.us_at(server.deadline()).max(self.now + 1);
-                    if process.due_at != at {
-                        process.due_at = at;
+                Action::Wait(deadline) => {
+                    let at = deadline.map_or(u64::MAX, |at| clock.us_at(at).max(self.now + 1));
+                    if std::mem::replace(&mut process.due_at, at) != at && deadline.is_some() {
                         let id = process.id;
                         self.push_process(node, id, at, Internal::Due);
                     }
                     return Ok(());
                 }
-                Some(Action::Send(conn, output)) => {
+                Action::Send(conn, output) => {
                     let bytes: Vec<u8> = output.into();
-                    server.sent(conn, bytes.len());
                     process.note_reply(&bytes);
                     self.send_or_defer(node, now, conn, bytes)?;
                 }
-                Some(Action::Read(_)) => {}
-                Some(Action::Close(conn)) => {
+                Action::Read(_) => {}
+                Action::Close(conn) => {
                     if let Some(conn) = process.conns.remove(&conn) {
                         self.send_down(node, conn.peer, Down::Closed);
                     }

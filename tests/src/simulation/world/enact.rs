@@ -1,5 +1,7 @@
 //! The effects of the alphabet's ops on the world, and the events of great seeds.
 
+use std::time::Duration;
+
 use latchd_core::engine::Event;
 use latchd_core::server::StateMachine;
 use latchd_core::{ConnId, Instant};
@@ -66,7 +68,9 @@ impl World {
                     self.pass_time(due);
                 }
                 self.happens(11, || "what is due is done".into());
-                self.server.advance(self.now());
+                let since_1970 =
+                    Duration::from_secs(self.unix_s_at_start) + Duration::from_millis(self.now_ms);
+                self.server.advance(self.now(), since_1970);
             }
             Op::Pressure { key } => {
                 self.happens(10 + (u64::from(key) << 4), || {

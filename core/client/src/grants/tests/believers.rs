@@ -120,12 +120,12 @@ impl World {
 
     /// Hands the server's output to the clients.
     fn serve(&mut self) {
-        while let Some(action) = self.server.poll() {
-            match action {
+        loop {
+            match self.server.poll() {
+                server::Action::Wait(_) => return,
                 // The bytes of a connection that may send again are delivered in any case.
                 server::Action::Read(_) => {}
                 server::Action::Send(conn, out) => {
-                    self.server.sent(conn, out.len());
                     let bytes: Vec<u8> = out.into();
                     for side in &mut self.sides {
                         if side.conn == Some(conn) {
@@ -164,7 +164,8 @@ impl World {
             0..4 => {
                 let span = if self.chance.u8(0..4) == 0 { 3 } else { 20 };
                 self.now_ms += self.chance.u64(1..TTL_MS / span);
-                self.server.advance(at(self.now_ms));
+                self.server
+                    .advance(at(self.now_ms), Duration::from_millis(self.now_ms));
             }
             4..8 => while self.act(place) {},
             8..12 => {
