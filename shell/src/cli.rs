@@ -285,10 +285,9 @@ fn one(mut session: Session, command: &[OsString]) -> Outcome {
     };
     match session.ask(&request) {
         Ok(Verdict::Refused(reply)) => {
-            let word = words
-                .first()
-                .and_then(|word| word.split(|byte| *byte == b' ').next());
-            let advice = commands::advice(word.unwrap_or_default(), &reply);
+            let typed = command.first().map(|word| word.to_string_lossy());
+            let verb = typed.as_deref().unwrap_or_default().split(' ').next();
+            let advice = commands::advice(verb.unwrap_or_default(), &reply);
             complain(&format!("{}: {reply}{advice}", session.client.address()));
             Outcome::Refused
         }

@@ -12,7 +12,7 @@ use rustyline::validate::Validator;
 use rustyline::{Config, Context, Editor, Helper};
 
 use super::answer::Verdict;
-use super::commands::COMMANDS;
+use super::commands;
 use super::connection::Broken;
 use super::history::{History, LINES_MAX};
 use super::request::{self, Asked, Head, Mistake, Request};
@@ -40,10 +40,7 @@ impl Completer for Words {
         } else {
             &[]
         };
-        let words = COMMANDS
-            .iter()
-            .map(|command| command.word)
-            .chain(own.iter().copied());
+        let words = commands::words().chain(own.iter().copied());
         let is_command = before.is_empty() || before == "help";
         let fitting = words.filter(|known| is_command && known.starts_with(word));
         Ok((
