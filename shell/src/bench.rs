@@ -24,7 +24,7 @@ use latchd_load::wire::item::VALUE_BYTES_MIN;
 
 use crate::exit;
 use crate::flags::{AccessArgs, NETWORK, ServerArgs, seconds};
-use crate::output::{complain, print};
+use crate::output::{Failure, concluded, print};
 
 /// The exit code after SIGINT, as shells report it.
 const EXIT_INTERRUPTED: u8 = exit::SIGNALLED + 2;
@@ -153,57 +153,17 @@ enum Distribution {
     Zipf,
 }
 
-/// Why there are no figures.
-#[derive(Debug)]
-enum Failure {
-    /// Another client holds a lock of the load.
-    No(String),
-    /// The options contradict each other, or the server refuses the load.
-    Options(String),
-    /// The server cannot be reached, or the load failed.
-    Unavailable(String),
-    /// The system refuses descriptors or threads.
-    System(String),
-    /// A signal came before the measurement.
-    Interrupted,
-}
-
-impl Failure {
-    const fn code(&self) -> u8 {
-        match self {
-            Self::No(_) => exit::NO,
-            Self::Options(_) => exit::USAGE,
-            Self::Unavailable(_) => exit::UNAVAILABLE,
-            Self::System(_) => exit::OS_ERROR,
-            Self::Interrupted => EXIT_INTERRUPTED,
-        }
-    }
-}
-
 /// Runs the program. Returns the exit code.
 pub(crate) fn run(args: &BenchArgs) -> ExitCode {
     let measured = args.check().and_then(|()| load::measure(args));
-    match measured {
-        Ok(report) => {
-            let text = if args.json {
-                report.json()
-            } else {
-                report.to_string()
-            };
-            print(text).err().unwrap_or(0).into()
-        }
-        Err(failure) => {
-            let code = failure.code();
-            match failure {
-                Failure::No(why)
-                | Failure::Options(why)
-                | Failure::Unavailable(why)
-                | Failure::System(why) => complain(&why),
-                Failure::Interrupted => complain("interrupted before anything was measured"),
-            }
-            ExitCode::from(code)
-        }
-    }
+    let printed = measured.and_then(|report| {
+        print(if args.json {
+            report.json()
+        } else {
+            report.to_string()
+        })
+    });
+    concluded(printed).into()
 }
 
 impl BenchArgs {
@@ -225,7 +185,7 @@ impl BenchArgs {
         } else {
             return Ok(());
         };
-        Err(Failure::Options(problem.into()))
+        Err(Failure::usage(problem))
     }
 
     /// The most bytes of values that are under way with so many requests at a time.

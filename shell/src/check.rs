@@ -17,7 +17,7 @@ pub(crate) use self::limits::memory_needed;
 
 use crate::exit;
 use crate::flags::Process;
-use crate::output::print;
+use crate::output::{concluded, print};
 
 /// The text under the options.
 pub(crate) const HELP: &str = "\
@@ -105,13 +105,13 @@ pub(crate) fn run(config: &Config, ignored: &[String], process: &Process) -> Exi
     findings.extend(config.cluster.iter().flat_map(cluster::look));
     findings.extend(config.state.as_deref().map(cluster::state));
     let lines: Vec<_> = findings.iter().map(ToString::to_string).collect();
-    let printed = print(lines.join("\n") + "\n");
+    let printed = concluded(print(lines.join("\n") + "\n"));
     let fails = findings
         .iter()
         .any(|finding| finding.verdict == Verdict::Failure);
     if fails {
         ExitCode::from(exit::OS_ERROR)
     } else {
-        printed.err().unwrap_or(0).into()
+        printed.into()
     }
 }

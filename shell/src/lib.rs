@@ -46,7 +46,7 @@ use crate::os::pid_file::PidFile;
 use crate::os::privileges::Refusal;
 use crate::os::service_manager::{ServiceManager, State};
 use crate::os::{descriptors, handed_over, pid_file, privileges, reactor};
-use crate::output::{checked, complain, end_at_panic, print};
+use crate::output::{checked, complain, concluded, end_at_panic, print};
 
 pub use args::command;
 pub use exit::TABLE as EXIT_CODES;
@@ -99,7 +99,7 @@ fn settle(mut args: Args, sockets: Vec<Arc<OwnedFd>>) -> (Config, Vec<String>) {
 fn start(args: Args) -> ExitCode {
     let process = args.process.clone();
     if process.license {
-        return print(LICENCE).err().unwrap_or(0).into();
+        return concluded(print(LICENCE)).into();
     }
     // Taking the sockets unsets the variables.
     let not_ours = handed_over::warning();
@@ -204,7 +204,7 @@ fn refuse(error: &clap::Error) -> ! {
         true if is_of_lock => exit::LOCK_FAILED,
         // Standard error may be closed.
         true => exit::USAGE,
-        false => checked(written).err().unwrap_or(0),
+        false => concluded(checked(written)),
     };
     std::process::exit(code.into())
 }

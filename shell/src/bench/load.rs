@@ -17,8 +17,9 @@ use super::attend::{Attendant, Shared};
 use super::report::{Measured, Report};
 use super::stream::{Opened, Plain, Tls};
 use super::work::{Figures, Handover, Requested, Work};
-use super::{BenchArgs, Distribution, Failure, Kind, Protocol};
+use super::{BenchArgs, Distribution, EXIT_INTERRUPTED, Kind, Protocol};
 use crate::os::{descriptors, processes};
+use crate::output::Failure;
 
 /// The skew of `--distribution zipf`: the key of rank r is drawn in proportion to r^-1.
 const SKEW: f64 = 1.0;
@@ -42,7 +43,7 @@ pub(super) fn measure(args: &BenchArgs) -> Result<Report, Failure> {
     let needed = (args.clients + args.threads) as usize + DESCRIPTORS;
     descriptors::check(needed)
         .and_then(|()| processes::check(args.threads as usize + PROCESSES))
-        .map_err(Failure::System)?;
+        .map_err(Failure::system)?;
     let client = client(args)?;
     if args.access.is_tls() {
         Bench::<Tls>::connect(args, &client)?.measure()
@@ -57,9 +58,9 @@ fn client(args: &BenchArgs) -> Result<Client, Failure> {
     let options = ClientOptions::new()
         .connect_timeout(timeout)
         .reply_timeout(timeout);
-    let options = args.access.options(options).map_err(Failure::Options)?;
-    let address = args.server.address().map_err(Failure::Options)?;
-    Client::new(&address, options).map_err(|error| Failure::Options(error.to_string()))
+    let options = args.access.options(options).map_err(Failure::usage)?;
+    let address = args.server.address().map_err(Failure::usage)?;
+    Client::new(&address, options).map_err(|error| Failure::usage(error.to_string()))
 }
 
 /// The connections to the server, and the way to report on them.
@@ -88,7 +89,7 @@ impl<'a, S: Opened> Bench<'a, S> {
         let address = client.address().to_owned();
         let open = || {
             let connection = client.open().map_err(|error| unreachable(&error))?;
-            S::of(connection).map_err(|error| Failure::Unavailable(format!("{address}: {error}")))
+            S::of(connection).map_err(|error| Failure::unavailable(format!("{address}: {error}")))
         };
         check(args, &address, open()?)?;
         let threads = args.threads.min(args.clients);
@@ -103,7 +104,7 @@ impl<'a, S: Opened> Bench<'a, S> {
             loads.push(load.map_err(|error| failed(&address, &error))?);
         }
         // Until now, a signal ends the process.
-        let attendant = Attendant::new().map_err(|error| Failure::System(error.to_string()))?;
+        let attendant = Attendant::new().map_err(|error| Failure::system(error.to_string()))?;
         Ok(Self {
             args,
             address,
@@ -123,7 +124,8 @@ impl<'a, S: Opened> Bench<'a, S> {
             requests = requests.waiting();
         }
         if self.attendant.is_interrupted {
-            return Err(Failure::Interrupted);
+            let why = "interrupted before anything was measured";
+            return Err(Failure::new(EXIT_INTERRUPTED, why));
         }
         let released: Vec<_> = match args.workload {
             Kind::Handover => (0..args.keys()).map(|_| AtomicU64::new(0)).collect(),
@@ -316,7 +318,7 @@ fn check<S: Opened>(args: &BenchArgs, address: &str, stream: S) -> Result<(), Fa
             Kind::Lock | Kind::Handover => "; the server may have no locks",
         };
         let name = args.workload.name();
-        Failure::Unavailable(format!(
+        Failure::unavailable(format!(
             "{address}: {name}, the first request: {error:#}{hint}{}",
             advice(&error)
         ))
@@ -336,7 +338,7 @@ fn check<S: Opened>(args: &BenchArgs, address: &str, stream: S) -> Result<(), Fa
             )
         }
         Ask::Lock(_) if is_locked(&words) => {
-            return Err(Failure::No(format!(
+            return Err(Failure::no(format!(
                 "{address}: a key of the load is locked: the server replied `{words}`; wait until no other benchmark \
                  runs"
             )));
@@ -345,7 +347,7 @@ fn check<S: Opened>(args: &BenchArgs, address: &str, stream: S) -> Result<(), Fa
             format!("{address}: the server refused {ask:?}: {words}")
         }
     };
-    Err(Failure::Options(why))
+    Err(Failure::usage(why))
 }
 
 /// Whether the key has no item.
@@ -368,14 +370,14 @@ fn unreachable(error: &Error) -> Failure {
         error.kind(),
         ErrorKind::Unreachable(_) | ErrorKind::Unauthenticated(_)
     ) {
-        Failure::Unavailable(error.to_string())
+        Failure::unavailable(error.to_string())
     } else {
-        Failure::Options(error.to_string())
+        Failure::usage(error.to_string())
     }
 }
 
 fn failed(address: &str, error: &anyhow::Error) -> Failure {
-    Failure::Unavailable(format!("{address}: {error:#}{}", advice(error)))
+    Failure::unavailable(format!("{address}: {error:#}{}", advice(error)))
 }
 
 /// The way out, where the error has one.

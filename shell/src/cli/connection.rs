@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 use latchd_client::Error;
 use latchd_client::blocking::{self, Client};
 
+use crate::output::Failure;
+
 /// The longest line of a reply, in bytes. Lines of `stats` and of dumps are far shorter.
 const LINE_BYTES_MAX: u64 = 1 << 20;
 
@@ -30,13 +32,21 @@ pub(crate) enum Broken {
     Foreign,
     /// The server requires TLS.
     Tls,
+    /// Standard output cannot be written.
+    Unwritten(io::Error),
+}
+
+impl From<Broken> for Failure {
+    fn from(broken: Broken) -> Self {
+        Self::unavailable(broken.to_string())
+    }
 }
 
 impl fmt::Display for Broken {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unreachable(error) => error.kind().fmt(formatter),
-            Self::Socket(error) => error.fmt(formatter),
+            Self::Socket(error) | Self::Unwritten(error) => error.fmt(formatter),
             Self::Silent(timeout) => {
                 let secs = timeout.as_secs_f64();
                 write!(
@@ -114,15 +124,11 @@ impl Connection {
         }
     }
 
-    /// Passes on `bytes` bytes of a value in pieces. The last two are the line end.
+    /// Writes `bytes` bytes of a value to `out`. The last two are the line end.
     ///
     /// # Errors
-    /// [`Broken`].
-    pub(crate) fn value(
-        &mut self,
-        mut bytes: u64,
-        mut take: impl FnMut(&[u8]),
-    ) -> Result<(), Broken> {
+    /// [`Broken`]; [`Broken::Unwritten`] for an error of `out`.
+    pub(crate) fn value(&mut self, mut bytes: u64, out: &mut impl Write) -> Result<(), Broken> {
         while bytes > 0 {
             let there = match self.stream.fill_buf() {
                 Ok(there) => there,
@@ -132,7 +138,8 @@ impl Connection {
             if length == 0 {
                 return Err(self.closed());
             }
-            take(there.get(..length).unwrap_or_default());
+            let piece = there.get(..length).unwrap_or_default();
+            out.write_all(piece).map_err(Broken::Unwritten)?;
             self.stream.consume(length);
             bytes -= length as u64;
         }

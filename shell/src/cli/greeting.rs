@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
+use super::Session;
 use super::connection::{Broken, Connection};
-use super::{Failure, Session};
 
 impl Session {
     /// Connects and shows the version of the server. The version that a latchd replies with is that of memcached, so the greeting reads
     /// `stats`.
-    pub(super) fn greet(&mut self) -> Result<(), Failure> {
+    pub(super) fn greet(&mut self) -> Result<(), Broken> {
         let opened = Connection::open(&self.client, self.timeout);
-        let connection = self.connection.insert(opened.map_err(Failure::Broken)?);
+        let connection = self.connection.insert(opened?);
         connection.waits(Duration::ZERO);
         let read = connection
             .send(b"stats\r\n")
@@ -18,10 +18,9 @@ impl Session {
         if read.is_err() || connection.is_closed() {
             self.connection = None;
         }
-        let text = read.map_err(Failure::Broken)? + "\n";
-        let told = self.screen.line(text.as_bytes());
-        told.and_then(|()| self.screen.flush())
-            .map_err(Failure::Unwritten)
+        let text = read? + "\n";
+        self.screen.line(text.as_bytes())?;
+        self.screen.flush()
     }
 }
 

@@ -7,11 +7,11 @@
 //!
 //! Source: memcached 1.6.45 `doc/protocol.txt`.
 
-use std::fmt;
 use std::time::Duration;
 
 use super::answer::{Answer, BARRIER};
 use super::readable::quoted;
+use crate::output::Failure;
 
 /// The longest key, in bytes.
 const KEY_BYTES_MAX: usize = 250;
@@ -52,27 +52,17 @@ pub(super) struct Head {
     answer: Answer,
 }
 
-/// A message for the user: why nothing was sent.
-#[derive(Debug, Eq, PartialEq)]
-pub(super) struct Mistake(pub(super) String);
-
-impl fmt::Display for Mistake {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(&self.0)
-    }
-}
-
 impl Head {
     /// The request with this value.
     ///
     /// # Errors
     /// The value's length differs from the given length.
-    pub(super) fn with_all(&self, value: &[u8]) -> Result<Request, Mistake> {
+    pub(super) fn with_all(&self, value: &[u8]) -> Result<Request, Failure> {
         if let Some(expected) = self.value_bytes
             && expected != value.len()
         {
             let length = value.len();
-            return Err(Mistake(format!(
+            return Err(Failure::usage(format!(
                 "the value has {length} bytes instead of {expected}: nothing was sent; correct the length"
             )));
         }
@@ -88,8 +78,8 @@ impl Head {
 /// Parses a line without its line end.
 ///
 /// # Errors
-/// [`Mistake`]. The caller sends nothing then.
-pub(super) fn of_line(line: &[u8]) -> Result<Asked, Mistake> {
+/// A message for the user. Nothing is sent then.
+pub(super) fn of_line(line: &[u8]) -> Result<Asked, Failure> {
     let line = line.trim_ascii_start();
     if line.contains(&b'\n') || line.contains(&b'\r') {
         return Err(line_end());
@@ -111,11 +101,11 @@ pub(super) fn of_line(line: &[u8]) -> Result<Asked, Mistake> {
     let before = texts.get(..place).unwrap_or_default();
     let behind = line.get(word.start..).unwrap_or_default();
     if behind.starts_with(b"\"") {
-        let (value, length) = quoted(behind).map_err(|why| Mistake(why.into()))?;
+        let (value, length) = quoted(behind).map_err(Failure::usage)?;
         let rest = behind.get(length..).unwrap_or_default();
         if rest.first().is_some_and(|byte| !byte.is_ascii_whitespace()) {
-            return Err(Mistake(
-                "expected a blank or the end of the line after the closing quote".into(),
+            return Err(Failure::usage(
+                "expected a blank or the end of the line after the closing quote",
             ));
         }
         let after: Vec<_> = rest
@@ -145,8 +135,8 @@ pub(super) fn of_line(line: &[u8]) -> Result<Asked, Mistake> {
 /// Parses program arguments. Each is one word, and a value needs no quotes.
 ///
 /// # Errors
-/// [`Mistake`]. The caller sends nothing then.
-pub(super) fn of_words(words: &[&[u8]]) -> Result<Asked, Mistake> {
+/// A message for the user. Nothing is sent then.
+pub(super) fn of_words(words: &[&[u8]]) -> Result<Asked, Failure> {
     let Some(verb) = words.first().copied() else {
         return Ok(Asked::Nothing);
     };
@@ -247,27 +237,27 @@ fn is_number(word: &[u8]) -> bool {
     !word.is_empty() && word.iter().all(u8::is_ascii_digit)
 }
 
-fn number(digits: &[u8]) -> Result<usize, Mistake> {
+fn number(digits: &[u8]) -> Result<usize, Failure> {
     let text = String::from_utf8_lossy(digits);
     // A server refuses larger values, and the program would have to read them first.
     match text.parse::<u32>() {
         Ok(number) => Ok(number as usize),
-        Err(_) => Err(Mistake(format!(
+        Err(_) => Err(Failure::usage(format!(
             "{text} exceeds the largest length; put it in quotes to store it as a value"
         ))),
     }
 }
 
-fn cas_form() -> Mistake {
-    Mistake("cas needs a version; write cas KEY FLAGS EXPTIME VALUE CAS, with CAS from gets".into())
+fn cas_form() -> Failure {
+    Failure::usage("cas needs a version; write cas KEY FLAGS EXPTIME VALUE CAS, with CAS from gets")
 }
 
-fn line_end() -> Mistake {
-    Mistake("line ends are allowed only in values; write \\n in quotes".into())
+fn line_end() -> Failure {
+    Failure::usage("line ends are allowed only in values; write \\n in quotes")
 }
 
 /// T2.
-fn check(words: &[&[u8]]) -> Result<(), Mistake> {
+fn check(words: &[&[u8]]) -> Result<(), Failure> {
     let is_cut = |byte: &u8| matches!(byte, b'\n' | b'\r');
     if words.iter().any(|word| word.iter().any(is_cut)) {
         return Err(line_end());
@@ -276,15 +266,14 @@ fn check(words: &[&[u8]]) -> Result<(), Mistake> {
         .iter()
         .any(|word| word.contains(&b' ') || word.is_empty())
     {
-        return Err(Mistake(
-            "only values can be empty or contain blanks; for such a key use base64 and the flag b"
-                .into(),
+        return Err(Failure::usage(
+            "only values can be empty or contain blanks; for such a key use base64 and the flag b",
         ));
     }
     Ok(())
 }
 
-fn cas_value(before: &[&[u8]], value: &[u8], cas: &[u8]) -> Result<Asked, Mistake> {
+fn cas_value(before: &[&[u8]], value: &[u8], cas: &[u8]) -> Result<Asked, Failure> {
     if value.is_empty() || !is_number(cas) {
         return Err(cas_form());
     }
@@ -303,9 +292,9 @@ fn plain(words: &[&[u8]]) -> Asked {
 /// # Errors
 /// The words are wrong: a server that cannot parse the line does not know where the value ends (T2). memcached 1.6.45
 /// `proto_text.c`, `process_update_command`, skips no value then.
-fn head(before: &[&[u8]], value_bytes: Option<usize>, after: &[&[u8]]) -> Result<Head, Mistake> {
+fn head(before: &[&[u8]], value_bytes: Option<usize>, after: &[&[u8]]) -> Result<Head, Failure> {
     if before.get(1).is_some_and(|key| key.len() > KEY_BYTES_MAX) {
-        return Err(Mistake(format!(
+        return Err(Failure::usage(format!(
             "the key is too long; at most {KEY_BYTES_MAX} bytes are allowed"
         )));
     }
@@ -313,7 +302,7 @@ fn head(before: &[&[u8]], value_bytes: Option<usize>, after: &[&[u8]]) -> Result
         let exptime = exptime.strip_prefix(b"-").unwrap_or(exptime);
         if number(flags).is_err() || !is_number(exptime) || !is_number(flags) {
             let verb = String::from_utf8_lossy(verb);
-            return Err(Mistake(format!(
+            return Err(Failure::usage(format!(
                 "FLAGS and EXPTIME must be numbers; see `help {verb}`"
             )));
         }
@@ -335,7 +324,7 @@ fn head(before: &[&[u8]], value_bytes: Option<usize>, after: &[&[u8]]) -> Result
     })
 }
 
-fn with_value(before: &[&[u8]], value: &[u8], after: &[&[u8]]) -> Result<Asked, Mistake> {
+fn with_value(before: &[&[u8]], value: &[u8], after: &[&[u8]]) -> Result<Asked, Failure> {
     let head = head(before, None, after)?;
     head.with_all(value).map(Asked::Request)
 }
@@ -389,18 +378,18 @@ fn answer(words: &[&[u8]]) -> Answer {
 mod tests {
     use super::*;
 
-    fn sent(asked: Result<Asked, Mistake>) -> String {
+    fn sent(asked: Result<Asked, Failure>) -> String {
         let Ok(Asked::Request(request)) = asked else {
             panic!("{asked:?}");
         };
         String::from_utf8(request.bytes).unwrap()
     }
 
-    fn line(text: &str) -> Result<Asked, Mistake> {
+    fn line(text: &str) -> Result<Asked, Failure> {
         of_line(text.as_bytes())
     }
 
-    fn args(words: &[&str]) -> Result<Asked, Mistake> {
+    fn args(words: &[&str]) -> Result<Asked, Failure> {
         let words: Vec<_> = words.iter().map(|word| word.as_bytes()).collect();
         of_words(&words)
     }

@@ -11,9 +11,9 @@ use latchd_protocol::uri;
 use latchd_protocol::wire::meta::request::MetaRequest;
 use latchd_protocol::wire::meta::{Flag, Verb};
 
-use super::Failure;
 use crate::cli::connection::Connection;
 use crate::cli::readable::shown;
+use crate::output::Failure;
 
 /// A lock that a client holds.
 #[derive(Debug, Eq, PartialEq)]
@@ -106,7 +106,7 @@ type Lines = Vec<(Vec<u8>, String)>;
 /// The locks that the server lists, in the order of the keys.
 pub(crate) fn read(connection: &mut Connection) -> Result<Vec<Lock>, Failure> {
     let lines = stats(connection, "locks")?.map_err(|line| {
-        Failure::refused(format!(
+        Failure::usage(format!(
             "cannot list the locks: the server replies {line} to `stats locks`; log in with --user, or check that it is a latchd without -X"
         ))
     })?;
@@ -119,9 +119,7 @@ pub(crate) fn read(connection: &mut Connection) -> Result<Vec<Lock>, Failure> {
         .map(|(key, value)| lock(key, value, &sessions, &peers))
         .collect();
     let mut locks = locks.ok_or_else(|| {
-        Failure::refused(
-            "cannot read `stats locks`; use the latchd program of this server's version",
-        )
+        Failure::usage("cannot read `stats locks`; use the latchd program of this server's version")
     })?;
     locks.sort_by(|one, other| one.key.cmp(&other.key));
     Ok(locks)
@@ -141,7 +139,7 @@ fn stats(connection: &mut Connection, topic: &str) -> Result<Result<Lines, Strin
             return Ok(Err(shown(line)));
         };
         if lines.len() == LINES_MAX {
-            return Err(Failure::refused(format!(
+            return Err(Failure::usage(format!(
                 "`stats {topic}` has more than {LINES_MAX} lines"
             )));
         }
