@@ -45,33 +45,82 @@ pub(super) struct Request {
 /// A request whose value follows its line, as in the protocol.
 #[derive(Debug, Eq, PartialEq)]
 pub(super) struct Head {
+    /// The words before the value's length.
     before: Vec<u8>,
     /// The length of the value; `None` if the value is all of standard input.
     pub(super) value_bytes: Option<usize>,
+    /// The words behind the length, each after a blank.
     after: Vec<u8>,
     answer: Answer,
 }
 
+impl Request {
+    /// A request without a value.
+    fn plain(words: &[&[u8]]) -> Self {
+        Self {
+            wait: wait(words),
+            ..Self::ended(words.join(&b' '), answer(words))
+        }
+    }
+
+    /// Ends a request, with a barrier if it is quiet.
+    fn ended(mut bytes: Vec<u8>, answer: Answer) -> Self {
+        bytes.extend_from_slice(b"\r\n");
+        if answer == Answer::Quiet {
+            bytes.extend_from_slice(BARRIER);
+        }
+        Self {
+            bytes,
+            answer,
+            wait: Duration::ZERO,
+        }
+    }
+}
+
 impl Head {
+    /// # Errors
+    /// The words are wrong: a server that cannot parse the line does not know where the value ends (T2). memcached
+    /// 1.6.45 `proto_text.c`, `process_update_command`, skips no value then.
+    fn new(before: &[&[u8]], value_bytes: Option<usize>, after: &[&[u8]]) -> Result<Self, Failure> {
+        if before.get(1).is_some_and(|key| key.len() > KEY_BYTES_MAX) {
+            return Err(Failure::usage(format!(
+                "the key is too long; at most {KEY_BYTES_MAX} bytes are allowed"
+            )));
+        }
+        if let [verb, _, flags, exptime] = before {
+            let exptime = exptime.strip_prefix(b"-").unwrap_or(exptime);
+            if number(flags).is_err() || !is_number(exptime) || !is_number(flags) {
+                let verb = String::from_utf8_lossy(verb);
+                return Err(Failure::usage(format!(
+                    "FLAGS and EXPTIME must be numbers; see `help {verb}`"
+                )));
+            }
+        }
+        Ok(Self {
+            before: before.join(&b' '),
+            value_bytes,
+            after: after
+                .iter()
+                .flat_map(|word| [b" ", *word].concat())
+                .collect(),
+            answer: answer(&[before, after].concat()),
+        })
+    }
+
     /// The request with this value.
     ///
     /// # Errors
     /// The value's length differs from the given length.
     pub(super) fn with_all(&self, value: &[u8]) -> Result<Request, Failure> {
-        if let Some(expected) = self.value_bytes
-            && expected != value.len()
-        {
-            let length = value.len();
+        let length = value.len();
+        if let Some(expected) = self.value_bytes.filter(|expected| *expected != length) {
             return Err(Failure::usage(format!(
                 "the value has {length} bytes instead of {expected}: nothing was sent; correct the length"
             )));
         }
-        let mut bytes = self.before.clone();
-        bytes.extend_from_slice(value.len().to_string().as_bytes());
-        bytes.extend_from_slice(&self.after);
-        bytes.extend_from_slice(b"\r\n");
-        bytes.extend_from_slice(value);
-        Ok(finished(bytes, self.answer))
+        let length = format!(" {length}").into_bytes();
+        let bytes = [&self.before, &length[..], &self.after, b"\r\n", value].concat();
+        Ok(Request::ended(bytes, self.answer))
     }
 }
 
@@ -85,21 +134,13 @@ pub(super) fn of_line(line: &[u8]) -> Result<Asked, Failure> {
         return Err(line_end());
     }
     let words = words(line);
-    let texts: Vec<_> = words.iter().map(|word| word.text(line)).collect();
-    let Some(verb) = texts.first().copied() else {
-        return Ok(Asked::Nothing);
-    };
-    if let Some(asked) = own(&texts) {
+    if let Some(asked) = own(&words) {
         return Ok(asked);
     }
-    let Some(place) = value_place(verb) else {
-        return Ok(plain(&texts));
+    let Some((before @ [verb, ..], [word, after @ ..])) = split(&words) else {
+        return Ok(Asked::Request(Request::plain(&words)));
     };
-    let Some(word) = words.get(place) else {
-        return Ok(plain(&texts));
-    };
-    let before = texts.get(..place).unwrap_or_default();
-    let behind = line.get(word.start..).unwrap_or_default();
+    let behind = before.iter().fold(line, |line, _| behind_word(line));
     if behind.starts_with(b"\"") {
         let (value, length) = quoted(behind).map_err(Failure::usage)?;
         let rest = behind.get(length..).unwrap_or_default();
@@ -108,27 +149,19 @@ pub(super) fn of_line(line: &[u8]) -> Result<Asked, Failure> {
                 "expected a blank or the end of the line after the closing quote",
             ));
         }
-        let after: Vec<_> = rest
-            .split(u8::is_ascii_whitespace)
-            .filter(|word| !word.is_empty())
-            .collect();
-        return with_value(before, &value, &after);
+        return with_value(before, &value, &self::words(rest));
     }
-    let text = word.text(line);
-    let after = texts.get(place + 1..).unwrap_or_default();
-    if is_number(text) && is_protocols_own(verb, after) {
-        let value_bytes = number(text)?;
-        return head(before, Some(value_bytes), after).map(Asked::WithValue);
+    if is_number(word) && is_protocols_own(verb, after) {
+        return Head::new(before, Some(number(word)?), after).map(Asked::WithValue);
     }
-    match verb {
-        b"ms" => with_value(before, text, after),
-        b"cas" => {
-            let cas = words.last().filter(|cas| cas.start > word.start);
-            let cas = cas.ok_or_else(cas_form)?;
-            let value = line.get(word.start..cas.start).unwrap_or_default();
-            cas_value(before, value.trim_ascii_end(), cas.text(line))
+    match (*verb, after) {
+        (b"ms", after) => with_value(before, word, after),
+        (b"cas", [.., cas]) if is_number(cas) => {
+            let value = behind.trim_ascii_end().strip_suffix(*cas);
+            with_value(before, value.unwrap_or_default().trim_ascii_end(), &[cas])
         }
-        _ => with_value(before, behind, &[]),
+        (b"cas", _) => Err(cas_form()),
+        (_, _) => with_value(before, behind, &[]),
     }
 }
 
@@ -137,75 +170,45 @@ pub(super) fn of_line(line: &[u8]) -> Result<Asked, Failure> {
 /// # Errors
 /// A message for the user. Nothing is sent then.
 pub(super) fn of_words(words: &[&[u8]]) -> Result<Asked, Failure> {
-    let Some(verb) = words.first().copied() else {
-        return Ok(Asked::Nothing);
-    };
     if let Some(asked) = own(words) {
         return Ok(asked);
     }
-    let place = value_place(verb).filter(|place| words.len() > *place);
-    let Some((before, values)) = place.and_then(|place| words.split_at_checked(place)) else {
+    let Some((before @ [verb, ..], values)) = split(words) else {
         check(words)?;
-        return Ok(plain(words));
+        return Ok(Asked::Request(Request::plain(words)));
     };
-    check(before)?;
-    let (value, after) = match (verb, values) {
+    let (value, after) = match (*verb, values) {
         (b"ms", [value, after @ ..]) => (value.to_vec(), after),
-        (b"cas", [value @ .., cas]) if !value.is_empty() => {
-            check(&[cas])?;
-            if !is_number(cas) {
-                return Err(cas_form());
-            }
+        (b"cas", [value @ .., cas]) if !value.is_empty() && is_number(cas) => {
             (value.join(&b' '), std::slice::from_ref(cas))
         }
         (b"cas", _) => return Err(cas_form()),
         (_, values) => (values.join(&b' '), &[][..]),
     };
-    check(after)?;
+    check(&[before, after].concat())?;
     if value == b"-" {
-        return head(before, None, after).map(Asked::WithValue);
+        return Head::new(before, None, after).map(Asked::WithValue);
     }
     with_value(before, &value, after)
 }
 
-/// A word of a line.
-struct Word {
-    start: usize,
-    end: usize,
+fn words(line: &[u8]) -> Vec<&[u8]> {
+    line.split(u8::is_ascii_whitespace)
+        .filter(|word| !word.is_empty())
+        .collect()
 }
 
-impl Word {
-    fn text<'a>(&self, line: &'a [u8]) -> &'a [u8] {
-        line.get(self.start..self.end).unwrap_or_default()
-    }
-}
-
-fn words(line: &[u8]) -> Vec<Word> {
-    let mut words = Vec::new();
-    let mut start = None;
-    for (at, byte) in line.iter().enumerate() {
-        match (byte.is_ascii_whitespace(), start) {
-            (false, None) => start = Some(at),
-            (true, Some(begin)) => {
-                words.push(Word {
-                    start: begin,
-                    end: at,
-                });
-                start = None;
-            }
-            (true, None) | (false, Some(_)) => {}
-        }
-    }
-    words.extend(start.map(|start| Word {
-        start,
-        end: line.len(),
-    }));
-    words
+/// The line behind its first word.
+fn behind_word(line: &[u8]) -> &[u8] {
+    let end = line.iter().position(u8::is_ascii_whitespace);
+    let rest = end.and_then(|end| line.get(end..));
+    rest.unwrap_or_default().trim_ascii_start()
 }
 
 /// The commands of this program. No server knows `exit`, `help` or `?`.
 fn own(words: &[&[u8]]) -> Option<Asked> {
     match words {
+        [] => Some(Asked::Nothing),
         [b"help" | b"?", topic @ ..] => {
             let topic = topic.first().copied().unwrap_or_default();
             Some(Asked::Help(String::from_utf8_lossy(topic).into_owned()))
@@ -215,13 +218,18 @@ fn own(words: &[&[u8]]) -> Option<Asked> {
     }
 }
 
-/// The index of the word that is the value's length; `None` if the request has no value.
-fn value_place(verb: &[u8]) -> Option<usize> {
-    match verb {
-        b"set" | b"add" | b"replace" | b"append" | b"prepend" | b"cas" => Some(4),
-        b"ms" => Some(2),
-        _ => None,
-    }
+/// The words of a line.
+type Words<'w> = [&'w [u8]];
+
+/// Splits words before the value's length; `None` if the request has no value.
+fn split<'a, 'w>(words: &'a Words<'w>) -> Option<(&'a Words<'w>, &'a Words<'w>)> {
+    let place = match *words.first()? {
+        b"set" | b"add" | b"replace" | b"append" | b"prepend" | b"cas" => 4,
+        b"ms" => 2,
+        _ => return None,
+    };
+    let halves = words.split_at_checked(place);
+    halves.filter(|(_, values)| !values.is_empty())
 }
 
 /// Whether the words `after` a number make it a length, as in the protocol, so that the value follows.
@@ -262,10 +270,8 @@ fn check(words: &[&[u8]]) -> Result<(), Failure> {
     if words.iter().any(|word| word.iter().any(is_cut)) {
         return Err(line_end());
     }
-    if words
-        .iter()
-        .any(|word| word.contains(&b' ') || word.is_empty())
-    {
+    let is_value = |word: &&[u8]| word.contains(&b' ') || word.is_empty();
+    if words.iter().any(is_value) {
         return Err(Failure::usage(
             "only values can be empty or contain blanks; for such a key use base64 and the flag b",
         ));
@@ -273,73 +279,9 @@ fn check(words: &[&[u8]]) -> Result<(), Failure> {
     Ok(())
 }
 
-fn cas_value(before: &[&[u8]], value: &[u8], cas: &[u8]) -> Result<Asked, Failure> {
-    if value.is_empty() || !is_number(cas) {
-        return Err(cas_form());
-    }
-    with_value(before, value, &[cas])
-}
-
-fn plain(words: &[&[u8]]) -> Asked {
-    Asked::Request(Request {
-        wait: wait(words),
-        ..finished(words.join(&b' '), answer(words))
-    })
-}
-
-/// A request whose value follows.
-///
-/// # Errors
-/// The words are wrong: a server that cannot parse the line does not know where the value ends (T2). memcached 1.6.45
-/// `proto_text.c`, `process_update_command`, skips no value then.
-fn head(before: &[&[u8]], value_bytes: Option<usize>, after: &[&[u8]]) -> Result<Head, Failure> {
-    if before.get(1).is_some_and(|key| key.len() > KEY_BYTES_MAX) {
-        return Err(Failure::usage(format!(
-            "the key is too long; at most {KEY_BYTES_MAX} bytes are allowed"
-        )));
-    }
-    if let [verb, _, flags, exptime] = before {
-        let exptime = exptime.strip_prefix(b"-").unwrap_or(exptime);
-        if number(flags).is_err() || !is_number(exptime) || !is_number(flags) {
-            let verb = String::from_utf8_lossy(verb);
-            return Err(Failure::usage(format!(
-                "FLAGS and EXPTIME must be numbers; see `help {verb}`"
-            )));
-        }
-    }
-    let joined = |words: &[&[u8]], left: &[u8], right: &[u8]| {
-        let mut bytes = Vec::new();
-        for word in words {
-            bytes.extend_from_slice(left);
-            bytes.extend_from_slice(word);
-            bytes.extend_from_slice(right);
-        }
-        bytes
-    };
-    Ok(Head {
-        before: joined(before, b"", b" "),
-        value_bytes,
-        after: joined(after, b" ", b""),
-        answer: answer(&[before, after].concat()),
-    })
-}
-
 fn with_value(before: &[&[u8]], value: &[u8], after: &[&[u8]]) -> Result<Asked, Failure> {
-    let head = head(before, None, after)?;
+    let head = Head::new(before, None, after)?;
     head.with_all(value).map(Asked::Request)
-}
-
-/// Ends a request, with a barrier if it is quiet.
-fn finished(mut bytes: Vec<u8>, answer: Answer) -> Request {
-    bytes.extend_from_slice(b"\r\n");
-    if answer == Answer::Quiet {
-        bytes.extend_from_slice(BARRIER);
-    }
-    Request {
-        bytes,
-        answer,
-        wait: Duration::ZERO,
-    }
 }
 
 /// The wait that these words ask of the server: `w<ms>` of `ml`.
