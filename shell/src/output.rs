@@ -67,6 +67,22 @@ pub(crate) fn complain(problem: &(impl Display + ?Sized)) {
     let _ = io::stderr().write_all(line.as_bytes());
 }
 
+/// A table: columns as wide as their widest cell, aligned to the left.
+pub(crate) fn table<const COLUMNS: usize>(lines: &[[String; COLUMNS]]) -> String {
+    let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max();
+    let widths: [usize; COLUMNS] = std::array::from_fn(|column| width(column).unwrap_or(0));
+    let mut text = String::new();
+    for line in lines {
+        let cells = line.iter().zip(widths);
+        let padded: Vec<_> = cells
+            .map(|(cell, width)| format!("{cell:width$}"))
+            .collect();
+        text.push_str(padded.join("  ").trim_end());
+        text.push('\n');
+    }
+    text
+}
+
 /// Writes results to standard output, in one piece.
 ///
 /// # Errors

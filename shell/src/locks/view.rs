@@ -7,6 +7,7 @@ use serde_json::json;
 
 use super::list::{LeaseItem, Lock};
 use crate::cli::readable::shown;
+use crate::output;
 
 /// The headings of the table.
 const HEADINGS: [&str; 9] = [
@@ -63,18 +64,7 @@ pub(super) fn table(locks: &[Lock]) -> String {
             lock.metadata.as_deref().map_or("-".into(), shown),
         ]
     }));
-    let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max();
-    let widths: [usize; 9] = std::array::from_fn(|column| width(column).unwrap_or(0));
-    let mut text = String::new();
-    for line in &lines {
-        let cells = line.iter().zip(widths);
-        let padded: Vec<_> = cells
-            .map(|(cell, width)| format!("{cell:width$}"))
-            .collect();
-        text.push_str(padded.join("  ").trim_end());
-        text.push('\n');
-    }
-    text
+    output::table(&lines)
 }
 
 /// A lock as JSON. A fence is text: most readers of JSON keep 53 bits of a number.
