@@ -20,18 +20,6 @@ pub(crate) enum Refusal {
     Denied(String),
 }
 
-/// The warning about `-u NAME` in a process that is not root; `None` if `-u` takes effect.
-pub(crate) fn ignored_user(name: &str) -> Option<String> {
-    let now = Uid::effective();
-    let is_already = || {
-        let user = User::from_name(name).ok().flatten();
-        user.is_some_and(|user| user.uid == now)
-    };
-    (!now.is_root() && !is_already()).then(|| {
-        format!("ignoring -u {name}: only root can change the user; still running as user {now}")
-    })
-}
-
 /// Becomes a user permanently, with only the user's own group. A process that is not root keeps its user: charts
 /// give `-u` to containers that run as another user. Returns a warning.
 ///
@@ -66,6 +54,18 @@ pub(crate) fn become_user(name: &str) -> Result<Option<String>, Refusal> {
         return Err(denied("the process can still become root again"));
     }
     Ok(warning)
+}
+
+/// The warning about `-u NAME` in a process that is not root; `None` if `-u` takes effect.
+fn ignored_user(name: &str) -> Option<String> {
+    let now = Uid::effective();
+    let is_already = || {
+        let user = User::from_name(name).ok().flatten();
+        user.is_some_and(|user| user.uid == now)
+    };
+    (!now.is_root() && !is_already()).then(|| {
+        format!("ignoring -u {name}: only root can change the user; still running as user {now}")
+    })
 }
 
 /// Whether the program is root.
