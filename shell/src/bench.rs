@@ -207,25 +207,7 @@ impl BenchArgs {
     }
 }
 
-impl Kind {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Cache => "cache",
-            Self::Lock => "lock",
-            Self::Handover => "handover",
-        }
-    }
-}
-
 impl Protocol {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Meta => "meta",
-            Self::Text => "text",
-            Self::Binary => "binary",
-        }
-    }
-
     const fn dialect(self) -> Dialect {
         match self {
             Self::Meta => Dialect::Meta,
@@ -235,11 +217,8 @@ impl Protocol {
     }
 }
 
-impl Distribution {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Uniform => "uniform",
-            Self::Zipf => "zipf",
-        }
-    }
+/// The name of a value of an option, as the user types it.
+fn name(value: &impl ValueEnum) -> String {
+    let value = value.to_possible_value().expect("no value is skipped");
+    value.get_name().to_owned()
 }

@@ -17,7 +17,7 @@ use super::attend::{Attendant, Shared};
 use super::report::{Measured, Report};
 use super::stream::{Opened, Plain, Tls};
 use super::work::{Figures, Handover, Requested, Work};
-use super::{BenchArgs, Distribution, EXIT_INTERRUPTED, Kind, Protocol};
+use super::{BenchArgs, Distribution, EXIT_INTERRUPTED, Kind, Protocol, name};
 use crate::os::{descriptors, processes};
 use crate::output::Failure;
 
@@ -147,8 +147,8 @@ impl<'a, S: Opened> Bench<'a, S> {
                 }
             }
         };
-        let name = args.workload.name();
-        let phase = self.phase(name, &requests, requested, args.requests, args.time())?;
+        let name = name(&args.workload);
+        let phase = self.phase(&name, &requests, requested, args.requests, args.time())?;
         let measured = Measured {
             figures: phase.figures,
             all: phase.meter.latencies,
@@ -317,7 +317,7 @@ fn check<S: Opened>(args: &BenchArgs, address: &str, stream: S) -> Result<(), Fa
             // memcached does not reply to a binary command that it does not know.
             Kind::Lock | Kind::Handover => "; the server may have no locks",
         };
-        let name = args.workload.name();
+        let name = name(&args.workload);
         Failure::unavailable(format!(
             "{address}: {name}, the first request: {error:#}{hint}{}",
             advice(&error)

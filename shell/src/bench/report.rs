@@ -8,7 +8,7 @@ use latchd_load::table::{Table, grouped};
 use serde::Serialize;
 
 use super::work::Figures;
-use super::{BenchArgs, Kind};
+use super::{BenchArgs, Kind, name};
 
 /// From this share on, the load's own processor may be the limit.
 const BUSY: f64 = 0.9;
@@ -31,8 +31,8 @@ pub(super) struct Measured {
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
     server: String,
-    workload: &'static str,
-    protocol: &'static str,
+    workload: String,
+    protocol: String,
     clients: u32,
     threads: u32,
     pipeline: u32,
@@ -49,7 +49,7 @@ pub(super) struct Report {
 /// The items of the workload cache.
 #[derive(Debug, Serialize)]
 struct Items {
-    distribution: &'static str,
+    distribution: String,
     value_bytes: u32,
     gets_percent: u8,
     /// Gets that found nothing.
@@ -100,14 +100,14 @@ impl Report {
             .filter(|(_, latencies)| latencies.count() > 0);
         Self {
             server: address.to_owned(),
-            workload: args.workload.name(),
-            protocol: args.protocol.name(),
+            workload: name(&args.workload),
+            protocol: name(&args.protocol),
             clients: args.clients,
             threads: args.threads.min(args.clients),
             pipeline: args.pipeline,
             keys: args.keys(),
             items: (args.workload == Kind::Cache).then(|| Items {
-                distribution: args.distribution.name(),
+                distribution: name(&args.distribution),
                 value_bytes: args.value_size,
                 gets_percent: args.gets,
                 misses: *misses,
