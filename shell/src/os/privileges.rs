@@ -75,19 +75,17 @@ pub(crate) fn is_root() -> bool {
 
 /// Raises the limit of locked memory as far as the process may.
 pub(crate) fn raise_locked_memory() {
-    let unlimited = Rlimit {
-        current: None,
-        maximum: None,
+    // `lock_memory` checks the resulting limit.
+    let _ = raise(Resource::Memlock);
+}
+
+/// Raises a limit as far as the process may.
+fn raise(resource: Resource) -> rustix::io::Result<()> {
+    let to = |maximum| Rlimit {
+        current: maximum,
+        maximum,
     };
-    if setrlimit(Resource::Memlock, unlimited).is_err() {
-        let maximum = getrlimit(Resource::Memlock).maximum;
-        let most = Rlimit {
-            current: maximum,
-            maximum,
-        };
-        // `lock_memory` checks the resulting limit.
-        let _ = setrlimit(Resource::Memlock, most);
-    }
+    setrlimit(resource, to(None)).or_else(|_| setrlimit(resource, to(getrlimit(resource).maximum)))
 }
 
 /// The limit of locked memory in bytes, if it is below `needed`. A process that locks all memory gets no more beyond
@@ -128,18 +126,7 @@ pub(crate) fn locks_too_little(needed: u64, most: u64) -> String {
 /// # Errors
 /// The limit is 0 and cannot be raised.
 pub(crate) fn allow_core_files() -> io::Result<()> {
-    let unlimited = Rlimit {
-        current: None,
-        maximum: None,
-    };
-    if setrlimit(Resource::Core, unlimited).is_err() {
-        let maximum = getrlimit(Resource::Core).maximum;
-        let most = Rlimit {
-            current: maximum,
-            maximum,
-        };
-        setrlimit(Resource::Core, most)?;
-    }
+    raise(Resource::Core)?;
     match getrlimit(Resource::Core).current {
         Some(0) => Err(io::Error::other(
             "-r: core files are not allowed: the hard limit is 0; raise it with `ulimit -c` or remove -r",
