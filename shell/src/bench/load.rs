@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use latchd_client::blocking::Client;
 use latchd_client::{ClientOptions, Error, ErrorKind};
+use latchd_load::latencies::Latencies;
 use latchd_load::wire::{Ask, Reply, Requests, shown};
 use latchd_load::workload::{Fill, GetsSets, Keys, Locks};
 use latchd_load::zipf::Zipf;
@@ -74,15 +75,6 @@ struct Bench<'a, S> {
     attendant: Attendant,
 }
 
-/// The result of one phase.
-struct Phase {
-    figures: Figures,
-    meter: Meter,
-    elapsed: Duration,
-    /// The largest share of the time for which a thread had a processor.
-    busy: f64,
-}
-
 impl<'a, S: Opened> Bench<'a, S> {
     /// Checks the server, and opens the connections.
     fn connect(args: &'a BenchArgs, client: &Client) -> Result<Self, Failure> {
@@ -148,15 +140,9 @@ impl<'a, S: Opened> Bench<'a, S> {
             }
         };
         let name = name(&args.workload);
-        let phase = self.phase(&name, &requests, requested, args.requests, args.time())?;
-        let measured = Measured {
-            figures: phase.figures,
-            all: phase.meter.latencies,
-            elapsed: phase.elapsed,
-            busy: phase.busy,
-            is_interrupted: self.attendant.is_interrupted,
-        };
-        Ok(Report::new(args, &self.address, &measured))
+        let measured = self.phase(&name, &requests, requested, args.requests, args.time())?;
+        let is_interrupted = self.attendant.is_interrupted;
+        Ok(Report::new(args, &self.address, &measured, is_interrupted))
     }
 
     fn keys(&self) -> Keys {
@@ -197,7 +183,7 @@ impl<'a, S: Opened> Bench<'a, S> {
         requested: impl Fn(usize, Range<u32>) -> Requested<'w>,
         limit: Option<u64>,
         time: Option<Duration>,
-    ) -> Result<Phase, Failure> {
+    ) -> Result<Measured, Failure> {
         let threads = self.loads.len();
         let shared = Shared::new(threads);
         let (sender, ended) = smol::channel::bounded(1);
@@ -230,14 +216,14 @@ impl<'a, S: Opened> Bench<'a, S> {
             handles.into_iter().map(join).collect()
         });
         let elapsed = started.elapsed();
-        let mut phase = Phase {
+        let mut phase = Measured {
             figures: Figures::default(),
-            meter: Meter::new(),
+            all: Latencies::new(),
             elapsed,
             busy: 0.0,
         };
         for result in results {
-            let (figures, meter, processor) = result.map_err(|error| {
+            let (figures, all, processor) = result.map_err(|error| {
                 let answers = shared.answers();
                 let secs = elapsed.as_secs_f64();
                 let error =
@@ -245,7 +231,7 @@ impl<'a, S: Opened> Bench<'a, S> {
                 failed(&self.address, &error)
             })?;
             phase.figures.add(&figures);
-            phase.meter.latencies.add(&meter.latencies);
+            phase.all.add(&all);
             phase.busy = (processor.as_secs_f64() / elapsed.as_secs_f64()).max(phase.busy);
         }
         Ok(phase)
@@ -257,11 +243,12 @@ fn run<S: Opened>(
     load: &mut Load<S>,
     requests: &Requests,
     mut work: Work<'_>,
-) -> anyhow::Result<(Figures, Meter, Duration)> {
+) -> anyhow::Result<(Figures, Latencies, Duration)> {
     let mut meter = Meter::new();
     let before = processor_time();
     load.run(requests, &mut work, Stop::AtTheEnd, &mut meter)?;
-    Ok((work.figures, meter, processor_time().saturating_sub(before)))
+    let processor = processor_time().saturating_sub(before);
+    Ok((work.figures, meter.latencies, processor))
 }
 
 /// The processor time of this thread so far.

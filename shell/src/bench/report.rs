@@ -16,7 +16,7 @@ const BUSY: f64 = 0.9;
 /// The widest bar of a histogram, in characters.
 const BAR: u64 = 40;
 
-/// The measurements.
+/// The measurements of one phase.
 pub(super) struct Measured {
     pub(super) figures: Figures,
     /// The latencies of all requests.
@@ -24,7 +24,6 @@ pub(super) struct Measured {
     pub(super) elapsed: Duration,
     /// The largest share of the time for which a thread of the load had a processor.
     pub(super) busy: f64,
-    pub(super) is_interrupted: bool,
 }
 
 /// The content of `--json`.
@@ -78,7 +77,12 @@ struct Step {
 }
 
 impl Report {
-    pub(super) fn new(args: &BenchArgs, address: &str, measured: &Measured) -> Self {
+    pub(super) fn new(
+        args: &BenchArgs,
+        address: &str,
+        measured: &Measured,
+        is_interrupted: bool,
+    ) -> Self {
         let Figures {
             first,
             second,
@@ -113,7 +117,7 @@ impl Report {
                 misses: *misses,
             }),
             seconds,
-            interrupted: measured.is_interrupted,
+            interrupted: is_interrupted,
             load_busy: measured.busy,
             operations: rows
                 .map(|(name, latencies)| Row::new(name, latencies, seconds))
