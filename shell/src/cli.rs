@@ -27,7 +27,6 @@ use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use latchd_client::ClientOptions;
 use latchd_client::blocking::Client;
 
 use answer::Verdict;
@@ -119,16 +118,8 @@ impl PeerArgs {
         descriptors::check(DESCRIPTORS)
             .and_then(|()| processes::check(PROCESSES))
             .map_err(Failure::system)?;
-        // A timeout of 0 would expire before the first attempt.
-        let timeout = self.timeout.max(Duration::from_millis(1));
-        let options = ClientOptions::new()
-            .connect_timeout(timeout)
-            .reply_timeout(timeout);
-        let options = self.access.options(options).map_err(Failure::usage)?;
-        let address = self.server.address().map_err(Failure::usage)?;
-        let client = Client::new(&address, options);
-        let client = client.map_err(|error| Failure::usage(error.to_string()))?;
-        Ok((client, self.timeout))
+        let client = self.server.client(&self.access, self.timeout);
+        Ok((client.map_err(Failure::usage)?, self.timeout))
     }
 }
 

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use latchd_client::blocking::Client;
-use latchd_client::{ClientOptions, Error, ErrorKind};
+use latchd_client::{Error, ErrorKind};
 use latchd_load::latencies::Latencies;
 use latchd_load::wire::{Ask, Reply, Requests, shown};
 use latchd_load::workload::{Fill, GetsSets, Keys, Locks};
@@ -45,23 +45,13 @@ pub(super) fn measure(args: &BenchArgs) -> Result<Report, Failure> {
     descriptors::check(needed)
         .and_then(|()| processes::check(args.threads as usize + PROCESSES))
         .map_err(Failure::system)?;
-    let client = client(args)?;
+    let client = args.server.client(&args.access, args.timeout);
+    let client = client.map_err(Failure::usage)?;
     if args.access.is_tls() {
         Bench::<Tls>::connect(args, &client)?.measure()
     } else {
         Bench::<Plain>::connect(args, &client)?.measure()
     }
-}
-
-/// The client that the options describe.
-fn client(args: &BenchArgs) -> Result<Client, Failure> {
-    let timeout = args.timeout.max(Duration::from_millis(1));
-    let options = ClientOptions::new()
-        .connect_timeout(timeout)
-        .reply_timeout(timeout);
-    let options = args.access.options(options).map_err(Failure::usage)?;
-    let address = args.server.address().map_err(Failure::usage)?;
-    Client::new(&address, options).map_err(|error| Failure::usage(error.to_string()))
 }
 
 /// The connections to the server, and the way to report on them.

@@ -1,8 +1,12 @@
 //! The server of `latchd lock`, `latchd cli` and `latchd bench`.
 
 use std::env;
+use std::time::Duration;
 
-use super::NETWORK;
+use latchd_client::ClientOptions;
+use latchd_client::blocking::Client;
+
+use super::{AccessArgs, NETWORK};
 
 /// The variable that names the server, if no option does.
 const SERVER: &str = "LATCHD_SERVER";
@@ -25,11 +29,21 @@ pub(crate) struct ServerArgs {
 }
 
 impl ServerArgs {
-    /// Its address.
+    /// A client of this server. `timeout` limits a connect and a reply.
     ///
     /// # Errors
-    /// A message for the user, if the variable is not UTF-8.
-    pub(crate) fn address(&self) -> Result<String, String> {
+    /// A message for the user, if the options are wrong.
+    pub(crate) fn client(&self, access: &AccessArgs, timeout: Duration) -> Result<Client, String> {
+        // A timeout of 0 would expire before the first attempt.
+        let timeout = timeout.max(Duration::from_millis(1));
+        let options = ClientOptions::new()
+            .connect_timeout(timeout)
+            .reply_timeout(timeout);
+        let client = Client::new(&self.address()?, access.options(options)?);
+        client.map_err(|error| error.to_string())
+    }
+
+    fn address(&self) -> Result<String, String> {
         let address = self.value()?;
         if address.contains(',') {
             return Err(format!("{address}: give one address"));
