@@ -14,6 +14,12 @@ use crate::output::Failure;
 /// The longest line of a reply, in bytes. Lines of `stats` and of dumps are far shorter.
 const LINE_BYTES_MAX: u64 = 1 << 20;
 
+/// The most lines of statistics: more than those of `stats conns` with 65,536 connections.
+const STATS_LINES_MAX: usize = 1 << 20;
+
+/// A line of statistics: its name and its value.
+pub(crate) type StatsLine = (Vec<u8>, String);
+
 /// The reply of a TLS server to a request without TLS: a record of type alert. Source: RFC 8446, section 5.1.
 const TLS_ALERT: &[u8] = &[0x15, 3];
 
@@ -121,6 +127,35 @@ impl Connection {
                 Err(error) if is_timeout(&error) && (patiently || self.is_waiting()) => {}
                 Err(error) => return Err(self.failed(error)),
             }
+        }
+    }
+
+    /// Sends a request for statistics. Returns its lines, or the line that refuses it.
+    ///
+    /// # Errors
+    /// [`Broken`]; [`Broken::Foreign`] for more than [`STATS_LINES_MAX`] lines.
+    pub(crate) fn stats(
+        &mut self,
+        request: &str,
+    ) -> Result<Result<Vec<StatsLine>, Vec<u8>>, Broken> {
+        self.send(format!("{request}\r\n").as_bytes())?;
+        let mut lines = Vec::new();
+        loop {
+            let line = self.line(false)?;
+            let line = line.trim_ascii_end();
+            if line == b"END" {
+                return Ok(Ok(lines));
+            }
+            let Some(rest) = line.strip_prefix(b"STAT ") else {
+                return Ok(Err(line.to_vec()));
+            };
+            if lines.len() == STATS_LINES_MAX {
+                return Err(Broken::Foreign);
+            }
+            let mut parts = rest.splitn(2, |byte| *byte == b' ');
+            let name = parts.next().unwrap_or_default().to_vec();
+            let value = parts.next().unwrap_or_default();
+            lines.push((name, String::from_utf8_lossy(value).into_owned()));
         }
     }
 
