@@ -23,7 +23,7 @@ use latchd_load::wire::Dialect;
 use latchd_load::wire::item::VALUE_BYTES_MIN;
 
 use crate::exit;
-use crate::flags::{AccessArgs, NETWORK, ServerArgs, seconds};
+use crate::flags::{NETWORK, ServerArgs, seconds};
 use crate::output::{Failure, concluded, print};
 
 /// The exit code after SIGINT, as shells report it.
@@ -72,8 +72,6 @@ pub(crate) struct BenchArgs {
     workload: Kind,
     #[command(flatten)]
     server: ServerArgs,
-    #[command(flatten)]
-    access: AccessArgs,
     /// Fail if connecting takes longer than SECS
     #[arg(long, value_name = "SECS", value_parser = seconds, default_value = "5", help_heading = NETWORK)]
     timeout: Duration,

@@ -34,7 +34,7 @@ use connection::{Broken, Connection};
 use request::{Asked, Request};
 use screen::Screen;
 
-use crate::flags::{AccessArgs, NETWORK, ServerArgs, seconds};
+use crate::flags::{NETWORK, ServerArgs, seconds};
 use crate::os::{descriptors, processes};
 use crate::output::{Failure, checked, concluded};
 
@@ -101,8 +101,6 @@ pub(crate) struct CliArgs {
 pub(crate) struct PeerArgs {
     #[command(flatten)]
     server: ServerArgs,
-    #[command(flatten)]
-    access: AccessArgs,
     /// Fail if connecting or a reply takes longer than SECS
     #[arg(long, value_name = "SECS", value_parser = seconds, default_value = "5", help_heading = NETWORK,
         allow_negative_numbers = true)]
@@ -118,7 +116,7 @@ impl PeerArgs {
         descriptors::check(DESCRIPTORS)
             .and_then(|()| processes::check(PROCESSES))
             .map_err(Failure::system)?;
-        let client = self.server.client(&self.access, self.timeout);
+        let client = self.server.client(self.timeout);
         Ok((client.map_err(Failure::usage)?, self.timeout))
     }
 }

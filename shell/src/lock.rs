@@ -40,7 +40,7 @@ use servers::Servers;
 use terminal::Terminal;
 
 use crate::exit::{self, LOCK_FAILED as EXIT_FAILED};
-use crate::flags::{AccessArgs, NETWORK, ServerArgs, seconds};
+use crate::flags::{NETWORK, ServerArgs, seconds};
 use crate::os::{descriptors, processes};
 use crate::output::{Failure, end_at_panic};
 
@@ -111,8 +111,6 @@ pub(crate) struct LockArgs {
     keys_from: Option<PathBuf>,
     #[command(flatten)]
     server: ServerArgs,
-    #[command(flatten)]
-    access: AccessArgs,
     /// Wait at most SECS for the lock and the server [default: no limit for the lock]
     ///
     /// Until then, an unreachable server is tried again every 200 ms; the servers of a list in turn.
@@ -247,7 +245,7 @@ impl LockArgs {
         let options = ClientOptions::new()
             .connect_timeout(self.timeout)
             .reply_timeout(self.timeout);
-        let options = self.access.options(options)?;
+        let options = self.server.access.options(options)?;
         Servers::new(&self.server.addresses()?, &options)
     }
 

@@ -45,9 +45,9 @@ pub(super) fn measure(args: &BenchArgs) -> Result<Report, Failure> {
     descriptors::check(needed)
         .and_then(|()| processes::check(args.threads as usize + PROCESSES))
         .map_err(Failure::system)?;
-    let client = args.server.client(&args.access, args.timeout);
+    let client = args.server.client(args.timeout);
     let client = client.map_err(Failure::usage)?;
-    if args.access.is_tls() {
+    if args.server.access.is_tls() {
         Bench::<Tls>::connect(args, &client)?.measure()
     } else {
         Bench::<Plain>::connect(args, &client)?.measure()

@@ -17,7 +17,7 @@ const DEFAULT: &str = "127.0.0.1:11211";
 /// The most servers of a list.
 const SERVERS_MAX: usize = 16;
 
-/// The server to connect to.
+/// The server to connect to, and the way to it.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ServerArgs {
     /// Connect to this server [default: `LATCHD_SERVER`, or 127.0.0.1:11211]
@@ -26,6 +26,8 @@ pub(crate) struct ServerArgs {
     /// addresses of a primary and its standby with a comma between, and uses the first that serves.
     #[arg(short, long, value_name = "ADDRESS", help_heading = NETWORK, verbatim_doc_comment)]
     server: Option<String>,
+    #[command(flatten)]
+    pub(crate) access: AccessArgs,
 }
 
 impl ServerArgs {
@@ -33,13 +35,13 @@ impl ServerArgs {
     ///
     /// # Errors
     /// A message for the user, if the options are wrong.
-    pub(crate) fn client(&self, access: &AccessArgs, timeout: Duration) -> Result<Client, String> {
+    pub(crate) fn client(&self, timeout: Duration) -> Result<Client, String> {
         // A timeout of 0 would expire before the first attempt.
         let timeout = timeout.max(Duration::from_millis(1));
         let options = ClientOptions::new()
             .connect_timeout(timeout)
             .reply_timeout(timeout);
-        let client = Client::new(&self.address()?, access.options(options)?);
+        let client = Client::new(&self.address()?, self.access.options(options)?);
         client.map_err(|error| error.to_string())
     }
 
