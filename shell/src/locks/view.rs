@@ -2,7 +2,6 @@
 
 use std::fmt::Write as _;
 
-use serde::Serialize;
 use serde_json::json;
 
 use super::list::{LeaseItem, Lock};
@@ -67,46 +66,26 @@ pub(super) fn table(locks: &[Lock]) -> String {
     output::table(&lines)
 }
 
-/// A lock as JSON. A fence is text: most readers of JSON keep 53 bits of a number.
-#[derive(Serialize)]
-struct Row<'a> {
-    key: String,
-    mode: &'static str,
-    holders: u64,
-    connection: Option<u64>,
-    session: Option<u64>,
-    peer: Option<&'a str>,
-    metadata: Option<String>,
-    fence: String,
-    held_s: u64,
-    lease_s: Option<u64>,
-    session_left_s: Option<u64>,
-    waiting: u64,
-}
-
-impl<'a> From<&'a Lock> for Row<'a> {
-    fn from(lock: &'a Lock) -> Self {
-        let is_session = lock.session.is_some();
-        Self {
-            key: shown(&lock.key),
-            mode: if lock.is_shared { "s" } else { "x" },
-            holders: lock.holders,
-            connection: (!is_session).then_some(lock.holder),
-            session: is_session.then_some(lock.holder),
-            peer: lock.peer.as_deref(),
-            metadata: lock.metadata.as_deref().map(shown),
-            fence: lock.fence.number().to_string(),
-            held_s: lock.held_s,
-            lease_s: lock.lease_s,
-            session_left_s: lock.session.and_then(|session| session.left_s),
-            waiting: lock.waiting,
-        }
-    }
-}
-
-/// One JSON object. Absent values are null.
+/// One JSON object. Absent values are null. A fence is text: most readers of JSON keep 53 bits of a number.
 pub(super) fn json(locks: &[Lock]) -> String {
-    let rows: Vec<_> = locks.iter().map(Row::from).collect();
+    let row = |lock: &Lock| {
+        let is_session = lock.session.is_some();
+        json!({
+            "key": shown(&lock.key),
+            "mode": if lock.is_shared { "s" } else { "x" },
+            "holders": lock.holders,
+            "connection": (!is_session).then_some(lock.holder),
+            "session": is_session.then_some(lock.holder),
+            "peer": lock.peer,
+            "metadata": lock.metadata.as_deref().map(shown),
+            "fence": lock.fence.number().to_string(),
+            "held_s": lock.held_s,
+            "lease_s": lock.lease_s,
+            "session_left_s": lock.session.and_then(|session| session.left_s),
+            "waiting": lock.waiting,
+        })
+    };
+    let rows: Vec<_> = locks.iter().map(row).collect();
     format!("{}\n", json!({ "locks": rows }))
 }
 
