@@ -48,10 +48,7 @@ pub(crate) struct CheckArgs {
 
 /// The result of one check.
 #[derive(Debug)]
-pub(crate) struct Finding {
-    verdict: Verdict,
-    text: String,
-}
+pub(crate) struct Finding(Verdict, String);
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Verdict {
@@ -65,35 +62,27 @@ enum Verdict {
 
 impl Finding {
     fn good(text: impl Into<String>) -> Self {
-        Self {
-            verdict: Verdict::Good,
-            text: text.into(),
-        }
+        Self(Verdict::Good, text.into())
     }
 
     fn warning(text: impl Into<String>) -> Self {
-        Self {
-            verdict: Verdict::Warning,
-            text: text.into(),
-        }
+        Self(Verdict::Warning, text.into())
     }
 
     fn failure(text: impl Into<String>) -> Self {
-        Self {
-            verdict: Verdict::Failure,
-            text: text.into(),
-        }
+        Self(Verdict::Failure, text.into())
     }
 }
 
 impl fmt::Display for Finding {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let verdict = match self.verdict {
+        let Self(verdict, text) = self;
+        let verdict = match verdict {
             Verdict::Good => "ok",
             Verdict::Warning => "warning",
             Verdict::Failure => "failure",
         };
-        write!(formatter, "{verdict:<8} {}", self.text)
+        write!(formatter, "{verdict:<8} {text}")
     }
 }
 
@@ -108,7 +97,7 @@ pub(crate) fn run(config: &Config, ignored: &[String], process: &Process) -> Exi
     let printed = concluded(print(lines.join("\n") + "\n"));
     let fails = findings
         .iter()
-        .any(|finding| finding.verdict == Verdict::Failure);
+        .any(|Finding(verdict, _)| *verdict == Verdict::Failure);
     if fails {
         ExitCode::from(exit::OS_ERROR)
     } else {
