@@ -1,7 +1,7 @@
 //! Which request got which reply, in all sequences that a fuzzer plays.
 //!
 //! A fuzzer has no end of its own, so the table is written now and then, to the file in
-//! `LATCHD_PAIRS`.
+//! `TEST_PAIRS`.
 
 use std::fmt::Write as _;
 use std::sync::Mutex;
@@ -30,7 +30,7 @@ pub fn events(input: &[u8]) {
     crate::play(input, &mut seen.pairs);
     seen.sequences += 1;
     if seen.sequences.is_multiple_of(WRITE_EVERY)
-        && let Some(path) = std::env::var_os("LATCHD_PAIRS")
+        && let Some(path) = std::env::var_os("TEST_PAIRS")
     {
         std::fs::write(path, table(&seen.pairs)).expect("the table can be written");
     }

@@ -34,7 +34,6 @@ use self::ignored::Ignored;
 use self::refused::Refused;
 pub use self::sources::command;
 pub(crate) use self::sources::read;
-use self::tls::TlsOptions;
 use crate::flags::{ClusterFlags, LOGGING, NETWORK, PROCESS, Process, SECURITY, TLS};
 
 /// The largest number of threads.
@@ -320,12 +319,7 @@ impl Args {
         config.sasl = self.enable_sasl;
         config.auth_file = self.auth_file;
         config.prefix_delimiter = self.prefix_delimiter;
-        let mut tls = TlsOptions::default();
-        for option in &self.extended {
-            if !tls.take(option, &mut ignored)? {
-                extend(&mut config, option, &mut ignored)?;
-            }
-        }
+        let tls = extend(&mut config, &self.extended, &mut ignored)?;
         config.tls = tls.finish(self.enable_ssl)?;
         let state = self.cluster.state.clone();
         config.cluster = self.cluster.settings()?;
@@ -343,13 +337,7 @@ impl Args {
         for text in &self.listen {
             listen_address(text, 0)?;
         }
-        let (mut config, mut ignored) = (Config::default(), Vec::new());
-        let mut tls = TlsOptions::default();
-        for option in &self.extended {
-            if !tls.take(option, &mut ignored)? {
-                extend(&mut config, option, &mut ignored)?;
-            }
-        }
+        extend(&mut Config::default(), &self.extended, &mut Vec::new())?;
         Ok(())
     }
 

@@ -23,8 +23,8 @@ use latchd_load::wire::Dialect;
 use latchd_load::wire::item::VALUE_BYTES_MIN;
 
 use crate::exit;
-use crate::flags::{AccessArgs, NETWORK, ServerArgs, seconds};
-use crate::output::{complain, print};
+use crate::flags::{NETWORK, ServerArgs, seconds};
+use crate::output::{Failure, concluded, print};
 
 /// The exit code after SIGINT, as shells report it.
 const EXIT_INTERRUPTED: u8 = exit::SIGNALLED + 2;
@@ -72,8 +72,6 @@ pub(crate) struct BenchArgs {
     workload: Kind,
     #[command(flatten)]
     server: ServerArgs,
-    #[command(flatten)]
-    access: AccessArgs,
     /// Fail if connecting takes longer than SECS
     #[arg(long, value_name = "SECS", value_parser = seconds, default_value = "5", help_heading = NETWORK)]
     timeout: Duration,
@@ -153,57 +151,17 @@ enum Distribution {
     Zipf,
 }
 
-/// Why there are no figures.
-#[derive(Debug)]
-enum Failure {
-    /// Another client holds a lock of the load.
-    No(String),
-    /// The options contradict each other, or the server refuses the load.
-    Options(String),
-    /// The server cannot be reached, or the load failed.
-    Unavailable(String),
-    /// The system refuses descriptors or threads.
-    System(String),
-    /// A signal came before the measurement.
-    Interrupted,
-}
-
-impl Failure {
-    const fn code(&self) -> u8 {
-        match self {
-            Self::No(_) => exit::NO,
-            Self::Options(_) => exit::USAGE,
-            Self::Unavailable(_) => exit::UNAVAILABLE,
-            Self::System(_) => exit::OS_ERROR,
-            Self::Interrupted => EXIT_INTERRUPTED,
-        }
-    }
-}
-
 /// Runs the program. Returns the exit code.
 pub(crate) fn run(args: &BenchArgs) -> ExitCode {
     let measured = args.check().and_then(|()| load::measure(args));
-    match measured {
-        Ok(report) => {
-            let text = if args.json {
-                report.json()
-            } else {
-                report.to_string()
-            };
-            print(text).err().unwrap_or(0).into()
-        }
-        Err(failure) => {
-            let code = failure.code();
-            match failure {
-                Failure::No(why)
-                | Failure::Options(why)
-                | Failure::Unavailable(why)
-                | Failure::System(why) => complain(&why),
-                Failure::Interrupted => complain("interrupted before anything was measured"),
-            }
-            ExitCode::from(code)
-        }
-    }
+    let printed = measured.and_then(|report| {
+        print(if args.json {
+            report.json()
+        } else {
+            report.to_string()
+        })
+    });
+    concluded(printed).into()
 }
 
 impl BenchArgs {
@@ -225,7 +183,7 @@ impl BenchArgs {
         } else {
             return Ok(());
         };
-        Err(Failure::Options(problem.into()))
+        Err(Failure::usage(problem))
     }
 
     /// The most bytes of values that are under way with so many requests at a time.
@@ -247,25 +205,7 @@ impl BenchArgs {
     }
 }
 
-impl Kind {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Cache => "cache",
-            Self::Lock => "lock",
-            Self::Handover => "handover",
-        }
-    }
-}
-
 impl Protocol {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Meta => "meta",
-            Self::Text => "text",
-            Self::Binary => "binary",
-        }
-    }
-
     const fn dialect(self) -> Dialect {
         match self {
             Self::Meta => Dialect::Meta,
@@ -275,11 +215,8 @@ impl Protocol {
     }
 }
 
-impl Distribution {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Uniform => "uniform",
-            Self::Zipf => "zipf",
-        }
-    }
+/// The name of a value of an option, as the user types it.
+fn name(value: &impl ValueEnum) -> String {
+    let value = value.to_possible_value().expect("no value is skipped");
+    value.get_name().to_owned()
 }

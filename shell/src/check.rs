@@ -17,7 +17,7 @@ pub(crate) use self::limits::memory_needed;
 
 use crate::exit;
 use crate::flags::Process;
-use crate::output::print;
+use crate::output::{concluded, print};
 
 /// The text under the options.
 pub(crate) const HELP: &str = "\
@@ -48,10 +48,7 @@ pub(crate) struct CheckArgs {
 
 /// The result of one check.
 #[derive(Debug)]
-pub(crate) struct Finding {
-    verdict: Verdict,
-    text: String,
-}
+pub(crate) struct Finding(Verdict, String);
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Verdict {
@@ -65,35 +62,27 @@ enum Verdict {
 
 impl Finding {
     fn good(text: impl Into<String>) -> Self {
-        Self {
-            verdict: Verdict::Good,
-            text: text.into(),
-        }
+        Self(Verdict::Good, text.into())
     }
 
     fn warning(text: impl Into<String>) -> Self {
-        Self {
-            verdict: Verdict::Warning,
-            text: text.into(),
-        }
+        Self(Verdict::Warning, text.into())
     }
 
     fn failure(text: impl Into<String>) -> Self {
-        Self {
-            verdict: Verdict::Failure,
-            text: text.into(),
-        }
+        Self(Verdict::Failure, text.into())
     }
 }
 
 impl fmt::Display for Finding {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let verdict = match self.verdict {
+        let Self(verdict, text) = self;
+        let verdict = match verdict {
             Verdict::Good => "ok",
             Verdict::Warning => "warning",
             Verdict::Failure => "failure",
         };
-        write!(formatter, "{verdict:<8} {}", self.text)
+        write!(formatter, "{verdict:<8} {text}")
     }
 }
 
@@ -105,13 +94,13 @@ pub(crate) fn run(config: &Config, ignored: &[String], process: &Process) -> Exi
     findings.extend(config.cluster.iter().flat_map(cluster::look));
     findings.extend(config.state.as_deref().map(cluster::state));
     let lines: Vec<_> = findings.iter().map(ToString::to_string).collect();
-    let printed = print(lines.join("\n") + "\n");
+    let printed = concluded(print(lines.join("\n") + "\n"));
     let fails = findings
         .iter()
-        .any(|finding| finding.verdict == Verdict::Failure);
+        .any(|Finding(verdict, _)| *verdict == Verdict::Failure);
     if fails {
         ExitCode::from(exit::OS_ERROR)
     } else {
-        printed.err().unwrap_or(0).into()
+        printed.into()
     }
 }

@@ -27,18 +27,16 @@ use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use latchd_client::ClientOptions;
 use latchd_client::blocking::Client;
 
 use answer::Verdict;
 use connection::{Broken, Connection};
-use request::{Asked, Mistake, Request};
+use request::{Asked, Request};
 use screen::Screen;
 
-use crate::exit;
-use crate::flags::{AccessArgs, NETWORK, ServerArgs, seconds};
+use crate::flags::{NETWORK, ServerArgs, seconds};
 use crate::os::{descriptors, processes};
-use crate::output::{checked, complain};
+use crate::output::{Failure, checked, concluded};
 
 /// The text under the options of `-h`.
 pub(crate) const SHORT_HELP: &str = "\
@@ -103,8 +101,6 @@ pub(crate) struct CliArgs {
 pub(crate) struct PeerArgs {
     #[command(flatten)]
     server: ServerArgs,
-    #[command(flatten)]
-    access: AccessArgs,
     /// Fail if connecting or a reply takes longer than SECS
     #[arg(long, value_name = "SECS", value_parser = seconds, default_value = "5", help_heading = NETWORK,
         allow_negative_numbers = true)]
@@ -115,72 +111,13 @@ impl PeerArgs {
     /// The client that the options describe, and the limit for a reply.
     ///
     /// # Errors
-    /// A message for the user, if the options contradict each other, or the system refuses descriptors or threads.
-    pub(crate) fn client(&self) -> Result<(Client, Duration), (Outcome, String)> {
+    /// If the options contradict each other, or the system refuses descriptors or threads.
+    pub(crate) fn client(&self) -> Result<(Client, Duration), Failure> {
         descriptors::check(DESCRIPTORS)
             .and_then(|()| processes::check(PROCESSES))
-            .map_err(|problem| (Outcome::SystemRefused, problem))?;
-        self.described()
-            .map_err(|problem| (Outcome::Refused, problem))
-    }
-
-    fn described(&self) -> Result<(Client, Duration), String> {
-        // A timeout of 0 would expire before the first attempt.
-        let timeout = self.timeout.max(Duration::from_millis(1));
-        let options = ClientOptions::new()
-            .connect_timeout(timeout)
-            .reply_timeout(timeout);
-        let options = self.access.options(options)?;
-        let client = Client::new(&self.server.address()?, options);
-        let client = client.map_err(|error| error.to_string())?;
-        Ok((client, self.timeout))
-    }
-}
-
-/// The outcome of a request, the best first.
-#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub(crate) enum Outcome {
-    /// It succeeded, or needed no server.
-    Done,
-    /// The server replied not found, not stored or locked.
-    No,
-    /// The server refused it, or it could not be sent.
-    Refused,
-    /// The server is not available.
-    Unavailable,
-    /// The system refuses descriptors or threads.
-    SystemRefused,
-    /// The output cannot be written, which is reported.
-    Unwritten,
-}
-
-impl Outcome {
-    pub(crate) const fn code(self) -> u8 {
-        match self {
-            Self::Done => 0,
-            Self::No => exit::NO,
-            Self::Refused => exit::USAGE,
-            Self::Unavailable => exit::UNAVAILABLE,
-            Self::SystemRefused => exit::OS_ERROR,
-            Self::Unwritten => exit::IO_ERROR,
-        }
-    }
-}
-
-impl Outcome {
-    /// The outcome if standard output cannot be written, which this reports; a reader that has stopped is no failure.
-    fn of_output(error: io::Error) -> Self {
-        checked(Err(error)).map_or(Self::Unwritten, |()| Self::Done)
-    }
-}
-
-impl From<Verdict> for Outcome {
-    fn from(verdict: Verdict) -> Self {
-        match verdict {
-            Verdict::Done => Self::Done,
-            Verdict::No => Self::No,
-            Verdict::Refused(_) => Self::Refused,
-        }
+            .map_err(Failure::system)?;
+        let client = self.server.client(self.timeout);
+        Ok((client.map_err(Failure::usage)?, self.timeout))
     }
 }
 
@@ -188,27 +125,23 @@ impl From<Verdict> for Outcome {
 pub(crate) fn run(args: &CliArgs) -> ExitCode {
     let (client, timeout) = match args.peer.client() {
         Ok(client) => client,
-        Err((outcome, problem)) => {
-            complain(&problem);
-            return ExitCode::from(outcome.code());
-        }
+        Err(failure) => return failure.report().into(),
     };
     let at_terminal = io::stdout().is_terminal();
-    let screen = Screen::new(args.readable || at_terminal && !args.raw);
     let session = Session {
         client,
         timeout,
         connection: None,
-        screen,
+        screen: Screen::new(args.readable || at_terminal && !args.raw),
     };
-    let outcome = if !args.command.is_empty() {
-        one(session, &args.command)
+    let code = if !args.command.is_empty() {
+        one(session, &args.command).unwrap_or_else(Failure::report)
     } else if at_terminal && io::stdin().is_terminal() {
-        prompt::run(session)
+        concluded(prompt::run(session))
     } else {
         lines::run(session, &mut io::stdin().lock())
     };
-    ExitCode::from(outcome.code())
+    code.into()
 }
 
 /// A session with a server, with the current connection if there is one.
@@ -219,45 +152,45 @@ struct Session {
     screen: Screen,
 }
 
-/// The reason why a request has no reply.
-enum Failure {
-    /// The connection failed. The server releases its locks, and the next request opens a new connection.
-    Broken(Broken),
-    /// Standard output cannot be written.
-    Unwritten(io::Error),
-}
-
 impl Session {
-    /// Sends a request and shows the reply (C1).
-    fn ask(&mut self, request: &Request) -> Result<Verdict, Failure> {
+    /// Sends a request and shows the reply (C1). If the connection fails, the server releases its locks, and the next
+    /// request opens a new one.
+    fn ask(&mut self, request: &Request) -> Result<Verdict, Broken> {
         let connection = if let Some(connection) = &mut self.connection {
             connection
         } else {
             let opened = Connection::open(&self.client, self.timeout);
-            self.connection.insert(opened.map_err(Failure::Broken)?)
+            self.connection.insert(opened?)
         };
         connection.waits(request.wait);
         let asked = connection
             .send(&request.bytes)
-            .map_err(Failure::Broken)
             .and_then(|()| answer::show(connection, request.answer, &mut self.screen));
         if asked.is_err() || connection.is_closed() {
             self.connection = None;
         }
         let flushed = self.screen.flush();
         let verdict = asked?;
-        flushed.map(|()| verdict).map_err(Failure::Unwritten)
+        flushed.map(|()| verdict)
     }
 
-    /// Shows a text of this program.
-    fn tell(&mut self, text: &str) -> Outcome {
+    /// Reports why a request has no reply. Returns the exit code.
+    fn failed(&self, broken: Broken) -> u8 {
+        if let Broken::Unwritten(error) = broken {
+            return concluded(checked(Err(error)));
+        }
+        Failure::from(broken).at(self.client.address()).report()
+    }
+
+    /// Shows a text of this program. Returns the exit code.
+    fn tell(&mut self, text: &str) -> u8 {
         let told = self.screen.tell(text).and_then(|()| self.screen.flush());
-        told.map_or_else(Outcome::of_output, |()| Outcome::Done)
+        told.map_or_else(|broken| self.failed(broken), |()| 0)
     }
 }
 
-/// Runs one command.
-fn one(mut session: Session, command: &[OsString]) -> Outcome {
+/// Runs one command. Returns the exit code.
+fn one(mut session: Session, command: &[OsString]) -> Result<u8, Failure> {
     // This reports it.
     session.screen.hide_refusals();
     let words: Vec<_> = command.iter().map(|word| word.as_bytes()).collect();
@@ -266,53 +199,34 @@ fn one(mut session: Session, command: &[OsString]) -> Outcome {
         [line] if line.contains(&b' ') => request::of_line(line),
         words => request::of_words(words),
     };
-    let request = match asked {
-        Ok(Asked::Request(request)) => request,
-        Ok(Asked::WithValue(head)) => {
+    let request = match asked? {
+        Asked::Request(request) => request,
+        Asked::WithValue(head) => {
             let mut value = Vec::new();
-            if let Err(error) = io::stdin().read_to_end(&mut value) {
-                complain(&format!("cannot read standard input: {error}"));
-                return Outcome::Refused;
-            }
-            match head.with_all(&value) {
-                Ok(request) => request,
-                Err(mistake) => return mistaken(&mistake),
-            }
+            let read = io::stdin().read_to_end(&mut value);
+            read.map_err(|error| lines::unread(&error))?;
+            head.with_all(&value)?
         }
-        Ok(Asked::Help(topic)) => return help(&mut session, &topic),
-        Ok(Asked::Nothing | Asked::Leave) => return Outcome::Done,
-        Err(mistake) => return mistaken(&mistake),
+        Asked::Help(topic) => return Ok(help(&mut session, &topic)),
+        Asked::Nothing | Asked::Leave => return Ok(0),
     };
     match session.ask(&request) {
         Ok(Verdict::Refused(reply)) => {
-            let word = words
-                .first()
-                .and_then(|word| word.split(|byte| *byte == b' ').next());
-            let advice = commands::advice(word.unwrap_or_default(), &reply);
-            complain(&format!("{}: {reply}{advice}", session.client.address()));
-            Outcome::Refused
+            let typed = command.first().map(|word| word.to_string_lossy());
+            let verb = typed.as_deref().unwrap_or_default().split(' ').next();
+            let advice = commands::advice(verb.unwrap_or_default(), &reply);
+            Err(Failure::usage(reply + &advice).at(session.client.address()))
         }
-        Ok(verdict) => verdict.into(),
-        Err(Failure::Broken(broken)) => {
-            complain(&format!("{}: {broken}", session.client.address()));
-            Outcome::Unavailable
-        }
-        Err(Failure::Unwritten(error)) => Outcome::of_output(error),
+        Ok(verdict) => Ok(verdict.code()),
+        Err(broken) => Ok(session.failed(broken)),
     }
 }
 
-/// Shows the help of one command, or of all.
-fn help(session: &mut Session, topic: &str) -> Outcome {
+/// Shows the help of one command, or of all. Returns the exit code.
+fn help(session: &mut Session, topic: &str) -> u8 {
     if let Some(text) = commands::help(topic) {
         return session.tell(&text);
     }
-    complain(&format!(
-        "unknown command {topic}; `help` lists the commands"
-    ));
-    Outcome::Refused
-}
-
-fn mistaken(mistake: &Mistake) -> Outcome {
-    complain(mistake);
-    Outcome::Refused
+    let why = format!("unknown command {topic}; `help` lists the commands");
+    Failure::usage(why).report()
 }

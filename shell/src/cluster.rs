@@ -10,15 +10,14 @@ mod view;
 
 use std::process::ExitCode;
 
-use latchd_cluster::election::{RecordError, RingRecord};
+use latchd_cluster::election::{RecordError, RingRecord, ring_key};
 use latchd_cluster::{Etcd, InTurn, Unanswered};
 
 use self::init::InitArgs;
 use self::status::StatusArgs;
 
-use crate::exit;
 use crate::flags::AuthorityFlags;
-use crate::output::{self, complain};
+use crate::output::{Failure, concluded};
 
 /// The text under the options.
 pub(crate) const HELP: &str = "\
@@ -50,67 +49,38 @@ enum ClusterTask {
     Status(StatusArgs),
 }
 
-/// Why there is no success; the text is for the user.
-#[derive(Debug, Eq, PartialEq)]
-enum Failure {
-    /// The answer is no.
-    No(String),
-    /// An option is wrong.
-    Option(String),
-    /// etcd does not answer, or its records are not usable.
-    Unavailable(String),
-    /// A file of the options is not usable.
-    System(String),
-    /// The output cannot be written, which is reported.
-    Unwritten(u8),
-}
-
-impl From<Unanswered> for Failure {
-    fn from(error: Unanswered) -> Self {
-        Self::Unavailable(format!("no answer from etcd: {error}"))
-    }
-}
-
 /// Runs the program. Returns the exit code.
 pub(crate) fn run(args: &ClusterArgs) -> ExitCode {
     let done = match &args.task {
         ClusterTask::Init(args) => init::run(args),
         ClusterTask::Status(args) => status::run(args),
     };
-    let (why, code) = match done {
-        Ok(()) => return ExitCode::SUCCESS,
-        Err(Failure::No(why)) => (why, exit::NO),
-        Err(Failure::Option(why)) => (why, exit::USAGE),
-        Err(Failure::Unavailable(why)) => (why, exit::UNAVAILABLE),
-        Err(Failure::System(why)) => (why, exit::OS_ERROR),
-        Err(Failure::Unwritten(code)) => return ExitCode::from(code),
-    };
-    complain(&why);
-    ExitCode::from(code)
+    concluded(done).into()
 }
 
-/// Opens the authority; returns it and the name of the cluster.
-fn open(flags: &AuthorityFlags) -> Result<(InTurn, String), Failure> {
+/// Opens the authority; returns it, the name of the cluster and the key of its ring.
+fn open(flags: &AuthorityFlags) -> Result<(InTurn, String, String), Failure> {
     let missing = || "no etcd is named; add --authority URL and --cluster NAME".to_owned();
     let options = flags
         .options()
         .and_then(|options| options.ok_or_else(missing));
-    let (options, cluster) = options.map_err(Failure::Option)?;
-    let etcd = Etcd::new(&options).map_err(|error| Failure::System(error.to_string()))?;
-    Ok((etcd.in_turn(), cluster))
+    let (options, cluster) = options.map_err(Failure::usage)?;
+    let etcd = Etcd::new(&options).map_err(|error| Failure::system(error.to_string()))?;
+    let key = ring_key(&cluster).ok_or_else(|| Failure::usage("--cluster: no name"))?;
+    Ok((etcd.in_turn(), cluster, key))
 }
 
 /// Reads the ring of a cluster.
 fn ring(cluster: &str, value: &str) -> Result<RingRecord, Failure> {
     let unusable = |error: RecordError| {
-        Failure::Unavailable(format!(
+        Failure::unavailable(format!(
             "the ring of cluster {cluster} is not usable: {error}"
         ))
     };
     RingRecord::parse(value).map_err(unusable)
 }
 
-/// Writes to standard output.
-fn print(text: &str) -> Result<(), Failure> {
-    output::print(text).map_err(Failure::Unwritten)
+/// The failure of a request to all endpoints.
+fn unanswered(error: &Unanswered) -> Failure {
+    Failure::unavailable(format!("no answer from etcd: {error}"))
 }

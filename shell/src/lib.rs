@@ -22,7 +22,7 @@ mod output;
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::ffi::OsString;
-use std::fmt::Write as _;
+use std::fmt::{Display, Write as _};
 use std::io::{self, IsTerminal};
 use std::iter;
 use std::mem;
@@ -46,7 +46,7 @@ use crate::os::pid_file::PidFile;
 use crate::os::privileges::Refusal;
 use crate::os::service_manager::{ServiceManager, State};
 use crate::os::{descriptors, handed_over, pid_file, privileges, reactor};
-use crate::output::{checked, complain, end_at_panic, print};
+use crate::output::{Failure, checked, concluded, end_at_panic, print};
 
 pub use args::command;
 pub use exit::TABLE as EXIT_CODES;
@@ -65,7 +65,7 @@ pub fn main() -> ExitCode {
     end_at_panic(exit::SOFTWARE);
     let args = args::read(std::env::args_os()).unwrap_or_else(|error| refuse(&error));
     match &args.task {
-        None => start(args),
+        None => start(args).unwrap_or_else(|failure| failure.report().into()),
         Some(Task::Lock(lock)) => lock::run(lock),
         Some(Task::Locks(locks)) => locks::run(locks),
         Some(Task::Unlock(unlock)) => locks::run_unlock(unlock),
@@ -96,29 +96,21 @@ fn settle(mut args: Args, sockets: Vec<Arc<OwnedFd>>) -> (Config, Vec<String>) {
 }
 
 /// Starts a server, here or as a daemon.
-fn start(args: Args) -> ExitCode {
+fn start(args: Args) -> Result<ExitCode, Failure> {
     let process = args.process.clone();
     if process.license {
-        return print(LICENCE).err().unwrap_or(0).into();
+        return print(LICENCE).map(|()| ExitCode::SUCCESS);
     }
     // Taking the sockets unsets the variables.
     let not_ours = handed_over::warning();
-    let sockets = match handed_over::sockets() {
-        Ok(sockets) => sockets,
-        Err(error) => return fail(&format!("LISTEN_FDS: {error}")),
-    };
+    let sockets =
+        handed_over::sockets().map_err(|error| Failure::system(format!("LISTEN_FDS: {error}")))?;
     let (config, mut ignored) = settle(args, sockets);
     ignored.extend(not_ours);
     if process.daemon && !daemon::is_detached() {
-        return daemon::detach().unwrap_or_else(|error| fail(&format!("-d: {error}")));
+        return daemon::detach().map_err(|error| Failure::system(format!("-d: {error}")));
     }
     serve(config, &ignored, &process)
-}
-
-/// Reports why the program cannot start.
-fn fail(why: &str) -> ExitCode {
-    complain(why);
-    ExitCode::from(exit::OS_ERROR)
 }
 
 /// The way out of an error about a path. Errors about addresses and limits have their own.
@@ -131,32 +123,17 @@ fn advice(error: &io::Error) -> &'static str {
 }
 
 /// Runs the server until it is told to stop.
-fn serve(mut config: Config, ignored: &[String], process: &Process) -> ExitCode {
+fn serve(mut config: Config, ignored: &[String], process: &Process) -> Result<ExitCode, Failure> {
     // The order matters: actions that require root, then dropping root, then sockets and threads.
     let log_file = process.log_file.as_deref();
-    let target = match log::Target::open(log_file) {
-        Ok(target) => target,
-        Err(error) => {
-            let place = log_file.map_or("standard error".into(), |path| path.display().to_string());
-            let advice = advice(&error);
-            return fail(&format!("cannot log to {place}: {error}{advice}"));
-        }
-    };
-    let (daemon, warnings) = match prepare(&config, process) {
-        Ok(prepared) => prepared,
-        Err(Refusal::NoUser(why)) => {
-            fail(&why);
-            return ExitCode::from(exit::NO_USER);
-        }
-        Err(Refusal::Denied(why)) => return fail(&why),
-    };
-    let log = match Log::start(target, process.log) {
-        Ok(log) => log,
-        Err(error) => return fail(&error.to_string()),
-    };
-    if let Err(error) = reactor::start() {
-        return fail(&error.to_string());
-    }
+    let target = log::Target::open(log_file).map_err(|error| {
+        let place = log_file.map_or("standard error".into(), |path| path.display().to_string());
+        let advice = advice(&error);
+        Failure::system(format!("cannot log to {place}: {error}{advice}"))
+    })?;
+    let (daemon, warnings) = prepare(&config, process)?;
+    let log = Log::start(target, process.log).map_err(refused)?;
+    reactor::start().map_err(refused)?;
     config.log_dropped = Arc::clone(log.dropped());
     show_log(
         &log,
@@ -176,7 +153,12 @@ fn serve(mut config: Config, ignored: &[String], process: &Process) -> ExitCode 
         }
     };
     log.flush();
-    code
+    Ok(code)
+}
+
+/// The system refuses something.
+fn refused(error: impl Display) -> Failure {
+    Failure::system(error.to_string())
 }
 
 /// Directs `tracing` to the log. Lines at a terminal have no time.
@@ -204,25 +186,28 @@ fn refuse(error: &clap::Error) -> ! {
         true if is_of_lock => exit::LOCK_FAILED,
         // Standard error may be closed.
         true => exit::USAGE,
-        false => checked(written).err().unwrap_or(0),
+        false => concluded(checked(written)),
     };
     std::process::exit(code.into())
 }
 
 /// Performs the actions that require root, then drops root. Returns the daemon of `-d`, and warnings.
-fn prepare(config: &Config, process: &Process) -> Result<(Option<Daemon>, Vec<String>), Refusal> {
-    let denied = |error: io::Error| Refusal::Denied(error.to_string());
+fn prepare(config: &Config, process: &Process) -> Result<(Option<Daemon>, Vec<String>), Failure> {
     let daemon = process.daemon.then(Daemon::begin).transpose();
-    let daemon = daemon.map_err(denied)?;
+    let daemon = daemon.map_err(refused)?;
     let mut warnings = Vec::from_iter(descriptors::raise(config));
     if process.enable_coredumps {
-        privileges::allow_core_files().map_err(denied)?;
+        privileges::allow_core_files().map_err(refused)?;
     }
     if process.lock_memory {
         privileges::raise_locked_memory();
     }
     if let Some(user) = &process.user {
-        warnings.extend(privileges::become_user(user)?);
+        let warning = privileges::become_user(user).map_err(|refusal| match refusal {
+            Refusal::NoUser(why) => Failure::new(exit::NO_USER, why),
+            Refusal::Denied(why) => Failure::system(why),
+        });
+        warnings.extend(warning?);
     }
     if let Some(path) = &process.log_file {
         warnings.extend(log::may_reopen(path).err());

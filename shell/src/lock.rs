@@ -23,6 +23,7 @@ mod terminal;
 mod wait_notice;
 
 use std::ffi::OsString;
+use std::fmt::Display;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -39,9 +40,9 @@ use servers::Servers;
 use terminal::Terminal;
 
 use crate::exit::{self, LOCK_FAILED as EXIT_FAILED};
-use crate::flags::{AccessArgs, NETWORK, ServerArgs, seconds};
+use crate::flags::{NETWORK, ServerArgs, seconds};
 use crate::os::{descriptors, processes};
-use crate::output::{complain, end_at_panic};
+use crate::output::{Failure, end_at_panic};
 
 /// The processes and threads that start besides this one: the event loop, the client, a name lookup; the command, its
 /// guard, the leader of its group.
@@ -110,8 +111,6 @@ pub(crate) struct LockArgs {
     keys_from: Option<PathBuf>,
     #[command(flatten)]
     server: ServerArgs,
-    #[command(flatten)]
-    access: AccessArgs,
     /// Wait at most SECS for the lock and the server [default: no limit for the lock]
     ///
     /// Until then, an unreachable server is tried again every 200 ms; the servers of a list in turn.
@@ -169,27 +168,21 @@ pub(crate) struct LockArgs {
 /// Runs the command under the locks. Returns the exit code.
 pub(crate) fn run(args: &LockArgs) -> ExitCode {
     end_at_panic(EXIT_FAILED);
+    begin(args).unwrap_or_else(|failure| failure.report().into())
+}
+
+fn begin(args: &LockArgs) -> Result<ExitCode, Failure> {
     // This must precede every other thread, because threads inherit the mask.
-    let inherited = match Inherited::record() {
-        Ok(inherited) => inherited,
-        Err(error) => return failed(&error),
-    };
-    let ready = Job::of(args).and_then(|job| {
-        check_program()?;
-        descriptors::check(DESCRIPTORS)?;
-        processes::check(PROCESSES)?;
-        Ok(job)
-    });
-    let job = match ready {
-        Ok(job) => job,
-        Err(problem) => return failed(&problem),
-    };
+    let inherited = Inherited::record().map_err(failed)?;
+    let job = Job::of(args).map_err(failed)?;
+    check_program()
+        .and_then(|()| descriptors::check(DESCRIPTORS))
+        .and_then(|()| processes::check(PROCESSES))
+        .map_err(failed)?;
     smol::block_on(async {
         // Before the lock is requested: a signal during the wait ends the wait.
-        match inherited.receive() {
-            Ok(signals) => lock_and_run(args, &job, &inherited, signals).await,
-            Err(error) => failed(&error),
-        }
+        let signals = inherited.receive().map_err(failed)?;
+        lock_and_run(args, &job, &inherited, signals).await
     })
 }
 
@@ -198,26 +191,20 @@ async fn lock_and_run(
     job: &Job,
     inherited: &Inherited,
     mut signals: Signals,
-) -> ExitCode {
-    let servers = match args.servers() {
-        Ok(servers) => servers,
-        Err(problem) => return failed(&problem),
-    };
+) -> Result<ExitCode, Failure> {
+    let servers = args.servers().map_err(failed)?;
+    let explained = |error: Error| args.explained(job, &error);
     let obtained = async { Ok(servers.obtain(args, job).await) };
     let signal = async { Err(next(&mut signals).await) };
     let held = match obtained.or(signal).await {
-        Ok(Ok(held)) => held,
         Ok(Err(error)) if error.is_not_obtained() => {
-            complain(&format!("{}: {error}", job.names()));
-            return ExitCode::from(args.conflict_exit_code);
+            let why = format!("{}: {error}", job.names());
+            return Err(Failure::new(args.conflict_exit_code, why));
         }
-        Ok(Err(error)) => return failed(&args.explained(job, &error)),
-        Err(signal) => return signalled(signal as i32),
+        Ok(obtained) => obtained.map_err(explained)?,
+        Err(signal) => return Ok(signalled(signal as i32)),
     };
-    let copies = match held.inheritable(args.inherit).await {
-        Ok(copies) => copies,
-        Err(error) => return failed(&args.explained(job, &error)),
-    };
+    let copies = held.inheritable(args.inherit).await.map_err(explained)?;
     let terminal = Terminal::open();
     let started =
         inherited.with_mask(|| helper::start(args, job, &held, inherited.hides_children()));
@@ -227,31 +214,26 @@ async fn lock_and_run(
         Ok(child) => child,
         Err(error) => {
             // If this fails, the server releases the lock when this process ends.
-            let _ = held.release().await;
-            return failed(&format!("cannot start the command: {error}"));
+            let _ = held.lock.release().await;
+            return Err(failed(format!("cannot start the command: {error}")));
         }
     };
     // From now on the command is stopped and continued together with this process.
     let received = inherited.receive_for_command(&mut signals);
-    if let Err(error) = received.and_then(|()| child.release()) {
-        return failed(&error);
-    }
+    received.and_then(|()| child.release()).map_err(failed)?;
     let attendance = Attendance::new(&held, child, terminal, signals);
-    let end = match attendance.attend().await {
-        Ok((_, Some(loss))) => {
-            return failed(&format!("lost the lock of {}: {loss}", job.names()));
-        }
-        Ok((end, None)) => end,
-        Err(error) => return failed(&error),
-    };
-    if let Err(error) = held.release().await {
-        return failed(&format!("{}: {error}", job.names()));
+    let (end, loss) = attendance.attend().await.map_err(failed)?;
+    if let Some(loss) = loss {
+        let names = job.names();
+        return Err(failed(format!("lost the lock of {names}: {loss}")));
     }
-    match end {
+    let released = held.lock.release().await;
+    released.map_err(|error| failed(error).at(job.names()))?;
+    Ok(match end {
         End::Code(code) => ExitCode::from(u8::try_from(code).unwrap_or(EXIT_FAILED)),
         End::Signal(signal) => signalled(signal),
         End::Key(signal) => helper::die_of(signal),
-    }
+    })
 }
 
 impl LockArgs {
@@ -263,12 +245,12 @@ impl LockArgs {
         let options = ClientOptions::new()
             .connect_timeout(self.timeout)
             .reply_timeout(self.timeout);
-        let options = self.access.options(options)?;
+        let options = self.server.access.options(options)?;
         Servers::new(&self.server.addresses()?, &options)
     }
 
     /// An error, with advice where the cause is not obvious.
-    fn explained(&self, job: &Job, error: &Error) -> String {
+    fn explained(&self, job: &Job, error: &Error) -> Failure {
         let kind = error.kind();
         let hint =
             if self.ttl.is_none() && matches!(kind, ErrorKind::Unsupported(Feature::ShortLocks)) {
@@ -278,7 +260,7 @@ impl LockArgs {
             } else {
                 ""
             };
-        format!("{}: {error}{hint}", job.names())
+        failed(format!("{error}{hint}")).at(job.names())
     }
 }
 
@@ -307,9 +289,8 @@ async fn next(signals: &mut Signals) -> Signal {
     }
 }
 
-fn failed(problem: &impl std::fmt::Display) -> ExitCode {
-    complain(problem);
-    ExitCode::from(EXIT_FAILED)
+fn failed(problem: impl Display) -> Failure {
+    Failure::new(EXIT_FAILED, problem.to_string())
 }
 
 fn signalled(signal: i32) -> ExitCode {

@@ -16,10 +16,10 @@ use latchd_protocol::key::Key;
 use latchd_protocol::wire::meta::{Flag, Verb};
 
 use self::list::{LeaseItem, Lock};
-use crate::cli::connection::{Broken, Connection};
+use crate::cli::PeerArgs;
+use crate::cli::connection::Connection;
 use crate::cli::readable::shown;
-use crate::cli::{Outcome, PeerArgs};
-use crate::output::{self, complain};
+use crate::output::{Failure, complain, concluded, print};
 
 /// The text under the options of `latchd locks`.
 pub(crate) const LOCKS_HELP: &str = "\
@@ -76,51 +76,19 @@ pub(crate) struct UnlockArgs {
     key: OsString,
 }
 
-/// Why there is no success, with the message for the user, unless the user has it already.
-pub(crate) struct Failure(Outcome, Option<String>);
-
-impl Failure {
-    fn refused(why: impl Into<String>) -> Self {
-        Self(Outcome::Refused, Some(why.into()))
-    }
-
-    fn no(why: impl Into<String>) -> Self {
-        Self(Outcome::No, Some(why.into()))
-    }
-}
-
-impl From<Broken> for Failure {
-    fn from(broken: Broken) -> Self {
-        Self(Outcome::Unavailable, Some(broken.to_string()))
-    }
-}
-
 /// Runs `latchd locks`. Returns the exit code.
 pub(crate) fn run(args: &LocksArgs) -> ExitCode {
-    concluded(list(args))
+    concluded(list(args)).into()
 }
 
 /// Runs `latchd unlock`. Returns the exit code.
 pub(crate) fn run_unlock(args: &UnlockArgs) -> ExitCode {
-    concluded(unlock(args))
-}
-
-fn concluded(done: Result<(), Failure>) -> ExitCode {
-    let outcome = match done {
-        Ok(()) => Outcome::Done,
-        Err(Failure(outcome, why)) => {
-            if let Some(why) = why {
-                complain(&why);
-            }
-            outcome
-        }
-    };
-    ExitCode::from(outcome.code())
+    concluded(unlock(args)).into()
 }
 
 fn list(args: &LocksArgs) -> Result<(), Failure> {
     let (mut connection, address) = connect(&args.peer)?;
-    let named = |failure| at(&address, failure);
+    let named = |failure: Failure| failure.at(&address);
     let mut locks = list::read(&mut connection).map_err(named)?;
     if locks.len() >= LISTED_MAX {
         complain(&format!(
@@ -132,25 +100,25 @@ fn list(args: &LocksArgs) -> Result<(), Failure> {
         locks.retain(|lock| lock.key.starts_with(prefix.as_bytes()));
     }
     if args.json {
-        print(&view::json(&locks))
+        print(view::json(&locks))
     } else if locks.is_empty() {
         print("no locks\n")
     } else {
-        print(&view::table(&locks))
+        print(view::table(&locks))
     }
 }
 
 fn unlock(args: &UnlockArgs) -> Result<(), Failure> {
     let bytes = args.key.as_bytes();
     let key = Key::new(bytes)
-        .ok_or_else(|| Failure::refused("a key has 1 to 250 bytes; give another KEY"))?;
+        .ok_or_else(|| Failure::usage("a key has 1 to 250 bytes; give another KEY"))?;
     let may_ask = io::stdin().is_terminal() && io::stdout().is_terminal();
     if !args.yes && !may_ask {
         let why = "cannot ask before the release: not at a terminal; add --yes";
-        return Err(Failure::refused(why));
+        return Err(Failure::usage(why));
     }
     let (mut connection, address) = connect(&args.peer)?;
-    let named = |failure| at(&address, failure);
+    let named = |failure: Failure| failure.at(&address);
     let locks = list::read(&mut connection).map_err(named)?;
     let is_whole = locks.len() < LISTED_MAX;
     let lock = locks.into_iter().find(|lock| lock.key == bytes);
@@ -170,18 +138,11 @@ fn unlock(args: &UnlockArgs) -> Result<(), Failure> {
 
 /// Opens a connection. Also returns the address of the server.
 fn connect(peer: &PeerArgs) -> Result<(Connection, String), Failure> {
-    let (client, timeout) = peer
-        .client()
-        .map_err(|(outcome, why)| Failure(outcome, Some(why)))?;
+    let (client, timeout) = peer.client()?;
     let address = client.address().to_owned();
     let opened = Connection::open(&client, timeout);
-    let connection = opened.map_err(|broken| at(&address, broken.into()))?;
+    let connection = opened.map_err(|broken| Failure::from(broken).at(&address))?;
     Ok((connection, address))
-}
-
-/// The failure with the address of the server before its message.
-fn at(address: &str, Failure(outcome, why): Failure) -> Failure {
-    Failure(outcome, why.map(|why| format!("{address}: {why}")))
 }
 
 /// Why a key is not among the locks that the server lists.
@@ -190,7 +151,7 @@ fn not_listed(key: &[u8], is_whole: bool) -> Failure {
     if is_whole {
         return Failure::no(format!("{key} is not locked"));
     }
-    Failure::refused(format!(
+    Failure::usage(format!(
         "{key} is not among the {LISTED_MAX} locks that the server lists; find its fence on the status page \
          and run `latchd cli mu KEY G<fence>`"
     ))
@@ -228,11 +189,6 @@ fn release(
         b"EX" | b"NF" => Err(Failure::no(
             "not released: the lock has another holder now, or none",
         )),
-        other => Err(Failure::refused(format!("not released: {}", shown(other)))),
+        other => Err(Failure::usage(format!("not released: {}", shown(other)))),
     }
-}
-
-/// Writes to standard output, which reports a failure.
-fn print(text: &str) -> Result<(), Failure> {
-    output::print(text).map_err(|_| Failure(Outcome::Unwritten, None))
 }

@@ -6,7 +6,7 @@
 #
 # --text leaves out the clients of the binary protocol, and the recipes. --all fails if Go or Java is missing; otherwise a
 # line says that their recipes were skipped. EXTRA_ARGS holds more arguments for the program. The clients are installed
-# below $LATCHD_CLIENTS_DIR (default: target/clients); Debian must have openssl, libmemcached-tools, libmemcached-dev,
+# below $TEST_CLIENTS_DIR (default: target/clients); Debian must have openssl, libmemcached-tools, libmemcached-dev,
 # memcached, nutcracker, haproxy, python3-venv, npm, php-cli, php-memcached and ruby-dalli; for --all also golang-go,
 # golang-github-bradfitz-gomemcache-dev, default-jdk-headless and libspymemcached-java.
 #
@@ -16,7 +16,7 @@
 set -u -o pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
-folder=${LATCHD_CLIENTS_DIR:-$here/../../target/clients}
+folder=${TEST_CLIENTS_DIR:-$here/../../target/clients}
 # shellcheck source=../start.sh
 . "$here/../start.sh"
 binary=yes

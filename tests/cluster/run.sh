@@ -9,7 +9,7 @@
 # count threefold, and a fault has three tries. --all executes every fault with three members of etcd, N times, and
 # prints median and worst as a table. The rules of the histories are strict in both. With --linearize, the first option,
 # that program judges the history as well. Debian must have etcd-server, etcd-client and haproxy. If one is missing, a
-# line says so, and with LATCHD_REQUIRE_PEERS the run fails.
+# line says so, and with TEST_REQUIRE_PEERS the run fails.
 #
 # Exits 1 if a rule or a requirement is broken, and 2 if the run cannot begin.
 
@@ -35,7 +35,7 @@ fi
 
 for peer in etcd:etcd-server etcdctl:etcd-client haproxy:haproxy; do
     command -v "${peer%:*}" >/dev/null && continue
-    [ -z "${LATCHD_REQUIRE_PEERS:-}" ] || give_up "${peer%:*} is missing (Debian: ${peer#*:})"
+    [ -z "${TEST_REQUIRE_PEERS:-}" ] || give_up "${peer%:*} is missing (Debian: ${peer#*:})"
     echo "skipped: ${peer%:*} is missing (Debian: ${peer#*:})"
     exit 0
 done

@@ -3,21 +3,21 @@
 #
 #   run.sh SERVER-PROGRAM [CHECKOUT] [NAME…]
 #
-# CHECKOUT is memcached's source as it is in version control (default: $LATCHD_MEMCACHED_SOURCE). Nothing is written in
+# CHECKOUT is memcached's source as it is in version control (default: $TEST_MEMCACHED_SOURCE). Nothing is written in
 # it. Names (`watcher.t`, `testapp`) select tests. known.txt beside this file lists each known difference with its reason:
 # any other difference fails, and so does a listed one that no longer occurs. Tests for a special build (extstore, proxy)
 # skip themselves; others are skipped as known.txt says. patches/ changes the copy where a test could not go on, each with
 # its reason.
 #
-# Needs perl, patch, a C compiler and libevent's headers (Debian: libevent-dev). LATCHD_MEMCACHED_JOBS tests run at a time (4),
-# LATCHD_MEMCACHED_DIR (default: target/memcached) holds what each printed. Exits 1 if something differs, 2 if it cannot
+# Needs perl, patch, a C compiler and libevent's headers (Debian: libevent-dev). TEST_MEMCACHED_JOBS tests run at a time (4),
+# TEST_MEMCACHED_DIR (default: target/memcached) holds what each printed. Exits 1 if something differs, 2 if it cannot
 # begin.
 
 set -u -o pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
-folder=${LATCHD_MEMCACHED_DIR:-$here/../../target/memcached}
-jobs=${LATCHD_MEMCACHED_JOBS:-4}
+folder=${TEST_MEMCACHED_DIR:-$here/../../target/memcached}
+jobs=${TEST_MEMCACHED_JOBS:-4}
 known=$here/known.txt
 
 # The longest that one file may take, in seconds: conn-limits.t and the like wait for seconds, none for a minute.
@@ -37,9 +37,9 @@ if [ $# -gt 0 ] && [ -d "$1" ]; then
     source=$1
     shift
 else
-    source=${LATCHD_MEMCACHED_SOURCE:-}
+    source=${TEST_MEMCACHED_SOURCE:-}
 fi
-[ -e "$source/t/lib/MemcachedTest.pm" ] || give_up "no memcached source: name a checkout of 1.6.45, or set LATCHD_MEMCACHED_SOURCE"
+[ -e "$source/t/lib/MemcachedTest.pm" ] || give_up "no memcached source: name a checkout of 1.6.45, or set TEST_MEMCACHED_SOURCE"
 source=$(cd "$source" && pwd)
 # To a server they would be flags of its own.
 unset "${!LATCHD_@}"

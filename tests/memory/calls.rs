@@ -29,14 +29,12 @@ const TICK_BYTES_MAX: usize = 4 << 20;
 /// waited for frees all of them.
 const WAITS_BYTES_MAX: usize = 16_384 * 384;
 
-/// The number of items, unless `LATCHD_ITEMS` gives another. A shard should have at most 4,000,000.
+/// The number of items, unless `TEST_ITEMS` gives another. A shard should have at most 4,000,000.
 const ITEMS: usize = 500_000;
 
 fn items() -> usize {
-    let told = std::env::var("LATCHD_ITEMS").ok();
-    told.map_or(ITEMS, |told| {
-        told.parse().expect("LATCHD_ITEMS is a number")
-    })
+    let told = std::env::var("TEST_ITEMS").ok();
+    told.map_or(ITEMS, |told| told.parse().expect("TEST_ITEMS is a number"))
 }
 
 /// Counts allocations while calls are made.

@@ -2,7 +2,7 @@
 //! compared with the oracle elsewhere (`oracles properties`).
 //!
 //! Numbers of versions differ, since each shard counts in strides of its own; the replies must be the same
-//! otherwise. Before each step both do all that is due. `LATCHD_SEQUENCES` is the number of sequences (default: 3,000).
+//! otherwise. Before each step both do all that is due. `TEST_SEQUENCES` is the number of sequences (default: 3,000).
 
 #![allow(
     clippy::wildcard_enum_match_arm,
@@ -247,7 +247,7 @@ fn play(seed: u64) -> Result<usize, String> {
 
 #[test]
 fn two_cores_answer_as_one() {
-    let sequences = std::env::var("LATCHD_SEQUENCES").map_or(3_000, |count| count.parse().unwrap());
+    let sequences = std::env::var("TEST_SEQUENCES").map_or(3_000, |count| count.parse().unwrap());
     let mut waiting = 0;
     for seed in 0..sequences {
         waiting += play(seed).unwrap_or_else(|parted| panic!("{parted}"));

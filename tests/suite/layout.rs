@@ -134,7 +134,7 @@ const PROGRAM: &[Row] = &[
     ("check", &["exit", "flags", "log", "os", "output"]),
     ("bench", &["exit", "flags", "os", "output"]),
     ("cli", &["exit", "flags", "os", "output"]),
-    ("cluster", &["exit", "flags", "output"]),
+    ("cluster", &["flags", "output"]),
     ("locks", &["cli", "output"]),
     ("lock", &["cli", "exit", "flags", "locks", "os", "output"]),
     (

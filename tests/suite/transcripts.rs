@@ -12,7 +12,7 @@ use latchd_harness::transcript::run::play;
 use latchd_harness::transcript::{Dialect, Transcript, parse::parse};
 
 /// Set if the other servers are required, as in CI.
-const REQUIRE_PEERS: &str = "LATCHD_REQUIRE_PEERS";
+const REQUIRE_PEERS: &str = "TEST_REQUIRE_PEERS";
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("transcripts")
@@ -111,8 +111,8 @@ fn play_each<P: Peer>(
 /// Another server: the variable that names its program, and the program's name on PATH.
 type PeerName = (&'static str, &'static str);
 
-const MEMCACHED: PeerName = ("LATCHD_TEST_MEMCACHED", "memcached");
-const YRMCDS: PeerName = ("LATCHD_TEST_YRMCDSD", "yrmcdsd");
+const MEMCACHED: PeerName = ("TEST_MEMCACHED", "memcached");
+const YRMCDS: PeerName = ("TEST_YRMCDSD", "yrmcdsd");
 
 /// Its program, if installed.
 fn peer_program((variable, name): PeerName) -> Option<PathBuf> {

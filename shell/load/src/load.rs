@@ -71,7 +71,7 @@ impl Stream for TcpStream {}
 impl Stream for UnixStream {}
 
 /// The measurements of a run.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Meter {
     /// Requests that were answered.
     pub operations: u64,
@@ -83,16 +83,7 @@ impl Meter {
     /// Nothing yet.
     #[must_use]
     pub fn new() -> Self {
-        Self {
-            operations: 0,
-            latencies: Latencies::new(),
-        }
-    }
-}
-
-impl Default for Meter {
-    fn default() -> Self {
-        Self::new()
+        Self::default()
     }
 }
 

@@ -47,6 +47,32 @@ pub struct Server {
     cluster: Option<Standing>,
 }
 
+impl Config {
+    /// Reads the passwords as a start does.
+    ///
+    /// # Errors
+    /// Those of a start: the file cannot be read, or has a mistake.
+    pub fn check_passwords(&self) -> io::Result<()> {
+        passwords(self).map(drop)
+    }
+
+    /// Reads the certificates and the key as a start does.
+    ///
+    /// # Errors
+    /// Those of a start: a file cannot be read, or has a mistake.
+    pub fn check_certificates(&self) -> io::Result<()> {
+        keys(self).map(drop)
+    }
+}
+
+fn passwords(config: &Config) -> io::Result<Option<Passwords>> {
+    config.auth_file.as_deref().map(Passwords::load).transpose()
+}
+
+fn keys(config: &Config) -> io::Result<Option<Keys>> {
+    config.tls.as_ref().map(Keys::load).transpose()
+}
+
 impl Server {
     /// Listens, starts the threads, and returns. From then on clients are served; as a member of a cluster
     /// (`Config::cluster`) only while it is the primary, and until then no socket listens.
@@ -59,9 +85,8 @@ impl Server {
         config.check().map_err(invalid)?;
         start_reactor()?;
         let threads = config.threads.get();
-        let passwords = config.auth_file.as_deref().map(Passwords::load);
-        let passwords = passwords.transpose()?;
-        let keys = config.tls.as_ref().map(Keys::load).transpose()?;
+        let passwords = passwords(&config)?;
+        let keys = keys(&config)?;
         let listeners = listen::listen(&config)?;
         let status_port = config.status.as_ref();
         let status_port =

@@ -48,7 +48,7 @@ use crate::shards::ShardSession;
 use crate::shared::Shared;
 use crate::sync::stand_in;
 
-/// The number of orders tried in each of the two ways, unless `LATCHD_ORDERS` is set.
+/// The number of orders tried in each of the two ways, unless `TEST_ORDERS` is set.
 const ORDERS: usize = 10_000;
 
 /// The most avoidable thread changes in an order of the second way.
@@ -72,7 +72,7 @@ impl Seen {
 
 /// Runs a scenario in many orders. Each witness must occur in one of them.
 fn in_many_orders(witnesses: &[&'static str], scenario: fn(&Arc<Seen>)) {
-    let orders = std::env::var("LATCHD_ORDERS").map_or(ORDERS, |orders| orders.parse().unwrap());
+    let orders = std::env::var("TEST_ORDERS").map_or(ORDERS, |orders| orders.parse().unwrap());
     let seen = Arc::new(Seen::default());
     let mut settings = Settings::new();
     settings.stack_size = STACK_BYTES;

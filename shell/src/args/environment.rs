@@ -16,30 +16,18 @@ use super::setting::{Setting, is_setting};
 /// The prefix of every variable.
 const PREFIX: &str = "LATCHD_";
 
-/// Variables with the prefix that are not flags: those that latchd sets for its child processes, and those of
-/// its tests.
+/// Variables with the prefix that are not flags of a server: passwords, the server of the tasks, and those that
+/// latchd sets for its child processes.
 const OTHERS: &[&str] = &[
     "LATCHD_AUTHORITY_PASSWORD",
-    "LATCHD_CLIENTS_DIR",
     "LATCHD_DETACHED",
-    "LATCHD_ITEMS",
     "LATCHD_LOCK_KEY",
     "LATCHD_LOCK_KEYS",
     "LATCHD_LOCK_NUMBER",
     "LATCHD_LOCK_NUMBERS",
-    "LATCHD_ORDERS",
-    "LATCHD_PAIRS",
     "LATCHD_PASSWORD",
-    "LATCHD_REQUIRE_PEERS",
-    "LATCHD_SEED",
     "LATCHD_SERVER",
-    "LATCHD_SEQUENCES",
-    "LATCHD_STORE_SEQUENCES",
-    "LATCHD_STRESS_SECS",
 ];
-
-/// The prefix of further variables that are not flags.
-const OTHERS_PREFIX: &str = "LATCHD_TEST_";
 
 /// The flags of an environment, in the order of their names.
 ///
@@ -74,9 +62,7 @@ pub(super) fn settings(
 }
 
 fn is_of_others(name: &str, value: &OsStr) -> bool {
-    is_of_service(name, &value.to_string_lossy())
-        || name.starts_with(OTHERS_PREFIX)
-        || OTHERS.contains(&name)
+    OTHERS.contains(&name) || is_of_service(name, &value.to_string_lossy())
 }
 
 /// Whether Kubernetes sets this variable for a service: its address and its ports.

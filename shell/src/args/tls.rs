@@ -11,21 +11,22 @@ use std::path::PathBuf;
 use latchd_server::{ClientCertificate, KeyFormat, TlsSettings, TlsVersion};
 
 /// The options of `-o` about TLS.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct TlsOptions {
     /// The first option that was given.
     given: Option<String>,
-    chain_cert: Option<PathBuf>,
-    key: Option<PathBuf>,
-    key_format: KeyFormat,
-    ca_cert: Option<PathBuf>,
-    client_certificate: ClientCertificate,
-    min_version: TlsVersion,
-    ciphers: Option<Vec<String>>,
-    session_cache: bool,
+    /// The path of the certificates is empty until it is given.
+    settings: TlsSettings,
 }
 
 impl TlsOptions {
+    pub(super) fn new() -> Self {
+        Self {
+            given: None,
+            settings: TlsSettings::new(PathBuf::new()),
+        }
+    }
+
     /// Applies one option if it is about TLS. Returns whether it is.
     ///
     /// # Errors
@@ -39,14 +40,15 @@ impl TlsOptions {
         }
         let path = || match value {
             None | Some("") => Err(format!("-o {name}: expected a path, as in {name}=PATH")),
-            Some(path) => Ok(Some(PathBuf::from(path))),
+            Some(path) => Ok(PathBuf::from(path)),
         };
+        let settings = &mut self.settings;
         match name {
-            "ssl_chain_cert" => self.chain_cert = path()?,
-            "ssl_key" => self.key = path()?,
-            "ssl_ca_cert" => self.ca_cert = path()?,
+            "ssl_chain_cert" => settings.chain_cert = path()?,
+            "ssl_key" => settings.key = Some(path()?),
+            "ssl_ca_cert" => settings.ca_cert = Some(path()?),
             "ssl_keyformat" => {
-                self.key_format = match value {
+                settings.key_format = match value {
                     Some("1") => KeyFormat::Pem,
                     Some("2") => KeyFormat::Der,
                     Some(_) | None => {
@@ -55,7 +57,7 @@ impl TlsOptions {
                 }
             }
             "ssl_verify_mode" => {
-                self.client_certificate = match value {
+                settings.client_certificate = match value {
                     Some("0") => ClientCertificate::Unasked,
                     Some("1") => ClientCertificate::Asked,
                     // 3 differs from 2 only in renegotiation, which rustls does not have.
@@ -68,7 +70,7 @@ impl TlsOptions {
                 }
             }
             "ssl_min_version" => {
-                self.min_version = match value {
+                settings.min_version = match value {
                     Some("0" | "1") => {
                         ignored.push(format!(
                             "-o {name} below 2 (TLS 1.2 is the oldest supported version)"
@@ -89,10 +91,10 @@ impl TlsOptions {
                     ));
                 }
                 Some(names) => {
-                    self.ciphers = Some(names.split(':').map(ToOwned::to_owned).collect());
+                    settings.ciphers = Some(names.split(':').map(ToOwned::to_owned).collect());
                 }
             },
-            "ssl_session_cache" => self.session_cache = true,
+            "ssl_session_cache" => settings.session_cache = true,
             "ssl_wbuf_size" | "ssl_kernel_tls" => ignored.push(format!("-o {name}")),
             _ => {
                 return Err(format!(
@@ -115,18 +117,13 @@ impl TlsOptions {
                 Some(name) => Err(format!("-o {name}: requires TLS; add -Z")),
             };
         }
-        let chain_cert = self.chain_cert.ok_or(
-            "-Z: the server has no certificate; add -o ssl_chain_cert=PATH and, if the key is in another \
-             file, -o ssl_key=PATH",
-        )?;
-        let mut settings = TlsSettings::new(chain_cert);
-        settings.key = self.key;
-        settings.key_format = self.key_format;
-        settings.ca_cert = self.ca_cert;
-        settings.client_certificate = self.client_certificate;
-        settings.min_version = self.min_version;
-        settings.ciphers = self.ciphers;
-        settings.session_cache = self.session_cache;
-        Ok(Some(settings))
+        if self.settings.chain_cert.as_os_str().is_empty() {
+            return Err(
+                "-Z: the server has no certificate; add -o ssl_chain_cert=PATH and, if the key is in another \
+                 file, -o ssl_key=PATH"
+                    .into(),
+            );
+        }
+        Ok(Some(self.settings))
     }
 }

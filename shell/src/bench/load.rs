@@ -6,7 +6,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use latchd_client::blocking::Client;
-use latchd_client::{ClientOptions, Error, ErrorKind};
+use latchd_client::{Error, ErrorKind};
+use latchd_load::latencies::Latencies;
 use latchd_load::wire::{Ask, Reply, Requests, shown};
 use latchd_load::workload::{Fill, GetsSets, Keys, Locks};
 use latchd_load::zipf::Zipf;
@@ -17,8 +18,9 @@ use super::attend::{Attendant, Shared};
 use super::report::{Measured, Report};
 use super::stream::{Opened, Plain, Tls};
 use super::work::{Figures, Handover, Requested, Work};
-use super::{BenchArgs, Distribution, Failure, Kind, Protocol};
+use super::{BenchArgs, Distribution, EXIT_INTERRUPTED, Kind, Protocol, name};
 use crate::os::{descriptors, processes};
+use crate::output::Failure;
 
 /// The skew of `--distribution zipf`: the key of rank r is drawn in proportion to r^-1.
 const SKEW: f64 = 1.0;
@@ -42,24 +44,14 @@ pub(super) fn measure(args: &BenchArgs) -> Result<Report, Failure> {
     let needed = (args.clients + args.threads) as usize + DESCRIPTORS;
     descriptors::check(needed)
         .and_then(|()| processes::check(args.threads as usize + PROCESSES))
-        .map_err(Failure::System)?;
-    let client = client(args)?;
-    if args.access.is_tls() {
+        .map_err(Failure::system)?;
+    let client = args.server.client(args.timeout);
+    let client = client.map_err(Failure::usage)?;
+    if args.server.access.is_tls() {
         Bench::<Tls>::connect(args, &client)?.measure()
     } else {
         Bench::<Plain>::connect(args, &client)?.measure()
     }
-}
-
-/// The client that the options describe.
-fn client(args: &BenchArgs) -> Result<Client, Failure> {
-    let timeout = args.timeout.max(Duration::from_millis(1));
-    let options = ClientOptions::new()
-        .connect_timeout(timeout)
-        .reply_timeout(timeout);
-    let options = args.access.options(options).map_err(Failure::Options)?;
-    let address = args.server.address().map_err(Failure::Options)?;
-    Client::new(&address, options).map_err(|error| Failure::Options(error.to_string()))
 }
 
 /// The connections to the server, and the way to report on them.
@@ -73,22 +65,13 @@ struct Bench<'a, S> {
     attendant: Attendant,
 }
 
-/// The result of one phase.
-struct Phase {
-    figures: Figures,
-    meter: Meter,
-    elapsed: Duration,
-    /// The largest share of the time for which a thread had a processor.
-    busy: f64,
-}
-
 impl<'a, S: Opened> Bench<'a, S> {
     /// Checks the server, and opens the connections.
     fn connect(args: &'a BenchArgs, client: &Client) -> Result<Self, Failure> {
         let address = client.address().to_owned();
         let open = || {
             let connection = client.open().map_err(|error| unreachable(&error))?;
-            S::of(connection).map_err(|error| Failure::Unavailable(format!("{address}: {error}")))
+            S::of(connection).map_err(|error| Failure::unavailable(format!("{address}: {error}")))
         };
         check(args, &address, open()?)?;
         let threads = args.threads.min(args.clients);
@@ -103,7 +86,7 @@ impl<'a, S: Opened> Bench<'a, S> {
             loads.push(load.map_err(|error| failed(&address, &error))?);
         }
         // Until now, a signal ends the process.
-        let attendant = Attendant::new().map_err(|error| Failure::System(error.to_string()))?;
+        let attendant = Attendant::new().map_err(|error| Failure::system(error.to_string()))?;
         Ok(Self {
             args,
             address,
@@ -123,7 +106,8 @@ impl<'a, S: Opened> Bench<'a, S> {
             requests = requests.waiting();
         }
         if self.attendant.is_interrupted {
-            return Err(Failure::Interrupted);
+            let why = "interrupted before anything was measured";
+            return Err(Failure::new(EXIT_INTERRUPTED, why));
         }
         let released: Vec<_> = match args.workload {
             Kind::Handover => (0..args.keys()).map(|_| AtomicU64::new(0)).collect(),
@@ -145,16 +129,10 @@ impl<'a, S: Opened> Bench<'a, S> {
                 }
             }
         };
-        let name = args.workload.name();
-        let phase = self.phase(name, &requests, requested, args.requests, args.time())?;
-        let measured = Measured {
-            figures: phase.figures,
-            all: phase.meter.latencies,
-            elapsed: phase.elapsed,
-            busy: phase.busy,
-            is_interrupted: self.attendant.is_interrupted,
-        };
-        Ok(Report::new(args, &self.address, &measured))
+        let name = name(&args.workload);
+        let measured = self.phase(&name, &requests, requested, args.requests, args.time())?;
+        let is_interrupted = self.attendant.is_interrupted;
+        Ok(Report::new(args, &self.address, &measured, is_interrupted))
     }
 
     fn keys(&self) -> Keys {
@@ -195,7 +173,7 @@ impl<'a, S: Opened> Bench<'a, S> {
         requested: impl Fn(usize, Range<u32>) -> Requested<'w>,
         limit: Option<u64>,
         time: Option<Duration>,
-    ) -> Result<Phase, Failure> {
+    ) -> Result<Measured, Failure> {
         let threads = self.loads.len();
         let shared = Shared::new(threads);
         let (sender, ended) = smol::channel::bounded(1);
@@ -228,14 +206,14 @@ impl<'a, S: Opened> Bench<'a, S> {
             handles.into_iter().map(join).collect()
         });
         let elapsed = started.elapsed();
-        let mut phase = Phase {
+        let mut phase = Measured {
             figures: Figures::default(),
-            meter: Meter::new(),
+            all: Latencies::new(),
             elapsed,
             busy: 0.0,
         };
         for result in results {
-            let (figures, meter, processor) = result.map_err(|error| {
+            let (figures, all, processor) = result.map_err(|error| {
                 let answers = shared.answers();
                 let secs = elapsed.as_secs_f64();
                 let error =
@@ -243,7 +221,7 @@ impl<'a, S: Opened> Bench<'a, S> {
                 failed(&self.address, &error)
             })?;
             phase.figures.add(&figures);
-            phase.meter.latencies.add(&meter.latencies);
+            phase.all.add(&all);
             phase.busy = (processor.as_secs_f64() / elapsed.as_secs_f64()).max(phase.busy);
         }
         Ok(phase)
@@ -255,11 +233,12 @@ fn run<S: Opened>(
     load: &mut Load<S>,
     requests: &Requests,
     mut work: Work<'_>,
-) -> anyhow::Result<(Figures, Meter, Duration)> {
+) -> anyhow::Result<(Figures, Latencies, Duration)> {
     let mut meter = Meter::new();
     let before = processor_time();
     load.run(requests, &mut work, Stop::AtTheEnd, &mut meter)?;
-    Ok((work.figures, meter, processor_time().saturating_sub(before)))
+    let processor = processor_time().saturating_sub(before);
+    Ok((work.figures, meter.latencies, processor))
 }
 
 /// The processor time of this thread so far.
@@ -315,8 +294,8 @@ fn check<S: Opened>(args: &BenchArgs, address: &str, stream: S) -> Result<(), Fa
             // memcached does not reply to a binary command that it does not know.
             Kind::Lock | Kind::Handover => "; the server may have no locks",
         };
-        let name = args.workload.name();
-        Failure::Unavailable(format!(
+        let name = name(&args.workload);
+        Failure::unavailable(format!(
             "{address}: {name}, the first request: {error:#}{hint}{}",
             advice(&error)
         ))
@@ -336,7 +315,7 @@ fn check<S: Opened>(args: &BenchArgs, address: &str, stream: S) -> Result<(), Fa
             )
         }
         Ask::Lock(_) if is_locked(&words) => {
-            return Err(Failure::No(format!(
+            return Err(Failure::no(format!(
                 "{address}: a key of the load is locked: the server replied `{words}`; wait until no other benchmark \
                  runs"
             )));
@@ -345,7 +324,7 @@ fn check<S: Opened>(args: &BenchArgs, address: &str, stream: S) -> Result<(), Fa
             format!("{address}: the server refused {ask:?}: {words}")
         }
     };
-    Err(Failure::Options(why))
+    Err(Failure::usage(why))
 }
 
 /// Whether the key has no item.
@@ -368,14 +347,14 @@ fn unreachable(error: &Error) -> Failure {
         error.kind(),
         ErrorKind::Unreachable(_) | ErrorKind::Unauthenticated(_)
     ) {
-        Failure::Unavailable(error.to_string())
+        Failure::unavailable(error.to_string())
     } else {
-        Failure::Options(error.to_string())
+        Failure::usage(error.to_string())
     }
 }
 
 fn failed(address: &str, error: &anyhow::Error) -> Failure {
-    Failure::Unavailable(format!("{address}: {error:#}{}", advice(error)))
+    Failure::unavailable(format!("{address}: {error:#}{}", advice(error)))
 }
 
 /// The way out, where the error has one.

@@ -8,7 +8,7 @@ use latchd_load::table::{Table, grouped};
 use serde::Serialize;
 
 use super::work::Figures;
-use super::{BenchArgs, Kind};
+use super::{BenchArgs, Kind, name};
 
 /// From this share on, the load's own processor may be the limit.
 const BUSY: f64 = 0.9;
@@ -16,7 +16,7 @@ const BUSY: f64 = 0.9;
 /// The widest bar of a histogram, in characters.
 const BAR: u64 = 40;
 
-/// The measurements.
+/// The measurements of one phase.
 pub(super) struct Measured {
     pub(super) figures: Figures,
     /// The latencies of all requests.
@@ -24,15 +24,14 @@ pub(super) struct Measured {
     pub(super) elapsed: Duration,
     /// The largest share of the time for which a thread of the load had a processor.
     pub(super) busy: f64,
-    pub(super) is_interrupted: bool,
 }
 
 /// The content of `--json`.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
     server: String,
-    workload: &'static str,
-    protocol: &'static str,
+    workload: String,
+    protocol: String,
     clients: u32,
     threads: u32,
     pipeline: u32,
@@ -49,7 +48,7 @@ pub(super) struct Report {
 /// The items of the workload cache.
 #[derive(Debug, Serialize)]
 struct Items {
-    distribution: &'static str,
+    distribution: String,
     value_bytes: u32,
     gets_percent: u8,
     /// Gets that found nothing.
@@ -78,7 +77,12 @@ struct Step {
 }
 
 impl Report {
-    pub(super) fn new(args: &BenchArgs, address: &str, measured: &Measured) -> Self {
+    pub(super) fn new(
+        args: &BenchArgs,
+        address: &str,
+        measured: &Measured,
+        is_interrupted: bool,
+    ) -> Self {
         let Figures {
             first,
             second,
@@ -100,20 +104,20 @@ impl Report {
             .filter(|(_, latencies)| latencies.count() > 0);
         Self {
             server: address.to_owned(),
-            workload: args.workload.name(),
-            protocol: args.protocol.name(),
+            workload: name(&args.workload),
+            protocol: name(&args.protocol),
             clients: args.clients,
             threads: args.threads.min(args.clients),
             pipeline: args.pipeline,
             keys: args.keys(),
             items: (args.workload == Kind::Cache).then(|| Items {
-                distribution: args.distribution.name(),
+                distribution: name(&args.distribution),
                 value_bytes: args.value_size,
                 gets_percent: args.gets,
                 misses: *misses,
             }),
             seconds,
-            interrupted: measured.is_interrupted,
+            interrupted: is_interrupted,
             load_busy: measured.busy,
             operations: rows
                 .map(|(name, latencies)| Row::new(name, latencies, seconds))

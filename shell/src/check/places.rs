@@ -2,16 +2,12 @@
 //!
 //! The order is the server's: root opens the log and becomes the user of `-u`. The other checks run as that user.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::io;
-use std::iter;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::os::unix::net::UnixStream;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use latchd_server::{Config, ListenAddress, UnixSocket, may_replace};
-use nix::unistd::{Uid, User};
-use rustix::fs::{Access, access};
 
 use super::Finding;
 use crate::flags::Process;
@@ -41,14 +37,9 @@ pub(super) fn look(config: &Config, process: &Process) -> Vec<Finding> {
         findings.extend(tcp(flag, wanted));
     }
     findings.extend(config.unix_socket.as_ref().map(unix));
-    findings.extend(config.auth_file.as_deref().map(passwords));
-    if let Some(tls) = &config.tls {
-        let key = tls.key.as_ref().map(|path| ("-o ssl_key", path));
-        let authorities = tls.ca_cert.as_ref().map(|path| ("-o ssl_ca_cert", path));
-        let read = iter::once(("-o ssl_chain_cert", &tls.chain_cert));
-        let read = read.chain(key).chain(authorities);
-        findings.extend(read.map(|(flag, path)| read_file(flag, path)));
-    }
+    let auth_file = config.auth_file.as_deref();
+    findings.extend(auth_file.map(|path| passwords(config, path)));
+    findings.extend(config.tls.as_ref().map(|_| certificates(config)));
     let ports = pid_file::ports_path();
     let written = [
         ("-P", process.pidfile.as_deref()),
@@ -76,14 +67,6 @@ fn log_file_opened(path: &Path) -> Result<(), Finding> {
     })
 }
 
-fn read_file(flag: &str, path: &Path) -> Finding {
-    let shown = path.display();
-    match File::open(path) {
-        Ok(_) => Finding::good(format!("{flag} {shown} is readable")),
-        Err(error) => Finding::failure(format!("{flag} {shown} is not readable: {error}")),
-    }
-}
-
 /// Listens for a moment on each address of a name.
 fn tcp(flag: &str, wanted: &ListenAddress) -> Vec<Finding> {
     match wanted.bind() {
@@ -98,57 +81,50 @@ fn tcp(flag: &str, wanted: &ListenAddress) -> Vec<Finding> {
 
 fn unix(wanted: &UnixSocket) -> Finding {
     let path = wanted.path.display();
-    match fs::symlink_metadata(&wanted.path) {
-        Ok(file) if !file.file_type().is_socket() => Finding::failure(format!(
-            "-s {path}: the file exists and is not a socket; choose another path"
-        )),
-        Ok(_) if UnixStream::connect(&wanted.path).is_ok() => {
-            Finding::failure(format!("-s {path}: in use; stop the other server"))
-        }
-        Ok(_) => Finding::good(format!("-s {path} is left over from a stopped server")),
-        Err(_) => match may_replace(&wanted.path) {
+    match wanted.is_left_over() {
+        Ok(true) => Finding::good(format!("-s {path} is left over from a stopped server")),
+        Ok(false) => match may_replace(&wanted.path) {
             Ok(()) => Finding::good(format!("-s {path} can be created")),
             Err(error) => Finding::failure(format!("-s {path}: cannot create the socket: {error}")),
         },
+        Err(error) => Finding::failure(format!("-s: {error}")),
     }
 }
 
 /// Becomes the server's user, so the following checks run as that user.
 fn user(process: &Process) -> Finding {
-    match &process.user {
-        None if privileges::is_root() => {
+    let Some(name) = &process.user else {
+        return if privileges::is_root() {
             Finding::warning("running as root, which is not needed; add -u NAME")
-        }
-        None => Finding::good("not running as root"),
-        Some(name) => match privileges::ignored_user(name) {
-            Some(ignored) => Finding::warning(ignored),
-            None => match User::from_name(name).ok().flatten() {
-                None => Finding::failure(format!("-u {name}: no such user")),
-                Some(user) if user.uid == Uid::effective() => {
-                    Finding::good(format!("-u {name}: already running as this user"))
-                }
-                Some(_) => match privileges::become_user(name) {
-                    Ok(None) => Finding::good(format!("-u {name}: can switch to this user")),
-                    Ok(Some(warning)) => Finding::warning(warning),
-                    Err(Refusal::NoUser(why) | Refusal::Denied(why)) => Finding::failure(why),
-                },
-            },
-        },
+        } else {
+            Finding::good("not running as root")
+        };
+    };
+    match privileges::become_user(name) {
+        Ok(None) => Finding::good(format!("-u {name}: the server can run as this user")),
+        Ok(Some(warning)) => Finding::warning(warning),
+        Err(Refusal::NoUser(why) | Refusal::Denied(why)) => Finding::failure(why),
     }
 }
 
-/// Warns if other users can read the passwords.
-fn passwords(path: &Path) -> Finding {
+/// Reads the passwords. Warns if other users can read them.
+fn passwords(config: &Config, path: &Path) -> Finding {
     let shown = path.display();
-    match fs::metadata(path) {
-        Err(error) => Finding::failure(format!("-Y {shown} is not readable: {error}")),
-        Ok(_) if access(path, Access::READ_OK).is_err() => Finding::failure(format!(
-            "-Y {shown} is not readable by the server's user; chown it"
-        )),
-        Ok(file) if file.mode() & 0o044 != 0 => Finding::warning(format!(
+    let is_open = || fs::metadata(path).is_ok_and(|file| file.mode() & 0o044 != 0);
+    match config.check_passwords() {
+        Err(error) => Finding::failure(error.to_string()),
+        Ok(()) if is_open() => Finding::warning(format!(
             "-Y {shown} is readable by other users; chmod 600 and chown it to the server's user"
         )),
-        Ok(_) => Finding::good(format!("-Y {shown} is readable, and not by other users")),
+        Ok(()) => Finding::good(format!("-Y {shown} is readable, and not by other users")),
+    }
+}
+
+/// Reads the certificates and the key.
+fn certificates(config: &Config) -> Finding {
+    match config.check_certificates() {
+        Ok(()) => Finding::good("the certificates and the key of -Z are usable"),
+        Err(error) => Finding::failure(format!("cannot use the certificates of -Z: {error}")),
     }
 }
 

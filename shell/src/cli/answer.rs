@@ -6,9 +6,9 @@
 //!
 //! Source: memcached 1.6.45 `doc/protocol.txt`; yrmcds 1.1 `docs/locking.md` (`keys`).
 
-use super::Failure;
 use super::connection::{Broken, Connection};
 use super::screen::Screen;
+use crate::exit;
 
 /// How the reply to a request ends.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -44,6 +44,17 @@ pub(super) enum Verdict {
     Refused(String),
 }
 
+impl Verdict {
+    /// The exit code.
+    pub(super) const fn code(&self) -> u8 {
+        match self {
+            Self::Done => 0,
+            Self::No => exit::NO,
+            Self::Refused(_) => exit::USAGE,
+        }
+    }
+}
+
 /// The kind of a line.
 #[derive(Clone, Debug, Eq, PartialEq)]
 enum Line {
@@ -64,7 +75,7 @@ pub(super) fn show(
     connection: &mut Connection,
     answer: Answer,
     screen: &mut Screen,
-) -> Result<Verdict, Failure> {
+) -> Result<Verdict, Broken> {
     let mut entries = 0_u64;
     // The reply to a quiet request, if there is one.
     let mut told = Verdict::Done;
@@ -74,25 +85,19 @@ pub(super) fn show(
         let line = match connection.line(is_endless) {
             Ok(line) => line,
             Err(Broken::Closed) if answer == Answer::Close => return Ok(Verdict::Done),
-            Err(broken) => return Err(Failure::Broken(broken)),
+            Err(broken) => return Err(broken),
         };
         let kind = kind(answer, &line);
         if answer == Answer::Quiet && line.starts_with(b"VERSION ") {
             return Ok(told);
         }
-        let shown = if matches!(kind, Line::Whole(Verdict::Refused(_))) {
-            screen.refusal(&line)
+        if matches!(kind, Line::Whole(Verdict::Refused(_))) {
+            screen.refusal(&line)?;
         } else {
-            screen.line(&line)
-        };
-        shown.map_err(Failure::Unwritten)?;
+            screen.line(&line)?;
+        }
         match kind {
-            Line::EntryWithValue(bytes) | Line::Value(bytes) => {
-                let shown = screen.value(bytes, |bytes, take| connection.value(bytes, take));
-                shown
-                    .map_err(Failure::Unwritten)?
-                    .map_err(Failure::Broken)?;
-            }
+            Line::EntryWithValue(bytes) | Line::Value(bytes) => screen.value(bytes, connection)?,
             Line::Entry | Line::End | Line::Whole(_) => {}
         }
         if answer == Answer::Quiet {
@@ -110,14 +115,14 @@ pub(super) fn show(
             Line::End | Line::Value(_) => return Ok(Verdict::Done),
             Line::Whole(verdict) if answer == Answer::Endless && verdict == Verdict::Done => {
                 entries += 1;
-                screen.flush().map_err(Failure::Unwritten)?;
+                screen.flush()?;
             }
             Line::Whole(verdict) if !in_list || verdict != Verdict::Done => return Ok(verdict),
             // An unknown entry of a newer server's list.
             Line::Whole(_) => {}
         }
         if is_endless {
-            screen.flush().map_err(Failure::Unwritten)?;
+            screen.flush()?;
         }
     }
 }

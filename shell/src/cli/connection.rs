@@ -9,8 +9,16 @@ use std::time::{Duration, Instant};
 use latchd_client::Error;
 use latchd_client::blocking::{self, Client};
 
+use crate::output::Failure;
+
 /// The longest line of a reply, in bytes. Lines of `stats` and of dumps are far shorter.
 const LINE_BYTES_MAX: u64 = 1 << 20;
+
+/// The most lines of statistics: more than those of `stats conns` with 65,536 connections.
+const STATS_LINES_MAX: usize = 1 << 20;
+
+/// A line of statistics: its name and its value.
+pub(crate) type StatsLine = (Vec<u8>, String);
 
 /// The reply of a TLS server to a request without TLS: a record of type alert. Source: RFC 8446, section 5.1.
 const TLS_ALERT: &[u8] = &[0x15, 3];
@@ -30,13 +38,21 @@ pub(crate) enum Broken {
     Foreign,
     /// The server requires TLS.
     Tls,
+    /// Standard output cannot be written.
+    Unwritten(io::Error),
+}
+
+impl From<Broken> for Failure {
+    fn from(broken: Broken) -> Self {
+        Self::unavailable(broken.to_string())
+    }
 }
 
 impl fmt::Display for Broken {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unreachable(error) => error.kind().fmt(formatter),
-            Self::Socket(error) => error.fmt(formatter),
+            Self::Socket(error) | Self::Unwritten(error) => error.fmt(formatter),
             Self::Silent(timeout) => {
                 let secs = timeout.as_secs_f64();
                 write!(
@@ -114,15 +130,40 @@ impl Connection {
         }
     }
 
-    /// Passes on `bytes` bytes of a value in pieces. The last two are the line end.
+    /// Sends a request for statistics. Returns its lines, or the line that refuses it.
     ///
     /// # Errors
-    /// [`Broken`].
-    pub(crate) fn value(
+    /// [`Broken`]; [`Broken::Foreign`] for more than [`STATS_LINES_MAX`] lines.
+    pub(crate) fn stats(
         &mut self,
-        mut bytes: u64,
-        mut take: impl FnMut(&[u8]),
-    ) -> Result<(), Broken> {
+        request: &str,
+    ) -> Result<Result<Vec<StatsLine>, Vec<u8>>, Broken> {
+        self.send(format!("{request}\r\n").as_bytes())?;
+        let mut lines = Vec::new();
+        loop {
+            let line = self.line(false)?;
+            let line = line.trim_ascii_end();
+            if line == b"END" {
+                return Ok(Ok(lines));
+            }
+            let Some(rest) = line.strip_prefix(b"STAT ") else {
+                return Ok(Err(line.to_vec()));
+            };
+            if lines.len() == STATS_LINES_MAX {
+                return Err(Broken::Foreign);
+            }
+            let mut parts = rest.splitn(2, |byte| *byte == b' ');
+            let name = parts.next().unwrap_or_default().to_vec();
+            let value = parts.next().unwrap_or_default();
+            lines.push((name, String::from_utf8_lossy(value).into_owned()));
+        }
+    }
+
+    /// Writes `bytes` bytes of a value to `out`. The last two are the line end.
+    ///
+    /// # Errors
+    /// [`Broken`]; [`Broken::Unwritten`] for an error of `out`.
+    pub(crate) fn value(&mut self, mut bytes: u64, out: &mut impl Write) -> Result<(), Broken> {
         while bytes > 0 {
             let there = match self.stream.fill_buf() {
                 Ok(there) => there,
@@ -132,7 +173,8 @@ impl Connection {
             if length == 0 {
                 return Err(self.closed());
             }
-            take(there.get(..length).unwrap_or_default());
+            let piece = there.get(..length).unwrap_or_default();
+            out.write_all(piece).map_err(Broken::Unwritten)?;
             self.stream.consume(length);
             bytes -= length as u64;
         }

@@ -12,11 +12,12 @@ use rustyline::validate::Validator;
 use rustyline::{Config, Context, Editor, Helper};
 
 use super::answer::Verdict;
-use super::commands::COMMANDS;
+use super::commands;
 use super::connection::Broken;
 use super::history::{History, LINES_MAX};
-use super::request::{self, Asked, Head, Mistake, Request};
-use super::{Failure, Outcome, Session, complain, help};
+use super::request::{self, Asked, Head, Request};
+use super::{Session, help};
+use crate::output::{Failure, complain};
 
 /// Completes the first word of a line.
 struct Words;
@@ -40,10 +41,7 @@ impl Completer for Words {
         } else {
             &[]
         };
-        let words = COMMANDS
-            .iter()
-            .map(|command| command.word)
-            .chain(own.iter().copied());
+        let words = commands::words().chain(own.iter().copied());
         let is_command = before.is_empty() || before == "help";
         let fitting = words.filter(|known| is_command && known.starts_with(word));
         Ok((
@@ -68,7 +66,7 @@ struct Prompt {
 }
 
 /// Runs the typed commands until the input ends.
-pub(super) fn run(mut session: Session) -> Outcome {
+pub(super) fn run(mut session: Session) -> Result<(), Failure> {
     let config = Config::builder()
         .max_history_size(LINES_MAX)
         .and_then(|config| config.history_ignore_dups(true))
@@ -83,13 +81,8 @@ pub(super) fn run(mut session: Session) -> Outcome {
         let history = MemHistory::with_config(&config);
         Editor::with_history(config, history)
     });
-    let mut editor = match editor {
-        Ok(editor) => editor,
-        Err(error) => {
-            complain(&format!("cannot use this terminal: {error}"));
-            return Outcome::Refused;
-        }
-    };
+    let unusable = |error| Failure::usage(format!("cannot use this terminal: {error}"));
+    let mut editor = editor.map_err(unusable)?;
     editor.set_helper(Some(Words));
     let (history, lines) = History::open().unzip();
     for line in lines.unwrap_or_default() {
@@ -102,8 +95,8 @@ pub(super) fn run(mut session: Session) -> Outcome {
         history,
         session,
     };
-    if let Err(failure) = greeted {
-        prompt.failed(failure);
+    if let Err(broken) = greeted {
+        prompt.failed(&broken);
     }
     prompt
         .session
@@ -112,36 +105,38 @@ pub(super) fn run(mut session: Session) -> Outcome {
 }
 
 impl Prompt {
-    fn work(&mut self) -> Outcome {
+    fn work(&mut self) -> Result<(), Failure> {
         let sign = format!("{}> ", self.session.client.address());
         loop {
             match self.editor.readline(&sign) {
                 Ok(line) => {
-                    if self
-                        .editor
-                        .add_history_entry(line.as_str())
-                        .unwrap_or(false)
-                        && let Some(history) = &mut self.history
-                    {
-                        history.add(&line);
-                    }
+                    self.keep(&line);
                     match request::of_line(line.as_bytes()) {
-                        Ok(Asked::Leave) => return Outcome::Done,
+                        Ok(Asked::Leave) => return Ok(()),
                         asked => self.answer(asked),
                     }
                 }
                 // Ctrl-C discards the line, as in a shell.
                 Err(ReadlineError::Interrupted) => {}
-                Err(ReadlineError::Eof) => return Outcome::Done,
+                Err(ReadlineError::Eof) => return Ok(()),
                 Err(error) => {
-                    complain(&format!("cannot read from the terminal: {error}"));
-                    return Outcome::Refused;
+                    let why = format!("cannot read from the terminal: {error}");
+                    return Err(Failure::usage(why));
                 }
             }
         }
     }
 
-    fn answer(&mut self, asked: Result<Asked, Mistake>) {
+    /// Adds a line to the history, if the editor does.
+    fn keep(&mut self, line: &str) {
+        let is_added = self.editor.add_history_entry(line).unwrap_or(false);
+        if let Some(history) = self.history.as_mut().filter(|_| is_added) {
+            history.add(line);
+        }
+    }
+
+    /// Q1.
+    fn answer(&mut self, asked: Result<Asked, Failure>) {
         let request = match asked {
             Ok(Asked::Request(request)) => Ok(request),
             Ok(Asked::WithValue(head)) => self.value(&head),
@@ -155,20 +150,20 @@ impl Prompt {
         match request.map(|request| self.session.ask(&request)) {
             // The reply has been shown, including a refusal.
             Ok(Ok(Verdict::Done | Verdict::No | Verdict::Refused(_))) => {}
-            Ok(Err(failure)) => self.failed(failure),
-            Err(mistake) => complain(&mistake),
+            Ok(Err(broken)) => self.failed(&broken),
+            Err(mistake) => _ = mistake.report(),
         }
     }
 
     /// Reads a value in the protocol's form: lines until it has the given length.
-    fn value(&mut self, head: &Head) -> Result<Request, Mistake> {
+    fn value(&mut self, head: &Head) -> Result<Request, Failure> {
         let length = head.value_bytes.unwrap_or_default();
         let mut value = Vec::new();
         loop {
             let missing = length.saturating_sub(value.len());
             match self.editor.readline(&format!("{missing} bytes> ")) {
                 Ok(line) => value.extend_from_slice(line.as_bytes()),
-                Err(_) => return Err(Mistake("nothing was sent".into())),
+                Err(_) => return Err(Failure::usage("nothing was sent")),
             }
             if value.len() >= length {
                 return head.with_all(&value);
@@ -182,24 +177,18 @@ impl Prompt {
     }
 
     /// Q2.
-    fn failed(&mut self, failure: Failure) {
-        match failure {
-            Failure::Broken(broken) => {
-                let after = match &broken {
-                    Broken::Unreachable(_) => "the next command connects again",
-                    Broken::Silent(_)
-                    | Broken::Closed
-                    | Broken::Socket(_)
-                    | Broken::Foreign
-                    | Broken::Tls => "its locks are released; the next command connects again",
-                };
-                complain(&format!(
-                    "{}: {broken}; {after}",
-                    self.session.client.address()
-                ));
-            }
+    fn failed(&self, broken: &Broken) {
+        let after = match broken {
+            Broken::Unreachable(_) => "the next command connects again",
+            Broken::Silent(_)
+            | Broken::Closed
+            | Broken::Socket(_)
+            | Broken::Foreign
+            | Broken::Tls => "its locks are released; the next command connects again",
             // The terminal is gone. Reading the next line ends the prompt.
-            Failure::Unwritten(_) => {}
-        }
+            Broken::Unwritten(_) => return,
+        };
+        let address = self.session.client.address();
+        complain(&format!("{address}: {broken}; {after}"));
     }
 }

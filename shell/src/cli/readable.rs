@@ -45,6 +45,12 @@ fn is_unseen(char: char) -> bool {
         )
 }
 
+/// A line without its line end.
+pub(super) fn without_end(line: &[u8]) -> &[u8] {
+    let line = line.strip_suffix(b"\n").unwrap_or(line);
+    line.strip_suffix(b"\r").unwrap_or(line)
+}
+
 /// The length of the front of `bytes` that ends with a whole character.
 pub(super) fn whole_characters(bytes: &[u8]) -> usize {
     match std::str::from_utf8(bytes) {

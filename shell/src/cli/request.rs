@@ -7,11 +7,11 @@
 //!
 //! Source: memcached 1.6.45 `doc/protocol.txt`.
 
-use std::fmt;
 use std::time::Duration;
 
 use super::answer::{Answer, BARRIER};
 use super::readable::quoted;
+use crate::output::Failure;
 
 /// The longest key, in bytes.
 const KEY_BYTES_MAX: usize = 250;
@@ -45,177 +45,170 @@ pub(super) struct Request {
 /// A request whose value follows its line, as in the protocol.
 #[derive(Debug, Eq, PartialEq)]
 pub(super) struct Head {
+    /// The words before the value's length.
     before: Vec<u8>,
     /// The length of the value; `None` if the value is all of standard input.
     pub(super) value_bytes: Option<usize>,
+    /// The words behind the length, each after a blank.
     after: Vec<u8>,
     answer: Answer,
 }
 
-/// A message for the user: why nothing was sent.
-#[derive(Debug, Eq, PartialEq)]
-pub(super) struct Mistake(pub(super) String);
+impl Request {
+    /// A request without a value.
+    fn plain(words: &[&[u8]]) -> Self {
+        Self {
+            wait: wait(words),
+            ..Self::ended(words.join(&b' '), answer(words))
+        }
+    }
 
-impl fmt::Display for Mistake {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(&self.0)
+    /// Ends a request, with a barrier if it is quiet.
+    fn ended(mut bytes: Vec<u8>, answer: Answer) -> Self {
+        bytes.extend_from_slice(b"\r\n");
+        if answer == Answer::Quiet {
+            bytes.extend_from_slice(BARRIER);
+        }
+        Self {
+            bytes,
+            answer,
+            wait: Duration::ZERO,
+        }
     }
 }
 
 impl Head {
+    /// # Errors
+    /// The words are wrong: a server that cannot parse the line does not know where the value ends (T2). memcached
+    /// 1.6.45 `proto_text.c`, `process_update_command`, skips no value then.
+    fn new(before: &[&[u8]], value_bytes: Option<usize>, after: &[&[u8]]) -> Result<Self, Failure> {
+        if before.get(1).is_some_and(|key| key.len() > KEY_BYTES_MAX) {
+            return Err(Failure::usage(format!(
+                "the key is too long; at most {KEY_BYTES_MAX} bytes are allowed"
+            )));
+        }
+        if let [verb, _, flags, exptime] = before {
+            let exptime = exptime.strip_prefix(b"-").unwrap_or(exptime);
+            if number(flags).is_err() || !is_number(exptime) || !is_number(flags) {
+                let verb = String::from_utf8_lossy(verb);
+                return Err(Failure::usage(format!(
+                    "FLAGS and EXPTIME must be numbers; see `help {verb}`"
+                )));
+            }
+        }
+        Ok(Self {
+            before: before.join(&b' '),
+            value_bytes,
+            after: after
+                .iter()
+                .flat_map(|word| [b" ", *word].concat())
+                .collect(),
+            answer: answer(&[before, after].concat()),
+        })
+    }
+
     /// The request with this value.
     ///
     /// # Errors
     /// The value's length differs from the given length.
-    pub(super) fn with_all(&self, value: &[u8]) -> Result<Request, Mistake> {
-        if let Some(expected) = self.value_bytes
-            && expected != value.len()
-        {
-            let length = value.len();
-            return Err(Mistake(format!(
+    pub(super) fn with_all(&self, value: &[u8]) -> Result<Request, Failure> {
+        let length = value.len();
+        if let Some(expected) = self.value_bytes.filter(|expected| *expected != length) {
+            return Err(Failure::usage(format!(
                 "the value has {length} bytes instead of {expected}: nothing was sent; correct the length"
             )));
         }
-        let mut bytes = self.before.clone();
-        bytes.extend_from_slice(value.len().to_string().as_bytes());
-        bytes.extend_from_slice(&self.after);
-        bytes.extend_from_slice(b"\r\n");
-        bytes.extend_from_slice(value);
-        Ok(finished(bytes, self.answer))
+        let length = format!(" {length}").into_bytes();
+        let bytes = [&self.before, &length[..], &self.after, b"\r\n", value].concat();
+        Ok(Request::ended(bytes, self.answer))
     }
 }
 
 /// Parses a line without its line end.
 ///
 /// # Errors
-/// [`Mistake`]. The caller sends nothing then.
-pub(super) fn of_line(line: &[u8]) -> Result<Asked, Mistake> {
+/// A message for the user. Nothing is sent then.
+pub(super) fn of_line(line: &[u8]) -> Result<Asked, Failure> {
     let line = line.trim_ascii_start();
     if line.contains(&b'\n') || line.contains(&b'\r') {
         return Err(line_end());
     }
     let words = words(line);
-    let texts: Vec<_> = words.iter().map(|word| word.text(line)).collect();
-    let Some(verb) = texts.first().copied() else {
-        return Ok(Asked::Nothing);
-    };
-    if let Some(asked) = own(&texts) {
+    if let Some(asked) = own(&words) {
         return Ok(asked);
     }
-    let Some(place) = value_place(verb) else {
-        return Ok(plain(&texts));
+    let Some((before @ [verb, ..], [word, after @ ..])) = split(&words) else {
+        return Ok(Asked::Request(Request::plain(&words)));
     };
-    let Some(word) = words.get(place) else {
-        return Ok(plain(&texts));
-    };
-    let before = texts.get(..place).unwrap_or_default();
-    let behind = line.get(word.start..).unwrap_or_default();
+    let behind = before.iter().fold(line, |line, _| behind_word(line));
     if behind.starts_with(b"\"") {
-        let (value, length) = quoted(behind).map_err(|why| Mistake(why.into()))?;
+        let (value, length) = quoted(behind).map_err(Failure::usage)?;
         let rest = behind.get(length..).unwrap_or_default();
         if rest.first().is_some_and(|byte| !byte.is_ascii_whitespace()) {
-            return Err(Mistake(
-                "expected a blank or the end of the line after the closing quote".into(),
+            return Err(Failure::usage(
+                "expected a blank or the end of the line after the closing quote",
             ));
         }
-        let after: Vec<_> = rest
-            .split(u8::is_ascii_whitespace)
-            .filter(|word| !word.is_empty())
-            .collect();
-        return with_value(before, &value, &after);
+        return with_value(before, &value, &self::words(rest));
     }
-    let text = word.text(line);
-    let after = texts.get(place + 1..).unwrap_or_default();
-    if is_number(text) && is_protocols_own(verb, after) {
-        let value_bytes = number(text)?;
-        return head(before, Some(value_bytes), after).map(Asked::WithValue);
+    if is_number(word) && is_protocols_own(verb, after) {
+        return Head::new(before, Some(number(word)?), after).map(Asked::WithValue);
     }
-    match verb {
-        b"ms" => with_value(before, text, after),
-        b"cas" => {
-            let cas = words.last().filter(|cas| cas.start > word.start);
-            let cas = cas.ok_or_else(cas_form)?;
-            let value = line.get(word.start..cas.start).unwrap_or_default();
-            cas_value(before, value.trim_ascii_end(), cas.text(line))
+    match (*verb, after) {
+        (b"ms", after) => with_value(before, word, after),
+        (b"cas", [.., cas]) if is_number(cas) => {
+            let value = behind.trim_ascii_end().strip_suffix(*cas);
+            with_value(before, value.unwrap_or_default().trim_ascii_end(), &[cas])
         }
-        _ => with_value(before, behind, &[]),
+        (b"cas", _) => Err(cas_form()),
+        (_, _) => with_value(before, behind, &[]),
     }
 }
 
 /// Parses program arguments. Each is one word, and a value needs no quotes.
 ///
 /// # Errors
-/// [`Mistake`]. The caller sends nothing then.
-pub(super) fn of_words(words: &[&[u8]]) -> Result<Asked, Mistake> {
-    let Some(verb) = words.first().copied() else {
-        return Ok(Asked::Nothing);
-    };
+/// A message for the user. Nothing is sent then.
+pub(super) fn of_words(words: &[&[u8]]) -> Result<Asked, Failure> {
     if let Some(asked) = own(words) {
         return Ok(asked);
     }
-    let place = value_place(verb).filter(|place| words.len() > *place);
-    let Some((before, values)) = place.and_then(|place| words.split_at_checked(place)) else {
+    let Some((before @ [verb, ..], values)) = split(words) else {
         check(words)?;
-        return Ok(plain(words));
+        return Ok(Asked::Request(Request::plain(words)));
     };
-    check(before)?;
-    let (value, after) = match (verb, values) {
+    let (value, after) = match (*verb, values) {
         (b"ms", [value, after @ ..]) => (value.to_vec(), after),
-        (b"cas", [value @ .., cas]) if !value.is_empty() => {
-            check(&[cas])?;
-            if !is_number(cas) {
-                return Err(cas_form());
-            }
+        (b"cas", [value @ .., cas]) if !value.is_empty() && is_number(cas) => {
             (value.join(&b' '), std::slice::from_ref(cas))
         }
         (b"cas", _) => return Err(cas_form()),
         (_, values) => (values.join(&b' '), &[][..]),
     };
-    check(after)?;
+    check(&[before, after].concat())?;
     if value == b"-" {
-        return head(before, None, after).map(Asked::WithValue);
+        return Head::new(before, None, after).map(Asked::WithValue);
     }
     with_value(before, &value, after)
 }
 
-/// A word of a line.
-struct Word {
-    start: usize,
-    end: usize,
+fn words(line: &[u8]) -> Vec<&[u8]> {
+    line.split(u8::is_ascii_whitespace)
+        .filter(|word| !word.is_empty())
+        .collect()
 }
 
-impl Word {
-    fn text<'a>(&self, line: &'a [u8]) -> &'a [u8] {
-        line.get(self.start..self.end).unwrap_or_default()
-    }
-}
-
-fn words(line: &[u8]) -> Vec<Word> {
-    let mut words = Vec::new();
-    let mut start = None;
-    for (at, byte) in line.iter().enumerate() {
-        match (byte.is_ascii_whitespace(), start) {
-            (false, None) => start = Some(at),
-            (true, Some(begin)) => {
-                words.push(Word {
-                    start: begin,
-                    end: at,
-                });
-                start = None;
-            }
-            (true, None) | (false, Some(_)) => {}
-        }
-    }
-    words.extend(start.map(|start| Word {
-        start,
-        end: line.len(),
-    }));
-    words
+/// The line behind its first word.
+fn behind_word(line: &[u8]) -> &[u8] {
+    let end = line.iter().position(u8::is_ascii_whitespace);
+    let rest = end.and_then(|end| line.get(end..));
+    rest.unwrap_or_default().trim_ascii_start()
 }
 
 /// The commands of this program. No server knows `exit`, `help` or `?`.
 fn own(words: &[&[u8]]) -> Option<Asked> {
     match words {
+        [] => Some(Asked::Nothing),
         [b"help" | b"?", topic @ ..] => {
             let topic = topic.first().copied().unwrap_or_default();
             Some(Asked::Help(String::from_utf8_lossy(topic).into_owned()))
@@ -225,13 +218,18 @@ fn own(words: &[&[u8]]) -> Option<Asked> {
     }
 }
 
-/// The index of the word that is the value's length; `None` if the request has no value.
-fn value_place(verb: &[u8]) -> Option<usize> {
-    match verb {
-        b"set" | b"add" | b"replace" | b"append" | b"prepend" | b"cas" => Some(4),
-        b"ms" => Some(2),
-        _ => None,
-    }
+/// The words of a line.
+type Words<'w> = [&'w [u8]];
+
+/// Splits words before the value's length; `None` if the request has no value.
+fn split<'a, 'w>(words: &'a Words<'w>) -> Option<(&'a Words<'w>, &'a Words<'w>)> {
+    let place = match *words.first()? {
+        b"set" | b"add" | b"replace" | b"append" | b"prepend" | b"cas" => 4,
+        b"ms" => 2,
+        _ => return None,
+    };
+    let halves = words.split_at_checked(place);
+    halves.filter(|(_, values)| !values.is_empty())
 }
 
 /// Whether the words `after` a number make it a length, as in the protocol, so that the value follows.
@@ -247,110 +245,43 @@ fn is_number(word: &[u8]) -> bool {
     !word.is_empty() && word.iter().all(u8::is_ascii_digit)
 }
 
-fn number(digits: &[u8]) -> Result<usize, Mistake> {
+fn number(digits: &[u8]) -> Result<usize, Failure> {
     let text = String::from_utf8_lossy(digits);
     // A server refuses larger values, and the program would have to read them first.
     match text.parse::<u32>() {
         Ok(number) => Ok(number as usize),
-        Err(_) => Err(Mistake(format!(
+        Err(_) => Err(Failure::usage(format!(
             "{text} exceeds the largest length; put it in quotes to store it as a value"
         ))),
     }
 }
 
-fn cas_form() -> Mistake {
-    Mistake("cas needs a version; write cas KEY FLAGS EXPTIME VALUE CAS, with CAS from gets".into())
+fn cas_form() -> Failure {
+    Failure::usage("cas needs a version; write cas KEY FLAGS EXPTIME VALUE CAS, with CAS from gets")
 }
 
-fn line_end() -> Mistake {
-    Mistake("line ends are allowed only in values; write \\n in quotes".into())
+fn line_end() -> Failure {
+    Failure::usage("line ends are allowed only in values; write \\n in quotes")
 }
 
 /// T2.
-fn check(words: &[&[u8]]) -> Result<(), Mistake> {
+fn check(words: &[&[u8]]) -> Result<(), Failure> {
     let is_cut = |byte: &u8| matches!(byte, b'\n' | b'\r');
     if words.iter().any(|word| word.iter().any(is_cut)) {
         return Err(line_end());
     }
-    if words
-        .iter()
-        .any(|word| word.contains(&b' ') || word.is_empty())
-    {
-        return Err(Mistake(
-            "only values can be empty or contain blanks; for such a key use base64 and the flag b"
-                .into(),
+    let is_value = |word: &&[u8]| word.contains(&b' ') || word.is_empty();
+    if words.iter().any(is_value) {
+        return Err(Failure::usage(
+            "only values can be empty or contain blanks; for such a key use base64 and the flag b",
         ));
     }
     Ok(())
 }
 
-fn cas_value(before: &[&[u8]], value: &[u8], cas: &[u8]) -> Result<Asked, Mistake> {
-    if value.is_empty() || !is_number(cas) {
-        return Err(cas_form());
-    }
-    with_value(before, value, &[cas])
-}
-
-fn plain(words: &[&[u8]]) -> Asked {
-    Asked::Request(Request {
-        wait: wait(words),
-        ..finished(words.join(&b' '), answer(words))
-    })
-}
-
-/// A request whose value follows.
-///
-/// # Errors
-/// The words are wrong: a server that cannot parse the line does not know where the value ends (T2). memcached 1.6.45
-/// `proto_text.c`, `process_update_command`, skips no value then.
-fn head(before: &[&[u8]], value_bytes: Option<usize>, after: &[&[u8]]) -> Result<Head, Mistake> {
-    if before.get(1).is_some_and(|key| key.len() > KEY_BYTES_MAX) {
-        return Err(Mistake(format!(
-            "the key is too long; at most {KEY_BYTES_MAX} bytes are allowed"
-        )));
-    }
-    if let [verb, _, flags, exptime] = before {
-        let exptime = exptime.strip_prefix(b"-").unwrap_or(exptime);
-        if number(flags).is_err() || !is_number(exptime) || !is_number(flags) {
-            let verb = String::from_utf8_lossy(verb);
-            return Err(Mistake(format!(
-                "FLAGS and EXPTIME must be numbers; see `help {verb}`"
-            )));
-        }
-    }
-    let joined = |words: &[&[u8]], left: &[u8], right: &[u8]| {
-        let mut bytes = Vec::new();
-        for word in words {
-            bytes.extend_from_slice(left);
-            bytes.extend_from_slice(word);
-            bytes.extend_from_slice(right);
-        }
-        bytes
-    };
-    Ok(Head {
-        before: joined(before, b"", b" "),
-        value_bytes,
-        after: joined(after, b" ", b""),
-        answer: answer(&[before, after].concat()),
-    })
-}
-
-fn with_value(before: &[&[u8]], value: &[u8], after: &[&[u8]]) -> Result<Asked, Mistake> {
-    let head = head(before, None, after)?;
+fn with_value(before: &[&[u8]], value: &[u8], after: &[&[u8]]) -> Result<Asked, Failure> {
+    let head = Head::new(before, None, after)?;
     head.with_all(value).map(Asked::Request)
-}
-
-/// Ends a request, with a barrier if it is quiet.
-fn finished(mut bytes: Vec<u8>, answer: Answer) -> Request {
-    bytes.extend_from_slice(b"\r\n");
-    if answer == Answer::Quiet {
-        bytes.extend_from_slice(BARRIER);
-    }
-    Request {
-        bytes,
-        answer,
-        wait: Duration::ZERO,
-    }
 }
 
 /// The wait that these words ask of the server: `w<ms>` of `ml`.
@@ -389,18 +320,18 @@ fn answer(words: &[&[u8]]) -> Answer {
 mod tests {
     use super::*;
 
-    fn sent(asked: Result<Asked, Mistake>) -> String {
+    fn sent(asked: Result<Asked, Failure>) -> String {
         let Ok(Asked::Request(request)) = asked else {
             panic!("{asked:?}");
         };
         String::from_utf8(request.bytes).unwrap()
     }
 
-    fn line(text: &str) -> Result<Asked, Mistake> {
+    fn line(text: &str) -> Result<Asked, Failure> {
         of_line(text.as_bytes())
     }
 
-    fn args(words: &[&str]) -> Result<Asked, Mistake> {
+    fn args(words: &[&str]) -> Result<Asked, Failure> {
         let words: Vec<_> = words.iter().map(|word| word.as_bytes()).collect();
         of_words(&words)
     }

@@ -2,11 +2,11 @@
 
 use std::io::{self, StdoutLock, Write};
 
-use super::connection::Broken;
-use super::readable::{shown, whole_characters};
+use super::connection::{Broken, Connection};
+use super::readable::{shown, whole_characters, without_end};
 
 /// The longest value that is shown in full, in bytes. A longer one would scroll its request off the terminal.
-const VALUE_BYTES_SHOWN: usize = 2048;
+const VALUE_BYTES_SHOWN: u64 = 2048;
 
 /// The output of replies.
 pub(super) struct Screen {
@@ -31,7 +31,7 @@ impl Screen {
     }
 
     /// Shows a line of a refusal.
-    pub(super) fn refusal(&mut self, line: &[u8]) -> io::Result<()> {
+    pub(super) fn refusal(&mut self, line: &[u8]) -> Result<(), Broken> {
         if self.hides_refusals {
             return Ok(());
         }
@@ -41,59 +41,49 @@ impl Screen {
     /// Shows a line of a reply, which includes its line end.
     ///
     /// # Errors
-    /// Those of standard output, as in all these functions.
-    pub(super) fn line(&mut self, line: &[u8]) -> io::Result<()> {
+    /// [`Broken::Unwritten`], as in all these functions.
+    pub(super) fn line(&mut self, line: &[u8]) -> Result<(), Broken> {
         if self.is_readable {
-            let line = line.strip_suffix(b"\n").unwrap_or(line);
-            let line = line.strip_suffix(b"\r").unwrap_or(line);
-            writeln!(self.out, "{}", shown(line))
+            self.tell(&shown(without_end(line)))?;
+            self.tell("\n")
         } else {
-            self.out.write_all(line)
+            self.out.write_all(line).map_err(Broken::Unwritten)
         }
     }
 
-    /// Shows a value and its line end, together `bytes` long. `take` delivers them in pieces.
-    pub(super) fn value(
-        &mut self,
-        bytes: u64,
-        take: impl FnOnce(u64, &mut dyn FnMut(&[u8])) -> Result<(), Broken>,
-    ) -> io::Result<Result<(), Broken>> {
+    /// Shows a value and its line end, together `bytes` long.
+    ///
+    /// # Errors
+    /// Also those of the connection.
+    pub(super) fn value(&mut self, bytes: u64, connection: &mut Connection) -> Result<(), Broken> {
         if !self.is_readable {
-            let mut written = Ok(());
-            let taken = take(bytes, &mut |piece| {
-                if written.is_ok() {
-                    written = self.out.write_all(piece);
-                }
-            });
-            return written.map(|()| taken);
+            return connection.value(bytes, &mut self.out);
         }
-        let value_bytes = usize::try_from(bytes.saturating_sub(2)).unwrap_or(usize::MAX);
+        let value_bytes = bytes.saturating_sub(2);
+        let shown_bytes = value_bytes.min(VALUE_BYTES_SHOWN);
         let mut front = Vec::new();
-        let taken = take(bytes, &mut |piece| {
-            let left = VALUE_BYTES_SHOWN.min(value_bytes) - front.len();
-            front.extend(piece.iter().take(left));
-        });
-        if taken.is_ok() {
-            if front.len() < value_bytes {
-                front.truncate(whole_characters(&front));
-            }
-            let missing = value_bytes - front.len();
-            write!(self.out, "{}", shown(&front))?;
-            if missing > 0 {
-                write!(self.out, "… {missing} of {value_bytes} bytes not shown")?;
-            }
-            writeln!(self.out)?;
+        connection.value(shown_bytes, &mut front)?;
+        connection.value(bytes - shown_bytes, &mut io::sink())?;
+        if shown_bytes < value_bytes {
+            front.truncate(whole_characters(&front));
         }
-        Ok(taken)
+        self.tell(&shown(&front))?;
+        let missing = value_bytes - front.len() as u64;
+        if missing > 0 {
+            self.tell(&format!("… {missing} of {value_bytes} bytes not shown"))?;
+        }
+        self.tell("\n")
     }
 
     /// Shows a text of this program.
-    pub(super) fn tell(&mut self, text: &str) -> io::Result<()> {
-        self.out.write_all(text.as_bytes())
+    pub(super) fn tell(&mut self, text: &str) -> Result<(), Broken> {
+        self.out
+            .write_all(text.as_bytes())
+            .map_err(Broken::Unwritten)
     }
 
     /// Flushes the output.
-    pub(super) fn flush(&mut self) -> io::Result<()> {
-        self.out.flush()
+    pub(super) fn flush(&mut self) -> Result<(), Broken> {
+        self.out.flush().map_err(Broken::Unwritten)
     }
 }

@@ -5,12 +5,13 @@
 use std::fmt::Write as _;
 
 use latchd_cluster::election::{
-    Answer, Authority, HOLD_MS, PARTITIONS_MAX, Partition, RingRecord, Timing, WAIT_MS, ring_key,
+    Answer, Authority, HOLD_MS, PARTITIONS_MAX, Partition, RingRecord, Timing, WAIT_MS,
 };
 use latchd_cluster::{AuthorityError, Unanswered, random_id};
 
-use super::{Failure, open, partition, print, ring};
+use super::{open, partition, ring, unanswered};
 use crate::flags::AuthorityFlags;
+use crate::output::{Failure, print};
 
 /// Create a cluster with these partitions, once
 #[derive(Debug, clap::Args)]
@@ -31,17 +32,16 @@ pub(super) struct InitArgs {
 }
 
 pub(super) fn run(args: &InitArgs) -> Result<(), Failure> {
-    let wanted = wanted(args).map_err(Failure::Option)?;
-    let (mut authority, cluster) = open(&args.authority)?;
-    let key = ring_key(&cluster).ok_or_else(|| Failure::Option("--cluster: no name".into()))?;
+    let wanted = wanted(args).map_err(Failure::usage)?;
+    let (mut authority, cluster, key) = open(&args.authority)?;
     let value = wanted.to_json();
     let answer = authority.swap(&key, None, &value);
     let answer = answer.map_err(|error| {
         if may_be_written(&error) {
             let unknown = "the ring may have been written, see `latchd cluster status`";
-            Failure::Unavailable(format!("no answer from etcd: {error}; {unknown}"))
+            Failure::unavailable(format!("no answer from etcd: {error}; {unknown}"))
         } else {
-            error.into()
+            unanswered(&error)
         }
     })?;
     let found = match answer {
@@ -51,10 +51,10 @@ pub(super) fn run(args: &InitArgs) -> Result<(), Failure> {
         Answer::Found(found) => found,
     };
     let Some(found) = found else {
-        return print(&created(&cluster, &wanted));
+        return print(created(&cluster, &wanted));
     };
     let present = described(&ring(&cluster, &found.value)?);
-    Err(Failure::No(format!(
+    Err(Failure::no(format!(
         "cluster {cluster} exists already, unchanged: {present}"
     )))
 }

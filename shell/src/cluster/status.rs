@@ -8,11 +8,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use latchd_cluster::InTurn;
-use latchd_cluster::election::{Found, RingRecord, partition_key, ring_key};
+use latchd_cluster::election::{Found, RingRecord, partition_key};
 
 use super::view::{Row, State, json, table};
-use super::{Failure, hold, open, print, ring};
+use super::{hold, open, ring, unanswered};
 use crate::flags::AuthorityFlags;
+use crate::output::{Failure, print};
 
 /// The time without a heartbeat after which a partition counts as one without a primary. A primary sends one every
 /// 400 ms and tries again as soon, so this is three lost ones.
@@ -32,8 +33,8 @@ pub(super) struct StatusArgs {
 }
 
 pub(super) fn run(args: &StatusArgs) -> Result<(), Failure> {
-    let (mut authority, cluster) = open(&args.authority)?;
-    let (ring, mut rows) = watch(&mut authority, &cluster)?;
+    let (mut authority, cluster, key) = open(&args.authority)?;
+    let (ring, mut rows) = watch(&mut authority, &cluster, &key)?;
     let primaries: Vec<_> = rows.iter().map(Row::primary).collect();
     let holds = hold::ask(&primaries);
     for (row, hold_left_ms) in rows.iter_mut().zip(holds) {
@@ -50,7 +51,7 @@ pub(super) fn run(args: &StatusArgs) -> Result<(), Failure> {
     if names.is_empty() {
         return Ok(());
     }
-    Err(Failure::No(format!("no primary: {}", names.join(", "))))
+    Err(Failure::no(format!("no primary: {}", names.join(", "))))
 }
 
 /// A record, and the reads that saw it.
@@ -61,14 +62,17 @@ struct Seen {
 }
 
 /// Reads the ring once, and the records of its partitions until each has changed.
-fn watch(authority: &mut InTurn, cluster: &str) -> Result<(RingRecord, Vec<Row>), Failure> {
-    let key = ring_key(cluster).ok_or_else(|| Failure::Option("--cluster: no name".into()))?;
-    let prefix = key.strip_suffix("ring").unwrap_or(&key);
+fn watch(
+    authority: &mut InTurn,
+    cluster: &str,
+    key: &str,
+) -> Result<(RingRecord, Vec<Row>), Failure> {
+    let prefix = key.strip_suffix("ring").unwrap_or(key);
     let mut read_at = Instant::now();
-    let mut records: BTreeMap<String, Found> = authority.list(prefix)?.into_iter().collect();
-    let Some(found) = records.remove(&key) else {
+    let mut records = list(authority, prefix)?;
+    let Some(found) = records.remove(key) else {
         let why = format!("there is no cluster {cluster}; run `latchd cluster init`");
-        return Err(Failure::Unavailable(why));
+        return Err(Failure::unavailable(why));
     };
     let ring = ring(cluster, &found.value)?;
     let begun = read_at;
@@ -86,7 +90,7 @@ fn watch(authority: &mut InTurn, cluster: &str) -> Result<(RingRecord, Vec<Row>)
         thread::sleep(PAUSE);
         let (before, now) = (read_at, Instant::now());
         read_at = now;
-        let mut records: BTreeMap<String, Found> = authority.list(prefix)?.into_iter().collect();
+        let mut records = list(authority, prefix)?;
         seen.retain(|key, _| records.contains_key(key));
         for (key, seen) in &mut seen {
             if let Some(found) = records.remove(key).filter(|found| *found != seen.found) {
@@ -102,6 +106,15 @@ fn watch(authority: &mut InTurn, cluster: &str) -> Result<(RingRecord, Vec<Row>)
         };
         seen.extend(records.into_iter().map(|(key, found)| (key, new(found))));
     }
+}
+
+/// The records below a key.
+fn list(authority: &mut InTurn, prefix: &str) -> Result<BTreeMap<String, Found>, Failure> {
+    let found = authority.list(prefix);
+    Ok(found
+        .map_err(|error| unanswered(&error))?
+        .into_iter()
+        .collect())
 }
 
 fn rows(

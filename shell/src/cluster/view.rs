@@ -6,6 +6,8 @@ use std::time::Duration;
 use latchd_cluster::election::{self, Partition, PartitionRecord, RingRecord};
 use serde::Serialize;
 
+use crate::output;
+
 /// A partition and its record.
 #[derive(Debug)]
 pub(super) struct Row {
@@ -150,23 +152,7 @@ pub(super) fn table(cluster: &str, rows: &[Row]) -> String {
             of_record(|record| record.version.clone()),
         ]
     }));
-    let widths: [usize; 7] = std::array::from_fn(|column| {
-        cells
-            .iter()
-            .map(|line| line[column].len())
-            .max()
-            .unwrap_or(0)
-    });
-    let mut text = String::new();
-    for line in &cells {
-        let padded = line
-            .iter()
-            .zip(widths)
-            .map(|(cell, width)| format!("{cell:width$}"));
-        let padded: Vec<_> = padded.collect();
-        text.push_str(padded.join("  ").trim_end());
-        text.push('\n');
-    }
+    let mut text = output::table(&cells);
     for row in rows {
         if let State::Unreadable(why) = &row.state {
             let name = &row.partition.name;

@@ -11,7 +11,7 @@ mod server;
 
 use std::time::Duration;
 
-pub(crate) use self::access::AccessArgs;
+use self::access::AccessArgs;
 pub(crate) use self::authority::AuthorityFlags;
 pub(crate) use self::cluster::ClusterFlags;
 pub(crate) use self::process::Process;

@@ -1,8 +1,12 @@
 //! The server of `latchd lock`, `latchd cli` and `latchd bench`.
 
 use std::env;
+use std::time::Duration;
 
-use super::NETWORK;
+use latchd_client::ClientOptions;
+use latchd_client::blocking::Client;
+
+use super::{AccessArgs, NETWORK};
 
 /// The variable that names the server, if no option does.
 const SERVER: &str = "LATCHD_SERVER";
@@ -13,7 +17,7 @@ const DEFAULT: &str = "127.0.0.1:11211";
 /// The most servers of a list.
 const SERVERS_MAX: usize = 16;
 
-/// The server to connect to.
+/// The server to connect to, and the way to it.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ServerArgs {
     /// Connect to this server [default: `LATCHD_SERVER`, or 127.0.0.1:11211]
@@ -22,14 +26,26 @@ pub(crate) struct ServerArgs {
     /// addresses of a primary and its standby with a comma between, and uses the first that serves.
     #[arg(short, long, value_name = "ADDRESS", help_heading = NETWORK, verbatim_doc_comment)]
     server: Option<String>,
+    #[command(flatten)]
+    pub(crate) access: AccessArgs,
 }
 
 impl ServerArgs {
-    /// Its address.
+    /// A client of this server. `timeout` limits a connect and a reply.
     ///
     /// # Errors
-    /// A message for the user, if the variable is not UTF-8.
-    pub(crate) fn address(&self) -> Result<String, String> {
+    /// A message for the user, if the options are wrong.
+    pub(crate) fn client(&self, timeout: Duration) -> Result<Client, String> {
+        // A timeout of 0 would expire before the first attempt.
+        let timeout = timeout.max(Duration::from_millis(1));
+        let options = ClientOptions::new()
+            .connect_timeout(timeout)
+            .reply_timeout(timeout);
+        let client = Client::new(&self.address()?, self.access.options(options)?);
+        client.map_err(|error| error.to_string())
+    }
+
+    fn address(&self) -> Result<String, String> {
         let address = self.value()?;
         if address.contains(',') {
             return Err(format!("{address}: give one address"));

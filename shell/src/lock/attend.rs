@@ -84,7 +84,7 @@ impl<'a> Attendance<'a> {
     ) -> Self {
         Self {
             held,
-            end: held.lost(),
+            end: held.lock.lost(),
             lost: None,
             kill_at: None,
             signalled: Signalled::new(command.place),
@@ -173,7 +173,7 @@ impl<'a> Attendance<'a> {
             .filter(|_| self.lost.is_none())?;
         // The clock is read first, so the sum is not too late.
         let now_ms = now_ms();
-        Some(guard.believe(now_ms, self.held.remaining()?))
+        Some(guard.believe(now_ms, self.held.lock.remaining()?))
     }
 
     fn ended(&mut self, status: WaitStatus) -> End {

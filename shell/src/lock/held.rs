@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
-use latchd_client::{Client, Error, Fence, Lock, LockOptions, Loss, Lost};
+use latchd_client::{Client, Error, Lock, LockOptions, Loss, Lost};
 
 use super::LockArgs;
 
@@ -17,7 +17,7 @@ const ITEM_TTL_MIN: Duration = Duration::from_secs(1);
 
 /// A held lock.
 pub(super) struct Held {
-    lock: Lock,
+    pub(super) lock: Lock,
     /// The ttl of each renewal, of a lock with `--ttl`.
     ttl: Option<Duration>,
 }
@@ -49,17 +49,6 @@ impl Held {
         })
     }
 
-    /// The keys, in byte order.
-    pub(super) fn keys(&self) -> Vec<&[u8]> {
-        self.lock.keys().collect()
-    }
-
-    /// The fencing tokens, in the same order. `None` if the server has none.
-    pub(super) fn fences(&self) -> Option<Vec<Fence>> {
-        let fences: Vec<Fence> = self.lock.fences().collect();
-        (!fences.is_empty()).then_some(fences)
-    }
-
     /// A copy of the connection for the command to inherit, if `is_wanted`.
     ///
     /// # Errors
@@ -75,30 +64,12 @@ impl Held {
     /// Asks the server whether the lock is still held. This renews the ttl.
     ///
     /// # Errors
-    /// The client's. [`lost`](Self::lost) reports a lost lock as well.
+    /// The client's. [`Lock::lost`] reports a lost lock as well.
     pub(super) async fn check(&self) -> Result<(), Error> {
         match self.ttl {
             Some(ttl) => self.lock.refresh(ttl).await,
             None => self.lock.check().await,
         }
-    }
-
-    /// For how long the lock is believed without a renewal; `None` if nothing but a broken connection ends it.
-    pub(super) fn remaining(&self) -> Option<Duration> {
-        self.lock.remaining()
-    }
-
-    /// Watches for the loss of the lock.
-    pub(super) fn lost(&self) -> Lost {
-        self.lock.lost()
-    }
-
-    /// Releases the lock.
-    ///
-    /// # Errors
-    /// The client's, if the lock was lost before its release.
-    pub(super) async fn release(self) -> Result<(), Error> {
-        self.lock.release().await
     }
 }
 

@@ -26,7 +26,7 @@ use super::signalled::Place;
 use super::terminal::Terminal;
 use super::{EXIT_FAILED, LockArgs, failed, signalled};
 use crate::exit;
-use crate::output::complain;
+use crate::output::{Failure, complain};
 
 /// This program, on Linux.
 pub(super) const PROGRAM: &str = "/proc/self/exe";
@@ -132,14 +132,11 @@ pub(super) fn start(args: &LockArgs, job: &Job, held: &Held, on_hold: bool) -> i
 
 /// Sets the command's variables. Those that are left out are removed, since an outer `latchd lock` may have set them.
 fn set_variables(command: &mut Command, held: &Held) {
-    let keys = held.keys();
+    let keys: Vec<_> = held.lock.keys().collect();
     let first = keys.first().copied().unwrap_or_default();
     command.env(KEY, OsStr::from_bytes(first));
-    let fences = held.fences().unwrap_or_default();
-    let numbers: Vec<_> = fences
-        .iter()
-        .map(|fence| fence.number().to_string())
-        .collect();
+    let fences = held.lock.fences();
+    let numbers: Vec<_> = fences.map(|fence| fence.number().to_string()).collect();
     let (keys_list, numbers_list) = (keys.join(&b'\n'), numbers.join("\n"));
     let is_plain = !keys.iter().any(|key| key.contains(&b'\n'));
     let is_short = keys_list.len().max(numbers_list.len()) <= LIST_BYTES_MAX;
@@ -174,7 +171,7 @@ pub(super) fn die_of(signal: i32) -> ExitCode {
 pub(crate) fn run() -> Option<ExitCode> {
     let mut args = env::args_os().skip(1);
     match args.next()?.to_str()? {
-        COMMAND => Some(become_command(args)),
+        COMMAND => Some(become_command(args).unwrap_or_else(|failure| failure.report().into())),
         GUARD => Some(be_guard()),
         LEADER => Some(be_leader()),
         DIE => Some(die(args)),
@@ -215,36 +212,30 @@ fn pid_of(id: u32) -> io::Result<Pid> {
     id.ok_or_else(|| io::Error::other("a process has a number"))
 }
 
-fn become_command(mut args: impl Iterator<Item = OsString>) -> ExitCode {
+fn become_command(mut args: impl Iterator<Item = OsString>) -> Result<ExitCode, Failure> {
     let parent = number(args.next()).and_then(Pid::from_raw);
     if args.next().is_some_and(|word| word == HOLD) {
         // The parent notices the stop and continues this process.
         let _ = kill_process(getpid(), Signal::STOP);
     }
-    if let Err(error) = take_terminal() {
-        return failed(&error);
-    }
+    take_terminal().map_err(failed)?;
     #[cfg(any(target_os = "linux", target_os = "android"))]
-    if let Err(error) = die_with(parent) {
-        return failed(&error);
-    }
+    die_with(parent).map_err(failed)?;
     if parent.is_some() && getppid() != parent {
         // The parent died before the kernel was told to kill this process with it.
-        return signalled(Signal::KILL.as_raw());
+        return Ok(signalled(Signal::KILL.as_raw()));
     }
     let Some(program) = args.next() else {
-        return ExitCode::from(EXIT_FAILED);
+        return Ok(ExitCode::from(EXIT_FAILED));
     };
     let error = Command::new(&program).args(args).exec();
-    complain(&format!(
-        "cannot start {}: {error}",
-        program.to_string_lossy()
-    ));
-    ExitCode::from(if error.kind() == io::ErrorKind::NotFound {
+    let code = if error.kind() == io::ErrorKind::NotFound {
         exit::NOT_FOUND
     } else {
         exit::NOT_STARTED
-    })
+    };
+    let why = format!("cannot start {}: {error}", program.to_string_lossy());
+    Err(Failure::new(code, why))
 }
 
 /// Takes the terminal if the parent has it. Restores the signal mask for the command.

@@ -11,9 +11,9 @@ use latchd_protocol::uri;
 use latchd_protocol::wire::meta::request::MetaRequest;
 use latchd_protocol::wire::meta::{Flag, Verb};
 
-use super::Failure;
-use crate::cli::connection::Connection;
+use crate::cli::connection::{Connection, StatsLine};
 use crate::cli::readable::shown;
+use crate::output::Failure;
 
 /// A lock that a client holds.
 #[derive(Debug, Eq, PartialEq)]
@@ -97,59 +97,27 @@ pub(super) fn ask(
     Ok(connection.line(false)?.trim_ascii_end().to_vec())
 }
 
-/// The most lines of a topic: more than those of `stats conns` with 65,536 connections.
-const LINES_MAX: usize = 1 << 20;
-
-/// Lines of `stats`: names and values.
-type Lines = Vec<(Vec<u8>, String)>;
-
 /// The locks that the server lists, in the order of the keys.
 pub(crate) fn read(connection: &mut Connection) -> Result<Vec<Lock>, Failure> {
-    let lines = stats(connection, "locks")?.map_err(|line| {
-        Failure::refused(format!(
+    let lines = connection.stats("stats locks")?.map_err(|line| {
+        let line = shown(&line);
+        Failure::usage(format!(
             "cannot list the locks: the server replies {line} to `stats locks`; log in with --user, or check that it is a latchd without -X"
         ))
     })?;
     // A server that refuses these has locks all the same.
-    let sessions = stats(connection, "sessions")?.unwrap_or_default();
-    let peers = stats(connection, "conns")?.unwrap_or_default();
+    let sessions = connection.stats("stats sessions")?.unwrap_or_default();
+    let peers = connection.stats("stats conns")?.unwrap_or_default();
     let (sessions, peers) = (sessions_of(&sessions), peers_of(&peers));
     let locks: Option<Vec<_>> = lines
         .iter()
         .map(|(key, value)| lock(key, value, &sessions, &peers))
         .collect();
     let mut locks = locks.ok_or_else(|| {
-        Failure::refused(
-            "cannot read `stats locks`; use the latchd program of this server's version",
-        )
+        Failure::usage("cannot read `stats locks`; use the latchd program of this server's version")
     })?;
     locks.sort_by(|one, other| one.key.cmp(&other.key));
     Ok(locks)
-}
-
-/// The lines of a topic, or the line that refuses it.
-fn stats(connection: &mut Connection, topic: &str) -> Result<Result<Lines, String>, Failure> {
-    connection.send(format!("stats {topic}\r\n").as_bytes())?;
-    let mut lines = Vec::new();
-    loop {
-        let line = connection.line(false)?;
-        let line = line.trim_ascii_end();
-        if line == b"END" {
-            return Ok(Ok(lines));
-        }
-        let Some(rest) = line.strip_prefix(b"STAT ") else {
-            return Ok(Err(shown(line)));
-        };
-        if lines.len() == LINES_MAX {
-            return Err(Failure::refused(format!(
-                "`stats {topic}` has more than {LINES_MAX} lines"
-            )));
-        }
-        let mut parts = rest.splitn(2, |byte| *byte == b' ');
-        let name = parts.next().unwrap_or_default().to_vec();
-        let value = parts.next().unwrap_or_default();
-        lines.push((name, String::from_utf8_lossy(value).into_owned()));
-    }
 }
 
 fn lock(
@@ -183,7 +151,7 @@ fn lock(
 }
 
 /// The sessions by their numbers.
-fn sessions_of(lines: &Lines) -> BTreeMap<u64, Session> {
+fn sessions_of(lines: &[StatsLine]) -> BTreeMap<u64, Session> {
     let mut sessions: BTreeMap<u64, Session> = BTreeMap::new();
     for (number, field, value) in numbered(lines) {
         let session = sessions.entry(number).or_default();
@@ -197,7 +165,7 @@ fn sessions_of(lines: &Lines) -> BTreeMap<u64, Session> {
 }
 
 /// The addresses of connections by their numbers.
-fn peers_of(lines: &Lines) -> BTreeMap<u64, String> {
+fn peers_of(lines: &[StatsLine]) -> BTreeMap<u64, String> {
     let addresses = numbered(lines).filter(|(_, field, _)| *field == "addr");
     let peer = |(number, _, value): (_, _, &str)| {
         let address = value.strip_prefix("tcp:").unwrap_or(value);
@@ -207,7 +175,7 @@ fn peers_of(lines: &Lines) -> BTreeMap<u64, String> {
 }
 
 /// The lines with a name of the form `NUMBER:FIELD`.
-fn numbered(lines: &Lines) -> impl Iterator<Item = (u64, &str, &str)> {
+fn numbered(lines: &[StatsLine]) -> impl Iterator<Item = (u64, &str, &str)> {
     lines.iter().filter_map(|(name, value)| {
         let (number, field) = std::str::from_utf8(name).ok()?.split_once(':')?;
         Some((number.parse().ok()?, field, value.as_str()))

@@ -2,11 +2,11 @@
 
 use std::fmt::Write as _;
 
-use serde::Serialize;
 use serde_json::json;
 
 use super::list::{LeaseItem, Lock};
 use crate::cli::readable::shown;
+use crate::output;
 
 /// The headings of the table.
 const HEADINGS: [&str; 9] = [
@@ -63,60 +63,29 @@ pub(super) fn table(locks: &[Lock]) -> String {
             lock.metadata.as_deref().map_or("-".into(), shown),
         ]
     }));
-    let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max();
-    let widths: [usize; 9] = std::array::from_fn(|column| width(column).unwrap_or(0));
-    let mut text = String::new();
-    for line in &lines {
-        let cells = line.iter().zip(widths);
-        let padded: Vec<_> = cells
-            .map(|(cell, width)| format!("{cell:width$}"))
-            .collect();
-        text.push_str(padded.join("  ").trim_end());
-        text.push('\n');
-    }
-    text
+    output::table(&lines)
 }
 
-/// A lock as JSON. A fence is text: most readers of JSON keep 53 bits of a number.
-#[derive(Serialize)]
-struct Row<'a> {
-    key: String,
-    mode: &'static str,
-    holders: u64,
-    connection: Option<u64>,
-    session: Option<u64>,
-    peer: Option<&'a str>,
-    metadata: Option<String>,
-    fence: String,
-    held_s: u64,
-    lease_s: Option<u64>,
-    session_left_s: Option<u64>,
-    waiting: u64,
-}
-
-impl<'a> From<&'a Lock> for Row<'a> {
-    fn from(lock: &'a Lock) -> Self {
-        let is_session = lock.session.is_some();
-        Self {
-            key: shown(&lock.key),
-            mode: if lock.is_shared { "s" } else { "x" },
-            holders: lock.holders,
-            connection: (!is_session).then_some(lock.holder),
-            session: is_session.then_some(lock.holder),
-            peer: lock.peer.as_deref(),
-            metadata: lock.metadata.as_deref().map(shown),
-            fence: lock.fence.number().to_string(),
-            held_s: lock.held_s,
-            lease_s: lock.lease_s,
-            session_left_s: lock.session.and_then(|session| session.left_s),
-            waiting: lock.waiting,
-        }
-    }
-}
-
-/// One JSON object. Absent values are null.
+/// One JSON object. Absent values are null. A fence is text: most readers of JSON keep 53 bits of a number.
 pub(super) fn json(locks: &[Lock]) -> String {
-    let rows: Vec<_> = locks.iter().map(Row::from).collect();
+    let row = |lock: &Lock| {
+        let is_session = lock.session.is_some();
+        json!({
+            "key": shown(&lock.key),
+            "mode": if lock.is_shared { "s" } else { "x" },
+            "holders": lock.holders,
+            "connection": (!is_session).then_some(lock.holder),
+            "session": is_session.then_some(lock.holder),
+            "peer": lock.peer,
+            "metadata": lock.metadata.as_deref().map(shown),
+            "fence": lock.fence.number().to_string(),
+            "held_s": lock.held_s,
+            "lease_s": lock.lease_s,
+            "session_left_s": lock.session.and_then(|session| session.left_s),
+            "waiting": lock.waiting,
+        })
+    };
+    let rows: Vec<_> = locks.iter().map(row).collect();
     format!("{}\n", json!({ "locks": rows }))
 }
 

@@ -3,8 +3,10 @@
 //! - A JSON line is one object with `time` (RFC 3339, UTC), `level` and `message`. It is a single line for every
 //!   message. The fields of an event are members: numbers as numbers, others as strings.
 
-use std::fmt::{self, Write};
+use std::fmt;
 
+use serde::Serializer;
+use serde_json::Value;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Subscriber};
 use tracing_subscriber::fmt::format::Writer;
@@ -27,7 +29,7 @@ impl Form {
     pub(super) fn line(self, level: &str, message: &str) -> String {
         match self {
             Self::Text => format!("{message}\n"),
-            Self::Json => json(level, message, ""),
+            Self::Json => json(level, message, Vec::new()),
         }
     }
 }
@@ -50,52 +52,35 @@ where
         let mut message = Message::default();
         event.record(&mut message);
         let level = event.metadata().level().as_str();
-        writer.write_str(&json(level, &message.text, &message.members))
+        writer.write_str(&json(level, &message.text, message.fields))
     }
 }
 
-/// An event: its message, and its fields as members of an object, each after a comma.
+/// An event: its message, and its fields.
 #[derive(Debug, Default)]
 struct Message {
     text: String,
-    members: String,
-}
-
-impl Message {
-    fn name(&mut self, field: &Field) {
-        self.members.push_str(",\"");
-        put_quoted(&mut self.members, field.name());
-        self.members.push_str("\":");
-    }
-
-    fn number(&mut self, field: &Field, value: impl fmt::Display) {
-        self.name(field);
-        // Writing to a string cannot fail.
-        let _ = write!(self.members, "{value}");
-    }
+    fields: Vec<(&'static str, Value)>,
 }
 
 impl Visit for Message {
     fn record_u64(&mut self, field: &Field, value: u64) {
-        self.number(field, value);
+        self.fields.push((field.name(), value.into()));
     }
 
     fn record_i64(&mut self, field: &Field, value: i64) {
-        self.number(field, value);
+        self.fields.push((field.name(), value.into()));
     }
 
     fn record_bool(&mut self, field: &Field, value: bool) {
-        self.number(field, value);
+        self.fields.push((field.name(), value.into()));
     }
 
     fn record_str(&mut self, field: &Field, value: &str) {
         if field.name() == "message" {
             return self.text.push_str(value);
         }
-        self.name(field);
-        self.members.push('"');
-        put_quoted(&mut self.members, value);
-        self.members.push('"');
+        self.fields.push((field.name(), value.into()));
     }
 
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
@@ -103,31 +88,20 @@ impl Visit for Message {
     }
 }
 
-fn json(level: &str, message: &str, members: &str) -> String {
+fn json(level: &str, message: &str, fields: Vec<(&'static str, Value)>) -> String {
     let mut time = String::new();
     // A time that cannot be formatted is left out.
     let _ = SystemTime.format_time(&mut Writer::new(&mut time));
-    let mut line = format!("{{\"time\":\"{time}\",\"level\":\"{level}\",\"message\":\"");
-    put_quoted(&mut line, message);
-    line.push('"');
-    line.push_str(members);
-    line.push_str("}\n");
-    line
-}
-
-/// Writes the inside of a string.
-fn put_quoted(line: &mut String, text: &str) {
-    for letter in text.chars() {
-        match letter {
-            '"' => line.push_str("\\\""),
-            '\\' => line.push_str("\\\\"),
-            '\n' => line.push_str("\\n"),
-            letter if letter.is_control() => {
-                let _ = write!(line, "\\u{:04x}", u32::from(letter));
-            }
-            letter => line.push(letter),
-        }
-    }
+    let own = [
+        ("time", time.into()),
+        ("level", level.into()),
+        ("message", message.into()),
+    ];
+    let mut line = Vec::new();
+    let written = serde_json::Serializer::new(&mut line).collect_map(own.into_iter().chain(fields));
+    written.expect("each name of a field is a text");
+    line.push(b'\n');
+    String::from_utf8(line).expect("JSON is UTF-8")
 }
 
 #[cfg(test)]

@@ -20,18 +20,6 @@ pub(crate) enum Refusal {
     Denied(String),
 }
 
-/// The warning about `-u NAME` in a process that is not root; `None` if `-u` takes effect.
-pub(crate) fn ignored_user(name: &str) -> Option<String> {
-    let now = Uid::effective();
-    let is_already = || {
-        let user = User::from_name(name).ok().flatten();
-        user.is_some_and(|user| user.uid == now)
-    };
-    (!now.is_root() && !is_already()).then(|| {
-        format!("ignoring -u {name}: only root can change the user; still running as user {now}")
-    })
-}
-
 /// Becomes a user permanently, with only the user's own group. A process that is not root keeps its user: charts
 /// give `-u` to containers that run as another user. Returns a warning.
 ///
@@ -68,6 +56,18 @@ pub(crate) fn become_user(name: &str) -> Result<Option<String>, Refusal> {
     Ok(warning)
 }
 
+/// The warning about `-u NAME` in a process that is not root; `None` if `-u` takes effect.
+fn ignored_user(name: &str) -> Option<String> {
+    let now = Uid::effective();
+    let is_already = || {
+        let user = User::from_name(name).ok().flatten();
+        user.is_some_and(|user| user.uid == now)
+    };
+    (!now.is_root() && !is_already()).then(|| {
+        format!("ignoring -u {name}: only root can change the user; still running as user {now}")
+    })
+}
+
 /// Whether the program is root.
 pub(crate) fn is_root() -> bool {
     Uid::effective().is_root()
@@ -75,19 +75,17 @@ pub(crate) fn is_root() -> bool {
 
 /// Raises the limit of locked memory as far as the process may.
 pub(crate) fn raise_locked_memory() {
-    let unlimited = Rlimit {
-        current: None,
-        maximum: None,
+    // `lock_memory` checks the resulting limit.
+    let _ = raise(Resource::Memlock);
+}
+
+/// Raises a limit as far as the process may.
+fn raise(resource: Resource) -> rustix::io::Result<()> {
+    let to = |maximum| Rlimit {
+        current: maximum,
+        maximum,
     };
-    if setrlimit(Resource::Memlock, unlimited).is_err() {
-        let maximum = getrlimit(Resource::Memlock).maximum;
-        let most = Rlimit {
-            current: maximum,
-            maximum,
-        };
-        // `lock_memory` checks the resulting limit.
-        let _ = setrlimit(Resource::Memlock, most);
-    }
+    setrlimit(resource, to(None)).or_else(|_| setrlimit(resource, to(getrlimit(resource).maximum)))
 }
 
 /// The limit of locked memory in bytes, if it is below `needed`. A process that locks all memory gets no more beyond
@@ -128,18 +126,7 @@ pub(crate) fn locks_too_little(needed: u64, most: u64) -> String {
 /// # Errors
 /// The limit is 0 and cannot be raised.
 pub(crate) fn allow_core_files() -> io::Result<()> {
-    let unlimited = Rlimit {
-        current: None,
-        maximum: None,
-    };
-    if setrlimit(Resource::Core, unlimited).is_err() {
-        let maximum = getrlimit(Resource::Core).maximum;
-        let most = Rlimit {
-            current: maximum,
-            maximum,
-        };
-        setrlimit(Resource::Core, most)?;
-    }
+    raise(Resource::Core)?;
     match getrlimit(Resource::Core).current {
         Some(0) => Err(io::Error::other(
             "-r: core files are not allowed: the hard limit is 0; raise it with `ulimit -c` or remove -r",

@@ -8,8 +8,8 @@
 //! - B3: the fences of a key rise in all cases. A change in the right of a grant that is over is refused.
 //! - B5: no lock that survives is lost while its session lives, though the network is cut for up to twice its time.
 //!
-//! Each of the five runs takes a few seconds a server; `LATCHD_STRESS_SECS` says how many.
-//! `LATCHD_TEST_MEMCACHED` is a memcached to test besides the one on PATH. docs/CLIENT.md has the
+//! Each of the five runs takes a few seconds a server; `TEST_STRESS_SECS` says how many.
+//! `TEST_MEMCACHED` is a memcached to test besides the one on PATH. docs/CLIENT.md has the
 //! long run.
 
 use std::collections::HashMap;
@@ -49,7 +49,7 @@ const fn ms(ms: u64) -> Duration {
 const SPANS_MAX: u32 = 5;
 
 fn span() -> Duration {
-    let secs = std::env::var("LATCHD_STRESS_SECS").ok();
+    let secs = std::env::var("TEST_STRESS_SECS").ok();
     Duration::from_secs(secs.map_or(4, |secs| secs.parse().unwrap()))
 }
 

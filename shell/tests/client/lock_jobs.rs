@@ -81,7 +81,7 @@ impl Drop for Pulse {
     }
 }
 
-const PULSE: &str = "LATCHD_TEST_PULSE";
+const PULSE: &str = "TEST_PULSE";
 
 /// The command of the other tests; on its own it prints nothing.
 #[test]

@@ -263,7 +263,7 @@ fn a_manual_lock_ends_by_our_own_clock() {
 
 #[test]
 fn an_exit_right_after_a_drop_gives_back() {
-    const ADDRESS: &str = "LATCHD_TEST_ADDRESS";
+    const ADDRESS: &str = "TEST_ADDRESS";
     // An exit code that only this process can end with, after it has dropped.
     const HAS_DROPPED: i32 = 9;
     if let Ok(address) = std::env::var(ADDRESS) {

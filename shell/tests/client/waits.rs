@@ -363,7 +363,7 @@ impl Yrmcds {
             .map(|folder| folder.join("yrmcdsd"))
             .find(|program| program.is_file());
         assert!(
-            program.is_some() || std::env::var_os("LATCHD_REQUIRE_PEERS").is_none(),
+            program.is_some() || std::env::var_os("TEST_REQUIRE_PEERS").is_none(),
             "there is no yrmcdsd on PATH"
         );
         let free = || {

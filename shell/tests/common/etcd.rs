@@ -25,7 +25,7 @@ pub(crate) struct EtcdProcess {
 }
 
 impl EtcdProcess {
-    /// Starts an etcd and waits until it is ready; `None` without the program, unless `LATCHD_REQUIRE_PEERS` is set.
+    /// Starts an etcd and waits until it is ready; `None` without the program, unless `TEST_REQUIRE_PEERS` is set.
     pub(crate) fn start(flags: &[&str]) -> Option<Self> {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let is_there = Command::new("etcd")
@@ -34,7 +34,7 @@ impl EtcdProcess {
             .status();
         if is_there.is_err() {
             eprintln!("there is no etcd on PATH: nothing is tried with it");
-            assert!(std::env::var_os("LATCHD_REQUIRE_PEERS").is_none());
+            assert!(std::env::var_os("TEST_REQUIRE_PEERS").is_none());
             return None;
         }
         let number = COUNT.fetch_add(1, Ordering::SeqCst);

@@ -302,18 +302,22 @@ fn check_reports_problems_and_starts_no_server() {
             "65535",
             "--log-file",
             "/nowhere/log",
+            "-Z",
         ])
+        .arg("-Y")
+        .arg(&file)
+        .args(["-o", &format!("ssl_chain_cert={}", file.display())])
         .stdout(Stdio::piped())
         .output()
         .unwrap();
     let said = String::from_utf8(output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(71), "{said}");
+    let shown = file.display();
     for line in [
         format!("failure  -l: cannot listen on {address}: address in use; stop the other server"),
-        format!(
-            "failure  -s {}: the file exists and is not a socket",
-            file.display()
-        ),
+        format!("failure  -s: cannot listen on {shown}: the file exists and is not a socket"),
+        format!("failure  -Y {shown}: the file has no users"),
+        format!("failure  cannot use the certificates of -Z: {shown}: "),
         "failure  -u no-such-user: no such user".into(),
         "failure  --log-file /nowhere/log is not writable".into(),
     ] {

@@ -150,7 +150,7 @@ fn netcat_does_as_well() {
     let has_netcat = Command::new("nc").arg("-h").output();
     if has_netcat.is_err() {
         eprintln!("there is no nc: what the README says of it is not tried");
-        return assert!(std::env::var_os("LATCHD_REQUIRE_PEERS").is_none());
+        return assert!(std::env::var_os("TEST_REQUIRE_PEERS").is_none());
     }
     let readme = include_str!("../../../README.md");
     let (_, command) = readme.split_once("`nc ").unwrap();

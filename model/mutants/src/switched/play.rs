@@ -111,10 +111,7 @@ impl Layer {
             sees: &["core/"],
             recipe: ORACLES,
             tests: &[""],
-            settings: &[
-                ("LATCHD_SEQUENCES", "10000"),
-                ("LATCHD_STORE_SEQUENCES", "4"),
-            ],
+            settings: &[("TEST_SEQUENCES", "10000"), ("TEST_STORE_SEQUENCES", "4")],
             is_timed: false,
         },
         Self {
@@ -142,7 +139,7 @@ impl Layer {
             sees: &["shell/server/"],
             recipe: SCHEDULED,
             tests: &["verify::scheduled::"],
-            settings: &[("LATCHD_ORDERS", "200")],
+            settings: &[("TEST_ORDERS", "200")],
             is_timed: false,
         },
         Self {

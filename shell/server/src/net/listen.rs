@@ -25,9 +25,9 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrAny, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 
 use self::unix::FileId;
-use crate::config::Config;
 use crate::config::listen_address::{ListenAddress, ListenTls};
 use crate::config::tls_settings::ClientCertificate;
+use crate::config::{Config, UnixSocket};
 use crate::net::dead_peer;
 use crate::net::transport::Security;
 
@@ -202,6 +202,16 @@ impl ListenAddress {
             Some(Errno::ADDRNOTAVAIL) => self.is_any(),
             Some(_) | None => false,
         }
+    }
+}
+
+impl UnixSocket {
+    /// Whether a stopped server has left its socket at the path, so a start replaces it; `false` if nothing is there.
+    ///
+    /// # Errors
+    /// A server listens there, or another file is there. A start fails with the same error.
+    pub fn is_left_over(&self) -> io::Result<bool> {
+        unix::is_stale(&self.path).map_err(|error| explain(&error, &self.path.display()))
     }
 }
 

@@ -1,90 +1,32 @@
 //! `/locks.json`: the locks, their holders and their waiting clients.
 
-use std::fmt::Write;
-use std::time::Duration;
+use super::snapshot::{LockShown, Snapshot};
 
-use super::snapshot::{HolderSession, Snapshot, WaiterShown};
-
-/// The locks as JSON. No text has control characters. A fence is text: most JSON readers keep 53 bits of a
-/// number.
+/// The locks as JSON, each on a line.
 pub(super) fn json(snapshot: &Snapshot) -> String {
     let gauges = &snapshot.stats.gauges;
-    let mut text = format!(
-        "{{\"locks_held\":{},\"lock_holders\":{},\"locked_bytes\":{},\"lock_waiting\":{},\"keys_told\":{},\"locks\":[",
+    let line = |lock: &LockShown| {
+        let lock = serde_json::to_string(lock).expect("each name of a lock is a text");
+        format!("\n{lock}")
+    };
+    let locks: Vec<_> = snapshot.locks.iter().map(line).collect();
+    format!(
+        "{{\"locks_held\":{},\"lock_holders\":{},\"locked_bytes\":{},\"lock_waiting\":{},\"keys_told\":{},\"locks\":[{}]}}\n",
         gauges.locks_held,
         gauges.lock_holders,
         gauges.locked_bytes,
         gauges.lock_waiting,
-        snapshot.tells_keys
-    );
-    for (index, lock) in snapshot.locks.iter().enumerate() {
-        let comma = if index == 0 { "" } else { "," };
-        let waiters: Vec<_> = lock.first_waiters.iter().map(waiter).collect();
-        // Writing to a string never fails.
-        let _ = write!(
-            text,
-            "{comma}\n{{\"key\":\"{}\",\"connection\":{},\"peer\":\"{}\",\"metadata\":{},\"fence\":\"{}\",\"held_s\":{},\"silent_s\":{},\"mode\":\"{}\",\"holders\":{},\"permits\":{},\"lease_s\":{},\"session\":{},\"waiting\":{},\"waiters\":[{}]}}",
-            quoted(&lock.key),
-            lock.owner,
-            quoted(&lock.peer),
-            lock.metadata
-                .as_deref()
-                .map_or("null".to_owned(), |text| format!("\"{}\"", quoted(text))),
-            lock.fence,
-            lock.held.as_secs(),
-            lock.silent.as_secs(),
-            mode(lock.is_shared),
-            lock.holders,
-            lock.permits
-                .map_or("null".to_owned(), |most| most.to_string()),
-            lock.lease
-                .map_or("null".to_owned(), |lease| seconds_left(lease).to_string()),
-            lock.session.map_or("null".to_owned(), session),
-            lock.waiting,
-            waiters.join(",")
-        );
-    }
-    text.push_str("]}\n");
-    text
-}
-
-/// The `connection` of a lock is the number of the session then.
-fn session(session: HolderSession) -> String {
-    let conn = session
-        .conn
-        .map_or("null".to_owned(), |conn| conn.to_string());
-    let left = seconds_left(session.left);
-    format!("{{\"attached\":{conn},\"left_s\":{left}}}")
-}
-
-fn waiter(waiter: &WaiterShown) -> String {
-    format!(
-        "{{\"connection\":{},\"peer\":\"{}\",\"mode\":\"{}\"}}",
-        waiter.conn,
-        quoted(&waiter.peer),
-        mode(waiter.is_shared)
+        snapshot.tells_keys,
+        locks.join(",")
     )
-}
-
-/// The mode as in `stats locks`.
-pub(super) const fn mode(is_shared: bool) -> char {
-    if is_shared { 's' } else { 'x' }
-}
-
-/// The remaining time in whole seconds, as in `stats locks`.
-pub(super) fn seconds_left(span: Duration) -> u128 {
-    span.as_millis().div_ceil(1000)
-}
-
-/// The content of a JSON string.
-fn quoted(text: &str) -> String {
-    text.replace('\\', "\\\\").replace('"', "\\\"")
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::snapshot::readable;
+    use std::time::Duration;
+
     use super::super::snapshot::tests::{lock, snapshot};
+    use super::super::snapshot::{HolderSession, WaiterShown, readable};
     use super::*;
 
     #[test]
@@ -109,8 +51,8 @@ mod tests {
         leased.lease = Some(Duration::from_millis(1_001));
         leased.waiting = 40;
         leased.session = Some(HolderSession {
-            conn: None,
-            left: Duration::from_millis(29_001),
+            attached: None,
+            left_s: 30,
         });
         leased.first_waiters = vec![WaiterShown {
             conn: 9,

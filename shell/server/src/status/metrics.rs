@@ -13,7 +13,9 @@ use std::time::Duration;
 use latchd_core::times::TIME_BOUNDS_MS;
 
 use self::families::Kind::{self, Counter, Gauge};
-use self::families::{CLASS_COMMANDS, COMMANDS, LRU_HITS, OF_CLASS, OF_LATCHD, OF_MEMCACHED};
+use self::families::{
+    CLASS_COMMANDS, COMMANDS, LRU_HITS, OF_CLASS, OF_LATCHD, OF_MEMCACHED, OF_PROCESS,
+};
 use super::process::ProcessUsage;
 use super::snapshot::Snapshot;
 use crate::cluster::AnswerTimes;
@@ -144,15 +146,8 @@ fn class(out: &mut Lines, snapshot: &Snapshot) {
     );
 }
 
-/// Writes the process metrics of Prometheus' client libraries.
+/// Writes the process metrics that the kernel reports.
 fn process(out: &mut Lines, usage: &ProcessUsage) {
-    let mut show = |name: &str, kind, help: &str, value: Option<&dyn Display>| {
-        if let Some(value) = value {
-            let name = format!("process_{name}");
-            out.family(&name, kind, help);
-            out.sample(&name, "", value);
-        }
-    };
     let ProcessUsage {
         cpu_seconds,
         started_unix_s,
@@ -162,48 +157,26 @@ fn process(out: &mut Lines, usage: &ProcessUsage) {
         open_descriptors,
         descriptors_max,
     } = usage;
-    let cpu = "User and system processor time in seconds.";
-    show(
-        "cpu_seconds_total",
-        Counter,
-        cpu,
-        shown(cpu_seconds.as_ref()),
-    );
-    let start = "Start time of the process as Unix time in seconds.";
-    show(
-        "start_time_seconds",
-        Gauge,
-        start,
-        shown(started_unix_s.as_ref()),
-    );
-    let resident = "Resident memory in bytes.";
-    show(
-        "resident_memory_bytes",
-        Gauge,
-        resident,
-        shown(resident_bytes.as_ref()),
-    );
-    let addressed = "Virtual memory in bytes.";
-    show(
-        "virtual_memory_bytes",
-        Gauge,
-        addressed,
-        shown(virtual_bytes.as_ref()),
-    );
-    show(
-        "threads",
-        Gauge,
-        "Threads of the process.",
-        shown(threads.as_ref()),
-    );
-    let open = "Open file descriptors.";
-    show("open_fds", Gauge, open, shown(open_descriptors.as_ref()));
-    let most = "Maximum number of open file descriptors.";
-    show("max_fds", Gauge, most, shown(descriptors_max.as_ref()));
+    let values = [
+        cpu_seconds.map(shown),
+        started_unix_s.map(shown),
+        resident_bytes.map(shown),
+        virtual_bytes.map(shown),
+        threads.map(shown),
+        open_descriptors.map(shown),
+        descriptors_max.map(shown),
+    ];
+    for ((name, kind, help), value) in OF_PROCESS.into_iter().zip(values) {
+        if let Some(value) = value {
+            let name = format!("process_{name}");
+            out.family(&name, kind, help);
+            out.sample(&name, "", value);
+        }
+    }
 }
 
-fn shown(value: Option<&impl Display>) -> Option<&dyn Display> {
-    value.map(|value| value as &dyn Display)
+fn shown(value: impl Display) -> String {
+    value.to_string()
 }
 
 fn labels(command: &str, status: &str) -> String {

@@ -33,7 +33,7 @@ const COLUMNS: &[Column] = &[
         lock.lease.map_or("–".into(), span)
     }),
     ("mode", "", mode),
-    ("fence", "number", |lock| lock.fence.to_string()),
+    ("fence", "number", |lock| lock.fence.clone()),
     ("conn", "", |lock| lock.owner.to_string()),
     ("client", "", |lock| escaped(&lock.peer)),
     ("metadata", "", |lock| {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use latchd_core::times::Times;
 use latchd_core::{ConnId, Instant, Owner};
 use latchd_protocol::stats::{Report, Stats, StatsLine, StatsTopic};
+use serde::{Serialize, Serializer};
 
 use super::process::ProcessUsage;
 use crate::cluster::AnswerTimes;
@@ -44,57 +45,82 @@ pub(super) struct Snapshot {
     pub(super) process: ProcessUsage,
 }
 
-/// A lock and its holders.
-#[derive(Clone, Debug, Eq, PartialEq)]
+/// A lock and its holders. The fields are those of `/locks.json`, in its order.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 pub(super) struct LockShown {
     /// The key; bytes outside printable ASCII are written as `\x..`.
     pub(super) key: String,
-    /// The holder's connection number, as in the log and in `me … lock=`.
+    /// The holder's connection number, as in the log and in `me … lock=`; that of its session if it is one.
+    #[serde(rename = "connection")]
     pub(super) owner: u64,
+    /// The holder's address; empty if it has just left, or if its session has no connection.
+    pub(super) peer: String,
+    /// The metadata in the form of the key, if the lock has some.
+    pub(super) metadata: Option<String>,
+    /// The fence of the grant. It is text: most JSON readers keep 53 bits of a number.
+    pub(super) fence: String,
+    /// The time since its acquisition.
+    #[serde(rename = "held_s", serialize_with = "seconds")]
+    pub(super) held: Duration,
+    /// The time since its holder's last request.
+    #[serde(rename = "silent_s", serialize_with = "seconds")]
+    pub(super) silent: Duration,
     /// Whether the lock is shared; `owner` is then its first holder.
+    #[serde(rename = "mode", serialize_with = "mode")]
     pub(super) is_shared: bool,
     /// The number of holders.
     pub(super) holders: usize,
     /// The most holders, if a holder limits them; 1 if the lock is exclusive.
     pub(super) permits: Option<u32>,
+    /// The remaining lease, if it has one.
+    #[serde(rename = "lease_s", serialize_with = "seconds_left")]
+    pub(super) lease: Option<Duration>,
     /// The holder's session, if it is one.
     pub(super) session: Option<HolderSession>,
-    /// The holder's address; empty if it has just left, or if its session has no connection.
-    pub(super) peer: String,
-    /// The metadata in the form of the key, if the lock has some.
-    pub(super) metadata: Option<String>,
-    /// The fence of the grant.
-    pub(super) fence: u64,
-    /// The time since its acquisition.
-    pub(super) held: Duration,
-    /// The time since its holder's last request.
-    pub(super) silent: Duration,
-    /// The remaining lease, if it has one.
-    pub(super) lease: Option<Duration>,
     /// The number of waiting clients.
     pub(super) waiting: usize,
     /// The first of them.
+    #[serde(rename = "waiters")]
     pub(super) first_waiters: Vec<WaiterShown>,
 }
 
 /// The session of a holder.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
 pub(super) struct HolderSession {
     /// Its connection, if it has one.
-    pub(super) conn: Option<u64>,
-    /// How long it lasts if its client is not heard.
-    pub(super) left: Duration,
+    pub(super) attached: Option<u64>,
+    /// How long it lasts if its client is not heard, in whole seconds.
+    pub(super) left_s: u64,
 }
 
 /// A client that waits for a lock.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 pub(super) struct WaiterShown {
     /// The connection's number.
+    #[serde(rename = "connection")]
     pub(super) conn: u64,
     /// The client's address; empty if it has just left.
     pub(super) peer: String,
     /// Whether it waits for a shared lock.
+    #[serde(rename = "mode", serialize_with = "mode")]
     pub(super) is_shared: bool,
+}
+
+/// The mode as in `stats locks`.
+#[allow(clippy::trivially_copy_pass_by_ref)] // The form of serde.
+fn mode<S: Serializer>(is_shared: &bool, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_char(if *is_shared { 's' } else { 'x' })
+}
+
+fn seconds<S: Serializer>(span: &Duration, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_u64(span.as_secs())
+}
+
+/// The remaining time in whole seconds, as in `stats locks`.
+#[allow(clippy::ref_option)] // The form of serde.
+fn seconds_left<S: Serializer>(span: &Option<Duration>, to: S) -> Result<S::Ok, S::Error> {
+    span.map(|span| span.as_millis().div_ceil(1000))
+        .serialize(to)
 }
 
 impl Snapshot {
@@ -144,7 +170,7 @@ impl Snapshot {
                     permits: (lock.permits < u32::MAX).then_some(lock.permits),
                     peer,
                     metadata: lock.metadata.as_deref().map(readable),
-                    fence: holding.fence.number(),
+                    fence: holding.fence.number().to_string(),
                     held: since(holding.since),
                     silent,
                 }
@@ -192,8 +218,8 @@ fn found(shared: &Shared, owner: Owner, now: Instant) -> (String, Duration, Opti
     {
         conn = shown.conn.map(ConnId::number);
         session = Some(HolderSession {
-            conn,
-            left: Duration::from_millis(shown.left_ms),
+            attached: conn,
+            left_s: shown.left_ms.div_ceil(1000),
         });
     }
     let found = conn.and_then(|conn| shared.roster.find(conn, now));
@@ -324,7 +350,7 @@ pub(super) mod tests {
             permits: Some(1),
             peer: "tcp:127.0.0.1:4711".to_owned(),
             metadata: None,
-            fence: 1 << 60,
+            fence: "1152921504606846976".to_owned(),
             held: Duration::from_secs(3_601),
             silent: Duration::from_secs(61),
             lease: None,

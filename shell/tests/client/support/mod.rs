@@ -102,9 +102,9 @@ impl Started {
             .collect()
     }
 
-    /// Both servers, and the memcached that `LATCHD_TEST_MEMCACHED` names, if it names one.
+    /// Both servers, and the memcached that `TEST_MEMCACHED` names, if it names one.
     pub(crate) fn every() -> Vec<Self> {
-        let named = std::env::var_os("LATCHD_TEST_MEMCACHED").map(PathBuf::from);
+        let named = std::env::var_os("TEST_MEMCACHED").map(PathBuf::from);
         let named = named.map(|program| Self::memcached_of(&program, free_port(), &[]));
         Self::all().into_iter().chain(named).collect()
     }
@@ -190,7 +190,7 @@ impl Drop for Started {
 }
 
 /// The program on PATH, or where Debian puts servers. A test that needs it and does not find it
-/// passes silently, unless `LATCHD_REQUIRE_PEERS` is set, as in CI; `tests/suite/transcripts.rs`
+/// passes silently, unless `TEST_REQUIRE_PEERS` is set, as in CI; `tests/suite/transcripts.rs`
 /// reports that it is missing.
 fn memcached_program() -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -199,7 +199,7 @@ fn memcached_program() -> Option<PathBuf> {
         .map(|folder| folder.join("memcached"))
         .find(|program| program.is_file());
     assert!(
-        found.is_some() || std::env::var_os("LATCHD_REQUIRE_PEERS").is_none(),
+        found.is_some() || std::env::var_os("TEST_REQUIRE_PEERS").is_none(),
         "there is no memcached on PATH"
     );
     found

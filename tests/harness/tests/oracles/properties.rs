@@ -1,7 +1,7 @@
 //! The engine against the oracle, on random sequences of operations.
 //!
-//! `LATCHD_SEQUENCES` is the number of sequences for each property (default: 16,000), and
-//! `LATCHD_SEED` the start of their random numbers.
+//! `TEST_SEQUENCES` is the number of sequences for each property (default: 16,000), and
+//! `TEST_SEED` the start of their random numbers.
 
 use std::num::NonZero;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -59,8 +59,8 @@ fn check_on_all_cores<P: Testable + Clone + Send + Sync>(property: &P) {
 
 /// The same with one of `one_in` sequences.
 fn check_with_fewer<P: Testable + Clone + Send + Sync>(property: &P, one_in: u64) {
-    let sequences = number_from("LATCHD_SEQUENCES", 16_000).div_ceil(PARTS * one_in);
-    let seed = number_from("LATCHD_SEED", 1).wrapping_mul(1_000);
+    let sequences = number_from("TEST_SEQUENCES", 16_000).div_ceil(PARTS * one_in);
+    let seed = number_from("TEST_SEED", 1).wrapping_mul(1_000);
     let next_part = AtomicU64::new(0);
     thread::scope(|scope| {
         for _ in 0..thread::available_parallelism().map_or(1, NonZero::get) {

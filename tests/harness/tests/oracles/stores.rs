@@ -1,7 +1,7 @@
 //! The rules of every store, checked for each of them.
 //!
-//! `LATCHD_STORE_SEQUENCES` is the number of sequences of calls for each store (default: 8), and
-//! `LATCHD_SEED` the start of their random numbers.
+//! `TEST_STORE_SEQUENCES` is the number of sequences of calls for each store (default: 8), and
+//! `TEST_SEED` the start of their random numbers.
 
 mod refusals;
 
@@ -64,8 +64,8 @@ fn play<S: Store>(
     sizes: Sizes,
     new: impl Fn(&Limits) -> S,
 ) -> Seen {
-    let sequences = number_from("LATCHD_STORE_SEQUENCES", 8);
-    let seed = number_from("LATCHD_SEED", 1).wrapping_mul(1 << 32);
+    let sequences = number_from("TEST_STORE_SEQUENCES", 8);
+    let seed = number_from("TEST_SEED", 1).wrapping_mul(1 << 32);
     let mut all = Seen::default();
     for sequence in 0..sequences {
         let mut beside = Beside::new(new(limits), room, limits).charging(charge);

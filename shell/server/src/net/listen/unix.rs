@@ -87,8 +87,16 @@ fn unix_socket(kind: SocketType) -> rustix::io::Result<OwnedFd> {
 
 /// Removes the file of a socket that no process has: its server was killed.
 fn remove_stale(path: &Path) -> io::Result<()> {
+    if is_stale(path)? {
+        std::fs::remove_file(path)?;
+    }
+    Ok(())
+}
+
+/// Whether a socket that no process has is at a path; `false` if nothing is there.
+pub(super) fn is_stale(path: &Path) -> io::Result<bool> {
     match std::fs::symlink_metadata(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
         Err(error) => Err(error),
         Ok(file) if !file.file_type().is_socket() => Err(io::Error::new(
             io::ErrorKind::AlreadyExists,
@@ -98,7 +106,7 @@ fn remove_stale(path: &Path) -> io::Result<()> {
             // The other type: the kernel tells a live socket by that, also one that does not listen or is busy.
             let socket = unix_socket(SocketType::DGRAM)?;
             match rustix::net::connect(&socket, &SocketAddrUnix::new(path)?) {
-                Err(Errno::CONNREFUSED) => std::fs::remove_file(path),
+                Err(Errno::CONNREFUSED) => Ok(true),
                 Ok(()) | Err(_) => Err(io::ErrorKind::AddrInUse.into()),
             }
         }

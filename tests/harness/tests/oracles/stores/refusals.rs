@@ -470,7 +470,7 @@ fn run(seed: u64, course: Course) -> Seen {
 
 /// Plays a run with short values and with longer ones.
 fn check(course: Course) {
-    let seed = number_from("LATCHD_SEED", 1);
+    let seed = number_from("TEST_SEED", 1);
     for value_bytes_max in [64, 200, 1000] {
         let course = Course {
             value_bytes_max,
