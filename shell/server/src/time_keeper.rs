@@ -2,7 +2,8 @@
 //!
 //! - K1: The clock ticks every [`TICK`], and sooner while one tick is not enough to remove all that is due.
 //!   Between two ticks, it leaves the shards alone for as long as the tick took, but at most [`REST_MAX`].
-//!   If no command has come since the last tick, the next one is [`IDLE_TICK`] later.
+//!   If no command has come since the last tick, and nothing has a deadline, the next one is [`IDLE_TICK`] later; a deadline
+//!   that comes meanwhile brings it nearer.
 //! - K2: A wait or a lease ends at its deadline, not a tick later. If a thread brings the soonest deadline
 //!   nearer, it has the clock wake then.
 
@@ -87,6 +88,7 @@ pub(crate) async fn keep_time(shared: &Shared, stopped: &Receiver<()>) {
         if Instant::now() < tick_at {
             shared.shards.pass(now);
             tell_expired(shared);
+            tick_at = tick_at.min(Instant::now() + TICK);
             continue;
         }
         let began = Instant::now();
@@ -104,7 +106,10 @@ pub(crate) async fn keep_time(shared: &Shared, stopped: &Receiver<()>) {
         let is_swept = shared.config.idle_timeout.is_some()
             || shared.keys.is_some()
             || shared.lingering.load(Ordering::Relaxed) > 0;
-        let has_more = is_swept || shared.member.is_some() || shared.are_withheld();
+        let has_more = is_swept
+            || shared.member.is_some()
+            || shared.are_withheld()
+            || shared.waiters.deadline().is_some();
         tick_at = Instant::now()
             + if wants_more {
                 rest_after(began.elapsed())
