@@ -204,6 +204,7 @@ impl Connection {
     /// Encodes the core's reply to the command of the last step. If the command waits, none of its input is
     /// consumed, whatever the step said, and the connection [`is_waiting`](Self::is_waiting). If the body of
     /// its request is still to be skipped, the reply comes after it.
+    #[inline]
     pub fn reply(&mut self, envelope: &Envelope<'_>, reply: &Reply<'_>, out: &mut Output) {
         if self.skip_bytes > 0 {
             self.late = envelope.refusal(reply);

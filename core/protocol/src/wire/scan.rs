@@ -39,14 +39,23 @@ pub(crate) fn without_line_end(line: &[u8]) -> &[u8] {
 /// Takes the first word off a text; `None` if there is none. The rest begins with a blank or is empty.
 #[inline]
 pub(crate) fn split_token(text: &[u8]) -> Option<(&[u8], &[u8])> {
-    let mut text = text;
-    while let [b' ', rest @ ..] = text {
-        text = rest;
+    // Nearly always there is one blank.
+    let mut text = text.strip_prefix(b" ").unwrap_or(text);
+    if let [b' ', ..] = text {
+        text = without_blanks(text);
     }
     if text.is_empty() {
         return None;
     }
     text.split_at_checked(word_bytes(text))
+}
+
+#[cold]
+fn without_blanks(mut text: &[u8]) -> &[u8] {
+    while let [b' ', rest @ ..] = text {
+        text = rest;
+    }
+    text
 }
 
 /// The length of the word at the start of the text.

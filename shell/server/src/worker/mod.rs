@@ -432,7 +432,8 @@ impl Worker {
     }
 
     /// Registers the event that a client waits for, or ends it.
-    #[inline]
+    #[expect(clippy::inline_always, reason = "each request passes here")]
+    #[inline(always)]
     fn see_to(&mut self, slot: usize, name: Name, next: Next) {
         let client = &mut self.clients[slot];
         let wanted = match next {
@@ -499,6 +500,7 @@ impl Worker {
     }
 
     /// Whether the slot still has the client of that name (V3).
+    #[inline]
     fn is_there(&self, slot: usize, name: Name) -> bool {
         let is_meant = |client: &ClientConn| Name::client(slot, client.number()) == name;
         self.clients.get(slot).is_some_and(is_meant)
