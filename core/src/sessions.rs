@@ -446,8 +446,7 @@ impl Sessions {
     /// The session with this token, for a request in it.
     ///
     /// # Errors
-    /// [`SessionRefusal::NoSession`], [`SessionRefusal::OtherUser`], [`SessionRefusal::Attached`] and
-    /// [`SessionRefusal::Lost`] as they say.
+    /// [`SessionRefusal::NoSession`]; [`SessionRefusal::OtherUser`]; [`SessionRefusal::Attached`]; [`SessionRefusal::Lost`].
     pub fn find(&self, token: Token<'_>, asker: Asker) -> Result<&Session, SessionRefusal> {
         let found = self.by_token.get(&self.hash(token.as_bytes()));
         let session = found.ok_or(SessionRefusal::NoSession)?;

@@ -24,8 +24,8 @@ pub struct Config {
     pub hash_seed: HashSeed,
     /// The bounds on sessions. By default they are not bounded for each address.
     pub sessions: SessionLimits,
-    /// Keys are counted by the bytes before this one, from the start; with `None` by those before `:`, once `stats
-    /// detail on` has come.
+    /// `stats detail` counts keys by their prefix: the bytes before this one. It counts from the start. With `None`, the byte is
+    /// `:`, and `stats detail on` begins the counting.
     pub prefix_delimiter: Option<u8>,
 }
 

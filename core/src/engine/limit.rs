@@ -41,8 +41,8 @@ pub(super) fn judge<S: Store, I: Deref<Target = Items<S>>>(
 }
 
 impl<S: Store> Items<S> {
-    /// Its bounds are these from now on. More memory may be used at once; less is come to by and by, with the commands that
-    /// store and with each tick, as in [`Store::set_memory`].
+    /// Its bounds are these from now on. More memory may be used at once. Less is reached in steps: each command that stores, and
+    /// each tick, frees some ([`Store::set_memory`]).
     pub(super) fn set_limits(&mut self, limits: &Limits) {
         self.limits = *limits;
         let tick = self.clock.tick();

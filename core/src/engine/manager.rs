@@ -514,7 +514,7 @@ impl LockManager {
     /// Whether `owner` may have one more bound win.
     ///
     /// # Errors
-    /// [`Refusal::TooManyLocks`] and [`Refusal::ConnectionClosed`], as they say.
+    /// [`Refusal::TooManyLocks`]; [`Refusal::ConnectionClosed`].
     pub(super) fn may_win(&self, owner: Owner) -> Result<(), Refusal> {
         if self.locks.table.held_by(owner).is_none() {
             return Err(Refusal::ConnectionClosed);

@@ -76,7 +76,7 @@ pub struct Queues<W: Waits> {
     table_bytes: usize,
     /// The waiters that have left their queues together and have notices that were not taken, the oldest first.
     woken: VecDeque<Woken>,
-    /// How many of them are still in `by_conn` (Q12).
+    /// How many of them are still in `by_owner` (Q12).
     woken_owners: usize,
     pub(super) table: W::Table,
 }
@@ -84,7 +84,7 @@ pub struct Queues<W: Waits> {
 /// Waiters that have left a queue together, at one moment.
 #[derive(Clone, Debug)]
 struct Woken {
-    /// By their numbers. Some may have ended since: they are in `by_conn` no more.
+    /// By their numbers. Some may have ended since: they are no longer in `by_owner`.
     owners: BTreeMap<u64, Owner>,
     at: Instant,
     has_item: bool,

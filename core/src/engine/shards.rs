@@ -51,8 +51,12 @@ pub trait Shards {
     fn end(&mut self, due: &DueKey);
 }
 
-/// Settles keys that are due, at most `each_max` for each cause. First the leases that have expired end, so that the bounds
-/// of an owner do not count its expired locks (L13); then the sessions that are over.
+/// Settles keys that are due, at most `each_max` for each cause, in this order:
+///
+/// 1. Waits that are over end, so that no lock is handed over to a client that has given up.
+/// 2. Leases that have expired end, then sessions that are over. Before any hand-over: the bounds of an owner do not count its
+///    expired locks (L13), and a lock that expires now is handed over in the same turn.
+/// 3. Keys are handed over.
 #[cold]
 pub fn run_due(shards: &mut impl Shards, each_max: usize) {
     let grants_max = shards.manage(|manager| manager.grants_max());

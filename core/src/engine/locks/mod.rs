@@ -127,7 +127,7 @@ impl Locks {
     /// Whether `owner` may acquire the lock of `key`, which is free or can be shared, and takes so many bytes of the table.
     ///
     /// # Errors
-    /// [`Refusal::TooManyLocks`] and [`Refusal::ConnectionClosed`], as they say.
+    /// [`Refusal::TooManyLocks`]; [`Refusal::ConnectionClosed`].
     pub(in crate::engine) fn may_acquire(
         &self,
         owner: Owner,

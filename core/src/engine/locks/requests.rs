@@ -41,7 +41,7 @@ impl<'a, S: Store, M: Access> Rules<'a, S, M> {
     /// # Errors
     /// [`Refusal::Locked`] if any connection holds the lock, also this one: the reference server refuses a second lock by the
     /// same client, and a counting lock would leave `unlock` with two meanings. The same while grants are withheld (L17).
-    /// [`Refusal::TooManyLocks`] and [`Refusal::ConnectionClosed`], as they say.
+    /// [`Refusal::TooManyLocks`]; [`Refusal::ConnectionClosed`].
     pub(in crate::engine) fn lock_item(
         &mut self,
         owner: Owner,
@@ -89,7 +89,7 @@ impl<'a, S: Store, M: Access> Rules<'a, S, M> {
     /// then.
     ///
     /// # Errors
-    /// [`Refusal::TooManyLocks`] and [`Refusal::ConnectionClosed`], as they say.
+    /// [`Refusal::TooManyLocks`]; [`Refusal::ConnectionClosed`].
     fn admit_lock(
         &mut self,
         owner: Owner,
@@ -120,7 +120,20 @@ impl<'a, S: Store, M: Access> Rules<'a, S, M> {
         fence
     }
 
-    /// `ml`.
+    /// `ml`. The first row that fits decides. "Holds it" means in the requested mode; `x` of the request requires an item, and
+    /// "withheld" is L17.
+    ///
+    /// | requester | key | result |
+    /// | --- | --- | --- |
+    /// | holds it, and has no reply to the wait that brought it | any | the grant; the lease lasts from the hand-over |
+    /// | holds it, and has a lease or takes it off | any | renewed; not found without a required item |
+    /// | holds it, and is a session | any | the same grant; not found without a required item |
+    /// | takes a lease off, and holds nothing | any | not found |
+    /// | any | free, not withheld, without a required item | not found |
+    /// | may not join the holders | held or withheld | waits, contended, or would deadlock |
+    /// | any | without a required item | not found |
+    /// | is over a bound, or closed | any | refused |
+    /// | any | any | granted, with a new fence |
     pub(in crate::engine) fn acquire(mut self, owner: Owner, acquire: Acquire<'a>) -> Reply<'a> {
         let key = acquire.key;
         let found = self.find_live(key).ok();
@@ -368,7 +381,7 @@ impl<'a, S: Store, M: Access> Rules<'a, S, M> {
     /// Checks that `owner` may wait for the lock that it asks for, and makes free memory for the wait.
     ///
     /// # Errors
-    /// [`Refusal::TooManyLocks`] and [`Refusal::ConnectionClosed`], as they say.
+    /// [`Refusal::TooManyLocks`]; [`Refusal::ConnectionClosed`].
     fn admit_wait(
         &mut self,
         owner: Owner,

@@ -142,7 +142,7 @@ impl<S: Store, M: Access> Rules<'_, S, M> {
     /// Checks that a get of `owner` may wait, and makes free memory for the wait.
     ///
     /// # Errors
-    /// [`Refusal::TooManyLocks`] and [`Refusal::ConnectionClosed`], as they say.
+    /// [`Refusal::TooManyLocks`]; [`Refusal::ConnectionClosed`].
     fn admit_get(&mut self, owner: Owner, key: Key<'_>, slot: S::Slot) -> Result<(), Refusal> {
         self.manager.may_win(owner)?;
         if self.manager.is_waiting(owner)
@@ -158,7 +158,7 @@ impl<S: Store, M: Access> Rules<'_, S, M> {
     /// Binds the win that a get of `owner` is about to be told of. The item may be in another slot then.
     ///
     /// # Errors
-    /// [`Refusal::TooManyLocks`] and [`Refusal::ConnectionClosed`], as they say.
+    /// [`Refusal::TooManyLocks`]; [`Refusal::ConnectionClosed`].
     #[cold]
     pub(in crate::engine) fn bind(
         &mut self,
