@@ -477,7 +477,11 @@ impl Machine for Grants {
                 Goal::Obtain { is_repeated, .. } if is_alive || had_link && !is_repeated => {
                     self.change(id, |grant| grant.begin_again(now, had_link));
                 }
-                Goal::Obtain { .. } => self.fail(now, id, Failure::Disconnected),
+                Goal::Obtain { .. } => {
+                    // Its request gets no answer, after which the release would follow.
+                    self.change(id, Grant::rest);
+                    self.fail(now, id, Failure::Disconnected);
+                }
                 Goal::Hold if self.session.is_some() => {
                     self.change(id, |grant| grant.begin(Query::Confirm, now));
                 }
