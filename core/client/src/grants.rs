@@ -470,9 +470,11 @@ impl Machine for Grants {
             let Some(grant) = self.locks.get(&id) else {
                 continue;
             };
-            let was_sent =
-                |sent: &Sent| matches!(sent.what, Asked::Lock { id: one, .. } if one == id);
-            let is_unanswered = sent.iter().any(was_sent);
+            let releases = |sent: &Sent| match sent.what {
+                Asked::Lock { id: one, query, .. } => one == id && query.is_release(),
+                Asked::Attach { .. } | Asked::End | Asked::Hold => false,
+            };
+            let is_unanswered = sent.iter().any(releases);
             match grant.goal {
                 Goal::Obtain { is_repeated, .. } if is_alive || had_link && !is_repeated => {
                     self.change(id, |grant| grant.begin_again(now, had_link));

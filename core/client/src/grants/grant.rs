@@ -34,6 +34,11 @@ pub(super) enum Query {
 }
 
 impl Query {
+    /// Whether it releases the lock.
+    pub(super) const fn is_release(self) -> bool {
+        matches!(self, Self::Release | Self::Remove)
+    }
+
     /// How long the server may be silent because the request waits.
     pub(super) const fn wait(self) -> Duration {
         match self {
@@ -213,9 +218,9 @@ impl Grant {
     }
 
     /// Releases it again, over another connection.
-    pub(super) fn release_again(&mut self, now: Instant, was_sent: bool) {
+    pub(super) fn release_again(&mut self, now: Instant, is_repeat: bool) {
         if let Goal::Release { is_unanswered, .. } = &mut self.goal {
-            *is_unanswered |= was_sent;
+            *is_unanswered |= is_repeat;
         }
         self.begin(self.release_query(), now);
     }

@@ -266,3 +266,16 @@ fn a_second_break_gives_a_wait_back() {
         [RESUME, "mu k", "0 Released"]
     );
 }
+
+#[test]
+fn a_lost_confirmation_is_no_lost_release() {
+    let (mut grants, id) = held(in_session(), LockTerms::new());
+    assert_eq!(play(&mut grants, 5_000, &[]), ["ml k F H T-1"]);
+    grants.release(at(5_000), id);
+    break_at(&mut grants, 5_001);
+    // No release was sent before: the lock was lost earlier.
+    assert_eq!(
+        play(&mut grants, 5_001, &["HD n9 R", "NF"]),
+        [RESUME, "mu k F7", "0 NotHeld"]
+    );
+}
