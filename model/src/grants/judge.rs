@@ -166,10 +166,10 @@ impl World {
     }
 
     fn quiet_step(&mut self, bounds: &Bounds) -> Judged {
+        let mut turns = 0;
         while self.has_left() || self.has_bytes(0) || self.has_bytes(1) {
             for client in 0..2 {
-                self.serve(client);
-                self.hear(client)?;
+                self.turn(client, &mut turns)?;
             }
             while self.has_left() {
                 self.end_late(0, true);

@@ -15,7 +15,7 @@ use latchd_protocol::wire::WireLimits;
 use super::client::Client;
 use super::names::{FENCES, OWNERS};
 use super::{Bounds, Happening, STEP_MS, Witness};
-use crate::frame::{Judged, Shown};
+use crate::frame::{Judged, Shown, must};
 
 /// A state.
 #[derive(Clone, Debug)]
@@ -34,6 +34,9 @@ pub struct World {
     /// The witnesses of the last step.
     pub(super) seen: Shown,
 }
+
+/// More turns than any client needs at one moment.
+const TURNS_MAX: u32 = 100;
 
 pub(super) fn key() -> Key<'static> {
     Key::new(b"k").expect("it has one byte")
@@ -192,9 +195,9 @@ impl World {
             }
         }
         for client in 0..2 {
+            let mut turns = 0;
             while !bounds.is_slow[client] && self.has_bytes(client) {
-                self.serve(client);
-                self.hear(client)?;
+                self.turn(client, &mut turns)?;
             }
         }
         self.server.machine().check();
@@ -242,6 +245,14 @@ impl World {
         }
         self.server.close(self.server_clock(), conn);
         self.take_output();
+    }
+
+    /// The server gets what a client has sent, and the client gets the replies.
+    pub(super) fn turn(&mut self, client: usize, turns: &mut u32) -> Judged {
+        *turns += 1;
+        must(*turns < TURNS_MAX, "N5: a client does not come to rest")?;
+        self.serve(client);
+        self.hear(client)
     }
 
     /// Whether something is on the way to or from a client.
