@@ -95,6 +95,7 @@ mod pending_release;
 mod pool;
 mod race;
 mod resolve;
+mod setters;
 mod shared_values;
 mod socket;
 mod task;
