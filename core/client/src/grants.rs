@@ -33,7 +33,7 @@ use latchd_protocol::fence::Fence;
 use latchd_protocol::key::Key;
 use latchd_protocol::time::Instant;
 
-use self::grant::{Call, Goal, Grant, Query};
+use self::grant::{Goal, Grant, Query};
 use self::hold::Hold;
 use super::attachment::{Attachment, SessionTerms};
 #[cfg(doc)]
@@ -41,6 +41,7 @@ use super::lock::LockItem;
 use super::lock::{Belief, LockId, LockMachine, LockNews, LockTerms};
 use super::machine::{Action, Failure, Loss, Machine};
 use super::moment::{after, earlier};
+use super::own::Call;
 use super::session::{AnyRequest, AnyResponse};
 #[cfg(doc)]
 use super::terms::LEASE_ITEM;
@@ -245,17 +246,9 @@ impl Grants {
         while let Some((at, id)) = self.ends.first().copied()
             && at <= now
         {
-            let capped = self.change(id, |grant| grant.is_capped(now));
-            let is_capped = capped.unwrap_or_default();
-            self.lose(
-                now,
-                id,
-                if is_capped {
-                    Loss::HeldTooLong
-                } else {
-                    Loss::Expired
-                },
-            );
+            let grant = self.locks.get(&id);
+            let loss = grant.map_or(Loss::Expired, |grant| grant.loss(now));
+            self.lose(now, id, loss);
         }
         let common = self.common_deadline();
         if common.is_some_and(|until| now >= until) {

@@ -26,6 +26,7 @@ mod lock;
 mod login;
 mod machine;
 mod moment;
+mod own;
 mod recompute;
 mod retry;
 mod session;

@@ -7,10 +7,11 @@ use latchd_protocol::fence::Fence;
 use latchd_protocol::time::Instant;
 use latchd_protocol::wire::meta::reply::{Code, MetaResponse};
 
-use super::grant::{Call, Goal, Grant, Query};
+use super::grant::{Goal, Grant, Query};
 use super::{Grants, Link};
 use crate::lock::{LockId, LockMachine, LockNews, LockState, item_state};
 use crate::machine::{Failure, Loss};
+use crate::own::Call;
 use crate::session::AnyResponse;
 use crate::terms::LEASE_ITEM;
 
