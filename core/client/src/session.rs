@@ -206,31 +206,51 @@ impl AnyResponse<'_> {
         )
     }
 
-    /// The code of a meta answer; `None` for any other answer.
-    #[must_use]
-    pub const fn code(&self) -> Option<Code> {
+    const fn meta(&self) -> Option<&meta::reply::MetaResponse<'_>> {
         match self {
-            Self::Meta(response) => Some(response.code),
+            Self::Meta(response) => Some(response),
             Self::Classic(_) | Self::Session(_) | Self::Silent => None,
         }
+    }
+
+    /// A classic answer, or an error line to any request.
+    #[must_use]
+    pub const fn classic(&self) -> Option<&classic::reply::ClassicResponse<'_>> {
+        match self {
+            Self::Classic(response) => Some(response),
+            Self::Meta(_) | Self::Session(_) | Self::Silent => None,
+        }
+    }
+
+    /// The code of a meta answer; `None` for any other answer.
+    #[must_use]
+    pub fn code(&self) -> Option<Code> {
+        self.meta().map(|response| response.code)
+    }
+
+    /// The value of a meta answer; empty if it has none.
+    #[must_use]
+    pub fn value(&self) -> &[u8] {
+        self.meta()
+            .map(|response| response.value)
+            .unwrap_or_default()
+    }
+
+    /// The text behind a flag of a meta answer.
+    pub(super) fn flag(&self, letter: u8) -> Option<&[u8]> {
+        self.meta()?.flag(letter)
     }
 
     /// The number behind a flag of a meta answer.
     #[must_use]
     pub fn number(&self, letter: u8) -> Option<u64> {
-        match self {
-            Self::Meta(response) => u64_from(response.flag(letter)?),
-            Self::Classic(_) | Self::Session(_) | Self::Silent => None,
-        }
+        u64_from(self.flag(letter)?)
     }
 
     /// Whether a meta answer has this flag.
     #[must_use]
     pub fn has(&self, letter: u8) -> bool {
-        match self {
-            Self::Meta(response) => response.flag(letter).is_some(),
-            Self::Classic(_) | Self::Session(_) | Self::Silent => false,
-        }
+        self.flag(letter).is_some()
     }
 }
 

@@ -10,7 +10,7 @@ use std::convert::Infallible;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use async_channel::{Receiver, Sender, bounded, unbounded};
@@ -24,6 +24,7 @@ use super::background;
 use super::clock;
 use super::driver::{Driver, Heard};
 use super::error::{Error, ErrorKind};
+use super::mutex::lock;
 use super::pending_release::{self, Holder, PendingRelease};
 use super::task::{Crew, Task};
 
@@ -574,9 +575,4 @@ fn answer<T>(caller: &mut Option<Caller<T>>, answer: Result<T, Error>) {
 fn reply<T>(caller: &Caller<T>, answer: Result<T, Error>) {
     // The caller may be gone.
     let _ = caller.try_send(answer);
-}
-
-fn lock(claims: &Claims) -> std::sync::MutexGuard<'_, BTreeSet<Box<[u8]>>> {
-    // Every change of the set is complete before a panic is possible.
-    claims.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -89,6 +89,7 @@ mod keeper;
 mod link;
 mod lock;
 mod lock_state;
+mod mutex;
 mod obtain;
 mod options;
 mod pending_release;

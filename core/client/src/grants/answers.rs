@@ -5,7 +5,7 @@ use core::time::Duration;
 
 use latchd_protocol::fence::Fence;
 use latchd_protocol::time::Instant;
-use latchd_protocol::wire::meta::reply::{Code, MetaResponse};
+use latchd_protocol::wire::meta::reply::Code;
 
 use super::grant::{Goal, Grant, Query};
 use super::{Grants, Link};
@@ -306,9 +306,7 @@ fn in_the_way(grant: &Grant, answer: &AnyResponse<'_>) -> Option<LockNews> {
     let Some(item) = &grant.terms.item else {
         return is_lock.then(|| LockNews::Obstructed(LockState::default()));
     };
-    let AnyResponse::Meta(MetaResponse { value, .. }) = answer else {
-        return None;
-    };
+    let value = answer.value();
     if item.own_token && item.value.token().owns(value) {
         return None;
     }

@@ -38,7 +38,7 @@ use core::time::Duration;
 use latchd_protocol::item::Cas;
 use latchd_protocol::key::Key;
 use latchd_protocol::time::Instant;
-use latchd_protocol::wire::meta::reply::{Code, MetaResponse};
+use latchd_protocol::wire::meta::reply::Code;
 use latchd_protocol::wire::meta::{Flag, Verb};
 
 use crate::lock::{Belief, LeaseTerms, LockNews, LockTerms, item_state};
@@ -454,15 +454,11 @@ impl Lease {
     }
 
     fn asked(&mut self, now: Instant, answer: &AnyResponse<'_>) {
-        let AnyResponse::Meta(MetaResponse {
-            code: Code::Value | Code::Miss,
-            value,
-            ..
-        }) = answer
+        let (Some(code @ (Code::Value | Code::Miss)), value) = (answer.code(), answer.value())
         else {
             return self.refused(now, answer);
         };
-        let is_missing = answer.code() == Some(Code::Miss);
+        let is_missing = code == Code::Miss;
         let item = self.terms.item.as_ref();
         let shows_us = !is_missing && item.is_some_and(|item| item.value.token().owns(value));
         let may_be_ours = match self.goal {
