@@ -76,7 +76,7 @@ pub struct LockState {
     pub holder: Option<u64>,
     /// How long it has held the lock.
     pub held_for: Option<Duration>,
-    /// The fence of its grant.
+    /// The fence of its grant. A latchd shows it for one key only if the key has an item.
     pub fence: Option<Fence>,
     /// The number of waiting clients.
     pub waiting: Option<u64>,

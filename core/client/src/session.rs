@@ -333,20 +333,17 @@ impl Session {
         request: &AnyRequest<'_>,
         out: &mut Vec<u8>,
     ) -> Result<Ticket, SendError> {
-        if self.pending.len() >= PENDING_MAX {
-            return Err(SendError::TooMany);
-        }
+        let shape = self.shape_of(request)?;
         let ticket = self.first + self.pending.len() as u64;
-        let shape = match request {
+        match request {
             AnyRequest::Meta {
                 verb,
                 key,
                 flags,
                 value,
             } => {
-                let quiet = flags.is_quiet();
                 let mut digits = itoa::Buffer::new();
-                let flags = if quiet {
+                let flags = if flags.is_quiet() {
                     flags.with(Flag::Opaque(digits.format(ticket).as_bytes()))
                 } else {
                     *flags
@@ -358,33 +355,17 @@ impl Session {
                     value,
                 }
                 .encode(out);
-                Shape::Meta { quiet }
             }
             AnyRequest::Classic { command, envelope } => {
-                let shape = shape_of(*envelope).ok_or(SendError::Inexpressible)?;
                 classic::request::encode(command, *envelope, out)
                     .map_err(|_| SendError::Inexpressible)?;
-                shape
             }
-            AnyRequest::Noop => {
-                meta::request::encode_noop(out);
-                Shape::Noop
-            }
-            AnyRequest::Hold => {
-                meta::request::encode_hold(out);
-                Shape::Hold
-            }
-            AnyRequest::Cluster => {
-                classic::request::encode_cluster(out);
-                Shape::Values
-            }
-            AnyRequest::Session(request) => {
-                meta::session::encode(request, out);
-                Shape::Session
-            }
-        };
-        self.pending.push_back(shape);
-        Ok(Ticket(ticket))
+            AnyRequest::Noop => meta::request::encode_noop(out),
+            AnyRequest::Hold => meta::request::encode_hold(out),
+            AnyRequest::Cluster => classic::request::encode_cluster(out),
+            AnyRequest::Session(request) => meta::session::encode(request, out),
+        }
+        Ok(self.note(shape))
     }
 
     /// Notes a request that another session has encoded. Its answer is read like one of this session.
@@ -393,14 +374,22 @@ impl Session {
     /// As [`send`](Self::send). Also [`SendError::Inexpressible`] for a quiet request, since its number is in
     /// its bytes.
     pub fn expect(&mut self, request: &AnyRequest<'_>) -> Result<Ticket, SendError> {
+        let shape = self.shape_of(request)?;
+        if shape == (Shape::Meta { quiet: true }) {
+            return Err(SendError::Inexpressible);
+        }
+        Ok(self.note(shape))
+    }
+
+    /// The form of the answer to one more request.
+    fn shape_of(&self, request: &AnyRequest<'_>) -> Result<Shape, SendError> {
         if self.pending.len() >= PENDING_MAX {
             return Err(SendError::TooMany);
         }
-        let shape = match request {
-            AnyRequest::Meta { flags, .. } if flags.is_quiet() => {
-                return Err(SendError::Inexpressible);
-            }
-            AnyRequest::Meta { .. } => Shape::Meta { quiet: false },
+        Ok(match request {
+            AnyRequest::Meta { flags, .. } => Shape::Meta {
+                quiet: flags.is_quiet(),
+            },
             AnyRequest::Classic { envelope, .. } => {
                 shape_of(*envelope).ok_or(SendError::Inexpressible)?
             }
@@ -408,10 +397,13 @@ impl Session {
             AnyRequest::Hold => Shape::Hold,
             AnyRequest::Cluster => Shape::Values,
             AnyRequest::Session(_) => Shape::Session,
-        };
+        })
+    }
+
+    fn note(&mut self, shape: Shape) -> Ticket {
         let ticket = self.first + self.pending.len() as u64;
         self.pending.push_back(shape);
-        Ok(Ticket(ticket))
+        Ticket(ticket)
     }
 
     /// Reads the next answer off the front of `input`; `None` if it is not there in full.

@@ -209,7 +209,7 @@ mod tests {
     use super::*;
 
     fn value() -> Value {
-        Value::found(b"v".to_vec())
+        Value::found(b"v".to_vec(), false)
     }
 
     #[test]
