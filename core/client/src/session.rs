@@ -149,10 +149,6 @@ impl<'a> Flags<'a> {
     }
 }
 
-/// The number of a request. Numbers count up from 0 on each connection.
-#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
-pub struct Ticket(u64);
-
 /// An answer of a server.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum AnyResponse<'a> {
@@ -258,7 +254,7 @@ impl AnyResponse<'_> {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Received<'a> {
     /// The request.
-    pub ticket: Ticket,
+    pub(super) ticket: u64,
     /// The answer.
     pub answer: AnyResponse<'a>,
     /// Whether the request is answered in full. A `get` has a value and then its end.
@@ -304,7 +300,7 @@ enum Shape {
 #[derive(Clone, Debug, Default)]
 pub struct Session {
     pending: VecDeque<Shape>,
-    /// The ticket of the oldest pending request.
+    /// The number of the oldest pending request.
     first: u64,
 }
 
@@ -328,11 +324,7 @@ impl Session {
     ///
     /// # Errors
     /// [`SendError`]; nothing has been appended then.
-    pub fn send(
-        &mut self,
-        request: &AnyRequest<'_>,
-        out: &mut Vec<u8>,
-    ) -> Result<Ticket, SendError> {
+    pub fn send(&mut self, request: &AnyRequest<'_>, out: &mut Vec<u8>) -> Result<(), SendError> {
         let shape = self.shape_of(request)?;
         let ticket = self.first + self.pending.len() as u64;
         match request {
@@ -365,7 +357,8 @@ impl Session {
             AnyRequest::Cluster => classic::request::encode_cluster(out),
             AnyRequest::Session(request) => meta::session::encode(request, out),
         }
-        Ok(self.note(shape))
+        self.pending.push_back(shape);
+        Ok(())
     }
 
     /// Notes a request that another session has encoded. Its answer is read like one of this session.
@@ -373,12 +366,13 @@ impl Session {
     /// # Errors
     /// As [`send`](Self::send). Also [`SendError::Inexpressible`] for a quiet request, since its number is in
     /// its bytes.
-    pub fn expect(&mut self, request: &AnyRequest<'_>) -> Result<Ticket, SendError> {
+    pub fn expect(&mut self, request: &AnyRequest<'_>) -> Result<(), SendError> {
         let shape = self.shape_of(request)?;
         if shape == (Shape::Meta { quiet: true }) {
             return Err(SendError::Inexpressible);
         }
-        Ok(self.note(shape))
+        self.pending.push_back(shape);
+        Ok(())
     }
 
     /// The form of the answer to one more request.
@@ -398,12 +392,6 @@ impl Session {
             AnyRequest::Cluster => Shape::Values,
             AnyRequest::Session(_) => Shape::Session,
         })
-    }
-
-    fn note(&mut self, shape: Shape) -> Ticket {
-        let ticket = self.first + self.pending.len() as u64;
-        self.pending.push_back(shape);
-        Ticket(ticket)
     }
 
     /// Reads the next answer off the front of `input`; `None` if it is not there in full.
@@ -467,7 +455,7 @@ impl Session {
         last: bool,
         consumed: usize,
     ) -> Received<'a> {
-        let ticket = Ticket(self.first);
+        let ticket = self.first;
         if last {
             self.pending.pop_front();
             self.first += 1;
