@@ -49,6 +49,8 @@ pub struct Bounds {
     pub wait_steps: u64,
     /// The locks' own time.
     pub lease: Option<LeaseTerms>,
+    /// The obtains that each client may begin.
+    pub obtains: u8,
     /// Connections that may break at the client first, in total.
     pub breaks: u8,
     /// Connections that may break at the server first, in total.
@@ -69,6 +71,7 @@ const CUT: Bounds = Bounds {
     in_session: true,
     wait_steps: 0,
     lease: None,
+    obtains: 1,
     breaks: 1,
     cuts: 1,
     drops: 0,
@@ -105,6 +108,15 @@ pub const ALL: &[Bounds] = &[
         wait_steps: 1,
         cuts: 0,
         pinned: (213_219, 392_308),
+        ..CUT
+    },
+    Bounds {
+        name: "grants-twice",
+        steps: 3,
+        breaks: 0,
+        obtains: 2,
+        cuts: 0,
+        pinned: (64_712, 122_564),
         ..CUT
     },
     Bounds {
@@ -153,7 +165,7 @@ witnesses! {
     WaitedLong of "N1", "a client has waited for the lock longer than its session lasts without a sign of life", |b| b.in_session && b.wait_steps > 2;
     Retried of "N2", "a client whose request was lost with its connection has the lock by another one", |b| b.breaks > 0;
     LateGrant of "N2", "a request that was given up is granted", |b| b.breaks > 0;
-    Resumed of "N2", "a client resumes its session on another connection, and still has its lock", |b| b.in_session;
+    Resumed of "N2", "a client resumes its session on another connection, and still has its lock", |b| b.in_session && b.breaks > 0;
     Expired of "N4", "a client is told that its time is over", |b| b.in_session;
     Capped of "N4", "a client is told that it has held the lock as long as it may", |b| b.lease.is_some();
     Taken of "N4", "a client is told that the server has given its lock away", |b| b.revokes > 0;

@@ -45,8 +45,8 @@ pub(super) struct Lock {
 pub(super) struct Client {
     pub(super) machine: Grants,
     pub(super) lock: Lock,
-    /// It has begun its only obtain.
-    pub(super) has_begun: bool,
+    /// The obtains that it may still begin.
+    pub(super) obtains_left: u8,
     /// Its end of the wire. The machine knows the unanswered requests, too.
     pub(super) wire: Session,
     /// The token of its session, as it was last sent. The machine knows it, too.
@@ -72,7 +72,7 @@ impl Client {
                 seed: place.into(),
             }),
             lock: Lock::default(),
-            has_begun: false,
+            obtains_left: bounds.obtains,
             wire: Session::new(),
             token: Vec::new(),
             conn: None,

@@ -16,7 +16,7 @@ impl World {
             let Client {
                 machine,
                 lock,
-                has_begun,
+                obtains_left,
                 wire: _,
                 token: _,
                 conn,
@@ -25,7 +25,7 @@ impl World {
                 is_closed,
                 is_cut,
             } = one;
-            (machine, lock, has_begun, conn, is_closed, is_cut).hash(&mut names);
+            (machine, lock, obtains_left, conn, is_closed, is_cut).hash(&mut names);
             names.write_text(up);
             names.write_text(down);
         }

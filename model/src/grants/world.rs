@@ -102,7 +102,8 @@ impl World {
                     all.push(happening(client));
                 }
             };
-            push(!one.has_begun, Happening::Obtain);
+            let is_new = one.lock.id.is_none() && one.obtains_left > 0;
+            push(is_new, Happening::Obtain);
             push(
                 one.lock.is_told && !one.lock.is_releasing,
                 Happening::Release,
@@ -139,7 +140,7 @@ impl World {
             Happening::Obtain(client) => {
                 let (now, now_ms) = (self.clock(client), self.now_ms);
                 let one = &mut self.clients[client];
-                one.has_begun = true;
+                one.obtains_left -= 1;
                 let mut terms = LockTerms::new();
                 terms.lease = bounds.lease;
                 let wait_ms = bounds.wait_steps * STEP_MS;
