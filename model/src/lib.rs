@@ -8,6 +8,7 @@ mod client;
 pub mod election;
 mod expected;
 mod frame;
+pub mod grants;
 pub mod invariants;
 pub mod lease;
 mod models;
@@ -41,8 +42,13 @@ pub fn of_sessions() -> impl Iterator<Item = &'static dyn Framed> {
     sessions::ALL.iter().map(|bounds| bounds as &dyn Framed)
 }
 
+/// The models of the client's locks on latchd.
+pub fn of_grants() -> impl Iterator<Item = &'static dyn Framed> {
+    grants::ALL.iter().map(|bounds| bounds as &dyn Framed)
+}
+
 /// The names of the models that take less than a minute together, on two processors: at least one of each kind.
-pub const QUICK: [&str; 24] = [
+pub const QUICK: [&str; 25] = [
     "locks-2x1",
     "locks-3x1",
     "locks-4x2",
@@ -65,6 +71,7 @@ pub const QUICK: [&str; 24] = [
     "gets-2x1",
     "gets-3x1",
     "sessions-2x2x1",
+    "grants-revoked",
     "lease-stopped",
     "election-leaves",
 ];
@@ -78,7 +85,10 @@ pub fn every() -> impl Iterator<Item = &'static dyn Framed> {
 
 /// Every model but those of leases and elections.
 pub fn all() -> impl Iterator<Item = &'static dyn Framed> {
-    unwaited().chain(waited()).chain(of_sessions())
+    unwaited()
+        .chain(waited())
+        .chain(of_sessions())
+        .chain(of_grants())
 }
 
 #[cfg(test)]

@@ -12,7 +12,8 @@ use clap::{Args, Parser, Subcommand};
 use latchd_harness::transcript::parse::parse;
 use latchd_model::search::Compared;
 use latchd_model::{
-    Framed, Offence, QUICK, all, election, every, lease, of_sessions, pairs, rule, unwaited, waited,
+    Framed, Offence, QUICK, all, election, every, lease, of_grants, of_sessions, pairs, rule,
+    unwaited, waited,
 };
 use mimalloc::MiMalloc;
 
@@ -66,7 +67,7 @@ enum Task {
         #[arg(long)]
         steps: Option<usize>,
     },
-    /// Explores every state of the leases: two clients of the library against the core, over a
+    /// Explores every state of the client's locks on memcached: two clients of the library against the core, over a
     /// hostile network and with clocks that differ. Then falls into the traps of the usual recipes.
     Lease {
         #[command(flatten)]
@@ -90,6 +91,9 @@ enum Task {
         #[arg(long)]
         show: bool,
     },
+    /// Explores every state of the client's locks on latchd: two clients of the library against the core, over a network that
+    /// delays and cuts, and with clocks that differ.
+    Grants(Run),
     /// Explores every state of the models of waiting for locks and for values, and of sessions.
     Waits(Run),
     /// Serves stateright's Explorer for one model, on the loopback interface.
@@ -159,6 +163,10 @@ fn main() -> ExitCode {
             let traps = traps
                 .map(|(trap, steps)| (format!("{trap:?}"), election::fall_into(*trap), *steps));
             trapped(&chosen(models, run.name.as_deref()), traps, &run, show)
+        }
+        Task::Grants(run) => {
+            let models = chosen(of_grants(), run.name.as_deref());
+            conclude(models.len(), &check(&models, &run))
         }
         Task::Waits(run) => {
             let models = chosen(waited().chain(of_sessions()), run.name.as_deref());
@@ -262,7 +270,9 @@ fn check_some(run: &Run) -> bool {
     let models = chosen(every().filter(is_wanted), name);
     let is_good = conclude(models.len(), &check(&models, run));
     if name.is_none() {
-        println!("`check --all`, `waits`, `lease` and `election` explore the other models");
+        println!(
+            "`check --all`, `waits`, `grants`, `lease` and `election` explore the other models"
+        );
     }
     is_good
 }

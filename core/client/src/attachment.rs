@@ -1,4 +1,4 @@
-//! A client's part in a session of the server ([`latchd_core::sessions`]): the locks and wins of one machine outlive its
+//! A client's part in a session of the server (`core/src/sessions.rs`): the locks and wins of one machine outlive its
 //! connection.
 //!
 //! - H1: The session is believed to live until its time, less 1% and 10 ms, has passed since the last answered `mo` was

@@ -33,7 +33,7 @@ use latchd_protocol::fence::Fence;
 use latchd_protocol::key::Key;
 use latchd_protocol::time::Instant;
 
-use self::grant::{Call, Goal, Grant, Query};
+use self::grant::{Goal, Grant, Query};
 use self::hold::Hold;
 use super::attachment::{Attachment, SessionTerms};
 #[cfg(doc)]
@@ -41,6 +41,7 @@ use super::lock::LockItem;
 use super::lock::{Belief, LockId, LockMachine, LockNews, LockTerms};
 use super::machine::{Action, Failure, Loss, Machine};
 use super::moment::{after, earlier};
+use super::own::Call;
 use super::session::{AnyRequest, AnyResponse};
 #[cfg(doc)]
 use super::terms::LEASE_ITEM;
@@ -245,17 +246,9 @@ impl Grants {
         while let Some((at, id)) = self.ends.first().copied()
             && at <= now
         {
-            let capped = self.change(id, |grant| grant.is_capped(now));
-            let is_capped = capped.unwrap_or_default();
-            self.lose(
-                now,
-                id,
-                if is_capped {
-                    Loss::HeldTooLong
-                } else {
-                    Loss::Expired
-                },
-            );
+            let grant = self.locks.get(&id);
+            let loss = grant.map_or(Loss::Expired, |grant| grant.loss(now));
+            self.lose(now, id, loss);
         }
         let common = self.common_deadline();
         if common.is_some_and(|until| now >= until) {
@@ -470,14 +463,20 @@ impl Machine for Grants {
             let Some(grant) = self.locks.get(&id) else {
                 continue;
             };
-            let was_sent =
-                |sent: &Sent| matches!(sent.what, Asked::Lock { id: one, .. } if one == id);
-            let is_unanswered = sent.iter().any(was_sent);
+            let releases = |sent: &Sent| match sent.what {
+                Asked::Lock { id: one, query, .. } => one == id && query.is_release(),
+                Asked::Attach { .. } | Asked::End | Asked::Hold => false,
+            };
+            let is_unanswered = sent.iter().any(releases);
             match grant.goal {
                 Goal::Obtain { is_repeated, .. } if is_alive || had_link && !is_repeated => {
                     self.change(id, |grant| grant.begin_again(now, had_link));
                 }
-                Goal::Obtain { .. } => self.fail(now, id, Failure::Disconnected),
+                Goal::Obtain { .. } => {
+                    // Its request gets no answer, after which the release would follow.
+                    self.change(id, Grant::rest);
+                    self.fail(now, id, Failure::Disconnected);
+                }
                 Goal::Hold if self.session.is_some() => {
                     self.change(id, |grant| grant.begin(Query::Confirm, now));
                 }

@@ -11,10 +11,11 @@ use latchd_protocol::fence::Fence;
 use latchd_protocol::key::Key;
 use latchd_protocol::time::Instant;
 
-use self::lease::{Call, Lease, LeaseAction};
+use self::lease::{Lease, LeaseAction};
 use super::lock::{Belief, LockId, LockMachine, LockNews, LockTerms};
 use super::machine::{Action, Machine};
 use super::moment::{after, earlier};
+use super::own::Call;
 use super::session::AnyResponse;
 use super::terms::RECONNECT;
 

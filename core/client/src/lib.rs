@@ -26,6 +26,7 @@ mod lock;
 mod login;
 mod machine;
 mod moment;
+mod own;
 mod recompute;
 mod retry;
 mod session;
@@ -41,8 +42,6 @@ pub use login::{CREDENTIALS_BYTES_MAX, Credentials, CredentialsError, Login, Log
 pub use machine::{Action, Failure, Feature, Loss, Machine, NotObtained};
 pub use recompute::{KeptSession, Losers, Recompute, RecomputeNews, RecomputeTerms, WinSupport};
 pub use retry::{Retries, Retry};
-pub use session::{
-    AnyRequest, AnyResponse, Flags, PENDING_MAX, Received, SendError, Session, Ticket,
-};
-pub use terms::{KEYS_MAX, LEASE_ITEM, TTL_MAX, TTL_MIN, TermsError, check_ttl, exptime_for};
-pub use token::{METADATA_BYTES_MAX, TOKEN_BYTES_MAX, Token, TokenError, TokenValue};
+pub use session::{AnyRequest, AnyResponse, Flags, PENDING_MAX, Received, SendError, Session};
+pub use terms::{KEYS_MAX, LEASE_ITEM, TTL_MAX, TTL_MIN, TermsError, check_ttl};
+pub use token::{METADATA_BYTES_MAX, Token, TokenError, TokenValue};

@@ -76,7 +76,7 @@ pub struct LockState {
     pub holder: Option<u64>,
     /// How long it has held the lock.
     pub held_for: Option<Duration>,
-    /// The fence of its grant.
+    /// The fence of its grant. A latchd shows it for one key only if the key has an item.
     pub fence: Option<Fence>,
     /// The number of waiting clients.
     pub waiting: Option<u64>,
@@ -94,10 +94,7 @@ impl LockState {
     /// The holder that `LK` shows.
     #[must_use]
     pub fn of_refusal(answer: &AnyResponse<'_>) -> Self {
-        let metadata = match answer {
-            AnyResponse::Meta(shown) => shown.flag(b'm').map(|text| uri::decode(text).into()),
-            AnyResponse::Classic(_) | AnyResponse::Session(_) | AnyResponse::Silent => None,
-        };
+        let metadata = answer.flag(b'm').map(|text| uri::decode(text).into());
         Self {
             holder: answer.number(b'h'),
             held_for: answer.number(b'a').map(Duration::from_secs),

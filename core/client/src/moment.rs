@@ -28,10 +28,8 @@ pub(super) fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<In
     }
 }
 
-/// Whole milliseconds, rounded down: a belief ends early rather than late.
-pub(super) fn millis(span: Duration) -> u64 {
-    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
-}
+/// Rounded down: a belief ends early rather than late.
+pub(super) use latchd_protocol::time::saturating_millis as millis;
 
 /// A pause before a refused request is repeated: 100 ms, then twice as long each time, up to a second.
 pub(super) fn growing(refusals: &mut u32) -> Duration {

@@ -332,15 +332,10 @@ impl Recompute {
 
     /// When a read ends by time alone, without any answer.
     fn goal_end(&self) -> Option<Instant> {
-        match self.goal {
-            RecomputeGoal::Read { until } => Some(after(until, LAST_TRY)),
-            RecomputeGoal::None
-            | RecomputeGoal::Compute
-            | RecomputeGoal::Store { .. }
-            | RecomputeGoal::GiveBack
-            | RecomputeGoal::EndSession
-            | RecomputeGoal::Abandon => None,
-        }
+        let RecomputeGoal::Read { until } = self.goal else {
+            return None;
+        };
+        Some(after(until, LAST_TRY))
     }
 }
 

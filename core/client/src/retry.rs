@@ -33,8 +33,12 @@ impl Retry {
     /// Does not try again.
     #[must_use]
     pub const fn none() -> Self {
+        Self::of(Pace::Never)
+    }
+
+    const fn of(pace: Pace) -> Self {
         Self {
-            pace: Pace::Never,
+            pace,
             tries_max: None,
             jitter: false,
         }
@@ -43,22 +47,14 @@ impl Retry {
     /// Tries again every `every`; 0 is [`none`](Self::none).
     #[must_use]
     pub const fn linear(every: Duration) -> Self {
-        Self {
-            pace: Pace::Linear { every },
-            tries_max: None,
-            jitter: false,
-        }
+        Self::of(Pace::Linear { every })
     }
 
     /// Waits `min`, then twice as long each time, and never longer than `max`. If `max` is less
     /// than `min`, every wait is `max`; 0 is [`none`](Self::none).
     #[must_use]
     pub const fn exponential(min: Duration, max: Duration) -> Self {
-        Self {
-            pace: Pace::Exponential { min, max },
-            tries_max: None,
-            jitter: false,
-        }
+        Self::of(Pace::Exponential { min, max })
     }
 
     /// As `self`, but tries again at most `tries` times.

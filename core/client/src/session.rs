@@ -149,10 +149,6 @@ impl<'a> Flags<'a> {
     }
 }
 
-/// The number of a request. Numbers count up from 0 on each connection.
-#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
-pub struct Ticket(u64);
-
 /// An answer of a server.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum AnyResponse<'a> {
@@ -206,31 +202,51 @@ impl AnyResponse<'_> {
         )
     }
 
-    /// The code of a meta answer; `None` for any other answer.
-    #[must_use]
-    pub const fn code(&self) -> Option<Code> {
+    const fn meta(&self) -> Option<&meta::reply::MetaResponse<'_>> {
         match self {
-            Self::Meta(response) => Some(response.code),
+            Self::Meta(response) => Some(response),
             Self::Classic(_) | Self::Session(_) | Self::Silent => None,
         }
+    }
+
+    /// A classic answer, or an error line to any request.
+    #[must_use]
+    pub const fn classic(&self) -> Option<&classic::reply::ClassicResponse<'_>> {
+        match self {
+            Self::Classic(response) => Some(response),
+            Self::Meta(_) | Self::Session(_) | Self::Silent => None,
+        }
+    }
+
+    /// The code of a meta answer; `None` for any other answer.
+    #[must_use]
+    pub fn code(&self) -> Option<Code> {
+        self.meta().map(|response| response.code)
+    }
+
+    /// The value of a meta answer; empty if it has none.
+    #[must_use]
+    pub fn value(&self) -> &[u8] {
+        self.meta()
+            .map(|response| response.value)
+            .unwrap_or_default()
+    }
+
+    /// The text behind a flag of a meta answer.
+    pub(super) fn flag(&self, letter: u8) -> Option<&[u8]> {
+        self.meta()?.flag(letter)
     }
 
     /// The number behind a flag of a meta answer.
     #[must_use]
     pub fn number(&self, letter: u8) -> Option<u64> {
-        match self {
-            Self::Meta(response) => u64_from(response.flag(letter)?),
-            Self::Classic(_) | Self::Session(_) | Self::Silent => None,
-        }
+        u64_from(self.flag(letter)?)
     }
 
     /// Whether a meta answer has this flag.
     #[must_use]
     pub fn has(&self, letter: u8) -> bool {
-        match self {
-            Self::Meta(response) => response.flag(letter).is_some(),
-            Self::Classic(_) | Self::Session(_) | Self::Silent => false,
-        }
+        self.flag(letter).is_some()
     }
 }
 
@@ -238,7 +254,7 @@ impl AnyResponse<'_> {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Received<'a> {
     /// The request.
-    pub ticket: Ticket,
+    pub(super) ticket: u64,
     /// The answer.
     pub answer: AnyResponse<'a>,
     /// Whether the request is answered in full. A `get` has a value and then its end.
@@ -284,7 +300,7 @@ enum Shape {
 #[derive(Clone, Debug, Default)]
 pub struct Session {
     pending: VecDeque<Shape>,
-    /// The ticket of the oldest pending request.
+    /// The number of the oldest pending request.
     first: u64,
 }
 
@@ -308,25 +324,18 @@ impl Session {
     ///
     /// # Errors
     /// [`SendError`]; nothing has been appended then.
-    pub fn send(
-        &mut self,
-        request: &AnyRequest<'_>,
-        out: &mut Vec<u8>,
-    ) -> Result<Ticket, SendError> {
-        if self.pending.len() >= PENDING_MAX {
-            return Err(SendError::TooMany);
-        }
+    pub fn send(&mut self, request: &AnyRequest<'_>, out: &mut Vec<u8>) -> Result<(), SendError> {
+        let shape = self.shape_of(request)?;
         let ticket = self.first + self.pending.len() as u64;
-        let shape = match request {
+        match request {
             AnyRequest::Meta {
                 verb,
                 key,
                 flags,
                 value,
             } => {
-                let quiet = flags.is_quiet();
                 let mut digits = itoa::Buffer::new();
-                let flags = if quiet {
+                let flags = if flags.is_quiet() {
                     flags.with(Flag::Opaque(digits.format(ticket).as_bytes()))
                 } else {
                     *flags
@@ -338,33 +347,18 @@ impl Session {
                     value,
                 }
                 .encode(out);
-                Shape::Meta { quiet }
             }
             AnyRequest::Classic { command, envelope } => {
-                let shape = shape_of(*envelope).ok_or(SendError::Inexpressible)?;
                 classic::request::encode(command, *envelope, out)
                     .map_err(|_| SendError::Inexpressible)?;
-                shape
             }
-            AnyRequest::Noop => {
-                meta::request::encode_noop(out);
-                Shape::Noop
-            }
-            AnyRequest::Hold => {
-                meta::request::encode_hold(out);
-                Shape::Hold
-            }
-            AnyRequest::Cluster => {
-                classic::request::encode_cluster(out);
-                Shape::Values
-            }
-            AnyRequest::Session(request) => {
-                meta::session::encode(request, out);
-                Shape::Session
-            }
-        };
+            AnyRequest::Noop => meta::request::encode_noop(out),
+            AnyRequest::Hold => meta::request::encode_hold(out),
+            AnyRequest::Cluster => classic::request::encode_cluster(out),
+            AnyRequest::Session(request) => meta::session::encode(request, out),
+        }
         self.pending.push_back(shape);
-        Ok(Ticket(ticket))
+        Ok(())
     }
 
     /// Notes a request that another session has encoded. Its answer is read like one of this session.
@@ -372,15 +366,24 @@ impl Session {
     /// # Errors
     /// As [`send`](Self::send). Also [`SendError::Inexpressible`] for a quiet request, since its number is in
     /// its bytes.
-    pub fn expect(&mut self, request: &AnyRequest<'_>) -> Result<Ticket, SendError> {
+    pub fn expect(&mut self, request: &AnyRequest<'_>) -> Result<(), SendError> {
+        let shape = self.shape_of(request)?;
+        if shape == (Shape::Meta { quiet: true }) {
+            return Err(SendError::Inexpressible);
+        }
+        self.pending.push_back(shape);
+        Ok(())
+    }
+
+    /// The form of the answer to one more request.
+    fn shape_of(&self, request: &AnyRequest<'_>) -> Result<Shape, SendError> {
         if self.pending.len() >= PENDING_MAX {
             return Err(SendError::TooMany);
         }
-        let shape = match request {
-            AnyRequest::Meta { flags, .. } if flags.is_quiet() => {
-                return Err(SendError::Inexpressible);
-            }
-            AnyRequest::Meta { .. } => Shape::Meta { quiet: false },
+        Ok(match request {
+            AnyRequest::Meta { flags, .. } => Shape::Meta {
+                quiet: flags.is_quiet(),
+            },
             AnyRequest::Classic { envelope, .. } => {
                 shape_of(*envelope).ok_or(SendError::Inexpressible)?
             }
@@ -388,10 +391,7 @@ impl Session {
             AnyRequest::Hold => Shape::Hold,
             AnyRequest::Cluster => Shape::Values,
             AnyRequest::Session(_) => Shape::Session,
-        };
-        let ticket = self.first + self.pending.len() as u64;
-        self.pending.push_back(shape);
-        Ok(Ticket(ticket))
+        })
     }
 
     /// Reads the next answer off the front of `input`; `None` if it is not there in full.
@@ -455,7 +455,7 @@ impl Session {
         last: bool,
         consumed: usize,
     ) -> Received<'a> {
-        let ticket = Ticket(self.first);
+        let ticket = self.first;
         if last {
             self.pending.pop_front();
             self.first += 1;

@@ -42,8 +42,7 @@ pub(super) const SILENCE: Duration = Duration::from_secs(1);
 ///
 /// The second covers memcached's clock, which ticks once a second and counts the exptime from the last tick.
 /// The percent covers the drift of two clocks.
-#[must_use]
-pub fn exptime_for(ttl: Duration) -> Exptime {
+pub(super) fn exptime_for(ttl: Duration) -> Exptime {
     let ttl_ms = millis(ttl);
     let asked_s = (ttl_ms + ttl_ms.div_ceil(DRIFT_PART)).div_ceil(1000) + 1;
     let seconds = u32::try_from(asked_s).unwrap_or(u32::MAX);

@@ -14,12 +14,12 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
 /// The longest token in bytes.
-pub const TOKEN_BYTES_MAX: usize = 250;
+const TOKEN_BYTES_MAX: usize = 250;
 
 /// The longest metadata in bytes, so small that a lock never competes with the cache for memory.
 pub const METADATA_BYTES_MAX: usize = 250;
 
-/// Identifies one holder: 1 to [`TOKEN_BYTES_MAX`] bytes, none of them a blank or a control byte.
+/// Identifies one holder: 1 to 250 bytes, none of them a blank or a control byte.
 #[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct Token(Box<[u8]>);
 

@@ -127,30 +127,6 @@ impl Client {
         InGrant(self.0.in_grant(fence))
     }
 
-    /// See [`lock_many`](super::Client::lock_many).
-    ///
-    /// # Errors
-    /// As there.
-    pub fn lock_many<K: AsRef<[u8]>>(
-        &self,
-        keys: impl IntoIterator<Item = K>,
-        options: &LockOptions,
-    ) -> Result<Lock, Error> {
-        block_on(self.0.lock_many(keys, options)).map(Lock)
-    }
-
-    /// See [`try_lock_many`](super::Client::try_lock_many).
-    ///
-    /// # Errors
-    /// As there.
-    pub fn try_lock_many<K: AsRef<[u8]>>(
-        &self,
-        keys: impl IntoIterator<Item = K>,
-        options: &LockOptions,
-    ) -> Result<Lock, Error> {
-        block_on(self.0.try_lock_many(keys, options)).map(Lock)
-    }
-
     /// See [`compute`](super::Client::compute).
     ///
     /// # Errors
@@ -164,23 +140,15 @@ impl Client {
         block_on(self.0.compute(key, options, async |old| make(old)))
     }
 
-    /// See [`get_many`](super::Client::get_many).
-    ///
-    /// # Errors
-    /// As there.
-    pub fn get_many<K: AsRef<[u8]>>(
-        &self,
-        keys: impl IntoIterator<Item = K>,
-    ) -> Result<Vec<Option<CacheItem>>, Error> {
-        block_on(self.0.get_many(keys))
-    }
-
     blocking! { Client:
         lock(key: impl AsRef<[u8]>, options: &LockOptions) -> Lock => Lock;
         try_lock(key: impl AsRef<[u8]>, options: &LockOptions) -> Lock => Lock;
+        lock_many(keys: impl IntoIterator<Item = impl AsRef<[u8]>>, options: &LockOptions) -> Lock => Lock;
+        try_lock_many(keys: impl IntoIterator<Item = impl AsRef<[u8]>>, options: &LockOptions) -> Lock => Lock;
         attach(detached: &Detached) -> Lock => Lock;
         lock_state(key: impl AsRef<[u8]>) -> Option<LockState>;
         get(key: impl AsRef<[u8]>) -> Option<CacheItem>;
+        get_many(keys: impl IntoIterator<Item = impl AsRef<[u8]>>) -> Vec<Option<CacheItem>>;
         get_with(key: impl AsRef<[u8]>, options: &GetOptions) -> Option<CacheItem>;
         set(key: impl AsRef<[u8]>, value: impl AsRef<[u8]>, exptime: Exptime) -> Outcome;
         store(key: impl AsRef<[u8]>, value: impl AsRef<[u8]>, options: &StoreOptions) -> Outcome;

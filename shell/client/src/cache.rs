@@ -265,12 +265,9 @@ impl Client {
             command: Command::Global(GlobalCommand::FlushAll { at: Exptime::Never }),
             envelope: ClassicEnvelope::Change { noreply: false },
         };
-        let is_done = |answer: &AnyResponse<'_>| match answer {
-            AnyResponse::Classic(ClassicResponse::Ok) => Ok(()),
-            AnyResponse::Meta(_)
-            | AnyResponse::Classic(_)
-            | AnyResponse::Session(_)
-            | AnyResponse::Silent => Err(refusal(answer)),
+        let is_done = |answer: &AnyResponse<'_>| match answer.classic() {
+            Some(ClassicResponse::Ok) => Ok(()),
+            Some(_) | None => Err(refusal(answer)),
         };
         let work = self
             .pools()
@@ -284,11 +281,9 @@ impl Client {
     /// # Errors
     /// As above; [`Error::is_not_primary`] if the server serves nothing at present.
     pub async fn ping(&self) -> Result<(), Error> {
-        let is_alive = |answer: &AnyResponse<'_>| match answer {
-            AnyResponse::Meta(_) => Ok(()),
-            AnyResponse::Classic(_) | AnyResponse::Session(_) | AnyResponse::Silent => {
-                Err(refusal(answer))
-            }
+        let is_alive = |answer: &AnyResponse<'_>| match answer.code() {
+            Some(_) => Ok(()),
+            None => Err(refusal(answer)),
         };
         let work = self
             .pools()
@@ -309,18 +304,15 @@ impl Client {
         ask(
             self.first(),
             &[AnyRequest::Cluster, stats],
-            |place, answer| match answer {
-                AnyResponse::Classic(ClassicResponse::Cluster(text)) => {
+            |place, answer| match answer.classic() {
+                Some(ClassicResponse::Cluster(text)) => {
                     config = ClusterConfig::decode(text).map_err(|_| malformed());
                 }
-                AnyResponse::Classic(ClassicResponse::Stat { name, value }) => {
+                Some(ClassicResponse::Stat { name, value }) => {
                     ring.extend(ring_server(name, value));
                 }
-                AnyResponse::Classic(ClassicResponse::End) => {}
-                AnyResponse::Meta(_)
-                | AnyResponse::Classic(_)
-                | AnyResponse::Session(_)
-                | AnyResponse::Silent => {
+                Some(ClassicResponse::End) => {}
+                Some(_) | None => {
                     // Other servers do not have these statistics.
                     if place == 0 {
                         config = Err(refusal(answer));
@@ -346,17 +338,10 @@ impl Client {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let mut all = Vec::new();
         let mut refused = None;
-        ask(self.first(), &[stats], |_, answer| match answer {
-            AnyResponse::Classic(ClassicResponse::Stat { name, value }) => {
-                all.push((text(name), text(value)));
-            }
-            AnyResponse::Classic(ClassicResponse::End) => {}
-            AnyResponse::Meta(_)
-            | AnyResponse::Classic(_)
-            | AnyResponse::Session(_)
-            | AnyResponse::Silent => {
-                refused = Some(refusal(answer));
-            }
+        ask(self.first(), &[stats], |_, answer| match answer.classic() {
+            Some(ClassicResponse::Stat { name, value }) => all.push((text(name), text(value))),
+            Some(ClassicResponse::End) => {}
+            Some(_) | None => refused = Some(refusal(answer)),
         })
         .await?;
         match refused {
@@ -413,7 +398,7 @@ async fn ask_one<T>(
     answered.map_err(|kind| pool.error(kind))
 }
 
-async fn ask(
+pub(super) async fn ask(
     pool: &Pool,
     requests: &[AnyRequest<'_>],
     each: impl FnMut(usize, &AnyResponse<'_>),

@@ -32,13 +32,12 @@ pub struct Value {
 
 impl Value {
     /// A value of the cache.
-    #[cfg(test)]
-    pub(super) const fn found(bytes: Vec<u8>) -> Self {
+    pub(super) const fn found(bytes: Vec<u8>, stale: bool) -> Self {
         Self {
             bytes,
             computed: false,
             stored: true,
-            stale: false,
+            stale,
             refusal: None,
         }
     }
@@ -50,15 +49,10 @@ impl Value {
             computed: true,
             stored: news == RecomputeNews::Stored,
             stale: false,
-            refusal: match news {
-                RecomputeNews::Failed(Failure::Refused(words)) => Some(words),
-                RecomputeNews::Failed(_)
-                | RecomputeNews::Found { .. }
-                | RecomputeNews::Compute { .. }
-                | RecomputeNews::Stored
-                | RecomputeNews::Superseded
-                | RecomputeNews::GaveBack
-                | RecomputeNews::TimedOut => None,
+            refusal: if let RecomputeNews::Failed(Failure::Refused(words)) = news {
+                Some(words)
+            } else {
+                None
             },
         }
     }
@@ -241,13 +235,7 @@ async fn lead<E>(
     };
     let old = match reading.news().await {
         RecomputeNews::Found { value, stale } => {
-            let value = Value {
-                bytes: value.into_vec(),
-                computed: false,
-                stored: true,
-                stale,
-                refusal: None,
-            };
+            let value = Value::found(value.into_vec(), stale);
             leader.share(&value);
             return Ok(value);
         }

@@ -46,16 +46,9 @@ impl Connection {
     /// # Errors
     /// [`io::ErrorKind::WouldBlock`] if nothing has arrived; the socket's.
     pub fn try_read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if self.unread.is_empty() {
-            let socket = &mut self.socket;
-            match at_once(|context| socket.poll_move(context, &[])) {
-                Ok(Moved::Received(bytes)) => self.unread = 0..bytes,
-                Ok(Moved::Sent(_)) => {}
-                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(0),
-                Err(error) => return Err(error),
-            }
-        }
-        self.take(buffer)
+        self.take(buffer, |socket| {
+            at_once(|context| socket.poll_move(context, &[]))
+        })
     }
 
     /// Writes as many bytes as the connection accepts without waiting. Call [`try_flush`](Self::try_flush) behind it.
@@ -79,8 +72,20 @@ impl Connection {
         at_once(|context| socket.poll_send(context, &[])).map(drop)
     }
 
-    /// Hands over received bytes.
-    fn take(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+    /// Hands over received bytes, after this step if there are none.
+    fn take(
+        &mut self,
+        buffer: &mut [u8],
+        step: impl FnOnce(&mut Socket) -> io::Result<Moved>,
+    ) -> io::Result<usize> {
+        if self.unread.is_empty() {
+            match step(&mut self.socket) {
+                Ok(Moved::Received(bytes)) => self.unread = 0..bytes,
+                Ok(Moved::Sent(_)) => {}
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(0),
+                Err(error) => return Err(error),
+            }
+        }
         let arrived = self.socket.arrived(self.unread.end);
         let mut unread = arrived.get(self.unread.start..).unwrap_or_default();
         let bytes = unread.read(buffer)?;
@@ -114,19 +119,11 @@ fn within<T>(patience: Duration, work: impl Future<Output = io::Result<T>>) -> i
 
 impl Read for Connection {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if self.unread.is_empty() {
-            let socket = &mut self.socket;
-            match within(
-                self.patience,
-                poll_fn(|context| socket.poll_move(context, &[])),
-            ) {
-                Ok(Moved::Received(bytes)) => self.unread = 0..bytes,
-                Ok(Moved::Sent(_)) => {}
-                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(0),
-                Err(error) => return Err(error),
-            }
-        }
-        self.take(buffer)
+        let patience = self.patience;
+        self.take(buffer, |socket| {
+            let moved = poll_fn(|context| socket.poll_move(context, &[]));
+            within(patience, moved)
+        })
     }
 }
 

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use latchd_client_core::{LeaseTerms, LockItem, LockTerms, SessionTerms, Token, TokenValue};
+use latchd_protocol::time::saturating_millis;
 
 use super::error::{Error, ErrorKind};
 use super::keeper::{Attempt, Part};
-use super::lock::{Lock, Obtained};
+use super::lock::Lock;
 use super::obtain::in_order;
 use super::pool::{Owner, Pool};
 
@@ -45,9 +46,12 @@ impl Detached {
             keys,
             token,
             owner,
-            ttl_ms: terms.lease.map_or(0, |lease| millis(lease.ttl)),
+            ttl_ms: terms.lease.map_or(0, |lease| saturating_millis(lease.ttl)),
             renews: terms.lease.is_some_and(|lease| lease.renews),
-            item_ms: terms.item.as_ref().map_or(0, |item| millis(item.ttl)),
+            item_ms: terms
+                .item
+                .as_ref()
+                .map_or(0, |item| saturating_millis(item.ttl)),
             metadata: terms.metadata.clone(),
         }
     }
@@ -103,16 +107,16 @@ impl Detached {
                 }
             }
         }
-        let obtained = Obtained {
+        Ok(Lock {
             parts,
+            pool: pool.clone(),
             owner: self.owner,
             terms,
             token: self.token.clone(),
             is_own: session.is_some(),
             is_inherited: false,
-            slot: None,
-        };
-        Ok(Lock::new(pool, obtained))
+            _slot: None,
+        })
     }
 }
 
@@ -204,10 +208,6 @@ impl fmt::Debug for Detached {
             .field("keys", &keys)
             .finish_non_exhaustive()
     }
-}
-
-fn millis(span: Duration) -> u64 {
-    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@
 //! - D3: Without an answer, the last addresses stay.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use latchd_protocol::Instant;
@@ -17,6 +17,7 @@ use latchd_protocol::wire::cluster::{ClusterConfig, ClusterServer};
 use super::client::Client;
 use super::clock;
 use super::error::{Error, ErrorKind};
+use super::mutex::lock;
 use super::options::ClientOptions;
 
 /// The longest time for which an answer counts, if connections are opened.
@@ -58,12 +59,15 @@ impl Route {
             // D3
             let _ = self.discovery.ask().await;
         }
-        self.discovery.state().addresses.get(&self.name).cloned()
+        lock(&self.discovery.state)
+            .addresses
+            .get(&self.name)
+            .cloned()
     }
 
     /// A connection of the server has failed, or the server refuses to serve.
     pub(super) fn has_failed(&self) {
-        self.discovery.state().has_failed = true;
+        lock(&self.discovery.state).has_failed = true;
     }
 }
 
@@ -113,7 +117,7 @@ impl Discovery {
 
     /// Whether the caller is to ask (D2).
     fn is_due(&self) -> bool {
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         let age = state.asked.map_or(Duration::MAX, clock::since);
         let is_due = age >= ASK_EVERY || state.has_failed && age >= PAUSE;
         if is_due {
@@ -123,18 +127,13 @@ impl Discovery {
     }
 
     fn note(&self, config: &ClusterConfig) {
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         state.asked = Some(clock::now());
         for server in &config.servers {
             if let Ok((name, address)) = route(server) {
                 state.addresses.insert(name, address);
             }
         }
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        // Every change of the state is complete before a panic is possible.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

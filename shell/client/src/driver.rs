@@ -93,11 +93,15 @@ impl Driver {
 
     /// Whether it is open, and all requests have replies.
     pub(super) fn is_quiet(&self) -> bool {
+        self.open().is_some_and(|open| {
+            open.session.pending() == 0 && open.input.is_empty() && !open.is_refused
+        })
+    }
+
+    const fn open(&self) -> Option<&Open> {
         match &self.state {
-            State::Open(open) => {
-                open.session.pending() == 0 && open.input.is_empty() && !open.is_refused
-            }
-            State::Closed | State::Opening(_) => false,
+            State::Open(open) => Some(open),
+            State::Closed | State::Opening(_) => None,
         }
     }
 
@@ -106,10 +110,8 @@ impl Driver {
     /// # Errors
     /// The kernel's; [`io::ErrorKind::NotConnected`] if there is no connection.
     pub(super) fn inheritable(&self) -> io::Result<OwnedFd> {
-        match &self.state {
-            State::Open(open) => open.socket.inheritable(),
-            State::Closed | State::Opening(_) => Err(io::ErrorKind::NotConnected.into()),
-        }
+        let open = self.open().ok_or(io::ErrorKind::NotConnected)?;
+        open.socket.inheritable()
     }
 
     /// The socket's error since the last call, if there was one.
@@ -119,17 +121,15 @@ impl Driver {
 
     /// Tells `machine` about the connection, if there is one.
     pub(super) fn lend(&self, machine: &mut impl Machine) {
-        if let State::Open(_) = self.state {
+        if self.open().is_some() {
             machine.connected(clock::now());
         }
     }
 
     /// The server's support for wins.
-    pub(super) const fn win_support(&self) -> WinSupport {
-        match &self.state {
-            State::Open(open) => open.win_support,
-            State::Closed | State::Opening(_) => WinSupport::Unknown,
-        }
+    pub(super) fn win_support(&self) -> WinSupport {
+        self.open()
+            .map_or(WinSupport::Unknown, |open| open.win_support)
     }
 
     /// Remembers, for the next user of this connection, the server's support for wins.
@@ -140,11 +140,8 @@ impl Driver {
     }
 
     /// The server's session that the connection is attached to.
-    pub(super) const fn kept_session(&self) -> Option<&KeptSession> {
-        match &self.state {
-            State::Open(open) => open.kept_session.as_ref(),
-            State::Closed | State::Opening(_) => None,
-        }
+    pub(super) fn kept_session(&self) -> Option<&KeptSession> {
+        self.open()?.kept_session.as_ref()
     }
 
     /// Remembers, for the next user of this connection, the session that it is attached to.

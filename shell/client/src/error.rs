@@ -247,20 +247,10 @@ impl fmt::Display for ErrorKind {
 
 impl StdError for Error {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        match &self.kind {
-            ErrorKind::Unreachable(error) => Some(error),
-            ErrorKind::NotObtained(_)
-            | ErrorKind::NotHeld(_)
-            | ErrorKind::TimedOut
-            | ErrorKind::Unauthenticated(_)
-            | ErrorKind::Tls(_)
-            | ErrorKind::Unsupported(_)
-            | ErrorKind::Refused(_)
-            | ErrorKind::Terms(_)
-            | ErrorKind::Key(_)
-            | ErrorKind::Address(_)
-            | ErrorKind::Forked => None,
-        }
+        let ErrorKind::Unreachable(error) = &self.kind else {
+            return None;
+        };
+        Some(error)
     }
 }
 

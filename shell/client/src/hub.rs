@@ -15,7 +15,7 @@
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_channel::{Receiver, Sender, bounded};
@@ -27,6 +27,7 @@ use slab::Slab;
 
 use super::background::{self, Alarm};
 use super::connector::Connector;
+use super::mutex::lock;
 use super::socket::{Moved, Socket, check_input, is_tls_alert, no_answer};
 use super::task::Task;
 
@@ -288,11 +289,6 @@ impl HubState {
         }
         check_input(input.len())
     }
-}
-
-fn lock(state: &Mutex<HubState>) -> MutexGuard<'_, HubState> {
-    // No panic can interrupt a change here.
-    state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Owns the socket.

@@ -10,7 +10,7 @@ use std::convert::Infallible;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use async_channel::{Receiver, Sender, bounded, unbounded};
@@ -24,6 +24,7 @@ use super::background;
 use super::clock;
 use super::driver::{Driver, Heard};
 use super::error::{Error, ErrorKind};
+use super::mutex::lock;
 use super::pending_release::{self, Holder, PendingRelease};
 use super::task::{Crew, Task};
 
@@ -62,8 +63,8 @@ pub(super) struct Watch {
 }
 
 /// The answer to an attempt to lock one key.
-pub(super) enum Attempt {
-    Obtained(Part),
+pub(super) enum Attempt<T = Part> {
+    Obtained(T),
     /// Another client holds it, or another task of this one.
     Held(LockState),
     /// An item is in the way, which a queue does not wait for.
@@ -83,14 +84,6 @@ pub(super) struct Part {
     _holder: Holder,
 }
 
-/// What the machine answers to an attempt.
-enum Asked {
-    Obtained(Option<Fence>),
-    Held(LockState),
-    Obstructed(LockState),
-    HasValue,
-}
-
 enum Call {
     Acquire(Box<Acquire>),
     Serve(u64, LockCall),
@@ -107,7 +100,7 @@ struct Acquire {
     wait: Option<Duration>,
     watch: Arc<Watch>,
     alive: Sender<Infallible>,
-    answer: Caller<Asked>,
+    answer: Caller<Attempt<Option<Fence>>>,
     pending: PendingRelease,
 }
 
@@ -199,13 +192,13 @@ impl Keeper {
             }))
         });
         Ok(match asked.await? {
-            Asked::Obtained(fence) => {
+            Attempt::Obtained(fence) => {
                 part.fence = fence;
                 Attempt::Obtained(part)
             }
-            Asked::Held(state) => Attempt::Held(state),
-            Asked::Obstructed(state) => Attempt::Obstructed(state),
-            Asked::HasValue => Attempt::HasValue,
+            Attempt::Held(state) => Attempt::Held(state),
+            Attempt::Obstructed(state) => Attempt::Obstructed(state),
+            Attempt::HasValue => Attempt::HasValue,
         })
     }
 
@@ -334,7 +327,7 @@ struct Kept {
     watch: Arc<Watch>,
     /// Dropped when the lock is lost or released.
     alive: Option<Sender<Infallible>>,
-    obtain: Option<Caller<Asked>>,
+    obtain: Option<Caller<Attempt<Option<Fence>>>>,
     /// The call that is under way.
     call: Option<Caller<Option<Duration>>>,
     waiting: VecDeque<LockCall>,
@@ -464,10 +457,10 @@ impl<M: LockMachine> KeeperTask<M> {
             return;
         };
         match news {
-            LockNews::Obtained => answer(&mut kept.obtain, Ok(Asked::Obtained(fence))),
-            LockNews::Held(state) => answer(&mut kept.obtain, Ok(Asked::Held(state))),
-            LockNews::Obstructed(state) => answer(&mut kept.obtain, Ok(Asked::Obstructed(state))),
-            LockNews::HasValue => answer(&mut kept.obtain, Ok(Asked::HasValue)),
+            LockNews::Obtained => answer(&mut kept.obtain, Ok(Attempt::Obtained(fence))),
+            LockNews::Held(state) => answer(&mut kept.obtain, Ok(Attempt::Held(state))),
+            LockNews::Obstructed(state) => answer(&mut kept.obtain, Ok(Attempt::Obstructed(state))),
+            LockNews::HasValue => answer(&mut kept.obtain, Ok(Attempt::HasValue)),
             LockNews::Confirmed(left) => answer(&mut kept.call, Ok(left)),
             LockNews::Undone(failure) => {
                 let error = self.error(failure);
@@ -574,9 +567,4 @@ fn answer<T>(caller: &mut Option<Caller<T>>, answer: Result<T, Error>) {
 fn reply<T>(caller: &Caller<T>, answer: Result<T, Error>) {
     // The caller may be gone.
     let _ = caller.try_send(answer);
-}
-
-fn lock(claims: &Claims) -> std::sync::MutexGuard<'_, BTreeSet<Box<[u8]>>> {
-    // Every change of the set is complete before a panic is possible.
-    claims.lock().unwrap_or_else(PoisonError::into_inner)
 }

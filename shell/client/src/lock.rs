@@ -43,43 +43,19 @@ use super::pool::{Owner, Pool, Slot};
 #[must_use = "a lock that is not kept is released at once"]
 pub struct Lock {
     /// In the order of the keys.
-    parts: Vec<Part>,
-    pool: Pool,
-    owner: Owner,
-    terms: LockTerms,
-    token: Token,
-    /// It has a session of its own, so it can be left behind.
-    is_own: bool,
-    is_inherited: bool,
-    /// The keeper that has waited for it.
-    _slot: Option<Slot>,
-}
-
-/// How a lock was obtained.
-pub(super) struct Obtained {
     pub(super) parts: Vec<Part>,
+    pub(super) pool: Pool,
     pub(super) owner: Owner,
     pub(super) terms: LockTerms,
     pub(super) token: Token,
+    /// It has a session of its own, so it can be left behind.
     pub(super) is_own: bool,
     pub(super) is_inherited: bool,
-    pub(super) slot: Option<Slot>,
+    /// The keeper that has waited for it.
+    pub(super) _slot: Option<Slot>,
 }
 
 impl Lock {
-    pub(super) fn new(pool: &Pool, obtained: Obtained) -> Self {
-        Self {
-            parts: obtained.parts,
-            pool: pool.clone(),
-            owner: obtained.owner,
-            terms: obtained.terms,
-            token: obtained.token,
-            is_own: obtained.is_own,
-            is_inherited: obtained.is_inherited,
-            _slot: obtained.slot,
-        }
-    }
-
     /// The key; of several keys, the first in order.
     #[must_use]
     pub fn key(&self) -> &[u8] {

@@ -2,37 +2,29 @@
 
 use std::time::Duration;
 
-use latchd_client_core::{
-    AnyRequest, AnyResponse, Flags, LEASE_ITEM, LockState, TokenValue, wire_key,
-};
+use latchd_client_core::{AnyResponse, LEASE_ITEM, LockState, TokenValue, wire_key};
 use latchd_protocol::fence::Fence;
 use latchd_protocol::key::Key;
 use latchd_protocol::uri;
 use latchd_protocol::wire::meta::reply::{Code, MetaResponse};
 use latchd_protocol::wire::meta::{Flag, Verb};
 
-use super::cache::words::refusal;
-use super::error::{Error, ErrorKind};
+use super::cache::ask;
+use super::cache::words::{meta, refusal};
+use super::error::Error;
 use super::pool::{Pool, ServerKind};
 
 pub(super) async fn of(pool: &Pool, key: &[u8]) -> Result<Option<LockState>, Error> {
     let kind = pool.kind().await?;
     let key = wire_key(key)?;
-    let flags = |flags: &[Flag<'static>]| Flags::new(flags).expect("they are few");
-    let meta = |verb, flags| AnyRequest::Meta {
-        verb,
-        key,
-        flags,
-        value: &[],
-    };
     let item = [
         Flag::Value,
         Flag::ShowTtl,
         Flag::ShowClientFlags,
         Flag::NoBump,
     ];
-    let debug = meta(Verb::Debug, flags(&[]));
-    let item = meta(Verb::Get, flags(&item));
+    let debug = meta(Verb::Debug, key, &[], &[]);
+    let item = meta(Verb::Get, key, &item, &[]);
     let requests = match kind {
         ServerKind::Latchd => &[item, debug][..],
         ServerKind::Memcached | ServerKind::Other => &[item],
@@ -54,9 +46,7 @@ pub(super) async fn of(pool: &Pool, key: &[u8]) -> Result<Option<LockState>, Err
             refused = Some(refusal(answer));
         }
     };
-    let mut link = pool.link(requests.len());
-    let asked = link.ask(requests, pool.reply_timeout(), each).await;
-    asked.map_err(|error| pool.error(ErrorKind::of_socket(error)))?;
+    ask(pool, requests, each).await?;
     if let Some(kind) = refused {
         return Err(pool.error(kind));
     }
@@ -71,42 +61,22 @@ async fn without_item(pool: &Pool, key: Key<'_>) -> Result<Option<LockState>, Er
     let flags = [Flag::ShowFence, Flag::ShowMetadata, Flag::Clear];
     let (mut state, mut grant) = (None, None);
     let mut refused = None;
-    let each = |answer: &AnyResponse<'_>| match answer.code() {
+    let each = |_: usize, answer: &AnyResponse<'_>| match answer.code() {
         Some(Code::Locked) => state = Some(LockState::of_refusal(answer)),
         // An item has come meanwhile: the lock is released at once.
         Some(Code::Done) => grant = answer.number(b'F').and_then(Fence::new),
         Some(_) => {}
         None => refused = Some(refusal(answer)),
     };
-    ask(pool, Verb::Lock, key, &flags, each).await?;
+    ask(pool, &[meta(Verb::Lock, key, &flags, &[])], each).await?;
     if let Some(fence) = grant {
-        ask(pool, Verb::Unlock, key, &[Flag::OfGrant(fence)], |_| {}).await?;
+        let flags = [Flag::OfGrant(fence)];
+        ask(pool, &[meta(Verb::Unlock, key, &flags, &[])], |_, _| {}).await?;
     }
     match refused {
         Some(kind) => Err(pool.error(kind)),
         None => Ok(state),
     }
-}
-
-async fn ask(
-    pool: &Pool,
-    verb: Verb,
-    key: Key<'_>,
-    flags: &[Flag<'_>],
-    mut each: impl FnMut(&AnyResponse<'_>),
-) -> Result<(), Error> {
-    let request = AnyRequest::Meta {
-        verb,
-        key,
-        flags: Flags::new(flags).expect("they are few"),
-        value: &[],
-    };
-    let requests = std::slice::from_ref(&request);
-    let mut link = pool.link(1);
-    let asked = link
-        .ask(requests, pool.reply_timeout(), |_, answer| each(answer))
-        .await;
-    asked.map_err(|error| pool.error(ErrorKind::of_socket(error)))
 }
 
 /// The holder that an item shows.

@@ -7,19 +7,21 @@
 //!   tried again.
 //! - O4: Dropping the call releases everything, and leaves the queue.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_lite::future::FutureExt;
 use latchd_client_core::{KEYS_MAX, LockState, NotObtained, Retry, TermsError, wire_key};
 use latchd_protocol::Instant;
 use latchd_protocol::command::WAIT_MS_MAX;
+use latchd_protocol::time::saturating_millis;
 
 use super::background::Alarm;
 use super::clock;
 use super::error::{Error, ErrorKind};
 use super::keeper::{Attempt, Keeper, Part};
-use super::lock::{Lock, Obtained};
+use super::lock::Lock;
+use super::mutex::lock;
 use super::options::{LockOptions, Plan};
 use super::pool::{Owner, Pool, Slot};
 
@@ -118,8 +120,7 @@ pub(super) async fn obtain(
 
 /// The error after the deadline.
 fn too_late(pool: &Pool, heard: &Mutex<Option<Heard>>) -> Error {
-    let heard = heard.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    match heard {
+    match lock(heard).clone() {
         Some(heard) if clock::since(heard.at) < SILENCE => {
             pool.not_obtained(NotObtained::Deadline, heard.state)
         }
@@ -184,20 +185,16 @@ impl Obtain<'_> {
     }
 
     fn hear(&self, state: LockState, at: Instant) {
-        let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
-        *heard = Some(Heard { state, at });
+        *lock(self.heard) = Some(Heard { state, at });
     }
 
     fn was_heard(&self) -> bool {
-        self.heard
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .is_some()
+        lock(self.heard).is_some()
     }
 
     fn state(&self) -> LockState {
-        let heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
-        heard.clone().map(|heard| heard.state).unwrap_or_default()
+        let heard = lock(self.heard).clone();
+        heard.map(|heard| heard.state).unwrap_or_default()
     }
 
     fn may_queue(&self) -> bool {
@@ -276,7 +273,7 @@ impl Obtain<'_> {
         let (begun, state) = (clock::now(), self.state());
         self.hear(
             state,
-            Instant::from_millis(begun.as_millis().saturating_add(millis(span))),
+            Instant::from_millis(begun.as_millis().saturating_add(saturating_millis(span))),
         );
         let terms = self.plan.terms.clone();
         let waited = keeper.attempt(key, terms, Some(span)).await;
@@ -349,16 +346,16 @@ impl Obtain<'_> {
 
     fn lock(&self, parts: Vec<Part>, slot: Option<Slot>) -> Lock {
         let plan = &self.plan;
-        let obtained = Obtained {
+        Lock {
             parts,
+            pool: self.pool.clone(),
             owner: plan.owner,
             terms: plan.terms.clone(),
             token: plan.token.clone(),
             is_own: plan.session.is_some(),
             is_inherited: self.options.is_inherited(),
-            slot,
-        };
-        Lock::new(self.pool, obtained)
+            _slot: slot,
+        }
     }
 }
 
@@ -369,8 +366,4 @@ enum Waited {
     Again,
     /// It is tried again after a pause.
     Refused,
-}
-
-fn millis(span: Duration) -> u64 {
-    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }

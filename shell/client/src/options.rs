@@ -16,6 +16,7 @@ use latchd_protocol::session::SESSION_S_MAX;
 use super::clock;
 use super::error::ErrorKind;
 use super::pool::{Owner, ServerKind};
+use super::setters::setters;
 use super::tls_options::TlsOptions;
 
 /// Options for every call of a client.
@@ -54,65 +55,35 @@ impl ClientOptions {
         Self::default()
     }
 
-    /// The time limit to open a connection, name look-up, TLS and login included; 5 s by default. Several
-    /// addresses of a host are tried within that time.
-    #[must_use]
-    pub const fn connect_timeout(mut self, span: Duration) -> Self {
-        self.connect_timeout = span;
-        self
-    }
+    setters! {
+        /// The time limit to open a connection, name look-up, TLS and login included; 5 s by default. Several
+        /// addresses of a host are tried within that time.
+        [const] connect_timeout(span: Duration) => connect_timeout = span;
 
-    /// The time limit for a reply; after it, the connection counts as broken; 5 s by default.
-    #[must_use]
-    pub const fn reply_timeout(mut self, span: Duration) -> Self {
-        self.reply_timeout = span;
-        self
-    }
+        /// The time limit for a reply; after it, the connection counts as broken; 5 s by default.
+        [const] reply_timeout(span: Duration) => reply_timeout = span;
 
-    /// The number of connections that cache calls share; 4 by default, and at least one. They are opened when needed. More
-    /// are opened only when each has a thousand requests under way.
-    #[must_use]
-    pub const fn connections(mut self, count: usize) -> Self {
-        self.connections = count;
-        self
-    }
+        /// The number of connections that cache calls share; 4 by default, and at least one. They are opened when needed. More
+        /// are opened only when each has a thousand requests under way.
+        [const] connections(count: usize) => connections = count;
 
-    /// The number of keys that this client waits for at a time, each over a connection of its own; 64 by default. Further
-    /// tasks wait in the process. So do tasks that wait for the same key.
-    #[must_use]
-    pub const fn waits_max(mut self, count: usize) -> Self {
-        self.waits_max = count;
-        self
-    }
+        /// The number of keys that this client waits for at a time, each over a connection of its own; 64 by default. Further
+        /// tasks wait in the process. So do tasks that wait for the same key.
+        [const] waits_max(count: usize) => waits_max = count;
 
-    /// How often the server is asked for each lock; 5 s by default, and at most a third of the time that the lock
-    /// survives. A lock that an operator has released is lost within this time.
-    #[must_use]
-    pub const fn heartbeat(mut self, every: Duration) -> Self {
-        self.heartbeat = every;
-        self
-    }
+        /// How often the server is asked for each lock; 5 s by default, and at most a third of the time that the lock
+        /// survives. A lock that an operator has released is lost within this time.
+        [const] heartbeat(every: Duration) => heartbeat = every;
 
-    /// Uses TLS on every connection. It requires the feature `tls`, and a server on TCP.
-    #[must_use]
-    pub fn tls(mut self, tls: TlsOptions) -> Self {
-        self.tls = Some(tls);
-        self
-    }
+        /// Uses TLS on every connection. It requires the feature `tls`, and a server on TCP.
+        tls(tls: TlsOptions) => tls = Some(tls);
 
-    /// Logs in on every connection, if the server requires it (memcached's and latchd's `-Y`). For a server
-    /// on another machine this requires [`tls`](Self::tls) or [`plain_password`](Self::plain_password).
-    #[must_use]
-    pub fn credentials(mut self, credentials: Credentials) -> Self {
-        self.credentials = Some(credentials);
-        self
-    }
+        /// Logs in on every connection, if the server requires it (memcached's and latchd's `-Y`). For a server
+        /// on another machine this requires [`tls`](Self::tls) or [`plain_password`](Self::plain_password).
+        credentials(credentials: Credentials) => credentials = Some(credentials);
 
-    /// Allows to send the password over the network in plain text, readable by everyone on the way.
-    #[must_use]
-    pub const fn plain_password(mut self) -> Self {
-        self.plain_password = true;
-        self
+        /// Allows to send the password over the network in plain text, readable by everyone on the way.
+        [const] plain_password() => plain_password = true;
     }
 }
 
@@ -184,80 +155,42 @@ impl LockOptions {
         Self::default()
     }
 
-    /// The time limit of the whole call, connecting included; none by default. The reply to a last try at that moment may
-    /// take a tenth of a second more.
-    #[must_use]
-    pub const fn deadline(mut self, deadline: Duration) -> Self {
-        self.deadline = Some(deadline);
-        self
-    }
+    setters! {
+        /// The time limit of the whole call, connecting included; none by default. The reply to a last try at that moment may
+        /// take a tenth of a second more.
+        [const] deadline(deadline: Duration) => deadline = Some(deadline);
 
-    /// How long the lock outlasts a broken connection or a dead client; 10 s by default. On latchd at most an hour, and
-    /// [`Duration::ZERO`] ends the lock with its connection; on memcached at least a second.
-    #[must_use]
-    pub const fn survive(mut self, span: Duration) -> Self {
-        self.survive = span;
-        self
-    }
+        /// How long the lock outlasts a broken connection or a dead client; 10 s by default. On latchd at most an hour, and
+        /// [`Duration::ZERO`] ends the lock with its connection; on memcached at least a second.
+        [const] survive(span: Duration) => survive = span;
 
-    /// The longest time to hold the lock. Without it, a holder that hangs is renewed for ever.
-    #[must_use]
-    pub const fn hold_max(mut self, span: Duration) -> Self {
-        self.hold_max = Some(span);
-        self
-    }
+        /// The longest time to hold the lock. Without it, a holder that hangs is renewed for ever.
+        [const] hold_max(span: Duration) => hold_max = Some(span);
 
-    /// Does not renew the lock: it ends [`survive`](Self::survive) after the last [`refresh`](super::Lock::refresh).
-    #[must_use]
-    pub const fn manual(mut self) -> Self {
-        self.is_manual = true;
-        self
-    }
+        /// Does not renew the lock: it ends [`survive`](Self::survive) after the last [`refresh`](super::Lock::refresh).
+        [const] manual() => is_manual = true;
 
-    /// Shares the lock with all others that ask for a shared one, as readers do, and excludes all other clients. It
-    /// requires latchd. While a key is shared, no client can change its item.
-    #[must_use]
-    pub const fn shared(mut self) -> Self {
-        self.mode = Mode::Shared { among: None };
-        self
-    }
+        /// Shares the lock with all others that ask for a shared one, as readers do, and excludes all other clients. It
+        /// requires latchd. While a key is shared, no client can change its item.
+        [const] shared() => mode = Mode::Shared { among: None };
 
-    /// As [`shared`](Self::shared), among at most `count` holders, 1 to 1,024. If the holders name different limits, the
-    /// lowest counts.
-    #[must_use]
-    pub const fn permits(mut self, count: NonZeroU32) -> Self {
-        self.mode = Mode::Shared { among: Some(count) };
-        self
-    }
+        /// As [`shared`](Self::shared), among at most `count` holders, 1 to 1,024. If the holders name different limits, the
+        /// lowest counts.
+        [const] permits(count: NonZeroU32) => mode = Mode::Shared { among: Some(count) };
 
-    /// A text of at most 250 bytes that others can read beside the lock; by default the program, the host and the process.
-    #[must_use]
-    pub fn metadata(mut self, metadata: impl Into<Vec<u8>>) -> Self {
-        self.metadata = Some(metadata.into());
-        self
-    }
+        /// A text of at most 250 bytes that others can read beside the lock; by default the program, the host and the process.
+        metadata(metadata: impl Into<Vec<u8>>) => metadata = Some(metadata.into());
 
-    /// Shows an item under the key while the lock is held, so that clients that lock by `add` are excluded. On memcached
-    /// that item is the lock.
-    #[must_use]
-    pub const fn with_item(mut self) -> Self {
-        self.has_item = true;
-        self
-    }
+        /// Shows an item under the key while the lock is held, so that clients that lock by `add` are excluded. On memcached
+        /// that item is the lock.
+        [const] with_item() => has_item = true;
 
-    /// The caller's own token. A client that asks for the same keys with the same token takes the lock over.
-    #[must_use]
-    pub fn token(mut self, token: Token) -> Self {
-        self.token = Some(token);
-        self
-    }
+        /// The caller's own token. A client that asks for the same keys with the same token takes the lock over.
+        token(token: Token) => token = Some(token);
 
-    /// The pauses before the next try, where the server has no queue; from 16 ms to 1 s, with jitter, by default. A
-    /// strategy with a limit bounds a wait in a queue as well, and [`Retry::none`] does not wait.
-    #[must_use]
-    pub fn retry(mut self, retry: Retry) -> Self {
-        self.pauses = Pauses::Of(retry);
-        self
+        /// The pauses before the next try, where the server has no queue; from 16 ms to 1 s, with jitter, by default. A
+        /// strategy with a limit bounds a wait in a queue as well, and [`Retry::none`] does not wait.
+        retry(retry: Retry) => pauses = Pauses::Of(retry);
     }
 
     /// As [`retry`](Self::retry), with pauses of the caller's own. The lock is not waited for in a queue.
@@ -270,12 +203,10 @@ impl LockOptions {
         self
     }
 
-    /// Gives the lock a connection of its own, which other processes can [inherit](super::Lock::inheritable). It ends with
-    /// that connection: [`survive`](Self::survive) must be 0.
-    #[must_use]
-    pub const fn inheritable(mut self) -> Self {
-        self.is_inheritable = true;
-        self
+    setters! {
+        /// Gives the lock a connection of its own, which other processes can [inherit](super::Lock::inheritable). It ends with
+        /// that connection: [`survive`](Self::survive) must be 0.
+        [const] inheritable() => is_inheritable = true;
     }
 
     pub(super) const fn deadline_span(&self) -> Option<Duration> {
@@ -471,48 +402,26 @@ impl ComputeOptions {
         }
     }
 
-    /// How long before its end one client computes it anew, while the others continue to read it; shorter than its ttl.
-    #[must_use]
-    pub const fn early(mut self, span: Duration) -> Self {
-        self.early = span;
-        self
-    }
+    setters! {
+        /// How long before its end one client computes it anew, while the others continue to read it; shorter than its ttl.
+        [const] early(span: Duration) => early = span;
 
-    /// The behaviour of a client that may not compute the value.
-    #[must_use]
-    pub const fn losers(mut self, losers: Losers) -> Self {
-        self.losers = losers;
-        self
-    }
+        /// The behaviour of a client that may not compute the value.
+        [const] losers(losers: Losers) => losers = losers;
 
-    /// The time to compute a missing value, before another client is told to compute it; 30 s by default.
-    #[must_use]
-    pub const fn claim(mut self, span: Duration) -> Self {
-        self.claim = Some(span);
-        self
-    }
+        /// The time to compute a missing value, before another client is told to compute it; 30 s by default.
+        [const] claim(span: Duration) => claim = Some(span);
 
-    /// When to read again while another client computes; after 10 to 500 ms by default.
-    #[must_use]
-    pub const fn retry(mut self, retry: Retry) -> Self {
-        self.retry = Some(retry);
-        self
-    }
+        /// When to read again while another client computes; after 10 to 500 ms by default.
+        [const] retry(retry: Retry) => retry = Some(retry);
 
-    /// The time limit of the whole read, connecting included; the claim by default.
-    #[must_use]
-    pub const fn deadline(mut self, span: Duration) -> Self {
-        self.deadline = Some(span);
-        self
-    }
+        /// The time limit of the whole read, connecting included; the claim by default.
+        [const] deadline(span: Duration) => deadline = Some(span);
 
-    /// Keeps the right to compute in a session, which outlives a broken connection for `ttl`: no other client computes
-    /// meanwhile. In turn, a winner that dies delays the others for `ttl`. 1 s to 1 h, rounded up to a second. It
-    /// requires latchd. The session stays with its connection for the next call.
-    #[must_use]
-    pub const fn session(mut self, ttl: Duration) -> Self {
-        self.session = Some(ttl);
-        self
+        /// Keeps the right to compute in a session, which outlives a broken connection for `ttl`: no other client computes
+        /// meanwhile. In turn, a winner that dies delays the others for `ttl`. 1 s to 1 h, rounded up to a second. It
+        /// requires latchd. The session stays with its connection for the next call.
+        [const] session(ttl: Duration) => session = Some(ttl);
     }
 
     pub(super) fn terms(&self, reply_timeout: Duration) -> Result<RecomputeTerms, TermsError> {

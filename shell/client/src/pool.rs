@@ -1,6 +1,6 @@
 //! The connections to one server: shared ones for cache calls, those of its locks, and idle ones for computed values.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use latchd_client_core::{
@@ -19,6 +19,7 @@ use super::error::{Error, ErrorKind};
 use super::hub::Hub;
 use super::keeper::Keeper;
 use super::link::Link;
+use super::mutex::lock;
 use super::options::ClientOptions;
 use super::shared_values::Computes;
 use super::turns::{Permits, Turns};
@@ -335,11 +336,6 @@ impl Pool {
     pub(super) fn idle_connections(&self) -> usize {
         lock(&self.0.idle).len()
     }
-}
-
-fn lock<T>(list: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Every change of the lists is complete before a panic is possible.
-    list.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -7,10 +7,12 @@
 use std::collections::VecDeque;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::thread;
 
 use async_channel::{Sender, bounded};
+
+use super::mutex::lock;
 
 /// The most look-ups that run at once in a process.
 const THREADS_MAX: usize = 64;
@@ -48,7 +50,7 @@ pub(super) async fn resolve(address: &str) -> io::Result<Vec<SocketAddr>> {
 }
 
 fn begin(look_up: LookUp) -> io::Result<()> {
-    let mut queue = queue();
+    let mut queue = lock(&QUEUE);
     queue.waiting.retain(|waiting| !waiting.caller.is_closed());
     if queue.threads == THREADS_MAX {
         queue.waiting.push_back(look_up);
@@ -67,7 +69,7 @@ fn serve(first: LookUp) {
         let addresses = address.to_socket_addrs().map(Iterator::collect);
         // If the caller does not receive it, the caller is gone.
         let _ = caller.try_send(addresses);
-        let mut queue = queue();
+        let mut queue = lock(&QUEUE);
         next = loop {
             match queue.waiting.pop_front() {
                 Some(look_up) if look_up.caller.is_closed() => {}
@@ -78,10 +80,6 @@ fn serve(first: LookUp) {
             queue.threads -= 1;
         }
     }
-}
-
-fn queue() -> MutexGuard<'static, Queue> {
-    QUEUE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -101,7 +99,7 @@ mod tests {
                 // Each is in the queue or in a thread before the first result is awaited.
                 let begun = future::poll_once(lookup.as_mut()).await;
                 assert!(begun.is_none_or(|found| found.is_ok()));
-                assert!(queue().threads <= THREADS_MAX, "N1");
+                assert!(lock(&QUEUE).threads <= THREADS_MAX, "N1");
             }
         });
         // Callers that are gone do not delay others.
@@ -114,7 +112,7 @@ mod tests {
             );
             assert!(!found.is_empty());
         }
-        assert!(queue().waiting.len() <= THREADS_MAX, "N2");
+        assert!(lock(&QUEUE).waiting.len() <= THREADS_MAX, "N2");
     }
 
     #[test]

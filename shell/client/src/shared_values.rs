@@ -6,16 +6,18 @@
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_channel::{Receiver, Sender, bounded};
 use latchd_protocol::Instant;
+use latchd_protocol::time::saturating_millis;
 
 use super::background::Alarm;
 use super::clock;
 use super::compute::Value;
 use super::error::Error;
+use super::mutex::lock;
 use super::turns::{Permit, Permits};
 
 /// The pause after the first failure; it doubles with each further one (S2).
@@ -93,7 +95,7 @@ impl Computes {
     pub(super) async fn join(self: &Arc<Self>, key: &[u8]) -> Joined {
         let now = clock::now();
         let (shared, ended, pause) = {
-            let mut keys = self.keys();
+            let mut keys = lock(&self.keys);
             match keys.get(key) {
                 Some(entry) if !entry.ended.is_closed() => {
                     (Arc::clone(&entry.shared), entry.ended.clone(), None)
@@ -110,11 +112,7 @@ impl Computes {
             return Joined::Again;
         }
         let _ = ended.recv().await;
-        let answer = shared
-            .0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
+        let answer = lock(&shared.0).clone();
         match answer {
             Answer::None => Joined::Again,
             Answer::Value(value) => Joined::Value(Value {
@@ -153,11 +151,6 @@ impl Computes {
             alive: Some(alive),
         }
     }
-
-    fn keys(&self) -> MutexGuard<'_, BTreeMap<Box<[u8]>, Entry>> {
-        // Every change of the map is complete before a panic is possible.
-        self.keys.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Leader {
@@ -186,15 +179,15 @@ impl Leader {
         let Some(alive) = self.alive.take() else {
             return;
         };
-        *self.shared.0.lock().unwrap_or_else(PoisonError::into_inner) = answer;
-        let mut keys = self.computes.keys();
+        *lock(&self.shared.0) = answer;
+        let mut keys = lock(&self.computes.keys);
         if self.failed {
             if let Some(entry) = keys.get_mut(&self.key) {
                 let factor = 1_u32.checked_shl(entry.failures).unwrap_or(u32::MAX);
                 entry.failures = entry.failures.saturating_add(1);
                 let pause = PAUSE.saturating_mul(factor).min(PAUSE_MAX);
-                let pause_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX);
-                entry.until = Instant::from_millis(clock::now().as_millis() + pause_ms);
+                let until_ms = clock::now().as_millis() + saturating_millis(pause);
+                entry.until = Instant::from_millis(until_ms);
             }
         } else {
             keys.remove(&self.key);
@@ -216,7 +209,7 @@ mod tests {
     use super::*;
 
     fn value() -> Value {
-        Value::found(b"v".to_vec())
+        Value::found(b"v".to_vec(), false)
     }
 
     #[test]
@@ -234,7 +227,7 @@ mod tests {
         for other in others {
             assert!(matches!(other.join().unwrap(), Joined::Value(found) if found == value()));
         }
-        assert!(computes.keys().is_empty());
+        assert!(lock(&computes.keys).is_empty());
     }
 
     #[test]

@@ -12,10 +12,11 @@
 
 use std::future::Future;
 use std::pin::{Pin, pin};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 
 use super::background;
+use super::mutex::lock;
 
 /// The most times that a caller runs each of its tasks before it yields to its executor.
 const ROUNDS_MAX: usize = 32;
@@ -326,11 +327,6 @@ impl Drop for Hands {
             }
         }
     }
-}
-
-fn lock<T>(state: &Mutex<T>) -> MutexGuard<'_, T> {
-    // No panic can interrupt a change here.
-    state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

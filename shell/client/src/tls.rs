@@ -88,48 +88,34 @@ pub(super) fn explained(error: io::Error) -> io::Error {
     let Some(error) = error.get_ref().and_then(|inner| inner.downcast_ref()) else {
         return error;
     };
-    let is_unknown = matches!(
-        error,
-        Error::InvalidCertificate(CertificateError::UnknownIssuer)
-    );
-    let is_expired = matches!(
-        error,
+    #[expect(
+        clippy::wildcard_enum_match_arm,
+        reason = "other errors of rustls speak for themselves"
+    )]
+    let hint = match error {
+        Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
+            "; name the file of the authority that has signed it"
+        }
         Error::InvalidCertificate(
-            CertificateError::Expired | CertificateError::ExpiredContext { .. }
-        )
-    );
-    let is_early = matches!(
-        error,
+            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
+        ) => "; say the name that is in its certificate",
         Error::InvalidCertificate(
-            CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. }
-        )
-    );
-    // rustls prints webpki's error without exporting its type.
-    let is_authority = matches!(error, Error::InvalidCertificate(CertificateError::Other(other))
-        if format!("{other:?}").contains("CaUsedAsEndEntity"));
-    let is_of_another = matches!(
-        error,
+            CertificateError::Expired | CertificateError::ExpiredContext { .. },
+        ) => "; renew the certificate of the server, or set the clock of this machine",
         Error::InvalidCertificate(
-            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. }
-        )
-    );
-    let hint = if is_unknown {
-        "; name the file of the authority that has signed it"
-    } else if is_of_another {
-        "; say the name that is in its certificate"
-    } else if is_expired {
-        "; renew the certificate of the server, or set the clock of this machine"
-    } else if is_early {
-        "; the certificate of the server is for later: is the clock of this machine right?"
-    } else if is_authority {
-        "; the server shows the certificate of an authority (CA:TRUE) as its own: give it one with CA:FALSE, which \
-         that authority has signed"
-    } else if let Error::InvalidMessage(_) = error {
-        "; perhaps the server does not speak TLS there"
-    } else if let Error::AlertReceived(AlertDescription::CertificateRequired) = error {
-        "; show it a certificate that one of its authorities has signed"
-    } else {
-        ""
+            CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. },
+        ) => "; the certificate of the server is for later: is the clock of this machine right?",
+        Error::InvalidCertificate(CertificateError::Other(other))
+            if format!("{other:?}").contains("CaUsedAsEndEntity") =>
+        {
+            "; the server shows the certificate of an authority (CA:TRUE) as its own: give it one with CA:FALSE, which \
+             that authority has signed"
+        }
+        Error::InvalidMessage(_) => "; perhaps the server does not speak TLS there",
+        Error::AlertReceived(AlertDescription::CertificateRequired) => {
+            "; show it a certificate that one of its authorities has signed"
+        }
+        _ => "",
     };
     io::Error::new(io::ErrorKind::InvalidData, format!("TLS: {error}{hint}"))
 }

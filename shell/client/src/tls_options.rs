@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use super::setters::setters;
+
 /// A client's TLS settings for TCP. By default, it accepts a server if the system trusts the certificate
 /// authority, and the certificate is for the name in the server's address.
 ///
@@ -20,25 +22,15 @@ impl TlsOptions {
         Self::default()
     }
 
-    /// Trusts the certificate authorities in this PEM file, and no others.
-    #[must_use]
-    pub fn ca_file(mut self, path: impl Into<PathBuf>) -> Self {
-        self.ca_file = Some(path.into());
-        self
-    }
+    setters! {
+        /// Trusts the certificate authorities in this PEM file, and no others.
+        ca_file(path: impl Into<PathBuf>) => ca_file = Some(path.into());
 
-    /// Presents a client certificate to a server that requests one. Both files are PEM, and can be the same:
-    /// `chain` has the certificate and those that lead to its authority, `key` its private key.
-    #[must_use]
-    pub fn certificate(mut self, chain: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
-        self.certificate = Some((chain.into(), key.into()));
-        self
-    }
+        /// Presents a client certificate to a server that requests one. Both files are PEM, and can be the same:
+        /// `chain` has the certificate and those that lead to its authority, `key` its private key.
+        certificate(chain: impl Into<PathBuf>, key: impl Into<PathBuf>) => certificate = Some((chain.into(), key.into()));
 
-    /// The name in the server's certificate, if it is not the host of its address.
-    #[must_use]
-    pub fn server_name(mut self, name: impl Into<String>) -> Self {
-        self.server_name = Some(name.into());
-        self
+        /// The name in the server's certificate, if it is not the host of its address.
+        server_name(name: impl Into<String>) => server_name = Some(name.into());
     }
 }

@@ -6,9 +6,11 @@
 //!   connection of its own.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use async_channel::{Receiver, Sender, bounded};
+
+use super::mutex::lock;
 
 /// Permits that are taken and given back.
 #[derive(Clone)]
@@ -73,7 +75,7 @@ impl Turns {
     /// Waits for the turn of a key.
     pub(super) async fn of(self: &Arc<Self>, key: &[u8]) -> Turn {
         let permits = {
-            let mut keys = self.keys();
+            let mut keys = lock(&self.keys);
             let entry = keys.entry(key.into()).or_insert_with(|| Key {
                 turn: Permits::new(1),
                 tasks: 0,
@@ -102,11 +104,6 @@ impl Turns {
         }
         self.all.permit().await
     }
-
-    fn keys(&self) -> MutexGuard<'_, BTreeMap<Box<[u8]>, Key>> {
-        // Every change of the map is complete before a panic is possible.
-        self.keys.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Drop for Turn {
@@ -114,7 +111,7 @@ impl Drop for Turn {
         if self.is_mine {
             self.permits.give_back();
         }
-        let mut keys = self.turns.keys();
+        let mut keys = lock(&self.turns.keys);
         if let Some(entry) = keys.get_mut(&self.key) {
             entry.tasks -= 1;
             if entry.tasks == 0 {
@@ -147,7 +144,7 @@ mod tests {
         drop(first);
         assert!(block_on(poll_once(second.as_mut())).is_some());
         drop(second);
-        assert!(turns.keys().is_empty());
+        assert!(lock(&turns.keys).is_empty());
     }
 
     #[test]

@@ -5,12 +5,13 @@ use core::time::Duration;
 
 use latchd_protocol::fence::Fence;
 use latchd_protocol::time::Instant;
-use latchd_protocol::wire::meta::reply::{Code, MetaResponse};
+use latchd_protocol::wire::meta::reply::Code;
 
-use super::grant::{Call, Goal, Grant, Query};
+use super::grant::{Goal, Grant, Query};
 use super::{Grants, Link};
 use crate::lock::{LockId, LockMachine, LockNews, LockState, item_state};
 use crate::machine::{Failure, Loss};
+use crate::own::Call;
 use crate::session::AnyResponse;
 use crate::terms::LEASE_ITEM;
 
@@ -305,9 +306,7 @@ fn in_the_way(grant: &Grant, answer: &AnyResponse<'_>) -> Option<LockNews> {
     let Some(item) = &grant.terms.item else {
         return is_lock.then(|| LockNews::Obstructed(LockState::default()));
     };
-    let AnyResponse::Meta(MetaResponse { value, .. }) = answer else {
-        return None;
-    };
+    let value = answer.value();
     if item.own_token && item.value.token().owns(value) {
         return None;
     }

@@ -10,7 +10,9 @@ use latchd_protocol::time::Instant;
 use latchd_protocol::wire::meta::{Flag, Verb};
 
 use crate::lock::{Belief, LockNews, LockTerms};
+use crate::machine::Loss;
 use crate::moment::{after, earlier, growing, millis, span};
+use crate::own::{Call, Own};
 use crate::session::{AnyRequest, Flags};
 use crate::terms::{DRIFT_PART, LEASE_ITEM, TICK_MS, exptime_for};
 
@@ -34,6 +36,11 @@ pub(super) enum Query {
 }
 
 impl Query {
+    /// Whether it releases the lock.
+    pub(super) const fn is_release(self) -> bool {
+        matches!(self, Self::Release | Self::Remove)
+    }
+
     /// How long the server may be silent because the request waits.
     pub(super) const fn wait(self) -> Duration {
         match self {
@@ -72,21 +79,6 @@ pub(super) enum Turn {
     Rest,
     Due { query: Query, at: Instant },
     Awaiting,
-}
-
-/// A call of the holder.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub(super) enum Call {
-    None,
-    Check,
-    Refresh(Duration),
-}
-
-/// The belief in a lock with a time of its own.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub(super) struct Own {
-    deadline: Instant,
-    since: Instant,
 }
 
 /// One lock.
@@ -170,13 +162,14 @@ impl Grant {
         })
     }
 
-    /// Whether it has been held as long as it may.
-    pub(super) fn is_capped(&self, now: Instant) -> bool {
-        self.capped_at().is_some_and(|end| now >= end)
+    /// Why it is lost, now that its own time is over.
+    pub(super) fn loss(&self, now: Instant) -> Loss {
+        self.own
+            .map_or(Loss::Expired, |own| own.loss(now, self.hold_max()))
     }
 
-    fn capped_at(&self) -> Option<Instant> {
-        Some(after(self.own?.since, self.terms.lease?.hold_max?))
+    fn hold_max(&self) -> Option<Duration> {
+        self.terms.lease?.hold_max
     }
 
     pub(super) const fn begin(&mut self, query: Query, at: Instant) {
@@ -213,9 +206,9 @@ impl Grant {
     }
 
     /// Releases it again, over another connection.
-    pub(super) fn release_again(&mut self, now: Instant, was_sent: bool) {
+    pub(super) fn release_again(&mut self, now: Instant, is_repeat: bool) {
         if let Goal::Release { is_unanswered, .. } = &mut self.goal {
-            *is_unanswered |= was_sent;
+            *is_unanswered |= is_repeat;
         }
         self.begin(self.release_query(), now);
     }
@@ -270,13 +263,7 @@ impl Grant {
         }
         if let Some(ttl) = ttl {
             let since = self.own.map_or(now, |own| own.since);
-            let deadline = after(sent, ttl);
-            self.own = Some(Own { deadline, since });
-            let end = self.capped_at().unwrap_or(deadline);
-            self.own = Some(Own {
-                deadline: deadline.min(end),
-                since,
-            });
+            self.own = Some(Own::new(after(sent, ttl), since, self.hold_max()));
         }
         let third = self
             .terms
@@ -333,9 +320,8 @@ impl Grant {
             Query::Acquire | Query::Wait { .. } | Query::Confirm => self.ttl(now),
             Query::Add | Query::Touch | Query::Remove | Query::Release => None,
         };
-        // The new time may be shorter than the belief, and the answer may never come.
         if let (Some(own), Some(ttl)) = (&mut self.own, ttl) {
-            own.deadline = own.deadline.min(after(now, ttl));
+            own.asks_for(now, ttl);
         }
         (query, ttl)
     }
@@ -343,16 +329,13 @@ impl Grant {
     /// The own time to ask for now: a new one, or the rest of the last.
     fn ttl(&self, now: Instant) -> Option<Duration> {
         let lease = self.terms.lease?;
-        let whole = match self.call {
-            Call::Refresh(ttl) => ttl,
-            Call::None | Call::Check => lease.ttl,
-        };
+        let whole = self.call.ttl(lease.ttl);
         let is_new = lease.renews || matches!(self.call, Call::Refresh(_));
         match self.own {
             Some(own) if !is_new => Some(span(now, own.deadline)),
-            Some(_) => {
-                let left = self.capped_at().map_or(Duration::MAX, |end| span(now, end));
-                Some(whole.min(left))
+            Some(own) => {
+                let end = own.capped_at(lease.hold_max);
+                Some(end.map_or(whole, |end| whole.min(span(now, end))))
             }
             None => Some(whole.min(lease.hold_max.unwrap_or(Duration::MAX))),
         }

@@ -1,11 +1,10 @@
-//! Locks on latchd against a server of a few lines, every message by hand. `believers.rs` has a real one.
+//! Locks on latchd against a server of a few lines, every message by hand. The model has a real one.
 
 extern crate std;
 
 use alloc::string::String;
 use alloc::vec::Vec;
 
-mod believers;
 mod clusters;
 mod in_session;
 mod items;

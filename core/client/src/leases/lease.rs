@@ -38,12 +38,13 @@ use core::time::Duration;
 use latchd_protocol::item::Cas;
 use latchd_protocol::key::Key;
 use latchd_protocol::time::Instant;
-use latchd_protocol::wire::meta::reply::{Code, MetaResponse};
+use latchd_protocol::wire::meta::reply::Code;
 use latchd_protocol::wire::meta::{Flag, Verb};
 
 use crate::lock::{Belief, LeaseTerms, LockNews, LockTerms, item_state};
 use crate::machine::{Failure, Loss};
 use crate::moment::{after, earlier, growing};
+use crate::own::{Call, Own};
 use crate::session::{AnyRequest, AnyResponse, Flags};
 use crate::terms::{LEASE_ITEM, exptime_for};
 
@@ -96,21 +97,6 @@ enum Turn {
     Awaiting { query: Query, ttl: Duration },
 }
 
-/// A call of the holder.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub(super) enum Call {
-    None,
-    Check,
-    Refresh(Duration),
-}
-
-/// A belief in the lock (C2).
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-struct Own {
-    deadline: Instant,
-    since: Instant,
-}
-
 /// One leased lock.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub(super) struct Lease {
@@ -119,6 +105,7 @@ pub(super) struct Lease {
     time: LeaseTerms,
     goal: Goal,
     turn: Turn,
+    /// The belief in it (C2).
     own: Option<Own>,
     /// The version of the item that is ours, as this connection told it (C5).
     cas: Option<Cas>,
@@ -249,16 +236,9 @@ impl Lease {
         })
     }
 
-    fn capped_at(&self) -> Option<Instant> {
-        Some(after(self.own?.since, self.time.hold_max?))
-    }
-
     /// The ttl of the next store.
     const fn ttl(&self) -> Duration {
-        match self.call {
-            Call::Refresh(ttl) => ttl,
-            Call::None | Call::Check => self.time.ttl,
-        }
+        self.call.ttl(self.time.ttl)
     }
 
     /// When it has something to do; a moment in the past if it has already.
@@ -288,16 +268,8 @@ impl Lease {
         if self.goal_end().is_none_or(|end| now < end) {
             return;
         }
-        if self.goal == Goal::Hold {
-            let is_capped = self.capped_at().is_some_and(|end| now >= end);
-            self.lose(
-                now,
-                if is_capped {
-                    Loss::HeldTooLong
-                } else {
-                    Loss::Expired
-                },
-            );
+        if let (Goal::Hold, Some(own)) = (self.goal, self.own) {
+            self.lose(now, own.loss(now, self.time.hold_max));
         } else if !matches!(self.turn, Turn::Awaiting { .. }) {
             self.end(LockNews::NotHeld);
         }
@@ -339,9 +311,8 @@ impl Lease {
         self.gone_at = self
             .gone_at
             .max(after(now, Duration::from_secs(seconds + 1)));
-        // The new time may be shorter than our belief, and the answer may never come.
         if let Some(own) = &mut self.own {
-            own.deadline = own.deadline.min(after(now, ttl));
+            own.asks_for(now, ttl);
         }
     }
 
@@ -456,12 +427,7 @@ impl Lease {
     }
 
     fn believe(&mut self, deadline: Instant, since: Instant, sent: Instant) {
-        self.own = Some(Own { deadline, since });
-        let end = self.capped_at().unwrap_or(deadline);
-        self.own = Some(Own {
-            deadline: deadline.min(end),
-            since,
-        });
+        self.own = Some(Own::new(deadline, since, self.time.hold_max));
         let third = after(sent, self.time.ttl / 3);
         self.renew_at = self.time.renews.then_some(third);
     }
@@ -488,15 +454,11 @@ impl Lease {
     }
 
     fn asked(&mut self, now: Instant, answer: &AnyResponse<'_>) {
-        let AnyResponse::Meta(MetaResponse {
-            code: Code::Value | Code::Miss,
-            value,
-            ..
-        }) = answer
+        let (Some(code @ (Code::Value | Code::Miss)), value) = (answer.code(), answer.value())
         else {
             return self.refused(now, answer);
         };
-        let is_missing = answer.code() == Some(Code::Miss);
+        let is_missing = code == Code::Miss;
         let item = self.terms.item.as_ref();
         let shows_us = !is_missing && item.is_some_and(|item| item.value.token().owns(value));
         let may_be_ours = match self.goal {

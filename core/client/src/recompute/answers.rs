@@ -2,8 +2,9 @@
 
 use latchd_protocol::item::Cas;
 use latchd_protocol::time::Instant;
-use latchd_protocol::wire::meta::reply::{Code, MetaResponse};
-use latchd_protocol::wire::{classic, u64_from};
+use latchd_protocol::wire::classic::reply::ClassicResponse;
+use latchd_protocol::wire::meta::reply::Code;
+use latchd_protocol::wire::u64_from;
 
 use super::{Query, Recompute, RecomputeGoal, RecomputeNews, Turn, Win, WinSupport};
 use crate::machine::Failure;
@@ -33,17 +34,13 @@ impl Recompute {
         (query, sent, until): (Query, Instant, Instant),
         answer: &AnyResponse<'_>,
     ) {
-        let AnyResponse::Meta(MetaResponse {
-            code: Code::Value,
-            value,
-            ..
-        }) = *answer
-        else {
+        if answer.code() != Some(Code::Value) {
             if answer.code() == Some(Code::Miss) {
                 return self.is_locked();
             }
             return self.was_refused(now, answer);
-        };
+        }
+        let value = answer.value();
         if self.words == WinSupport::Unknown {
             self.words = WinSupport::Binds;
         }
@@ -133,8 +130,7 @@ impl Recompute {
 
     /// A line of the answer to [`Query::Uptime`], or its end.
     pub(super) fn was_up(&mut self, now: Instant, answer: &AnyResponse<'_>) {
-        if let AnyResponse::Classic(classic::reply::ClassicResponse::Stat { name, value }) = answer
-        {
+        if let Some(ClassicResponse::Stat { name, value }) = answer.classic() {
             if *name == b"uptime" {
                 self.uptime_s = u64_from(value);
             }
@@ -164,20 +160,12 @@ impl Recompute {
 
 /// The win that an answer to a read sent at `sent` tells of.
 fn win_in(answer: &AnyResponse<'_>, sent: Instant, is_bound: bool) -> Option<Win> {
-    let AnyResponse::Meta(MetaResponse {
-        code: Code::Value,
-        value,
-        ..
-    }) = answer
-    else {
-        return None;
-    };
-    if !answer.has(b'W') {
+    if answer.code() != Some(Code::Value) || !answer.has(b'W') {
         return None;
     }
     Some(Win {
         cas: answer.number(b'c').and_then(Cas::new)?,
-        is_claim: value.is_empty() && !answer.has(b'X'),
+        is_claim: answer.value().is_empty() && !answer.has(b'X'),
         is_bound,
         sent,
     })

@@ -81,15 +81,13 @@ impl Recompute {
     /// When the session is pinged or resumed while the caller computes.
     pub(super) fn sign_of_life_at(&self) -> Option<Instant> {
         let session = self.session.as_ref()?;
-        match self.goal {
-            RecomputeGoal::Compute if session.is_attached() => session.ping_at(),
-            RecomputeGoal::Compute => Some(self.resumes_at),
-            RecomputeGoal::None
-            | RecomputeGoal::Read { .. }
-            | RecomputeGoal::Store { .. }
-            | RecomputeGoal::GiveBack
-            | RecomputeGoal::Abandon
-            | RecomputeGoal::EndSession => None,
+        if self.goal != RecomputeGoal::Compute {
+            return None;
+        }
+        if session.is_attached() {
+            session.ping_at()
+        } else {
+            Some(self.resumes_at)
         }
     }
 

@@ -2,6 +2,8 @@
 
 use latchd_protocol::time::Exptime;
 
+use crate::setters::setters;
+
 /// The mode of a store.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub enum StoreMode {
@@ -35,39 +37,21 @@ impl StoreOptions {
         Self::default()
     }
 
-    /// The mode of the store (`M`).
-    #[must_use]
-    pub const fn mode(mut self, mode: StoreMode) -> Self {
-        self.mode = mode;
-        self
-    }
+    setters! {
+        /// The mode of the store (`M`).
+        [const] mode(mode: StoreMode) => mode = mode;
 
-    /// When the item expires (`T`); append and prepend do not change it.
-    #[must_use]
-    pub const fn exptime(mut self, exptime: Exptime) -> Self {
-        self.exptime = exptime;
-        self
-    }
+        /// When the item expires (`T`); append and prepend do not change it.
+        [const] exptime(exptime: Exptime) => exptime = exptime;
 
-    /// Client flags to store with the value (`F`).
-    #[must_use]
-    pub const fn client_flags(mut self, client_flags: u32) -> Self {
-        self.client_flags = client_flags;
-        self
-    }
+        /// Client flags to store with the value (`F`).
+        [const] client_flags(client_flags: u32) => client_flags = client_flags;
 
-    /// Only if the item still has this version (`C`).
-    #[must_use]
-    pub const fn cas(mut self, cas: u64) -> Self {
-        self.cas = Some(cas);
-        self
-    }
+        /// Only if the item still has this version (`C`).
+        [const] cas(cas: u64) => cas = Some(cas);
 
-    /// With [`cas`](Self::cas): also stores over an older version, and marks the item stale (`I`).
-    #[must_use]
-    pub const fn invalidate(mut self) -> Self {
-        self.invalidate = true;
-        self
+        /// With [`cas`](Self::cas): also stores over an older version, and marks the item stale (`I`).
+        [const] invalidate() => invalidate = true;
     }
 }
 
@@ -86,24 +70,14 @@ impl GetOptions {
         Self::default()
     }
 
-    /// Sets this exptime (`T`).
-    #[must_use]
-    pub const fn touch(mut self, exptime: Exptime) -> Self {
-        self.touch = Some(exptime);
-        self
-    }
+    setters! {
+        /// Sets this exptime (`T`).
+        [const] touch(exptime: Exptime) => touch = Some(exptime);
 
-    /// If there is no item, makes an empty one with this exptime, which the reader wins (`N`).
-    #[must_use]
-    pub const fn vivify(mut self, exptime: Exptime) -> Self {
-        self.vivify = Some(exptime);
-        self
-    }
+        /// If there is no item, makes an empty one with this exptime, which the reader wins (`N`).
+        [const] vivify(exptime: Exptime) => vivify = Some(exptime);
 
-    /// Lets one reader win an item that has less than this left (`R`).
-    #[must_use]
-    pub const fn recache(mut self, left: Exptime) -> Self {
-        self.recache = Some(left);
-        self
+        /// Lets one reader win an item that has less than this left (`R`).
+        [const] recache(left: Exptime) => recache = Some(left);
     }
 }

@@ -3,13 +3,13 @@
 use bytes::Bytes;
 use latchd_client_core::{AnyRequest, AnyResponse, Flags, Loss};
 use latchd_protocol::key::Key;
-use latchd_protocol::wire::meta::reply::{Code, MetaResponse};
+use latchd_protocol::wire::meta::reply::Code;
 use latchd_protocol::wire::meta::{Flag, Verb};
 
 use super::{CacheItem, GetOptions, Outcome};
 use crate::error::ErrorKind;
 
-pub(super) fn meta<'a>(
+pub(crate) fn meta<'a>(
     verb: Verb,
     key: Key<'a>,
     flags: &[Flag<'a>],
@@ -37,13 +37,9 @@ pub(super) fn read<'a>(key: Key<'a>, options: &GetOptions) -> AnyRequest<'a> {
 }
 
 pub(super) fn item(answer: &AnyResponse<'_>) -> Result<Option<CacheItem>, ErrorKind> {
-    match answer {
-        AnyResponse::Meta(MetaResponse {
-            code: Code::Value,
-            value,
-            ..
-        }) => Ok(Some(CacheItem {
-            value: Bytes::copy_from_slice(value),
+    match answer.code() {
+        Some(Code::Value) => Ok(Some(CacheItem {
+            value: Bytes::copy_from_slice(answer.value()),
             client_flags: answer
                 .number(b'f')
                 .and_then(|flags| u32::try_from(flags).ok())
@@ -54,13 +50,8 @@ pub(super) fn item(answer: &AnyResponse<'_>) -> Result<Option<CacheItem>, ErrorK
             stale: answer.has(b'X'),
             won: answer.has(b'W'),
         })),
-        AnyResponse::Meta(MetaResponse {
-            code: Code::Miss, ..
-        }) => Ok(None),
-        AnyResponse::Meta(_)
-        | AnyResponse::Classic(_)
-        | AnyResponse::Session(_)
-        | AnyResponse::Silent => Err(refusal(answer)),
+        Some(Code::Miss) => Ok(None),
+        Some(_) | None => Err(refusal(answer)),
     }
 }
 
@@ -78,23 +69,11 @@ pub(super) fn outcome(answer: &AnyResponse<'_>) -> Result<Outcome, ErrorKind> {
 
 /// The result of a count; `None` if there is no item.
 pub(super) fn number(answer: &AnyResponse<'_>) -> Result<Option<u64>, ErrorKind> {
-    match answer {
-        AnyResponse::Meta(MetaResponse {
-            code: Code::Value,
-            value,
-            ..
-        }) => number_in(value).map(Some),
-        AnyResponse::Meta(MetaResponse {
-            code: Code::NotFound,
-            ..
-        }) => Ok(None),
-        AnyResponse::Meta(MetaResponse {
-            code: Code::Exists, ..
-        }) => Err(ErrorKind::NotHeld(Some(Loss::Taken))),
-        AnyResponse::Meta(_)
-        | AnyResponse::Classic(_)
-        | AnyResponse::Session(_)
-        | AnyResponse::Silent => Err(refusal(answer)),
+    match answer.code() {
+        Some(Code::Value) => number_in(answer.value()).map(Some),
+        Some(Code::NotFound) => Ok(None),
+        Some(Code::Exists) => Err(ErrorKind::NotHeld(Some(Loss::Taken))),
+        Some(_) | None => Err(refusal(answer)),
     }
 }
 

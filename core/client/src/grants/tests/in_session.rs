@@ -242,3 +242,40 @@ fn a_server_without_sessions_is_named() {
         [OPEN, "0 Failed(Unsupported(Sessions))"]
     );
 }
+
+#[test]
+fn a_second_break_gives_a_wait_back() {
+    let mut grants = in_session();
+    let wait = Some(Duration::from_secs(60));
+    grants.acquire(at(0), key("k"), LockTerms::new(), wait);
+    play(&mut grants, 0, &["HD n9 N"]);
+    break_at(&mut grants, 1_000);
+    assert_eq!(
+        play(&mut grants, 1_000, &["HD n9 R"]),
+        [OPEN, "ml k F H f m w59000"]
+    );
+    // The session is not believed any more, and may have been granted the lock.
+    grants.disconnected(at(40_000));
+    assert_eq!(
+        play(&mut grants, 40_000, &[]),
+        ["0 Failed(Disconnected)", "connect"]
+    );
+    grants.connected(at(40_000));
+    assert_eq!(
+        play(&mut grants, 40_000, &["HD n9 R", "HD"]),
+        [RESUME, "mu k", "0 Released"]
+    );
+}
+
+#[test]
+fn a_lost_confirmation_is_no_lost_release() {
+    let (mut grants, id) = held(in_session(), LockTerms::new());
+    assert_eq!(play(&mut grants, 5_000, &[]), ["ml k F H T-1"]);
+    grants.release(at(5_000), id);
+    break_at(&mut grants, 5_001);
+    // No release was sent before: the lock was lost earlier.
+    assert_eq!(
+        play(&mut grants, 5_001, &["HD n9 R", "NF"]),
+        [RESUME, "mu k F7", "0 NotHeld"]
+    );
+}

@@ -193,6 +193,15 @@ fn a_manual_lock_is_confirmed_and_not_renewed() {
 }
 
 #[test]
+fn a_shorter_time_counts_from_its_request() {
+    let terms = leased(Duration::from_secs(10), true, None);
+    let (mut grants, id) = held(on_connection(), terms);
+    grants.refresh(at(100), id, Duration::from_secs(1));
+    assert_eq!(play(&mut grants, 100, &[]), ["ml k F H T1.020"]);
+    assert_eq!(grants.belief(id).unwrap().until, Some(at(1_100)));
+}
+
+#[test]
 fn a_refused_refresh_changes_nothing() {
     let (mut grants, id) = held(on_connection(), leased(ms(900), true, None));
     grants.refresh(at(100), id, Duration::from_secs(1 << 40));
