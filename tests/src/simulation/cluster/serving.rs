@@ -141,7 +141,9 @@ impl World {
             return Ok(());
         };
         let at = (self.now + wait).max(conn.flush_at);
-        if at <= self.now || !is_open {
+        // Output that is due now may not have left yet.
+        let is_behind = conn.flush_at >= self.now;
+        if at <= self.now && !is_behind || !is_open {
             return self.send(node, id, bytes);
         }
         conn.flush_at = at;
