@@ -145,11 +145,15 @@ impl<B: Block> Segment<B> {
         self.is_short = false;
     }
 
-    /// The bytes that emptying it would free if it has `room` bytes and is in `queue`: those of dead records, and
+    /// The bytes that emptying it would free if it has `segment_bytes` and is in `queue`: those of dead records, and
     /// in the pinned queue those of evictable items. The unused end is not counted, since
     /// moving the records would not avoid it. In a segment that was sealed short, it is.
-    pub(super) fn slack_bytes(&self, room: usize, queue: Queue) -> usize {
-        let filled = if self.is_short { room } else { self.len() };
+    pub(super) fn slack_bytes(&self, segment_bytes: usize, queue: Queue) -> usize {
+        let filled = if self.is_short {
+            segment_bytes
+        } else {
+            self.len()
+        };
         let dead = filled - self.live_bytes as usize;
         match queue {
             Queue::Pinned => dead + self.evictable_bytes,

@@ -187,9 +187,9 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
             new_hash: None,
         };
         self.in_hand = Some(slot.address);
-        let room = self.make_room(now, &need, counters);
+        let freed = self.make_room(now, &need, counters);
         let old = self.in_hand.take().unwrap_or(slot.address);
-        room?;
+        freed?;
         let stub = if is_huge {
             Some(self.take_in(self.changed(old, change)?)?)
         } else {
