@@ -13,8 +13,8 @@ use super::block::Block;
 use super::geometry::Address;
 use super::huge::Merit;
 use super::queue::Queue;
+use super::reclaim::Need;
 use super::record::{STUB_BYTES, head, record_bytes};
-use super::room::Need;
 use super::segments::Piece;
 use super::{End, Full, ItemHeader, KeyHasher, LogSlot, LogStore, cost_of};
 
