@@ -83,7 +83,7 @@ impl<B: Block> Segment<B> {
 
     #[cfg(any(test, feature = "verify"))]
     pub(super) fn has_memory(&self) -> bool {
-        self.block.room() > 0
+        self.block.capacity() > 0
     }
 
     #[inline]
@@ -99,7 +99,7 @@ impl<B: Block> Segment<B> {
     /// Appends bytes (B3: the caller has checked that they fit).
     pub(super) fn write(&mut self, bytes: &[u8]) {
         debug_assert!(
-            self.len() + bytes.len() <= self.block.room(),
+            self.len() + bytes.len() <= self.block.capacity(),
             "B3: {} and {} bytes",
             self.len(),
             bytes.len()

@@ -23,8 +23,8 @@ impl Block for Scarce {
         Vec::allocate(bytes).map(Self)
     }
 
-    fn room(&self) -> usize {
-        self.0.room()
+    fn capacity(&self) -> usize {
+        self.0.capacity()
     }
 
     fn bytes(&self) -> &[u8] {
