@@ -338,7 +338,7 @@ impl Locks {
     }
 
     /// The next key with a lock that is over because its owner has ended or has released all of its locks; a key with waiters
-    /// first (L14). It is to be settled.
+    /// first (L14). It is to be updated.
     pub(in crate::engine) fn next_ended(&self) -> Option<DueKey> {
         let (key, share) = self.table.next_ended()?;
         Some(DueKey::lock(key, share))

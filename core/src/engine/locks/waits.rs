@@ -217,7 +217,7 @@ impl Locks {
         self.is_within_bounds(held, key, of_table, item, context.limits)
     }
 
-    /// Removes `owner` from its queue, if it waits. Returns the key if it is to be settled: its lock can be handed over now, or
+    /// Removes `owner` from its queue, if it waits. Returns the key if it is to be updated: its lock can be handed over now, or
     /// the queue is empty.
     pub(in crate::engine) fn leave(&mut self, owner: Owner, limits: &Limits) -> Option<OwnedKey> {
         let left = self.queue.leave(owner)?.key;

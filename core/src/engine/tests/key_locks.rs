@@ -219,7 +219,7 @@ fn list_of_ended_locks_is_bounded() {
     bench
         .core
         .change_limits(|limits| limits.lock_bytes_per_connection_max = usize::MAX);
-    // The end of their owner settles a few of them.
+    // The end of their owner updates a few of them.
     let settled = bench.core.limits().locks_settled_max;
     for number in 0..LOCKS_LOOKED_AT_MAX + settled {
         bench.granted(A, &format!("k{number:05}"));

@@ -217,7 +217,7 @@ fn compare(core: &mut Core, lines: &mut Lines) {
     for (name, line) in KEYS.iter().zip(&lines.by_key) {
         // As a command about it does.
         core.advance(now);
-        core.step(key(name)).settle(key(name));
+        core.step(key(name)).update(key(name));
         let held: Vec<_> = core.locks().holders_of(key(name)).collect();
         let should = line.held.iter().map(|it| (it.owner, it.mode.among()));
         assert_eq!(held, should.collect::<Vec<_>>(), "who holds {name}");
@@ -253,8 +253,8 @@ fn compare(core: &mut Core, lines: &mut Lines) {
 
 quickcheck! {
     /// Q2, Q6 to Q10: for any events and any bounds, however few ended locks are removed at a time.
-    fn locks_go_to_the_longest_waiter(all: Vec<Happens>, settles_few: bool, bounds: Bounds) -> bool {
-        play(&all, if settles_few { 1 } else { 16 }, bounds);
+    fn locks_go_to_the_longest_waiter(all: Vec<Happens>, updates_few: bool, bounds: Bounds) -> bool {
+        play(&all, if updates_few { 1 } else { 16 }, bounds);
         true
     }
 }

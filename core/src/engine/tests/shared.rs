@@ -484,7 +484,7 @@ fn shares_that_end_together_are_released_in_pieces() {
         }
         let each_max = bench.core.limits().locks_settled_max;
         let mut before = left(&bench);
-        // Each end settles as many keys before it as after it.
+        // Each end updates as many keys before it as after it.
         assert!(all - before <= 2 * each_max * 40);
         for round in 0..6 {
             bench.set(B, "other", "1");
