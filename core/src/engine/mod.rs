@@ -565,7 +565,7 @@ impl<S: Store> Core<S> {
         shards::after_page(shard, next, self.shards.len())
     }
 
-    /// Takes an item of an earlier run in at `now`. Others are evicted for room, if they may be.
+    /// Takes an item of an earlier run in at `now`. Others are evicted for it, if they may be.
     pub fn restore(&mut self, now: Instant, item: &SavedItem<'_>) -> Restored {
         self.advance(now);
         let mut rules = self.step(item.key);

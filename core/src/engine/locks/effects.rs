@@ -16,7 +16,7 @@ use crate::engine::rules::{Access, Rules};
 use crate::store::Store;
 
 impl<S: Store, M: Access> Rules<'_, S, M> {
-    /// Applies an effect to the item in `slot`, with this header: returns its header then, or its place if it is gone.
+    /// Applies an effect to the item in `slot`, with this header: returns its header then, or its place if it is removed.
     fn apply(
         &mut self,
         slot: S::Slot,

@@ -217,7 +217,7 @@ impl Locks {
     ) -> Fence {
         context.counters.lock_granted += 1;
         if self.table.has_bare() {
-            // An ended lock makes room for the new one (L9).
+            // The new lock replaces an ended one (L9).
             let ended = self.table.get(key).filter(|holding| holding.is_over);
             if ended.is_some_and(|holding| !holding.has_item) {
                 self.remove_grants(key, 0, context.counters);
@@ -353,7 +353,7 @@ impl Locks {
     ) -> Effect {
         match self.table.get(key).filter(|holding| !holding.has_item) {
             None => Effect::None,
-            // Its owner has gone (L9).
+            // Its owner has ended (L9).
             Some(ended) if ended.is_over => {
                 self.remove_grants(key, 0, counters);
                 Effect::None

@@ -231,9 +231,9 @@ fn compare(core: &mut Core, lines: &mut Lines) {
             assert_eq!(until, it.until, "how long {name} is held");
         }
     }
-    let mut told = vec![];
+    let mut notices = vec![];
     while let Some(notice) = core.poll().and_then(Notification::wait_over) {
-        // They are told, and ask no more.
+        // Each gets its notice, and asks no more.
         if notice.outcome == Outcome::Granted {
             for name in KEYS {
                 core.manager
@@ -242,13 +242,13 @@ fn compare(core: &mut Core, lines: &mut Lines) {
                     .set_unanswered(key(name), notice.owner, false);
             }
         }
-        told.push((notice.owner, notice.outcome));
+        notices.push((notice.owner, notice.outcome));
     }
-    let order = |told: &mut Vec<(Owner, Outcome)>| told.sort_by_key(|it| it.0);
-    order(&mut told);
-    order(&mut lines.told);
-    assert_eq!(told, lines.told, "who is told");
-    lines.told.clear();
+    let order = |notices: &mut Vec<(Owner, Outcome)>| notices.sort_by_key(|it| it.0);
+    order(&mut notices);
+    order(&mut lines.notices);
+    assert_eq!(notices, lines.notices, "the notices");
+    lines.notices.clear();
 }
 
 quickcheck! {
