@@ -5,8 +5,8 @@
 //! after each of these [`poll`](Server::poll) for actions, until one is [`Action::Wait`]. It need not know a protocol.
 //!
 //! - V1: however the bytes are cut, and however small the bound of unsent output is, the answers are the same.
-//! - V2: the unsent output of a connection grows past its bound by one reply at most. A request that finds no
-//!   room stays unexecuted, and is executed when the transport has sent enough ([`sent`](Server::sent)).
+//! - V2: the unsent output of a connection grows past its bound by one reply at most. A request that finds the
+//!   output full stays unexecuted, and is executed when the transport has sent enough ([`sent`](Server::sent)).
 //! - V3: the server keeps of a connection's input at most one unfinished request and, while its output is full
 //!   or its request waits, [`KEPT_BYTES_MAX`] and what one [`receive`](Server::receive) has brought.
 //! - V4: when a connection is closed, from either side, its locks are free before the call returns,
@@ -205,8 +205,8 @@ impl<M: StateMachine> Server<M> {
         conn
     }
 
-    /// Sets the bound of a connection's unsent output, in bytes, for a transport that has more room for one peer
-    /// than for another.
+    /// Sets the bound of a connection's unsent output, in bytes, for a transport that has a larger buffer for
+    /// one peer than for another.
     pub fn set_unsent_bytes_max(&mut self, conn: ConnId, unsent_bytes_max: usize) {
         if let Some(open) = self.connections.get_mut(&conn) {
             open.unsent_bytes_max = unsent_bytes_max;
@@ -228,7 +228,7 @@ impl<M: StateMachine> Server<M> {
     /// does not read its replies does not cost memory (V3). Nothing happens for an id of no connection.
     pub fn receive(&mut self, now: Instant, conn: ConnId, bytes: &[u8]) {
         self.begin(now);
-        self.settle();
+        self.handle_notifications();
         let Some(open) = self.connections.get_mut(&conn) else {
             return;
         };
@@ -260,13 +260,13 @@ impl<M: StateMachine> Server<M> {
 
     /// The next action of the transport. To be asked after every call, until it is [`Action::Wait`].
     pub fn poll(&mut self) -> Action {
-        self.settle();
+        self.handle_notifications();
         while let Some(conn) = self.ready.pop_front() {
             if let Some(open) = self.connections.get_mut(&conn) {
                 open.is_ready = false;
                 if open.may_go_on() {
                     self.go_on(conn, &[]);
-                    self.settle();
+                    self.handle_notifications();
                 }
             }
         }
@@ -294,8 +294,8 @@ impl<M: StateMachine> Server<M> {
         }
     }
 
-    /// So many [unsent](Self::unsent) bytes have left. Requests that found no room are executed by the next
-    /// [`poll`](Self::poll).
+    /// So many [unsent](Self::unsent) bytes have left. Requests that found the output full are executed by
+    /// the next [`poll`](Self::poll).
     pub fn sent(&mut self, conn: ConnId, bytes: usize) {
         if let Some(open) = self.connections.get_mut(&conn) {
             open.sending = open.sending.saturating_sub(bytes);
@@ -425,7 +425,7 @@ impl<M: StateMachine> Server<M> {
     }
 
     /// Makes the connections ready whose waits are over, and ends those whose sessions are.
-    fn settle(&mut self) {
+    fn handle_notifications(&mut self) {
         while let Some(notification) = self.machine.poll() {
             match notification {
                 Notification::WaitOver(Notice { owner, outcome }) => {

@@ -11,8 +11,8 @@ use alloc::vec::Vec;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-/// Decodes into the front of `room`. Returns the number of bytes; `None` if this is not base64, or `room` is too small.
-pub(crate) fn decode(encoded: &[u8], room: &mut [u8]) -> Option<usize> {
+/// Decodes into the front of `out`. Returns the number of bytes; `None` if this is not base64, or `out` is too small.
+pub(crate) fn decode(encoded: &[u8], out: &mut [u8]) -> Option<usize> {
     // Padding counts as a digit here, and every fourth digit ends a group.
     let digits = encoded
         .iter()
@@ -21,7 +21,7 @@ pub(crate) fn decode(encoded: &[u8], room: &mut [u8]) -> Option<usize> {
     if digits == 0 || !digits.is_multiple_of(4) {
         return None;
     }
-    let mut room = room.iter_mut();
+    let mut out = out.iter_mut();
     let mut decoded_bytes = 0;
     let mut group = 0_u32;
     let mut group_digits = 0;
@@ -39,7 +39,7 @@ pub(crate) fn decode(encoded: &[u8], room: &mut [u8]) -> Option<usize> {
         let [_, bytes @ ..] = group.to_be_bytes();
         let kept = 3_usize.checked_sub(padding).filter(|kept| *kept > 0)?;
         for byte in bytes.into_iter().take(kept) {
-            *room.next()? = byte;
+            *out.next()? = byte;
         }
         decoded_bytes += kept;
         if padding > 0 {
@@ -67,7 +67,7 @@ pub(crate) fn put(bytes: &[u8], out: &mut Vec<u8>) {
     // The buffer is grown first and cut afterwards, since the encoder writes into a slice.
     let start = out.len();
     out.resize(start + bytes.len().div_ceil(3) * 4, 0);
-    let room = out.get_mut(start..).unwrap_or_default();
-    let written = STANDARD.encode_slice(bytes, room).unwrap_or(0);
+    let encoded = out.get_mut(start..).unwrap_or_default();
+    let written = STANDARD.encode_slice(bytes, encoded).unwrap_or(0);
     out.truncate(start + written);
 }

@@ -503,6 +503,6 @@ mod tests {
         let (mut out, mut other) = (Output::new(), Output::from(vec![b'x'; 40]));
         other.advance(30);
         out.try_append(&mut other).unwrap();
-        assert_eq!(out.copied.capacity(), 10, "what was sent needs no room");
+        assert_eq!(out.copied.capacity(), 10, "sent bytes need no capacity");
     }
 }

@@ -79,7 +79,7 @@ pub enum Refusal {
     /// hold no lock. Only a driver that mixes up its connections sees this.
     ConnectionClosed,
     /// The value is past `value_bytes_max`. For
-    /// [`SetTooLarge`](crate::command::ItemCommand::SetTooLarge) the old value is gone.
+    /// [`SetTooLarge`](crate::command::ItemCommand::SetTooLarge) the old value is removed.
     TooLarge,
     /// All items that may be evicted were evicted, and there is still not enough free memory.
     OutOfMemory,

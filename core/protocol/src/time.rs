@@ -4,7 +4,7 @@
 //! offset of [`Clock`]. Inside an item, time is kept in ticks of a quarter second, so that a
 //! deadline fits 32 bits and still meets the promise of the protocol page:
 //!
-//! - T1: An item is never gone before its TTL has passed.
+//! - T1: An item never expires before its TTL has passed.
 //! - T2: An item is never readable more than 250 ms after its TTL has passed.
 //!
 //! Source: memcached 1.6.45 `doc/protocol.txt`, "Expiration times"; `memcached.c:realtime`. Where we
@@ -180,7 +180,7 @@ const fn saturating_seconds(quarters: u64) -> u32 {
     }
 }
 
-/// When an item expires: the first tick in which it is gone.
+/// When an item expires: the first tick in which it has expired.
 ///
 /// "Never" is `None` of an `Option<Deadline>`.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -193,13 +193,13 @@ impl Deadline {
         Self(tick)
     }
 
-    /// The first tick in which the item is gone.
+    /// The first tick in which the item has expired.
     #[must_use]
     pub const fn tick(self) -> Tick {
         self.0
     }
 
-    /// The first moment at which the item is gone.
+    /// The first moment at which the item has expired.
     #[must_use]
     pub const fn begins(self) -> Instant {
         Instant(self.0.quarters().saturating_mul(TICK_MS))

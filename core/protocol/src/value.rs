@@ -27,14 +27,14 @@ pub enum Value<'a> {
 
 impl<'a> Value<'a> {
     /// The same value, shared if it is large enough to be worth it. The one copy needed for that lies in
-    /// `room`. A store that shares (`SHARES_VALUES`) must do this before
+    /// `copy`. A store that shares (`SHARES_VALUES`) must do this before
     /// other threads wait for it. If the allocator refuses, the value stays as it is, and the store meets the
     /// same refusal later.
     #[must_use]
-    pub fn share(self, room: &'a mut Option<Bytes>) -> Self {
+    pub fn share(self, copy: &'a mut Option<Bytes>) -> Self {
         match self {
             Self::Borrowed(bytes) if bytes.len() >= SHARED_VALUE_BYTES_MIN => {
-                copied(bytes).map_or(self, |shared| Self::Shared(room.insert(shared)))
+                copied(bytes).map_or(self, |shared| Self::Shared(copy.insert(shared)))
             }
             Self::Borrowed(_) | Self::Shared(_) => self,
         }
@@ -119,9 +119,9 @@ mod tests {
     #[test]
     fn only_a_large_value_is_shared_and_it_is_copied_once() {
         let bytes = vec![7; SHARED_VALUE_BYTES_MIN];
-        let (mut room, mut unused) = (None, None);
+        let (mut copy, mut unused) = (None, None);
         let large = Value::Borrowed(&bytes);
-        let Value::Shared(shared) = large.share(&mut room) else {
+        let Value::Shared(shared) = large.share(&mut copy) else {
             panic!("it is large enough")
         };
         assert_eq!(Value::Shared(shared), large);

@@ -33,13 +33,13 @@ pub struct Notice {
 pub enum Outcome {
     /// The connection holds the lock. The same request, now without its wait, shows that. If the lock has ended
     /// since, that request is answered like any other. The same is true of a get: the value is there, it has
-    /// the win, or the item is gone. If that has changed since, the get is answered like any other.
+    /// the win, or the item is missing. If that has changed since, the get is answered like any other.
     Granted,
     /// The time was over. The same request without its wait shows the holder. If the lock is free by now, the
     /// request is granted after all. A get learns that another client has the win, or reads the current item.
     TimedOut,
     /// The lock was free, but the item that the request requires does not exist. Or the item that a get has
-    /// waited for is gone, and the get does not vivify.
+    /// waited for is missing, and the get does not vivify.
     NotFound,
     /// The lock was free, but a limit on the locks of the connection or of the server was reached.
     TooManyLocks,

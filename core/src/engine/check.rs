@@ -141,7 +141,7 @@ fn check_wins<S: Store, I: Deref<Target = Items<S>>>(all: &[I], manager: &LockMa
         let winner = win.winner;
         assert!(
             manager.locks.table.held_by(winner).is_some(),
-            "Z7: {winner} has gone"
+            "Z7: {winner} has ended"
         );
         assert!(
             manager.wins.bound.won_by(winner) <= manager.limits.bound_wins_per_connection_max,
@@ -171,7 +171,7 @@ fn check_wins<S: Store, I: Deref<Target = Items<S>>>(all: &[I], manager: &LockMa
         for (owner, _) in manager.wins.queue.queue(key) {
             assert!(
                 manager.locks.table.held_by(owner).is_some(),
-                "Z10: {owner} has gone"
+                "Z10: {owner} has ended"
             );
             assert!(
                 manager.locks.queue.waits_for(owner).is_none(),

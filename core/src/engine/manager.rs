@@ -4,9 +4,9 @@
 //! one manager for all shards: a bound, a budget and a search for a deadlock each read one structure.
 //!
 //! A change can end locks, waits and wins of keys in other shards. The manager then lists these keys as *due*, and the
-//! caller settles them one after the other ([`run_due`](super::shards::run_due)).
+//! caller updates them one after the other ([`run_due`](super::shards::run_due)).
 //!
-//! - N5: Each key that needs to be settled is due, or the time of its lease, its wait or its item is listed.
+//! - N5: Each key that needs an update is due, or the time of its lease, its wait or its item is listed.
 
 #[cfg(any(test, feature = "verify"))]
 use alloc::collections::BTreeSet;
@@ -38,14 +38,14 @@ use crate::limits::Limits;
 use crate::sessions::{Asker, EndedSession, Session, SessionDone, Sessions};
 use crate::work::Meter;
 
-/// A step that settles many keys leaves the rest to the next one when it has granted as many locks. So it grants at most
+/// A step that updates many keys leaves the rest to the next one when it has granted as many locks. So it grants at most
 /// this many, and those that the last of these keys has waiters for.
 const GRANTS_A_STEP: u64 = 256;
 
 /// The growth of the tables after which the items of all shards leave memory free for it, in bytes.
 const SPREAD_BYTES: usize = 256 << 10;
 
-/// The reason for which a key is due. A step settles some of each, in this order.
+/// The reason for which a key is due. A step updates some of each, in this order.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Cause {
     /// The winner has ended, or a tick checks the win.
@@ -70,19 +70,19 @@ impl Cause {
     ];
 }
 
-/// A key that is to be settled.
+/// A key that is to be updated.
 #[derive(Clone, Debug)]
 pub struct DueKey {
     pub(super) key: OwnedKey,
     pub(super) part: Part,
 }
 
-/// The part of a key that is to be settled.
+/// The part of a key that is to be updated.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Part {
     /// Its lock, or the share with this fence, may be over, or its waiters may have it.
     Lock(Option<Fence>),
-    /// Its item may be gone, or its winner has ended.
+    /// Its item may be missing, or its winner has ended.
     Win,
 }
 
@@ -232,7 +232,7 @@ impl LockManager {
         self.note_many_ended();
     }
 
-    /// `owner` releases all of its locks in one step. If clients wait for some of them, returns the number of keys to settle now
+    /// `owner` releases all of its locks in one step. If clients wait for some of them, returns the number of keys to update now
     /// for each cause.
     pub(super) fn unlock_all(&mut self, owner: Owner) -> Option<usize> {
         self.counters.lock_released += self.locks.table.end_all(owner, EndCause::Released) as u64;
@@ -404,7 +404,7 @@ impl LockManager {
         next.is_some_and(|at| at <= self.now)
     }
 
-    /// After the end of many locks: the number of keys to settle now for each cause, if clients wait for some. The rest follows
+    /// After the end of many locks: the number of keys to update now for each cause, if clients wait for some. The rest follows
     /// soon.
     pub(super) fn due_after_end(&self) -> Option<usize> {
         let is_waited = !self.left.is_empty()
@@ -449,7 +449,7 @@ impl LockManager {
         Some(DueKey::lock(key, share))
     }
 
-    /// The next key that is due for this reason, unless more than `grants_max` locks have been granted. It is to be settled.
+    /// The next key that is due for this reason, unless more than `grants_max` locks have been granted. It is to be updated.
     pub(super) fn next_key(&mut self, cause: Cause, grants_max: u64) -> Option<DueKey> {
         if self.counters.lock_granted >= grants_max {
             return None;
@@ -530,7 +530,7 @@ impl LockManager {
     }
 
     /// Before a get that may bind a win or wait for one: if its owner has as many wins as it may, a few of them, since their
-    /// items may be gone. These keys are to be settled before the get.
+    /// items may be missing. These keys are to be updated before the get.
     pub fn wins_to_check(&self, owner: Owner, get: &Get<'_>) -> Vec<DueKey> {
         let binds = get.recaches && (get.binds || get.wait_ms > 0);
         if binds && self.may_win(owner) == Err(Refusal::TooManyLocks) {

@@ -170,7 +170,7 @@ impl<S: Store> Core<S> {
                     && (get.binds || get.wait_ms > 0)
                 {
                     for due in self.manager.wins_to_check(owner, get) {
-                        Shards::settle(self, &due);
+                        Shards::update(self, &due);
                     }
                 }
                 if self.manager.may_leave_place(owner)
@@ -260,7 +260,7 @@ impl<S: Store> Core<S> {
     }
 
     /// The work before a command or an event at `now`: a `flush_all` that is due takes effect, and some of the keys that are
-    /// due are settled.
+    /// due are updated.
     #[inline]
     fn advance(&mut self, now: Instant) {
         self.advance_by(now, self.limits.locks_settled_max);
@@ -297,7 +297,7 @@ impl<S: Store> Core<S> {
     pub fn handle(&mut self, now: Instant, event: Event) {
         match event {
             Event::Due | Event::Limits(_) => self.pass(now),
-            // These settle some of the keys that are due.
+            // These update some of the keys that are due.
             Event::Closed(_) | Event::Tick => self.come_to(now),
             Event::Opened(_)
             | Event::Detached(..)
@@ -565,11 +565,11 @@ impl<S: Store> Core<S> {
         shards::after_page(shard, next, self.shards.len())
     }
 
-    /// Takes an item of an earlier run in at `now`. Others are evicted for room, if they may be.
+    /// Takes an item of an earlier run in at `now`. Others are evicted for it, if they may be.
     pub fn restore(&mut self, now: Instant, item: &SavedItem<'_>) -> Restored {
         self.advance(now);
         let mut rules = self.step(item.key);
-        rules.settle(item.key);
+        rules.update(item.key);
         rules.items().restore(item)
     }
 
@@ -600,8 +600,8 @@ impl<S: Store> Shards for Core<S> {
         act(&mut all, &mut self.manager)
     }
 
-    fn settle(&mut self, due: &DueKey) {
-        self.step(due.key()).settle_due(due);
+    fn update(&mut self, due: &DueKey) {
+        self.step(due.key()).update_due(due);
     }
 
     fn end(&mut self, due: &DueKey) {

@@ -390,7 +390,7 @@ impl<W: Waits> Queues<W> {
         Some((place, beside))
     }
 
-    /// A wait, or something else that is to happen, has come or gone.
+    /// A wait, or something else that is to happen, was added or removed.
     pub(super) fn note_next(&mut self) {
         self.next = self.first_moment();
     }

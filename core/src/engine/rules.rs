@@ -125,7 +125,7 @@ impl<'a, S: Store, M: Access> Rules<'a, S, M> {
     /// The item of a key as a client would find it now.
     pub fn peek(&mut self, key: Key<'_>) -> Option<(ItemHeader, &[u8])> {
         if self.items.is_noted(key) {
-            self.settle(key);
+            self.update(key);
         }
         self.items.peek(&self.manager, key)
     }
@@ -163,7 +163,7 @@ impl<'a, S: Store, M: Access> Rules<'a, S, M> {
     #[cold]
     fn prepare(&mut self, key: Key<'_>) {
         self.note_expired(key);
-        self.settle(key);
+        self.update(key);
     }
 
     /// The end of a step that may have changed the lock or the win of `key`: it is noted from now on, or not (N6).
@@ -217,7 +217,7 @@ impl<'a, S: Store, M: Access> Rules<'a, S, M> {
         if !self.manager.locks.table.has_over_of(key) {
             return Ok(found);
         }
-        self.settle(key);
+        self.update(key);
         self.items.store.find_item(key)
     }
 }

@@ -44,14 +44,14 @@ pub trait Shards {
         act: impl FnOnce(&mut [&mut Items<Self::Store>], &mut LockManager) -> R,
     ) -> R;
 
-    /// A step that settles a key ([`Rules::settle_due`](super::Rules::settle_due)).
-    fn settle(&mut self, due: &DueKey);
+    /// A step that updates a key ([`Rules::update_due`](super::Rules::update_due)).
+    fn update(&mut self, due: &DueKey);
 
     /// A step that ends the lock or the share of a key that is over ([`Rules::end_due`](super::Rules::end_due)).
     fn end(&mut self, due: &DueKey);
 }
 
-/// Settles keys that are due, at most `each_max` for each cause, in this order:
+/// Updates keys that are due, at most `each_max` for each cause, in this order:
 ///
 /// 1. Waits that are over end, so that no lock is handed over to a client that has given up.
 /// 2. Leases that have expired end, then sessions that are over. Before any hand-over: the bounds of an owner do not count its
@@ -68,7 +68,7 @@ pub fn run_due(shards: &mut impl Shards, each_max: usize) {
         // The next waiter may have the lock now.
         let left = shards.manage(|manager| manager.next_key(Cause::Left, grants_max));
         if let Some(due) = left {
-            shards.settle(&due);
+            shards.update(&due);
         }
     }
     shards.manage(|manager| {
@@ -91,7 +91,7 @@ pub fn run_due(shards: &mut impl Shards, each_max: usize) {
             let Some(due) = shards.manage(|manager| manager.next_key(cause, grants_max)) else {
                 break;
             };
-            shards.settle(&due);
+            shards.update(&due);
         }
     }
 }
@@ -115,7 +115,7 @@ pub fn session(
             seconds,
             only_resumes,
         } => {
-            settle_some(shards);
+            update_some(shards);
             let open = Open {
                 token,
                 ttl_ms: u64::from(seconds) * 1_000,
@@ -136,17 +136,17 @@ pub fn session(
     }
 }
 
-/// A step that ends an owner. Some of the keys that are due are settled before, so that a lease that has expired is not taken
+/// A step that ends an owner. Some of the keys that are due are updated before, so that a lease that has expired is not taken
 /// for one that its owner has ended, and some afterwards.
 fn end_owner<R>(shards: &mut impl Shards, end: impl FnOnce(&mut LockManager) -> R) -> R {
-    let each_max = settle_some(shards);
+    let each_max = update_some(shards);
     let ended = shards.manage(end);
     run_due(shards, each_max);
     ended
 }
 
-/// Settles as many keys that are due as with each command. Returns that number.
-fn settle_some(shards: &mut impl Shards) -> usize {
+/// Updates as many keys that are due as with each command. Returns that number.
+fn update_some(shards: &mut impl Shards) -> usize {
     let (each_max, has_due) =
         shards.manage(|manager| (manager.limits.locks_settled_max, manager.has_due()));
     if has_due {

@@ -56,7 +56,7 @@ impl Bench {
 }
 
 impl Bench<MapStore> {
-    /// On the reference store, where it is known how many items have room.
+    /// On the reference store, where it is known how many items fit.
     fn with_memory(bytes: usize) -> Self {
         Self::of(Core::reference(config(bytes)))
     }

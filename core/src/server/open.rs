@@ -26,7 +26,7 @@ pub(super) struct Open {
     pub(super) is_ready: bool,
     /// It stands in the queue of those with an action.
     pub(super) is_due: bool,
-    /// The transport was told, or can see, that it wants no input.
+    /// The transport was notified, or can see, that it wants no input.
     pub(super) is_held: bool,
 }
 
@@ -83,7 +83,7 @@ impl Open {
         let (consumed, progress) = wire.drive(input, machine, out, output_max);
         input.advance(consumed);
         if input.is_empty() {
-            // Many connections are idle; none of them keeps the room of its last request.
+            // Many connections are idle; none of them keeps the memory of its last request.
             *input = BytesMut::new();
         }
         progress

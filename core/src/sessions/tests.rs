@@ -77,8 +77,8 @@ fn a_connection_that_has_lost_does_not_take_the_session_back() {
     let refused = open(&mut sessions, 900, again);
     assert_eq!(refused.reply, SessionReply::Refused(SessionRefusal::Lost));
     assert_eq!(mine.heard_at(), Instant::from_millis(100));
-    for gone in [a, c] {
-        sessions.detach(Instant::from_millis(900), OWNER, gone.conn);
+    for former in [a, c] {
+        sessions.detach(Instant::from_millis(900), OWNER, former.conn);
         assert_eq!(attached(&sessions), Some(b.conn));
     }
     assert_eq!(open(&mut sessions, 900, c).lost, Some(lost(b)));

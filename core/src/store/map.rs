@@ -92,13 +92,13 @@ impl MapStore {
         self.queue.retain(|queued| *queued != slot);
     }
 
-    /// Whether evicting every unlocked item would free `need` bytes. `gone` bytes are replaced, of which
-    /// `gone_locked` are locked.
-    fn has_room(&self, need: usize, gone: usize, gone_locked: usize) -> bool {
+    /// Whether evicting every unlocked item would free `need` bytes. The change frees `replaced`
+    /// bytes; `replaced_locked` of them are locked.
+    fn has_room(&self, need: usize, replaced: usize, replaced_locked: usize) -> bool {
         let kept = if self.evict {
-            self.locked_bytes - gone_locked
+            self.locked_bytes - replaced_locked
         } else {
-            self.bytes - gone
+            self.bytes - replaced
         };
         kept.saturating_add(need) <= self.bytes_max
     }
@@ -163,9 +163,9 @@ impl MapStore {
     ) -> Result<MapSlot, Full> {
         let old = self.entry(slot);
         let need = cost(old.key().as_bytes().len(), value.len());
-        let gone = old.cost();
-        let gone_locked = if old.header.locked { gone } else { 0 };
-        if !self.has_room(need, gone, gone_locked) {
+        let replaced = old.cost();
+        let replaced_locked = if old.header.locked { replaced } else { 0 };
+        if !self.has_room(need, replaced, replaced_locked) {
             return Err(Full);
         }
         let old = self.vacate(slot);

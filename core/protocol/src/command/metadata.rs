@@ -56,9 +56,9 @@ impl<'a> LockMetadata<'a> {
         match self.0 {
             Form::Plain(bytes) => bytes.into(),
             Form::Base64(text, bytes) => {
-                let mut room = alloc::vec![0; bytes.into()];
-                base64_text::decode(text, &mut room);
-                room.into()
+                let mut decoded = alloc::vec![0; bytes.into()];
+                base64_text::decode(text, &mut decoded);
+                decoded.into()
             }
         }
     }

@@ -71,9 +71,9 @@ fn look_ups_report_the_found_item() {
         ItemCommand::Delete(Delete::new(key())),
         ItemCommand::Arithmetic(Arithmetic::new(key(), Direction::Increment, 1)),
     ] {
-        let told = |there| lines_of(there, fetchers, command, &Reply::NotFound);
+        let lines = |there| lines_of(there, fetchers, command, &Reply::NotFound);
         assert_eq!(
-            (told(None), told(Some(5))),
+            (lines(None), lines(Some(5))),
             (vec![missed.into()], vec![found.into()])
         );
     }

@@ -18,7 +18,7 @@ pub enum Envelope<'a> {
 }
 
 impl Envelope<'_> {
-    /// The response for a `reply` that refuses a request. It borrows nothing of the request, which is gone from
+    /// The response for a `reply` that refuses a request. It borrows nothing of the request, which has left
     /// the input when the response is sent.
     #[cold]
     pub(crate) fn refusal(&self, reply: &Reply<'_>) -> LocalResponse<'static> {

@@ -1,7 +1,7 @@
 //! Counting up and down in an item's value.
 //!
 //! A number is kept as decimal digits. One that gets shorter keeps its length, padded by blanks at
-//! the end, as in memcached; one that gets longer takes the room it needs.
+//! the end, as in memcached; one that gets longer takes the bytes it needs.
 //!
 //! Source: memcached 1.6.45 `memcached.c`, `do_add_delta`; `proto_parser.c`,
 //! `process_marithmetic_cmd`. Where we differ: counting never ends a win (docs/PROTOCOL.md,

@@ -104,7 +104,7 @@ impl<S: Store, M: Access> Rules<'_, S, M> {
         }
         let is_own = held.is_some_and(|held| held.owner == owner);
         match lock {
-            // A request for holders only is told whether its owner is one, and not which other owner is.
+            // The reply to a request for holders only shows whether its owner is one, not which other owner is.
             LockAfter::Release if !is_own => Err(Forbidden::NotHolder),
             LockAfter::Keep if held.is_some() && !is_own => {
                 self.items.counters.lock_refusals += 1;

@@ -6,7 +6,7 @@
 //! `locks/` or `wins/`.
 //!
 //! - N6: A key is noted if there is more about it than the mark of its item shows: a lock without an item, waiters of a
-//!   free lock, a bound win, or a get that waits. A key that needs its note no more loses it when it is settled.
+//!   free lock, a bound win, or a get that waits. A key that needs its note no more loses it when it is updated.
 
 mod arithmetic;
 mod fenced;

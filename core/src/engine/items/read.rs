@@ -46,7 +46,7 @@ fn hit<'a>(now: Tick, shown: Shown<'a>, header: &ItemHeader) -> Hit<'a> {
 
 /// An item that a get has made.
 pub(in crate::engine) struct Made<Slot> {
-    /// Where it is; `None` if it was gone at once.
+    /// Where it is; `None` if it expired at once.
     pub(in crate::engine) slot: Option<Slot>,
     /// Its header, without its lock.
     pub(in crate::engine) header: ItemHeader,
@@ -188,7 +188,7 @@ impl<'a, S: Store, M: Access> Rules<'a, S, M> {
             && let Some(slot) = slot
             && let Err(refusal) = self.bind(owner, get.key, slot, true)
         {
-            // Looking for room, though in vain, may have moved it.
+            // The search for memory may have moved it, even in vain.
             if let Ok(slot) = self.items.store.find(get.key) {
                 self.remove(get.key, slot);
             }
@@ -242,7 +242,7 @@ impl<'a, S: Store, M: Access> Rules<'a, S, M> {
         // No other get could see it, so `decide` has given the win to this get (R1).
         header.win = WinMark::Sent;
         let mut slot = None;
-        // One that would be gone at once is shown and not kept, so everybody wins it.
+        // One that would expire at once is shown and not kept, so everybody wins it.
         if !outcome
             .deadline
             .is_some_and(|deadline| deadline.has_passed(now))

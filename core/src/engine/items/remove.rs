@@ -69,7 +69,7 @@ impl<S: Store, M: Access> Rules<'_, S, M> {
                 exptime,
                 client_flags,
             } => {
-                // Without `E` the version stays, and with it the win: the value is gone, but no client has replaced it.
+                // Without `E` the version stays, and with it the win: the value is removed, but no client has replaced it.
                 let cas = match delete.new_cas {
                     NewCas::Next => header.cas,
                     NewCas::Is(cas) => cas,
@@ -101,12 +101,12 @@ impl<S: Store, M: Access> Rules<'_, S, M> {
                     Removal::Remove | Removal::Clear { .. } => {
                         self.items.counters.delete_hits += 1;
                     }
-                    // Nothing has gone: memcached counts no delete, and latchd a mark.
+                    // Nothing is removed: memcached counts no delete, and latchd a mark.
                     Removal::MarkStale { .. } | Removal::ClearAndMarkStale { .. } => {
                         self.items.counters.stale_marks += 1;
                     }
                 }
-                // One of an item has gone with it, and may be another's by now.
+                // One of an item has ended with it, and may be another's by now.
                 if of_grant.is_some() && self.grant_in_force(delete.key) == of_grant {
                     self.end_lock(delete.key, owner, stays, delete.lock);
                 }

@@ -1,7 +1,7 @@
 //! Items that outlive a core: the form in which one run saves them and the next one restores them.
 //!
 //! - N1: Locks do not outlive a core. An item is saved as its holder left it, without the lock.
-//! - N2: Wins do not outlive a core. The winner may be gone, so the item is stale then, and the next get wins it.
+//! - N2: Wins do not outlive a core. The winner may have ended, so the item is stale then, and the next get wins it.
 //! - N3: a CAS that a core has given is given to no other change: the next run begins above [`Numbers`]. A CAS
 //!   that a client has chosen is restored as it is, and moves no counter, neither then nor when it was chosen (E3).
 //! - N4: A TTL goes on by the wall clock, also between two runs.
@@ -66,7 +66,7 @@ pub enum Restored {
     Kept,
     /// It has expired meanwhile.
     Expired,
-    /// Its value is larger than values may be now, there is no room and nothing may be evicted, or its key is
+    /// Its value is larger than values may be now, there is no free memory and nothing may be evicted, or its key is
     /// there already.
     Refused,
 }
@@ -110,7 +110,7 @@ impl<S: Store> Items<S> {
         })
     }
 
-    /// Stores an item of an earlier run. Others are evicted for room, if they may be.
+    /// Stores an item of an earlier run. Others are evicted for it, if they may be.
     pub fn restore(&mut self, item: &SavedItem<'_>) -> Restored {
         let deadline = item
             .expires_unix_ms

@@ -16,7 +16,7 @@ use crate::engine::rules::{Access, Rules};
 use crate::store::Store;
 
 impl<S: Store, M: Access> Rules<'_, S, M> {
-    /// Applies an effect to the item in `slot`, with this header: returns its header then, or its place if it is gone.
+    /// Applies an effect to the item in `slot`, with this header: returns its header then, or its place if it is removed.
     fn apply(
         &mut self,
         slot: S::Slot,
@@ -103,9 +103,9 @@ impl<S: Store, M: Access> Rules<'_, S, M> {
         }
     }
 
-    /// Settles a key that is due: ends the lock or the share that is over, serves its waiters, and brings its win and the gets
+    /// Updates a key that is due: ends the lock or the share that is over, serves its waiters, and brings its win and the gets
     /// that wait into line with its item.
-    pub fn settle_due(&mut self, due: &DueKey) {
+    pub fn update_due(&mut self, due: &DueKey) {
         let key = due.key();
         match due.part {
             Part::Lock(_) => {
@@ -113,16 +113,16 @@ impl<S: Store, M: Access> Rules<'_, S, M> {
                 self.serve(key);
             }
             // The end of its lock can end the item.
-            Part::Win if self.manager.locks.table.is_over(key) => return self.settle(key),
+            Part::Win if self.manager.locks.table.is_over(key) => return self.update(key),
             Part::Win => {}
         }
         self.update_win(key);
         self.conclude(key);
     }
 
-    /// Settles a key that a command is about: ends all of its lock that is over, and does the same.
+    /// Updates a key that a command is about: ends all of its lock that is over, and does the same.
     #[cold]
-    pub(in crate::engine) fn settle(&mut self, key: Key<'_>) {
+    pub(in crate::engine) fn update(&mut self, key: Key<'_>) {
         if self.manager.locks.table.is_over_alone(key) {
             let slot = self.slot_of(key);
             self.end(key, None, slot);

@@ -217,7 +217,7 @@ impl Locks {
     ) -> Fence {
         context.counters.lock_granted += 1;
         if self.table.has_bare() {
-            // An ended lock makes room for the new one (L9).
+            // The new lock replaces an ended one (L9).
             let ended = self.table.get(key).filter(|holding| holding.is_over);
             if ended.is_some_and(|holding| !holding.has_item) {
                 self.remove_grants(key, 0, context.counters);
@@ -338,7 +338,7 @@ impl Locks {
     }
 
     /// The next key with a lock that is over because its owner has ended or has released all of its locks; a key with waiters
-    /// first (L14). It is to be settled.
+    /// first (L14). It is to be updated.
     pub(in crate::engine) fn next_ended(&self) -> Option<DueKey> {
         let (key, share) = self.table.next_ended()?;
         Some(DueKey::lock(key, share))
@@ -353,7 +353,7 @@ impl Locks {
     ) -> Effect {
         match self.table.get(key).filter(|holding| !holding.has_item) {
             None => Effect::None,
-            // Its owner has gone (L9).
+            // Its owner has ended (L9).
             Some(ended) if ended.is_over => {
                 self.remove_grants(key, 0, counters);
                 Effect::None

@@ -84,7 +84,7 @@ impl<'a, S: Store, M: Access> Rules<'a, S, M> {
         Reply::Refused(Refusal::Locked)
     }
 
-    /// Checks that `owner` may acquire the lock of `key`, which is free or has room for it and takes so many bytes of the table,
+    /// Checks that `owner` may acquire the lock of `key`, which is free or admits it and takes so many bytes of the table,
     /// and makes free memory for it, if need be by evicting other items than the one in `slot`. Returns the slot of that item
     /// then.
     ///

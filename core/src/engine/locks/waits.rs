@@ -1,10 +1,10 @@
 //! The queues for locks: which request may wait, which waiter is next, and how a wait ends.
 //!
-//! - Q6: No lock is free, or has room for one more sharer, while the first waiter could have it. It is handed over in the
+//! - Q6: No lock is free, or admits one more sharer, while the first waiter could have it. It is handed over in the
 //!   step that ends it, also to the waiters behind the first that can share it. If very many locks end at once, this happens
 //!   before any request sees the key. While grants are withheld, this waits (L18, `withheld.rs`).
 //! - Q7: No client gets a lock before the clients that waited for it.
-//! - Q8: No lock goes to a client that has gone or has reached its deadline.
+//! - Q8: No lock goes to a client that has ended or has reached its deadline.
 //! - Q9: No clients wait for each other in a cycle.
 //! - Q10: Each wait ends with one notice: granted, refused, or too late.
 
@@ -129,8 +129,8 @@ impl Locks {
         charge(self.queue.metadata(owner).map(<[u8]>::len))
     }
 
-    /// Gives the lock of `key`, which is free or has room for sharers, to the waiters that can have it, in their order (Q6, Q7).
-    /// The tables have room: each wait has taken it
+    /// Gives the lock of `key`, which is free or admits sharers, to the waiters that can have it, in their order (Q6, Q7).
+    /// The tables have the bytes: each wait has taken them
     /// ([`WaitTable::bytes_for`](super::queue::WaitTable::bytes_for)).
     pub(in crate::engine) fn hand_over(
         &mut self,
@@ -159,8 +159,8 @@ impl Locks {
         effect
     }
 
-    /// Ends the waits of the first waiters of `key` that cannot have it, though there is room for them: up to the first that
-    /// can, which is returned, or for which there is no room.
+    /// Ends the waits of the first waiters of `key` that cannot have it, though it admits them: up to the first that can, which
+    /// is returned, or that it does not admit.
     fn wake_to_next(
         &mut self,
         key: Key<'_>,
@@ -199,7 +199,7 @@ impl Locks {
         next
     }
 
-    /// Whether a waiter can have a lock that is free or has room for it (Q8).
+    /// Whether a waiter can have a lock that is free or admits it (Q8).
     fn may_have(
         &self,
         owner: Owner,
@@ -212,12 +212,12 @@ impl Locks {
             return false;
         }
         let held = self.table.held_by(owner);
-        let held = held.expect("Q8: an owner that has gone does not wait");
+        let held = held.expect("Q8: an owner that has ended does not wait");
         let of_table = LockTable::bytes_in(waiter.mode, key) + Waiter::kept_bytes(&place.kept);
         self.is_within_bounds(held, key, of_table, item, context.limits)
     }
 
-    /// Removes `owner` from its queue, if it waits. Returns the key if it is to be settled: its lock can be handed over now, or
+    /// Removes `owner` from its queue, if it waits. Returns the key if it is to be updated: its lock can be handed over now, or
     /// the queue is empty.
     pub(in crate::engine) fn leave(&mut self, owner: Owner, limits: &Limits) -> Option<OwnedKey> {
         let left = self.queue.leave(owner)?.key;
@@ -257,10 +257,10 @@ impl Locks {
             let (_, first) = self.queue.first(key).expect("Q1: a queue has a waiter");
             assert!(
                 !self.has_room(key, first.mode, limits),
-                "Q6: there is room for the first waiter of {key:?}"
+                "Q6: {key:?} admits its first waiter"
             );
             for (owner, _) in self.queue.queue(key) {
-                assert!(self.table.held_by(owner).is_some(), "Q8: {owner} has gone");
+                assert!(self.table.held_by(owner).is_some(), "Q8: {owner} has ended");
                 let Some(sought) = self.queue.sought_by(owner, now) else {
                     continue;
                 };

@@ -8,7 +8,7 @@ use crate::store::EVICTED_MAX;
 fn stats<S: Store>(bench: &mut Bench<S>) -> (Counters, Gauges) {
     match bench.ask(A, GlobalCommand::Stats(StatsTopic::General)) {
         Reply::Stats(report) => (report.stats.counters, report.stats.gauges),
-        other => panic!("stats are told, not {other:?}"),
+        other => panic!("expected stats, not {other:?}"),
     }
 }
 
@@ -183,22 +183,27 @@ fn watchers_see_evictions() {
         bench.core.handle(now, Event::ReadEvictions { is_watched });
         match bench.core.poll() {
             Some(Notification::Evicted { items, missed }) => (items, missed),
-            other => panic!("evictions are to be told: {other:?}"),
+            other => panic!("expected evictions, not {other:?}"),
         }
     };
     assert_eq!(evicted(&mut bench), (Vec::new(), 0), "nobody watched");
     let (before, _) = stats(&mut bench);
     fill(&mut bench.core, 4_000);
     let (after, _) = stats(&mut bench);
-    let (told, more) = evicted(&mut bench);
+    let (items, more) = evicted(&mut bench);
     let evictions = after.evictions - before.evictions;
-    assert_eq!(told.len(), EVICTED_MAX);
-    assert_eq!(told.len() as u64 + more, evictions);
+    assert_eq!(items.len(), EVICTED_MAX);
+    assert_eq!(items.len() as u64 + more, evictions);
     assert!(
-        told.iter()
+        items
+            .iter()
             .all(|item| item.value_bytes == 1_000 && !item.fetched)
     );
-    assert_eq!(evicted(&mut bench), (Vec::new(), 0), "it is told once");
+    assert_eq!(
+        evicted(&mut bench),
+        (Vec::new(), 0),
+        "they are reported once"
+    );
 }
 
 #[test]

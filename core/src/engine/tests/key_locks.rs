@@ -219,7 +219,7 @@ fn list_of_ended_locks_is_bounded() {
     bench
         .core
         .change_limits(|limits| limits.lock_bytes_per_connection_max = usize::MAX);
-    // The end of their owner settles a few of them.
+    // The end of their owner updates a few of them.
     let settled = bench.core.limits().locks_settled_max;
     for number in 0..LOCKS_LOOKED_AT_MAX + settled {
         bench.granted(A, &format!("k{number:05}"));
@@ -308,7 +308,7 @@ fn an_item_goes_with_the_lease_that_has_kept_it() {
 fn how_a_lock_has_ended_is_told_once() {
     let mut bench = Bench::new();
     bench.event(Event::ReportLockEnds(true));
-    let told = |bench: &mut Bench| {
+    let ended = |bench: &mut Bench| {
         bench.event(Event::Tick);
         let Some(Notification::LocksEnded { ends, missed }) = bench.core.poll() else {
             panic!("a lock has ended");
@@ -323,10 +323,10 @@ fn how_a_lock_has_ended_is_told_once() {
     bench.now_ms = 5;
     bench.ask(A, release("released"));
     let released = (b"released".to_vec(), A, 5, EndCause::Released);
-    assert_eq!(told(&mut bench), [released]);
+    assert_eq!(ended(&mut bench), [released]);
     bench.now_ms = 250;
     let expired = (b"expired".to_vec(), A, 101, EndCause::Expired);
-    assert_eq!(told(&mut bench), [expired]);
+    assert_eq!(ended(&mut bench), [expired]);
     for sharer in [A, B] {
         let granted = matches!(bench.ask(sharer, shared("s")), Reply::Granted(_));
         assert!(granted);
@@ -337,7 +337,7 @@ fn how_a_lock_has_ended_is_told_once() {
     bench.now_ms = 9_000;
     bench.ask(B, GlobalCommand::UnlockAll);
     bench.now_ms = 60_000;
-    let mut ends = told(&mut bench);
+    let mut ends = ended(&mut bench);
     ends.sort();
     let expected = [
         (b"closed".to_vec(), A, 1_250, EndCause::Closed),

@@ -150,7 +150,7 @@ fn refused_limit_changes_nothing() {
     limit(&mut bench, 2 * MIB).unwrap();
 }
 
-/// Nothing is evicted: room comes as items go otherwise, and until then nothing more is stored.
+/// Nothing is evicted: memory is freed as items expire or are deleted. Until then nothing more is stored.
 #[test]
 fn without_eviction_items_stay() {
     let mut without = config(16 * MIB);

@@ -4,7 +4,7 @@ use alloc::string::{String, ToString};
 
 use super::*;
 
-/// L11: One owner leaves room for the locks of others, and its locked items grow no further.
+/// L11: One owner leaves capacity for the locks of others, and its locked items grow no further.
 #[test]
 fn a_connection_has_its_share_of_locks() {
     let mut bench = Bench::with_memory(10_000);

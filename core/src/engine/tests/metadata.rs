@@ -228,7 +228,7 @@ fn it_counts_for_the_tables_and_the_owner() {
     bench.now_ms = 101;
     bench.event(Event::Tick);
     assert_eq!(bench.table_bytes(), plain);
-    // One that has ended with its owner counts until its key is settled.
+    // One that has ended with its owner counts until its key is updated.
     bench.is_granted(B, with("m", "01234"));
     bench.close(B);
     bench.event(Event::Tick);

@@ -217,7 +217,7 @@ fn compare(core: &mut Core, lines: &mut Lines) {
     for (name, line) in KEYS.iter().zip(&lines.by_key) {
         // As a command about it does.
         core.advance(now);
-        core.step(key(name)).settle(key(name));
+        core.step(key(name)).update(key(name));
         let held: Vec<_> = core.locks().holders_of(key(name)).collect();
         let should = line.held.iter().map(|it| (it.owner, it.mode.among()));
         assert_eq!(held, should.collect::<Vec<_>>(), "who holds {name}");
@@ -231,9 +231,9 @@ fn compare(core: &mut Core, lines: &mut Lines) {
             assert_eq!(until, it.until, "how long {name} is held");
         }
     }
-    let mut told = vec![];
+    let mut notices = vec![];
     while let Some(notice) = core.poll().and_then(Notification::wait_over) {
-        // They are told, and ask no more.
+        // Each gets its notice, and asks no more.
         if notice.outcome == Outcome::Granted {
             for name in KEYS {
                 core.manager
@@ -242,19 +242,19 @@ fn compare(core: &mut Core, lines: &mut Lines) {
                     .set_unanswered(key(name), notice.owner, false);
             }
         }
-        told.push((notice.owner, notice.outcome));
+        notices.push((notice.owner, notice.outcome));
     }
-    let order = |told: &mut Vec<(Owner, Outcome)>| told.sort_by_key(|it| it.0);
-    order(&mut told);
-    order(&mut lines.told);
-    assert_eq!(told, lines.told, "who is told");
-    lines.told.clear();
+    let order = |notices: &mut Vec<(Owner, Outcome)>| notices.sort_by_key(|it| it.0);
+    order(&mut notices);
+    order(&mut lines.notices);
+    assert_eq!(notices, lines.notices, "the notices");
+    lines.notices.clear();
 }
 
 quickcheck! {
     /// Q2, Q6 to Q10: for any events and any bounds, however few ended locks are removed at a time.
-    fn locks_go_to_the_longest_waiter(all: Vec<Happens>, settles_few: bool, bounds: Bounds) -> bool {
-        play(&all, if settles_few { 1 } else { 16 }, bounds);
+    fn locks_go_to_the_longest_waiter(all: Vec<Happens>, updates_few: bool, bounds: Bounds) -> bool {
+        play(&all, if updates_few { 1 } else { 16 }, bounds);
         true
     }
 }

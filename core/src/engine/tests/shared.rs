@@ -75,8 +75,8 @@ impl<S: Store> Bench<S> {
     /// The owners with a notice of a grant.
     fn now_granted(&mut self) -> Vec<u64> {
         self.core.check();
-        let told = core::iter::from_fn(|| self.core.poll().and_then(Notification::wait_over));
-        let granted = told.map(|Notice { owner, outcome }| {
+        let notices = core::iter::from_fn(|| self.core.poll().and_then(Notification::wait_over));
+        let granted = notices.map(|Notice { owner, outcome }| {
             assert_eq!(outcome, Outcome::Granted);
             owner.number()
         });
@@ -99,7 +99,7 @@ fn least_bound_of_sharers_counts() {
     bench.shares(C, "k", 9);
     bench.is_refused(D, "k", shared(9));
     assert_eq!(bench.holders("k"), [1, 2, 3]);
-    // The sharer with the least bound has gone.
+    // The sharer with the least bound releases it.
     assert_eq!(bench.gives_back(A, "k"), Reply::Unlocked);
     bench.shares(D, "k", 9);
     bench.is_refused(A, "k", shared(3));
@@ -211,7 +211,7 @@ fn no_sharer_joins_before_waiters() {
     bench.waits_for(B, "k", Mode::Exclusive);
     bench.is_refused(C, "k", shared(0));
     bench.waits_for(C, "k", shared(0));
-    // The first waiter has gone: the next has room.
+    // The first waiter has closed: the next can share.
     bench.close(B);
     assert_eq!(bench.now_granted(), [3]);
     assert_eq!(bench.holders("k"), [1, 3]);
@@ -484,7 +484,7 @@ fn shares_that_end_together_are_released_in_pieces() {
         }
         let each_max = bench.core.limits().locks_settled_max;
         let mut before = left(&bench);
-        // Each end settles as many keys before it as after it.
+        // Each end updates as many keys before it as after it.
         assert!(all - before <= 2 * each_max * 40);
         for round in 0..6 {
             bench.set(B, "other", "1");

@@ -53,14 +53,14 @@ impl<S: Store> Bench<S> {
         assert_eq!(self.ask(owner, waiting(name, |_| {})), Reply::Waits);
     }
 
-    fn told(&mut self) -> Vec<Notice> {
+    fn take_notices(&mut self) -> Vec<Notice> {
         self.core.check();
         core::iter::from_fn(|| self.core.poll().and_then(Notification::wait_over)).collect()
     }
 
     /// Only the granted waiter gets a notice.
     fn is_given(&mut self, owner: Owner, name: &str) {
-        assert_eq!(self.told(), [notice(owner, Outcome::Granted)]);
+        assert_eq!(self.take_notices(), [notice(owner, Outcome::Granted)]);
         assert_eq!(self.core.locks().owner(key(name)), Some(owner));
     }
 
@@ -83,7 +83,7 @@ fn locks_are_given_in_the_order_of_arrival() {
     for owner in [C, B, D] {
         bench.waits(owner, "k");
     }
-    assert_eq!(bench.told(), []);
+    assert_eq!(bench.take_notices(), []);
     bench.ask(A, give_back("k"));
     bench.is_given(C, "k");
     // No request is served before the waiters.
@@ -146,7 +146,7 @@ fn every_end_of_a_lock_hands_over() {
                     let at = Some(Instant::from_millis(101));
                     assert_eq!(bench.core.next_deadline(), at);
                     bench.passes(100);
-                    assert_eq!(bench.told(), []);
+                    assert_eq!(bench.take_notices(), []);
                     bench.passes(1);
                 }
                 7 if has_item => drop(bench.ask(A, delete())),
@@ -219,7 +219,7 @@ fn classic_lock_is_refused_before_waiters() {
     assert!(matches!(bench.set(B, "k", "2"), Reply::Stored(_)));
     assert_eq!(bench.ask(B, Delete::new(key("k"))), Reply::Deleted);
     bench.ask(D, GlobalCommand::FlushAll { at: Exptime::Never });
-    assert_eq!(bench.told(), []);
+    assert_eq!(bench.take_notices(), []);
     assert_eq!(bench.ask(B, unlock("k")), Reply::Unlocked);
     bench.is_given(C, "k");
 }
@@ -247,7 +247,7 @@ fn grant_shows_the_item_at_reply_time() {
     // Its lease lasts from when it was granted.
     assert_eq!(held.lease_until, Some(Instant::from_millis(1_401)));
     assert_eq!(held.since, Instant::from_millis(400));
-    // It is told once: after that, it is a holder like any other.
+    // It is notified once: after that, it is a holder like any other.
     assert!(matches!(
         bench.ask(B, now_or_never("k")),
         Reply::Contended(_)
@@ -291,11 +291,11 @@ fn a_wait_has_an_end() {
     ));
     assert_eq!(bench.core.next_deadline(), Some(Instant::from_millis(51)));
     bench.passes(50);
-    assert_eq!(bench.told(), []);
+    assert_eq!(bench.take_notices(), []);
     // With any event, also a request of another connection.
     bench.now_ms = 51;
     bench.ask(A, Get::new(key("x")));
-    assert_eq!(bench.told(), [notice(C, Outcome::TimedOut)]);
+    assert_eq!(bench.take_notices(), [notice(C, Outcome::TimedOut)]);
     // An hour is the most.
     let hour = Some(Instant::from_millis(3_600_001));
     assert_eq!(bench.core.next_deadline(), hour);
@@ -316,7 +316,7 @@ fn late_waiter_gets_no_lock() {
     bench.now_ms = 10_001;
     bench.ask(A, give_back("k"));
     let both = [notice(B, Outcome::TimedOut), notice(C, Outcome::Granted)];
-    assert_eq!(bench.told(), both);
+    assert_eq!(bench.take_notices(), both);
     assert_eq!(bench.core.counters().lock_wait_timeouts, 1);
     let Reply::Contended(seen) = bench.ask(B, now_or_never("k")) else {
         panic!("it is C's");
@@ -340,7 +340,7 @@ fn gone_waiter_is_passed_over() {
     bench.is_given(D, "k");
     bench.close(A);
     bench.ask(D, give_back("k"));
-    assert_eq!(bench.told(), []);
+    assert_eq!(bench.take_notices(), []);
     assert_eq!(bench.core.locks().len(), 0);
 }
 
@@ -355,8 +355,8 @@ fn a_lock_of_an_item_that_has_gone_is_the_next_ones() {
     assert_eq!(bench.ask(D, waiting("k", item)), Reply::Waits);
     bench.ask(A, Delete::new(key("k")));
     bench.ask(A, give_back("k"));
-    let told = [notice(B, Outcome::NotFound), notice(C, Outcome::Granted)];
-    assert_eq!(bench.told(), told);
+    let expected = [notice(B, Outcome::NotFound), notice(C, Outcome::Granted)];
+    assert_eq!(bench.take_notices(), expected);
     // And if it is there again, it is granted.
     bench.set(C, "k", "2");
     bench.ask(C, give_back("k"));
@@ -458,11 +458,11 @@ fn waiter_over_its_bounds_is_passed_over() {
     bench.holds(B, "other");
     assert_eq!(bench.core.counters().cmd_lock, 2);
     bench.ask(A, give_back("k"));
-    let told = [
+    let expected = [
         notice(B, Outcome::TooManyLocks),
         notice(C, Outcome::Granted),
     ];
-    assert_eq!(bench.told(), told);
+    assert_eq!(bench.take_notices(), expected);
     // B's is answered with that; C's is counted when it asks again.
     assert_eq!(bench.core.counters().cmd_lock, 3);
 }
@@ -495,13 +495,13 @@ fn of_many_that_end_at_once_those_that_are_waited_for_come_first() {
             bench.event(Event::Opened(owner));
             bench.waits(owner, name);
         }
-        let mut told = Vec::new();
+        let mut notices = Vec::new();
         if is_lease {
             bench.now_ms = 1_001;
         } else {
             bench.close(A);
-            told.extend(bench.told());
-            assert_eq!(told.len(), 2, "no step does the work of many");
+            notices.extend(bench.take_notices());
+            assert_eq!(notices.len(), 2, "no step does the work of many");
             assert!(bench.core.wants_tick());
         }
         // Each request finds the key held by its former waiter.
@@ -510,18 +510,18 @@ fn of_many_that_end_at_once_those_that_are_waited_for_come_first() {
             panic!("somebody waits for it");
         };
         assert_eq!(seen.holder, Owner::from_number(*number));
-        told.extend(bench.told());
+        notices.extend(bench.take_notices());
         for _ in 0..4 {
             let at = bench.core.next_deadline();
             let now = Instant::from_millis(bench.now_ms);
-            assert!(told.len() == 10 || at.is_some_and(|at| at <= now));
+            assert!(notices.len() == 10 || at.is_some_and(|at| at <= now));
             bench.passes(0);
-            told.extend(bench.told());
+            notices.extend(bench.take_notices());
         }
-        assert_eq!(told.len(), 10);
+        assert_eq!(notices.len(), 10);
         for (name, number) in waits {
             let owner = Owner::from_number(number);
-            assert!(told.contains(&notice(owner, Outcome::Granted)));
+            assert!(notices.contains(&notice(owner, Outcome::Granted)));
             assert_eq!(bench.core.locks().owner(key(name)), Some(owner));
         }
         assert!(bench.core.locks().iter().count() > 50, "the rest can wait");
@@ -549,8 +549,8 @@ fn ten_thousand_wait_and_half_of_them_go() {
     bench.core.check();
     bench.core.handle(now, Event::Closed(A));
     for owner in owners.iter().skip(1).step_by(2) {
-        let told = bench.core.poll().and_then(Notification::wait_over);
-        assert_eq!(told, Some(notice(*owner, Outcome::Granted)));
+        let polled = bench.core.poll().and_then(Notification::wait_over);
+        assert_eq!(polled, Some(notice(*owner, Outcome::Granted)));
         let reply = bench.core.execute(now, *owner, &give_back("k"));
         assert_eq!(reply, Reply::Unlocked);
     }
@@ -624,7 +624,7 @@ fn has_waits_until_last_notice_is_taken() {
     bench.waits(B, "k");
     assert!(bench.core.has_waits());
     bench.ask(A, give_back("k"));
-    assert!(bench.core.has_waits(), "it is not told");
+    assert!(bench.core.has_waits(), "its notice is not read");
     bench.is_given(B, "k");
     assert!(!bench.core.has_waits());
 }
@@ -676,7 +676,7 @@ fn a_lease_that_is_over_leaves_room_in_the_share() {
         }
         bench.waits(A, "b");
         bench.passes(1_000);
-        assert_eq!(bench.told(), []);
+        assert_eq!(bench.take_notices(), []);
         bench.passes(1);
         bench.is_given(A, "b");
         assert_eq!(bench.core.locks().owner(key("a")), None);
@@ -701,7 +701,7 @@ fn a_session_is_told_nothing_of_the_wait_that_it_has_left() {
     bench.event(Event::Due);
     assert!(bench.core.has_notices());
     bench.waits(session, "b");
-    assert_eq!(bench.told(), []);
+    assert_eq!(bench.take_notices(), []);
     assert_eq!(bench.ask(A, give_back("a")), Reply::Unlocked);
     assert_eq!(bench.ask(A, give_back("b")), Reply::Unlocked);
     bench.is_given(session, "b");

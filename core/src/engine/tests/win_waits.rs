@@ -1,8 +1,8 @@
-//! Gets that wait for a value or a win, by example; with the helpers for tests of bound wins and of items that are
-//! gone.
+//! Gets that wait for a value or a win, by example; with the helpers for tests of bound wins and of vanished
+//! items.
 
 mod bound;
-mod gone;
+mod vanished;
 
 use latchd_protocol::key::KeyForm;
 use latchd_protocol::wait::{Notice, Outcome};
@@ -90,7 +90,7 @@ fn bench() -> Bench {
     Bench::new().of_four_getters()
 }
 
-/// As a connection asks again that has been told that its wait is over.
+/// The same get without its wait, as a connection repeats it after the notice.
 fn again(get: Get<'_>) -> Get<'_> {
     Get { wait_ms: 0, ..get }
 }
@@ -147,21 +147,21 @@ fn opened_win_goes_to_the_first_waiter() {
                     bench.let_pass(1_000);
                 }
             }
-            let told = if way == 4 {
+            let expected = if way == 4 {
                 // In that moment, their own time is over as well.
                 let late = Outcome::TimedOut;
                 vec_of(&[(B, late), (C, late)])
             } else {
                 vec_of(&[(B, GRANTED)])
             };
-            assert_eq!(bench.notices(), told, "way {way}");
+            assert_eq!(bench.notices(), expected, "way {way}");
             if way == 4 {
                 continue;
             }
             // A new get is not served before the winner.
             assert_eq!(bench.win(D, vivifying("k")), Win::Sent, "way {way}");
             assert_eq!(bench.win(B, again(patient("k"))), Win::Won, "way {way}");
-            assert_eq!(bench.win(B, again(patient("k"))), Win::Sent, "told once");
+            assert_eq!(bench.win(B, again(patient("k"))), Win::Sent, "won once");
             // It is bound to that one from now on.
             bench.close(B);
             assert_eq!(bench.notices(), [(C, GRANTED)], "way {way}");
@@ -281,7 +281,7 @@ fn a_get_waits_within_bounds() {
     assert_eq!(
         bench.ask(D, patient("c")),
         refused,
-        "B has not been told yet"
+        "B has not read its notice"
     );
     assert_eq!(bench.notices().len(), 1);
     bench.parks(D, patient("c"));

@@ -105,7 +105,7 @@ impl<S: Store, M: Access> Rules<'_, S, M> {
         let get = waiter.get(key);
         let vacancy = self.items.store.find(key).err();
         let vacancy = vacancy.expect("it was looked up");
-        // If it does not fit, or is gone at once, the get finds that out when it is executed.
+        // If it does not fit, or expires at once, the get finds that out when it is executed.
         let slot = match self.make(&get, vacancy) {
             Ok(made) => {
                 self.items.commit_cas(get.new_cas);
@@ -155,7 +155,7 @@ impl<S: Store, M: Access> Rules<'_, S, M> {
             .map(|_| ())
     }
 
-    /// Binds the win that a get of `owner` is about to be told of. The item may be in another slot then.
+    /// Binds the win that a get of `owner` is about to receive. The item may be in another slot then.
     ///
     /// # Errors
     /// [`Refusal::TooManyLocks`]; [`Refusal::ConnectionClosed`].

@@ -9,7 +9,7 @@
 //!   waiting get, and wakes the gets that have their value. If many wins end with one owner, this happens before any request
 //!   sees the key.
 //! - Z9: No client gets a win before the clients that waited for it.
-//! - Z10: A get that waits is told of a win at most once for each time that the win opens. If its owner has ended, the
+//! - Z10: A get that waits is notified of a win at most once for each time that the win opens. If its owner has ended, the
 //!   win goes to the next get.
 //! - Z11: Each wait ends with one notice.
 //!
@@ -42,7 +42,7 @@ use crate::engine::context::Context;
 use crate::engine::owned_key::OwnedKey;
 use crate::limits::Limits;
 
-/// The most items that one step makes for waiting gets, if each is gone at once or does not fit. The other gets are woken, and
+/// The most items that one step makes for waiting gets, if each expires at once or does not fit. The other gets are woken, and
 /// each makes its own item when it is executed.
 const MADE_MAX: usize = 64;
 
@@ -235,7 +235,7 @@ impl Wins {
         winner
     }
 
-    /// Gives the win of `key` to a get that has waited. The table has room: the wait has taken it
+    /// Gives the win of `key` to a get that has waited. The table has the bytes: the wait has taken them
     /// ([`WinWaits::bytes_for`]).
     pub(in crate::engine) fn give(
         &mut self,

@@ -75,7 +75,7 @@ impl WinWaiter {
 
 impl Waits for WinWaiter {
     type Kept = ();
-    /// When the item is gone.
+    /// When the item ends.
     type Queue = Option<Instant>;
     type Table = Ends;
 
@@ -107,7 +107,7 @@ impl Waits for WinWaiter {
     }
 }
 
-/// When the items that are waited for are gone, and which of them are to be looked at.
+/// When the items that are waited for end, and which of them are to be looked at.
 #[derive(Clone, Debug, Default)]
 pub struct Ends {
     /// By the moments at which that is (Z5).
@@ -142,7 +142,7 @@ impl WinWaits {
         self.table.round.is_some()
     }
 
-    /// All items that are waited for are to be looked at: any of them may be gone.
+    /// All items that are waited for are to be looked at: any of them may be missing.
     pub(in crate::engine) fn begin_round(&mut self) {
         if self.has_queues() {
             self.table.round = Some(Round::Begins);
@@ -209,7 +209,7 @@ impl WinWaits {
         }
     }
 
-    /// The item of `key` is gone at this moment, as it is now.
+    /// The item of `key` ends at this moment, as it is now.
     pub(in crate::engine) fn set_end(&mut self, key: Key<'_>, end: Option<Instant>) {
         let known = self.queue_mut(key).map(|queue| &mut queue.beside);
         let Some(known) = known.filter(|known| **known != end) else {
@@ -325,15 +325,16 @@ mod tests {
         table.check();
         table.wake_first(key(b"a"), 1, at(30), false);
         table.check();
-        let told = |table: &mut WinWaits| {
-            let told = core::iter::from_fn(|| table.next_woken());
-            told.map(|told| (told.owner, told.outcome))
+        let woken = |table: &mut WinWaits| {
+            let woken = core::iter::from_fn(|| table.next_woken());
+            woken
+                .map(|woken| (woken.owner, woken.outcome))
                 .collect::<Vec<_>>()
         };
         let first = [(owner(1), Outcome::Granted), (owner(2), Outcome::TimedOut)];
-        assert_eq!(told(&mut table), first);
-        assert_eq!(told(&mut table), [(owner(4), Outcome::NotFound)]);
-        assert_eq!(told(&mut table), []);
+        assert_eq!(woken(&mut table), first);
+        assert_eq!(woken(&mut table), [(owner(4), Outcome::NotFound)]);
+        assert_eq!(woken(&mut table), []);
         table.check();
         assert!(table.is_empty());
         assert_eq!((table.table_bytes(), table.next()), (0, None));

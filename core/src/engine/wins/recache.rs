@@ -72,8 +72,8 @@ pub(in crate::engine) fn decide(
 }
 
 /// The mark of an item after a get with this reply.
-pub(in crate::engine) const fn mark_after(mark: WinMark, told: Win) -> WinMark {
-    match told {
+pub(in crate::engine) const fn mark_after(mark: WinMark, win: Win) -> WinMark {
+    match win {
         Win::Won => WinMark::Sent,
         Win::Sent | Win::None => mark,
     }

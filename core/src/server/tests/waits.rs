@@ -124,7 +124,7 @@ fn what_a_waiting_client_sends_is_kept_up_to_a_bound() {
     assert_eq!(server.machine().waits().len(), 0);
 }
 
-/// A transport that has stopped reading a waiting connection is told to continue.
+/// A transport that has stopped reading a waiting connection gets the action to read again.
 #[test]
 fn who_waits_no_more_is_read_again() {
     let mut server = waiting_server();
@@ -204,9 +204,9 @@ fn one_hand_over_brings_about_the_next() {
     for conn in &all[1..] {
         assert!(says(&mut server, NOW, *conn, b"ml k w1000\r\nmu k\r\n").1);
     }
-    let mut told = vec![answered(all[0], "OK\r\n")];
-    told.extend(all[1..].iter().map(|conn| answered(*conn, "HD\r\nHD\r\n")));
-    assert_eq!(tells(&mut server, all[0], b"unlock_all\r\n"), told);
+    let mut replies = vec![answered(all[0], "OK\r\n")];
+    replies.extend(all[1..].iter().map(|conn| answered(*conn, "HD\r\nHD\r\n")));
+    assert_eq!(tells(&mut server, all[0], b"unlock_all\r\n"), replies);
 }
 
 /// The replies to two clients that request the same locks and continue as soon as possible. Their bytes come in pieces of this
@@ -225,17 +225,17 @@ fn conversation(piece: usize, unsent_bytes_max: usize) -> [String; 2] {
     ];
     let mut server = waiting_server().with_unsent_bytes_max(unsent_bytes_max);
     let conns = [server.open(NOW), server.open(NOW)];
-    let mut told = [String::new(), String::new()];
+    let mut replies = [String::new(), String::new()];
     for (who, script) in SCRIPT {
         for bytes in script.chunks(piece) {
             server.receive(NOW, conns[who], bytes);
             for (conn, sent) in sends(&mut server) {
                 let who = conns.iter().position(|it| *it == conn).unwrap();
-                told[who].push_str(&sent);
+                replies[who].push_str(&sent);
             }
         }
     }
-    told
+    replies
 }
 
 /// V1, for deferred replies.

@@ -21,7 +21,7 @@ use super::block::Block;
 use super::huge::{Merit, Stage};
 use super::queue::Queue;
 use super::queues::SMALL_SHARE;
-use super::room::Bit;
+use super::reclaim::Bit;
 use super::{KeyHasher, LogStore};
 
 /// The window has at least one in so many bytes of the limit.

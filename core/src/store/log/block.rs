@@ -57,8 +57,8 @@ pub trait Block: Default + fmt::Debug {
         bytes + ALLOCATION_BYTES
     }
 
-    /// The size of the block, in bytes.
-    fn room(&self) -> usize;
+    /// The capacity of the block, in bytes.
+    fn capacity(&self) -> usize;
 
     /// The bytes written so far.
     fn bytes(&self) -> &[u8];
@@ -84,7 +84,7 @@ impl Block for Vec<u8> {
         Some(block)
     }
 
-    fn room(&self) -> usize {
+    fn capacity(&self) -> usize {
         self.capacity()
     }
 

@@ -64,7 +64,7 @@ impl Deadlines {
         self.heap.trim();
         if last != id {
             self.heap[place] = last;
-            self.settle(segments, place);
+            self.restore_order(segments, place);
         }
     }
 
@@ -79,11 +79,12 @@ impl Deadlines {
         if segment.earliest != earliest {
             segment.earliest = earliest;
             let place = segment.place as usize;
-            self.settle(segments, place);
+            self.restore_order(segments, place);
         }
     }
 
-    fn settle<B: Block>(&mut self, segments: &mut Chunks<Segment<B>>, place: usize) {
+    /// Restores D1 after the segment at `place` has changed.
+    fn restore_order<B: Block>(&mut self, segments: &mut Chunks<Segment<B>>, place: usize) {
         let place = self.rise(segments, place);
         self.sink(segments, place);
     }

@@ -64,7 +64,7 @@ impl<B: Block> Ghost<B> {
             (2 * part + 4) * size_of::<B>()
         };
         match self.parts.get(part) {
-            Some(part) if part.room() > 0 => 0,
+            Some(part) if part.capacity() > 0 => 0,
             Some(_) | None => self.part_bytes() + list,
         }
     }
@@ -81,7 +81,7 @@ impl<B: Block> Ghost<B> {
             }
             self.parts.resize_with(number + 1, B::default);
         }
-        if self.parts[number].room() == 0 {
+        if self.parts[number].capacity() == 0 {
             let Some(part) = self.empty_part() else {
                 return;
             };
@@ -105,7 +105,7 @@ impl<B: Block> Ghost<B> {
         let wanted = (buckets * MARKS).div_ceil(self.part_len());
         while self.parts.len() > wanted {
             let part = self.parts.pop();
-            self.allocated -= usize::from(part.is_some_and(|part| part.room() > 0));
+            self.allocated -= usize::from(part.is_some_and(|part| part.capacity() > 0));
         }
     }
 
@@ -150,7 +150,7 @@ impl<B: Block> Ghost<B> {
             self.parts.len() <= (buckets * MARKS).div_ceil(self.part_len()),
             "O1"
         );
-        let allocated = self.parts.iter().filter(|part| part.room() > 0);
+        let allocated = self.parts.iter().filter(|part| part.capacity() > 0);
         assert_eq!(self.allocated, allocated.count(), "O1");
     }
 }

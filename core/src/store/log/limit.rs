@@ -17,7 +17,7 @@ use latchd_protocol::stats::Counters;
 use latchd_protocol::time::Tick;
 
 use super::block::Block;
-use super::room::{self, FREE_WANTED, Haste, looks_for};
+use super::reclaim::{self, FREE_WANTED, Haste, looks_for};
 use super::{KeyHasher, LogStore};
 use crate::limits::Limits;
 
@@ -46,7 +46,7 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
             // freed.
             let _ = self.find_spare();
         }
-        self.aside_bytes_min = room::aside_bytes_min(limits);
+        self.aside_bytes_min = reclaim::aside_bytes_min(limits);
         self.aside_bytes = self.aside_bytes.max(self.aside_bytes_min);
         self.is_stuck = false;
         self.bytes_max = self.bytes_wanted.max(self.held_bytes());

@@ -148,8 +148,8 @@ mod tests {
         for id in 0..5 {
             list.push(&mut segments, id);
         }
-        for (gone, left) in [(2, &[0, 1, 3, 4][..]), (0, &[1, 3, 4]), (4, &[1, 3])] {
-            list.unlink(&mut segments, gone);
+        for (unlinked, left) in [(2, &[0, 1, 3, 4][..]), (0, &[1, 3, 4]), (4, &[1, 3])] {
+            list.unlink(&mut segments, unlinked);
             assert_eq!(list.iter(&segments).collect::<Vec<_>>(), left);
         }
     }

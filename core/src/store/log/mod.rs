@@ -33,8 +33,8 @@ mod limit;
 mod list;
 mod queue;
 mod queues;
+mod reclaim;
 mod record;
-mod room;
 mod scan;
 mod segment;
 mod segments;
@@ -164,7 +164,7 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
             bytes_wanted: limits.memory_bytes_max,
             is_stuck: false,
             evict: limits.evict,
-            aside_bytes_min: room::aside_bytes_min(limits),
+            aside_bytes_min: reclaim::aside_bytes_min(limits),
             geometry,
             log: Log::new(geometry, limits.erase),
             index: Index::new(geometry),
@@ -177,7 +177,7 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
             hits_needed: 0,
             returns: 0,
             in_hand: None,
-            aside_bytes: room::aside_bytes_min(limits),
+            aside_bytes: reclaim::aside_bytes_min(limits),
             last_eviction: None,
             evicted: None,
             evicted_missed: 0,

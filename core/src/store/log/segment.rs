@@ -83,7 +83,7 @@ impl<B: Block> Segment<B> {
 
     #[cfg(any(test, feature = "verify"))]
     pub(super) fn has_memory(&self) -> bool {
-        self.block.room() > 0
+        self.block.capacity() > 0
     }
 
     #[inline]
@@ -99,7 +99,7 @@ impl<B: Block> Segment<B> {
     /// Appends bytes (B3: the caller has checked that they fit).
     pub(super) fn write(&mut self, bytes: &[u8]) {
         debug_assert!(
-            self.len() + bytes.len() <= self.block.room(),
+            self.len() + bytes.len() <= self.block.capacity(),
             "B3: {} and {} bytes",
             self.len(),
             bytes.len()
@@ -145,11 +145,15 @@ impl<B: Block> Segment<B> {
         self.is_short = false;
     }
 
-    /// The bytes that emptying it would free if it has `room` bytes and is in `queue`: those of dead records, and
+    /// The bytes that emptying it would free if it has `segment_bytes` and is in `queue`: those of dead records, and
     /// in the pinned queue those of evictable items. The unused end is not counted, since
     /// moving the records would not avoid it. In a segment that was sealed short, it is.
-    pub(super) fn slack_bytes(&self, room: usize, queue: Queue) -> usize {
-        let filled = if self.is_short { room } else { self.len() };
+    pub(super) fn slack_bytes(&self, segment_bytes: usize, queue: Queue) -> usize {
+        let filled = if self.is_short {
+            segment_bytes
+        } else {
+            self.len()
+        };
         let dead = filled - self.live_bytes as usize;
         match queue {
             Queue::Pinned => dead + self.evictable_bytes,

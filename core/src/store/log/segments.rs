@@ -187,13 +187,13 @@ impl<B: Block> Log<B> {
         let segment = &mut self.segments[id as usize];
         segment.state = State::Sealed;
         segment.slack_class = class;
-        self.settle(id);
+        self.relist(id);
     }
 
     /// Writes a record into the open segment of `queue`, where it fits. `old` is the segment of the old
     /// pieces.
     pub(super) fn append(&mut self, queue: Queue, old: SegmentId, pieces: &[Piece<'_>]) -> Address {
-        let id = self.queues.line(queue).open.expect("it has room");
+        let id = self.queues.line(queue).open.expect("the record fits");
         // Source and target may be the same segment, so the bytes are lent instead of borrowed.
         let lent = (old != id).then(|| self.segments[old as usize].lend());
         let segment = &mut self.segments[id as usize];
@@ -227,7 +227,7 @@ impl<B: Block> Log<B> {
 
     /// Writes a record of new pieces only; as [`append`](Self::append).
     pub(super) fn append_new(&mut self, queue: Queue, pieces: &[Piece<'_>]) -> Address {
-        let id = self.queues.line(queue).open.expect("it has room");
+        let id = self.queues.line(queue).open.expect("the record fits");
         self.append(queue, id, pieces)
     }
 
@@ -257,7 +257,7 @@ impl<B: Block> Log<B> {
             segment.record_mut(offset).erase_value(&self.geometry);
         }
         self.queues.line_mut(queue).weight -= added;
-        self.settle(id);
+        self.relist(id);
     }
 
     /// Updates the sums after the item of a record without a huge value was locked or unlocked.
@@ -270,7 +270,7 @@ impl<B: Block> Log<B> {
         } else {
             segment.evictable_bytes += bytes;
         }
-        self.settle(id);
+        self.relist(id);
     }
 
     /// Records that an item in this segment may expire at `deadline`, in ticks (B2).
@@ -357,7 +357,7 @@ impl<B: Block> Log<B> {
         let line = self.queues.line_mut(Queue::Pinned);
         line.segments.push(&mut self.segments, id);
         line.weight += weight;
-        self.settle(id);
+        self.relist(id);
         self.reopen(id);
     }
 
@@ -414,7 +414,7 @@ impl<B: Block> Log<B> {
     }
 
     /// Restores A2 and A3 after the live records of a segment have changed.
-    fn settle(&mut self, id: SegmentId) {
+    fn relist(&mut self, id: SegmentId) {
         let segment = &self.segments[id as usize];
         if segment.state != State::Sealed {
             return;
@@ -435,8 +435,8 @@ impl<B: Block> Log<B> {
 
     /// The slack of a segment, in parts of a segment, if it is in `queue`.
     fn slack_class_in(&self, id: SegmentId, queue: Queue) -> usize {
-        let room = self.geometry.segment_room();
-        let slack = self.segments[id as usize].slack_bytes(room, queue);
+        let segment_bytes = self.geometry.segment_room();
+        let slack = self.segments[id as usize].slack_bytes(segment_bytes, queue);
         self.geometry.segments_in(slack * SLACK_CLASSES)
     }
 

@@ -14,8 +14,8 @@ use super::ahead::Ahead;
 use super::block::Block;
 use super::geometry::{Address, SegmentId};
 use super::queue::Queue;
+use super::reclaim::Bit;
 use super::record::NEVER;
-use super::room::Bit;
 use super::segment::State;
 use super::{KeyHasher, LogStore};
 

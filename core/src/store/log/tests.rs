@@ -18,7 +18,7 @@ use bytes::Bytes;
 use latchd_protocol::item::Cas;
 use latchd_protocol::time::Deadline;
 
-use super::room::Haste;
+use super::reclaim::Haste;
 use super::*;
 
 /// A store, a clock set by hand, and its counters.

@@ -13,8 +13,8 @@ use super::block::Block;
 use super::geometry::Address;
 use super::huge::Merit;
 use super::queue::Queue;
+use super::reclaim::Need;
 use super::record::{STUB_BYTES, head, record_bytes};
-use super::room::Need;
 use super::segments::Piece;
 use super::{End, Full, ItemHeader, KeyHasher, LogSlot, LogStore, cost_of};
 
@@ -187,9 +187,9 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
             new_hash: None,
         };
         self.in_hand = Some(slot.address);
-        let room = self.make_room(now, &need, counters);
+        let freed = self.make_room(now, &need, counters);
         let old = self.in_hand.take().unwrap_or(slot.address);
-        room?;
+        freed?;
         let stub = if is_huge {
             Some(self.take_in(self.changed(old, change)?)?)
         } else {

@@ -286,7 +286,7 @@ fn locked_reply_follows_the_setting() {
             bench.clients[2].connection = Connection::new(limits);
         }
         bench.send(0, b"set k 0 0 1\r\n1\r\nlock k\r\n");
-        let mut told =
+        let mut reply_to =
             |request: &str| String::from_utf8(bench.send(1, request.as_bytes())).unwrap();
         let of_meta = |code: &str| format!("{code} O7 kk\r\n");
         if !is_binary {
@@ -313,15 +313,15 @@ fn locked_reply_follows_the_setting() {
                     (code, _) => of_meta(code),
                 };
                 assert_eq!(
-                    told(request),
+                    reply_to(request),
                     if is_plain { plain } else { own },
                     "{request}"
                 );
             }
-            assert_eq!(told("get k\r\n"), "VALUE k 0 1\r\n1\r\nEND\r\n");
+            assert_eq!(reply_to("get k\r\n"), "VALUE k 0 1\r\n1\r\nEND\r\n");
             // It knows locks.
-            assert_eq!(told("lock k\r\n"), "LOCKED\r\n");
-            assert_eq!(told("set k 0 0 1\r\n2\r\n"), "LOCKED\r\n");
+            assert_eq!(reply_to("lock k\r\n"), "LOCKED\r\n");
+            assert_eq!(reply_to("set k 0 0 1\r\n2\r\n"), "LOCKED\r\n");
             continue;
         }
         let store = &[0; 8];

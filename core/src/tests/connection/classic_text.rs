@@ -75,7 +75,7 @@ fn noreply_hides_every_answer() {
         ("shutdown noreply\r\n", ""),
         ("whatever noreply\r\n", ""),
         ("mn\r\n", "MN\r\n"),
-        // Without a length the body cannot be told from requests, and the error is shown.
+        // Without a length the body cannot be distinguished from requests, and the error is shown.
         ("set a 0 0 noreply\r\n", BAD_LINE),
     ]);
 }

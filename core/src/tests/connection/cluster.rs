@@ -46,15 +46,15 @@ fn says(request: &[u8]) -> Vec<u8> {
 
 #[test]
 fn config_get_cluster_has_elasticaches_form() {
-    let told = says(b"config get cluster\r\n");
+    let reply = says(b"config get cluster\r\n");
     let text = "12\ncache-a|10.0.0.1|11211 cache-b|10.0.0.2|11211\n";
     let expected = format!("CONFIG cluster 0 {}\r\n{text}\r\nEND\r\n", text.len());
-    assert_eq!(told, expected.as_bytes());
-    let (response, consumed) = ClassicResponse::decode(&told).unwrap().unwrap();
+    assert_eq!(reply, expected.as_bytes());
+    let (response, consumed) = ClassicResponse::decode(&reply).unwrap().unwrap();
     assert_eq!(response, ClassicResponse::Cluster(text.as_bytes()));
-    assert_eq!(told[consumed..], *b"END\r\n");
+    assert_eq!(reply[consumed..], *b"END\r\n");
     for cut in 0..consumed {
-        assert_eq!(ClassicResponse::decode(&told[..cut]), Ok(None), "{cut}");
+        assert_eq!(ClassicResponse::decode(&reply[..cut]), Ok(None), "{cut}");
     }
     assert!(ClassicResponse::decode(b"CONFIG cluster 0 262145\r\n").is_err());
     assert!(ClassicResponse::decode(b"CONFIG other 0 1\r\n").is_err());
@@ -91,12 +91,12 @@ fn key_of_another_partition_is_named() {
     assert_eq!(says(b"set k 0 0 1 noreply\r\nx\r\n"), b"");
     // The name is not known any more when the body has been skipped.
     let large = [&b"set k 0 0 2000\r\n"[..], &[b'x'; 2000], b"\r\n"].concat();
-    let told = says(&large);
-    assert_eq!(told, b"SERVER_ERROR key of cache-b:11211\r\n");
+    let reply = says(&large);
+    assert_eq!(reply, b"SERVER_ERROR key of cache-b:11211\r\n");
     let lock = b"\x80\x40\0\x01\0\0\0\0\0\0\0\x01\0\0\0\x07\0\0\0\0\0\0\0\0k";
-    let told = says(lock);
+    let reply = says(lock);
     let header = b"\x81\x40\0\0\0\0\0\x07\0\0\0\x14\0\0\0\x07\0\0\0\0\0\0\0\0";
-    assert_eq!(told, [&header[..], b"key of cache-b:11211"].concat());
+    assert_eq!(reply, [&header[..], b"key of cache-b:11211"].concat());
 }
 
 #[test]

@@ -20,7 +20,7 @@ fn filled(byte_by_byte: bool) -> Bench {
     for request in [
         "set a%b 3 100 1\r\nx\r\n",
         "set b 0 0 2\r\nxx\r\n",
-        "set gone 0 -1 1\r\nx\r\n",
+        "set past 0 -1 1\r\nx\r\n",
         "ms AAEC 0 b\r\n\r\n",
         "get b\r\n",
     ] {

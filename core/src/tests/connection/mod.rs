@@ -319,7 +319,7 @@ fn the_first_byte_tells_the_protocol() {
 
 #[test]
 fn out_of_memory_fits_the_protocol() {
-    let told = |bytes: &[u8]| {
+    let reply_to = |bytes: &[u8]| {
         let mut connection = Connection::new(WireLimits::new(VALUE_BYTES_MAX));
         let mut key_buffer = KeyBuffer::new();
         connection.next(bytes, &mut key_buffer);
@@ -327,17 +327,17 @@ fn out_of_memory_fits_the_protocol() {
         connection.out_of_memory(bytes).encode(&mut out);
         Vec::from(out)
     };
-    assert_eq!(told(b""), b"");
+    assert_eq!(reply_to(b""), b"");
     assert_eq!(
-        told(b"set k 0 0 100\r\nabc"),
+        reply_to(b"set k 0 0 100\r\nabc"),
         b"SERVER_ERROR out of memory reading request\r\n"
     );
     let mut set = [0; 30];
     (set[0], set[1], set[3], set[4], set[11]) = (0x80, 0x01, 1, 8, 100);
     set[15] = 42;
-    let packet = told(&set);
+    let packet = reply_to(&set);
     assert_eq!(packet[..2], [0x81, 0x01]);
     assert_eq!(packet[6..8], [0x00, 0x82], "out of memory");
     assert_eq!(packet[12..16], [0, 0, 0, 42], "its opaque");
-    assert_eq!(told(&set[..10]), b"", "nobody knows what it asks");
+    assert_eq!(reply_to(&set[..10]), b"", "nobody knows what it asks");
 }

@@ -66,9 +66,9 @@ fn every_request_has_one_error() {
         &large,
     ] {
         for piece in [1, usize::MAX] {
-            let told = refused(&mut connection(), request, piece);
+            let reply = refused(&mut connection(), request, piece);
             let shown = request.get(..20).unwrap_or(request).escape_ascii();
-            assert_eq!(told, REFUSED, "{shown} {}", told.escape_ascii());
+            assert_eq!(reply, REFUSED, "{shown} {}", reply.escape_ascii());
         }
     }
 }
@@ -108,13 +108,13 @@ fn packets_are_refused_with_their_opaque() {
         (0x20, b""),
     ] {
         for piece in [1, usize::MAX] {
-            let told = refused(&mut connection(), &packet(opcode, key), piece);
+            let reply = refused(&mut connection(), &packet(opcode, key), piece);
             let header = [
                 &[0x81, opcode, 0, 0, 0, 0, 0, 0x86, 0, 0, 0, 11][..],
                 b"\0\0\0\x09\0\0\0\0\0\0\0\0",
             ];
             let expected = [header.concat(), b"not primary".to_vec()].concat();
-            assert_eq!(told, expected, "{opcode:#x}");
+            assert_eq!(reply, expected, "{opcode:#x}");
         }
     }
 }
@@ -154,8 +154,8 @@ fn service_goes_on_afterwards() {
     assert_eq!(client.connection.refuse(line, &mut out, 1).0, line.len());
     assert!(out.is_empty());
     let rest = [&[b'x'; 2000][..], b"\r\nget a\r\n"].concat();
-    let told = [REFUSED, b"VALUE a 0 1\r\nx\r\nEND\r\n"].concat();
-    assert_eq!(bench.send(0, &rest), told);
+    let expected = [REFUSED, b"VALUE a 0 1\r\nx\r\nEND\r\n"].concat();
+    assert_eq!(bench.send(0, &rest), expected);
 }
 
 #[test]

@@ -302,10 +302,10 @@ impl Block for Pages {
         Vec::<u8>::share_bytes(pages_bytes)
     }
 
-    fn room(&self) -> usize {
+    fn capacity(&self) -> usize {
         match self {
             Self::Mapped { pages, .. } => pages.len(),
-            Self::Heap(heap) => heap.room(),
+            Self::Heap(heap) => heap.capacity(),
         }
     }
 
@@ -369,8 +369,8 @@ mod tests {
     #[test]
     fn written_bytes_stay_until_cleared() {
         for mut block in both() {
-            let room = block.room();
-            assert!(room >= MAPPED_BLOCK_BYTES_MIN - 1);
+            let capacity = block.capacity();
+            assert!(capacity >= MAPPED_BLOCK_BYTES_MIN - 1);
             block.write(b"one");
             block.write(b"two");
             block.write_again(1..5);
@@ -379,7 +379,7 @@ mod tests {
             block.write(b"");
             assert_eq!(block.bytes(), b"Onetwonetw");
             block.clear();
-            assert_eq!((block.bytes(), block.room()), (&b""[..], room));
+            assert_eq!((block.bytes(), block.capacity()), (&b""[..], capacity));
             block.write(b"x");
             assert_eq!(block.bytes(), b"x");
         }
@@ -390,7 +390,7 @@ mod tests {
         let [large, small] = both();
         assert!(matches!(large, Pages::Mapped { .. }));
         assert!(matches!(small, Pages::Heap(_)));
-        assert_eq!(Pages::default().room(), 0);
+        assert_eq!(Pages::default().capacity(), 0);
     }
 
     #[test]

@@ -22,7 +22,7 @@ use crate::sync::atomic::Ordering;
 /// The most clients notified when the manager is unlocked; each takes a microsecond or two.
 const TOLD_MAX: usize = 64;
 
-/// The rest of the clock between two turns in which it settles keys, in milliseconds.
+/// The rest of the clock between two turns in which it updates keys, in milliseconds.
 const REST_MS: u64 = 1;
 
 /// The manager, which is locked at its first use.
@@ -78,7 +78,7 @@ impl<'a> Lazy<'a> {
         self.shards.due_ms.store(due_ms, Ordering::Relaxed);
         let mut news = News::take(manager, self.now);
         if due_ms <= self.now.as_millis() {
-            // The clock settles the keys that no client waits for, in turns with a rest between them.
+            // The clock updates the keys that no client waits for, in turns with a rest between them.
             let soon = Instant::from_millis(self.now.as_millis().saturating_add(REST_MS));
             news.deadline = Some(news.deadline.map_or(soon, |at| at.min(soon)));
         }

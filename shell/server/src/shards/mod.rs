@@ -60,7 +60,7 @@ const SHARDS_PER_THREAD: usize = 4;
 /// The values of the largest size that must fit into a shard. With fewer, large values would evict each other.
 const LARGEST_VALUES_PER_SHARD: usize = 8;
 
-/// The keys settled for each cause with one command, at most.
+/// The keys updated for each cause with one command, at most.
 const DUE_PER_COMMAND: usize = 16;
 
 /// The same for each turn of the clock.
@@ -351,7 +351,7 @@ impl Shards {
             && (get.binds || get.wait_ms > 0)
         {
             for due in all.manage(|manager| manager.wins_to_check(owner, get)) {
-                all.settle(&due);
+                all.update(&due);
             }
         }
         if owner.is_session() && all.manage(|manager| manager.may_leave_place(owner)) {
@@ -366,7 +366,7 @@ impl Shards {
         session.charge(0, all.work);
     }
 
-    /// The end of a step, after the shard and the manager are unlocked: notifies clients, and settles some keys that are due.
+    /// The end of a step, after the shard and the manager are unlocked: notifies clients, and updates some keys that are due.
     #[cold]
     fn finish(&self, now: Instant, session: &mut ShardSession, mut news: News) {
         session.charge(0, news.work);
@@ -587,8 +587,8 @@ impl shards::Shards for At<'_> {
         done
     }
 
-    fn settle(&mut self, due: &DueKey) {
-        self.step(due.key(), |step| step.settle_due(due));
+    fn update(&mut self, due: &DueKey) {
+        self.step(due.key(), |step| step.update_due(due));
     }
 
     fn end(&mut self, due: &DueKey) {

@@ -73,8 +73,8 @@ impl Dump {
             }
             Self::Cachedump { left } => {
                 let shown = page.items.iter().filter(|item| is_shown(item));
-                let room = left.map_or(usize::MAX, |left| left as usize);
-                shown.take(room).for_each(|item| put_size(item, out));
+                let items_max = left.map_or(usize::MAX, |left| left as usize);
+                shown.take(items_max).for_each(|item| put_size(item, out));
                 "END"
             }
         };

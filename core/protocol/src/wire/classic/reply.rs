@@ -61,7 +61,7 @@ pub enum ClassicResponse<'a> {
     Exists,
     /// `NOT_FOUND`: there is no item to change, delete, lock or compare with.
     NotFound,
-    /// `DELETED`: the item is gone.
+    /// `DELETED`: the item is removed.
     Deleted,
     /// `TOUCHED`: the item has its new exptime.
     Touched,

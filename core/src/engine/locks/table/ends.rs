@@ -54,7 +54,7 @@ pub(super) struct Ends {
     pub(super) times: Times,
     /// The oldest first, if a transport takes them.
     kept: Option<VecDeque<LockEnd>>,
-    /// How many had no room there.
+    /// How many did not fit there.
     missed: u64,
 }
 

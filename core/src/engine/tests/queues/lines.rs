@@ -115,7 +115,7 @@ pub(super) struct Lines {
     pub(super) met: Vec<Bound>,
     pub(super) now_ms: u64,
     pub(super) by_key: [Line; KEYS.len()],
-    pub(super) told: Vec<(Owner, Outcome)>,
+    pub(super) notices: Vec<(Owner, Outcome)>,
 }
 
 impl Lines {
@@ -125,7 +125,7 @@ impl Lines {
             met: Vec::new(),
             now_ms: 0,
             by_key: [const { Line::new() }; KEYS.len()],
-            told: Vec::new(),
+            notices: Vec::new(),
         }
     }
 
@@ -195,7 +195,7 @@ impl Lines {
                 let line = &mut self.by_key[key];
                 let is_over = |until: u64| until <= now_ms;
                 for wait in line.waits.iter().filter(|wait| is_over(wait.until)) {
-                    self.told.push((wait.owner, Outcome::TimedOut));
+                    self.notices.push((wait.owner, Outcome::TimedOut));
                 }
                 line.waits.retain(|wait| !is_over(wait.until));
                 line.held.retain(|it| !it.until.is_some_and(is_over));
@@ -222,7 +222,7 @@ impl Lines {
                 mode: first.mode,
                 until,
             });
-            self.told.push((first.owner, Outcome::Granted));
+            self.notices.push((first.owner, Outcome::Granted));
         }
     }
 
@@ -255,7 +255,7 @@ impl Lines {
             until: u64::MAX,
         });
         loop {
-            let told = lines.told.len();
+            let before = lines.notices.len();
             let free: Vec<Owner> = lines
                 .by_key
                 .iter()
@@ -272,7 +272,7 @@ impl Lines {
             if lines.waits_for(owner).is_none() {
                 return false;
             }
-            if lines.told.len() == told {
+            if lines.notices.len() == before {
                 return true;
             }
         }

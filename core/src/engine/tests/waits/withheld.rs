@@ -88,14 +88,14 @@ fn waiters_get_withheld_locks_in_order() {
     let reply = bench.ask(Owner::of_session(9), now_or_never("k"));
     assert_eq!(reply, Reply::Refused(Refusal::ConnectionClosed));
     bench.passes(2_999);
-    assert_eq!(bench.told(), []);
+    assert_eq!(bench.take_notices(), []);
     assert_eq!(
         bench.core.next_deadline(),
         Some(Instant::from_millis(3_000))
     );
     bench.passes(1);
     assert_eq!(
-        bench.told(),
+        bench.take_notices(),
         [notice(C, Outcome::Granted), notice(A, Outcome::Granted)]
     );
     assert_eq!(bench.core.locks().owner(key("k")), Some(C));
@@ -125,9 +125,9 @@ fn withheld_wait_ends_by_itself() {
     bench.waits(C, "k");
     bench.close(B);
     bench.passes(10);
-    assert_eq!(bench.told(), []);
+    assert_eq!(bench.take_notices(), []);
     bench.passes(1);
-    assert_eq!(bench.told(), [notice(A, Outcome::TimedOut)]);
+    assert_eq!(bench.take_notices(), [notice(A, Outcome::TimedOut)]);
     let reply = bench.ask(A, now_or_never("k"));
     assert_eq!(reply, Reply::Withheld { waiting: 1 });
     bench.passes(2_989);
@@ -156,14 +156,17 @@ fn ended_locks_go_to_no_waiter_while_withheld() {
     bench.passes(50);
     assert_eq!(bench.core.locks().len(), 1);
     bench.passes(1);
-    assert_eq!((bench.told(), bench.core.locks().len()), (Vec::new(), 0));
+    assert_eq!(
+        (bench.take_notices(), bench.core.locks().len()),
+        (Vec::new(), 0)
+    );
     let reply = bench.ask(A, now_or_never("k"));
     assert_eq!(reply, Reply::Withheld { waiting: 1 });
     bench.passes(9_949);
-    assert_eq!(bench.told(), []);
+    assert_eq!(bench.take_notices(), []);
     bench.passes(1);
     let timed_out = [C, D].map(|owner| notice(owner, Outcome::TimedOut));
-    assert_eq!(bench.told(), timed_out);
+    assert_eq!(bench.take_notices(), timed_out);
 }
 
 /// Sharers that hold the lock keep it, and no other joins them.
@@ -187,7 +190,7 @@ fn withheld_lock_gains_no_sharer() {
     }
     bench.passes(100);
     let granted = [B, C].map(|owner| notice(owner, Outcome::Granted));
-    assert_eq!(bench.told(), granted);
+    assert_eq!(bench.take_notices(), granted);
 }
 
 /// More queues than one step hands over: each is handed over before a request sees its key.
@@ -209,13 +212,13 @@ fn many_withheld_queues_are_handed_over_in_steps() {
         panic!("its waiter came first");
     };
     assert_eq!(seen.holder, Owner::from_number(99 + KEYS));
-    let granted = bench.told().len() as u64;
+    let granted = bench.take_notices().len() as u64;
     assert!(granted < KEYS / 2, "{granted} in one step");
     assert!(bench.core.next_deadline() <= Some(Instant::from_millis(3_000)));
     for _ in 0..KEYS {
         bench.passes(0);
     }
-    assert_eq!(granted + bench.told().len() as u64, KEYS);
+    assert_eq!(granted + bench.take_notices().len() as u64, KEYS);
     assert_eq!(bench.core.waits().table_bytes(), 0);
 }
 
@@ -230,7 +233,7 @@ fn withheld_queue_is_served_without_an_expired_item() {
     bench.waits(B, "k");
     bench.passes(3_000);
     assert_eq!(
-        bench.told(),
+        bench.take_notices(),
         [notice(A, Outcome::NotFound), notice(B, Outcome::Granted)]
     );
 }

@@ -133,8 +133,8 @@ fn only_so_many_wins_are_bound_to_a_connection() {
     bench.set(B, "s", "1");
     bench.ask(B, mark_stale("s"));
     assert_eq!(bench.ask(A, bound("s")), refused);
-    assert_eq!(bench.win(B, bound("s")), Win::Won, "nobody was told");
-    // One without `B` may; and one that is gone unseen makes room.
+    assert_eq!(bench.win(B, bound("s")), Win::Won, "A has not won it");
+    // One without `B` may. One that has expired unseen does not count.
     assert_eq!(bench.win(A, vivifying("c")), Win::Won);
     bench.now_ms += 31_000;
     assert_eq!(bench.win(A, bound("d")), Win::Won);
@@ -176,7 +176,7 @@ fn unopened_owner_binds_and_waits_never() {
     assert_eq!(bench.ask(nobody, patient("k")), refused);
 }
 
-/// A win that is updated to make room for one more may be made anew for its waiters. That may evict any item, also the
+/// A win that is updated to admit one more may be made anew for its waiters. That may evict any item, also the
 /// requested one: then that is made anew as well.
 #[test]
 fn wins_are_freed_before_the_lookup() {

@@ -20,7 +20,7 @@ impl Block for Glass {
         Some(Self { bytes, len: 0 })
     }
 
-    fn room(&self) -> usize {
+    fn capacity(&self) -> usize {
         self.bytes.len()
     }
 

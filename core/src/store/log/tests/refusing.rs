@@ -23,8 +23,8 @@ impl Block for Scarce {
         Vec::allocate(bytes).map(Self)
     }
 
-    fn room(&self) -> usize {
-        self.0.room()
+    fn capacity(&self) -> usize {
+        self.0.capacity()
     }
 
     fn bytes(&self) -> &[u8] {
@@ -53,7 +53,7 @@ impl Block for Scarce {
 fn a_segment_that_cannot_be_carried_stays_in_its_queue() {
     let limits = limits(1 << 20);
     let mut bench = Bench::<_, Scarce>::of(LogStore::in_blocks(&limits, SipHash::new([3, 4])));
-    // 24 segments, and the last one has no room for another record.
+    // 24 segments, and no other record fits into the last one.
     let mut count = 0;
     while bench.store.log.with_memory() < 24 || bench.store.log.has_room(queue::Queue::Small, 136) {
         bench.put(&name(count), header(), &[7; 100]).unwrap();

@@ -106,11 +106,11 @@ pub(super) struct Need {
 impl<H: KeyHasher, B: Block> LogStore<H, B> {
     /// The number of segments that are spare or could be allocated within the limit.
     pub(super) fn free_segments(&self) -> usize {
-        let room = self.bytes_max.saturating_sub(self.held_bytes());
+        let headroom = self.bytes_max.saturating_sub(self.held_bytes());
         let Some(rest) = self
             .log
             .allocate_bytes()
-            .and_then(|bytes| room.checked_sub(bytes))
+            .and_then(|bytes| headroom.checked_sub(bytes))
         else {
             return self.log.spare();
         };

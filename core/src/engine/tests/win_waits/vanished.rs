@@ -80,7 +80,7 @@ fn an_eviction_is_noticed_by_the_next_tick() {
     bench.parks(B, patient("k"));
     for number in 0..200 {
         let name = alloc::format!("filler{number}");
-        bench.set(C, &name, "some value that takes room");
+        bench.set(C, &name, "some value that uses bytes");
     }
     assert!(bench.core.peek(key("k")).is_none(), "it is evicted");
     assert_eq!(bench.notices(), []);
@@ -246,7 +246,7 @@ fn a_round_is_gone_on_with_until_all_were_looked_at() {
     assert_eq!(bench.notices(), []);
 }
 
-/// An item that is gone at once leaves nothing to the next get. However long the queue is, the step ends.
+/// An item that expires at once leaves nothing to the next get. However long the queue is, the step ends.
 #[test]
 fn crowd_without_lasting_item_is_woken() {
     let mut bench = bench();
@@ -262,8 +262,8 @@ fn crowd_without_lasting_item_is_woken() {
         assert_eq!(bench.ask(*owner, fleeting), Reply::Waits);
     }
     bench.ask(A, Delete::new(key("k")));
-    let told: Vec<_> = crowd.iter().map(|owner| (*owner, GRANTED)).collect();
-    assert_eq!(bench.notices(), told);
+    let expected: Vec<_> = crowd.iter().map(|owner| (*owner, GRANTED)).collect();
+    assert_eq!(bench.notices(), expected);
     assert_eq!(bench.core.lock_memory_bytes(), 0);
     assert_eq!(bench.win(crowd[0], again(fleeting)), Win::Won);
 }
