@@ -165,8 +165,15 @@ impl World {
             }
             Fault::Leave(node) if self.nodes[node].paused_until > self.now => {}
             Fault::Leave(node) => return self.leave(node),
-            Fault::Pause(node, until) => self.nodes[node].paused_until = until,
-            Fault::Stick(node, until) => self.nodes[node].stuck_until = until,
+            // Events are put off until then: an end that came nearer would let others pass them.
+            Fault::Pause(node, until) => {
+                let node = &mut self.nodes[node];
+                node.paused_until = node.paused_until.max(until);
+            }
+            Fault::Stick(node, until) => {
+                let node = &mut self.nodes[node];
+                node.stuck_until = node.stuck_until.max(until);
+            }
             Fault::CutToEtcd(node, until) => self.nodes[node].to_etcd_cut_until = until,
             Fault::CutFromEtcd(node, until) => self.nodes[node].from_etcd_cut_until = until,
             Fault::CutClients(node, until) => {
