@@ -47,8 +47,8 @@ pub(crate) fn serve(mut listener: TcpListener) -> Result<()> {
         );
         while let Ok((mut socket, _)) = listener.accept() {
             let conn = server.open(now);
-            poll.registry()
-                .register(&mut socket, Token(conn.number() as usize), both)?;
+            let token = Token(usize::try_from(conn.number()).expect("64 bits"));
+            poll.registry().register(&mut socket, token, both)?;
             peers.insert(conn, (socket, Output::new()));
         }
         // Each connection sends or reads once in its turn.

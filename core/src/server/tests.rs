@@ -65,7 +65,7 @@ fn action(server: &mut Server) -> Option<Action> {
 fn deadline(server: &mut Server) -> Option<Instant> {
     match server.poll() {
         Action::Wait(at) => at,
-        other => panic!("{other:?}"),
+        action @ (Action::Send(..) | Action::Read(_) | Action::Close(_)) => panic!("{action:?}"),
     }
 }
 

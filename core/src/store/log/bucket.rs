@@ -125,7 +125,7 @@ impl Bucket {
             let differs =
                 (u64::from_le_bytes(self.bytes(at)) ^ wanted) & (ONES * u64::from(COMPARED));
             let highest = ONES << 15;
-            !((differs & !highest) + !highest | differs) & highest
+            !(((differs & !highest) + !highest) | differs) & highest
         };
         // The last four are two tags and the link.
         let last = equal(TAGS_AT + 16) & u64::from(u32::MAX);
