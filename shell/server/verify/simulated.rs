@@ -77,7 +77,7 @@ struct Ends {
     /// Bytes from the server that the peer has not read.
     taken: Vec<u8>,
     /// The capacity of `taken`, in bytes.
-    room_bytes: usize,
+    capacity_bytes: usize,
     /// The most bytes taken at a time.
     piece_bytes: usize,
     /// The server has closed the socket.
@@ -110,9 +110,9 @@ impl Pipe {
     }
 
     /// Sets the capacity for unread bytes, and the most bytes taken at a time.
-    pub fn set_room(&self, room_bytes: usize, piece_bytes: usize) {
+    pub fn set_capacity(&self, capacity_bytes: usize, piece_bytes: usize) {
         let mut ends = self.0.borrow_mut();
-        (ends.room_bytes, ends.piece_bytes) = (room_bytes, piece_bytes.max(1));
+        (ends.capacity_bytes, ends.piece_bytes) = (capacity_bytes, piece_bytes.max(1));
     }
 
     /// Reads up to this many bytes as the peer.
@@ -161,7 +161,7 @@ impl Pipe {
         if !ends.arrived.is_empty() || ends.peer != Peer::Open {
             ready |= EventFlags::IN;
         }
-        if ends.taken.len() < ends.room_bytes || ends.peer == Peer::Reset {
+        if ends.taken.len() < ends.capacity_bytes || ends.peer == Peer::Reset {
             ready |= EventFlags::OUT;
         }
         match ends.peer {
@@ -206,7 +206,7 @@ impl Socket for Pipe {
         if ends.peer == Peer::Reset {
             return Err(Errno::PIPE);
         }
-        let room = ends.room_bytes.saturating_sub(ends.taken.len());
+        let room = ends.capacity_bytes.saturating_sub(ends.taken.len());
         let mut left = room.min(ends.piece_bytes);
         if left == 0 {
             return Err(Errno::AGAIN);
