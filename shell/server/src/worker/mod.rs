@@ -492,10 +492,10 @@ impl Worker {
         } = &*self.shared;
         let (inputs, outputs) = client.charge(holder, unfinished, unsent);
         for holder in inputs {
-            self.close_for_room(holder, Kept::Input);
+            self.close_over_budget(holder, Kept::Input);
         }
         for holder in outputs {
-            self.close_for_room(holder, Kept::Output);
+            self.close_over_budget(holder, Kept::Output);
         }
     }
 
