@@ -226,14 +226,14 @@ impl<'a> Acceptor<'a> {
     /// Waits until accepting may succeed again (J2).
     async fn rest(&self) {
         self.shared.connection_stats.pause();
-        let gone = async {
+        let closed = async {
             // The sender lives as long as the server.
-            let _ = self.shared.gone.recv().await;
+            let _ = self.shared.closed.recv().await;
         };
         let later = async {
             Timer::after(RETRY).await;
         };
-        gone.or(later).await;
+        closed.or(later).await;
     }
 
     /// Logs a warning at most once in [`SILENCE`] (J3).

@@ -632,7 +632,7 @@ impl<M: StateMachine> Worker<M> {
 
     /// Whether a client's wait has ended and it is not notified yet.
     #[must_use]
-    pub fn is_to_be_told(&self, conn: ConnId) -> bool {
+    pub fn is_to_be_notified(&self, conn: ConnId) -> bool {
         self.mail.iter().any(|notice| notice.owner == conn.into())
     }
 

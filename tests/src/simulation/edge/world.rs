@@ -417,7 +417,7 @@ impl World {
             let what = format!("{conn} has room for {room} bytes, and asked for {longest}");
             return broken("E2", what);
         }
-        if look.wants == Wants::Lock && !is_waited_for && !self.worker.is_to_be_told(conn) {
+        if look.wants == Wants::Lock && !is_waited_for && !self.worker.is_to_be_notified(conn) {
             return broken("E4", format!("{conn} waits for what is over"));
         }
         if kept.has_left && !has_ended {
