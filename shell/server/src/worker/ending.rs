@@ -97,7 +97,7 @@ impl Worker {
     fn linger(&mut self, transport: Transport) {
         let place = self.lingering.next_place();
         let kept = self.lingering.keep(transport, self.now);
-        // If the kernel refuses, the client has gone.
+        // If the kernel refuses, the client has closed its socket.
         self.shared.lingering.fetch_add(1, Ordering::Relaxed);
         self.count_lingering_ended(kept.unwrap_or(1));
         let name = Name::Lingering { place }.encode();

@@ -165,7 +165,7 @@ impl Input {
                 pages.advance(read);
                 Ok(read)
             }
-            Kept::Whole(_) => unreachable!("it has room"),
+            Kept::Whole(_) => unreachable!("it has space"),
         }
     }
 
@@ -173,13 +173,13 @@ impl Input {
     /// memory, which grows with the reads.
     fn grow(&mut self, missing: usize) -> rustix::io::Result<()> {
         let kept = self.kept.bytes().len();
-        let has_room = match &mut self.kept {
+        let has_space = match &mut self.kept {
             // If pages were not available once, it stays in allocated memory.
             Kept::Heap(heap) => heap.len() > INPUT_BYTES,
             Kept::Pages(pages) => pages.space().len() >= INPUT_BYTES,
             Kept::Whole(_) => false,
         };
-        if has_room {
+        if has_space {
             return Ok(());
         }
         // The length of a line is unknown before its end, so the capacity doubles.
