@@ -184,8 +184,8 @@ impl Session {
 
     /// Shows a text of this program. Returns the exit code.
     fn tell(&mut self, text: &str) -> u8 {
-        let told = self.screen.tell(text).and_then(|()| self.screen.flush());
-        told.map_or_else(|broken| self.failed(broken), |()| 0)
+        let shown = self.screen.tell(text).and_then(|()| self.screen.flush());
+        shown.map_or_else(|broken| self.failed(broken), |()| 0)
     }
 }
 

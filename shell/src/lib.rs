@@ -75,7 +75,7 @@ pub fn main() -> ExitCode {
             let words = iter::once(OsString::from("latchd")).chain(check.flags.iter().cloned());
             let args = args::read(words).unwrap_or_else(|error| refuse(&error));
             let process = args.process.clone();
-            let (config, ignored) = settle(args, Vec::new());
+            let (config, ignored) = configure(args, Vec::new());
             check::run(&config, &ignored, &process)
         }
         Some(Task::Cluster(cluster)) => cluster::run(cluster),
@@ -83,7 +83,7 @@ pub fn main() -> ExitCode {
 }
 
 /// The configuration that the flags give, and warnings. A wrong flag ends the process.
-fn settle(mut args: Args, sockets: Vec<Arc<OwnedFd>>) -> (Config, Vec<String>) {
+fn configure(mut args: Args, sockets: Vec<Arc<OwnedFd>>) -> (Config, Vec<String>) {
     let mut warnings = mem::take(&mut args.warnings);
     let (config, ignored) = args
         .into_config(sockets)
@@ -105,7 +105,7 @@ fn start(args: Args) -> Result<ExitCode, Failure> {
     let not_ours = handed_over::warning();
     let sockets =
         handed_over::sockets().map_err(|error| Failure::system(format!("LISTEN_FDS: {error}")))?;
-    let (config, mut ignored) = settle(args, sockets);
+    let (config, mut ignored) = configure(args, sockets);
     ignored.extend(not_ours);
     if process.daemon && !daemon::is_detached() {
         return daemon::detach().map_err(|error| Failure::system(format!("-d: {error}")));
@@ -122,7 +122,7 @@ fn advice(error: &io::Error) -> &'static str {
     }
 }
 
-/// Runs the server until it is told to stop.
+/// Runs the server until it stops.
 fn serve(mut config: Config, ignored: &[String], process: &Process) -> Result<ExitCode, Failure> {
     // The order matters: actions that require root, then dropping root, then sockets and threads.
     let log_file = process.log_file.as_deref();

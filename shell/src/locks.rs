@@ -37,7 +37,7 @@ Exit codes:
 pub(crate) const UNLOCK_HELP: &str = "\
 Examples: latchd unlock job, latchd unlock --yes job
 It releases the lock of any client: of a connection, a session or a lease. Of a shared lock it releases the
-earliest share. The client is not told, so end it first if it may still be at work.
+earliest share. The client is not notified, so end it first if it may still be at work.
 
 Exit codes:
    0  the lock is released

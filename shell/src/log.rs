@@ -125,10 +125,10 @@ impl Log {
 
     fn flush_within(&self, within: Duration) {
         let deadline = Instant::now() + within;
-        let (tell, told) = sync_channel(1);
-        if self.insist(Message::Flush(tell), deadline) {
+        let (sender, written) = sync_channel(1);
+        if self.insist(Message::Flush(sender), deadline) {
             // Lines that are not written by the deadline are lost.
-            let _ = told.recv_timeout(deadline.saturating_duration_since(Instant::now()));
+            let _ = written.recv_timeout(deadline.saturating_duration_since(Instant::now()));
         }
     }
 
@@ -189,7 +189,7 @@ fn open(path: &Path) -> io::Result<File> {
 
 /// Writes lines until all copies of the log are dropped.
 fn write_on(mut target: Target, form: Form, incoming: &Receiver<Message>, dropped: &AtomicU64) {
-    let mut told = 0;
+    let mut reported = 0;
     for message in incoming {
         match message {
             Message::Line(line) => {
@@ -198,15 +198,15 @@ fn write_on(mut target: Target, form: Form, incoming: &Receiver<Message>, droppe
                     continue;
                 }
                 let now = dropped.load(Ordering::Relaxed);
-                let news = format!("latchd: {} log lines were dropped", now - told);
+                let news = format!("latchd: {} log lines were dropped", now - reported);
                 let news = form.line("WARN", &news);
-                if now > told && target.write(news.as_bytes()).is_ok() {
-                    told = now;
+                if now > reported && target.write(news.as_bytes()).is_ok() {
+                    reported = now;
                 }
             }
             Message::Reopen => target.reopen(form),
             // The requester may have given up.
-            Message::Flush(tell) => drop(tell.try_send(())),
+            Message::Flush(sender) => drop(sender.try_send(())),
         }
     }
 }

@@ -87,7 +87,7 @@ fn a_warm_restart_keeps_items_and_raises_numbers() {
         one.ask(&format!("set large 7 0 900000\r\n{large}")),
         "STORED"
     );
-    assert_eq!(one.ask("set gone 0 -1 1\r\nv"), "STORED");
+    assert_eq!(one.ask("set expired 0 -1 1\r\nv"), "STORED");
     assert_eq!(one.ask("ms a2V5AGtleQ== 2 b T3600\r\nab"), "HD");
     assert_eq!(one.ask("mg win N600"), "HD W");
     assert_eq!(one.ask("mg win N600"), "HD Z");
@@ -114,7 +114,7 @@ fn a_warm_restart_keeps_items_and_raises_numbers() {
     two.send("get large\r\n");
     assert_eq!(two.line(), "VALUE large 7 900000");
     assert_eq!((two.line(), two.line()), (large, "END".into()));
-    assert_eq!(two.ask("get gone"), "END");
+    assert_eq!(two.ask("get expired"), "END");
     assert_eq!(two.ask("mg a2V5AGtleQ== b s"), "HD s2");
     assert_eq!(
         two.ask("mg win N600"),
@@ -174,7 +174,7 @@ fn an_unwritable_path_fails_at_start() {
 }
 
 #[test]
-fn items_without_room_are_left_out() {
+fn items_that_do_not_fit_are_left_out() {
     let path = folder("smaller").join("items");
     let server = start(with(&path));
     let mut one = client(&server);

@@ -105,7 +105,7 @@ impl Candidate {
         self.take_part(election, &mut endpoints);
     }
 
-    /// Reads the ring and its revision, however long that takes. `None`: the process is told to stop, or the ring is refused.
+    /// Reads the ring and its revision, however long that takes. `None`: the process is to stop, or the ring is refused.
     ///
     /// It hears every endpoint that answers, so that endpoints of different etcd clusters are found at the start.
     fn read_ring(&mut self, endpoints: &mut Endpoints) -> Option<(RingRecord, u64)> {

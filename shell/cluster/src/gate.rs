@@ -162,17 +162,17 @@ mod tests {
         let now = boot_time().as_millis();
         gate.set(Some(Instant::from_millis(now + 60_000)), None);
         assert_eq!(gate.until_promised(), Duration::ZERO);
-        let told = gate.leave(Duration::from_secs(20));
-        assert!(gate.promise() <= told);
+        let left = gate.leave(Duration::from_secs(20));
+        assert!(gate.promise() <= left);
         gate.set(Some(Instant::from_millis(now + 90_000)), None);
-        assert!(gate.promise() <= told);
+        assert!(gate.promise() <= left);
 
         let gate = Gate::new();
         gate.set(Some(Instant::from_millis(now + 60_000)), None);
         let promised = gate.promise();
-        let told = gate.leave(Duration::from_secs(20));
-        assert!(told > Duration::from_secs(50) && told <= promised);
-        assert!(gate.until_promised() <= told);
+        let left = gate.leave(Duration::from_secs(20));
+        assert!(left > Duration::from_secs(50) && left <= promised);
+        assert!(gate.until_promised() <= left);
     }
 
     #[test]

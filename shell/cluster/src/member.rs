@@ -50,7 +50,7 @@ pub(crate) enum Notice {
     Confirmed,
     /// The items of the process before have been stored.
     Restored,
-    /// The process is told to stop.
+    /// The process is to stop.
     Leave,
     /// Nothing is open or unsaved.
     Closed,
@@ -159,7 +159,7 @@ impl Member {
         &self.gate
     }
 
-    /// Announces that the process is told to stop. A primary serves on until every standby looks for the end (E7), and
+    /// Announces that the process is to stop. A primary serves on until every standby looks for the end (E7), and
     /// until no client relies on it any more.
     pub fn leave(&self) {
         let left = self.gate.leave(Duration::from_millis(HEARTBEAT_MS));
@@ -340,7 +340,7 @@ mod tests {
         member.note_tick(17);
         assert_eq!(member.rounds().collect::<Vec<_>>(), [3, 0, 3]);
         member.note_tick(16);
-        assert_eq!((member.numbers(), received.len()), (17, 2), "told once");
+        assert_eq!((member.numbers(), received.len()), (17, 2), "notified once");
         member.note_ended();
         assert!(member.rounds().all(|round| round == u64::MAX));
     }

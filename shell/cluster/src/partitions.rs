@@ -1,4 +1,4 @@
-//! The ring of the cluster: the partition of a key, and the servers that clients are told.
+//! The ring of the cluster: the partition of a key, and the servers that clients learn of.
 //!
 //! - M5: A command for a key of another partition is refused if the check covers it. A lock in the wrong partition would
 //!   exclude nobody, so by default the check covers locks, waits and bound wins.
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn clients_are_told_the_primaries() {
+    fn clients_learn_the_primaries() {
         let all = partitions(&["cache-a:11211", "[fe80::1]:11211"], CheckKeys::Locks);
         let primary = |term, address: &str| {
             let address = address.to_owned();

@@ -44,5 +44,5 @@ pub fn look(address: SocketAddr, requests: &Requests, keys: u32) -> Result<()> {
             Stop::Requests(LOOKS),
             &mut Meter::new(),
         )
-        .context("an item is gone without any reason")
+        .context("an item is missing without any reason")
 }

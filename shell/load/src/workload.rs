@@ -165,7 +165,7 @@ impl Workload for Fill {
     }
 }
 
-/// Whether a server says that it has no room.
+/// Whether a server reports that it is out of memory.
 #[must_use]
 pub fn is_out_of_memory(reply: &Reply<'_>) -> bool {
     match reply {

@@ -179,7 +179,7 @@ impl<'a> Acceptor<'a> {
             match listener.take() {
                 Ok((socket, peer)) if stats.is_full() || self.has_too_many(peer.as_ref()) => {
                     stats.count_rejected();
-                    // The peer may have gone already; it is closed anyway.
+                    // The peer may have closed already; the socket is closed anyway.
                     let _ = rustix::net::send(&socket, TOO_MANY, SendFlags::NOSIGNAL);
                 }
                 Ok((socket, peer)) => {
@@ -226,25 +226,25 @@ impl<'a> Acceptor<'a> {
     /// Waits until accepting may succeed again (J2).
     async fn rest(&self) {
         self.shared.connection_stats.pause();
-        let gone = async {
+        let closed = async {
             // The sender lives as long as the server.
-            let _ = self.shared.gone.recv().await;
+            let _ = self.shared.closed.recv().await;
         };
         let later = async {
             Timer::after(RETRY).await;
         };
-        gone.or(later).await;
+        closed.or(later).await;
     }
 
     /// Logs a warning at most once in [`SILENCE`] (J3).
     fn notice(&self, what: fmt::Arguments<'_>) {
-        if let Some(untold) = self.notice.borrow_mut().tell(Instant::now()) {
-            match untold {
+        if let Some(suppressed) = self.notice.borrow_mut().tell(Instant::now()) {
+            match suppressed {
                 0 => tracing::warn!(event = "accept_delayed", "{what}"),
-                untold => tracing::warn!(
+                suppressed => tracing::warn!(
                     event = "accept_delayed",
-                    untold,
-                    "{what} (and {untold} more times)"
+                    suppressed,
+                    "{what} (and {suppressed} more times)"
                 ),
             }
         }
@@ -254,22 +254,22 @@ impl<'a> Acceptor<'a> {
 /// The time of the last warning, and the number of warnings suppressed since.
 #[derive(Debug, Default)]
 struct Notice {
-    told_at: Option<Instant>,
-    untold: u64,
+    warned_at: Option<Instant>,
+    suppressed: u64,
 }
 
 impl Notice {
     /// Whether to log now; if so, how many warnings were suppressed.
     fn tell(&mut self, now: Instant) -> Option<u64> {
         if self
-            .told_at
-            .is_some_and(|told_at| now.duration_since(told_at) < SILENCE)
+            .warned_at
+            .is_some_and(|warned_at| now.duration_since(warned_at) < SILENCE)
         {
-            self.untold += 1;
+            self.suppressed += 1;
             return None;
         }
-        self.told_at = Some(now);
-        Some(std::mem::take(&mut self.untold))
+        self.warned_at = Some(now);
+        Some(std::mem::take(&mut self.suppressed))
     }
 }
 

@@ -113,7 +113,7 @@ impl Standing {
         self.election.reload()
     }
 
-    /// Announces that the server is told to stop. A primary serves on until no client relies on it any more.
+    /// Announces that the server is to stop. A primary serves on until no client relies on it any more.
     pub(crate) fn leave(&self) {
         self.election.member().leave();
     }

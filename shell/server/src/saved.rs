@@ -319,10 +319,10 @@ fn pass_over(
     check: &mut crc32fast::Hasher,
 ) -> Result<(), Damage> {
     let mut left = bytes as usize;
-    let mut room = [0; 4096];
+    let mut buffer = [0; 4096];
     while left > 0 {
-        let part = room.len().min(left);
-        let part = &mut room[..part];
+        let part = buffer.len().min(left);
+        let part = &mut buffer[..part];
         input.read_exact(part)?;
         check.update(part);
         left -= part.len();

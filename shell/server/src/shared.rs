@@ -67,11 +67,11 @@ pub(crate) struct Shared {
     pub(crate) mailboxes: Arc<[Mailbox]>,
     /// The waiting clients.
     pub(crate) waiters: Arc<Waiters>,
-    /// Tells the acceptor that a client has gone. It holds one message, which is enough for any number of
+    /// Notifies the acceptor that a client is closed. It holds one message, which is enough for any number of
     /// clients.
-    pub(crate) tell_gone: Sender<()>,
+    pub(crate) tell_closed: Sender<()>,
     /// The receiver of these messages.
-    pub(crate) gone: Receiver<()>,
+    pub(crate) closed: Receiver<()>,
     /// Receives a message when a client requests a shutdown.
     pub(crate) tell_shutdown: Sender<()>,
     /// The part in a cluster; `None`: the server serves from its start on.
@@ -118,7 +118,7 @@ impl Shared {
             .map(|_| Mailbox::new())
             .collect::<Result<_, _>>()?;
         let waiters = Arc::new(Waiters::new(Arc::clone(&mailboxes), config.verbosity >= 3));
-        let (tell_gone, gone) = bounded(1);
+        let (tell_closed, closed) = bounded(1);
         let (tell_shutdown, shutdowns) = bounded(1);
         let roster = Roster::new(addresses);
         let mut items = latchd_core::Config::new(limits, clock.unix_s_at_start())
@@ -142,8 +142,8 @@ impl Shared {
             waiters,
             clock,
             config,
-            tell_gone,
-            gone,
+            tell_closed,
+            closed,
             tell_shutdown,
             member,
             beliefs,
@@ -359,6 +359,6 @@ impl Shared {
             .fetch_sub(1, Ordering::Relaxed);
         self.connection_stats.count_closed();
         // If the channel is full, the acceptor knows already.
-        let _ = self.tell_gone.try_send(());
+        let _ = self.tell_closed.try_send(());
     }
 }

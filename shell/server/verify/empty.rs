@@ -1,4 +1,4 @@
-//! What a server has left when all its clients have gone: nothing.
+//! A server without clients has nothing left.
 
 use std::sync::atomic::Ordering;
 

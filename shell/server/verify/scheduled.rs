@@ -123,7 +123,7 @@ fn key(name: &str) -> Key<'_> {
 
 /// The replies that the scenarios distinguish.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Told {
+enum Answer {
     Granted,
     Contended,
     WouldDeadlock,
@@ -166,8 +166,8 @@ impl Client {
         self
     }
 
-    fn ask<'a>(&mut self, command: impl Into<Command<'a>>) -> Told {
-        let mut told = None;
+    fn ask<'a>(&mut self, command: impl Into<Command<'a>>) -> Answer {
+        let mut answered = None;
         let (shards, command) = (&self.shared.shards, command.into());
         shards.execute(
             self.now,
@@ -175,31 +175,31 @@ impl Client {
             &command,
             &|_| (Vec::new(), None),
             &mut |reply| {
-                assert_eq!(told, None, "a command has one reply");
-                told = Some(match reply {
-                    Reply::Granted(_) => Told::Granted,
-                    Reply::Contended(_) => Told::Contended,
-                    Reply::WouldDeadlock(_) => Told::WouldDeadlock,
-                    Reply::Waits => Told::Waits,
-                    Reply::Unlocked => Told::Unlocked,
-                    Reply::NotFound => Told::NotLocked,
-                    Reply::Hit(_) => Told::Hit,
-                    Reply::Miss => Told::Miss,
-                    Reply::Ok | Reply::Stored(_) => Told::Done,
+                assert_eq!(answered, None, "a command has one reply");
+                answered = Some(match reply {
+                    Reply::Granted(_) => Answer::Granted,
+                    Reply::Contended(_) => Answer::Contended,
+                    Reply::WouldDeadlock(_) => Answer::WouldDeadlock,
+                    Reply::Waits => Answer::Waits,
+                    Reply::Unlocked => Answer::Unlocked,
+                    Reply::NotFound => Answer::NotLocked,
+                    Reply::Hit(_) => Answer::Hit,
+                    Reply::Miss => Answer::Miss,
+                    Reply::Ok | Reply::Stored(_) => Answer::Done,
                     other => panic!("nobody has asked for {other:?}"),
                 });
             },
         );
-        told.expect("a command has a reply")
+        answered.expect("a command has a reply")
     }
 
     /// `ml`
-    fn lock(&mut self, name: &str) -> Told {
+    fn lock(&mut self, name: &str) -> Answer {
         self.ask(ItemCommand::Acquire(Acquire::new(key(name))))
     }
 
     /// `ml w`
-    fn wait(&mut self, name: &str, ms: u64) -> Told {
+    fn wait(&mut self, name: &str, ms: u64) -> Answer {
         self.ask(ItemCommand::Acquire(Acquire {
             wait: Wait::UpTo { ms },
             ..Acquire::new(key(name))
@@ -207,19 +207,19 @@ impl Client {
     }
 
     /// `mu`
-    fn unlock(&mut self, name: &str) -> Told {
+    fn unlock(&mut self, name: &str) -> Answer {
         self.ask(ItemCommand::Release(Release::new(key(name))))
     }
 
-    fn unlock_all(&mut self) -> Told {
+    fn unlock_all(&mut self) -> Answer {
         self.ask(GlobalCommand::UnlockAll)
     }
 
-    fn get(&mut self, name: &str) -> Told {
+    fn get(&mut self, name: &str) -> Answer {
         self.ask(ItemCommand::Get(Get::new(key(name))))
     }
 
-    fn set(&mut self, name: &str) -> Told {
+    fn set(&mut self, name: &str) -> Answer {
         self.ask(Set::new(key(name), b"value"))
     }
 
@@ -231,9 +231,9 @@ impl Client {
     fn hear(&self) -> Outcome {
         loop {
             self.mailbox().hear();
-            let told = self.outcomes();
-            if let Some(outcome) = told.first() {
-                assert_eq!(told.len(), 1, "it is told once");
+            let outcomes = self.outcomes();
+            if let Some(outcome) = outcomes.first() {
+                assert_eq!(outcomes.len(), 1, "it is notified once");
                 return *outcome;
             }
         }

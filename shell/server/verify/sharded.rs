@@ -124,7 +124,7 @@ impl StateMachine for Sharded {
         for message in self.mailboxes[0].take() {
             if let Message::WaitEnded(name, outcome) = message {
                 let owners = &mut self.sessions.keys();
-                // A connection that has ended is told nothing.
+                // A closed connection gets no notice.
                 if let Some(owner) = owners.find(|owner| owner.number() == name) {
                     let owner = *owner;
                     self.notices.push_back(Notice { owner, outcome });

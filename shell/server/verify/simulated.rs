@@ -77,7 +77,7 @@ struct Ends {
     /// Bytes from the server that the peer has not read.
     taken: Vec<u8>,
     /// The capacity of `taken`, in bytes.
-    room_bytes: usize,
+    capacity_bytes: usize,
     /// The most bytes taken at a time.
     piece_bytes: usize,
     /// The server has closed the socket.
@@ -85,7 +85,7 @@ struct Ends {
 }
 
 impl Pipe {
-    /// Adds bytes from the peer, unless it is gone.
+    /// Adds bytes from the peer, unless it has reset the connection.
     pub fn arrive(&self, bytes: &[u8]) {
         let mut ends = self.0.borrow_mut();
         if ends.peer != Peer::Reset {
@@ -93,7 +93,7 @@ impl Pipe {
         }
     }
 
-    /// Ends the peer's sending, unless it is gone.
+    /// Ends the peer's sending, unless it has reset the connection.
     pub fn half_close(&self) {
         let mut ends = self.0.borrow_mut();
         if ends.peer == Peer::Open {
@@ -110,9 +110,9 @@ impl Pipe {
     }
 
     /// Sets the capacity for unread bytes, and the most bytes taken at a time.
-    pub fn set_room(&self, room_bytes: usize, piece_bytes: usize) {
+    pub fn set_capacity(&self, capacity_bytes: usize, piece_bytes: usize) {
         let mut ends = self.0.borrow_mut();
-        (ends.room_bytes, ends.piece_bytes) = (room_bytes, piece_bytes.max(1));
+        (ends.capacity_bytes, ends.piece_bytes) = (capacity_bytes, piece_bytes.max(1));
     }
 
     /// Reads up to this many bytes as the peer.
@@ -142,7 +142,7 @@ impl Pipe {
         self.0.borrow().read
     }
 
-    /// Whether the peer is gone.
+    /// Whether the peer has reset the connection.
     #[must_use]
     pub fn is_reset(&self) -> bool {
         self.0.borrow().peer == Peer::Reset
@@ -161,7 +161,7 @@ impl Pipe {
         if !ends.arrived.is_empty() || ends.peer != Peer::Open {
             ready |= EventFlags::IN;
         }
-        if ends.taken.len() < ends.room_bytes || ends.peer == Peer::Reset {
+        if ends.taken.len() < ends.capacity_bytes || ends.peer == Peer::Reset {
             ready |= EventFlags::OUT;
         }
         match ends.peer {
@@ -176,8 +176,8 @@ impl Pipe {
 impl Socket for Pipe {
     fn receive(&self, buffer: &mut Vec<u8>) -> rustix::io::Result<usize> {
         let mut ends = self.0.borrow_mut();
-        let room = buffer.capacity() - buffer.len();
-        let bytes = room.min(ends.arrived.len());
+        let space = buffer.capacity() - buffer.len();
+        let bytes = space.min(ends.arrived.len());
         if bytes == 0 {
             return match ends.peer {
                 Peer::Open => Err(Errno::AGAIN),
@@ -206,8 +206,8 @@ impl Socket for Pipe {
         if ends.peer == Peer::Reset {
             return Err(Errno::PIPE);
         }
-        let room = ends.room_bytes.saturating_sub(ends.taken.len());
-        let mut left = room.min(ends.piece_bytes);
+        let space = ends.capacity_bytes.saturating_sub(ends.taken.len());
+        let mut left = space.min(ends.piece_bytes);
         if left == 0 {
             return Err(Errno::AGAIN);
         }
@@ -624,7 +624,7 @@ impl<M: StateMachine> Worker<M> {
         self.sort_mail();
     }
 
-    /// The state of a client between two turns; `None` if it has gone.
+    /// The state of a client between two turns; `None` if it is closed.
     #[must_use]
     pub fn look(&self, conn: ConnId) -> Option<Look> {
         self.clients.get(&conn).map(Client::look)
@@ -632,7 +632,7 @@ impl<M: StateMachine> Worker<M> {
 
     /// Whether a client's wait has ended and it is not notified yet.
     #[must_use]
-    pub fn is_to_be_told(&self, conn: ConnId) -> bool {
+    pub fn is_to_be_notified(&self, conn: ConnId) -> bool {
         self.mail.iter().any(|notice| notice.owner == conn.into())
     }
 

@@ -154,7 +154,7 @@ impl Workers {
         Some(conn)
     }
 
-    /// Notifies the first client of a worker with an ended wait. Returns the client, if there is one; it may have gone.
+    /// Notifies the first client of a worker with an ended wait. Returns the client, if there is one; it may be closed.
     pub fn end_wait(&mut self, worker: usize) -> Option<ConnId> {
         let (conn, outcome) = self.lines[worker].ended_waits.pop_front()?;
         self.have_turn(conn, |client, turn| client.end_wait(outcome, turn));
@@ -249,7 +249,7 @@ impl Workers {
             .tick(clock.now(), clock.unix_s_at_start());
     }
 
-    /// The state of a client between two turns; `None` if it has gone.
+    /// The state of a client between two turns; `None` if it is closed.
     #[must_use]
     pub fn look(&self, conn: ConnId) -> Option<Look> {
         self.clients.get(&conn).map(|(_, client)| client.look())

@@ -260,7 +260,7 @@ fn flags_without_an_implementation_are_refused() {
 }
 
 #[test]
-fn names_of_the_status_port_are_told_in_lists() {
+fn names_of_the_status_port_are_given_in_lists() {
     let config = config("--status * --status-host latchd,cache.example --status-host c");
     assert_eq!(config.status_hosts, ["latchd", "cache.example", "c"]);
     assert_eq!(config.status.unwrap().to_string(), "*:9150");
@@ -294,10 +294,10 @@ fn a_memory_file_is_optional() {
 
 #[test]
 fn the_locked_reply_can_be_chosen() {
-    let told = |line| config(line).allowed.locked_reply;
-    assert_eq!(told(""), LockedReply::Locked);
-    assert_eq!(told("-o locked_reply=locked"), LockedReply::Locked);
-    assert_eq!(told("-o locked_reply=not_stored"), LockedReply::NotStored);
+    let chosen = |line| config(line).allowed.locked_reply;
+    assert_eq!(chosen(""), LockedReply::Locked);
+    assert_eq!(chosen("-o locked_reply=locked"), LockedReply::Locked);
+    assert_eq!(chosen("-o locked_reply=not_stored"), LockedReply::NotStored);
     assert!(parse("-o locked_reply").is_err());
     assert!(parse("-o locked_reply=stored").is_err());
 }

@@ -77,8 +77,8 @@ pub(super) fn show(
     screen: &mut Screen,
 ) -> Result<Verdict, Broken> {
     let mut entries = 0_u64;
-    // The reply to a quiet request, if there is one.
-    let mut told = Verdict::Done;
+    // The verdict of the reply to a quiet request, if there is one.
+    let mut verdict = Verdict::Done;
     let mut in_list = false;
     loop {
         let is_endless = answer == Answer::Endless && entries > 0;
@@ -89,7 +89,7 @@ pub(super) fn show(
         };
         let kind = kind(answer, &line);
         if answer == Answer::Quiet && line.starts_with(b"VERSION ") {
-            return Ok(told);
+            return Ok(verdict);
         }
         if matches!(kind, Line::Whole(Verdict::Refused(_))) {
             screen.refusal(&line)?;
@@ -101,8 +101,8 @@ pub(super) fn show(
             Line::Entry | Line::End | Line::Whole(_) => {}
         }
         if answer == Answer::Quiet {
-            if let Line::Whole(verdict) = kind {
-                told = verdict;
+            if let Line::Whole(latest) = kind {
+                verdict = latest;
             }
             continue;
         }

@@ -185,7 +185,7 @@ impl Prompt {
             | Broken::Socket(_)
             | Broken::Foreign
             | Broken::Tls => "its locks are released; the next command connects again",
-            // The terminal is gone. Reading the next line ends the prompt.
+            // The terminal is closed. Reading the next line ends the prompt.
             Broken::Unwritten(_) => return,
         };
         let address = self.session.client.address();

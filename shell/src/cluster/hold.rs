@@ -22,19 +22,19 @@ const REPLY_BYTES_MAX: u64 = 4 << 10;
 /// left of each in milliseconds: `None` without an address, or without an answer in plain text.
 pub(super) fn ask(addresses: &[Option<&str>]) -> Vec<Option<u64>> {
     let until = Instant::now() + LIMIT;
-    let (tell, told) = mpsc::channel();
+    let (sender, replies) = mpsc::channel();
     for (place, address) in addresses.iter().enumerate() {
         let Some(address) = (*address).map(str::to_owned) else {
             continue;
         };
-        let tell = tell.clone();
+        let sender = sender.clone();
         let thread = thread::Builder::new().name("latchd-hold".into());
         // Without a thread, or after the limit, there is no answer.
-        let _ = thread.spawn(move || tell.send((place, hold_ms(&address, until))));
+        let _ = thread.spawn(move || sender.send((place, hold_ms(&address, until))));
     }
-    drop(tell);
+    drop(sender);
     let mut holds = vec![None; addresses.len()];
-    while let Ok((place, hold)) = told.recv_timeout(left(until)) {
+    while let Ok((place, hold)) = replies.recv_timeout(left(until)) {
         holds[place] = hold;
     }
     holds

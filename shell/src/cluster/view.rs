@@ -18,7 +18,7 @@ pub(super) struct Row {
     age: Option<Duration>,
     /// The time for which the record was watched.
     watched: Duration,
-    /// The time for which the primary may serve without etcd, in milliseconds; `None` if it has not told.
+    /// The time for which the primary may serve without etcd, in milliseconds; `None` if it did not answer.
     pub(super) hold_left_ms: Option<u64>,
 }
 

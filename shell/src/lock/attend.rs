@@ -5,7 +5,7 @@
 //! - W2: If another process stops the command, this process keeps running and holds the locks. If the command, or one
 //!   of its descendants, has the terminal, the stop is job control: then a shell waits for this process to stop.
 //! - W3: The guard of the command knows an end of the belief in the locks, never a later one than this process. Each
-//!   renewal is told before that end, however late it comes.
+//!   renewal is sent to it before that end, however late it comes.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -50,7 +50,7 @@ enum Event {
     Lost(Loss),
     Signal(Signal),
     TimeOut,
-    /// The guard is to be told the end of the belief again (W3).
+    /// The guard is to be sent the end of the belief again (W3).
     Tell,
     /// A signal that was refused is to be sent again.
     SendAgain,

@@ -4,7 +4,7 @@
 //!
 //! - G1: If `latchd lock` ends without a word that the command has ended, the guard kills the command's group. The kernel
 //!   kills only the command itself.
-//! - G2: If the belief ends and no later end is told, the guard stops the group. So no command runs beside the next
+//! - G2: If the belief ends and no later end is sent, the guard stops the group. So no command runs beside the next
 //!   holder while `latchd lock` is stopped or hangs. If a later end follows, the guard continues the group.
 //! - G3: Once `latchd lock` has noticed a loss, it ends the command itself, and the guard stops nothing more.
 //!
@@ -32,7 +32,7 @@ const CLOCK: ClockId = ClockId::Monotonic;
 /// The longest wait before the clock is read again: a wait does not count the sleep of the machine.
 const LOOK_AGAIN_MS: u64 = 1_000;
 
-/// The shortest pause before the end of the belief is told again.
+/// The shortest pause before the end of the belief is sent again.
 const TELL_AGAIN: Duration = Duration::from_millis(2);
 
 /// `latchd lock`'s end of the pipe.
@@ -43,7 +43,7 @@ pub(super) struct Guard {
 
 /// A line on the pipe.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Told {
+enum Line {
     /// The command and its group.
     Place(Place),
     /// The end of the belief, in milliseconds of the clock.
@@ -61,7 +61,7 @@ impl Guard {
             pipe,
             until_ms: None,
         };
-        guard.tell(Told::Place(place));
+        guard.tell(Line::Place(place));
         guard
     }
 
@@ -71,29 +71,29 @@ impl Guard {
         let until_ms = now_ms.saturating_add(u64::try_from(left.as_millis()).unwrap_or(u64::MAX));
         if self.until_ms != Some(until_ms) {
             self.until_ms = Some(until_ms);
-            self.tell(Told::Until(until_ms));
+            self.tell(Line::Until(until_ms));
         }
         (left / 2).max(TELL_AGAIN)
     }
 
     /// A lock is lost, and `latchd lock` ends the command (G3).
     pub(super) fn lose(&mut self) {
-        self.tell(Told::Lost);
+        self.tell(Line::Lost);
     }
 
     /// Ends the guard, after the command has ended.
     pub(super) fn dismiss(mut self) {
-        self.tell(Told::Ended);
+        self.tell(Line::Ended);
     }
 
-    fn tell(&mut self, told: Told) {
+    fn tell(&mut self, line: Line) {
         // The guard may have ended: the kernel still kills the command with this process.
-        let _ = self.pipe.write_all(told.line().as_bytes());
+        let _ = self.pipe.write_all(line.text().as_bytes());
     }
 }
 
-impl Told {
-    fn line(self) -> String {
+impl Line {
+    fn text(self) -> String {
         match self {
             Self::Place(place) => {
                 format!("command {} {}\n", place.group, place.command)
@@ -132,12 +132,12 @@ struct Watch {
 
 impl Watch {
     /// Takes a line. Returns the signal for the group.
-    fn hear(&mut self, now_ms: u64, told: Told) -> Option<Signal> {
-        match told {
-            Told::Place(place) => self.signalled = Some(Signalled::new(place)),
-            Told::Until(ms) => self.until_ms = Some(ms),
-            Told::Lost => self.until_ms = None,
-            Told::Ended => self.has_ended = true,
+    fn hear(&mut self, now_ms: u64, line: Line) -> Option<Signal> {
+        match line {
+            Line::Place(place) => self.signalled = Some(Signalled::new(place)),
+            Line::Until(ms) => self.until_ms = Some(ms),
+            Line::Lost => self.until_ms = None,
+            Line::Ended => self.has_ended = true,
         }
         let goes_on = self.until_ms.is_some_and(|until| now_ms < until);
         (goes_on && std::mem::take(&mut self.has_stopped)).then_some(Signal::CONT)
@@ -197,8 +197,8 @@ pub(super) fn be_guard() -> ExitCode {
         while let Some(end) = unread.iter().position(|byte| *byte == b'\n') {
             let line: Vec<u8> = unread.drain(..=end).collect();
             let line = str::from_utf8(&line).unwrap_or_default();
-            if let Some(told) = Told::parse(line.trim_end()) {
-                let signal = watch.hear(now_ms(), told);
+            if let Some(line) = Line::parse(line.trim_end()) {
+                let signal = watch.hear(now_ms(), line);
                 watch.signal(signal);
             }
         }
@@ -241,13 +241,13 @@ mod tests {
             group: Pid::INIT,
             command: Pid::INIT,
         };
-        for told in [
-            Told::Place(place),
-            Told::Until(u64::MAX),
-            Told::Lost,
-            Told::Ended,
+        for line in [
+            Line::Place(place),
+            Line::Until(u64::MAX),
+            Line::Lost,
+            Line::Ended,
         ] {
-            assert_eq!(Told::parse(told.line().trim_end()), Some(told));
+            assert_eq!(Line::parse(line.text().trim_end()), Some(line));
         }
         for line in [
             "",
@@ -257,7 +257,7 @@ mod tests {
             "until x",
             "lost 1",
         ] {
-            assert_eq!(Told::parse(line), None, "{line}");
+            assert_eq!(Line::parse(line), None, "{line}");
         }
     }
 
@@ -266,13 +266,13 @@ mod tests {
         let mut watch = Watch::default();
         assert_eq!(watch.patience_ms(0), None, "a bound lock has no end");
         assert_eq!(watch.pass_time(u64::MAX), None);
-        assert_eq!(watch.hear(0, Told::Until(100)), None);
+        assert_eq!(watch.hear(0, Line::Until(100)), None);
         assert_eq!(watch.patience_ms(0), Some(100));
         assert_eq!(watch.pass_time(99), None);
         assert_eq!(watch.pass_time(100), Some(Signal::STOP), "G2");
         assert_eq!((watch.pass_time(101), watch.patience_ms(101)), (None, None));
-        assert_eq!(watch.hear(110, Told::Until(110)), None, "it is over, too");
-        assert_eq!(watch.hear(120, Told::Until(200)), Some(Signal::CONT), "G2");
+        assert_eq!(watch.hear(110, Line::Until(110)), None, "it is over, too");
+        assert_eq!(watch.hear(120, Line::Until(200)), Some(Signal::CONT), "G2");
         assert_eq!(watch.pass_time(120), None);
         assert_eq!(watch.end(), Some(Signal::KILL), "G1");
     }
@@ -280,9 +280,9 @@ mod tests {
     #[test]
     fn late_renewal_comes_before_the_stop() {
         let mut watch = Watch::default();
-        watch.hear(0, Told::Until(100));
+        watch.hear(0, Line::Until(100));
         // The line and the end of the belief have come together.
-        assert_eq!(watch.hear(100, Told::Until(5_000)), None);
+        assert_eq!(watch.hear(100, Line::Until(5_000)), None);
         assert_eq!(watch.pass_time(100), None);
         assert_eq!(watch.patience_ms(100), Some(LOOK_AGAIN_MS));
     }
@@ -290,10 +290,10 @@ mod tests {
     #[test]
     fn noticed_loss_is_left_to_the_parent() {
         let mut watch = Watch::default();
-        watch.hear(0, Told::Until(100));
-        assert_eq!(watch.hear(100, Told::Lost), None);
+        watch.hear(0, Line::Until(100));
+        assert_eq!(watch.hear(100, Line::Lost), None);
         assert_eq!(watch.pass_time(200), None, "G3");
-        watch.hear(200, Told::Ended);
+        watch.hear(200, Line::Ended);
         assert_eq!(watch.end(), None);
     }
 }

@@ -222,7 +222,7 @@ fn become_command(mut args: impl Iterator<Item = OsString>) -> Result<ExitCode, 
     #[cfg(any(target_os = "linux", target_os = "android"))]
     die_with(parent).map_err(failed)?;
     if parent.is_some() && getppid() != parent {
-        // The parent died before the kernel was told to kill this process with it.
+        // The parent died before this process asked the kernel to kill it with the parent.
         return Ok(signalled(Signal::KILL.as_raw()));
     }
     let Some(program) = args.next() else {

@@ -47,11 +47,11 @@ pub(super) async fn tell(
     connect: impl Fn(&str) -> Option<Client>,
 ) {
     // At most a few for each server.
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     loop {
         Timer::after(NOTICE_AFTER).await;
         let now = reason.borrow().clone();
-        if told.contains(&now) {
+        if reported.contains(&now) {
             continue;
         }
         match &now {
@@ -65,20 +65,20 @@ pub(super) async fn tell(
                 complain(&format!("waiting for {names} at {address}: {why}"));
             }
         }
-        told.push(now);
+        reported.push(now);
     }
 }
 
-/// Asks a server for the holder, on a thread of its own: the connection blocks. `None` if the server does not tell.
+/// Asks a server for the holder, on a thread of its own: the connection blocks. `None` if the server does not answer.
 async fn ask(client: Client, keys: Vec<Vec<u8>>) -> Option<String> {
-    let (tell, told) = smol::channel::bounded(1);
+    let (sender, found) = smol::channel::bounded(1);
     let asking = thread::Builder::new().name("latchd-notice".into());
     let work = move || {
         // The wait may have ended meanwhile.
-        let _ = tell.try_send(holder(&client, &keys));
+        let _ = sender.try_send(holder(&client, &keys));
     };
     asking.spawn(work).ok()?;
-    told.recv().await.ok()?
+    found.recv().await.ok()?
 }
 
 /// The holder of one of the keys, and the place in its queue.

@@ -43,8 +43,8 @@ pub(crate) fn sockets() -> io::Result<Vec<Arc<OwnedFd>>> {
                 Ok(socket) => socket.map(OwnedFd::from),
                 Err(_) => handed_over.take_unix_listener(index)?.map(OwnedFd::from),
             };
-            let gone = || io::Error::other("the socket was already taken");
-            socket.map(Arc::new).ok_or_else(gone)
+            let taken = || io::Error::other("the socket was already taken");
+            socket.map(Arc::new).ok_or_else(taken)
         })
         .collect()
 }

@@ -26,12 +26,12 @@ fn bench(address: &str, arguments: &[&str]) -> Command {
 /// The figures of a load that succeeds.
 fn measured(address: &str, arguments: &[&str]) -> String {
     let output = bench(address, arguments).output().unwrap();
-    let (code, said, complaint) = told(&output);
+    let (code, said, complaint) = outcome(&output);
     assert_eq!((code, complaint.as_str()), (Some(0), ""), "{arguments:?}");
     said
 }
 
-fn told(output: &Output) -> (Option<i32>, String, String) {
+fn outcome(output: &Output) -> (Option<i32>, String, String) {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     (
         output.status.code(),
@@ -219,7 +219,7 @@ fn unix_sockets_and_tls_carry_the_load() {
             "{json}"
         );
     }
-    let (code, _, complaint) = told(&bench(&server.address(), &[]).output().unwrap());
+    let (code, _, complaint) = outcome(&bench(&server.address(), &[]).output().unwrap());
     assert_eq!(code, Some(69), "{complaint}");
     assert!(complaint.contains("requires TLS"), "{complaint}");
 }
@@ -235,7 +235,7 @@ fn sigint_ends_the_load_with_its_figures() {
         let child = endless(&server.address(), &["--no-fill", workload]);
         until_busy(&server, statistic);
         interrupt(&child);
-        let (code, said, complaint) = told(&child.wait_with_output().unwrap());
+        let (code, said, complaint) = outcome(&child.wait_with_output().unwrap());
         assert_eq!((code, complaint.as_str()), (Some(0), ""), "{workload}");
         assert!(said.contains(&format!("\n  {name} ")), "{said}");
         assert!(said.contains("note: interrupted\n"), "{said}");
@@ -251,7 +251,7 @@ fn a_lost_connection_is_reported_without_figures() {
     let child = endless(&proxy.address(), &[]);
     until_busy(&server, "cmd_get");
     proxy.cut();
-    let (code, said, complaint) = told(&child.wait_with_output().unwrap());
+    let (code, said, complaint) = outcome(&child.wait_with_output().unwrap());
     assert_eq!((code, said.as_str()), (Some(69), ""), "{complaint}");
     let start = format!("latchd: {}: cache, after ", proxy.address());
     assert!(complaint.starts_with(&start), "{complaint}");
@@ -265,7 +265,7 @@ fn a_changed_value_is_reported_as_a_wrong_reply() {
     until_busy(&server, "cmd_get");
     let key = "latchd:bench:item:number00000000";
     server.ask(&format!("set {key} 0 0 3\r\nabc\r\n"), "STORED\r\n");
-    let (code, said, complaint) = told(&child.wait_with_output().unwrap());
+    let (code, said, complaint) = outcome(&child.wait_with_output().unwrap());
     assert_eq!((code, said.as_str()), (Some(69), ""), "{complaint}");
     assert!(
         complaint.contains("was answered VA 3\\r\\nabc"),
@@ -289,7 +289,8 @@ fn a_server_without_locks_is_named() {
         ),
         (&["handover"], "it replied `ERROR`; use latchd\n"),
     ] {
-        let (code, said, complaint) = told(&bench(&server.address(), arguments).output().unwrap());
+        let (code, said, complaint) =
+            outcome(&bench(&server.address(), arguments).output().unwrap());
         assert_eq!((code, said.as_str()), (Some(2), ""), "{arguments:?}");
         assert!(complaint.contains("has no such locks"), "{complaint}");
         assert!(complaint.contains(words), "{arguments:?}: {complaint}");
@@ -299,7 +300,8 @@ fn a_server_without_locks_is_named() {
 #[test]
 fn full_servers_are_reported_with_advice() {
     let server = Started::latchd_with(0, |config| config.connections_max = 20);
-    let (code, said, complaint) = told(&bench(&server.address(), &["-c", "50"]).output().unwrap());
+    let (code, said, complaint) =
+        outcome(&bench(&server.address(), &["-c", "50"]).output().unwrap());
     assert_eq!((code, said.as_str()), (Some(69), ""), "{complaint}");
     let advice = "Too many open connections\\r\\n; raise -c of the server, or lower --clients";
     assert!(complaint.contains(advice), "{complaint}");
@@ -308,7 +310,7 @@ fn full_servers_are_reported_with_advice() {
 #[test]
 fn an_unreachable_server_is_code_69() {
     let nowhere = format!("127.0.0.1:{}", free_port());
-    let (code, said, complaint) = told(&bench(&nowhere, &[]).output().unwrap());
+    let (code, said, complaint) = outcome(&bench(&nowhere, &[]).output().unwrap());
     assert_eq!((code, said.as_str()), (Some(69), ""), "{complaint}");
     assert!(
         complaint.starts_with(&format!("latchd: {nowhere}: ")),
@@ -334,7 +336,7 @@ fn contradicting_options_are_refused() {
         &["-c", "0"],
     ] {
         let output = bench("127.0.0.1:1", arguments).output().unwrap();
-        let (code, _, complaint) = told(&output);
+        let (code, _, complaint) = outcome(&output);
         assert_eq!(code, Some(2), "{arguments:?}: {complaint}");
         assert!(!complaint.is_empty());
     }

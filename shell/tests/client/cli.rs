@@ -26,10 +26,10 @@ fn cli(address: &str, arguments: &[&str]) -> Command {
 
 /// The outcome of one command: the exit code, the answer, and the error output.
 fn one(server: &Started, arguments: &[&str]) -> (Option<i32>, String, String) {
-    told(&cli(&server.address(), arguments).output().unwrap())
+    outcome(&cli(&server.address(), arguments).output().unwrap())
 }
 
-fn told(output: &Output) -> (Option<i32>, String, String) {
+fn outcome(output: &Output) -> (Option<i32>, String, String) {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     (
         output.status.code(),
@@ -155,7 +155,7 @@ fn errors_name_the_server() {
         let named = named
             .args(["cli", "version"])
             .env("LATCHD_SERVER", &address);
-        assert_eq!(told(&named.output().unwrap()).0, Some(0));
+        assert_eq!(outcome(&named.output().unwrap()).0, Some(0));
         // Nothing is sent of this.
         let (code, said, complaint) = one(&server, &["get", "k\r\nflush_all"]);
         assert_eq!((code, said.as_str()), (Some(2), ""));
@@ -165,7 +165,7 @@ fn errors_name_the_server() {
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = free.local_addr().unwrap().to_string();
     drop(free);
-    let (code, _, complaint) = told(&cli(&address, &["get", "k"]).output().unwrap());
+    let (code, _, complaint) = outcome(&cli(&address, &["get", "k"]).output().unwrap());
     assert_eq!(code, Some(69));
     assert!(
         complaint.contains(&address) && complaint.contains("refused"),
@@ -180,7 +180,7 @@ fn a_silent_server_times_out() {
     let begun = Instant::now();
     let address = path.to_str().unwrap();
     let output = cli(address, &["--timeout", "0.2", "get", "k"]).output();
-    let (code, _, complaint) = told(&output.unwrap());
+    let (code, _, complaint) = outcome(&output.unwrap());
     assert_eq!(code, Some(69));
     assert!(
         complaint.contains(address) && complaint.contains("0.2 s"),
@@ -196,7 +196,7 @@ fn piped_lines_run_in_order() {
         let input = b"set a 0 60 5\r\nhello\r\nset b 0 60 hello world\nset c 0 60 2\n\r\n\r\n\
                       get a b c\n\ndelete none noreply\nmg a v q\nms none 1 MR q\nx\nnonsense\nmn\nquit\nget a\n";
         let output = piped(&server.address(), &[], input);
-        let (code, said, complaint) = told(&output);
+        let (code, said, complaint) = outcome(&output);
         assert_eq!(
             said,
             "STORED\r\nSTORED\r\nSTORED\r\nVALUE a 0 5\r\nhello\r\nVALUE b 0 11\r\nhello world\r\n\
@@ -215,7 +215,7 @@ fn a_value_has_any_bytes() {
         let address = server.address();
         let value: Vec<u8> = (0..=255).cycle().take(100_000).collect();
         let stored = piped(&address, &["set", "k", "0", "60", "-"], &value);
-        assert_eq!(told(&stored).1, "STORED\r\n");
+        assert_eq!(outcome(&stored).1, "STORED\r\n");
         let read = cli(&address, &["get", "k"]).output().unwrap();
         let expected = [b"VALUE k 0 100000\r\n", &value[..], b"\r\nEND\r\n"].concat();
         assert!(read.stdout == expected, "{}", server.name());
@@ -249,7 +249,7 @@ fn readable_is_escaped_and_cut() {
 fn nothing_follows_a_value_of_wrong_length() {
     let server = Started::latchd();
     let input = b"set k 0 60 2\nflush_all\nset k 0 60 x\n";
-    let (code, said, complaint) = told(&piped(&server.address(), &[], input));
+    let (code, said, complaint) = outcome(&piped(&server.address(), &[], input));
     assert_eq!((code, said.as_str()), (Some(2), ""));
     assert!(complaint.contains("line 1: "), "{complaint}");
     assert_eq!(server.ask("get k\r\n", "END\r\n"), "END\r\n");
@@ -259,7 +259,7 @@ fn nothing_follows_a_value_of_wrong_length() {
 fn names_and_locks_of_latchd_are_known() {
     let server = Started::latchd();
     let input = b"set a 0 0 x\nset b 0 0 x\nkeys\nlock a\nlock a\nml c F T5\nunlock_all\n";
-    let (code, said, _) = told(&piped(&server.address(), &[], input));
+    let (code, said, _) = outcome(&piped(&server.address(), &[], input));
     assert_eq!(code, Some(1));
     let (names, locks) = said.split_once("END\r\n").unwrap();
     assert!(
@@ -273,11 +273,11 @@ fn names_and_locks_of_latchd_are_known() {
 #[test]
 fn help_needs_no_server() {
     let output = cli("/no/such/socket", &["help", "set"]).output().unwrap();
-    let (code, said, _) = told(&output);
+    let (code, said, _) = outcome(&output);
     assert_eq!(code, Some(0));
     assert!(said.starts_with("set KEY FLAGS EXPTIME VALUE\n"), "{said}");
     let output = cli("/no/such/socket", &["help", "nonsense"]).output();
-    assert_eq!(told(&output.unwrap()).0, Some(2));
+    assert_eq!(outcome(&output.unwrap()).0, Some(2));
 }
 
 /// Every form that `help` shows is one that a server understands.
@@ -455,7 +455,7 @@ fn lock_waits_may_outlast_the_reply_timeout() {
     };
     let mut first = holder("ml k");
     let vain = waits("w1000").wait_with_output().unwrap();
-    let (code, said, complaint) = told(&vain);
+    let (code, said, complaint) = outcome(&vain);
     assert!(said.starts_with("LK h"), "{said}{complaint}");
     assert_eq!(code, Some(1));
 
@@ -469,7 +469,7 @@ fn lock_waits_may_outlast_the_reply_timeout() {
     // Longer than an answer may take.
     std::thread::sleep(std::time::Duration::from_millis(500));
     ask(&mut first, "mu k", "HD");
-    let (code, said, complaint) = told(&waiting.wait_with_output().unwrap());
+    let (code, said, complaint) = outcome(&waiting.wait_with_output().unwrap());
     assert_eq!((code, said.as_str()), (Some(0), "HD\r\n"), "{complaint}");
     assert_eq!(leave(first), Some(0));
 }

@@ -368,8 +368,8 @@ fn a_resumed_holder_reads_pending_replies_first() {
         .unwrap();
     // The first connection asks what the server is, the second one keeps the lock.
     let (asks, _) = listener.accept().unwrap();
-    let told = TcpStream::connect(server.address()).unwrap();
-    for (from, to) in [(&asks, &told), (&told, &asks)] {
+    let asked = TcpStream::connect(server.address()).unwrap();
+    for (from, to) in [(&asks, &asked), (&asked, &asks)] {
         let (mut from, mut to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
         std::thread::spawn(move || std::io::copy(&mut from, &mut to));
     }

@@ -19,7 +19,7 @@ fn program(task: &str, address: &str, arguments: &[&str]) -> Command {
 }
 
 /// The exit code, the output and the error output, without input.
-fn told(mut command: Command) -> (Option<i32>, String, String) {
+fn outcome(mut command: Command) -> (Option<i32>, String, String) {
     let Output {
         status,
         stdout,
@@ -30,11 +30,11 @@ fn told(mut command: Command) -> (Option<i32>, String, String) {
 }
 
 fn locks(server: &Started, arguments: &[&str]) -> (Option<i32>, String, String) {
-    told(program("locks", &server.address(), arguments))
+    outcome(program("locks", &server.address(), arguments))
 }
 
 fn unlock(server: &Started, arguments: &[&str]) -> (Option<i32>, String, String) {
-    told(program("unlock", &server.address(), arguments))
+    outcome(program("unlock", &server.address(), arguments))
 }
 
 /// A client that keeps its connection.
@@ -176,9 +176,9 @@ fn unlock_ends_locks_of_the_library() {
         (&["k", "l"], "held by session"),
     ] {
         let lease = obtain(keys).unwrap();
-        let (code, told, complaint) = unlock(&server, &["--yes", "k"]);
+        let (code, output, complaint) = unlock(&server, &["--yes", "k"]);
         assert_eq!((code, complaint.as_str()), (Some(0), ""));
-        assert!(told.contains(said), "{told}");
+        assert!(output.contains(said), "{output}");
         // Another client has the lease at once.
         obtain(&["k"]).unwrap().release().unwrap();
         drop(lease);
@@ -208,7 +208,7 @@ fn unlock_asks_at_a_terminal_only() {
     let (code, said, complaint) = unlock(&server, &["job"]);
     assert_eq!((code, said.as_str()), (Some(2), ""));
     assert!(complaint.contains("--yes"), "{complaint}");
-    for (answer, code, told) in [
+    for (answer, code, result) in [
         ("n\r", 1, "not released"),
         ("\r", 1, "not released"),
         ("y\r", 0, "released"),
@@ -217,7 +217,7 @@ fn unlock_asks_at_a_terminal_only() {
         terminal.expect("job: held by connection ");
         terminal.expect("release it? [y/N] ");
         terminal.press(answer);
-        terminal.expect(told);
+        terminal.expect(result);
         assert_eq!(terminal.end(), Some(code));
     }
     assert_eq!(holder.ask("mu job"), "NF");
@@ -257,7 +257,7 @@ fn password_user_releases_by_fence() {
         assert!(complaint.contains("--user"), "{complaint}");
         let mut command = program("unlock", &server.address(), &["--user", "ann", "-y", key]);
         command.env("LATCHD_PASSWORD", "other");
-        let (code, said, complaint) = told(command);
+        let (code, said, complaint) = outcome(command);
         assert_eq!((code, complaint.as_str()), (Some(0), ""), "{said}");
     }
     fs::remove_file(passwords).unwrap();
@@ -275,7 +275,7 @@ fn servers_without_lists_are_reported() {
             assert!(complaint.contains("cannot list the locks"), "{complaint}");
         }
     }
-    let (code, _, complaint) = told(program("locks", "127.0.0.1:1", &[]));
+    let (code, _, complaint) = outcome(program("locks", "127.0.0.1:1", &[]));
     assert_eq!(code, Some(69));
     assert!(complaint.contains("127.0.0.1:1: "), "{complaint}");
 }

@@ -69,7 +69,7 @@ impl Running {
             let [from, to] = [from, to].map(|number| u64::from_str_radix(number, 16).unwrap());
             let mut part = vec![0; usize::try_from(to - from).unwrap()];
             memory.seek(SeekFrom::Start(from)).unwrap();
-            // A mapping may have gone since.
+            // A mapping may have been removed since.
             if memory.read_exact(&mut part).is_ok() {
                 count += part
                     .windows(bytes.len())
@@ -145,7 +145,7 @@ fn put(running: &Running, secret: &Secret) -> TestClient {
 /// Stores other values until this one is evicted; no client reads it meanwhile, or it would stay.
 ///
 /// A key that comes again goes into the main queue at once. That evicts nothing until new items
-/// have filled the memory eight times (`FILLS_A_TURN` in the core's store): the memory has room for
+/// have filled the memory eight times (`FILLS_A_TURN` in the core's store): the memory holds
 /// 160 of these at most.
 fn crowd_out(one: &mut TestClient) {
     for number in 0..3_000 {

@@ -158,7 +158,7 @@ fn pid_file_and_root_warning_work_undaemonized() {
     assert_eq!(is_warned, rustix::process::geteuid().is_root(), "{said}");
 }
 
-/// Whether a process has ended and was not waited for: its parent has gone.
+/// Whether a process has ended and was not waited for: its parent has ended.
 fn is_zombie(number: u32) -> bool {
     std::fs::read_to_string(format!("/proc/{number}/stat")).is_ok_and(|stat| stat.contains(") Z "))
 }

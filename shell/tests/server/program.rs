@@ -92,7 +92,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn it_serves_until_it_is_told_to_stop() {
+fn it_serves_until_a_signal_stops_it() {
     for signal in [Signal::TERM, Signal::INT] {
         let latchd = Running::start(&["-l", "127.0.0.1:0", "-t", "2"]);
         let mut client = TestClient::connect(latchd.address());
@@ -498,7 +498,7 @@ fn memory_that_comes_to_its_end_ends_nothing() {
             answer if answer == "STORED" => stored += 1,
             answer => break assert_eq!(answer, "SERVER_ERROR out of memory storing object"),
         }
-        assert!(stored < 50_000, "there is no room for all of them");
+        assert!(stored < 50_000, "the memory does not hold all of them");
     }
     // ... and unfinished ones take the rest.
     let mut begun = b"set x 0 0 30000000\r\n".to_vec();

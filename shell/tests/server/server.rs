@@ -252,7 +252,7 @@ fn connections_come_and_go_and_leave_nothing() {
             assert_eq!(client.ask("mn"), "MN");
         }
     }
-    // The last one may still wait to be accepted when all others have gone.
+    // The last one may still wait to be accepted when all others are closed.
     let deadline = Instant::now() + Duration::from_secs(5);
     loop {
         let total = watcher.stat("total_connections");

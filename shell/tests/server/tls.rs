@@ -146,14 +146,14 @@ fn locks_end_with_the_connection_however_it_ends() {
 fn a_lock_is_waited_for_under_tls() {
     let (authority, server) = secure(|_| {});
     let connect = || friend(authority.connect(address(&server)));
-    let (mut holder, mut gone, mut waiter) = (connect(), connect(), connect());
+    let (mut holder, mut first, mut waiter) = (connect(), connect(), connect());
     assert_eq!(holder.ask("ml k"), "HD");
-    for (before, client) in [&mut gone, &mut waiter].into_iter().enumerate() {
+    for (before, client) in [&mut first, &mut waiter].into_iter().enumerate() {
         client.send("mn\r\nml k w60000\r\nmn\r\n");
         assert_eq!(client.line(), "MN");
         while holder.stat("lock_waiting") != (before + 1).to_string() {}
     }
-    drop(gone);
+    drop(first);
     while holder.stat("lock_waiting") != "1" {}
     assert_eq!(holder.ask("mu k"), "HD");
     assert_eq!(waiter.line(), "HD");

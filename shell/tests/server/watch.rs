@@ -18,7 +18,7 @@ fn watching(server: &Server, topics: &str) -> TestClient {
 }
 
 /// The next line, without its time and number.
-fn told(watcher: &mut TestClient) -> String {
+fn event(watcher: &mut TestClient) -> String {
     let line = watcher.line();
     let mut words = line.splitn(3, ' ');
     let (time, number) = (words.next().unwrap(), words.next().unwrap());
@@ -61,7 +61,7 @@ fn watchers_see_the_item_before_each_request() {
         assert_eq!(asker.ask(asked), answer, "{asked}");
         let line = format!("status={status} clsid=1 cfd={cfd} size={size}");
         assert_eq!(
-            told(&mut watcher),
+            event(&mut watcher),
             format!("type=item_get key=n%2Cfoo {line}"),
             "{asked}"
         );
@@ -113,7 +113,7 @@ fn watchers_see_stores_and_deletes_with_clients() {
         ),
     ] {
         assert_eq!(asker.ask(asked), answer, "{asked}");
-        assert_eq!(told(&mut watcher), format!("type={line}"));
+        assert_eq!(event(&mut watcher), format!("type={line}"));
     }
     assert_eq!(asker.stat("log_watchers"), "1");
     assert_eq!(asker.stat("log_watcher_sent"), "6");
@@ -128,43 +128,43 @@ fn watchers_see_locks_until_they_end() {
     let mut watcher = watching(&server, "locks");
     assert_eq!(one.ask("lock me"), "OK");
     assert_eq!(
-        told(&mut watcher),
+        event(&mut watcher),
         format!("type=lock key=me status=granted cfd={first}")
     );
     assert_eq!(two.ask("lock me"), "LOCKED");
     assert_eq!(
-        told(&mut watcher),
+        event(&mut watcher),
         format!("type=lock key=me status=contended cfd={second}")
     );
     assert_eq!(one.ask("unlock me"), "OK");
     assert_eq!(
-        told(&mut watcher),
+        event(&mut watcher),
         format!("type=unlock key=me status=released cfd={first}")
     );
     assert_eq!(two.ask("ml free"), "HD");
-    let line = told(&mut watcher);
+    let line = event(&mut watcher);
     let granted = format!("type=lock key=free status=granted cfd={second} fence=");
     assert!(line.starts_with(&granted), "{line}");
     let fence = line.split("fence=").nth(1).unwrap().to_owned();
     assert!(one.ask("ml free").starts_with("LK "));
     assert_eq!(
-        told(&mut watcher),
+        event(&mut watcher),
         format!("type=lock key=free status=contended cfd={first} fence={fence}")
     );
     assert_eq!(one.ask("mu free"), "NF");
     assert_eq!(
-        told(&mut watcher),
+        event(&mut watcher),
         format!("type=unlock key=free status=not_found cfd={first}")
     );
     drop(two);
     assert_eq!(
-        told(&mut watcher),
+        event(&mut watcher),
         format!("type=unlock_all reason=closed cfd={second}")
     );
 }
 
 #[test]
-fn connections_are_told_with_why_they_ended() {
+fn closed_connections_are_shown_with_a_reason() {
     let server = start(|_| {});
     let mut watcher = watching(&server, "connevents");
     for (last, reason) in [
@@ -174,13 +174,13 @@ fn connections_are_told_with_why_they_ended() {
     ] {
         let mut client = client(&server);
         let port = client.socket().local_addr().unwrap().port();
-        let came = told(&mut watcher);
+        let came = event(&mut watcher);
         let new = format!("type=conn_new rip=127.0.0.1 rport={port} transport=tcp cfd=");
         let cfd = came.strip_prefix(&new).unwrap_or_else(|| panic!("{came}"));
         client.send(last);
         drop(client);
         assert_eq!(
-            told(&mut watcher),
+            event(&mut watcher),
             format!(
                 "type=conn_close rip=127.0.0.1 rport={port} transport=tcp reason={reason} cfd={cfd}"
             )
@@ -201,12 +201,12 @@ fn watchers_see_unix_and_idle_clients() {
     let mut watcher = watching(&server, "connevents");
     let mut local = TestClient::connect_unix(&path);
     assert_eq!(local.ask("mn"), "MN");
-    let came = told(&mut watcher);
+    let came = event(&mut watcher);
     let endpoint = "rip=unix rport=0 transport=local";
     let new = format!("type=conn_new {endpoint} cfd=");
     let cfd = came.strip_prefix(&new).unwrap_or_else(|| panic!("{came}"));
     assert_eq!(
-        told(&mut watcher),
+        event(&mut watcher),
         format!("type=conn_close {endpoint} reason=idle_timeout cfd={cfd}")
     );
 }
@@ -219,14 +219,14 @@ fn watchers_see_no_line_for_an_expired_lease() {
     let cfd = number(&mut client);
     let mut watcher = watching(&server, "locks");
     assert_eq!(client.ask("ml job T0.01"), "HD");
-    assert!(told(&mut watcher).starts_with("type=lock key=job status=granted "));
+    assert!(event(&mut watcher).starts_with("type=lock key=job status=granted "));
     let started = Instant::now();
     while client.stat("lock_expired") == "0" {
         assert!(started.elapsed() < Duration::from_secs(10), "it ends");
     }
     assert_eq!(client.ask("mu job"), "NF");
     assert_eq!(
-        told(&mut watcher),
+        event(&mut watcher),
         format!("type=unlock key=job status=not_found cfd={cfd}")
     );
 }
@@ -247,7 +247,7 @@ fn watchers_see_evictions() {
         ));
         assert_eq!(client.line(), "STORED");
     }
-    let line = told(&mut watcher);
+    let line = event(&mut watcher);
     assert!(line.starts_with("type=eviction key=k"), "{line}");
     assert!(
         line.ends_with(" fetch=no ttl=-1 la=0 clsid=1 size=10000"),
@@ -279,7 +279,7 @@ fn an_unread_watcher_delays_no_client() {
             break count.parse::<u64>().unwrap();
         }
         assert!(line.contains(" type=item_get key=kkkk"), "{line}");
-        // The next line with room tells how many were skipped.
+        // The next line that fits says how many were skipped.
         assert_eq!(client.ask("get one"), "END");
     };
     assert!(skipped > 0);
@@ -294,11 +294,11 @@ fn a_watchers_requests_are_ignored() {
     let mut client = client(&server);
     assert_eq!(client.ask("get k"), "END");
     assert_eq!(client.ask("set seen 0 0 1\r\nx"), "STORED");
-    assert!(told(&mut watcher).starts_with("type=item_store key=seen "));
+    assert!(event(&mut watcher).starts_with("type=item_store key=seen "));
     drop(watcher);
     let started = Instant::now();
     while client.stat("log_watchers") != "0" {
-        assert!(started.elapsed() < Duration::from_secs(10), "it has gone");
+        assert!(started.elapsed() < Duration::from_secs(10), "it is closed");
     }
 }
 

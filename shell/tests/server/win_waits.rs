@@ -219,7 +219,7 @@ fn a_flush_reaches_waiters_in_every_shard() {
             assert_eq!(value(waiter), "VA 0 W ");
         }
         drop(winners);
-        // The winners that have gone no longer own the items that they leave behind.
+        // The closed winners no longer own the items that they leave behind.
         for index in 0..20 {
             assert_eq!(
                 Client::connect(address).ask(&format!("mg k{index}")),

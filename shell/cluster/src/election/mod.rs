@@ -212,7 +212,7 @@ pub enum News {
     /// The process stands by, and this is the primary as recorded; `None` if there is no record. The next one comes
     /// with a change of more than the heartbeat.
     Stands(Option<Box<PartitionRecord>>),
-    /// The record cannot be read, so nobody can claim the partition. Told once for each record.
+    /// The record cannot be read, so nobody can claim the partition. Reported once for each record.
     Unreadable(RecordError),
     /// The process is the primary: begin to serve.
     Serves(Term),
@@ -279,7 +279,7 @@ pub struct Election {
 enum Role {
     Standby(Standby),
     Primary(Primary),
-    /// Told or not.
+    /// Whether the end is reported.
     Over(End, bool),
 }
 
@@ -320,11 +320,11 @@ impl Election {
                     Action::Tell(News::Over(end))
                 }
             },
-            Role::Over(end, told) => {
-                if *told {
+            Role::Over(end, is_reported) => {
+                if *is_reported {
                     Action::Wait { until: None }
                 } else {
-                    *told = true;
+                    *is_reported = true;
                     Action::Tell(News::Over(*end))
                 }
             }

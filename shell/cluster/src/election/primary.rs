@@ -47,7 +47,7 @@ pub(super) struct Primary {
     answered: Vec<u64>,
     closing: Closing,
     end: Option<End>,
-    /// Why the record cannot be read, and whether that was told.
+    /// Why the record cannot be read, and whether that is reported.
     unreadable: Option<(RecordError, bool)>,
 }
 
@@ -130,10 +130,10 @@ impl Primary {
         if let Some(news) = self.change_of_phase(now) {
             return Ok(Action::Tell(news));
         }
-        if let Some((error, told)) = &mut self.unreadable
-            && !*told
+        if let Some((error, is_reported)) = &mut self.unreadable
+            && !*is_reported
         {
-            *told = true;
+            *is_reported = true;
             return Ok(Action::Tell(News::Unreadable(error.clone())));
         }
         if self.asks {

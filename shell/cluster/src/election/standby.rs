@@ -55,7 +55,7 @@ pub(super) struct Standby {
     vacant: Option<String>,
     /// Whether the record must be read before the next claim.
     doubts: bool,
-    untold: bool,
+    unreported: bool,
 }
 
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
@@ -91,14 +91,14 @@ impl Standby {
             claim: None,
             vacant: None,
             doubts: false,
-            untold: false,
+            unreported: false,
         }
     }
 
     pub(super) fn poll(&mut self, moment: Moment, number: u64) -> Action {
         let now = moment.now;
-        if self.untold {
-            self.untold = false;
+        if self.unreported {
+            self.unreported = false;
             return Action::Tell(self.news());
         }
         if let Some(pending) = self.pending {
@@ -204,7 +204,7 @@ impl Standby {
             .watched
             .as_ref()
             .map(|one| subject(one.record.as_ref()));
-        self.untold |= before != Some(subject(record.as_ref()));
+        self.unreported |= before != Some(subject(record.as_ref()));
         if let Some(Ok(record)) = &record {
             self.term_max = self.term_max.max(record.term);
         }

@@ -146,11 +146,11 @@ impl Driver {
                     }
                 }
                 Action::AskWorkers { round } => self.answer(round),
-                Action::Tell(told) => {
-                    if let News::Suspended { round } = told {
+                Action::Tell(notice) => {
+                    if let News::Suspended { round } = notice {
                         self.answer(round);
                     }
-                    news.push((self.now, told));
+                    news.push((self.now, notice));
                 }
                 Action::Wait { until } => {
                     let until = until.map_or(u64::MAX, Instant::as_millis);
@@ -191,7 +191,7 @@ fn a_standby_claims_an_unchanged_record_after_t() {
             .map(|read| (1000 + 400 * read, "read"))
             .collect::<Vec<_>>()
     );
-    // A heartbeat, and only a heartbeat: the wait begins again, and nothing is told.
+    // A heartbeat, and only a heartbeat: the wait begins again, and there is no news.
     let mut beaten = Driver::record(State::Serving);
     beaten.beat += 1;
     register.write(&beaten.to_json());
@@ -262,8 +262,8 @@ fn an_unreadable_record_is_never_claimed() {
     for beat in 0..20 {
         register.write(&format!("{{\"format\":2,\"beat\":{beat}}}"));
         let news = standby.run(&mut register, 400 * beat + 399);
-        let told = usize::from(beat == 0);
-        assert_eq!(news.len(), told, "{news:?}");
+        let expected = usize::from(beat == 0);
+        assert_eq!(news.len(), expected, "{news:?}");
     }
     standby.run(&mut register, 60_000);
     assert_eq!(standby.stops(), None);
@@ -274,7 +274,7 @@ fn an_unreadable_record_is_never_claimed() {
     assert_eq!(
         news.iter().map(|(at, _)| *at).collect::<Vec<_>>(),
         [60_400, 63_200],
-        "told, and suspended: {news:?}"
+        "reported, and suspended: {news:?}"
     );
 }
 

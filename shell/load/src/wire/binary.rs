@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn replies_are_told_apart_by_opcode_and_status() {
+    fn replies_differ_by_opcode_and_status() {
         for (bytes, expected) in [
             (reply(GET, 0, &[0; 4], b"value"), Reply::Hit(b"value")),
             (reply(GET, 1, &[], b"Not found"), Reply::Miss),

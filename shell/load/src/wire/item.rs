@@ -85,7 +85,7 @@ impl Values {
     /// Values of `bytes` bytes, at least [`VALUE_BYTES_MIN`].
     #[must_use]
     pub fn new(bytes: usize) -> Self {
-        assert!(bytes >= VALUE_BYTES_MIN, "a value has room for its digits");
+        assert!(bytes >= VALUE_BYTES_MIN, "a value holds its digits");
         let rest = ALPHABET.iter().copied().cycle();
         Self {
             rest: rest.take(bytes - DIGITS).collect(),

@@ -175,7 +175,7 @@ impl Template {
         self
     }
 
-    /// Adds room for the digits of a key.
+    /// Adds space for the digits of a key.
     fn then_digits(mut self) -> Self {
         self.places.push(self.bytes.len());
         self.then(&digits(0))

@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn replies_of_both_kinds_are_told_apart() {
+    fn replies_of_both_kinds_are_distinct() {
         for (bytes, reply) in [
             (&b"STORED\r\n"[..], Reply::Stored),
             (b"HD\r\n", Reply::Stored),

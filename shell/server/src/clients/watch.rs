@@ -46,7 +46,7 @@ pub(crate) struct Watcher {
     queue_bytes_max: usize,
     queue: Mutex<Queue>,
     /// It was notified, and has not taken its lines yet (H2).
-    is_told: AtomicBool,
+    is_notified: AtomicBool,
     /// The client to notify; unset until its own thread has registered it.
     holder: OnceLock<Holder>,
 }
@@ -87,7 +87,7 @@ impl Watch {
             topics,
             queue_bytes_max: self.queue_bytes_max,
             queue: Mutex::default(),
-            is_told: AtomicBool::new(false),
+            is_notified: AtomicBool::new(false),
             holder: OnceLock::new(),
         });
         watchers.push(Arc::clone(&watcher));
@@ -171,7 +171,7 @@ impl Watcher {
     /// Takes the queued lines.
     pub(crate) fn take(&self) -> Vec<u8> {
         let mut queue = self.queue();
-        self.is_told.store(false, Ordering::Relaxed);
+        self.is_notified.store(false, Ordering::Relaxed);
         std::mem::take(&mut queue.bytes)
     }
 
@@ -193,7 +193,7 @@ impl Watcher {
     /// The client to notify about new lines, if any (H2).
     fn news(&self) -> Option<Holder> {
         let holder = self.holder.get()?;
-        (!self.is_told.swap(true, Ordering::Relaxed)).then_some(*holder)
+        (!self.is_notified.swap(true, Ordering::Relaxed)).then_some(*holder)
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue> {
@@ -222,10 +222,10 @@ mod tests {
         assert_eq!(watch.tell(Topic::Locks, 1, "type=lock"), [HERE]);
         assert_eq!(watch.tell(Topic::Locks, 1, "type=unlock"), []);
         assert_eq!(watch.tell(Topic::Locks, 5, "of its own"), []);
-        let told = text(&locks);
-        let lines: Vec<_> = told.lines().collect();
+        let shown = text(&locks);
+        let lines: Vec<_> = shown.lines().collect();
         assert!(lines[0].starts_with("ts=") && lines[0].ends_with(" gid=1 type=lock"));
-        assert!(lines[1].ends_with(" gid=2 type=unlock"), "{told}");
+        assert!(lines[1].ends_with(" gid=2 type=unlock"), "{shown}");
         assert_eq!(lines.len(), 2);
         assert_eq!(text(&other), "");
         assert_eq!(watch.tell(Topic::Locks, 1, "type=lock"), [HERE]);
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_room_for_so_many() {
+    fn watchers_are_limited() {
         let watch = Watch::new(QUEUE_BYTES_MAX);
         let all: Vec<_> = (0..WATCHERS_MAX as u64)
             .map(|number| watch.add(number, Topics::of(Topic::Locks)).unwrap())

@@ -53,7 +53,7 @@ impl Lingering {
     /// Keeps a socket after its sending side is shut down. Returns how many older sockets ended for it (R1).
     ///
     /// # Errors
-    /// The kernel's: the client has gone.
+    /// The kernel's: the client has closed its socket.
     pub(crate) fn keep(&mut self, transport: Transport, now: Instant) -> rustix::io::Result<usize> {
         net::shutdown(&transport, Shutdown::Write)?;
         let socket = Socket {

@@ -27,7 +27,7 @@ pub(crate) enum Sent {
 }
 
 /// Sends as many bytes as the socket takes, perhaps none, within the limit of one turn, and removes them from
-/// `output`. If the peer has gone, it returns an error and raises no signal.
+/// `output`. If the peer has closed, it returns an error and raises no signal.
 pub(crate) fn send(
     socket: &impl Socket,
     output: &mut Output,
@@ -82,14 +82,14 @@ pub(crate) fn send_small(
 #[inline(never)]
 fn send_chunks(socket: &impl Socket, output: &Output) -> rustix::io::Result<usize> {
     let mut chunks = [IoSlice::new(&[]); CHUNKS_MAX];
-    let (mut count, mut room) = (0, SENT_BYTES_MAX);
+    let (mut count, mut left) = (0, SENT_BYTES_MAX);
     for (slice, chunk) in chunks.iter_mut().zip(output.chunks()) {
-        let chunk = &chunk[..chunk.len().min(room)];
+        let chunk = &chunk[..chunk.len().min(left)];
         if chunk.is_empty() {
             break;
         }
         *slice = IoSlice::new(chunk);
-        room -= chunk.len();
+        left -= chunk.len();
         count += 1;
     }
     socket.send_chunks(&chunks[..count])
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn gone_peer_raises_no_signal() {
+    fn closed_peer_raises_no_signal() {
         for output in [&mut output(), &mut Output::from(b"STORED\r\n".to_vec())] {
             let (ours, theirs) = pair();
             drop(theirs);

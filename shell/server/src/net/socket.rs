@@ -31,7 +31,7 @@ pub(crate) trait Socket: fmt::Debug {
     /// As [`receive`](Self::receive).
     fn receive_into(&self, space: &mut [u8]) -> rustix::io::Result<usize>;
 
-    /// Sends as many bytes from the front as fit, and returns how many. If the peer has gone, it returns an
+    /// Sends as many bytes from the front as fit, and returns how many. If the peer has closed, it returns an
     /// error and raises no signal.
     ///
     /// # Errors

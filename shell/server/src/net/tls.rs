@@ -157,11 +157,11 @@ impl TlsSocket {
         }
         records.prepare();
         let before = plain.len();
-        let room = (plain.capacity() - before).min(INPUT_BYTES);
+        let bytes_max = (plain.capacity() - before).min(INPUT_BYTES);
         let kept = self.kept.len();
         let incoming = &mut records.incoming;
         incoming[..kept].copy_from_slice(&self.kept);
-        let space = &mut incoming[kept..(kept + room.saturating_sub(kept)).max(kept + 1)];
+        let space = &mut incoming[kept..(kept + bytes_max.saturating_sub(kept)).max(kept + 1)];
         let read = retry_on_intr(|| rustix::io::read(&self.socket, &mut *space))?;
         if read == 0 {
             return Ok(0);
@@ -170,7 +170,7 @@ impl TlsSocket {
         let taken = self
             .take_records(arrived, plain)
             .and_then(|done| self.keep(&arrived[done..]));
-        debug_assert!(plain.len() - before <= room, "R2");
+        debug_assert!(plain.len() - before <= bytes_max, "R2");
         if taken.is_err() {
             (self.is_broken, self.kept) = (true, Vec::new());
         }
@@ -205,7 +205,7 @@ impl TlsSocket {
                     }
                 }
                 Ok(ConnectionState::EncodeTlsData(mut data)) => {
-                    encode(&mut self.unsent, |room| data.encode(room))?;
+                    encode(&mut self.unsent, |space| data.encode(space))?;
                 }
                 Ok(ConnectionState::TransmitTlsData(data)) => data.done(),
                 Ok(ConnectionState::PeerClosed | ConnectionState::Closed) => {
@@ -250,7 +250,7 @@ impl TlsSocket {
         while self.session.wants_write()
             && let Ok(ConnectionState::EncodeTlsData(mut data)) =
                 self.session.process_tls_records(rest).state
-            && encode(&mut self.unsent, |room| data.encode(room)).is_ok()
+            && encode(&mut self.unsent, |space| data.encode(space)).is_ok()
         {}
     }
 
@@ -339,7 +339,7 @@ impl TlsSocket {
                     return acted;
                 }
                 Ok(ConnectionState::EncodeTlsData(mut data)) => {
-                    encode(&mut self.unsent, |room| data.encode(room))?;
+                    encode(&mut self.unsent, |space| data.encode(space))?;
                 }
                 Ok(ConnectionState::TransmitTlsData(data)) => data.done(),
                 Ok(ConnectionState::PeerClosed) => self.has_ended = true,
@@ -462,9 +462,9 @@ fn next_fragment<'a>(output: &'a Output, gathered: &'a mut Vec<u8>) -> &'a [u8] 
     }
     gathered.clear();
     for chunk in std::iter::once(first).chain(chunks) {
-        let room = FRAGMENT_BYTES - gathered.len();
-        gathered.extend_from_slice(&chunk[..chunk.len().min(room)]);
-        if chunk.len() >= room {
+        let left = FRAGMENT_BYTES - gathered.len();
+        gathered.extend_from_slice(&chunk[..chunk.len().min(left)]);
+        if chunk.len() >= left {
             break;
         }
     }

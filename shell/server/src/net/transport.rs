@@ -84,7 +84,7 @@ impl<S: Socket> Transport<S> {
     }
 
     /// Sends as many bytes as the socket takes, perhaps none, within the limit of one turn, and removes them
-    /// from `output`. If the peer has gone, it returns an error and raises no signal.
+    /// from `output`. If the peer has closed, it returns an error and raises no signal.
     ///
     /// # Errors
     /// The kernel's, and under TLS those of [`TlsSocket::send`].

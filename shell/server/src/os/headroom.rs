@@ -47,7 +47,7 @@ pub(crate) fn allocate<T>(bytes: usize, take: impl FnOnce() -> Option<T>) -> Opt
         take()
     } else {
         let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
-        if has_room_for(bytes) { take() } else { None }
+        if fits(bytes) { take() } else { None }
     };
     if taken.is_none() {
         count_refused();
@@ -81,7 +81,7 @@ pub(crate) fn is_there() -> bool {
 }
 
 /// Tests it with a mapping that is never touched and unmapped at once.
-fn has_room_for(bytes: usize) -> bool {
+fn fits(bytes: usize) -> bool {
     MmapMut::map_anon(bytes.saturating_add(HEADROOM_BYTES)).is_ok()
 }
 
@@ -90,9 +90,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_room_beyond_the_address_space() {
-        assert!(has_room_for(LARGE_BYTES));
-        assert!(!has_room_for(usize::MAX));
+    fn nothing_fits_beyond_the_address_space() {
+        assert!(fits(LARGE_BYTES));
+        assert!(!fits(usize::MAX));
     }
 
     #[test]

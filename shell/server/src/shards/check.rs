@@ -1,4 +1,4 @@
-//! What is left when all clients have gone, for proofs.
+//! The state after all clients are closed, for proofs.
 
 use latchd_core::Instant;
 use latchd_core::engine::shards::Shards as _;

@@ -2,8 +2,8 @@
 //!
 //! - D4: A thread locks a shard before the manager, several shards in the order of their numbers, and no shard while it has
 //!   locked the manager. A debug build asserts that.
-//! - D5: A thread that unlocks the manager notifies at most [`TOLD_MAX`] clients of ended waits. If there are more, the clock
-//!   notifies the rest at once, and so does each other thread that locks it.
+//! - D5: A thread that unlocks the manager notifies at most [`NOTIFIED_MAX`] clients of ended waits. If there are more, the
+//!   clock notifies the rest at once, and so does each other thread that locks it.
 
 use std::cell::OnceCell;
 use std::ops::{Deref, DerefMut};
@@ -20,7 +20,7 @@ use crate::sync::MutexGuard;
 use crate::sync::atomic::Ordering;
 
 /// The most clients notified when the manager is unlocked; each takes a microsecond or two.
-const TOLD_MAX: usize = 64;
+const NOTIFIED_MAX: usize = 64;
 
 /// The rest of the clock between two turns in which it updates keys, in milliseconds.
 const REST_MS: u64 = 1;
@@ -160,7 +160,7 @@ impl News {
 
     #[cold]
     fn take_all(&mut self, manager: &mut LockManager) {
-        while self.notices.len() < TOLD_MAX {
+        while self.notices.len() < NOTIFIED_MAX {
             match manager.poll() {
                 Some(Notification::WaitOver(notice)) => self.notices.push(notice),
                 Some(Notification::SessionExpired(over)) => self.expired.push(over),

@@ -267,15 +267,15 @@ impl Shards {
         &self,
         session: &mut ShardSession,
         value: Value<'a>,
-        room: &'a mut Option<Bytes>,
+        storage: &'a mut Option<Bytes>,
     ) -> Value<'a> {
         let request = session.request.as_ref();
         if let Some(kept) = request.and_then(|request| part_of(request, &value)) {
-            return Value::Shared(room.insert(kept));
+            return Value::Shared(storage.insert(kept));
         }
         session.work.charge_bytes(value.len());
         match Pages::share(&[value.as_bytes()], self.erases) {
-            Some(shared) => Value::Shared(room.insert(shared)),
+            Some(shared) => Value::Shared(storage.insert(shared)),
             None => value,
         }
     }
@@ -292,14 +292,14 @@ impl Shards {
         answer: &mut impl FnMut(&Reply<'_>),
     ) {
         let takes_lock = takes_lock(item);
-        let mut room = None;
+        let mut storage = None;
         let changed;
         let item = if let ItemCommand::Set(set) = item
             && PageStore::SHARES_VALUES
             && !set.mode.extends()
             && set.value.len() > self.value_bytes_in_log_max
         {
-            let value = self.shared(session, set.value, &mut room);
+            let value = self.shared(session, set.value, &mut storage);
             changed = ItemCommand::Set(Set { value, ..*set });
             &changed
         } else {

@@ -276,7 +276,7 @@ fn a_delayed_flush_is_due_in_every_shard_at_once() {
             matches!(reply, Reply::Hit(_))
         })
     };
-    // One shard is ahead of the others by the time that everybody is told.
+    // One shard is ahead of the others when all of them are flushed.
     is_there(at_ms(400), "key0", &mut one);
     let flush = GlobalCommand::FlushAll {
         at: Exptime::In { seconds: 1 },
@@ -469,7 +469,7 @@ fn hashes_are_seeded_at_random() {
 
 /// D5
 #[test]
-fn a_crowd_is_told_a_few_at_a_time_in_turn() {
+fn a_crowd_is_notified_in_turn_a_few_at_a_time() {
     let mailboxes: Arc<[Mailbox]> = Arc::new([Mailbox::new().unwrap()]);
     let waiters = Arc::new(Waiters::new(Arc::clone(&mailboxes), false));
     let shards = Shards::new(4, Config::new(Limits::default(), 0), Arc::clone(&waiters));
@@ -493,13 +493,13 @@ fn a_crowd_is_told_a_few_at_a_time_in_turn() {
     assert!(crowd.iter_mut().all(|one| ask_for(one, patient)));
     waiters.forget_deadline();
     ask(&shards, &mut winner, Set::new(key("k"), b"v"), |_| ());
-    let mut told = Vec::new();
+    let mut notified = Vec::new();
     // The clock notifies all others, and may come once more.
     for due in [64, 86] {
         assert_eq!(waiters.deadline(), Some(NOW), "the clock comes at once");
         let messages = mailboxes[0].take();
         assert_eq!(messages.len(), due);
-        told.extend(messages.into_iter().map(|message| {
+        notified.extend(messages.into_iter().map(|message| {
             let Message::WaitEnded(name, Outcome::Granted) = message else {
                 panic!("{message:?}")
             };
@@ -508,7 +508,10 @@ fn a_crowd_is_told_a_few_at_a_time_in_turn() {
         waiters.forget_deadline();
         shards.pass(NOW);
     }
-    assert!(told.iter().copied().eq(10..160), "in turn: {told:?}");
+    assert!(
+        notified.iter().copied().eq(10..160),
+        "in turn: {notified:?}"
+    );
     assert_eq!(waiters.deadline(), None);
     assert!(mailboxes[0].take().is_empty());
 }
@@ -640,8 +643,8 @@ fn holders_are_counted_once_over_all_shards() {
         }
     }
     assert_eq!(count_all(), 100);
-    for gone in holders.drain(30..) {
-        shards.close(NOW, gone);
+    for holder in holders.drain(30..) {
+        shards.close(NOW, holder);
     }
     assert_eq!(count_all(), 30);
     for holder in &mut holders {

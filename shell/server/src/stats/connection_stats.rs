@@ -32,8 +32,8 @@ pub(crate) struct ConnectionStats {
     rejected: AtomicU64,
     pauses: AtomicU64,
     paused: Mutex<Paused>,
-    no_room_input: AtomicU64,
-    no_room_output: AtomicU64,
+    out_of_memory_input: AtomicU64,
+    out_of_memory_output: AtomicU64,
     idle: AtomicU64,
     authentications: AtomicU64,
     authentication_failures: AtomicU64,
@@ -107,8 +107,8 @@ impl ConnectionStats {
             rejected: AtomicU64::new(0),
             pauses: AtomicU64::new(0),
             paused: Mutex::default(),
-            no_room_input: AtomicU64::new(0),
-            no_room_output: AtomicU64::new(0),
+            out_of_memory_input: AtomicU64::new(0),
+            out_of_memory_output: AtomicU64::new(0),
             idle: AtomicU64::new(0),
             authentications: AtomicU64::new(0),
             authentication_failures: AtomicU64::new(0),
@@ -185,10 +185,10 @@ impl ConnectionStats {
     }
 
     /// Counts a client closed because its budget was exceeded.
-    pub(crate) fn count_no_room(&self, kept: Kept) {
+    pub(crate) fn count_out_of_memory(&self, kept: Kept) {
         let counter = match kept {
-            Kept::Input => &self.no_room_input,
-            Kept::Output => &self.no_room_output,
+            Kept::Input => &self.out_of_memory_input,
+            Kept::Output => &self.out_of_memory_output,
         };
         counter.fetch_add(1, Ordering::Relaxed);
     }
@@ -222,8 +222,8 @@ impl ConnectionStats {
             &self.total,
             &self.rejected,
             &self.pauses,
-            &self.no_room_input,
-            &self.no_room_output,
+            &self.out_of_memory_input,
+            &self.out_of_memory_output,
             &self.idle,
             &self.authentications,
             &self.authentication_failures,
@@ -310,10 +310,13 @@ impl ConnectionStats {
             line("threads", config.threads),
             line("cmd_meta", sum(|traffic| &traffic.meta_commands)),
             line("conn_yields", sum(|traffic| &traffic.yields)),
-            line("read_buf_oom", self.no_room_input.load(Ordering::Relaxed)),
+            line(
+                "read_buf_oom",
+                self.out_of_memory_input.load(Ordering::Relaxed),
+            ),
             line(
                 "response_obj_oom",
-                self.no_room_output.load(Ordering::Relaxed),
+                self.out_of_memory_output.load(Ordering::Relaxed),
             ),
             line("idle_kicks", self.idle.load(Ordering::Relaxed)),
             line("malloc_fails", headroom::refused()),

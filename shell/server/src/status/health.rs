@@ -16,14 +16,14 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(3);
 
 /// Whether every worker replies in time, and the last tick is recent.
 pub(crate) async fn is_well(shared: &Shared) -> bool {
-    let (tell, told) = smol::channel::bounded(shared.mailboxes.len());
+    let (sender, replies) = smol::channel::bounded(shared.mailboxes.len());
     for mailbox in &*shared.mailboxes {
-        mailbox.post(Message::Echo(tell.clone()));
+        mailbox.post(Message::Echo(sender.clone()));
     }
-    drop(tell);
+    drop(sender);
     let everybody = async {
         for _ in &*shared.mailboxes {
-            if told.recv().await.is_err() {
+            if replies.recv().await.is_err() {
                 // The worker has ended, and dropped its mailbox.
                 return false;
             }

@@ -267,14 +267,14 @@ mod tests {
         let Stats { counters, gauges } = Stats::default();
         let tables = OF_MEMCACHED.iter().chain(OF_LATCHD);
         let named: Vec<_> = tables.map(|(shown, name, ..)| (*shown, *name)).collect();
-        let is_told = |own: String, shown: &str| {
+        let expect_metric = |own: String, shown: &str| {
             let known = named.iter().find(|(of, _)| *of == shown);
             let name = known.map_or(own, |(_, name)| format!("_{name} "));
             let is_command = COMMANDS.iter().any(|(of, ..)| *of == shown);
             assert!(is_command || text.contains(&name), "{shown}");
         };
-        counters.each(|shown, _| is_told(format!("latchd_{shown}_total "), shown));
-        gauges.each(|shown, _| is_told(format!("latchd_{shown} "), shown));
+        counters.each(|shown, _| expect_metric(format!("latchd_{shown}_total "), shown));
+        gauges.each(|shown, _| expect_metric(format!("latchd_{shown} "), shown));
     }
 
     #[test]

@@ -86,7 +86,7 @@ mod tests {
     fn silent_crowds_give_way_first() {
         let [one, other] = ["10.0.0.1", "10.0.0.2"].map(|host| host.parse().unwrap());
         let mut places = Places::new(4);
-        let has_gone =
+        let is_given_up =
             |given_up: &Receiver<()>| given_up.try_recv().is_err_and(|error| error.is_closed());
         let (asking, asks) = places.take(one);
         places.has_asked(asking);
@@ -94,13 +94,13 @@ mod tests {
         let (_, first) = places.take(one);
         let (second_number, second) = places.take(one);
         let (_, third) = places.take(one);
-        assert!(has_gone(&first), "the first of the crowd");
+        assert!(is_given_up(&first), "the first of the crowd");
         let all = [&asks, &lonely, &second, &third];
-        assert_eq!(all.map(has_gone), [false; 4]);
+        assert_eq!(all.map(is_given_up), [false; 4]);
         places.leave(second_number);
         let (number, fourth) = places.take(other);
         assert_eq!(
-            [&lonely, &third, &fourth].map(has_gone),
+            [&lonely, &third, &fourth].map(is_given_up),
             [false; 3],
             "there was a place"
         );
@@ -108,7 +108,7 @@ mod tests {
             places.has_asked(place);
         }
         let _fifth = places.take(one);
-        assert!(has_gone(&asks), "all have asked, of both as many");
-        assert_eq!([&lonely, &third, &fourth].map(has_gone), [false; 3]);
+        assert!(is_given_up(&asks), "all have asked, of both as many");
+        assert_eq!([&lonely, &third, &fourth].map(is_given_up), [false; 3]);
     }
 }

@@ -16,7 +16,7 @@ use crate::worker::connection::End;
 
 impl Worker {
     /// Closes a client that exceeds the budget, on any worker.
-    pub(super) fn close_for_room(&mut self, holder: Holder, kept: Kept) {
+    pub(super) fn close_over_budget(&mut self, holder: Holder, kept: Kept) {
         if holder.worker != self.index {
             let message = Message::Close(holder.name, kept);
             return self.shared.mailbox(holder.worker).post(message);
@@ -25,7 +25,7 @@ impl Worker {
         if let Name::Client { slot, .. } = name
             && self.is_there(slot, name)
         {
-            self.end(slot, &End::NoRoom(kept));
+            self.end(slot, &End::OutOfMemory(kept));
         }
     }
 
@@ -41,8 +41,8 @@ impl Worker {
                 return;
             }
         }
-        if let End::NoRoom(kept) = why {
-            self.shared.connection_stats.count_no_room(*kept);
+        if let End::OutOfMemory(kept) = why {
+            self.shared.connection_stats.count_out_of_memory(*kept);
             let traffic = self.shared.connection_stats.traffic(self.index);
             self.clients[slot].refuse(traffic, &mut self.records);
         }
@@ -97,7 +97,7 @@ impl Worker {
     fn linger(&mut self, transport: Transport) {
         let place = self.lingering.next_place();
         let kept = self.lingering.keep(transport, self.now);
-        // If the kernel refuses, the client has gone.
+        // If the kernel refuses, the client has closed its socket.
         self.shared.lingering.fetch_add(1, Ordering::Relaxed);
         self.count_lingering_ended(kept.unwrap_or(1));
         let name = Name::Lingering { place }.encode();

@@ -333,7 +333,7 @@ impl Execute for Executor<'_> {
             Err(why) => {
                 let why = match why {
                     MemoryRefused::Fixed => "the limit cannot change while the server runs",
-                    MemoryRefused::TooSmall => "each shard needs room for two values of size -I",
+                    MemoryRefused::TooSmall => "each shard needs memory for two values of size -I",
                     MemoryRefused::TooLarge => "the limit exceeds the address space set by -m",
                     MemoryRefused::Locked => {
                         "held locks use more than their share of the new limit"
@@ -399,7 +399,7 @@ impl Executor<'_> {
         let unix_s = clock::unix_now().0;
         let found_bytes = Cell::new(None);
         // Reported after the shard is unlocked.
-        let mut told = Vec::new();
+        let mut reports = Vec::new();
         let mut answer = |reply: &Reply<'_>| {
             let asked = Asked {
                 conn,
@@ -409,7 +409,7 @@ impl Executor<'_> {
                 found_bytes: found_bytes.get(),
             };
             each_line(wanted, asked, command, reply, &mut |topic, line| {
-                told.push((topic, line));
+                reports.push((topic, line));
             });
             if shared.config.verbosity >= 3 {
                 lock_log::answered(owner, command, reply);
@@ -427,7 +427,7 @@ impl Executor<'_> {
                 shards.execute(now, &mut self.client.own, command, &lines, &mut answer);
             }
         }
-        for (topic, line) in told {
+        for (topic, line) in reports {
             shared.tell(topic, conn.number(), &line);
         }
     }

@@ -92,7 +92,7 @@ impl Input {
 
     /// The capacity kept between turns, in bytes.
     #[inline]
-    pub(crate) fn room(&self) -> usize {
+    pub(crate) fn capacity(&self) -> usize {
         match &self.kept {
             Kept::Heap(heap) => heap.capacity(),
             Kept::Pages(pages) => pages.taken_bytes(),
@@ -165,7 +165,7 @@ impl Input {
                 pages.advance(read);
                 Ok(read)
             }
-            Kept::Whole(_) => unreachable!("it has room"),
+            Kept::Whole(_) => unreachable!("it has space"),
         }
     }
 
@@ -173,13 +173,13 @@ impl Input {
     /// memory, which grows with the reads.
     fn grow(&mut self, missing: usize) -> rustix::io::Result<()> {
         let kept = self.kept.bytes().len();
-        let has_room = match &mut self.kept {
+        let has_space = match &mut self.kept {
             // If pages were not available once, it stays in allocated memory.
             Kept::Heap(heap) => heap.len() > INPUT_BYTES,
             Kept::Pages(pages) => pages.space().len() >= INPUT_BYTES,
             Kept::Whole(_) => false,
         };
-        if has_room {
+        if has_space {
             return Ok(());
         }
         // The length of a line is unknown before its end, so the capacity doubles.
@@ -418,7 +418,7 @@ mod tests {
         assert_eq!(bench.turn(b"get a\r\nge", 7, 3), b"get a\r\nge");
         assert_eq!(bench.input.kept(), b"ge");
         assert_eq!(bench.turn(b"t b\r\n", 7, 1), b"get b\r\n");
-        assert_eq!(bench.input.room(), 0);
+        assert_eq!(bench.input.capacity(), 0);
     }
 
     #[test]
@@ -441,7 +441,7 @@ mod tests {
             while arrived + COLLECTED_BYTES < needed {
                 bench.turn(&piece, 0, needed);
                 arrived += COLLECTED_BYTES;
-                assert!(bench.input.room() <= arrived + INPUT_BYTES, "F1");
+                assert!(bench.input.capacity() <= arrived + INPUT_BYTES, "F1");
             }
             let last = vec![b'v'; needed - arrived];
             bench.peer.write_all(&last).unwrap();
@@ -454,7 +454,7 @@ mod tests {
             assert!(is_enough);
             bench.input.consume(needed, &mut bench.buffer).unwrap();
             bench.input.wait_for(1);
-            assert_eq!(bench.input.room(), 0);
+            assert_eq!(bench.input.capacity(), 0);
             assert_eq!(whole.len(), needed, "the store keeps all of it");
             assert_eq!(bench.receive(), Ok(4));
             assert_eq!(bench.input.all(&bench.buffer).0, b"mn\r\n");
@@ -477,7 +477,11 @@ mod tests {
                 expected.extend_from_slice(&piece);
                 assert_eq!(bench.input.kept(), expected);
                 let bound = 2 * (expected.len() + INPUT_BYTES);
-                assert!(bench.input.room() <= bound, "F1: {}", bench.input.room());
+                assert!(
+                    bench.input.capacity() <= bound,
+                    "F1: {}",
+                    bench.input.capacity()
+                );
                 moves += usize::from(bench.input.kept().as_ptr() != place);
                 place = bench.input.kept().as_ptr();
             }
@@ -487,7 +491,7 @@ mod tests {
             assert!(matches!(bench.input.kept, Kept::Heap(_)), "it stays there");
             bench.turn(b"mn", expected.len() + 2, 3);
             let input = &bench.input;
-            assert_eq!((input.kept(), input.room()), (&b"mn"[..], 2), "F2");
+            assert_eq!((input.kept(), input.capacity()), (&b"mn"[..], 2), "F2");
         }
     }
 

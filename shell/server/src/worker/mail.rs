@@ -34,7 +34,7 @@ impl Worker {
                 }
                 Message::Close(name, kept) => {
                     let worker = self.index;
-                    self.close_for_room(Holder { worker, name }, kept);
+                    self.close_over_budget(Holder { worker, name }, kept);
                 }
                 Message::LostSession(name) => {
                     let name = Name::decode(EventData::new_u64(name));

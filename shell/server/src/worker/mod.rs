@@ -12,7 +12,7 @@
 //! - V2: Of the events of one wait, ends come before requests. If a client's end has been reported, its locks
 //!   are free for every request executed after. If many clients end at once, the first [`ENDS_SPAN`] of ends
 //!   are processed: epoll reports the others again, and a round of requests comes in between.
-//! - V3: An event for a client that has gone is dropped: a new client in its slot has another name.
+//! - V3: An event for a closed client is dropped: a new client in its slot has another name.
 //! - V4: A client with more work than fits into a turn goes to the back of the queue of such clients. One of
 //!   them has a turn after each round of the clients with new events. The worker checks in each round whether
 //!   the server stops.
@@ -362,7 +362,7 @@ impl Worker {
     }
 
     /// Gives a client a turn of about `span`, and registers the event that it waits for then. If the client
-    /// has gone, it does nothing (V3).
+    /// is closed, it does nothing (V3).
     fn have_turn(
         &mut self,
         name: Name,
@@ -492,10 +492,10 @@ impl Worker {
         } = &*self.shared;
         let (inputs, outputs) = client.charge(holder, unfinished, unsent);
         for holder in inputs {
-            self.close_for_room(holder, Kept::Input);
+            self.close_over_budget(holder, Kept::Input);
         }
         for holder in outputs {
-            self.close_for_room(holder, Kept::Output);
+            self.close_over_budget(holder, Kept::Output);
         }
     }
 

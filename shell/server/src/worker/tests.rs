@@ -2,7 +2,7 @@
 //! are the server's own, and the test chooses the next round and the time. So orders of events can be drawn, and
 //! nothing happens in a quiet phase that could hide a lost wake-up.
 //!
-//! After each round of a worker [`Worker::check`] holds; when all clients have gone, nothing is left
+//! After each round of a worker [`Worker::check`] holds; when all clients are closed, nothing is left
 //! ([`Shared::check_empty`]).
 
 use std::collections::BTreeSet;
@@ -41,8 +41,8 @@ impl Worker {
         for (slot, client) in &self.clients {
             let name = Name::client(slot, client.number());
             let holder = self.holder(name);
-            let is_doomed =
-                mailbox.has(|told| matches!(told, Message::Close(of, _) if *of == holder.name));
+            let is_doomed = mailbox
+                .has(|message| matches!(message, Message::Close(of, _) if *of == holder.name));
             client.check(
                 holder,
                 &self.shared.unfinished,
@@ -53,12 +53,12 @@ impl Worker {
             assert_eq!(places, usize::from(client.is_in_turn()), "V4: {client:?}");
             let places = self.collecting.iter().filter(|other| **other == name);
             assert_eq!(places.count(), usize::from(client.is_in_queue()), "V8");
-            let is_told = mailbox
-                .has(|told| matches!(told, Message::WaitEnded(of, _) if *of == holder.name))
+            let is_notified = mailbox
+                .has(|message| matches!(message, Message::WaitEnded(of, _) if *of == holder.name))
                 || self.ended_waits.iter().any(|(of, _)| *of == name);
             let waits = registered.iter().any(|(_, of)| *of == holder);
-            assert!(!(waits && is_told), "G1: it is told once");
-            assert_eq!(client.waits(), waits || is_told, "G1: {client:?}");
+            assert!(!(waits && is_notified), "G1: it is notified once");
+            assert_eq!(client.waits(), waits || is_notified, "G1: {client:?}");
         }
         for (owner, holder) in registered
             .into_iter()
@@ -66,7 +66,7 @@ impl Worker {
         {
             let name = Name::decode(EventData::new_u64(holder.name));
             let is_there = matches!(name, Name::Client { slot, .. } if self.is_there(slot, name));
-            assert!(is_there, "G1: {owner:?} has gone");
+            assert!(is_there, "G1: {owner:?} is closed");
         }
     }
 
@@ -199,7 +199,7 @@ impl Bench {
         self.shared.shards.pass(self.now);
     }
 
-    /// All clients have gone: nothing is left of them.
+    /// All clients are closed: nothing is left of them.
     fn end(mut self) {
         self.quiet();
         // The sockets of clients that were sent an error are kept for a while.
@@ -517,7 +517,7 @@ fn play(seed: u64) -> [u64; 3] {
     let refused = bench.stat("read_buf_oom") + bench.stat("response_obj_oom");
     assert!(
         lost <= refused,
-        "{lost} were closed for nothing, {refused} for want of room"
+        "{lost} were closed for nothing, {refused} for lack of memory"
     );
     drop(clients);
     bench.end();

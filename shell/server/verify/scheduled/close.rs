@@ -5,7 +5,7 @@ use std::sync::Arc;
 use latchd_core::Instant;
 use shuttle::thread;
 
-use super::{Client, Seen, Told, in_many_orders, server};
+use super::{Answer, Client, Seen, in_many_orders, server};
 
 /// The ways in which a connection loses all its locks.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -22,28 +22,28 @@ fn gives_up(seen: &Arc<Seen>, end: End, first: usize) {
     let mut one = Client::new(&shared, 1, 0);
     let mut two = Client::new(&shared, 2, 1);
     let second = 1 - first;
-    assert_eq!(one.lock(&keys[first]), Told::Granted);
+    assert_eq!(one.lock(&keys[first]), Answer::Granted);
     let (all, names) = (Arc::clone(seen), keys.clone());
     let giver = thread::spawn(move || {
         // Its last request, then its end.
-        if one.lock(&names[second]) == Told::Contended {
+        if one.lock(&names[second]) == Answer::Contended {
             all.note("somebody else was faster");
         }
         match end {
             End::Close => one.close(),
             End::UnlockAll => {
-                assert_eq!(one.unlock_all(), Told::Unlocked);
+                assert_eq!(one.unlock_all(), Answer::Unlocked);
                 one.close();
             }
         }
     });
     let (all, names) = (Arc::clone(seen), keys.clone());
     let taker = thread::spawn(move || {
-        let told = [first, second].map(|shard| two.lock(&names[shard]));
-        all.note(match told {
-            [Told::Granted, Told::Granted] => "both are free",
-            [Told::Contended, Told::Contended] => "both are held",
-            [Told::Contended, Told::Granted] => "the end comes in between",
+        let answers = [first, second].map(|shard| two.lock(&names[shard]));
+        all.note(match answers {
+            [Answer::Granted, Answer::Granted] => "both are free",
+            [Answer::Contended, Answer::Contended] => "both are held",
+            [Answer::Contended, Answer::Granted] => "the end comes in between",
             other => panic!("half of the end: {other:?}"),
         });
         two.close();
@@ -51,7 +51,7 @@ fn gives_up(seen: &Arc<Seen>, end: End, first: usize) {
     giver.join().unwrap();
     taker.join().unwrap();
     let mut three = Client::new(&shared, 3, 0);
-    assert_eq!(keys.map(|name| three.lock(&name)), [Told::Granted; 2]);
+    assert_eq!(keys.map(|name| three.lock(&name)), [Answer::Granted; 2]);
     three.close();
     shared.check_empty(Instant::from_millis(0));
 }

@@ -6,7 +6,7 @@ use latchd_core::{ConnId, Instant, Output};
 use latchd_protocol::connection::{Connection, Progress};
 use shuttle::thread;
 
-use super::{Client, Seen, Told, in_many_orders, server};
+use super::{Answer, Client, Seen, in_many_orders, server};
 use crate::clients::budget::Holder;
 use crate::clients::mailbox::Message;
 use crate::shared::Shared;
@@ -25,7 +25,7 @@ struct Caller {
     input: Vec<u8>,
 }
 
-/// What a connection is told.
+/// The outcome of one request.
 #[derive(Debug, Eq, PartialEq)]
 enum Heard {
     Said(String),
@@ -98,12 +98,12 @@ fn locks_all(shared: &Arc<Shared>, keys: &[String; 2]) {
     let counts = shared.shards.session_counts(Instant::from_millis(1_001));
     assert_eq!(counts[0].value, "0", "the session has ended");
     let mut last = Client::new(shared, 9, 0).at(1_001);
-    let told = [0, 1].map(|name: usize| last.lock(&keys[name]));
-    assert_eq!(told, [Told::Granted; 2], "N2: nothing is left of it");
+    let answers = [0, 1].map(|name: usize| last.lock(&keys[name]));
+    assert_eq!(answers, [Answer::Granted; 2], "N2: nothing is left of it");
     last.close();
 }
 
-/// Whether the worker of a connection is told to close it.
+/// Whether the worker of a connection has a message to close it.
 fn is_to_close(one: &Caller) -> bool {
     let messages = one.shared.mailbox(one.holder.worker).take();
     let name = one.holder.name;
@@ -206,7 +206,7 @@ fn waiting_session_outlives_requests_in_it() {
     in_many_orders(&[], |_| {
         let (shared, keys) = server(2, |_| ());
         let mut holder = Client::new(&shared, 3, 0);
-        assert_eq!(holder.lock(&keys[0]), Told::Granted);
+        assert_eq!(holder.lock(&keys[0]), Answer::Granted);
         let [mut one, mut two] =
             [(1, 0), (2, 1)].map(|(n, worker)| Caller::new(&shared, n, worker));
         assert!(one.said(0, OPEN).ends_with(" N"));

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use shuttle::future::block_on;
 use shuttle::thread;
 
-use super::{Client, Seen, Told, in_many_orders, server};
+use super::{Answer, Client, Seen, in_many_orders, server};
 use crate::clients::mailbox::Message;
 use crate::shared::Shared;
 use crate::sync::channel::bounded;
@@ -15,17 +15,17 @@ use crate::time_keeper::keep_time;
 /// Plays a worker with one idle client: it reads its mailbox until the server stops, then closes the client.
 /// Returns whether it has read that the client's wait has ended.
 fn serve(shared: &Shared, client: Client) -> bool {
-    let mut is_told = false;
+    let mut is_notified = false;
     while !shared.is_stopping.load(Ordering::SeqCst) {
         let mailbox = shared.mailbox(client.holder.worker);
         mailbox.hear();
         for message in mailbox.take() {
             assert!(matches!(message, Message::WaitEnded(..)), "{message:?}");
-            is_told = true;
+            is_notified = true;
         }
     }
     client.close();
-    is_told
+    is_notified
 }
 
 /// One client holds a lock and another waits for it, each on a thread of its own, when the server stops.
@@ -34,8 +34,8 @@ fn stops(seen: &Arc<Seen>) {
     let (stop, stopped) = bounded(1);
     let mut one = Client::new(&shared, 1, 0);
     let mut two = Client::new(&shared, 2, 1);
-    assert_eq!(one.lock(&name), Told::Granted);
-    assert_eq!(two.wait(&name, 60_000), Told::Waits);
+    assert_eq!(one.lock(&name), Answer::Granted);
+    assert_eq!(two.wait(&name, 60_000), Answer::Waits);
     let clock = {
         let shared = Arc::clone(&shared);
         thread::spawn(move || block_on(keep_time(&shared, &stopped)))
@@ -47,16 +47,16 @@ fn stops(seen: &Arc<Seen>) {
     shared.stop();
     drop(stop);
     clock.join().unwrap();
-    let told = workers.map(|worker| worker.join().unwrap());
+    let notified = workers.map(|worker| worker.join().unwrap());
     let left = shared.mailbox(1).take().len();
-    seen.note(match (told, left) {
+    seen.note(match (notified, left) {
         ([false, true], 0) => "who waited was given the lock, heard of it, and ended",
         ([false, false], 1) => "who waited was given the lock and did not hear of it",
         ([false, false], 0) => "who waited ended first",
         other => panic!("{other:?}"),
     });
     let mut three = Client::new(&shared, 3, 0);
-    assert_eq!(three.lock(&name), Told::Granted);
+    assert_eq!(three.lock(&name), Answer::Granted);
     three.close();
 }
 

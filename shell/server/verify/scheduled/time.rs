@@ -9,7 +9,7 @@ use shuttle::future::block_on;
 use shuttle::sync::mpsc::channel;
 use shuttle::thread;
 
-use super::{Client, Seen, Told, in_many_orders, server};
+use super::{Answer, Client, Seen, in_many_orders, server};
 use crate::clients::mailbox::Message;
 use crate::sync::atomic::Ordering;
 use crate::sync::channel::bounded;
@@ -25,7 +25,7 @@ fn gives_up(seen: &Arc<Seen>) {
     let (shared, [name, _]) = server(2, |_| ());
     let (stop, stopped) = bounded(1);
     let mut one = Client::new(&shared, 1, 0);
-    assert_eq!(one.lock(&name), Told::Granted);
+    assert_eq!(one.lock(&name), Answer::Granted);
     let clock = {
         let shared = Arc::clone(&shared);
         thread::spawn(move || block_on(keep_time(&shared, &stopped)))
@@ -35,11 +35,11 @@ fn gives_up(seen: &Arc<Seen>) {
         let mut client = Client::new(&shared, number, worker);
         let (name, tell_asked) = (name.clone(), tell_asked.clone());
         thread::spawn(move || {
-            assert_eq!(client.wait(&name, ms), Told::Waits);
+            assert_eq!(client.wait(&name, ms), Answer::Waits);
             tell_asked.send(()).unwrap();
             assert_eq!(client.hear(), Outcome::TimedOut);
             let mut client = client.at(LATER_MS);
-            assert_eq!(client.lock(&name), Told::Contended);
+            assert_eq!(client.lock(&name), Answer::Contended);
             client
         })
     });
@@ -54,7 +54,7 @@ fn gives_up(seen: &Arc<Seen>) {
     let_time_pass(Duration::from_millis(LATER_MS));
     let waiters = waiters.map(|waiter| waiter.join().unwrap());
     for waiter in waiters {
-        assert_eq!(waiter.outcomes(), [], "it is told once");
+        assert_eq!(waiter.outcomes(), [], "it is notified once");
         waiter.close();
     }
     let ticked_ms = shared.ticked_ms.load(Ordering::Relaxed);

@@ -121,7 +121,7 @@ impl Started {
         }
     }
 
-    /// Starts a server of the same kind in the same place, once this one is gone.
+    /// Starts a server of the same kind at the same port, once this one has ended.
     pub(crate) fn successor(&self) -> impl FnOnce() -> Self + use<> {
         let port = self.port();
         let program = match self {

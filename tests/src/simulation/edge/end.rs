@@ -49,7 +49,7 @@ impl World {
                     continue;
                 };
                 it.is_stalled = false;
-                it.pipe.set_room(usize::MAX, usize::MAX);
+                it.pipe.set_capacity(usize::MAX, usize::MAX);
                 let conn = it.conn;
                 self.deliver(client, usize::MAX);
                 if self.worker.wake(self.now(), conn, Span::Long) {

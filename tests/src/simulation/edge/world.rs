@@ -242,7 +242,7 @@ impl World {
         if let Some(it) = &self.clients[client] {
             // One byte at a time would take too long if there is much.
             let piece = piece.max(room / 100);
-            it.pipe.set_room(room, piece);
+            it.pipe.set_capacity(room, piece);
         }
     }
 
@@ -406,18 +406,18 @@ impl World {
         };
         it.last = look;
         let kept = look.buffers;
-        if kept.pending_room > OUTPUT_BYTES_MAX + VALUE_BYTES_MAX + WORDS_BYTES_MAX {
+        if kept.pending_capacity > OUTPUT_BYTES_MAX + VALUE_BYTES_MAX + WORDS_BYTES_MAX {
             return broken(
                 "E2",
-                format!("{conn} has {} bytes unsent", kept.pending_room),
+                format!("{conn} has {} bytes unsent", kept.pending_capacity),
             );
         }
-        if kept.input_room > it.longest + INPUT_BYTES {
-            let (room, longest) = (kept.input_room, it.longest);
+        if kept.input_capacity > it.longest + INPUT_BYTES {
+            let (room, longest) = (kept.input_capacity, it.longest);
             let what = format!("{conn} has room for {room} bytes, and asked for {longest}");
             return broken("E2", what);
         }
-        if look.wants == Wants::Lock && !is_waited_for && !self.worker.is_to_be_told(conn) {
+        if look.wants == Wants::Lock && !is_waited_for && !self.worker.is_to_be_notified(conn) {
             return broken("E4", format!("{conn} waits for what is over"));
         }
         if kept.has_left && !has_ended {

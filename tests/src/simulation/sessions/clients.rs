@@ -14,7 +14,7 @@ impl World {
         let worker = self.below(WORKERS);
         let host = u128::from(self.random.below(self.hosts));
         let (conn, pipe) = self.workers.open(worker, host);
-        pipe.set_room(usize::MAX, usize::MAX);
+        pipe.set_capacity(usize::MAX, usize::MAX);
         self.judge.connect(self.now_ms, conn, host);
         self.clients[client] = Some(Client {
             conn,

@@ -145,7 +145,7 @@ pub(super) const OF_LATCHD: &[(&str, &str, Kind, &str)] = &[
     ("session_refusals", "session_refusals_total", Counter, "Refused requests for a session."),
     ("locks_withheld_s", "locks_withheld_seconds", Gauge, "Time until locks are granted after a restart; 0 if they are granted."),
     ("win_sent", "win_sent_total", Counter, "Times a client won the recache of an item (W)."),
-    ("win_waits", "win_waits_total", Counter, "Times a client was told that another client has won (Z)."),
+    ("win_waits", "win_waits_total", Counter, "Replies that another client has won (Z)."),
     ("wins_bound", "wins_bound", Gauge, "Open wins bound to a connection."),
     ("win_reopened", "win_reopened_total", Counter, "Wins reopened because their connection ended."),
     ("get_waits", "get_waits_total", Counter, "Gets that waited for a value."),

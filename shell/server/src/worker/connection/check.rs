@@ -14,7 +14,7 @@ impl<S: Socket, B: Backend> ClientConn<S, B> {
         is_doomed: bool,
     ) {
         let (begun, unsent_records) = self.transport.kept_bytes();
-        let input = self.input.room() + begun;
+        let input = self.input.capacity() + begun;
         let output = self.pending.copied_room() + unsent_records;
         let values: Vec<_> = self.pending.shared_values().collect();
         unfinished.check_charge(holder, (input, &[]), is_doomed);

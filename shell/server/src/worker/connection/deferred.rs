@@ -52,8 +52,8 @@ impl<S: Socket, B: Backend> ClientConn<S, B> {
     /// Keeps the rest of a deferred reply until the socket takes it.
     #[cold]
     fn keep(&mut self, rest: &[u8]) -> Next {
-        let room = headroom::allocate(rest.len(), || self.pending.try_reserve(rest.len()).ok());
-        if room.is_none() {
+        let reserved = headroom::allocate(rest.len(), || self.pending.try_reserve(rest.len()).ok());
+        if reserved.is_none() {
             return Next::End(Errno::NOMEM.into());
         }
         self.pending.extend_from_slice(rest);

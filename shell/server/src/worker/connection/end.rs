@@ -26,7 +26,7 @@ pub(crate) enum End {
     /// Its TLS handshake took too long.
     NoHandshake,
     /// The memory for its input or output exceeded the budget.
-    NoRoom(Kept),
+    OutOfMemory(Kept),
     /// Its session has ended, or another connection has taken it over.
     LostSession,
     /// The server is no primary at this moment: a reply cannot be sent, or the client relies on the server.
@@ -38,7 +38,7 @@ pub(crate) enum End {
 impl From<Errno> for End {
     fn from(errno: Errno) -> Self {
         match errno {
-            Errno::NOMEM => Self::NoRoom(Kept::Input),
+            Errno::NOMEM => Self::OutOfMemory(Kept::Input),
             errno => Self::Failed(errno),
         }
     }
@@ -53,13 +53,13 @@ impl End {
     /// Whether the client may still be sending, and was sent the reason for its end.
     pub(crate) fn may_be_unread(&self) -> bool {
         match self {
-            Self::Protocol | Self::NoRoom(Kept::Input) => true,
+            Self::Protocol | Self::OutOfMemory(Kept::Input) => true,
             Self::PeerClosed
             | Self::Failed(_)
             | Self::Misunderstood(_)
             | Self::Idle
             | Self::NoHandshake
-            | Self::NoRoom(Kept::Output)
+            | Self::OutOfMemory(Kept::Output)
             | Self::LostSession
             | Self::NotPrimary
             | Self::Shutdown => false,
@@ -76,7 +76,7 @@ impl<S: Socket, B: Backend> ClientConn<S, B> {
             | End::Failed(_)
             | End::Misunderstood(_)
             | End::NoHandshake
-            | End::NoRoom(_) => "error",
+            | End::OutOfMemory(_) => "error",
             End::PeerClosed => "normal",
             End::Idle => "idle_timeout",
             End::LostSession => "lost_session",
@@ -100,10 +100,12 @@ impl fmt::Display for End {
             Self::Misunderstood(failure) => failure.fmt(formatter),
             Self::Idle => formatter.write_str("idle for too long"),
             Self::NoHandshake => formatter.write_str("no TLS handshake in time"),
-            Self::NoRoom(Kept::Input) => {
+            Self::OutOfMemory(Kept::Input) => {
                 formatter.write_str("no memory for its incomplete request")
             }
-            Self::NoRoom(Kept::Output) => formatter.write_str("no memory for its unread replies"),
+            Self::OutOfMemory(Kept::Output) => {
+                formatter.write_str("no memory for its unread replies")
+            }
             Self::LostSession => formatter.write_str("lost its session"),
             Self::NotPrimary => formatter.write_str("the server is not primary"),
             Self::Shutdown => formatter.write_str("the server stops"),

@@ -12,13 +12,13 @@ pub struct Buffers {
     /// The unconsumed bytes of its input.
     pub input_bytes: usize,
     /// The capacity of their buffer, in bytes.
-    pub input_room: usize,
+    pub input_capacity: usize,
     /// Its request is so long that it is collected in a buffer of its own.
     pub is_collecting: bool,
     /// The output that the socket has not taken, in bytes.
     pub pending_bytes: usize,
     /// The capacity of the copied part of it, in bytes.
-    pub pending_room: usize,
+    pub pending_capacity: usize,
     /// Its last request has been executed; only sending is left.
     pub has_left: bool,
 }
@@ -29,7 +29,7 @@ impl<S: Socket, B: Backend> ClientConn<S, B> {
     pub(crate) fn takes_nothing(&self) -> bool {
         self.charged_input.is_nothing()
             && self.charged_output.is_nothing()
-            && self.input.room() == 0
+            && self.input.capacity() == 0
             && self.pending.takes_nothing()
             && self.transport.kept_bytes() == (0, 0)
     }
@@ -43,7 +43,7 @@ impl<S: Socket, B: Backend> ClientConn<S, B> {
         unsent: &Budget,
     ) -> (Vec<Holder>, Vec<Holder>) {
         let (begun, unsent_records) = self.transport.kept_bytes();
-        let input = self.input.room() + begun;
+        let input = self.input.capacity() + begun;
         let output = self.pending.copied_room() + unsent_records;
         let values = self.pending.shared_values();
         (
@@ -68,10 +68,10 @@ impl<S: Socket, B: Backend> ClientConn<S, B> {
     pub(crate) fn buffers(&self) -> Buffers {
         Buffers {
             input_bytes: self.input.kept().len(),
-            input_room: self.input.room(),
+            input_capacity: self.input.capacity(),
             is_collecting: self.input.is_collecting(),
             pending_bytes: self.pending.len(),
-            pending_room: self.pending.copied_room(),
+            pending_capacity: self.pending.copied_room(),
             has_left: self.session.is_none(),
         }
     }
