@@ -4,7 +4,8 @@
 //! [`Connection`](latchd_protocol::connection::Connection), and they exchange bytes. Bytes of one connection keep their order,
 //! and each may take any time. A connection breaks on one side first: the server may execute a request that its client
 //! has given up, and a client may go on with a connection that the server has closed. The network serves the first client
-//! at once ([`Bounds::is_slow`]), and the second one's clock runs one percent slow. An operator may release a lock, and another process may end a session by its token.
+//! at once ([`Bounds::is_slow`]), and the second one's clock runs one percent slow. An operator may release a lock, and
+//! another process may end a session by its token.
 //!
 //! - N1: At most one client believes at a time, each by its own clock. A client whose lock or session others have ended
 //!   is wrong until it is told. So is one without a session whose connection the server has closed.

@@ -103,3 +103,50 @@ fn sweeps(_: &Arc<Seen>) {
 fn workers_sweep_once_a_second() {
     in_many_orders(&[], sweeps);
 }
+
+/// Without a command the clock ticks every two seconds, and at its usual interval while something has a deadline.
+fn idles(_: &Arc<Seen>) {
+    for (waits, ticks_ms) in [
+        (
+            false,
+            [(200, 200), (400, 200), (2_199, 200), (2_200, 2_200)],
+        ),
+        (true, [(200, 200), (400, 400), (600, 600), (800, 800)]),
+    ] {
+        begin_time();
+        let (shared, [name, _]) = server(1, |_| ());
+        let mut clients = [1, 2].map(|number| Client::new(&shared, number, 0));
+        if waits {
+            assert_eq!(clients[0].lock(&name), Answer::Granted);
+            assert_eq!(clients[1].wait(&name, 60_000), Answer::Waits);
+        }
+        let (stop, stopped) = bounded(1);
+        let clock = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || block_on(keep_time(&shared, &stopped)))
+        };
+        let sleeps = || {
+            while !is_anybody_asleep() {
+                thread::yield_now();
+            }
+        };
+        for (at_ms, ticked_ms) in ticks_ms {
+            sleeps();
+            let_time_pass(Duration::from_millis(at_ms));
+            sleeps();
+            assert_eq!(
+                shared.ticked_ms.load(Ordering::Relaxed),
+                ticked_ms,
+                "{at_ms}"
+            );
+        }
+        drop(stop);
+        clock.join().unwrap();
+        clients.into_iter().rev().for_each(Client::close);
+    }
+}
+
+#[test]
+fn idle_clock_ticks_seldom() {
+    in_many_orders(&[], idles);
+}
