@@ -16,7 +16,8 @@
 //! - V7: a connection that loses its session executes nothing more, and is closed before the other connection is answered (S5
 //!   of [`crate::sessions`]).
 //! - V6: when the time of [`Action::Wait`] has come, a wait, a lease or the time of a tick is over. A transport
-//!   that calls [`advance`](Server::advance) then is on time. An idle server names no time.
+//!   that calls [`advance`](Server::advance) then is on time. A server names no time if nothing has been executed since the
+//!   last tick, and nothing has a deadline.
 
 mod machine;
 mod open;
@@ -132,9 +133,9 @@ pub struct Server<M = Core> {
     hold_until: Option<Instant>,
     /// The latest moment that a call has named.
     now: Instant,
-    /// When the next tick is due; `None` if nothing has happened since the last.
+    /// When the next tick is due; `None` as in V6.
     tick_at: Option<Instant>,
-    /// Something has happened since the last tick.
+    /// Something was executed or released since the last tick.
     is_used: bool,
 }
 
@@ -185,7 +186,7 @@ impl<M: StateMachine> Server<M> {
 
     /// A peer has connected. The id is its own until the connection is closed, and is not used again.
     pub fn open(&mut self, now: Instant) -> ConnId {
-        self.begin(now);
+        self.set_now(now);
         self.opened += 1;
         let conn = ConnId::from_number(self.opened);
         self.machine.handle(self.now, Event::Opened(conn.into()));
@@ -227,7 +228,7 @@ impl<M: StateMachine> Server<M> {
     /// Bytes for a connection that wants none ([`wants_input`](Self::wants_input)) close it, so that a peer that
     /// does not read its replies does not cost memory (V3). Nothing happens for an id of no connection.
     pub fn receive(&mut self, now: Instant, conn: ConnId, bytes: &[u8]) {
-        self.begin(now);
+        self.set_now(now);
         self.handle_notifications();
         let Some(open) = self.connections.get_mut(&conn) else {
             return;
@@ -277,6 +278,7 @@ impl<M: StateMachine> Server<M> {
                 if let Action::Close(conn) = action {
                     self.connections.remove(&conn);
                 } else {
+                    // If its output was full, it goes on, unless the transport keeps some of it.
                     self.sent(conn, 0);
                 }
                 return action;
@@ -299,7 +301,7 @@ impl<M: StateMachine> Server<M> {
     pub fn sent(&mut self, conn: ConnId, bytes: usize) {
         if let Some(open) = self.connections.get_mut(&conn) {
             open.sending = open.sending.saturating_sub(bytes);
-            if open.progress == Progress::OutputFull && open.may_go_on() && !open.is_ready {
+            if open.progress == Progress::OutputFull && open.has_room() && !open.is_ready {
                 open.is_ready = true;
                 self.ready.push_back(conn);
             }
@@ -309,7 +311,7 @@ impl<M: StateMachine> Server<M> {
     /// A connection has ended, for any reason. Its locks are free; no action will name it. Nothing happens for an
     /// id of no connection.
     pub fn close(&mut self, now: Instant, conn: ConnId) {
-        self.begin(now);
+        self.set_now(now);
         if let Some(open) = self.connections.remove(&conn)
             && open.progress != Progress::Close
         {
@@ -329,15 +331,16 @@ impl<M: StateMachine> Server<M> {
     /// Dates are exact if the moments that are handed over begin at a whole second of the wall
     /// clock, and half a second off at most if not.
     pub fn advance(&mut self, now: Instant, since_1970: Duration) {
-        self.now = self.now.max(now);
+        self.set_now(now);
         self.set_wall_clock(since_1970);
         self.machine.handle(self.now, Event::Due);
         if self.tick_at.is_some_and(|at| at <= self.now) {
             self.machine.handle(self.now, Event::Tick);
+            let was_used = core::mem::take(&mut self.is_used);
             let after_ms = if self.machine.wants_tick() {
                 Some(BUSY_TICK_MS)
             } else {
-                core::mem::take(&mut self.is_used).then_some(TICK_MS)
+                (was_used || self.machine.next_deadline().is_some()).then_some(TICK_MS)
             };
             self.tick_at = after_ms.map(|ms| self.after(ms));
         }
@@ -372,13 +375,17 @@ impl<M: StateMachine> Server<M> {
     ///
     /// Connections are opened and closed by this server alone: telling the machine of either would
     /// take from them the locks that they hold.
-    pub const fn machine_mut(&mut self) -> &mut M {
+    pub fn machine_mut(&mut self) -> &mut M {
+        self.note_use();
         &mut self.machine
     }
 
-    /// Something happens now: a tick follows.
-    fn begin(&mut self, now: Instant) {
+    fn set_now(&mut self, now: Instant) {
         self.now = self.now.max(now);
+    }
+
+    /// Something is executed or released now: a tick follows.
+    fn note_use(&mut self) {
         self.is_used = true;
         if self.tick_at.is_none() {
             self.tick_at = Some(self.after(TICK_MS));
@@ -392,6 +399,7 @@ impl<M: StateMachine> Server<M> {
 
     /// Frees what a connection has that has ended: its own locks, or its place in a session.
     fn release(&mut self, conn: ConnId, session: Option<Owner>) {
+        self.note_use();
         if let Some(owner) = session {
             self.machine.handle(self.now, Event::Detached(owner, conn));
         }
@@ -451,6 +459,7 @@ impl<M: StateMachine> Server<M> {
 
     /// Executes what a connection has asked for, now that `bytes` have arrived.
     fn go_on(&mut self, conn: ConnId, bytes: &[u8]) {
+        self.note_use();
         if let Some(open) = self.connections.get(&conn)
             && let Some(owner) = open.session
             && !self.machine.hear(self.now, owner, conn)

@@ -301,7 +301,7 @@ fn an_idle_server_waits_for_ever() {
     assert_eq!(deadline(&mut server), None);
     let a = server.open(at(100));
     answers_at(&mut server, at(200), a, b"set k 0 1 1\r\nx\r\n");
-    for (now, next) in [(349, Some(350)), (350, Some(600)), (600, None), (900, None)] {
+    for (now, next) in [(449, Some(450)), (450, Some(700)), (700, None), (900, None)] {
         server.advance(at(now), wall_clock(at(now)));
         assert_eq!(deadline(&mut server), next.map(at), "{now}");
     }

@@ -53,14 +53,12 @@ fn a_wait_ends_on_time() {
     says(&mut server, NOW, a, b"ml k\r\n");
     assert!(says(&mut server, at(5), b, b"ml k w1000 q\r\n").1);
     assert_eq!(deadline(&mut server), Some(at(250)), "that of a tick");
-    for ms in [250, 500, 1005] {
-        server.advance(at(ms), wall_clock(at(ms)));
-        assert_eq!(sends(&mut server), []);
-    }
+    server.advance(at(1005), wall_clock(at(1005)));
+    assert_eq!(sends(&mut server), []);
     assert_eq!(deadline(&mut server), Some(at(1006)));
     server.advance(at(1006), wall_clock(at(1006)));
     assert_eq!(sends(&mut server), [answered(b, "LK h1 a1 n0\r\n")]);
-    assert_eq!(deadline(&mut server), None);
+    assert_eq!(deadline(&mut server), Some(at(1255)));
 }
 
 #[test]
@@ -193,6 +191,48 @@ fn a_lease_ends_on_time_for_who_waits() {
         "LK h2 a0 n0\r\n"
     );
     assert_eq!(says(&mut server, at(352), a, b"ml k F\r\n").0, "HD F3\r\n");
+}
+
+/// Calls the server at the times that it names until something is sent; returns when, and what.
+fn sent_at(server: &mut Server) -> (Instant, Vec<(ConnId, String)>) {
+    loop {
+        let now = deadline(server).expect("something is due");
+        server.advance(now, wall_clock(now));
+        let sent = sends(server);
+        if !sent.is_empty() {
+            return (now, sent);
+        }
+    }
+}
+
+/// The item of the key that a get waits for is removed with the lease of its lock, which the next tick sees. Nothing happens
+/// meanwhile.
+#[test]
+fn an_idle_server_ticks_for_waiters() {
+    let mut server = waiting_server();
+    let (a, b) = (server.open(NOW), server.open(NOW));
+    says(&mut server, NOW, a, b"mg k v N1\r\nml k T3\r\n");
+    assert!(says(&mut server, NOW, b, b"mg k v w10000\r\n").1);
+    let (now, sent) = sent_at(&mut server);
+    assert_eq!(sent, [answered(b, "EN\r\n")]);
+    assert!((3_001..=3_251).contains(&now.as_millis()), "{now:?}");
+}
+
+/// A request that has waited for its output is executed late. A get waits for an item that it removes.
+#[test]
+fn a_late_request_is_followed_by_a_tick() {
+    let mut server = waiting_server();
+    let a = server.open(NOW);
+    server.set_unsent_bytes_max(a, 1);
+    server.receive(NOW, a, b"mn\r\nset k 0 1 1\r\nx\r\n");
+    let first = output(&mut server, a);
+    for ms in [250, 500, 750] {
+        server.advance(at(ms), wall_clock(at(ms)));
+    }
+    assert_eq!(deadline(&mut server), None);
+    server.sent(a, first.len());
+    assert_eq!(output(&mut server, a), "STORED\r\n");
+    assert_eq!(deadline(&mut server), Some(at(1_000)));
 }
 
 /// A connection whose wait has ended may end waits of others, in the same turn of the transport.
