@@ -21,7 +21,7 @@ mod world;
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use crate::frame::{Bounded, Framed, Judged, Named, Offence, Shown, witnesses};
+use crate::frame::{Bounded, Framed, Judged, Offence, Shown, named, witnesses};
 
 pub use trap::{TRAPS, Trap};
 pub use world::World;
@@ -196,23 +196,7 @@ witnesses! {
     Again of "X1", "a vacant record is claimed", |b| b.deletions > 0;
 }
 
-impl Named for Bounds {
-    fn name(&self) -> &'static str {
-        self.name
-    }
-
-    fn pinned(&self) -> (usize, usize) {
-        self.pinned
-    }
-
-    fn about(&self) -> String {
-        format!("{self:?}")
-    }
-
-    fn must_see(&self) -> Vec<(Shown, String)> {
-        Witness::due(self)
-    }
-}
+named!(Bounds, |bounds| format!("{bounds:?}"));
 
 impl Bounded for Bounds {
     type World = World;

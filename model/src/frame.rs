@@ -118,6 +118,31 @@ pub trait Named {
     fn must_see(&self) -> Vec<(Shown, String)>;
 }
 
+/// Names bounds by their fields, and by their witnesses.
+macro_rules! named {
+    ($Bounds:ty, $about:expr) => {
+        impl $crate::frame::Named for $Bounds {
+            fn name(&self) -> &'static str {
+                self.name
+            }
+
+            fn pinned(&self) -> (usize, usize) {
+                self.pinned
+            }
+
+            fn about(&self) -> String {
+                let about: fn(&Self) -> String = $about;
+                about(self)
+            }
+
+            fn must_see(&self) -> Vec<($crate::frame::Shown, String)> {
+                Witness::due(self)
+            }
+        }
+    };
+}
+pub(crate) use named;
+
 /// The bounds of a model, and how it is played within them.
 pub(crate) trait Bounded: Named + Clone + Debug + Send + Sync + 'static {
     /// Cores, clients and the time.

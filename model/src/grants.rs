@@ -28,7 +28,7 @@ use std::time::Duration;
 
 use latchd_client_core::LeaseTerms;
 
-use crate::frame::{Bounded, Judged, Named, Shown, witnesses};
+use crate::frame::{Bounded, Judged, Shown, named, witnesses};
 
 pub use world::World;
 
@@ -176,23 +176,7 @@ witnesses! {
     Dropped of "N5", "an obtain is dropped while its request is under way", |b| b.drops > 0;
 }
 
-impl Named for Bounds {
-    fn name(&self) -> &'static str {
-        self.name
-    }
-
-    fn pinned(&self) -> (usize, usize) {
-        self.pinned
-    }
-
-    fn about(&self) -> String {
-        format!("{self:?}")
-    }
-
-    fn must_see(&self) -> Vec<(Shown, String)> {
-        Witness::due(self)
-    }
-}
+named!(Bounds, |bounds| format!("{bounds:?}"));
 
 impl Bounded for Bounds {
     type World = World;

@@ -20,7 +20,7 @@ use std::fmt;
 
 use latchd_protocol::session::{SessionRefusal, SessionReply};
 
-use crate::frame::{Bounded, Judged, Named, Shown, witnesses};
+use crate::frame::{Bounded, Judged, Shown, named, witnesses};
 
 pub use world::World;
 
@@ -184,24 +184,13 @@ impl fmt::Debug for Happening {
     }
 }
 
-impl Named for Bounds {
-    fn name(&self) -> &'static str {
-        self.name
-    }
-
-    fn pinned(&self) -> (usize, usize) {
-        self.pinned
-    }
-
-    fn about(&self) -> String {
-        let (tokens, keys, shards) = (self.tokens, self.keys, self.shards);
-        format!("{tokens}×{CONNS}×{keys}, {shards} shard(s): {}", self.words)
-    }
-
-    fn must_see(&self) -> Vec<(Shown, String)> {
-        Witness::due(self)
-    }
-}
+named!(Bounds, |bounds| {
+    let (tokens, keys, shards) = (bounds.tokens, bounds.keys, bounds.shards);
+    format!(
+        "{tokens}×{CONNS}×{keys}, {shards} shard(s): {}",
+        bounds.words
+    )
+});
 
 impl Bounded for Bounds {
     type World = World;

@@ -43,7 +43,7 @@ use std::fmt;
 
 use latchd_harness::alphabet::ReplyKind;
 
-use crate::frame::{Bounded, Judged, Named, Shown};
+use crate::frame::{Bounded, Judged, Shown, named};
 
 pub use bounds::{ALL, Bounds, Witness};
 use word::Scope;
@@ -76,24 +76,10 @@ impl fmt::Debug for Happening {
     }
 }
 
-impl Named for Bounds {
-    fn name(&self) -> &'static str {
-        self.name
-    }
-
-    fn pinned(&self) -> (usize, usize) {
-        self.pinned
-    }
-
-    fn about(&self) -> String {
-        let (clients, keys, shards) = (self.clients, self.keys, self.shards);
-        format!("{clients}×{keys}, {shards} shard(s): {}", self.words)
-    }
-
-    fn must_see(&self) -> Vec<(Shown, String)> {
-        Witness::due(self)
-    }
-}
+named!(Bounds, |bounds| {
+    let (clients, keys, shards) = (bounds.clients, bounds.keys, bounds.shards);
+    format!("{clients}×{keys}, {shards} shard(s): {}", bounds.words)
+});
 
 impl Bounded for Bounds {
     type World = World;
