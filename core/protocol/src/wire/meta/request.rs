@@ -107,14 +107,19 @@ fn refuse_long_key<'a>(verb: Verb, text: &'a [u8], line: Line<'a>) -> Step<'a> {
             (text, 2, 0)
         }
     };
-    let mut words = Tokens::new(text).take(TOKENS_MAX - taken);
-    if words.any(|word| word.first().copied().and_then(flag_bit).is_none()) {
+    if !can_be_flags(text, taken) {
         return line.respond(BAD_FORMAT);
     }
     if verb == Verb::Arithmetic {
         return line.respond(BAD_ARITHMETIC);
     }
     line.respond_past(body_bytes, LocalResponse::Line(BAD_FORMAT))
+}
+
+/// Whether each word of `text`, behind `taken` others, begins as a flag may.
+fn can_be_flags(text: &[u8], taken: usize) -> bool {
+    let mut words = Tokens::new(text).take(TOKENS_MAX - taken);
+    words.all(|word| word.first().copied().and_then(flag_bit).is_some())
 }
 
 /// The length of the value that a set announces, and the flags behind it.
@@ -406,9 +411,8 @@ fn decode_debug<'a>(
     line: Line<'a>,
     key_buffer: &'a mut KeyBuffer,
 ) -> Step<'a> {
-    let mut words = Tokens::new(text).take(TOKENS_MAX - 2);
-    let binary = words.clone().next() == Some(b"b");
-    if words.any(|word| word.first().copied().and_then(flag_bit).is_none()) {
+    let binary = Tokens::new(text).next() == Some(b"b");
+    if !can_be_flags(text, 2) {
         return line.respond(BAD_FORMAT);
     }
     let (plain, key_form) = (
