@@ -37,7 +37,11 @@ pub(crate) fn serve(mut listener: TcpListener) -> Result<()> {
         } else {
             Some(Duration::ZERO)
         };
-        poll.poll(&mut events, left)?;
+        if let Err(error) = poll.poll(&mut events, left)
+            && error.kind() != Interrupted
+        {
+            return Err(error);
+        }
         let now = started.elapsed().into();
         server.advance(now, SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default());
         ready.extend(
