@@ -7,7 +7,7 @@ use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 pub(crate) use crate::port::free_port;
@@ -241,7 +241,8 @@ struct ProxyState {
     admits: AtomicBool,
     /// How long every piece takes on its way, in milliseconds.
     delay_ms: AtomicU64,
-    sockets: Mutex<Vec<TcpStream>>,
+    /// The sockets of both sides. The threads that read them own them.
+    sockets: Mutex<Vec<Weak<TcpStream>>>,
 }
 
 impl Proxy {
@@ -254,20 +255,19 @@ impl Proxy {
         let shared = Arc::clone(&state);
         std::thread::spawn(move || {
             for client in listener.incoming().map_while(Result::ok) {
-                shared.keep(&client);
+                let client = shared.keep(client);
                 if !shared.admits.load(Ordering::SeqCst) {
+                    std::thread::spawn(move || ignore(&client));
                     continue;
                 }
                 let Ok(server) = TcpStream::connect(&server) else {
-                    let _ = client.shutdown(Shutdown::Both);
                     continue;
                 };
-                shared.keep(&server);
-                let (from_client, to_client) = (client.try_clone().unwrap(), client);
-                let (from_server, to_server) = (server.try_clone().unwrap(), server);
-                for (from, to) in [(from_client, to_server), (from_server, to_client)] {
+                let server = shared.keep(server);
+                for (from, to) in [(&client, &server), (&server, &client)] {
+                    let (from, to) = (Arc::clone(from), Arc::clone(to));
                     let shared = Arc::clone(&shared);
-                    std::thread::spawn(move || shared.pass(from, to));
+                    std::thread::spawn(move || shared.pass(&from, &to));
                 }
             }
         });
@@ -280,9 +280,7 @@ impl Proxy {
 
     /// Closes every connection, on both sides.
     pub(crate) fn cut(&self) {
-        for socket in self.state.sockets.lock().unwrap().drain(..) {
-            let _ = socket.shutdown(Shutdown::Both);
-        }
+        self.state.close(|_| true);
     }
 
     /// From now on nothing is forwarded, and new connections are accepted and never answered.
@@ -306,27 +304,31 @@ impl Proxy {
     /// Closes every connection on the server's side alone; its client does not notice.
     pub(crate) fn cut_behind(&self) {
         self.silence();
-        let mut sockets = self.state.sockets.lock().unwrap();
-        for socket in sockets.drain(..) {
-            if socket.local_addr().ok() == Some(self.address) {
-                // It must not be closed by being dropped.
-                std::mem::forget(socket);
-            } else {
-                let _ = socket.shutdown(Shutdown::Both);
-            }
-        }
+        self.state
+            .close(|socket| socket.local_addr().ok() != Some(self.address));
     }
 }
 
 impl ProxyState {
-    fn keep(&self, socket: &TcpStream) {
-        self.sockets
-            .lock()
-            .unwrap()
-            .push(socket.try_clone().unwrap());
+    fn keep(&self, socket: TcpStream) -> Arc<TcpStream> {
+        let socket = Arc::new(socket);
+        let mut sockets = self.sockets.lock().unwrap();
+        sockets.retain(|socket| socket.strong_count() > 0);
+        sockets.push(Arc::downgrade(&socket));
+        socket
     }
 
-    fn pass(&self, mut from: TcpStream, mut to: TcpStream) {
+    /// Closes these sockets.
+    fn close(&self, which: impl Fn(&TcpStream) -> bool) {
+        let sockets = self.sockets.lock().unwrap();
+        for socket in sockets.iter().filter_map(Weak::upgrade) {
+            if which(&socket) {
+                let _ = socket.shutdown(Shutdown::Both);
+            }
+        }
+    }
+
+    fn pass(&self, mut from: &TcpStream, mut to: &TcpStream) {
         let mut chunk = [0; 4096];
         while let Ok(length @ 1..) = from.read(&mut chunk) {
             std::thread::sleep(Duration::from_millis(self.delay_ms.load(Ordering::SeqCst)));
@@ -343,4 +345,10 @@ impl ProxyState {
         }
         let _ = to.shutdown(Shutdown::Both);
     }
+}
+
+/// Reads until the client closes its connection, and never answers.
+fn ignore(mut client: &TcpStream) {
+    let mut chunk = [0; 4096];
+    while let Ok(1..) = client.read(&mut chunk) {}
 }
