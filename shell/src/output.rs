@@ -34,6 +34,11 @@ impl Failure {
         Self::new(exit::USAGE, why)
     }
 
+    /// Whether it is that of [`usage`](Self::usage).
+    pub(crate) const fn is_usage(&self) -> bool {
+        self.code == exit::USAGE
+    }
+
     /// A server or etcd cannot be used.
     pub(crate) fn unavailable(why: impl Into<String>) -> Self {
         Self::new(exit::UNAVAILABLE, why)

@@ -25,6 +25,9 @@ const REPLY: Duration = Duration::from_secs(5);
 /// The notice if the server tells no holder.
 const UNKNOWN: &str = "another client holds the lock";
 
+/// The notice if the server does not answer.
+const NO_ANSWER: &str = "no answer yet";
+
 /// The reason of a wait, as far as this process knows it.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) enum Reason {
@@ -47,7 +50,7 @@ pub(super) async fn tell(
     connect: impl Fn(&str) -> Option<Client>,
 ) {
     // At most a few for each server.
-    let mut reported = Vec::new();
+    let (mut reported, mut unanswered) = (Vec::new(), None);
     loop {
         Timer::after(NOTICE_AFTER).await;
         let now = reason.borrow().clone();
@@ -57,11 +60,15 @@ pub(super) async fn tell(
         match &now {
             Reason::Absent(why) => complain(&format!("waiting for {names}: {why}; trying again")),
             Reason::Asked(address) => {
-                let holder = match connect(address) {
+                let why = match connect(address) {
                     Some(client) => ask(client, keys.to_vec()).await,
                     None => None,
                 };
-                let why = holder.unwrap_or_else(|| UNKNOWN.into());
+                // The lock may just be asked for again, and its error say more.
+                if why.is_none() && unanswered.replace(now.clone()).as_ref() != Some(&now) {
+                    continue;
+                }
+                let why = why.unwrap_or_else(|| NO_ANSWER.into());
                 complain(&format!("waiting for {names} at {address}: {why}"));
             }
         }
@@ -81,14 +88,19 @@ async fn ask(client: Client, keys: Vec<Vec<u8>>) -> Option<String> {
     found.recv().await.ok()?
 }
 
-/// The holder of one of the keys, and the place in its queue.
+/// The holder of one of the keys, and the place in its queue; `None` if the server does not answer.
 fn holder(client: &Client, keys: &[Vec<u8>]) -> Option<String> {
     let mut connection = Connection::open(client, REPLY).ok()?;
-    let mut locks = list::read(&mut connection).ok()?;
+    let mut locks = match list::read(&mut connection) {
+        Ok(locks) => locks,
+        Err(failure) => return failure.is_usage().then(|| UNKNOWN.into()),
+    };
     locks.retain(|lock| keys.contains(&lock.key));
     // Of several keys, the one with a queue.
     let lock = locks.iter().find(|lock| lock.waiting > 0);
-    let lock = lock.or(locks.first())?;
+    let Some(lock) = lock.or(locks.first()) else {
+        return Some(UNKNOWN.into());
+    };
     let place = match lock.waiting {
         // It asks again by itself.
         0 => String::new(),

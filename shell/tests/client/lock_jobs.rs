@@ -647,8 +647,13 @@ fn a_terminal_shows_the_awaited_holder() {
             assert!(holder.starts_with("another client holds"), "{said}");
         }
     }
-    let said = wait("nowhere.invalid", "");
-    let unknown = "waiting for k: nowhere.invalid:11211: failed to lookup";
-    assert!(said.contains(unknown), "{said}");
+    let said = wait("127.0.0.1:1", "");
+    let refused = "waiting for k: 127.0.0.1:1: Connection refused";
+    assert!(said.contains(refused), "{said}");
     assert!(said.contains("; trying again"), "{said}");
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = silent.local_addr().unwrap().to_string();
+    let said = wait(&address, "");
+    let unknown = format!("waiting for k at {address}: another client");
+    assert!(!said.contains(&unknown), "{said}");
 }
