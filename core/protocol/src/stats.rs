@@ -14,13 +14,14 @@ use core::fmt;
 use crate::command::ScanCursor;
 use crate::time::Tick;
 
-/// Declares the counters once: the struct, its sum and its reset cannot disagree.
+/// Declares the counters once: the struct, its sum, its reset and its help cannot disagree. The comment of each is its help
+/// in `/metrics`.
 macro_rules! counters {
-    ($($(#[$doc:meta])* $name:ident,)*) => {
+    ($($(#[doc = $doc:literal])* $name:ident,)*) => {
         /// Events since the start or the last `stats reset`.
         #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
         pub struct Counters {
-            $($(#[$doc])* pub $name: u64,)*
+            $($(#[doc = $doc])* pub $name: u64,)*
         }
 
         impl Counters {
@@ -29,9 +30,9 @@ macro_rules! counters {
                 $(self.$name = self.$name.wrapping_add(other.$name);)*
             }
 
-            /// Every counter under the name `stats` shows it by.
-            pub fn each(&self, mut show: impl FnMut(&'static str, u64)) {
-                $(show(stringify!($name), self.$name);)*
+            /// Every counter: its name in `stats`, its help, and its value.
+            pub fn each(&self, mut show: impl FnMut(&'static str, &'static str, u64)) {
+                $(show(stringify!($name), concat!($($doc),*).trim_ascii(), self.$name);)*
             }
         }
     };
@@ -50,7 +51,7 @@ counters! {
     get_hits,
     /// Gets that found none.
     get_misses,
-    /// Look-ups that found an expired item.
+    /// Gets that found an expired item.
     get_expired,
     /// Gets that found an item from before the last `flush_all`.
     get_flushed,
@@ -100,41 +101,41 @@ counters! {
     crawler_reclaimed,
     /// Requests for locks.
     cmd_lock,
-    /// Locks that were granted.
+    /// Locks granted.
     lock_granted,
-    /// Requests for locks that were held already.
+    /// Lock requests refused because another connection holds the lock, also after a wait.
     lock_contended,
-    /// Requests for locks of missing items.
+    /// Lock requests for missing items.
     lock_misses,
-    /// Locks that were released by request.
+    /// Locks released by their holder.
     lock_released,
-    /// Locks that were released because their connection ended.
+    /// Locks released because their connection ended.
     lock_died,
     /// Locks whose lease expired.
     lock_expired,
     /// Leases that their holders renewed, or removed.
     lock_renewed,
-    /// Requests for locks that began to wait.
+    /// Lock requests that found the lock held and began to wait.
     lock_waits,
-    /// Requests for locks that waited in vain until their time was over.
+    /// Lock requests that waited without getting the lock.
     lock_wait_timeouts,
-    /// Requests for locks that were not allowed to wait, since that would be a deadlock.
+    /// Lock requests refused because of a deadlock.
     lock_deadlocks,
-    /// Changes refused because another connection holds the item's lock.
+    /// Changes refused because another connection holds the lock.
     lock_refusals,
-    /// Changes refused because their grant (fence) is over.
+    /// Changes refused because their fencing token is not current.
     fence_refusals,
-    /// Gets that won the right to recache (`W`).
+    /// Times a client won the recache of an item (W).
     win_sent,
-    /// Gets that saw that another client recaches (`Z`).
+    /// Replies that another client has won (Z).
     win_waits,
-    /// Wins that are open again because the connection they were bound to has ended.
+    /// Wins reopened because their connection ended.
     win_reopened,
-    /// Gets that began to wait for a value or a win.
+    /// Gets that waited for a value.
     get_waits,
-    /// Gets that waited in vain until their time was over.
+    /// Gets that waited without getting a value.
     get_wait_timeouts,
-    /// Items that were marked stale.
+    /// Items marked stale.
     stale_marks,
 }
 
@@ -149,37 +150,60 @@ pub enum Unstored {
     TooLarge,
 }
 
-/// The present state of a core.
-#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
-pub struct Gauges {
+/// Declares the gauges that `stats` shows, and then the others.
+macro_rules! gauges {
+    ($($(#[doc = $doc:literal])* $name:ident,)* ; $($(#[$attribute:meta])* $own:ident: $kind:ty,)*) => {
+        /// The present state of a core.
+        #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+        pub struct Gauges {
+            $($(#[doc = $doc])* pub $name: u64,)*
+            $($(#[$attribute])* pub $own: $kind,)*
+        }
+
+        impl Gauges {
+            /// Adds the gauges that `stats` shows.
+            const fn add_shown(&mut self, other: &Self) {
+                $(self.$name += other.$name;)*
+            }
+
+            /// Every gauge that `stats` shows: its name there, its help, and its value.
+            pub fn each(&self, mut show: impl FnMut(&'static str, &'static str, u64)) {
+                $(show(stringify!($name), concat!($($doc),*).trim_ascii(), self.$name);)*
+            }
+        }
+    };
+}
+
+gauges! {
     /// Items in the store, including expired ones that were not removed yet.
-    pub curr_items: u64,
+    curr_items,
     /// The memory of the items, in bytes as the store accounts for them.
-    pub bytes: u64,
+    bytes,
     /// The memory limit, in bytes.
-    pub limit_maxbytes: u64,
-    /// Locks that are held.
-    pub locks_held: u64,
-    /// Connections that hold a lock.
-    pub lock_holders: u64,
-    /// Connections that wait for a lock.
-    pub lock_waiting: u64,
-    /// Wins that end with their connections.
-    pub wins_bound: u64,
-    /// Gets that wait for a value or a win.
-    pub get_waiting: u64,
-    /// The memory of locked items, in bytes as the store accounts for them.
-    pub locked_bytes: u64,
+    limit_maxbytes,
+    /// Held locks.
+    locks_held,
+    /// Connections holding a lock.
+    lock_holders,
+    /// Connections waiting for a lock.
+    lock_waiting,
+    /// Open wins bound to a connection.
+    wins_bound,
+    /// Gets waiting for a value.
+    get_waiting,
+    /// Bytes used by locked items.
+    locked_bytes,
     /// The memory of the index, in bytes.
-    pub hash_bytes: u64,
+    hash_bytes,
+    ;
     /// The memory that the store has allocated or reserved, in bytes: at least [`bytes`](Self::bytes).
-    pub held_bytes: u64,
+    held_bytes: u64,
     /// Idle time, in seconds, of the longest unused item among those that would be evicted next.
-    pub oldest_s: u64,
+    oldest_s: u64,
     /// The last item that was evicted.
-    pub last_eviction: Option<Eviction>,
+    last_eviction: Option<Eviction>,
     /// Keys are counted by prefix (`stats detail on`).
-    pub counts_prefixes: bool,
+    counts_prefixes: bool,
 }
 
 /// An item was evicted.
@@ -194,67 +218,12 @@ pub struct Eviction {
 impl Gauges {
     /// Adds another shard's gauges to these.
     pub fn add(&mut self, other: &Self) {
-        let Self {
-            curr_items,
-            bytes,
-            limit_maxbytes,
-            locks_held,
-            lock_holders,
-            lock_waiting,
-            wins_bound,
-            get_waiting,
-            locked_bytes,
-            hash_bytes,
-            held_bytes,
-            oldest_s,
-            last_eviction,
-            counts_prefixes,
-        } = other;
-        self.curr_items += curr_items;
-        self.bytes += bytes;
-        self.limit_maxbytes += limit_maxbytes;
-        self.locks_held += locks_held;
-        self.lock_holders += lock_holders;
-        self.lock_waiting += lock_waiting;
-        self.wins_bound += wins_bound;
-        self.get_waiting += get_waiting;
-        self.locked_bytes += locked_bytes;
-        self.hash_bytes += hash_bytes;
-        self.held_bytes += held_bytes;
-        self.oldest_s = self.oldest_s.max(*oldest_s);
-        let evictions = self.last_eviction.into_iter().chain(*last_eviction);
+        self.add_shown(other);
+        self.held_bytes += other.held_bytes;
+        self.oldest_s = self.oldest_s.max(other.oldest_s);
+        let evictions = self.last_eviction.into_iter().chain(other.last_eviction);
         self.last_eviction = evictions.max_by_key(|eviction| eviction.at);
-        self.counts_prefixes |= counts_prefixes;
-    }
-
-    /// Every gauge under the name `stats` shows it by.
-    pub fn each(&self, mut show: impl FnMut(&'static str, u64)) {
-        let Self {
-            curr_items,
-            bytes,
-            limit_maxbytes,
-            locks_held,
-            lock_holders,
-            lock_waiting,
-            wins_bound,
-            get_waiting,
-            locked_bytes,
-            hash_bytes,
-            held_bytes: _,
-            oldest_s: _,
-            last_eviction: _,
-            counts_prefixes: _,
-        } = *self;
-        show("curr_items", curr_items);
-        show("bytes", bytes);
-        show("limit_maxbytes", limit_maxbytes);
-        show("locks_held", locks_held);
-        show("lock_holders", lock_holders);
-        show("lock_waiting", lock_waiting);
-        show("wins_bound", wins_bound);
-        show("get_waiting", get_waiting);
-        show("locked_bytes", locked_bytes);
-        show("hash_bytes", hash_bytes);
+        self.counts_prefixes |= other.counts_prefixes;
     }
 }
 
@@ -432,13 +401,13 @@ impl<'a> Report<'a> {
 
     fn each_general(&self, number: &mut impl FnMut(&str, u64)) {
         let Stats { counters, gauges } = self.stats;
-        counters.each(|name, value| {
+        counters.each(|name, _, value| {
             // As in memcached, a number of the class.
             if name != "evicted_nonzero" {
                 number(name, value);
             }
         });
-        gauges.each(&mut *number);
+        gauges.each(|name, _, value| number(name, value));
         number("pointer_size", u64::from(usize::BITS));
         // As with memcached's table: the power of two of this number of pointers.
         let pointers = (gauges.hash_bytes / 8).max(1);
@@ -676,7 +645,7 @@ mod tests {
             win_sent: 7,
             ..Counters::default()
         };
-        counters.each(|name, value| names.push((name, value)));
+        counters.each(|name, _, value| names.push((name, value)));
         assert!(names.contains(&("win_sent", 7)));
         assert!(names.contains(&("cmd_get", 0)));
     }

@@ -11,7 +11,7 @@
 //! lock specification of yrmcds.
 
 mod answer;
-mod asked;
+mod counters;
 mod crawled;
 mod evicted;
 mod expired;
@@ -32,7 +32,7 @@ use latchd_protocol::command::{
 use latchd_protocol::item::Cas;
 use latchd_protocol::key::KeyForm;
 use latchd_protocol::reply::Refusal;
-use latchd_protocol::stats::Unstored;
+use latchd_protocol::stats::{Counters, Gauges, Stats, Unstored};
 use latchd_protocol::time::Exptime;
 use latchd_protocol::wait::Notice;
 
@@ -41,8 +41,7 @@ use crate::alphabet::Input;
 use evicted::LastEvicted;
 use expired::Remains;
 
-pub use answer::{Counts, OwnedReply, Seen, SeenLock, Win};
-pub use asked::Asked;
+pub use answer::{OwnedReply, Seen, SeenLock, Win};
 pub use crawled::{Between, Crawled};
 pub use evicted::Evicted;
 pub use expired::{Expired, There};
@@ -85,8 +84,7 @@ pub struct Oracle {
     open: BTreeSet<Owner>,
     cas_last: u64,
     flush_due_ms: Option<u64>,
-    counts: Counts,
-    asked: Asked,
+    counters: Counters,
     evicted: Evicted,
     last_evicted: LastEvicted,
     remains: Remains,
@@ -153,8 +151,7 @@ impl Oracle {
             open: BTreeSet::new(),
             cas_last: 0,
             flush_due_ms: None,
-            counts: Counts::default(),
-            asked: Asked::default(),
+            counters: Counters::default(),
             evicted: Evicted::default(),
             last_evicted: LastEvicted::default(),
             remains: Remains::default(),
@@ -198,7 +195,7 @@ impl Oracle {
                 self.leave(*conn);
                 self.gets.retain(|getting| getting.conn != *conn);
                 self.end_wins(*conn);
-                self.counts.lock_died += self.unlock_every(*conn);
+                self.counters.lock_died += self.unlock_every(*conn);
                 self.open.remove(conn);
                 None
             }
@@ -221,8 +218,8 @@ impl Oracle {
             }
             Input::Event(Event::Unstored(why)) => {
                 match why {
-                    Unstored::BadChunk => self.asked.cmd_set += 1,
-                    Unstored::TooLarge => self.asked.store_too_large += 1,
+                    Unstored::BadChunk => self.counters.cmd_set += 1,
+                    Unstored::TooLarge => self.counters.store_too_large += 1,
                 }
                 None
             }
@@ -276,7 +273,7 @@ impl Oracle {
             ItemCommand::Get(get) => self.get(conn, get),
             ItemCommand::Set(set) => self.set(conn, set),
             ItemCommand::SetTooLarge { .. } => {
-                self.asked.store_too_large += 1;
+                self.counters.store_too_large += 1;
                 if self.items.contains_key(key) && !self.refuses(conn, key) {
                     self.take_out(key);
                 }
@@ -287,8 +284,8 @@ impl Oracle {
             ItemCommand::Acquire(acquire) => {
                 let reply = self.acquire(conn, acquire);
                 // A waiter's request counts as made when it is answered.
-                self.asked.cmd_lock += u64::from(reply != OwnedReply::Waits);
-                self.asked.lock_misses += u64::from(reply == OwnedReply::NotFound);
+                self.counters.cmd_lock += u64::from(reply != OwnedReply::Waits);
+                self.counters.lock_misses += u64::from(reply == OwnedReply::NotFound);
                 reply
             }
             ItemCommand::Release(release) => {
@@ -303,21 +300,21 @@ impl Oracle {
                 match (lock.map(|lock| lock.owner), release.of) {
                     (Some(owner), _) => {
                         self.unlock(key, owner);
-                        self.counts.lock_released += 1;
+                        self.counters.lock_released += 1;
                         OwnedReply::Unlocked
                     }
                     (None, ReleaseOf::Grant(_)) => {
-                        self.asked.fence_refusals += 1;
+                        self.counters.fence_refusals += 1;
                         OwnedReply::Exists
                     }
                     (None, ReleaseOf::Own | ReleaseOf::OwnGrant(_)) => OwnedReply::NotFound,
                 }
             }
             ItemCommand::Lock { .. } => {
-                self.asked.cmd_lock += 1;
+                self.counters.cmd_lock += 1;
                 let is_free = !self.locks.contains_key(key) && !self.is_withheld();
                 if is_free && !self.items.contains_key(key) {
-                    self.asked.lock_misses += 1;
+                    self.counters.lock_misses += 1;
                     return OwnedReply::NotFound;
                 }
                 match self.lock(conn, key, false, Mode::Exclusive, 0) {
@@ -333,7 +330,7 @@ impl Oracle {
                     return OwnedReply::Refused(Refusal::NotLocked);
                 }
                 self.unlock(key, conn);
-                self.counts.lock_released += 1;
+                self.counters.lock_released += 1;
                 OwnedReply::Unlocked
             }
         }
@@ -342,11 +339,11 @@ impl Oracle {
     fn answer_global(&mut self, conn: Owner, command: &GlobalCommand<'_>) -> OwnedReply {
         match command {
             GlobalCommand::UnlockAll => {
-                self.counts.lock_released += self.unlock_every(conn);
+                self.counters.lock_released += self.unlock_every(conn);
                 OwnedReply::Unlocked
             }
             GlobalCommand::FlushAll { at } => {
-                self.asked.cmd_flush += 1;
+                self.counters.cmd_flush += 1;
                 match self.moment(*at) {
                     Some(at_ms) if at_ms > self.now_ms => self.flush_due_ms = Some(at_ms),
                     // "Never" and "already past" are both "at once" here.
@@ -364,25 +361,21 @@ impl Oracle {
                     .cloned()
                     .collect(),
             ),
-            GlobalCommand::Stats(_) => OwnedReply::Stats(Box::new((
-                self.asked,
-                Counts {
-                    locks_held: self.locks.values().map(Vec::len).sum::<usize>() as u64,
-                    lock_holders: self
-                        .locks
-                        .values()
-                        .flatten()
-                        .map(|lock| lock.owner)
-                        .collect::<BTreeSet<_>>()
-                        .len() as u64,
+            GlobalCommand::Stats(_) => {
+                let locks = self.locks.values().flatten();
+                let holders: BTreeSet<_> = locks.clone().map(|lock| lock.owner).collect();
+                let gauges = Gauges {
+                    locks_held: locks.count() as u64,
+                    lock_holders: holders.len() as u64,
                     lock_waiting: self.waits.len() as u64,
                     get_waiting: self.gets.len() as u64,
-                    ..self.counts
-                },
-            ))),
+                    ..Gauges::default()
+                };
+                let counters = self.counters;
+                OwnedReply::Stats(Box::new(Stats { counters, gauges }))
+            }
             GlobalCommand::StatsReset => {
-                self.counts = Counts::default();
-                self.asked = Asked::default();
+                self.counters = Counters::default();
                 OwnedReply::Ok
             }
         }
@@ -406,7 +399,7 @@ impl Oracle {
             if is_counted {
                 self.count_get(&get.steps, get.recaches, !made);
             }
-            self.asked.cmd_lock += u64::from(get.lock);
+            self.counters.cmd_lock += u64::from(get.lock);
             if made {
                 self.miss(key);
             }
@@ -422,7 +415,7 @@ impl Oracle {
             let is_shared = self.lock_of(key).is_some_and(|it| it.mode.is_shared());
             let is_others = is_shared || holder.is_some_and(|holder| holder != conn);
             if get.lock || !get.steps.vivifies() {
-                self.asked.lock_misses += u64::from(get.lock);
+                self.counters.lock_misses += u64::from(get.lock);
                 return OwnedReply::Miss;
             }
             let (gone_at_ms, _, _) = self.walk(None, &get.steps, true);
@@ -476,8 +469,8 @@ impl Oracle {
             return OwnedReply::Refused(Refusal::TooManyLocks);
         }
         match win {
-            Win::Won => self.counts.win_sent += 1,
-            Win::Sent => self.counts.win_waits += 1,
+            Win::Won => self.counters.win_sent += 1,
+            Win::Sent => self.counters.win_waits += 1,
             Win::None => {}
         }
         let now_ms = self.now_ms;

@@ -79,8 +79,8 @@ pub(super) fn text(snapshot: &Snapshot) -> String {
     out.family(name, Gauge, help);
     out.sample(name, "", snapshot.blocking.as_secs_f64());
     let gauges = &snapshot.stats.gauges;
-    counters.each(|shown, value| out.nameless(shown, "_total", Counter, value));
-    gauges.each(|shown, value| out.nameless(shown, "", Gauge, value));
+    counters.each(|shown, help, value| out.nameless(shown, "_total", (Counter, help), value));
+    gauges.each(|shown, help, value| out.nameless(shown, "", (Gauge, help), value));
     out.0
 }
 
@@ -229,14 +229,14 @@ impl Lines {
     }
 
     /// Writes a line that no table has, under its name in `stats`.
-    fn nameless(&mut self, shown: &str, ending: &str, kind: Kind, value: u64) {
+    fn nameless(&mut self, shown: &str, ending: &str, (kind, help): (Kind, &str), value: u64) {
         let mut tables = OF_MEMCACHED.iter().chain(OF_LATCHD);
         let is_command = COMMANDS.iter().any(|(of, ..)| *of == shown);
         if is_command || tables.any(|(of, ..)| *of == shown) {
             return;
         }
         let name = format!("latchd_{shown}{ending}");
-        self.family(&name, kind, "As `stats` shows it.");
+        self.family(&name, kind, help);
         self.sample(&name, "", value);
     }
 
@@ -273,8 +273,8 @@ mod tests {
             let is_command = COMMANDS.iter().any(|(of, ..)| *of == shown);
             assert!(is_command || text.contains(&name), "{shown}");
         };
-        counters.each(|shown, _| expect_metric(format!("latchd_{shown}_total "), shown));
-        gauges.each(|shown, _| expect_metric(format!("latchd_{shown} "), shown));
+        counters.each(|shown, _, _| expect_metric(format!("latchd_{shown}_total "), shown));
+        gauges.each(|shown, _, _| expect_metric(format!("latchd_{shown} "), shown));
     }
 
     #[test]

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use latchd_protocol::key::KeyForm;
 use latchd_protocol::reply::{Hit, LockSeen, Refusal, Reply, TtlTrace};
+use latchd_protocol::stats::Stats;
 
-use super::Asked;
+use super::counters::comparable;
 use super::locks::Metadata;
 
 /// The answer to a request.
@@ -42,7 +43,8 @@ pub enum OwnedReply {
     Unlocked,
     Ok,
     Keys(BTreeSet<Vec<u8>>),
-    Stats(Box<(Asked, Counts)>),
+    /// Those that are comparable.
+    Stats(Box<Stats>),
     Refused(Refusal),
 }
 
@@ -107,32 +109,6 @@ impl Seen {
 
 pub use latchd_protocol::reply::Win;
 
-/// The counters that say something about locks and wins.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-#[allow(missing_docs)] // As `Counters` and `Gauges` have them.
-pub struct Counts {
-    pub lock_granted: u64,
-    pub lock_contended: u64,
-    pub lock_released: u64,
-    pub lock_died: u64,
-    pub lock_expired: u64,
-    pub lock_renewed: u64,
-    pub lock_refusals: u64,
-    pub lock_waits: u64,
-    pub lock_wait_timeouts: u64,
-    pub lock_deadlocks: u64,
-    pub win_sent: u64,
-    pub win_waits: u64,
-    pub win_reopened: u64,
-    pub get_waits: u64,
-    pub get_wait_timeouts: u64,
-    pub stale_marks: u64,
-    pub locks_held: u64,
-    pub lock_holders: u64,
-    pub lock_waiting: u64,
-    pub get_waiting: u64,
-}
-
 impl OwnedReply {
     /// The answer in a reply of the core to a request with so many
     /// [steps](latchd_protocol::command::TtlSteps). For a page of keys, it is that page.
@@ -173,33 +149,7 @@ impl OwnedReply {
             Reply::Keys(page) => {
                 Self::Keys(page.items.iter().map(|item| item.key.to_vec()).collect())
             }
-            Reply::Stats(report) => {
-                let counters = &report.stats.counters;
-                let gauges = &report.stats.gauges;
-                let counts = Counts {
-                    lock_granted: counters.lock_granted,
-                    lock_contended: counters.lock_contended,
-                    lock_released: counters.lock_released,
-                    lock_died: counters.lock_died,
-                    lock_expired: counters.lock_expired,
-                    lock_renewed: counters.lock_renewed,
-                    lock_refusals: counters.lock_refusals,
-                    lock_waits: counters.lock_waits,
-                    lock_wait_timeouts: counters.lock_wait_timeouts,
-                    lock_deadlocks: counters.lock_deadlocks,
-                    win_sent: counters.win_sent,
-                    win_waits: counters.win_waits,
-                    win_reopened: counters.win_reopened,
-                    get_waits: counters.get_waits,
-                    get_wait_timeouts: counters.get_wait_timeouts,
-                    stale_marks: counters.stale_marks,
-                    locks_held: gauges.locks_held,
-                    lock_holders: gauges.lock_holders,
-                    lock_waiting: gauges.lock_waiting,
-                    get_waiting: gauges.get_waiting,
-                };
-                Self::Stats(Box::new((Asked::of(counters), counts)))
-            }
+            Reply::Stats(report) => Self::Stats(Box::new(comparable(report.stats))),
             Reply::Refused(refusal) => Self::Refused(*refusal),
             Reply::KeyOf(_) => panic!("a core has all keys"),
         }

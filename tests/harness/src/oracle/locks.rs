@@ -154,7 +154,7 @@ impl Oracle {
             let lock = self.own_mut(key, conn).expect("its own");
             lock.is_of_key = true;
             lock.lease_until_ms = lease_until_ms;
-            self.counts.lock_renewed += 1;
+            self.counters.lock_renewed += 1;
             return self.granted(acquire, own.fence);
         }
         // A session may not have heard that it has the lock.
@@ -296,15 +296,15 @@ impl Oracle {
             return OwnedReply::Refused(Refusal::TooManyLocks);
         }
         if self.own(key, conn).is_some() || self.waits_in_vain(conn, key, acquire.mode) {
-            self.counts.lock_contended += 1;
-            self.counts.lock_deadlocks += 1;
+            self.counters.lock_contended += 1;
+            self.counters.lock_deadlocks += 1;
             return OwnedReply::WouldDeadlock(self.lock_seen(key).expect("it is held"));
         }
         let place = Place::Wait(metadata_bytes(&metadata));
         if self.has_enough(conn) || !self.has_room_in_tables(place, key) {
             return OwnedReply::Refused(Refusal::TooManyLocks);
         }
-        self.counts.lock_waits += 1;
+        self.counters.lock_waits += 1;
         self.waits.push(Waiting {
             conn,
             key: key.to_vec(),
@@ -398,15 +398,15 @@ impl Oracle {
             // A client that shares it has pinned it already.
             let is_pinned = self.locks.contains_key(key);
             let outcome = if is_missing {
-                self.asked.cmd_lock += 1;
-                self.asked.lock_misses += 1;
+                self.counters.cmd_lock += 1;
+                self.counters.lock_misses += 1;
                 Outcome::NotFound
             } else if self.has_enough(conn)
                 // A session may have acquired other locks since.
                 || !is_pinned && self.lacks(Refusal::TooManyLocks)
                 || !self.may_be_pinned(conn, key, first.mode, metadata_bytes(&first.metadata))
             {
-                self.asked.cmd_lock += 1;
+                self.counters.cmd_lock += 1;
                 Outcome::TooManyLocks
             } else {
                 self.grant(conn, key, true, first.mode);
@@ -484,7 +484,7 @@ impl Oracle {
             owner: conn,
             outcome,
         });
-        self.counts.lock_wait_timeouts += 1;
+        self.counters.lock_wait_timeouts += 1;
     }
 
     /// Leases that have passed end, the first to pass first.
@@ -507,7 +507,7 @@ impl Oracle {
         // All at once: no client is given a lock that another loses at the same moment.
         for (_, key, owner) in &over {
             self.take_lock(key, *owner);
-            self.counts.lock_expired += 1;
+            self.counters.lock_expired += 1;
         }
         for (_, key, _) in over {
             self.is_released(&key);
@@ -532,7 +532,7 @@ impl Oracle {
     /// Whether `conn` may not change the item of `key`, because another one holds it.
     pub(super) fn refuses(&mut self, conn: Owner, key: &[u8]) -> bool {
         let refuses = self.holder(key).is_some_and(|owner| owner != conn) || self.is_shared(key);
-        self.counts.lock_refusals += u64::from(refuses);
+        self.counters.lock_refusals += u64::from(refuses);
         refuses
     }
 
@@ -553,11 +553,11 @@ impl Oracle {
             let is_in_force = locks.any(|lock| lock.fence == fence.number());
             return match (is_in_force, self.is_shared(key)) {
                 (false, _) => {
-                    self.asked.fence_refusals += 1;
+                    self.counters.fence_refusals += 1;
                     Some(OwnedReply::Exists)
                 }
                 (true, true) => {
-                    self.counts.lock_refusals += 1;
+                    self.counters.lock_refusals += 1;
                     Some(locked)
                 }
                 (true, false) => None,
@@ -583,7 +583,7 @@ impl Oracle {
             && let Some(same) = lock_now.filter(|lock| Some(lock.fence) == before)
         {
             self.unlock(key, same.owner);
-            self.counts.lock_released += 1;
+            self.counters.lock_released += 1;
         }
     }
 
@@ -599,7 +599,7 @@ impl Oracle {
             return Err(Refusal::ConnectionClosed);
         }
         if self.locks.contains_key(key) || self.is_withheld() {
-            self.counts.lock_contended += 1;
+            self.counters.lock_contended += 1;
             return Err(Refusal::Locked);
         }
         if self.has_enough(conn)
@@ -625,7 +625,7 @@ impl Oracle {
         };
         self.locks.entry(key.to_vec()).or_default().push(lock);
         *self.lock_counts.entry(conn).or_default() += 1;
-        self.counts.lock_granted += 1;
+        self.counters.lock_granted += 1;
         self.fence_last
     }
 

@@ -165,9 +165,9 @@ impl Oracle {
     pub(super) fn has_room_for(&mut self, key: &[u8], value_bytes: usize) -> bool {
         let has_room = !self.lacks(Refusal::OutOfMemory) && self.would_fit(key, value_bytes);
         if has_room {
-            self.asked.total_items += 1;
+            self.counters.total_items += 1;
         } else {
-            self.asked.store_no_memory += 1;
+            self.counters.store_no_memory += 1;
         }
         has_room
     }
@@ -176,7 +176,7 @@ impl Oracle {
     /// to write it elsewhere, and have no room there. Counts the cases without room.
     pub(super) fn may_be_written_anew(&mut self) -> bool {
         let is_full = self.lacks(Refusal::OutOfMemory);
-        self.asked.store_no_memory += u64::from(is_full);
+        self.counters.store_no_memory += u64::from(is_full);
         !is_full
     }
 

@@ -12,7 +12,7 @@ use super::{Item, Oracle, OwnedReply};
 
 impl Oracle {
     pub(super) fn set(&mut self, conn: Owner, set: &Set<'_>) -> OwnedReply {
-        self.asked.cmd_set += 1;
+        self.counters.cmd_set += 1;
         let key = set.key.as_bytes();
         let in_force = self.lock_of(key).map(|lock| lock.fence);
         let old = self.items.get(key).cloned();
@@ -32,7 +32,7 @@ impl Oracle {
         let mut stays_stale = false;
         match (&old, set.mode) {
             (None, SetMode::Set | SetMode::Replace) if compares => {
-                self.asked.cas_misses += 1;
+                self.counters.cas_misses += 1;
                 return OwnedReply::NotFound;
             }
             (Some(_), SetMode::Add) => {
@@ -58,13 +58,13 @@ impl Oracle {
                 Guard::MatchElseStale(cas) if cas.number() == old.cas => {}
                 Guard::MatchElseStale(cas) if cas.number() < old.cas && whole => stays_stale = true,
                 Guard::Match(_) | Guard::MatchElseStale(_) | Guard::Never => {
-                    self.asked.cas_badval += u64::from(whole);
+                    self.counters.cas_badval += u64::from(whole);
                     return OwnedReply::Exists;
                 }
             },
         }
         // `append` and `prepend` compare versions, too, but are not counted for that.
-        self.asked.cas_hits += u64::from(compares && whole && old.is_some());
+        self.counters.cas_hits += u64::from(compares && whole && old.is_some());
         let value = old.as_ref().map_or(set.value.to_vec(), joined);
         if value.len() > self.limits.value_bytes_max {
             return OwnedReply::NotStored;
@@ -105,7 +105,7 @@ impl Oracle {
         let key = delete.key.as_bytes();
         let in_force = self.lock_of(key).map(|lock| lock.fence);
         let missing = Some(OwnedReply::NotFound);
-        self.asked.delete_misses += u64::from(!self.items.contains_key(key));
+        self.counters.delete_misses += u64::from(!self.items.contains_key(key));
         if let Some(forbidden) = self.forbids(conn, key, (delete.fence, delete.lock), missing) {
             return forbidden;
         }
@@ -113,7 +113,7 @@ impl Oracle {
             return OwnedReply::NotFound;
         };
         if !passes(delete.guard, &old) {
-            self.asked.delete_misses += 1;
+            self.counters.delete_misses += 1;
             return OwnedReply::Exists;
         }
         let is_emptied = matches!(
@@ -134,7 +134,7 @@ impl Oracle {
         };
         let item = match delete.removal {
             Removal::Remove => {
-                self.asked.delete_hits += 1;
+                self.counters.delete_hits += 1;
                 self.take_out(key);
                 self.changed(key, in_force, delete.lock);
                 return OwnedReply::Deleted;
@@ -152,8 +152,8 @@ impl Oracle {
                 exptime,
                 client_flags,
             } => {
-                self.asked.delete_hits += 1;
-                self.asked.total_items += 1;
+                self.counters.delete_hits += 1;
+                self.counters.total_items += 1;
                 let item = emptied(exptime, client_flags, self);
                 let cas = match delete.new_cas {
                     NewCas::Is(cas) => cas.number(),
@@ -165,7 +165,7 @@ impl Oracle {
                 exptime,
                 client_flags,
             } => {
-                self.asked.total_items += 1;
+                self.counters.total_items += 1;
                 Item {
                     stale: true,
                     won: false,
@@ -176,7 +176,7 @@ impl Oracle {
                 }
             }
         };
-        self.counts.stale_marks += u64::from(item.stale);
+        self.counters.stale_marks += u64::from(item.stale);
         self.items.insert(key.to_vec(), item);
         self.changed(key, in_force, delete.lock);
         OwnedReply::Deleted

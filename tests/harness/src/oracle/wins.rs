@@ -70,7 +70,7 @@ impl Oracle {
         if !self.may_be_bound(conn, Place::Get, get.key.as_bytes()) {
             return OwnedReply::Refused(Refusal::TooManyLocks);
         }
-        self.counts.get_waits += 1;
+        self.counters.get_waits += 1;
         self.gets.push(Getting {
             conn,
             key: get.key.as_bytes().to_vec(),
@@ -125,7 +125,7 @@ impl Oracle {
             let first = self.gets.remove(place);
             let conn = first.conn;
             let outcome = if first.until_ms <= self.now_ms {
-                self.counts.get_wait_timeouts += 1;
+                self.counters.get_wait_timeouts += 1;
                 Outcome::TimedOut
             } else {
                 self.offer(key, &first)
@@ -193,7 +193,7 @@ impl Oracle {
                 owner: conn,
                 outcome,
             });
-            self.counts.get_wait_timeouts += 1;
+            self.counters.get_wait_timeouts += 1;
         }
         let gone = |key: &Vec<u8>| {
             let is_gone = self.visible(key).is_none();
@@ -223,13 +223,13 @@ impl Oracle {
         for key in keys {
             if self.own(&key, conn).is_some() {
                 self.unlock(&key, conn);
-                self.counts.lock_died += 1;
+                self.counters.lock_died += 1;
             }
             self.reclaim(&key);
             if let Some(item) = self.items.get_mut(&key)
                 && let Some(winner) = item.bound.take_if(|winner| winner.conn == conn)
             {
-                self.counts.win_reopened += 1;
+                self.counters.win_reopened += 1;
                 item.won = false;
                 item.open = winner.made && !item.stale;
             }

@@ -355,7 +355,7 @@ impl<'a> Played<'a> {
             self.bench.store.log.with_memory(),
             self.refused,
         );
-        counters.each(|name, count| {
+        counters.each(|name, _, count| {
             if count > 0 {
                 line.extend([", ", name, " ", &format!("{count}")]);
             }

@@ -112,24 +112,11 @@ pub(super) const CLASS_COMMANDS: &[(&str, &str, &str)] = &[
     ("touch_hits", "touch", "hit"),
 ];
 
-/// Metrics of latchd only: name in `stats`, name here, type, and help.
+/// Metrics of latchd only: name in `stats`, name here, type, and help. A core's statistic needs no line here: it has its name in
+/// `stats`, and its help from its declaration (`latchd_protocol::stats`).
 #[rustfmt::skip]
 pub(super) const OF_LATCHD: &[(&str, &str, Kind, &str)] = &[
     ("cmd_lock", "lock_requests_total", Counter, "Lock requests that were answered; those that wait now are not."),
-    ("lock_granted", "lock_granted_total", Counter, "Locks granted."),
-    ("lock_contended", "lock_contended_total", Counter, "Lock requests refused because another connection holds the lock, also after a wait."),
-    ("lock_misses", "lock_misses_total", Counter, "Lock requests for missing items."),
-    ("lock_released", "lock_released_total", Counter, "Locks released by their holder."),
-    ("lock_died", "lock_died_total", Counter, "Locks released because their connection ended."),
-    ("lock_refusals", "lock_refusals_total", Counter, "Changes refused because another connection holds the lock."),
-    ("fence_refusals", "fence_refusals_total", Counter, "Changes refused because their fencing token is not current."),
-    ("lock_waits", "lock_waits_total", Counter, "Lock requests that found the lock held and began to wait."),
-    ("lock_wait_timeouts", "lock_wait_timeouts_total", Counter, "Lock requests that waited without getting the lock."),
-    ("lock_deadlocks", "lock_deadlocks_total", Counter, "Lock requests refused because of a deadlock."),
-    ("lock_waiting", "lock_waiting", Gauge, "Connections waiting for a lock."),
-    ("locks_held", "locks_held", Gauge, "Held locks."),
-    ("lock_holders", "lock_holders", Gauge, "Connections holding a lock."),
-    ("locked_bytes", "locked_bytes", Gauge, "Bytes used by locked items."),
     ("cluster_primary", "cluster_primary", Gauge, "1 while the server is the primary of its partition and serves."),
     ("cluster_term", "cluster_term", Gauge, "Term of the server; 0 before it is primary."),
     ("cluster_resumed", "cluster_resumed_total", Counter, "Suspensions after which the server went on in the same term."),
@@ -144,15 +131,6 @@ pub(super) const OF_LATCHD: &[(&str, &str, Kind, &str)] = &[
     ("session_misses", "session_misses_total", Counter, "Requests for a session that does not exist."),
     ("session_refusals", "session_refusals_total", Counter, "Refused requests for a session."),
     ("locks_withheld_s", "locks_withheld_seconds", Gauge, "Time until locks are granted after a restart; 0 if they are granted."),
-    ("win_sent", "win_sent_total", Counter, "Times a client won the recache of an item (W)."),
-    ("win_waits", "win_waits_total", Counter, "Replies that another client has won (Z)."),
-    ("wins_bound", "wins_bound", Gauge, "Open wins bound to a connection."),
-    ("win_reopened", "win_reopened_total", Counter, "Wins reopened because their connection ended."),
-    ("get_waits", "get_waits_total", Counter, "Gets that waited for a value."),
-    ("get_wait_timeouts", "get_wait_timeouts_total", Counter, "Gets that waited without getting a value."),
-    ("get_waiting", "get_waiting", Gauge, "Gets waiting for a value."),
-    ("stale_marks", "stale_marks_total", Counter, "Items marked stale."),
-    ("get_expired", "get_expired_total", Counter, "Gets that found an expired item."),
     ("read_buf_oom", "requests_no_memory_total", Counter, "Connections closed because memory for incomplete requests ran out."),
     ("response_obj_oom", "answers_no_memory_total", Counter, "Connections closed because memory for unread replies ran out."),
     ("auth_cmds", "authentications_total", Counter, "Login attempts."),
