@@ -18,53 +18,53 @@ use latchd_protocol::key::Key;
 
 /// The result of the search for a deadlock.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub(crate) enum Chain {
+pub(crate) enum Deadlock {
     /// No deadlock: the requester may wait.
-    Ends,
+    No,
     /// A deadlock: the chain of waits leads back to the requester.
-    Closes,
+    Yes,
     /// The search reached its limit.
     TooLong,
 }
 
 /// The lock that a connection waits for, or would.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub(crate) struct Sought<'a> {
+pub(crate) struct WaitTarget<'a> {
     /// The key.
     pub(crate) key: Key<'a>,
     /// The most holders it can be shared among: the least bound of this request and of all earlier waiters. 1
     /// means exclusive.
-    pub(crate) among: u32,
+    pub(crate) max_sharers: u32,
 }
 
-/// Whether a wait of `owner` for the lock `sought` would be in vain (Q9). Also returns the number of grants that
+/// Whether a wait of `owner` for the lock `target` would be in vain (Q9). Also returns the number of grants that
 /// it looked at, which is the work it took.
 ///
 /// `grants_of` returns each holder of a key with its bound of sharers: 1 for an exclusive lock, `None` for a
-/// grant that is over. `sought_by` returns the lock that a connection waits for. `looks_max` is the most grants
+/// grant that is over. `target_of` returns the lock that a connection waits for. `looks_max` is the most grants
 /// to look at ([`wait_chain_max`](crate::Limits::wait_chain_max)).
 pub(crate) fn would_deadlock<'a, H>(
     owner: Owner,
-    sought: Sought<'a>,
+    target: WaitTarget<'a>,
     looks_max: usize,
     grants_of: impl Fn(Key<'a>) -> H,
-    sought_by: impl Fn(Owner) -> Option<Sought<'a>>,
-) -> (Chain, usize)
+    target_of: impl Fn(Owner) -> Option<WaitTarget<'a>>,
+) -> (Deadlock, usize)
 where
     H: Iterator<Item = Option<(Owner, u32)>>,
 {
     let mut looks_left = looks_max;
-    let chain = search(owner, sought, &mut looks_left, grants_of, sought_by);
+    let chain = search(owner, target, &mut looks_left, grants_of, target_of);
     (chain, looks_max - looks_left)
 }
 
 fn search<'a, H>(
     owner: Owner,
-    sought: Sought<'a>,
+    target: WaitTarget<'a>,
     looks_left: &mut usize,
     grants_of: impl Fn(Key<'a>) -> H,
-    sought_by: impl Fn(Owner) -> Option<Sought<'a>>,
-) -> Chain
+    target_of: impl Fn(Owner) -> Option<WaitTarget<'a>>,
+) -> Deadlock
 where
     H: Iterator<Item = Option<(Owner, u32)>>,
 {
@@ -74,31 +74,31 @@ where
     let mut on_way = BTreeSet::from([owner]);
     // The connections that are known to get their locks.
     let mut can = BTreeSet::new();
-    let mut next = Some((owner, sought));
+    let mut next = Some((owner, target));
     loop {
-        if let Some((waiter, sought)) = next.take() {
-            let Some(place) = Place::new(waiter, sought, looks_left, &grants_of) else {
-                return Chain::TooLong;
+        if let Some((waiter, target)) = next.take() {
+            let Some(place) = Waiting::new(waiter, target, looks_left, &grants_of) else {
+                return Deadlock::TooLong;
             };
             if way.is_empty() && place.holders.iter().any(|(holder, _)| *holder == owner) {
                 // A connection holds a key only once.
-                return Chain::Closes;
+                return Deadlock::Yes;
             }
             way.push(place);
         }
         let Some(place) = way.last_mut() else {
-            return Chain::Ends;
+            return Deadlock::No;
         };
         let Some(is_answered) = place.is_answered() else {
-            let (holder, among) = place.holders[place.looked_at];
+            let (holder, max_sharers) = place.holders[place.looked_at];
             place.looked_at += 1;
             if can.contains(&holder) {
                 place.goes();
             } else if on_way.contains(&holder) {
-                place.stays(among);
-            } else if let Some(sought) = sought_by(holder) {
+                place.stays(max_sharers);
+            } else if let Some(target) = target_of(holder) {
                 on_way.insert(holder);
-                next = Some((holder, sought));
+                next = Some((holder, target));
             } else {
                 place.goes();
             }
@@ -111,8 +111,8 @@ where
             can.insert(waiter);
         }
         match way.last_mut() {
-            None if is_answered => return Chain::Ends,
-            None => return Chain::Closes,
+            None if is_answered => return Deadlock::No,
+            None => return Deadlock::Yes,
             Some(before) if is_answered => before.goes(),
             Some(before) => before.stays(before.last_among()),
         }
@@ -120,7 +120,7 @@ where
 }
 
 /// A waiting connection, and the known facts about the holders of the lock that it waits for.
-struct Place {
+struct Waiting {
     waiter: Owner,
     holders: Vec<(Owner, u32)>,
     /// Holders that were looked at.
@@ -130,16 +130,16 @@ struct Place {
     /// Holders that cannot, as far as this path shows.
     staying: u32,
     /// The least bound of sharers of these holders and of the waiting connection.
-    among: u32,
+    max_sharers: u32,
     /// The same, if none of the holders releases.
-    among_all: u32,
+    max_sharers_all: u32,
 }
 
-impl Place {
+impl Waiting {
     /// `None` if there are more grants than `looks_left`, which is reduced by them.
     fn new<'a, H>(
         waiter: Owner,
-        sought: Sought<'a>,
+        target: WaitTarget<'a>,
         looks_left: &mut usize,
         grants_of: &impl Fn(Key<'a>) -> H,
     ) -> Option<Self>
@@ -147,19 +147,19 @@ impl Place {
         H: Iterator<Item = Option<(Owner, u32)>>,
     {
         let mut looks = 0;
-        let grants = grants_of(sought.key).take(looks_left.saturating_add(1));
+        let grants = grants_of(target.key).take(looks_left.saturating_add(1));
         let holders: Vec<_> = grants.inspect(|_| looks += 1).flatten().collect();
         let left = looks_left.checked_sub(looks);
         *looks_left = left.unwrap_or(0);
         left?;
-        let among_all = holders.iter().map(|(_, among)| *among);
+        let max_sharers_all = holders.iter().map(|(_, max_sharers)| *max_sharers);
         Some(Self {
             waiter,
             looked_at: 0,
             going: 0,
             staying: 0,
-            among: sought.among,
-            among_all: among_all.fold(sought.among, u32::min),
+            max_sharers: target.max_sharers,
+            max_sharers_all: max_sharers_all.fold(target.max_sharers, u32::min),
             holders,
         })
     }
@@ -168,9 +168,9 @@ impl Place {
     /// stay are fewer than the bound of each of them, and than its own.
     fn is_answered(&self) -> Option<bool> {
         let may_stay = u32::try_from(self.holders.len() - self.going).unwrap_or(u32::MAX);
-        if self.staying >= self.among {
+        if self.staying >= self.max_sharers {
             Some(false)
-        } else if may_stay < self.among_all || self.looked_at == self.holders.len() {
+        } else if may_stay < self.max_sharers_all || self.looked_at == self.holders.len() {
             Some(true)
         } else {
             None
@@ -181,9 +181,9 @@ impl Place {
         self.going += 1;
     }
 
-    fn stays(&mut self, among: u32) {
+    fn stays(&mut self, max_sharers: u32) {
         self.staying += 1;
-        self.among = self.among.min(among);
+        self.max_sharers = self.max_sharers.min(max_sharers);
     }
 
     /// The bound of the last holder that was looked at.

@@ -19,9 +19,9 @@
 //!   that calls [`advance`](Server::advance) then is on time. A server names no time if nothing has been executed since the
 //!   last tick, and nothing has a deadline.
 
+pub mod conn_executor;
 mod machine;
 mod open;
-pub mod visit;
 
 use alloc::collections::{BTreeMap, VecDeque};
 use core::time::Duration;
@@ -37,8 +37,8 @@ use latchd_protocol::{ConnId, Owner};
 use crate::engine::{Config, Core, Event, Notification};
 use crate::sessions::{EndedSession, Lost};
 
+use self::conn_executor::ConnExecutor;
 use self::open::Open;
-use self::visit::Visit;
 
 pub use self::machine::{At, StateMachine};
 
@@ -470,10 +470,11 @@ impl<M: StateMachine> Server<M> {
             && open.progress != Progress::Close
         {
             let (machine, numbers) = (&mut self.machine, &mut self.opened);
-            let mut visit = Visit::new(machine, numbers, self.now, (conn, None), open.session);
-            visit.hold_until = self.hold_until;
-            open.progress = open.advance(bytes, &mut visit);
-            let Visit { session, lost, .. } = visit;
+            let mut executor =
+                ConnExecutor::new(machine, numbers, self.now, (conn, None), open.session);
+            executor.hold_until = self.hold_until;
+            open.progress = open.advance(bytes, &mut executor);
+            let ConnExecutor { session, lost, .. } = executor;
             open.session = session;
             self.follow_up(conn);
             for Lost { conn, route: _ } in lost {

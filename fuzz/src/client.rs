@@ -530,7 +530,7 @@ fn lock_terms(input: &[u8], has_item: bool) -> LockTerms {
     });
     terms.is_adopted = chooses(input, 4);
     if chooses(input, 5) && !has_item {
-        terms.mode = Mode::Shared { among: None };
+        terms.mode = Mode::Shared { max_sharers: None };
     }
     terms
 }

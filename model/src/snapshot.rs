@@ -248,7 +248,7 @@ impl Snapshot {
             has_item,
             // No request of the alphabet waits.
             is_waited: _,
-            is_unanswered: _,
+            is_unacknowledged: _,
         } = holding;
         let number = number_of(key)?;
         let lease_until_ms = lease_until.map(latchd_core::Instant::as_millis);

@@ -198,7 +198,7 @@ fn no_call_allocates_much_with_many_waiters() {
     let wins = Get {
         steps: TtlSteps::one(TtlStep::Vivify(Exptime::In { seconds: 1_000 })),
         recaches: true,
-        binds: true,
+        bound_to_owner: true,
         ..Get::new(key)
     };
     assert!(bench.ask(CONN, ItemCommand::Get(wins)));

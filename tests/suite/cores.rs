@@ -177,7 +177,7 @@ fn drawn(random: &mut Random) -> Op {
                     get.new_cas = None;
                     get.known_cas = get.known_cas.filter(|cas| *cas != CasChoice::Higher);
                     if get.recaches {
-                        get.binds = random.chance(1, 2);
+                        get.bound_to_owner = random.chance(1, 2);
                         get.wait_ms = *random.choose(&[None, Some(400), Some(60_000)]);
                     }
                 }

@@ -128,7 +128,7 @@ impl<'a> Command<'a> {
     #[must_use]
     pub fn concerns_locks(&self) -> bool {
         let is_get_of_wins = match self {
-            Self::Item(ItemCommand::Get(get)) => get.binds || get.wait_ms > 0,
+            Self::Item(ItemCommand::Get(get)) => get.bound_to_owner || get.wait_ms > 0,
             Self::Item(_) | Self::Global(_) => false,
         };
         is_get_of_wins || self.is_of_locks()

@@ -34,9 +34,9 @@ pub enum Reply<'a> {
     /// An acquire was granted.
     Granted(Granted<'a>),
     /// An acquire was not granted: a connection holds the lock, perhaps the requester itself, or waits for it.
-    Contended(LockSeen<'a>),
+    Contended(LockInfo<'a>),
     /// An acquire was not granted and may not wait: it would close a cycle of waiting connections.
-    WouldDeadlock(LockSeen<'a>),
+    WouldDeadlock(LockInfo<'a>),
     /// An acquire was not granted, though no connection holds the lock: the server grants no lock at this time.
     Withheld {
         /// Connections that wait for it.
@@ -119,7 +119,7 @@ pub struct Hit<'a> {
     /// The item has the version that the client knows ([`known_cas`](crate::command::Get::known_cas)).
     pub unchanged: bool,
     /// Its lock, if a connection holds it.
-    pub lock: Option<LockSeen<'a>>,
+    pub lock: Option<LockInfo<'a>>,
     /// Its share of the memory limit, in bytes as the store accounts for them.
     pub memory_bytes: usize,
 }
@@ -135,7 +135,7 @@ pub struct Granted<'a> {
 
 /// A lock as other connections see it. Of a shared lock, this is the oldest grant in force.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub struct LockSeen<'a> {
+pub struct LockInfo<'a> {
     /// The holder.
     pub holder: Owner,
     /// The number of the grant.

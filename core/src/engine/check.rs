@@ -108,13 +108,13 @@ fn check_locked<S: Store>(items: &Items<S>, manager: &LockManager) {
 
 /// N6.
 fn check_noted<S: Store, I: Deref<Target = Items<S>>>(all: &[I], manager: &LockManager) {
-    let bare = manager.locks.table.iter();
-    let bare = bare.filter(|(_, holding)| !holding.has_item);
-    let bare = bare.map(|(key, _)| key);
+    let without_item = manager.locks.table.iter();
+    let without_item = without_item.filter(|(_, holding)| !holding.has_item);
+    let without_item = without_item.map(|(key, _)| key);
     let waited = manager.locks.queue.keys().chain(manager.wins.queue.keys());
     let won = manager.wins.bound.all_noted().map(|(key, _)| key);
     let mut needed = BTreeSet::new();
-    for key in bare.chain(waited).chain(won) {
+    for key in without_item.chain(waited).chain(won) {
         if manager.note_of(key).is_some() {
             let mut shards = all.iter();
             assert!(

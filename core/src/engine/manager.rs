@@ -29,7 +29,7 @@ use super::context::Context;
 use super::event::Notification;
 use super::locks::Locks;
 use super::locks::queue::WaitTable;
-use super::locks::table::{EndCause, Held, LockTable};
+use super::locks::table::{EndCause, LockTable, OwnerUsage};
 use super::notices::{Due, Notices};
 use super::owned_key::{OwnedKey, as_key};
 use super::queues::STALE_MAX;
@@ -253,7 +253,7 @@ impl LockManager {
         open: Open<'_>,
         number: impl FnOnce() -> u64,
     ) -> SessionDone {
-        if asker.attached.is_none() && self.held(asker.conn.into()) != Held::default() {
+        if asker.attached.is_none() && self.held(asker.conn.into()) != OwnerUsage::default() {
             return SessionReply::Refused(SessionRefusal::Holds).into();
         }
         self.end_over(open.token);
@@ -491,10 +491,10 @@ impl LockManager {
     /// a bound win, or a get that waits.
     pub(super) fn note_of(&self, key: Key<'_>) -> Option<OwnedKey> {
         let of_wins = || self.wins.noted(key);
-        if !self.locks.table.has_bare() && !self.locks.queue.has_queues() {
+        if !self.locks.table.has_lock_without_item() && !self.locks.queue.has_queues() {
             return of_wins();
         }
-        let lock = self.locks.table.bare(key);
+        let lock = self.locks.table.without_item(key);
         let is_marked = || self.locks.table.has_item(key);
         lock.or_else(|| self.locks.queue.owned(key).filter(|_| !is_marked()))
             .or_else(of_wins)
@@ -532,8 +532,8 @@ impl LockManager {
     /// Before a get that may bind a win or wait for one: if its owner has as many wins as it may, a few of them, since their
     /// items may be missing. These keys are to be updated before the get.
     pub fn wins_to_check(&self, owner: Owner, get: &Get<'_>) -> Vec<DueKey> {
-        let binds = get.recaches && (get.binds || get.wait_ms > 0);
-        if binds && self.may_win(owner) == Err(Refusal::TooManyLocks) {
+        let bound_to_owner = get.recaches && (get.bound_to_owner || get.wait_ms > 0);
+        if bound_to_owner && self.may_win(owner) == Err(Refusal::TooManyLocks) {
             let keys_max = self.limits.locks_settled_max;
             let keys = self.wins.bound.some_of(owner, get.key, keys_max);
             let others = keys.into_iter().map(DueKey::win);
@@ -544,8 +544,8 @@ impl LockManager {
 
     /// The locks and the bound wins of `owner`.
     #[must_use]
-    pub fn held(&self, owner: Owner) -> Held {
-        Held {
+    pub fn held(&self, owner: Owner) -> OwnerUsage {
+        OwnerUsage {
             wins: self.wins.bound.won_by(owner),
             ..self.locks.table.held_by(owner).unwrap_or_default()
         }

@@ -44,9 +44,11 @@ pub use check::check;
 pub use config::Config;
 pub use event::{Event, Notification};
 pub use items::Items;
-pub use items::saved::{Numbers, Restored, SavedItem};
+pub use items::dump_format::{Numbers, Restored, SavedItem};
 pub use locks::queue::{WaitTable, Waiter};
-pub use locks::table::{EndCause, Held, Holding, LOCK_ENDS_MAX, LockEnd, LockScope, LockTable};
+pub use locks::table::{
+    EndCause, Holding, LOCK_ENDS_MAX, LockEnd, LockScope, LockTable, OwnerUsage,
+};
 #[cfg(feature = "verify")]
 pub use locks::withheld::Withheld;
 pub use manager::{DueKey, LockManager};
@@ -167,7 +169,7 @@ impl<S: Store> Core<S> {
         match command {
             Command::Item(command) => {
                 if let ItemCommand::Get(get) = command
-                    && (get.binds || get.wait_ms > 0)
+                    && (get.bound_to_owner || get.wait_ms > 0)
                 {
                     for due in self.manager.wins_to_check(owner, get) {
                         Shards::update(self, &due);
@@ -273,7 +275,7 @@ impl<S: Store> Core<S> {
 
     #[inline]
     fn advance_by(&mut self, now: Instant, each_max: usize) {
-        self.come_to(now);
+        self.advance_to(now);
         if self.manager.has_due() {
             shards::run_due(self, each_max);
         }
@@ -281,7 +283,7 @@ impl<S: Store> Core<S> {
 
     /// It is `now`. A `flush_all` that is due takes effect.
     #[inline]
-    fn come_to(&mut self, now: Instant) {
+    fn advance_to(&mut self, now: Instant) {
         let mut is_flush_due = false;
         for items in &mut self.shards {
             items.advance(now);
@@ -298,7 +300,7 @@ impl<S: Store> Core<S> {
         match event {
             Event::Due | Event::Limits(_) => self.pass(now),
             // These update some of the keys that are due.
-            Event::Closed(_) | Event::Tick => self.come_to(now),
+            Event::Closed(_) | Event::Tick => self.advance_to(now),
             Event::Opened(_)
             | Event::Detached(..)
             | Event::Unstored(_)
@@ -356,7 +358,7 @@ impl<S: Store> Core<S> {
         request: SessionRequest<'_>,
         number: impl FnOnce() -> u64,
     ) -> SessionDone {
-        self.come_to(now);
+        self.advance_to(now);
         shards::session(self, asker, request, number)
     }
 
@@ -489,7 +491,7 @@ impl<S: Store> Core<S> {
 
     /// The locks and the bound wins of `owner`.
     #[must_use]
-    pub fn held(&self, owner: Owner) -> Held {
+    pub fn held(&self, owner: Owner) -> OwnerUsage {
         self.manager.held(owner)
     }
 

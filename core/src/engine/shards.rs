@@ -16,7 +16,7 @@ use latchd_protocol::stats::{Counters, Stats};
 use latchd_protocol::time::{Exptime, Instant};
 
 use super::items::Items;
-use super::items::saved::Numbers;
+use super::items::dump_format::Numbers;
 use super::limit;
 use super::manager::{Cause, DueKey, LockManager};
 use super::queues::STALE_MAX;

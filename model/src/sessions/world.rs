@@ -7,7 +7,7 @@ use std::mem;
 
 use latchd_core::engine::{Core, Event, Notification};
 use latchd_core::server::StateMachine as _;
-use latchd_core::server::visit::Visit;
+use latchd_core::server::conn_executor::ConnExecutor;
 use latchd_core::sessions::{EndedSession, Lost};
 use latchd_core::store::MapStore;
 use latchd_core::{ConnId, Instant, Limits, Owner};
@@ -204,10 +204,10 @@ impl World {
     }
 
     /// Executes something for a connection, and does what is to be done then.
-    fn visit<R>(
+    fn executor<R>(
         &mut self,
         conn: usize,
-        call: impl FnOnce(&mut Visit<'_, Core<MapStore>>) -> R,
+        call: impl FnOnce(&mut ConnExecutor<'_, Core<MapStore>>) -> R,
     ) -> R {
         if let Some(known) = self.attached_to(conn) {
             self.hear(known);
@@ -218,9 +218,9 @@ impl World {
             let _ = self.core.hear(now, owner, id);
         }
         let (core, numbers) = (&mut self.core, &mut self.numbers);
-        let mut visit = Visit::new(core, numbers, now, (id, None), session);
-        let result = call(&mut visit);
-        let Visit { session, lost, .. } = visit;
+        let mut executor = ConnExecutor::new(core, numbers, now, (id, None), session);
+        let result = call(&mut executor);
+        let ConnExecutor { session, lost, .. } = executor;
         self.conns[conn].session = session;
         for lost in lost {
             self.doom(lost);

@@ -83,7 +83,7 @@ impl World {
         }
         if has_untold {
             let won = self.keys[key].win.as_mut().expect("it is out");
-            won.is_unanswered = false;
+            won.is_unacknowledged = false;
             won.is_bound = word.has("B");
         } else if wins {
             must(
@@ -92,7 +92,7 @@ impl World {
             )?;
             self.win(client, key, word.has("B"), is_made, false);
         } else if is_out {
-            if self.keys[key].win.is_some_and(|won| won.is_unanswered) {
+            if self.keys[key].win.is_some_and(|won| won.is_unacknowledged) {
                 self.seen.add(Witness::NobodyPasses);
             }
             if waits {
@@ -139,7 +139,7 @@ impl World {
         key: usize,
         is_bound: bool,
         is_made: bool,
-        is_unanswered: bool,
+        is_unacknowledged: bool,
     ) {
         let known = &mut self.keys[key];
         if known.item.is_none() {
@@ -151,14 +151,14 @@ impl World {
             client: Some(client),
             is_bound,
             is_made,
-            is_unanswered,
+            is_unacknowledged,
         });
     }
 
     /// Whether a client has the win of a key, and its notice is still under way.
     pub(super) fn has_untold(&self, client: usize, key: usize) -> bool {
         let won = self.keys[key].win;
-        won.is_some_and(|won| won.client == Some(client) && won.is_unanswered)
+        won.is_some_and(|won| won.client == Some(client) && won.is_unacknowledged)
     }
 
     /// The key with the value that a client waits for, and has not been told of.

@@ -76,7 +76,7 @@ impl World {
                     let would_close = world.would_close(client, key, word);
                     must(may_wait && !would_close, "Q9: waits for ever")?;
                     let nobody = world.keys[key].line.is_empty();
-                    let is_to_be_had = nobody && world.has_room(key, word.among());
+                    let is_to_be_had = nobody && world.has_room(key, word.max_sharers());
                     must(!is_to_be_had, "Q6: waits for a lock that it could have")?;
                     if world.is_waited_by_holder(client, key) {
                         world.seen.add(Witness::OtherMakesRoom);
@@ -111,7 +111,7 @@ impl World {
     }
 
     pub(super) fn grant(&mut self, client: usize, key: usize, word: Word, fence: u64) -> Judged {
-        let has_room = self.has_room(key, word.among());
+        let has_room = self.has_room(key, word.max_sharers());
         must(has_room, "L1: two hold a lock, or more than may share it")?;
         let known = &mut self.keys[key];
         must(fence > known.fence_last, "L12: a fence does not rise")?;
@@ -121,7 +121,7 @@ impl World {
             fence,
             lease_until_ms: word.has("T").then_some(self.now_ms + LEASE_MS),
             is_of_key: word.verb() != "lock",
-            among: word.among(),
+            max_sharers: word.max_sharers(),
         });
         if known.held.len() > 1 {
             self.seen.add(Witness::TwoShare);
@@ -134,7 +134,7 @@ impl World {
         if self.share(client, key).is_some() {
             return Ok(());
         }
-        let has_room = self.has_room(key, word.among());
+        let has_room = self.has_room(key, word.max_sharers());
         let is_waited = !self.keys[key].line.is_empty();
         must(
             is_waited || !has_room,
@@ -152,10 +152,10 @@ impl World {
     }
 
     /// Whether the lock of a key has room for one more client with this limit, beside its holders.
-    pub(super) fn has_room(&self, key: usize, among: u32) -> bool {
+    pub(super) fn has_room(&self, key: usize, max_sharers: u32) -> bool {
         let held = &self.keys[key].held;
-        let all = held.iter().map(|held| held.among);
-        held.len() < all.fold(among, u32::min) as usize
+        let all = held.iter().map(|held| held.max_sharers);
+        held.len() < all.fold(max_sharers, u32::min) as usize
     }
 
     /// The witnesses of a request that was refused as a deadlock.
@@ -184,14 +184,14 @@ impl World {
     pub(super) fn sought_by(&self, client: usize) -> Option<(usize, u32)> {
         let parked = self.clients[client].parked;
         let parked = parked.filter(|it| it.told.is_none() && !it.word.is_get())?;
-        Some((parked.key, parked.word.among()))
+        Some((parked.key, parked.word.max_sharers()))
     }
 
     /// Whether a client that waited for this key would come to wait for itself.
     fn would_close(&self, client: usize, key: usize, word: Word) -> bool {
         // One connection holds a key once.
         let holds = self.share(client, key).is_some();
-        holds || !self.answered(Some((client, key, word.among())))[client]
+        holds || !self.answered(Some((client, key, word.max_sharers())))[client]
     }
 
     /// The clients that would be answered if each client that does not wait releases its locks, and
@@ -203,10 +203,10 @@ impl World {
             let before = answered;
             for (client, is_answered) in answered.iter_mut().enumerate() {
                 let more = more.filter(|(one, ..)| *one == client);
-                let sought = more.map(|(_, key, among)| (key, among));
+                let sought = more.map(|(_, key, max_sharers)| (key, max_sharers));
                 // A wait past its deadline ends by itself.
                 let waits = || self.sought_by(client).filter(|_| !self.is_over(client));
-                let Some((key, among)) = sought.or_else(waits) else {
+                let Some((key, max_sharers)) = sought.or_else(waits) else {
                     *is_answered = true;
                     continue;
                 };
@@ -214,7 +214,10 @@ impl World {
                 let mut ahead = line.take_while(|other| **other != client);
                 let held = self.keys[key].held.iter();
                 let stay = held.filter(|held| !before[held.client]);
-                let least = stay.clone().map(|held| held.among).fold(among, u32::min);
+                let least = stay
+                    .clone()
+                    .map(|held| held.max_sharers)
+                    .fold(max_sharers, u32::min);
                 *is_answered = ahead.all(|other| before[*other]) && stay.count() < least as usize;
             }
             if answered == before {

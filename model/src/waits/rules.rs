@@ -23,7 +23,7 @@ impl World {
     fn is_unsettled(&self, key: usize) -> bool {
         let known = &self.keys[key];
         let first = known.line.first().and_then(|first| self.sought_by(*first));
-        let is_free = first.is_some_and(|(_, among)| self.has_room(key, among));
+        let is_free = first.is_some_and(|(_, max_sharers)| self.has_room(key, max_sharers));
         let is_out = known.item.is_some() && known.win.is_some();
         let mut waiting = known.line.iter().chain(&known.gets);
         is_free || !known.gets.is_empty() && !is_out || waiting.any(|client| self.is_over(*client))
@@ -97,7 +97,7 @@ impl World {
             }
             Outcome::NotFound => {
                 self.seen.add(Witness::NotFound);
-                let is_due = word.has("x") && !is_there && self.has_room(key, word.among());
+                let is_due = word.has("x") && !is_there && self.has_room(key, word.max_sharers());
                 must(is_due, "Q10: not found, and held, there, or not asked for")?;
             }
             Outcome::Granted if word.is_get() => {
@@ -151,7 +151,7 @@ impl World {
             // That is the reply.
             return Ok(());
         }
-        self.come_to();
+        self.advance_to();
         let own = self.share(client, key).filter(|_| !word.is_get());
         let has_it = own.is_some() || self.has_untold(client, key);
         self.seen.add(match (was_given, has_it) {
@@ -214,9 +214,9 @@ impl World {
 
     fn judge_locks(&self, key: usize) -> Judged {
         let holders = self.core.locks().holders_of(name_of(key));
-        let holders = holders.map(|(conn, among)| (self.client_of(conn), among));
+        let holders = holders.map(|(conn, max_sharers)| (self.client_of(conn), max_sharers));
         let due = self.keys[key].held.iter();
-        let due = due.map(|held| (Some(held.client), held.among));
+        let due = due.map(|held| (Some(held.client), held.max_sharers));
         must(holders.eq(due), "L5: who holds a lock is another one")
     }
 
@@ -251,7 +251,7 @@ impl World {
         };
         let bound = bound.ok_or("Z7: a bound win is noted nowhere")?;
         let is_it = self.client_of(bound.winner) == due.client
-            && bound.is_unanswered == due.is_unanswered
+            && bound.is_unacknowledged == due.is_unacknowledged
             && bound.is_made == due.is_made;
         must(is_it, "Z7: a win is bound to another, or otherwise")
     }

@@ -80,8 +80,8 @@ fn left(now_ms: u64, until_ms: Option<u64>) -> u8 {
 }
 
 /// Among how many. The models know few numbers.
-fn among(among: u32) -> u8 {
-    u8::try_from(among).unwrap_or(NONE)
+fn max_sharers(max_sharers: u32) -> u8 {
+    u8::try_from(max_sharers).unwrap_or(NONE)
 }
 
 fn bits(marks: &[bool]) -> u8 {
@@ -131,7 +131,11 @@ impl Named<'_> {
         // A core that does not know the time yet may not know that something is over.
         for held in held {
             let lease = self.left(held.lease_until_ms);
-            out.extend([self.names[held.client], lease, among(held.among)]);
+            out.extend([
+                self.names[held.client],
+                lease,
+                max_sharers(held.max_sharers),
+            ]);
         }
         out.push(NONE);
         if let Some(item) = item {
@@ -141,7 +145,7 @@ impl Named<'_> {
         out.push(NONE);
         if let Some(won) = win {
             out.push(self.name(won.client));
-            out.push(bits(&[won.is_bound, won.is_made, won.is_unanswered]));
+            out.push(bits(&[won.is_bound, won.is_made, won.is_unacknowledged]));
         }
         out.push(NONE);
         // In the order of the queues; the words before say which clients are in them.
@@ -224,14 +228,14 @@ impl Named<'_> {
                     self.name_of(*conn),
                     until,
                     marks,
-                    among(waiter.mode.among()),
+                    max_sharers(waiter.mode.max_sharers()),
                 ]);
             }
         }
         out.push(NONE);
         for (key, win) in bound_wins {
             out.extend(key.as_bytes());
-            let marks = bits(&[win.is_made, win.is_unanswered, win.stays]);
+            let marks = bits(&[win.is_made, win.is_unacknowledged, win.stays]);
             out.extend([self.name_of(win.winner), marks]);
         }
         out.push(NONE);
@@ -270,13 +274,13 @@ impl Named<'_> {
             holding.is_expired,
             holding.has_item,
             holding.is_waited,
-            holding.is_unanswered,
+            holding.is_unacknowledged,
             holding.flush_pending,
             holding.scope == LockScope::Key,
         ]);
         let lease = self.left_until(holding.lease_until);
-        let among = among(holding.mode.among());
-        [self.name_of(holding.owner), marks, lease, among]
+        let max_sharers = max_sharers(holding.mode.max_sharers());
+        [self.name_of(holding.owner), marks, lease, max_sharers]
     }
 
     fn header(&self, header: &ItemHeader) -> [u8; 3] {

@@ -72,16 +72,16 @@ impl Word {
     pub(super) fn mode(self) -> Mode {
         match (self.has("S"), self.has("S2")) {
             (false, false) => Mode::Exclusive,
-            (true, _) => Mode::Shared { among: None },
+            (true, _) => Mode::Shared { max_sharers: None },
             (false, true) => Mode::Shared {
-                among: NonZeroU32::new(2),
+                max_sharers: NonZeroU32::new(2),
             },
         }
     }
 
     /// Among how many a lock is shared, 1 being alone.
-    pub(super) fn among(self) -> u32 {
-        self.mode().among()
+    pub(super) fn max_sharers(self) -> u32 {
+        self.mode().max_sharers()
     }
 
     /// The request of `ml`.
@@ -108,7 +108,7 @@ impl Word {
         Get {
             steps,
             recaches: true,
-            binds: self.has("B"),
+            bound_to_owner: self.has("B"),
             wait_ms: if self.has("w") { ASKED_WAIT_MS } else { 0 },
             ..Get::new(key)
         }

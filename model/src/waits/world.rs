@@ -76,7 +76,7 @@ pub(super) struct Held {
     /// It stays when its holder deletes the item.
     pub(super) is_of_key: bool,
     /// Among how many it may be shared, 1 being alone.
-    pub(super) among: u32,
+    pub(super) max_sharers: u32,
 }
 
 /// An item, as far as it decides the next winner.
@@ -114,7 +114,7 @@ pub(super) struct Won {
     /// Its item was made with it.
     pub(super) is_made: bool,
     /// Its winner has waited for it, and its notice is still under way.
-    pub(super) is_unanswered: bool,
+    pub(super) is_unacknowledged: bool,
 }
 
 /// A state.
@@ -277,7 +277,7 @@ impl World {
         call: impl FnOnce(&mut Core<MapStore>, Instant) -> T,
         apply: impl FnOnce(&mut Self, T) -> Result<R, String>,
     ) -> Result<R, String> {
-        self.come_to();
+        self.advance_to();
         let now = self.now();
         let core = &mut self.core;
         let answer = call(core, now);
@@ -506,7 +506,7 @@ impl World {
     /// Whether a client may change the item of a key, or make it, and so far as its lock goes.
     pub(super) fn may_change(&self, client: usize, key: usize) -> bool {
         let mut held = self.keys[key].held.iter();
-        held.all(|held| held.client == client && held.among == 1)
+        held.all(|held| held.client == client && held.max_sharers == 1)
     }
 
     /// A client's part in the lock of a key.
@@ -516,7 +516,7 @@ impl World {
     }
 
     /// The core learns the time: locks and items that are over by now are gone.
-    pub(super) fn come_to(&mut self) {
+    pub(super) fn advance_to(&mut self) {
         let now_ms = self.now_ms;
         if self.flush_at_ms.is_some_and(|at_ms| at_ms <= now_ms) {
             self.flush();
@@ -623,7 +623,7 @@ impl World {
         if item.is_stale {
             self.seen.add(Witness::ReopenedStale);
         }
-        self.seen.add(match (others_wait, won.is_unanswered) {
+        self.seen.add(match (others_wait, won.is_unacknowledged) {
             (true, true) => Witness::GivenToDead,
             (true, false) => Witness::WinnerGoesWaited,
             (false, _) => Witness::WinnerGoes,

@@ -172,11 +172,11 @@ impl LockOptions {
 
         /// Shares the lock with all others that ask for a shared one, as readers do, and excludes all other clients. It
         /// requires latchd. While a key is shared, no client can change its item.
-        [const] shared() => mode = Mode::Shared { among: None };
+        [const] shared() => mode = Mode::Shared { max_sharers: None };
 
         /// As [`shared`](Self::shared), among at most `count` holders, 1 to 1,024. If the holders name different limits, the
         /// lowest counts.
-        [const] permits(count: NonZeroU32) => mode = Mode::Shared { among: Some(count) };
+        [const] permits(count: NonZeroU32) => mode = Mode::Shared { max_sharers: Some(count) };
 
         /// A text of at most 250 bytes that others can read beside the lock; by default the program, the host and the process.
         metadata(metadata: impl Into<Vec<u8>>) => metadata = Some(metadata.into());

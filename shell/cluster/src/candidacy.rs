@@ -134,7 +134,7 @@ impl Candidacy {
     /// The kernel's, if it starts no thread.
     pub fn stand(self, host: Box<dyn Host>) -> io::Result<Standing> {
         let spawn_thread = self.spawn_thread;
-        self.member.gate().watch_end(spawn_thread)?;
+        self.member.serving_lease().watch_end(spawn_thread)?;
         let (tell_over, over) = bounded(1);
         let (undecided, decided) = bounded(1);
         let candidate = Candidate {

@@ -6,7 +6,7 @@
 //!
 //! - Y1: The thread waits for nothing but notices and the next moment of the election. The server reads the file of `-e` on
 //!   a thread of its own.
-//! - Y2: The gate ([`crate::gate`]) is set after every step of the election, and opens only when the items of
+//! - Y2: The serving lease ([`crate::serving_lease`]) is set after every step of the election, and begins only when the items of
 //!   the process before are there.
 //! - Y3: An endpoint that does not answer holds up neither another endpoint nor the next request to itself. At most
 //!   [`LANES_MAX`](crate::endpoints::LANES_MAX) requests are under way at an endpoint; another one is not sent there.
@@ -25,10 +25,10 @@ use crate::election::{
 };
 use crate::endpoints::{Endpoints, Request};
 use crate::etcd::{AuthorityError, Etcd};
-use crate::gate::boot_time;
 use crate::host::{Host, SpawnThread};
 use crate::member::{Member, Notice, Role};
 use crate::partitions::{Partitions, Primary};
+use crate::serving_lease::boot_time;
 use crate::settings::ClusterSettings;
 
 /// The interval of the requests for the ring before it is read.
@@ -77,7 +77,7 @@ pub(crate) struct Candidate {
     pub(crate) over: Sender<Over>,
     /// Dropped once the ring has accepted the process or refused it, or nothing was heard for [`UNDECIDED_MAX`].
     pub(crate) undecided: Option<Sender<()>>,
-    /// Whether the gate may open: the items of the process before are there.
+    /// Whether the serving lease may begin: the items of the process before are there.
     pub(crate) is_ready: bool,
     /// The primary of each partition, in the order of the ring, as last read.
     pub(crate) primaries: Vec<Option<Primary>>,
@@ -223,8 +223,8 @@ impl Candidate {
                 }
                 Notice::Closed => {
                     self.is_ready = false;
-                    // M4 of the gate.
-                    closes_at = Some(Instant::now() + self.member.gate().until_promised());
+                    // M4 of the serving lease.
+                    closes_at = Some(Instant::now() + self.member.serving_lease().until_promised());
                 }
                 Notice::Ring(_) | Notice::Confirmed => {}
             }
@@ -234,7 +234,9 @@ impl Candidate {
     /// Sets the moments of the hold (Y2).
     fn set_gate(&self, election: &Election) {
         let serves_until = election.serves_until().filter(|_| self.is_ready);
-        self.member.gate().set(serves_until, election.ends_at());
+        self.member
+            .serving_lease()
+            .set(serves_until, election.ends_at());
     }
 
     /// The next notice; `None` at that moment.
@@ -323,7 +325,7 @@ impl Candidate {
                 if self.member.term().is_some() {
                     tracing::info!(event = "left", "{partition} is free for another process");
                 }
-                return self.member.gate().set(None, None);
+                return self.member.serving_lease().set(None, None);
             }
             End::Lost => tracing::error!(
                 event = "lost",
@@ -335,7 +337,7 @@ impl Candidate {
             ),
         }
         let last = latchd_protocol::Instant::from_millis(boot_time().as_millis() + LAST_WORDS_MS);
-        self.member.gate().set(None, Some(last));
+        self.member.serving_lease().set(None, Some(last));
         let exit_code = end.exit_code();
         let _ = self.over.try_send(Over::Ended { exit_code });
     }

@@ -1,4 +1,4 @@
-//! The part of a latchd server in a cluster: the election of a partition's primary, its records, etcd and the gate.
+//! The part of a latchd server in a cluster: the election of a partition's primary, its records, etcd and the serving lease.
 //!
 //! An [`Election`](election::Election) decides which process serves a partition, without I/O and without a clock. [`Etcd`]
 //! has its records. A [`Candidacy`] prepares a process and starts the thread of its election, which calls the server as a
@@ -15,11 +15,11 @@ mod candidate;
 pub mod election;
 mod endpoints;
 mod etcd;
-mod gate;
 mod host;
 mod member;
 mod partitions;
 mod random_id;
+mod serving_lease;
 mod settings;
 #[cfg(feature = "verify")]
 pub mod verify;
@@ -31,9 +31,9 @@ pub use etcd::{
     AuthorityError, AuthorityLogin, AuthorityOptions, AuthorityUrl, ENDPOINTS_MAX, Endpoint, Etcd,
     InTurn, LOGIN_BYTES_MAX, RECORDS_MAX, Unanswered,
 };
-pub use gate::Gate;
 pub use host::{Host, SpawnThread};
 pub use member::Member;
 pub use partitions::CheckKeys;
 pub use random_id::random_id;
+pub use serving_lease::ServingLease;
 pub use settings::ClusterSettings;

@@ -12,8 +12,8 @@ use smol::channel::{Receiver, Sender, bounded};
 use crate::answer_times::AnswerTimes;
 use crate::election::{Answer, Found, HEARTBEAT_MS, Id};
 use crate::etcd::AuthorityError;
-use crate::gate::Gate;
 use crate::partitions::Partitions;
+use crate::serving_lease::ServingLease;
 use crate::settings::ClusterSettings;
 
 /// The most notices that wait for the thread of the election: several times the number that can be under way.
@@ -110,7 +110,7 @@ pub(crate) struct View {
 pub struct Member {
     /// The names of the cluster and of the partition, and the address that the process advertises.
     names: [String; 3],
-    gate: Arc<Gate>,
+    serving_lease: Arc<ServingLease>,
     /// The last round that each worker has answered, and last the clock.
     answered: Box<[AtomicU64]>,
     /// The last round asked.
@@ -134,7 +134,7 @@ impl Member {
         let (notices, received) = bounded(NOTICES_MAX);
         let member = Self {
             names: [&settings.cluster, &settings.partition, address].map(str::to_owned),
-            gate: Arc::new(Gate::new()),
+            serving_lease: Arc::new(ServingLease::new()),
             answered: (0..=workers).map(|_| AtomicU64::new(0)).collect(),
             asked: AtomicU64::new(0),
             numbers: AtomicU64::new(0),
@@ -150,23 +150,25 @@ impl Member {
     #[inline]
     #[must_use]
     pub fn serves(&self) -> bool {
-        self.gate.is_open()
+        self.serving_lease.is_open()
     }
 
     /// The moments of the hold.
     #[must_use]
-    pub const fn gate(&self) -> &Arc<Gate> {
-        &self.gate
+    pub const fn serving_lease(&self) -> &Arc<ServingLease> {
+        &self.serving_lease
     }
 
     /// Announces that the process is to stop. A primary serves on until every standby looks for the end (E7), and
     /// until no client relies on it any more.
     pub fn leave(&self) {
-        let left = self.gate.leave(Duration::from_millis(HEARTBEAT_MS));
+        let left = self
+            .serving_lease
+            .leave(Duration::from_millis(HEARTBEAT_MS));
         // Without a receiver, the election is over.
         let _ = self.notices.send_blocking(Notice::Leave);
         let ends_at = Instant::now() + left;
-        while self.gate.is_open() && Instant::now() < ends_at {
+        while self.serving_lease.is_open() && Instant::now() < ends_at {
             std::thread::sleep(LOOK.min(ends_at.saturating_duration_since(Instant::now())));
         }
     }
@@ -264,7 +266,7 @@ impl Member {
     /// The time for which no other process can serve, by the clock of a client that relies on it (E13).
     #[must_use]
     pub fn promise_ms(&self) -> u64 {
-        promise_ms(saturating_millis(self.gate.promise()))
+        promise_ms(saturating_millis(self.serving_lease.promise()))
     }
 
     /// Sets the text of `config get cluster`.
@@ -305,7 +307,7 @@ impl Member {
     /// The lines of `stats` and of `stats cluster` with numbers.
     #[must_use]
     pub fn number_lines(&self) -> [StatsLine; 7] {
-        let hold_ms = self.gate.left().as_millis();
+        let hold_ms = self.serving_lease.left().as_millis();
         let view = self.view();
         [
             StatsLine::new("cluster_primary", u8::from(hold_ms > 0)),

@@ -132,7 +132,7 @@ mod tests {
         let lock = Command::Item(ItemCommand::Acquire(Acquire::new(key)));
         let get = Command::Item(ItemCommand::Get(Get::new(key)));
         let bound = Get {
-            binds: true,
+            bound_to_owner: true,
             ..Get::new(key)
         };
         let bound = Command::Item(ItemCommand::Get(bound));

@@ -29,7 +29,7 @@ use crate::clients::mailbox::{Arrival, Message};
 use crate::net::listen::Listener;
 use crate::net::transport::Security;
 use crate::os::headroom;
-use crate::shared::Shared;
+use crate::server_state::ServerState;
 use crate::sync::Timer;
 use crate::sync::channel::{Receiver, bounded};
 
@@ -52,7 +52,7 @@ const TOO_MANY: &[u8] = b"ERROR Too many open connections\r\n";
 /// The kernel's, if it cannot listen or wait. An error of one client ends only that client.
 pub(crate) async fn accept(
     listeners: Vec<Listener>,
-    shared: &Shared,
+    shared: &ServerState,
     begins: Option<Receiver<()>>,
     stopped: Receiver<()>,
 ) -> io::Result<()> {
@@ -137,13 +137,13 @@ impl Endpoint for Async<Listener> {
 
 /// The state that all listeners share.
 pub(crate) struct Acceptor<'a> {
-    shared: &'a Shared,
+    shared: &'a ServerState,
     notice: RefCell<Notice>,
 }
 
 impl<'a> Acceptor<'a> {
     /// Before the first client.
-    pub(crate) fn new(shared: &'a Shared) -> Self {
+    pub(crate) fn new(shared: &'a ServerState) -> Self {
         Self {
             shared,
             notice: RefCell::default(),
@@ -188,7 +188,10 @@ impl<'a> Acceptor<'a> {
                     let conn = ConnId::from_number(self.shared.next_number());
                     let worker = self.shared.assign();
                     let now = self.shared.clock.now();
-                    let entry = self.shared.roster.add(conn.number(), index, peer, now);
+                    let entry = self
+                        .shared
+                        .connection_table
+                        .add(conn.number(), index, peer, now);
                     let arrival = Arrival {
                         socket,
                         security: listener.security(),
@@ -220,7 +223,7 @@ impl<'a> Acceptor<'a> {
     /// Whether this address has as many clients as it may (J4).
     fn has_too_many(&self, peer: Option<&SocketAddrAny>) -> bool {
         let most = self.shared.config.connections_per_peer_max;
-        most.is_some_and(|most| self.shared.roster.clients_from(peer) >= most.get())
+        most.is_some_and(|most| self.shared.connection_table.clients_from(peer) >= most.get())
     }
 
     /// Waits until accepting may succeed again (J2).

@@ -20,7 +20,7 @@ use crate::memory_file::{Claim, MemoryFile};
 use crate::net::listen::Address;
 use crate::os::state_dir::StateDir;
 use crate::os::threads::{join, spawn_thread};
-use crate::shared::Shared;
+use crate::server_state::ServerState;
 use crate::sync::channel::Sender;
 
 /// A server before it stands.
@@ -68,7 +68,11 @@ impl Candidacy {
     ///
     /// # Errors
     /// The kernel's, if it starts no thread.
-    pub(crate) fn stand(self, shared: &Arc<Shared>, begin: Sender<()>) -> io::Result<Standing> {
+    pub(crate) fn stand(
+        self,
+        shared: &Arc<ServerState>,
+        begin: Sender<()>,
+    ) -> io::Result<Standing> {
         let claim = Arc::default();
         let host = MemberServer {
             shared: Arc::clone(shared),
@@ -141,7 +145,7 @@ impl Standing {
 /// A server that stands, as the thread of the election uses it.
 #[derive(Debug)]
 struct MemberServer {
-    shared: Arc<Shared>,
+    shared: Arc<ServerState>,
     member: Arc<Member>,
     /// Lets the acceptor listen.
     begin: Sender<()>,
@@ -201,7 +205,7 @@ impl Host for MemberServer {
 /// Claims the file of `-e` for a term, and stores its items if the process before has left them (Q5).
 fn take_over(
     path: &Path,
-    shared: &Shared,
+    shared: &ServerState,
     claim: &Mutex<Option<Claim>>,
     inherits: Option<(u128, u64)>,
 ) -> io::Result<()> {

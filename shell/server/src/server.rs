@@ -14,7 +14,7 @@ use crate::memory_file::{self, Claim, MemoryFile};
 use crate::net::listen::{self, Address};
 use crate::net::tls::Keys;
 use crate::os::threads::{join, spawn_thread, start_reactor};
-use crate::shared::Shared;
+use crate::server_state::ServerState;
 use crate::status::StatusPort;
 use crate::status::health;
 use crate::sync::channel::{Receiver, Sender, bounded};
@@ -27,7 +27,7 @@ use crate::worker::Worker;
 /// program that embeds a server should abort on panic, as `latchd` does.
 #[derive(Debug)]
 pub struct Server {
-    shared: Arc<Shared>,
+    shared: Arc<ServerState>,
     addresses: Vec<Address>,
     status_addresses: Vec<SocketAddr>,
     threads: Vec<JoinHandle<()>>,
@@ -116,7 +116,7 @@ impl Server {
         let member = candidacy.as_ref().map(|one| Arc::clone(one.member()));
         let beliefs = beliefs.map(Arc::new);
         let (shared, shutdowns) =
-            Shared::new(config, &addresses, keys, passwords, member, beliefs)?;
+            ServerState::new(config, &addresses, keys, passwords, member, beliefs)?;
         let shared = Arc::new(shared);
         shared.withhold_grants(believed.unwrap_or_default());
         // The channel has space for one error of each thread.
@@ -251,7 +251,7 @@ impl Server {
     /// # Errors
     /// The defect of the first file that fails; the data of that file is unchanged then.
     pub fn reload(&self) -> io::Result<()> {
-        let Shared {
+        let ServerState {
             passwords, keys, ..
         } = &*self.shared;
         let passwords = passwords.as_ref().map_or(Ok(()), Passwords::reload);
@@ -316,7 +316,7 @@ impl Server {
             writer = cluster.ended();
             self.is_complete &= writer.is_some();
         }
-        let Shared {
+        let ServerState {
             config,
             shards,
             clock,

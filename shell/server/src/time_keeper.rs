@@ -12,7 +12,7 @@ use std::time::Duration;
 use smol::future::FutureExt;
 
 use crate::clients::mailbox::Message;
-use crate::shared::Shared;
+use crate::server_state::ServerState;
 use crate::sync::atomic::Ordering;
 use crate::sync::channel::Receiver;
 use crate::sync::{Instant, Timer};
@@ -55,7 +55,7 @@ impl Every {
 }
 
 /// Ticks until the server stops, and ends waits and leases at their deadlines.
-pub(crate) async fn keep_time(shared: &Shared, stopped: &Receiver<()>) {
+pub(crate) async fn keep_time(shared: &ServerState, stopped: &Receiver<()>) {
     let mut tick_at = Instant::now() + TICK;
     let mut sweeps = Every::new(SWEEP);
     let mut ticked = shared.clock.now();
@@ -127,7 +127,7 @@ pub(crate) async fn keep_time(shared: &Shared, stopped: &Receiver<()>) {
 }
 
 /// Reports the sessions that have expired.
-fn tell_expired(shared: &Shared) {
+fn tell_expired(shared: &ServerState) {
     for owner in shared.waiters.take_expired() {
         shared.tell_session("expire", owner, None);
     }

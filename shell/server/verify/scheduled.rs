@@ -2,7 +2,7 @@
 //!
 //! The shards, the waiters, the mailboxes, the counters, the clock thread and the acceptor are the server's
 //! own ([`sync`](crate::sync)). Whenever one of them accesses shared state, shuttle chooses the next thread.
-//! A test plays the worker: it waits for its bell, reads its mailbox, and executes the requests of a client.
+//! A test plays the worker: it waits for its waker, reads its mailbox, and executes the requests of a client.
 //!
 //! - X1: A scenario holds in every order tried; a deadlock of all threads is a failure. Time passes only when
 //!   a scenario advances it, so no timer hides a missing notification.
@@ -44,8 +44,8 @@ use crate::clients::budget::Holder;
 use crate::clients::mailbox::{Mailbox, Message};
 use crate::config::Config;
 use crate::net::listen::Address;
+use crate::server_state::ServerState;
 use crate::shards::ShardSession;
-use crate::shared::Shared;
 use crate::sync::stand_in;
 
 /// The number of orders tried in each of the two ways, unless `TEST_ORDERS` is set.
@@ -98,7 +98,7 @@ fn in_many_orders(witnesses: &[&'static str], scenario: fn(&Arc<Seen>)) {
 }
 
 /// A server with this many threads and two shards, and a key in each shard.
-fn server(threads: usize, change: impl FnOnce(&mut Config)) -> (Arc<Shared>, [String; 2]) {
+fn server(threads: usize, change: impl FnOnce(&mut Config)) -> (Arc<ServerState>, [String; 2]) {
     let mut config = Config {
         threads: NonZeroUsize::new(threads).unwrap(),
         memory_bytes_max: 1 << 20,
@@ -107,7 +107,8 @@ fn server(threads: usize, change: impl FnOnce(&mut Config)) -> (Arc<Shared>, [St
     };
     change(&mut config);
     let addresses = [Address::Unix("/tmp/nowhere".into())];
-    let (shared, _shutdowns) = Shared::new(config, &addresses, None, None, None, None).unwrap();
+    let (shared, _shutdowns) =
+        ServerState::new(config, &addresses, None, None, None, None).unwrap();
     let in_shard = |shard| {
         let mut names = (0..).map(|number| format!("key{number}"));
         let is_there = |name: &String| shared.shards.shard_of(key(name)) == shard;
@@ -138,7 +139,7 @@ enum Answer {
 /// A connection, as its worker serves it.
 #[derive(Debug)]
 struct Client {
-    shared: Arc<Shared>,
+    shared: Arc<ServerState>,
     session: ShardSession,
     holder: Holder,
     /// The time of its requests.
@@ -147,7 +148,7 @@ struct Client {
 
 impl Client {
     /// A new connection with an unused number.
-    fn new(shared: &Arc<Shared>, number: u64, worker: usize) -> Self {
+    fn new(shared: &Arc<ServerState>, number: u64, worker: usize) -> Self {
         let holder = Holder {
             worker,
             name: number,

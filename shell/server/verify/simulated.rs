@@ -27,14 +27,14 @@ use latchd_protocol::wire::WireLimits;
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 
-use crate::clients::roster::{Entry, Roster};
+use crate::clients::connection_table::{ConnectionTable, Entry};
 use crate::clients::watch::Watcher;
 use crate::net::listen::Address;
 use crate::net::socket::{self, Socket};
 use crate::net::tls::Records;
 use crate::net::transport::Transport;
 use crate::stats::connection_stats::Traffic;
-use crate::worker::backend::{Backend, Visit};
+use crate::worker::backend::{Backend, ConnTurn};
 use crate::worker::connection::{self, ClientConn, ENDING, IN_TURN, Next, READABLE};
 use crate::worker::input::{self, Input};
 use crate::worker::outbox::Outbox;
@@ -273,18 +273,18 @@ impl<M: StateMachine> Backend for Behind<M> {
 
     fn drive(
         &self,
-        visit: Visit<'_, Session>,
+        part: ConnTurn<'_, Session>,
         wire: &mut Connection,
         input: &[u8],
         output: &mut Output,
         output_bytes_max: usize,
     ) -> (usize, Progress) {
         let mut machine = self.machine.borrow_mut();
-        let mut core = Visitor {
+        let mut core = ConnExecutor {
             machine: &mut *machine,
-            now: visit.now,
-            session: visit.session,
-            work: visit.work,
+            now: part.now,
+            session: part.session,
+            work: part.work,
         };
         let (consumed, progress) = wire.drive(input, &mut core, output, output_bytes_max);
         self.progress.set(Some(progress));
@@ -304,14 +304,14 @@ impl<M: StateMachine> Backend for Behind<M> {
 }
 
 /// The machine as one connection sees it in one turn; it yields as the server's own executor does.
-struct Visitor<'a, M> {
+struct ConnExecutor<'a, M> {
     machine: &'a mut M,
     now: Instant,
     session: &'a mut Session,
     work: &'a mut Work,
 }
 
-impl<M: StateMachine> Execute for Visitor<'_, M> {
+impl<M: StateMachine> Execute for ConnExecutor<'_, M> {
     fn execute(&mut self, command: &Command<'_>, answer: &mut impl FnMut(&Reply<'_>)) {
         self.work.note_executed();
         self.session.has_executed = true;
@@ -507,7 +507,7 @@ pub struct Worker<M: StateMachine> {
     /// The ended waits of clients that are not notified yet.
     mail: VecDeque<Notice>,
     wire_limits: WireLimits,
-    roster: Roster,
+    connection_table: ConnectionTable,
     desk: Desk,
 }
 
@@ -528,7 +528,7 @@ impl<M: StateMachine> Worker<M> {
                 waits: true,
                 ..wire_limits
             },
-            roster: Roster::new(&[Address::Unix("nowhere".into())]),
+            connection_table: ConnectionTable::new(&[Address::Unix("nowhere".into())]),
             desk: Desk::new(),
         }
     }
@@ -543,7 +543,7 @@ impl<M: StateMachine> Worker<M> {
             conn,
             has_executed: false,
         };
-        let entry = self.roster.add(self.opened, 0, None, now);
+        let entry = self.connection_table.add(self.opened, 0, None, now);
         let client = Client::new(session, Connection::new(self.wire_limits), entry, now);
         let pipe = client.pipe.clone();
         self.clients.insert(conn, client);
@@ -606,7 +606,7 @@ impl<M: StateMachine> Worker<M> {
         if let Some(mut client) = self.clients.remove(&conn) {
             client.conn.release(&self.behind, now);
             client.close_socket();
-            self.roster.remove(conn.number());
+            self.connection_table.remove(conn.number());
         }
         self.sort_mail();
     }

@@ -20,7 +20,7 @@ use crate::clients::budget::Holder;
 use crate::clients::mailbox::Message;
 use crate::config::Config;
 use crate::net::listen::Address;
-use crate::shared::Shared;
+use crate::server_state::ServerState;
 use crate::worker::backend::Backend as _;
 use crate::worker::connection::{ClientConn, End, Next};
 use crate::worker::executor::ClientSession;
@@ -44,10 +44,10 @@ struct Line {
 /// A server with several workers and two shards.
 #[derive(Debug)]
 pub struct Workers {
-    shared: Shared,
+    shared: ServerState,
     desk: Desk,
     lines: Vec<Line>,
-    clients: BTreeMap<ConnId, (usize, Client<Shared>)>,
+    clients: BTreeMap<ConnId, (usize, Client<ServerState>)>,
     /// The memory of the tables of locks before the first request, in bytes.
     table_bytes: usize,
 }
@@ -95,7 +95,7 @@ impl Workers {
             ..Config::default()
         };
         let addresses = [Address::Unix("nowhere".into())];
-        let (shared, _) = Shared::new(config, &addresses, None, None, None, None)
+        let (shared, _) = ServerState::new(config, &addresses, None, None, None, None)
             .expect("there is a descriptor left");
         shared.clock.set(now);
         Self {
@@ -127,7 +127,7 @@ impl Workers {
             name: conn.number(),
         };
         let session = ClientSession::new(conn, holder, host);
-        let entry = shared.roster.add(conn.number(), 0, None, now);
+        let entry = shared.connection_table.add(conn.number(), 0, None, now);
         let client = Client::new(session, Connection::new(shared.wire_limits), entry, now);
         let pipe = client.pipe.clone();
         self.clients.insert(conn, (worker, client));
@@ -195,7 +195,7 @@ impl Workers {
     fn have_turn(
         &mut self,
         conn: ConnId,
-        advance: impl FnOnce(&mut ClientConn<Pipe, Shared>, &mut Turn<'_, Shared>) -> Next,
+        advance: impl FnOnce(&mut ClientConn<Pipe, ServerState>, &mut Turn<'_, ServerState>) -> Next,
     ) {
         let at = (self.shared.clock.now(), Span::Long);
         let Some((worker, client)) = self.clients.get_mut(&conn) else {
@@ -220,7 +220,7 @@ impl Workers {
             client.conn.release(&self.shared, now);
             None
         };
-        self.shared.roster.remove(conn.number());
+        self.shared.connection_table.remove(conn.number());
         client.close_socket();
         if let Some(session) = lost {
             self.shared.close(now, session);

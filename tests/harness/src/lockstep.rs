@@ -357,7 +357,7 @@ impl<S: Store> Lockstep<S> {
                         held.fence.number(),
                         held.has_item,
                         held.lease_until.map(Instant::as_millis),
-                        held.is_unanswered,
+                        held.is_unacknowledged,
                         locks.metadata(held.fence),
                     )
                 })

@@ -50,7 +50,7 @@ pub use locks::{Lock, Metadata, Waiting};
 pub use room::{ByItem, Judged};
 pub use wins::{Getting, Winner};
 
-use tables::{Place, Tables};
+use tables::{TableEntry, Tables};
 
 /// Times are counted in quarters of a second,
 const QUARTER_MS: u64 = 250;
@@ -164,12 +164,12 @@ impl Oracle {
 
     /// Applies `input` at `now_ms`; the answer, if it is a command.
     pub fn enter(&mut self, now_ms: u64, input: &Input<'_>) -> Option<OwnedReply> {
-        self.come_to(now_ms);
+        self.advance_to(now_ms);
         self.take(input)
     }
 
     /// Advances the time to `now_ms`, and does all that was due up to then.
-    fn come_to(&mut self, now_ms: u64) {
+    fn advance_to(&mut self, now_ms: u64) {
         self.now_ms = self.now_ms.max(now_ms);
         self.end_doubt();
         let is_flushed = self.flush_due_ms.is_some_and(|due| due <= self.now_ms);
@@ -424,9 +424,12 @@ impl Oracle {
                 Some(OwnedReply::Miss)
             } else if is_kept && !self.has_room_for(key, 0) {
                 Some(OwnedReply::Refused(Refusal::OutOfMemory))
-            } else if get.binds && is_kept && !self.open.contains(&conn) {
+            } else if get.bound_to_owner && is_kept && !self.open.contains(&conn) {
                 Some(OwnedReply::Refused(Refusal::ConnectionClosed))
-            } else if get.binds && is_kept && !self.may_be_bound(conn, Place::Win, key) {
+            } else if get.bound_to_owner
+                && is_kept
+                && !self.may_be_bound(conn, TableEntry::Win, key)
+            {
                 Some(OwnedReply::Refused(Refusal::TooManyLocks))
             } else {
                 None
@@ -461,11 +464,11 @@ impl Oracle {
             (true, false, true) => Win::Won,
             (true, false, false) | (false, _, _) => Win::None,
         };
-        let is_bound = get.binds && !made && win == Win::Won && !before.won;
+        let is_bound = get.bound_to_owner && !made && win == Win::Won && !before.won;
         if is_bound && !self.open.contains(&conn) {
             return OwnedReply::Refused(Refusal::ConnectionClosed);
         }
-        if is_bound && !self.may_be_bound(conn, Place::Win, key) {
+        if is_bound && !self.may_be_bound(conn, TableEntry::Win, key) {
             return OwnedReply::Refused(Refusal::TooManyLocks);
         }
         match win {
@@ -490,7 +493,7 @@ impl Oracle {
                     ..winner
                 }),
                 Some(_) => None,
-                None => get.binds.then_some(own),
+                None => get.bound_to_owner.then_some(own),
             };
             if item.bound.is_some() {
                 self.with_winners.insert(key.to_vec());

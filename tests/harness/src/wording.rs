@@ -72,7 +72,7 @@ pub struct Style {
 
 impl Style {
     /// Whether the answer shows any part of an item.
-    const fn looks(&self) -> bool {
+    const fn reads_item(&self) -> bool {
         self.with_cas || self.with_value || self.with_client_flags || self.ttl_after.is_some()
     }
 

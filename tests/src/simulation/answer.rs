@@ -13,7 +13,7 @@ use latchd_harness::wording::{Protocol, meta};
 use latchd_protocol::command::{Command, TTL_STEPS_MAX};
 use latchd_protocol::item::Cas;
 use latchd_protocol::key::KeyForm;
-use latchd_protocol::reply::{Hit, LockSeen, Refusal, Reply, Win};
+use latchd_protocol::reply::{Hit, LockInfo, Refusal, Reply, Win};
 use latchd_protocol::stats::StatsTopic;
 use latchd_protocol::wire::VERSION;
 use latchd_protocol::wire::binary::reply::ResponsePacket;
@@ -303,7 +303,7 @@ fn put_value(hit: &Hit<'_>, with_cas: bool, out: &mut Vec<u8>) {
 }
 
 /// Appends the reply to a refused lock in meta text, without its flags.
-fn put_contended(seen: &LockSeen<'_>, is_deadlock: bool, out: &mut Vec<u8>) {
+fn put_contended(seen: &LockInfo<'_>, is_deadlock: bool, out: &mut Vec<u8>) {
     let (holder, held_s, waiting) = (seen.holder.number(), seen.held_s, seen.waiting);
     let deadlock = if is_deadlock { " d" } else { "" };
     put!(out, "LK h{holder} a{held_s} n{waiting}{deadlock}");

@@ -75,7 +75,7 @@ pub(super) struct Ask {
     pub(super) key_count: usize,
     /// The number of the first key; the others are the next ones, and behind the last `among` keys the first again.
     pub(super) first: usize,
-    pub(super) among: usize,
+    pub(super) max_sharers: usize,
     /// The meaning of its value.
     pub(super) text: Text,
     /// Its value is over the limit.
@@ -101,7 +101,7 @@ impl Ask {
             request: None,
             key_count: 1,
             first: 0,
-            among: usize::MAX,
+            max_sharers: usize::MAX,
             text: Text::Digits {
                 number: 0,
                 blanks: 0,
@@ -117,7 +117,7 @@ impl Ask {
 
     /// The number of the key at `place`.
     pub(super) const fn key(&self, place: usize) -> usize {
-        (self.first + place) % self.among
+        (self.first + place) % self.max_sharers
     }
 
     /// Whether it may wait.

@@ -269,7 +269,7 @@ fn choose_more_keys(ask: &mut Ask, bits: u64, taste: &Taste) {
     let more = usize::try_from(bits & 7).expect("three bits");
     // Neighbours, none of them twice.
     let count = more.min(KEYS_MAX - 1).min(taste.keys - 1) + 1;
-    ask.among = taste.keys;
+    ask.max_sharers = taste.keys;
     ask.key_count = count;
 }
 
@@ -279,16 +279,16 @@ fn wrap(ask: &mut Ask, bits: u64) {
     let is_meta = ask.protocol == Protocol::Meta;
     let counts = matches!(ask.what, What::Increment | What::Decrement);
     // `ml` shows parts of an item only with a look at it.
-    let looks = match ask.request {
-        Some(SmallRequest::Acquire(SmallAcquire { looks, .. })) => looks,
+    let reads_item = match ask.request {
+        Some(SmallRequest::Acquire(SmallAcquire { reads_item, .. })) => reads_item,
         _ => true,
     };
-    ask.style.with_cas = looks && !one_in(20, 4);
+    ask.style.with_cas = reads_item && !one_in(20, 4);
     ask.style.with_value = match ask.protocol {
         Protocol::Classic | Protocol::Binary => ask.what != What::Touch,
         Protocol::Meta => {
             let may = matches!(ask.what, What::Get | What::Acquire) || counts;
-            may && looks && !one_in(2, 4)
+            may && reads_item && !one_in(2, 4)
         }
     };
     ask.style.with_key = ask.protocol != Protocol::Classic && one_in(4, 4);

@@ -389,7 +389,7 @@ impl Grant {
         let flags = Flags::of([Flag::ShowFence, Flag::ShowHold]);
         match self.terms.mode {
             Mode::Exclusive => flags,
-            Mode::Shared { among } => flags.with(Flag::Shared(among)),
+            Mode::Shared { max_sharers } => flags.with(Flag::Shared(max_sharers)),
         }
     }
 

@@ -34,7 +34,7 @@ pub struct Get<'a> {
     pub lock: bool,
     /// Whether a win ends with its connection, so that it is open again (`B`). Only for a connection that was
     /// announced (`Event::Opened`).
-    pub binds: bool,
+    pub bound_to_owner: bool,
     /// How long to wait if another client has the win, in milliseconds (`w`); 0 means not at all. At most
     /// `wait_ms_max`; a higher number is cut to that. The reply is then
     /// [`Reply::Waits`](crate::reply::Reply::Waits). Only for callers that handle the core's later notices (see
@@ -55,7 +55,7 @@ impl<'a> Get<'a> {
             new_cas: NewCas::Next,
             recaches: false,
             lock: false,
-            binds: false,
+            bound_to_owner: false,
             wait_ms: 0,
         }
     }

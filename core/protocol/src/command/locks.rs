@@ -27,7 +27,7 @@ pub struct Acquire<'a> {
     /// Only if there is an item (`x`).
     pub needs_item: bool,
     /// The item is read in the same step, which counts as a read.
-    pub looks: bool,
+    pub reads_item: bool,
     /// The action if another connection holds it.
     pub wait: Wait,
 }
@@ -42,7 +42,7 @@ impl<'a> Acquire<'a> {
             lease: None,
             metadata: None,
             needs_item: false,
-            looks: false,
+            reads_item: false,
             wait: Wait::No,
         }
     }
@@ -58,18 +58,20 @@ pub enum Mode {
     Shared {
         /// The most holders at a time, including the requester; `None` sets no bound of its own. Of the bounds
         /// of all sharers the least counts.
-        among: Option<NonZeroU32>,
+        max_sharers: Option<NonZeroU32>,
     },
 }
 
 impl Mode {
     /// The most holders of the lock that a holder in this mode allows.
     #[must_use]
-    pub const fn among(self) -> u32 {
+    pub const fn max_sharers(self) -> u32 {
         match self {
             Self::Exclusive => 1,
-            Self::Shared { among: Some(among) } => among.get(),
-            Self::Shared { among: None } => u32::MAX,
+            Self::Shared {
+                max_sharers: Some(max_sharers),
+            } => max_sharers.get(),
+            Self::Shared { max_sharers: None } => u32::MAX,
         }
     }
 

@@ -10,7 +10,7 @@ use crate::command::{
 use crate::fence::Fence;
 use crate::item::Cas;
 use crate::key::Key;
-use crate::reply::{LockSeen, Number, Refusal, Reply, Stored, TtlTrace};
+use crate::reply::{LockInfo, Number, Refusal, Reply, Stored, TtlTrace};
 use crate::time::Exptime;
 
 const ALL: Topics = Topics(u8::MAX);
@@ -183,7 +183,7 @@ fn each_answer_has_its_status() {
     let lock = ItemCommand::Lock { key: key() };
     let unlock = ItemCommand::Unlock { key: key() };
     let fence = Fence::new(9).unwrap();
-    let seen = LockSeen {
+    let seen = LockInfo {
         metadata: None,
         holder: ConnId::from_number(3).into(),
         fence,

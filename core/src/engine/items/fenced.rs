@@ -142,7 +142,7 @@ impl<S: Store, M: Access> Rules<'_, S, M> {
         key: Key<'_>,
         value_bytes: usize,
     ) -> Result<(), Full> {
-        let Some(holding) = self.bare(key) else {
+        let Some(holding) = self.without_item(key) else {
             return Ok(());
         };
         let held = self.manager.locks.table.held_by(holding.owner);

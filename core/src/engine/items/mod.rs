@@ -9,11 +9,11 @@
 //!   free lock, a bound win, or a get that waits. A key that needs its note no more loses it when it is updated.
 
 mod arithmetic;
+pub(in crate::engine) mod dump_format;
 mod fenced;
 mod guard;
 mod read;
 mod remove;
-pub(in crate::engine) mod saved;
 mod write;
 
 use alloc::collections::BTreeSet;

@@ -9,7 +9,7 @@ use latchd_protocol::Owner;
 use latchd_protocol::command::{Get, TtlStep};
 use latchd_protocol::item::{ItemHeader, WinMark};
 use latchd_protocol::key::Key;
-use latchd_protocol::reply::{Hit, LockSeen, Refusal, Reply, TtlTrace, Win};
+use latchd_protocol::reply::{Hit, LockInfo, Refusal, Reply, TtlTrace, Win};
 use latchd_protocol::time::Tick;
 use latchd_protocol::value::Value;
 
@@ -107,7 +107,7 @@ impl<'a, S: Store, M: Access> Rules<'a, S, M> {
         } else if self.items.is_noted(get.key) {
             outcome.win = self.manager.wins.claim(owner, get.key, outcome.win);
         }
-        if get.binds && outcome.win == Win::Won && header.win != WinMark::Sent {
+        if get.bound_to_owner && outcome.win == Win::Won && header.win != WinMark::Sent {
             // That can be refused as well.
             let is_made = header.win == WinMark::Open;
             slot = match self.bind(owner, get.key, slot, is_made) {
@@ -142,7 +142,7 @@ impl<'a, S: Store, M: Access> Rules<'a, S, M> {
             ttl: outcome.ttl,
             win: outcome.win,
             unchanged: get.known_cas == Some(header.cas),
-            lock: lock.map(|lock| LockSeen {
+            lock: lock.map(|lock| LockInfo {
                 metadata: items.metadata.get(),
                 ..lock
             }),
@@ -151,8 +151,8 @@ impl<'a, S: Store, M: Access> Rules<'a, S, M> {
     }
 
     /// The lock of the item of a get. If the get is for a person, [`Items::metadata`] has the metadata of the lock then.
-    fn lock_seen(&mut self, get: &Get<'_>) -> Option<LockSeen<'static>> {
-        let seen = self.manager.locks.seen(get.key, self.manager.now)?;
+    fn lock_seen(&mut self, get: &Get<'_>) -> Option<LockInfo<'static>> {
+        let seen = self.manager.locks.info(get.key, self.manager.now)?;
         let metadata = if get.is_look() {
             self.manager.locks.table.metadata(seen.fence)
         } else {
@@ -167,7 +167,7 @@ impl<'a, S: Store, M: Access> Rules<'a, S, M> {
     /// If the key is locked, only its holder may make the item, so another get has a miss; if it is shared (L15), every
     /// get has.
     fn vivify(&mut self, owner: Owner, get: &Get<'a>, vacancy: S::Vacancy) -> Reply<'a> {
-        let held = self.bare(get.key);
+        let held = self.without_item(get.key);
         if held.is_some_and(|held| held.owner != owner || held.mode.is_shared()) {
             self.count_get(get, false);
             return Reply::Miss;
@@ -184,7 +184,7 @@ impl<'a, S: Store, M: Access> Rules<'a, S, M> {
             header,
             outcome,
         } = made;
-        if get.binds
+        if get.bound_to_owner
             && let Some(slot) = slot
             && let Err(refusal) = self.bind(owner, get.key, slot, true)
         {
@@ -211,7 +211,7 @@ impl<'a, S: Store, M: Access> Rules<'a, S, M> {
             win: outcome.win,
             unchanged: get.known_cas == Some(header.cas),
             // Its own lock, if the key is locked.
-            lock: held.and_then(|_| self.manager.locks.seen(get.key, self.manager.now)),
+            lock: held.and_then(|_| self.manager.locks.info(get.key, self.manager.now)),
             memory_bytes: self.items.store.bytes_for(get.key.as_bytes().len(), 0),
         })
     }

@@ -208,7 +208,7 @@ impl<S: Store, M: Access> Rules<'_, S, M> {
     }
 
     /// The lock in force of a key without an item.
-    pub(in crate::engine) fn bare(&self, key: Key<'_>) -> Option<Holding> {
+    pub(in crate::engine) fn without_item(&self, key: Key<'_>) -> Option<Holding> {
         if !self.items.is_noted(key) {
             return None;
         }

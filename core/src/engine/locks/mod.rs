@@ -34,12 +34,12 @@ use latchd_protocol::Owner;
 use latchd_protocol::command::Mode;
 use latchd_protocol::fence::Fence;
 use latchd_protocol::key::Key;
-use latchd_protocol::reply::{LockSeen, Refusal};
+use latchd_protocol::reply::{LockInfo, Refusal};
 use latchd_protocol::stats::Counters;
 use latchd_protocol::time::Instant;
 
 use self::queue::WaitTable;
-use self::table::{Held, Holding, LockScope, LockTable, NewGrant, Shard};
+use self::table::{Holding, LockScope, LockTable, NewGrant, OwnerUsage, Shard};
 use crate::engine::context::Context;
 use crate::engine::manager::DueKey;
 use crate::limits::Limits;
@@ -111,10 +111,10 @@ impl Locks {
     }
 
     /// The lock of a key, as other connections see it, without its metadata.
-    pub(in crate::engine) fn seen(&self, key: Key<'_>, now: Instant) -> Option<LockSeen<'static>> {
+    pub(in crate::engine) fn info(&self, key: Key<'_>, now: Instant) -> Option<LockInfo<'static>> {
         let held = self.table.in_force(key)?;
         let held_ms = now.as_millis() - held.since.as_millis();
-        Some(LockSeen {
+        Some(LockInfo {
             holder: held.owner,
             fence: held.fence,
             held_s: held_ms / 1000,
@@ -149,7 +149,7 @@ impl Locks {
     /// within its share (L11).
     fn is_within_bounds(
         &self,
-        held: Held,
+        held: OwnerUsage,
         key: Key<'_>,
         of_table: usize,
         item: Pinned,
@@ -169,7 +169,7 @@ impl Locks {
     /// Whether items may pin `pinned` more bytes, and the table take `of_table` more, for an owner that holds this much.
     pub(in crate::engine) fn may_pin(
         &self,
-        held: Held,
+        held: OwnerUsage,
         (shard, pinned): (Shard, usize),
         of_table: usize,
         limits: &Limits,
@@ -216,7 +216,7 @@ impl Locks {
         context: &mut Context<'_>,
     ) -> Fence {
         context.counters.lock_granted += 1;
-        if self.table.has_bare() {
+        if self.table.has_lock_without_item() {
             // The new lock replaces an ended one (L9).
             let ended = self.table.get(key).filter(|holding| holding.is_over);
             if ended.is_some_and(|holding| !holding.has_item) {
@@ -240,7 +240,10 @@ impl Locks {
         };
         match mode {
             Mode::Exclusive => self.table.acquire(key, grant, item.bytes),
-            Mode::Shared { among } => self.table.acquire_share(key, grant, among, item.bytes),
+            Mode::Shared { max_sharers } => {
+                self.table
+                    .acquire_share(key, grant, max_sharers, item.bytes);
+            }
         }
         fence
     }
@@ -387,6 +390,6 @@ impl Locks {
 }
 
 /// Whether an owner that holds this much may take so many bytes more.
-const fn is_within_share(held: Held, bytes: usize, limits: &Limits) -> bool {
+const fn is_within_share(held: OwnerUsage, bytes: usize, limits: &Limits) -> bool {
     held.bytes + bytes <= limits.lock_bytes_per_connection_max
 }

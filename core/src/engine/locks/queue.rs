@@ -12,7 +12,7 @@ use latchd_protocol::key::Key;
 use latchd_protocol::time::Instant;
 use latchd_protocol::wait::Outcome;
 
-use crate::deadlock::Sought;
+use crate::deadlock::WaitTarget;
 use crate::engine::locks::table::{LockTable, charge};
 use crate::engine::locks::withheld::Withheld;
 use crate::engine::owned_key::as_key;
@@ -34,7 +34,7 @@ pub struct Waiter {
     /// Whether the lock can be shared.
     pub mode: Mode,
     /// The bound of sharers that it asks for: from [`Self::mode`] and the limit of the core.
-    pub among: u32,
+    pub max_sharers: u32,
     /// The ttl of the lock from the moment of the grant; with `None` it lasts as long as its owner.
     pub lease: Option<Lease>,
     /// It wants the lock only if there is an item.
@@ -80,16 +80,16 @@ impl Waits for Waiter {
 pub struct Among(BTreeSet<(u32, u64)>);
 
 impl Among {
-    /// The bound of sharers for the waiter with this number, which asks for `among`: the least one up to there.
-    fn before(&self, number: u64, among: u32) -> u32 {
+    /// The bound of sharers for the waiter with this number, which asks for `max_sharers`: the least one up to there.
+    fn before(&self, number: u64, max_sharers: u32) -> u32 {
         let mut from = 0;
-        while let Some((least, first)) = self.0.range((from, 0)..(among, 0)).next() {
+        while let Some((least, first)) = self.0.range((from, 0)..(max_sharers, 0)).next() {
             if *first < number {
                 return *least;
             }
             from = least + 1;
         }
-        among
+        max_sharers
     }
 }
 
@@ -117,24 +117,30 @@ impl WaitTable {
     }
 
     /// The lock that `owner` waits for, unless its time is over by `now`.
-    pub(in crate::engine) fn sought_by(&self, owner: Owner, now: Instant) -> Option<Sought<'_>> {
+    pub(in crate::engine) fn target_of(
+        &self,
+        owner: Owner,
+        now: Instant,
+    ) -> Option<WaitTarget<'_>> {
         let place = self.place(owner)?;
         if place.waiter.until <= now {
             return None;
         }
         let key = as_key(&place.key);
-        let among = self.among_before(key, place.number, place.waiter.among);
-        Some(Sought { key, among })
+        let max_sharers = self.among_before(key, place.number, place.waiter.max_sharers);
+        Some(WaitTarget { key, max_sharers })
     }
 
-    /// The bound of sharers for a request that came now and asked for `among`, once all waiters have had the lock.
-    pub(in crate::engine) fn among_behind(&self, key: Key<'_>, among: u32) -> u32 {
-        self.among_before(key, self.next_number(), among)
+    /// The bound of sharers for a request that came now and asked for `max_sharers`, once all waiters have had the lock.
+    pub(in crate::engine) fn max_sharers_behind(&self, key: Key<'_>, max_sharers: u32) -> u32 {
+        self.among_before(key, self.next_number(), max_sharers)
     }
 
-    fn among_before(&self, key: Key<'_>, number: u64, among: u32) -> u32 {
+    fn among_before(&self, key: Key<'_>, number: u64, max_sharers: u32) -> u32 {
         let queue = self.queue_of(key);
-        queue.map_or(among, |queue| queue.beside.before(number, among))
+        queue.map_or(max_sharers, |queue| {
+            queue.beside.before(number, max_sharers)
+        })
     }
 
     /// The bytes that a waiter of this key without metadata would add to [`Self::table_bytes`]. The lock that it gets adds no more than
@@ -153,14 +159,17 @@ impl WaitTable {
         metadata: Option<Box<[u8]>>,
     ) {
         let (queue, number) = self.put(key, owner, waiter, metadata);
-        queue.beside.0.insert((waiter.among, number));
+        queue.beside.0.insert((waiter.max_sharers, number));
     }
 
     /// Removes `owner` from its queue. Returns its place; `None` if it did not wait.
     pub(in crate::engine) fn leave(&mut self, owner: Owner) -> Option<Place<Waiter>> {
         let (place, _) = self.take_out(owner)?;
         if let Some(queue) = self.queue_mut(as_key(&place.key)) {
-            queue.beside.0.remove(&(place.waiter.among, place.number));
+            queue
+                .beside
+                .0
+                .remove(&(place.waiter.max_sharers, place.number));
         }
         Some(place)
     }
@@ -176,7 +185,7 @@ impl WaitTable {
         if count < self.waiting(key) {
             let first = self.in_turn(key).take(count);
             let first: Vec<_> = first
-                .map(|(_, place)| (place.waiter.among, place.number))
+                .map(|(_, place)| (place.waiter.max_sharers, place.number))
                 .collect();
             let queue = self.queue_mut(key).expect("Q1: they wait in it");
             for place in first {
@@ -192,7 +201,7 @@ impl WaitTable {
         self.check_queues();
         for key in self.keys() {
             let places = self.queue(key).filter_map(|(owner, _)| self.place(owner));
-            let due = places.map(|place| (place.waiter.among, place.number));
+            let due = places.map(|place| (place.waiter.max_sharers, place.number));
             let due = Among(due.collect());
             let known = self.queue_of(key).map(|queue| &queue.beside);
             assert_eq!(known, Some(&due), "Q1: among how many each would hold it");
@@ -216,7 +225,7 @@ mod tests {
         Waiter {
             until: Instant::from_millis(until_ms),
             mode: Mode::Exclusive,
-            among: 1,
+            max_sharers: 1,
             lease: None,
             needs_item: false,
         }
@@ -232,30 +241,31 @@ mod tests {
     fn least_bound_before_a_waiter_counts() {
         let mut table = WaitTable::default();
         let now = Instant::from_millis(9);
-        let among =
-            |table: &WaitTable, number| table.sought_by(owner(number), now).map(|it| it.among);
-        for (number, among) in [(1, 5), (2, 3), (3, 9), (4, 1), (5, 2)] {
+        let max_sharers = |table: &WaitTable, number| {
+            table.target_of(owner(number), now).map(|it| it.max_sharers)
+        };
+        for (number, max_sharers) in [(1, 5), (2, 3), (3, 9), (4, 1), (5, 2)] {
             table.join(
                 key(b"a"),
                 owner(number),
                 Waiter {
-                    among,
+                    max_sharers,
                     ..waiter(10)
                 },
                 None,
             );
         }
         table.check();
-        let all = [1, 2, 3, 4, 5, 6].map(|number| among(&table, number));
+        let all = [1, 2, 3, 4, 5, 6].map(|number| max_sharers(&table, number));
         assert_eq!(all, [Some(5), Some(3), Some(3), Some(1), Some(1), None]);
-        assert_eq!(table.among_behind(key(b"a"), 7), 1);
+        assert_eq!(table.max_sharers_behind(key(b"a"), 7), 1);
         table.leave(owner(2));
         table.leave(owner(4));
-        assert_eq!(among(&table, 3), Some(5));
-        assert_eq!(among(&table, 5), Some(2));
-        assert_eq!(table.among_behind(key(b"a"), 7), 2);
-        assert_eq!(table.among_behind(key(b"b"), 7), 7);
-        assert_eq!(table.sought_by(owner(1), Instant::from_millis(10)), None);
+        assert_eq!(max_sharers(&table, 3), Some(5));
+        assert_eq!(max_sharers(&table, 5), Some(2));
+        assert_eq!(table.max_sharers_behind(key(b"a"), 7), 2);
+        assert_eq!(table.max_sharers_behind(key(b"b"), 7), 7);
+        assert_eq!(table.target_of(owner(1), Instant::from_millis(10)), None);
         table.check();
     }
 

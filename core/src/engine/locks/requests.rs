@@ -8,13 +8,13 @@ use latchd_protocol::command::{Acquire, Lease, Mode, Release, ReleaseOf, Wait};
 use latchd_protocol::fence::Fence;
 use latchd_protocol::item::ItemHeader;
 use latchd_protocol::key::Key;
-use latchd_protocol::reply::{Granted, LockSeen, Refusal, Reply};
+use latchd_protocol::reply::{Granted, LockInfo, Refusal, Reply};
 
 use super::Terms;
 use super::queue::WaitTable;
 use super::table::{LockScope, LockTable, charge};
 use super::waits::end_of;
-use crate::deadlock::Chain;
+use crate::deadlock::Deadlock;
 use crate::engine::rules::{Access, Rules};
 use crate::store::Store;
 
@@ -73,7 +73,7 @@ impl<'a, S: Store, M: Access> Rules<'a, S, M> {
         key: Key<'_>,
         missing: Reply<'static>,
     ) -> Reply<'static> {
-        if self.bare(key).is_none() && !self.manager.locks.queue.are_withheld() {
+        if self.without_item(key).is_none() && !self.manager.locks.queue.are_withheld() {
             self.items.counters.lock_misses += 1;
             return missing;
         }
@@ -139,7 +139,7 @@ impl<'a, S: Store, M: Access> Rules<'a, S, M> {
         let found = self.find_live(key).ok();
         let is_held = match found {
             Some((_, header)) => header.locked,
-            None => self.bare(key).is_some(),
+            None => self.without_item(key).is_some(),
         };
         let own = if is_held {
             self.manager.locks.table.held_as(key, owner)
@@ -149,14 +149,17 @@ impl<'a, S: Store, M: Access> Rules<'a, S, M> {
         // A holder that asks for the other mode is refused like any other requester.
         if let Some(held) = own.filter(|held| held.mode.is_shared() == acquire.mode.is_shared()) {
             let is_there = found.is_some() || !acquire.needs_item;
-            if held.is_unanswered && (is_there || !owner.is_session()) {
+            if held.is_unacknowledged && (is_there || !owner.is_session()) {
                 // It has waited for this lock. The lease lasts from the hand-over.
                 self.items.counters.cmd_lock += 1;
                 let found = match self.replace_metadata(owner, &acquire, found, held.fence) {
                     Ok(found) => found,
                     Err(refusal) => return Reply::Refused(refusal),
                 };
-                self.manager.locks.table.set_unanswered(key, owner, false);
+                self.manager
+                    .locks
+                    .table
+                    .set_unacknowledged(key, owner, false);
                 return self.granted(&acquire, found, held.fence);
             }
             if let Some(lease) = acquire.lease {
@@ -281,11 +284,11 @@ impl<'a, S: Store, M: Access> Rules<'a, S, M> {
     }
 
     /// The lock with its metadata.
-    fn show_metadata(self, seen: LockSeen<'static>) -> LockSeen<'a> {
+    fn show_metadata(self, seen: LockInfo<'static>) -> LockInfo<'a> {
         let Self { items, manager } = self;
         let metadata = manager.locks.table.metadata(seen.fence);
         items.metadata.keep(metadata);
-        LockSeen {
+        LockInfo {
             metadata: items.metadata.get(),
             ..seen
         }
@@ -305,7 +308,7 @@ impl<'a, S: Store, M: Access> Rules<'a, S, M> {
                 locked: true,
                 ..before
             };
-            if acquire.looks {
+            if acquire.reads_item {
                 after.fetched = true;
                 after.last_access = items.clock.tick();
                 items.store.record_hit(slot);
@@ -327,7 +330,7 @@ impl<'a, S: Store, M: Access> Rules<'a, S, M> {
         slot: Option<S::Slot>,
     ) -> Reply<'static> {
         let (key, now) = (acquire.key, self.manager.now);
-        let seen = self.manager.locks.seen(key, now);
+        let seen = self.manager.locks.info(key, now);
         let Wait::UpTo { ms: ms @ 1.. } = acquire.wait else {
             self.count_refused();
             let waiting = self.manager.locks.queue.waiting(key);
@@ -350,14 +353,14 @@ impl<'a, S: Store, M: Access> Rules<'a, S, M> {
         let (chain, read) = locks.chain(owner, acquire, &context);
         self.items.work.charge(read);
         match chain {
-            Chain::Ends => {}
-            Chain::Closes => {
+            Deadlock::No => {}
+            Deadlock::Yes => {
                 let seen = seen.expect("a cycle goes through a holder");
                 self.count_refused();
                 self.items.counters.lock_deadlocks += 1;
                 return Reply::WouldDeadlock(seen);
             }
-            Chain::TooLong => return self.refuse_wait(Refusal::TooManyLocks),
+            Deadlock::TooLong => return self.refuse_wait(Refusal::TooManyLocks),
         }
         if let Err(refusal) = self.admit_wait(owner, acquire, slot) {
             return self.refuse_wait(refusal);
@@ -439,8 +442,10 @@ impl<'a, S: Store, M: Access> Rules<'a, S, M> {
     /// `unlock`.
     pub(in crate::engine) fn unlock(&mut self, owner: Owner, key: Key<'_>) -> Reply<'static> {
         let Ok((slot, header)) = self.find_live(key) else {
-            let bare = self.bare(key);
-            return if bare.is_some() && self.manager.locks.table.held_as(key, owner).is_some() {
+            let without_item = self.without_item(key);
+            return if without_item.is_some()
+                && self.manager.locks.table.held_as(key, owner).is_some()
+            {
                 self.release(owner, key, None);
                 Reply::Unlocked
             } else {

@@ -12,8 +12,8 @@ use latchd_protocol::command::{Acquire, Mode};
 use latchd_protocol::key::Key;
 
 use super::Locks;
-use super::waits::among;
-use crate::deadlock::Sought;
+use super::waits::max_sharers;
+use crate::deadlock::WaitTarget;
 use crate::limits::Limits;
 
 impl Locks {
@@ -28,15 +28,15 @@ impl Locks {
     }
 
     /// The lock that this request would wait for ([`would_deadlock`](crate::deadlock::would_deadlock)).
-    pub(in crate::engine) fn sought<'a>(
+    pub(in crate::engine) fn target<'a>(
         &self,
         acquire: &Acquire<'a>,
         limits: &Limits,
-    ) -> Sought<'a> {
-        let among = among(acquire.mode, limits);
-        Sought {
+    ) -> WaitTarget<'a> {
+        let max_sharers = max_sharers(acquire.mode, limits);
+        WaitTarget {
             key: acquire.key,
-            among: self.queue.among_behind(acquire.key, among),
+            max_sharers: self.queue.max_sharers_behind(acquire.key, max_sharers),
         }
     }
 

@@ -34,7 +34,7 @@ use self::ends::Ends;
 pub use self::ends::{EndCause, LOCK_ENDS_MAX, LockEnd};
 use self::holder::{Holder, Rank};
 pub(in crate::engine) use self::holding::NewGrant;
-pub use self::holding::{Held, Holding, LockScope};
+pub use self::holding::{Holding, LockScope, OwnerUsage};
 pub(in crate::engine) use self::metadata::{MetadataBuffer, charge};
 use self::pins::Pins;
 pub(in crate::engine) use self::pins::Shard;
@@ -81,7 +81,7 @@ pub struct LockTable {
     /// Ended locks and shares. A lock with an expired lease alone still counts for its owner.
     ended_entries: usize,
     /// Entries, in force or not, of keys without an item.
-    bare_entries: usize,
+    entries_without_item: usize,
     /// The bytes of the items in each shard that locks pin, but for exclusive ones that have ended. A shared item counts until
     /// its last share is removed.
     pins: Pins,
@@ -116,7 +116,7 @@ struct Entry {
     /// A client waits for it.
     is_waited: bool,
     /// Its one owner has waited for it, and does not know yet. Of sharers each has its own mark.
-    is_unanswered: bool,
+    is_unacknowledged: bool,
 }
 
 /// The holders of a key.
@@ -197,10 +197,10 @@ impl LockTable {
             shard,
             has_item,
             is_waited: false,
-            is_unanswered: false,
+            is_unacknowledged: false,
         };
         self.by_key.insert(owned, entry);
-        self.bare_entries += usize::from(!has_item);
+        self.entries_without_item += usize::from(!has_item);
         self.pins.add(shard, pinned_bytes);
         self.table_bytes += bytes;
         self.set_lease(key, owner, lease_until);
@@ -255,7 +255,7 @@ impl LockTable {
             self.note_end(&owned, grant, holding, metadata);
         }
         self.table_bytes -= ENTRY_BYTES;
-        self.bare_entries -= usize::from(!holding.has_item);
+        self.entries_without_item -= usize::from(!holding.has_item);
         if let Some(holder) = self.leave(key, grant) {
             holder.pinned_bytes -= pinned_bytes;
             holder.pins.remove(shard, pinned_bytes);
@@ -328,19 +328,21 @@ impl LockTable {
     }
 
     /// `owner`, which has `key`, has waited for it, and does not know yet that it holds it; or it does now.
-    pub(in crate::engine) fn set_unanswered(
+    pub(in crate::engine) fn set_unacknowledged(
         &mut self,
         key: Key<'_>,
         owner: Owner,
-        is_unanswered: bool,
+        is_unacknowledged: bool,
     ) {
         let Some(entry) = self.by_key.get_mut(key.as_bytes()) else {
             return;
         };
         match entry.holders {
-            Holders::Alone(grant) if grant.owner == owner => entry.is_unanswered = is_unanswered,
+            Holders::Alone(grant) if grant.owner == owner => {
+                entry.is_unacknowledged = is_unacknowledged;
+            }
             Holders::Alone(_) => {}
-            Holders::Shared(_) => self.set_share_unanswered(key, owner, is_unanswered),
+            Holders::Shared(_) => self.set_share_unacknowledged(key, owner, is_unacknowledged),
         }
     }
 
@@ -357,7 +359,7 @@ impl LockTable {
             entry.has_item = true;
             // It was stored after every flush there was.
             entry.flushes = self.flushes;
-            self.bare_entries -= 1;
+            self.entries_without_item -= 1;
         }
         self.resize(key, 0, pinned_bytes);
     }
@@ -366,7 +368,7 @@ impl LockTable {
     pub(in crate::engine) fn lose_item(&mut self, key: Key<'_>, pinned_bytes: usize) {
         if let Some(entry) = self.by_key.get_mut(key.as_bytes()) {
             entry.has_item = false;
-            self.bare_entries += 1;
+            self.entries_without_item += 1;
         }
         self.resize(key, pinned_bytes, 0);
     }

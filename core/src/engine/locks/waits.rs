@@ -17,7 +17,7 @@ use latchd_protocol::wait::Outcome;
 use super::queue::Waiter;
 use super::table::{LockScope, LockTable, charge};
 use super::{Effect, Locks, Pinned, Terms};
-use crate::deadlock::{Chain, would_deadlock};
+use crate::deadlock::{Deadlock, would_deadlock};
 use crate::engine::context::Context;
 use crate::engine::owned_key::{OwnedKey, as_key};
 use crate::engine::queues::{Place, Waits};
@@ -30,13 +30,13 @@ impl Locks {
         owner: Owner,
         acquire: &Acquire<'_>,
         context: &Context<'_>,
-    ) -> (Chain, usize) {
+    ) -> (Deadlock, usize) {
         would_deadlock(
             owner,
-            self.sought(acquire, context.limits),
+            self.target(acquire, context.limits),
             context.limits.wait_chain_max,
             |key| self.table.grants_of(key),
-            |owner| self.queue.sought_by(owner, context.now),
+            |owner| self.queue.target_of(owner, context.now),
         )
     }
 
@@ -52,7 +52,7 @@ impl Locks {
         let waiter = Waiter {
             until: context.now.end_after(ms),
             mode: acquire.mode,
-            among: among(acquire.mode, context.limits),
+            max_sharers: max_sharers(acquire.mode, context.limits),
             lease: acquire.lease,
             needs_item: acquire.needs_item,
         };
@@ -150,7 +150,7 @@ impl Locks {
             if let Some(metadata) = place.and_then(|place| place.kept) {
                 self.table.set_metadata(owner, fence, metadata);
             }
-            self.table.set_unanswered(key, owner, true);
+            self.table.set_unacknowledged(key, owner, true);
             context.notices.push(owner, Outcome::Granted);
             effect = Effect::Lock;
         }
@@ -261,25 +261,25 @@ impl Locks {
             );
             for (owner, _) in self.queue.queue(key) {
                 assert!(self.table.held_by(owner).is_some(), "Q8: {owner} has ended");
-                let Some(sought) = self.queue.sought_by(owner, now) else {
+                let Some(target) = self.queue.target_of(owner, now) else {
                     continue;
                 };
                 let (chain, _) = would_deadlock(
                     owner,
-                    sought,
+                    target,
                     usize::MAX,
                     |key| self.table.grants_of(key),
-                    |owner| self.queue.sought_by(owner, now),
+                    |owner| self.queue.target_of(owner, now),
                 );
-                assert_eq!(chain, Chain::Ends, "Q9: {owner} waits for itself");
+                assert_eq!(chain, Deadlock::No, "Q9: {owner} waits for itself");
             }
         }
     }
 }
 
 /// The number of owners among which a lock is held in this mode, within the bound.
-pub(super) fn among(mode: latchd_protocol::command::Mode, limits: &Limits) -> u32 {
-    mode.among().min(limits.sharers_per_key_max)
+pub(super) fn max_sharers(mode: latchd_protocol::command::Mode, limits: &Limits) -> u32 {
+    mode.max_sharers().min(limits.sharers_per_key_max)
 }
 
 /// When a lock that lasts from now on expires.

@@ -19,7 +19,7 @@ fn release(name: &str) -> Command<'_> {
 
 fn shared(name: &str) -> Command<'_> {
     let acquire = Acquire {
-        mode: Mode::Shared { among: None },
+        mode: Mode::Shared { max_sharers: None },
         ..Acquire::new(key(name))
     };
     ItemCommand::Acquire(acquire).into()
@@ -397,7 +397,7 @@ fn leases_that_end_at_once_are_over_at_once() {
     }
     bench.event(Event::Tick);
     assert_eq!(bench.core.counters().lock_expired, 5);
-    assert_eq!(bench.core.locks().held_by(A), Some(Held::default()));
+    assert_eq!(bench.core.locks().held_by(A), Some(OwnerUsage::default()));
 }
 
 #[test]

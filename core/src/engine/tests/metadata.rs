@@ -3,7 +3,7 @@
 use alloc::string::String;
 
 use latchd_protocol::command::{Acquire, Lease, LockMetadata, Mode, Release, Wait};
-use latchd_protocol::reply::LockSeen;
+use latchd_protocol::reply::LockInfo;
 
 use super::*;
 
@@ -21,7 +21,7 @@ fn with<'a>(name: &'a str, metadata: &'a str) -> Acquire<'a> {
 }
 
 fn shared(acquire: Acquire<'_>) -> Acquire<'_> {
-    let mode = Mode::Shared { among: None };
+    let mode = Mode::Shared { max_sharers: None };
     Acquire { mode, ..acquire }
 }
 
@@ -71,7 +71,7 @@ impl Bench {
     }
 }
 
-fn text(seen: LockSeen<'_>) -> Option<String> {
+fn text(seen: LockInfo<'_>) -> Option<String> {
     let metadata = seen.metadata?.to_vec();
     Some(String::from_utf8(metadata).unwrap())
 }

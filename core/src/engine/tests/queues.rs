@@ -56,9 +56,9 @@ impl Arbitrary for Happens {
             0..=7 => {
                 let mode = match u8::arbitrary(g) % 6 {
                     0..=2 => Mode::Exclusive,
-                    3 => Mode::Shared { among: None },
-                    among => Mode::Shared {
-                        among: NonZeroU32::new(u32::from(among) - 3),
+                    3 => Mode::Shared { max_sharers: None },
+                    max_sharers => Mode::Shared {
+                        max_sharers: NonZeroU32::new(u32::from(max_sharers) - 3),
                     },
                 };
                 let asked = Asked {
@@ -219,7 +219,7 @@ fn compare(core: &mut Core, lines: &mut Lines) {
         core.advance(now);
         core.step(key(name)).update(key(name));
         let held: Vec<_> = core.locks().holders_of(key(name)).collect();
-        let should = line.held.iter().map(|it| (it.owner, it.mode.among()));
+        let should = line.held.iter().map(|it| (it.owner, it.mode.max_sharers()));
         assert_eq!(held, should.collect::<Vec<_>>(), "who holds {name}");
         let waits: Vec<_> = core.waits().queue(key(name)).map(|it| it.0).collect();
         let should: Vec<_> = line.waits.iter().map(|wait| wait.owner).collect();
@@ -239,7 +239,7 @@ fn compare(core: &mut Core, lines: &mut Lines) {
                 core.manager
                     .locks
                     .table
-                    .set_unanswered(key(name), notice.owner, false);
+                    .set_unacknowledged(key(name), notice.owner, false);
             }
         }
         notices.push((notice.owner, notice.outcome));

@@ -12,9 +12,9 @@ const C: Owner = Owner::from_number(3);
 const D: Owner = Owner::from_number(4);
 
 /// `S`, or `S<among>`.
-const fn shared(among: u32) -> Mode {
+const fn shared(max_sharers: u32) -> Mode {
     Mode::Shared {
-        among: NonZeroU32::new(among),
+        max_sharers: NonZeroU32::new(max_sharers),
     }
 }
 
@@ -39,8 +39,8 @@ impl<S: Store> Bench<S> {
         self.ask(owner, ItemCommand::Acquire(acquire))
     }
 
-    fn shares(&mut self, owner: Owner, name: &str, among: u32) -> Fence {
-        match self.take(owner, acquire(name, shared(among))) {
+    fn shares(&mut self, owner: Owner, name: &str, max_sharers: u32) -> Fence {
+        match self.take(owner, acquire(name, shared(max_sharers))) {
             Reply::Granted(granted) => granted.fence,
             other => panic!("{other:?}"),
         }

@@ -230,7 +230,7 @@ fn grant_shows_the_item_at_reply_time() {
     bench.set(A, "k", "1");
     bench.holds(A, "k");
     let look = |acquire: &mut Acquire<'_>| {
-        acquire.looks = true;
+        acquire.reads_item = true;
         acquire.lease = Some(Lease::For { ms: 1_000 });
     };
     assert_eq!(bench.ask(B, waiting("k", look)), Reply::Waits);

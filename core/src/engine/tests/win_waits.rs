@@ -23,7 +23,7 @@ fn vivifying(name: &str) -> Get<'_> {
 /// `mg <name> N30 B`.
 fn bound(name: &str) -> Get<'_> {
     Get {
-        binds: true,
+        bound_to_owner: true,
         ..vivifying(name)
     }
 }
@@ -40,7 +40,7 @@ fn patient(name: &str) -> Get<'_> {
 fn early(name: &str) -> Get<'_> {
     Get {
         steps: TtlSteps::one(TtlStep::Recache(Exptime::In { seconds: 60 })),
-        binds: true,
+        bound_to_owner: true,
         ..meta_get(name)
     }
 }
@@ -179,7 +179,7 @@ fn win_of_gone_waiter_goes_on() {
     let mut bench = bench();
     bench.win(A, bound("k"));
     let free = Get {
-        binds: false,
+        bound_to_owner: false,
         ..patient("k")
     };
     bench.parks(B, free);
@@ -196,7 +196,7 @@ fn a_win_that_was_waited_for_without_b_is_not_bound() {
     let mut bench = bench();
     bench.win(A, bound("k"));
     let free = Get {
-        binds: false,
+        bound_to_owner: false,
         ..patient("k")
     };
     bench.parks(B, free);

@@ -48,7 +48,7 @@ pub struct BoundWin {
     /// Its item was made to be filled: nothing but a mark says that the win is open, when it is again.
     pub is_made: bool,
     /// It was given to a get that waited and has no reply yet.
-    pub is_unanswered: bool,
+    pub is_unacknowledged: bool,
     /// It stays bound after that reply: `B`.
     pub stays: bool,
 }
@@ -136,7 +136,7 @@ impl BoundWins {
     /// The get that was given the win of `key` has its reply.
     pub(in crate::engine) fn set_answered(&mut self, key: Key<'_>) {
         if let Some(win) = self.by_key.get_mut(key.as_bytes()) {
-            win.is_unanswered = false;
+            win.is_unacknowledged = false;
         }
     }
 
@@ -262,7 +262,7 @@ mod tests {
         BoundWin {
             winner,
             is_made: true,
-            is_unanswered: false,
+            is_unacknowledged: false,
             stays: true,
         }
     }

@@ -13,7 +13,7 @@ use latchd_protocol::wait::Outcome;
 
 use super::bound::BoundWins;
 use super::queue::{WinWaiter, WinWaits};
-use super::{Effect, Makers, Seen};
+use super::{Effect, ItemState, Makers};
 use crate::engine::rules::{Access, Rules};
 use crate::store::Store;
 
@@ -54,7 +54,7 @@ impl<S: Store, M: Access> Rules<'_, S, M> {
                 None => (self.makers(key), self.was_flushed(key)),
             };
             let clock = self.items.clock;
-            let seen = Seen {
+            let seen = ItemState {
                 clock: &clock,
                 header: item.map(|(_, header)| header),
                 makers,
@@ -74,7 +74,7 @@ impl<S: Store, M: Access> Rules<'_, S, M> {
 
     /// The owners that may make the item of a key that has none.
     fn makers(&self, key: Key<'_>) -> Makers {
-        match self.bare(key) {
+        match self.without_item(key) {
             None => Makers::All,
             Some(holding) if holding.mode.is_shared() => Makers::None,
             Some(holding) => Makers::Holder(holding.owner),

@@ -92,7 +92,7 @@ impl Makers {
 
 /// The key of a get that waits, as the rest of the core sees it.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::engine) struct Seen<'a> {
+pub(in crate::engine) struct ItemState<'a> {
     pub(in crate::engine) clock: &'a Clock,
     /// The item, if there is one.
     pub(in crate::engine) header: Option<ItemHeader>,
@@ -165,7 +165,7 @@ impl Wins {
     pub(in crate::engine) fn serve(
         &mut self,
         key: Key<'_>,
-        seen: &Seen<'_>,
+        seen: &ItemState<'_>,
         made: usize,
         context: &mut Context<'_>,
     ) -> Effect {
@@ -199,7 +199,7 @@ impl Wins {
     fn wake_to_winner(
         &mut self,
         key: Key<'_>,
-        seen: &Seen<'_>,
+        seen: &ItemState<'_>,
         context: &mut Context<'_>,
     ) -> Option<(Owner, WinWaiter)> {
         let now = context.now;
@@ -247,8 +247,8 @@ impl Wins {
         let win = BoundWin {
             winner: owner,
             is_made,
-            is_unanswered: true,
-            stays: waiter.binds,
+            is_unacknowledged: true,
+            stays: waiter.bound_to_owner,
         };
         self.bound.bind(key, win);
     }
@@ -264,8 +264,9 @@ impl Wins {
     #[cold]
     pub(in crate::engine) fn claim(&mut self, owner: Owner, key: Key<'_>, win: Win) -> Win {
         let given = self.bound.get(key);
-        let given = given
-            .filter(|given| given.winner == owner && (given.is_unanswered || owner.is_session()));
+        let given = given.filter(|given| {
+            given.winner == owner && (given.is_unacknowledged || owner.is_session())
+        });
         let Some(given) = given.filter(|_| win == Win::Sent) else {
             return win;
         };
@@ -282,7 +283,7 @@ impl Wins {
         let win = BoundWin {
             winner: owner,
             is_made,
-            is_unanswered: false,
+            is_unacknowledged: false,
             stays: true,
         };
         self.bound.bind(key, win);

@@ -43,8 +43,8 @@ pub struct WinWaiter {
     pub new_cas: NewCas,
     /// As [`Get::bump`].
     pub bump: bool,
-    /// As [`Get::binds`].
-    pub binds: bool,
+    /// As [`Get::bound_to_owner`].
+    pub bound_to_owner: bool,
 }
 
 impl WinWaiter {
@@ -55,7 +55,7 @@ impl WinWaiter {
             key_form: get.key_form,
             new_cas: get.new_cas,
             bump: get.bump,
-            binds: get.binds,
+            bound_to_owner: get.bound_to_owner,
         }
     }
 

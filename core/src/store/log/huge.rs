@@ -3,7 +3,7 @@
 //! The log holds the number of such a value. A reply shares the value while it is being sent, so it is not
 //! copied.
 //!
-//! - V1: A number is in the list of its [`Place`]'s stage. Only a free number has no value. A used number is
+//! - V1: A number is in the list of its [`Number`]'s stage. Only a free number has no value. A used number is
 //!   charged with its memory.
 //! - V2: A value is in the window or in the main list if and only if its item is not locked.
 //!
@@ -23,7 +23,7 @@ use crate::work::Meter;
 /// The huge values of a store.
 #[derive(Debug)]
 pub(super) struct Huge<B> {
-    values: Chunks<Place>,
+    values: Chunks<Number>,
     /// The numbers by stage.
     lists: [List; 4],
     /// Their memory, in bytes.
@@ -52,7 +52,7 @@ pub(super) enum Stage {
 
 /// A number.
 #[derive(Debug)]
-struct Place {
+struct Number {
     value: Bytes,
     /// The record that holds the number.
     address: Option<Address>,
@@ -71,7 +71,7 @@ pub(super) struct Merit {
     pub(super) since: u32,
 }
 
-impl Linked for Place {
+impl Linked for Number {
     fn links(&mut self, _: Row) -> &mut Links {
         &mut self.links
     }
@@ -88,7 +88,7 @@ pub(super) const HUGE_BYTES: usize = ALLOCATION_BYTES;
 impl<B: Block> Huge<B> {
     pub(super) const fn new(geometry: Geometry, erases: bool) -> Self {
         Self {
-            values: Chunks::new(geometry.chunk_len(size_of::<Place>(), 2)),
+            values: Chunks::new(geometry.chunk_len(size_of::<Number>(), 2)),
             lists: [List::new(Row::Queue); 4],
             value_bytes: 0,
             window_bytes: 0,
@@ -127,7 +127,7 @@ impl<B: Block> Huge<B> {
             number
         } else {
             let number = u32::try_from(self.values.len()).map_err(|_| Full)?;
-            self.values.push(Place {
+            self.values.push(Number {
                 value: Bytes::new(),
                 address: None,
                 stage: Stage::Free,

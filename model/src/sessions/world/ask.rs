@@ -1,7 +1,7 @@
 //! The requests of a connection, each with its due reply and its effect on the expected state.
 
-use latchd_core::engine::Held;
-use latchd_core::server::visit::Visit;
+use latchd_core::engine::OwnerUsage;
+use latchd_core::server::conn_executor::ConnExecutor;
 use latchd_core::{ConnId, Owner};
 use latchd_protocol::command::{Acquire, Command, ItemCommand, Release, Wait};
 use latchd_protocol::execute::Execute as _;
@@ -83,7 +83,7 @@ impl World {
         };
         let has_lost = self.has_lost(conn);
         let believed = self.conns[conn].session;
-        let reply = self.visit(conn, |visit| visit.session(request));
+        let reply = self.executor(conn, |executor| executor.session(request));
         let attached = self.attached_to(conn);
         let holds = |lock: &Lock| lock.holder == Some(Who::Conn(conn));
         let is_believed = self.known[token].is_some_and(|known| believed == Some(known.owner));
@@ -109,7 +109,7 @@ impl World {
             if self.has_ended[token] {
                 self.seen.add(Witness::OpenedAgain);
             }
-            let is_empty = self.core.held(owner) == Held::default();
+            let is_empty = self.core.held(owner) == OwnerUsage::default();
             must(is_empty, "S3: a new session holds something")?;
             self.known[token] = Some(Known {
                 owner,
@@ -130,7 +130,7 @@ impl World {
             action: SessionAction::End,
         };
         let (has_lost, believed) = (self.has_lost(conn), self.conns[conn].session);
-        let reply = self.visit(conn, |visit| visit.session(request));
+        let reply = self.executor(conn, |executor| executor.session(request));
         let due = match self.known[token] {
             None => SessionReply::NotFound,
             Some(known) if believed.is_some_and(|own| own != known.owner) => {
@@ -157,7 +157,7 @@ impl World {
     pub(super) fn stranger(&mut self, token: usize) -> Judged {
         let (now, id) = (self.now(), ConnId::from_number(u64::MAX >> 1));
         let (core, numbers) = (&mut self.core, &mut self.numbers);
-        let mut visit = Visit::new(core, numbers, now, (id, STRANGER), None);
+        let mut executor = ConnExecutor::new(core, numbers, now, (id, STRANGER), None);
         let token = token_of(token);
         let refused = SessionReply::Refused(SessionRefusal::OtherUser);
         for (seconds, only_resumes) in [(TTL_S, false), (TTL_S, true)] {
@@ -166,18 +166,18 @@ impl World {
                 only_resumes,
             };
             same(
-                visit.session(SessionRequest { token, action }),
+                executor.session(SessionRequest { token, action }),
                 refused,
                 "S7",
             )?;
         }
         let action = SessionAction::End;
         same(
-            visit.session(SessionRequest { token, action }),
+            executor.session(SessionRequest { token, action }),
             refused,
             "S7",
         )?;
-        let done = visit.execute_as(token, &release(0), &mut |_| {});
+        let done = executor.execute_as(token, &release(0), &mut |_| {});
         must(done == Err(SessionRefusal::OtherUser), "S7: is let in")?;
         self.seen.add(Witness::OtherUser);
         Ok(())
@@ -196,12 +196,12 @@ impl World {
         let mut seen = None;
         let mut answer = |reply: &Reply<'_>| seen = Some(got(reply));
         let Some(token) = token else {
-            self.visit(conn, |visit| visit.execute(command, &mut answer));
+            self.executor(conn, |executor| executor.execute(command, &mut answer));
             let who = own.map_or(Who::Conn(conn), Who::Session);
             return self.unless_lost(has_lost, seen.map(|got| (who, got)));
         };
-        let done = self.visit(conn, |visit| {
-            visit.execute_as(token_of(token), command, &mut answer)
+        let done = self.executor(conn, |executor| {
+            executor.execute_as(token_of(token), command, &mut answer)
         });
         let due = match self.known[token] {
             None => Err(SessionRefusal::NoSession),

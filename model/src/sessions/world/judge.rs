@@ -123,11 +123,11 @@ impl World {
         }
         for (key, lock) in self.locks.iter().enumerate() {
             let holding = self.core.locks().in_force(key_of(key));
-            let (is_told, is_unanswered) = holding.map_or((false, false), |holding| {
+            let (is_told, is_unacknowledged) = holding.map_or((false, false), |holding| {
                 let is_told = holding.fence.number() == lock.fence;
-                (is_told, holding.is_unanswered)
+                (is_told, holding.is_unacknowledged)
             });
-            let facts = [lock.is_unseen, is_told, is_unanswered];
+            let facts = [lock.is_unseen, is_told, is_unacknowledged];
             view.push(who(lock.holder));
             view.extend(facts.map(u8::from));
             let line = lock.line.iter();

@@ -1,4 +1,4 @@
-//! How another thread reaches a worker: a list of messages, and an eventfd (the bell) in the worker's epoll.
+//! How another thread reaches a worker: a list of messages, and an eventfd (the waker) in the worker's epoll.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -7,11 +7,11 @@ use latchd_core::ConnId;
 use latchd_protocol::wait::Outcome;
 use smol::channel::Sender;
 
-use crate::clients::roster::Entry;
+use crate::clients::connection_table::Entry;
 use crate::net::transport::Security;
-use crate::stats::connection_stats::Kept;
+use crate::stats::connection_stats::BufferKind;
 use crate::sync::atomic::AtomicUsize;
-use crate::sync::{Bell, Mutex, MutexGuard};
+use crate::sync::{Mutex, MutexGuard, Waker};
 
 /// An accepted client that has no worker yet.
 #[derive(Debug)]
@@ -22,7 +22,7 @@ pub(crate) struct Arrival {
     pub(crate) security: Security,
     /// Its connection id, never used before.
     pub(crate) conn: ConnId,
-    /// The entry of the roster in which its worker notes its state.
+    /// The entry of the connection table in which its worker notes its state.
     pub(crate) entry: Arc<Entry>,
 }
 
@@ -34,7 +34,7 @@ pub(crate) enum Message {
     /// Close the clients that have been idle for too long.
     Sweep,
     /// Close the client of this name: the budget for this kind of memory is exceeded.
-    Close(u64, Kept),
+    Close(u64, BufferKind),
     /// Close the client of this name: it has lost its session.
     LostSession(u64),
     /// There are new lines for the client of this name, a watcher.
@@ -61,7 +61,7 @@ pub(crate) enum Message {
 #[derive(Debug)]
 pub(crate) struct Mailbox {
     messages: Mutex<Vec<Message>>,
-    bell: Bell,
+    waker: Waker,
     clients: AtomicUsize,
 }
 
@@ -71,7 +71,7 @@ impl Mailbox {
     pub(crate) fn new() -> rustix::io::Result<Self> {
         Ok(Self {
             messages: Mutex::default(),
-            bell: Bell::new()?,
+            waker: Waker::new()?,
             clients: AtomicUsize::new(0),
         })
     }
@@ -81,16 +81,16 @@ impl Mailbox {
         &self.clients
     }
 
-    /// Adds a message and rings the bell. Repeated messages are added once. So the list holds at most one
+    /// Adds a message and wakes the worker. Repeated messages are added once. So the list holds at most one
     /// sweep; one arrival, one close and one lost session per connection; one news per watcher; one outcome per waiting client;
     /// one echo per sender; and two rounds of the election, which asks the next one when all workers have confirmed.
     pub(crate) fn post(&self, message: Message) {
-        self.leave(message);
-        self.ring();
+        self.push(message);
+        self.wake();
     }
 
-    /// Adds a message without ringing; the caller rings soon.
-    pub(crate) fn leave(&self, message: Message) {
+    /// Adds a message without a wake-up; the caller wakes the worker soon.
+    pub(crate) fn push(&self, message: Message) {
         let mut messages = self.messages();
         let is_known = match message {
             Message::Adopt(_)
@@ -109,20 +109,20 @@ impl Mailbox {
     }
 
     /// Wakes the worker.
-    pub(crate) fn ring(&self) {
-        self.bell.ring();
+    pub(crate) fn wake(&self) {
+        self.waker.wake();
     }
 
-    /// Silences the bell, then takes all messages: a message that arrives in between rings again.
+    /// Clears the waker, then takes all messages: a message that arrives in between wakes again.
     pub(crate) fn take(&self) -> Vec<Message> {
-        self.bell.silence();
+        self.waker.clear();
         std::mem::take(&mut *self.messages())
     }
 
-    /// Waits until the bell rings, for a worker of a test.
+    /// Waits until it is woken, for a worker of a test.
     #[cfg(all(test, feature = "scheduled"))]
     pub(crate) fn hear(&self) {
-        self.bell.hear();
+        self.waker.hear();
     }
 
     fn messages(&self) -> MutexGuard<'_, Vec<Message>> {
@@ -134,7 +134,7 @@ impl Mailbox {
 
 impl AsFd for Mailbox {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.bell.as_fd()
+        self.waker.as_fd()
     }
 }
 
@@ -143,7 +143,7 @@ mod tests {
     use latchd_core::Instant;
 
     use super::*;
-    use crate::clients::roster::Roster;
+    use crate::clients::connection_table::ConnectionTable;
     use crate::net::listen::Address;
     use crate::sync::atomic::Ordering;
 
@@ -160,14 +160,14 @@ mod tests {
         let mailbox = Mailbox::new().unwrap();
         let (_, socket) = std::os::unix::net::UnixStream::pair().unwrap();
         let conn = ConnId::from_number(2);
-        let roster = Roster::new(&[Address::Unix("/tmp/socket".into())]);
+        let connection_table = ConnectionTable::new(&[Address::Unix("/tmp/socket".into())]);
         let socket = socket.into();
         mailbox.post(Message::Sweep);
         mailbox.post(Message::Adopt(Arrival {
             socket,
             security: Security::Plain,
             conn,
-            entry: roster.add(conn.number(), 0, None, Instant::from_millis(0)),
+            entry: connection_table.add(conn.number(), 0, None, Instant::from_millis(0)),
         }));
         mailbox.post(Message::Sweep);
         assert!(matches!(

@@ -3,9 +3,9 @@
 //! Uses `net`, `stats` and `sync`.
 
 pub(crate) mod budget;
+pub(crate) mod connection_table;
 pub(crate) mod lock_log;
 pub(crate) mod mailbox;
 pub(crate) mod passwords;
-pub(crate) mod roster;
 pub(crate) mod waiters;
 pub(crate) mod watch;

@@ -165,7 +165,7 @@ impl Waiters {
                     }
                 }
                 let Holder { worker, name } = entry.holder;
-                self.mailboxes[worker].leave(Message::WaitEnded(name, notice.outcome));
+                self.mailboxes[worker].push(Message::WaitEnded(name, notice.outcome));
                 if !woken.contains(&worker) {
                     woken.push(worker);
                 }
@@ -173,7 +173,7 @@ impl Waiters {
         }
         drop(registry);
         for worker in woken {
-            self.mailboxes[worker].ring();
+            self.mailboxes[worker].wake();
         }
     }
 

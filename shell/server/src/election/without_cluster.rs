@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::cluster::Member;
 use crate::config::Config;
 use crate::net::listen::Address;
-use crate::shared::Shared;
+use crate::server_state::ServerState;
 use crate::sync::channel::Sender;
 
 /// No server that may stand.
@@ -25,7 +25,7 @@ impl Candidacy {
         match self.0 {}
     }
 
-    pub(crate) fn stand(self, _: &Arc<Shared>, _: Sender<()>) -> io::Result<Standing> {
+    pub(crate) fn stand(self, _: &Arc<ServerState>, _: Sender<()>) -> io::Result<Standing> {
         match self.0 {}
     }
 }

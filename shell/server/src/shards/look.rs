@@ -89,7 +89,10 @@ impl Shards {
             held.sort_unstable_by_key(|(waiting, _, holding)| (Reverse(*waiting), holding.since));
             let first = held.into_iter().take(locks_max);
             let locks = first.map(|(waiting, key, holding)| {
-                let permits = manager.locks().holders_of(key).map(|(_, among)| among);
+                let permits = manager
+                    .locks()
+                    .holders_of(key)
+                    .map(|(_, max_sharers)| max_sharers);
                 let queue = manager.waits().queue(key).take(WAITERS_SHOWN_MAX);
                 LockedKey {
                     key: key.as_bytes().into(),

@@ -31,7 +31,7 @@ use std::sync::{Arc, PoisonError};
 use bytes::Bytes;
 use foldhash::quality;
 use latchd_core::engine::shards::{self, Shards as _};
-use latchd_core::engine::{Config, DueKey, Held, Items, LockManager, Rules};
+use latchd_core::engine::{Config, DueKey, Items, LockManager, OwnerUsage, Rules};
 use latchd_core::store::{Block, HashSeed, LogStore, SipHash, Store};
 use latchd_core::{Instant, Limits};
 use latchd_protocol::command::ScanCursor;
@@ -348,7 +348,7 @@ impl Shards {
             shards::run_due(&mut all, DUE_PER_COMMAND);
         }
         if let ItemCommand::Get(get) = item
-            && (get.binds || get.wait_ms > 0)
+            && (get.bound_to_owner || get.wait_ms > 0)
         {
             for due in all.manage(|manager| manager.wins_to_check(owner, get)) {
                 all.update(&due);
@@ -384,7 +384,7 @@ impl Shards {
 
     /// Whether an owner holds a lock or a bound win.
     pub(crate) fn has_anything(&self, now: Instant, session: &ShardSession) -> bool {
-        self.held(now, session) != Held::default()
+        self.held(now, session) != OwnerUsage::default()
     }
 
     /// Whether a connection holds a lock that ends with it.
@@ -393,9 +393,9 @@ impl Shards {
     }
 
     /// The locks and wins of an owner.
-    fn held(&self, now: Instant, session: &ShardSession) -> Held {
+    fn held(&self, now: Instant, session: &ShardSession) -> OwnerUsage {
         if !session.is_open {
-            return Held::default();
+            return OwnerUsage::default();
         }
         self.at(now).manage(|manager| manager.held(session.owner))
     }
@@ -614,7 +614,7 @@ fn is_too_late(
 fn takes_lock(command: &ItemCommand<'_>) -> bool {
     match command {
         ItemCommand::Lock { .. } | ItemCommand::Acquire(_) => true,
-        ItemCommand::Get(get) => get.lock || get.binds || get.wait_ms > 0,
+        ItemCommand::Get(get) => get.lock || get.bound_to_owner || get.wait_ms > 0,
         ItemCommand::Set(_)
         | ItemCommand::SetTooLarge { .. }
         | ItemCommand::Delete(_)

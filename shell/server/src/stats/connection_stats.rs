@@ -44,7 +44,7 @@ pub(crate) struct ConnectionStats {
 
 /// The kinds of memory kept for a client.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Kept {
+pub(crate) enum BufferKind {
     /// Incomplete requests.
     Input,
     /// Unread replies.
@@ -185,10 +185,10 @@ impl ConnectionStats {
     }
 
     /// Counts a client closed because its budget was exceeded.
-    pub(crate) fn count_out_of_memory(&self, kept: Kept) {
+    pub(crate) fn count_out_of_memory(&self, kept: BufferKind) {
         let counter = match kept {
-            Kept::Input => &self.out_of_memory_input,
-            Kept::Output => &self.out_of_memory_output,
+            BufferKind::Input => &self.out_of_memory_input,
+            BufferKind::Output => &self.out_of_memory_output,
         };
         counter.fetch_add(1, Ordering::Relaxed);
     }

@@ -9,13 +9,13 @@ use async_io::Timer;
 use smol::future::FutureExt;
 
 use crate::clients::mailbox::Message;
-use crate::shared::Shared;
+use crate::server_state::ServerState;
 
 /// The limit of a reply: a turn takes a millisecond, a tick comes every 200.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(3);
 
 /// Whether every worker replies in time, and the last tick is recent.
-pub(crate) async fn is_well(shared: &Shared) -> bool {
+pub(crate) async fn is_well(shared: &ServerState) -> bool {
     let (sender, replies) = smol::channel::bounded(shared.mailboxes.len());
     for mailbox in &*shared.mailboxes {
         mailbox.post(Message::Echo(sender.clone()));

@@ -49,7 +49,7 @@ use self::response::{Kind, response};
 use self::watch::Watch;
 use crate::config::STATUS_CONNECTIONS_MAX as CONNECTIONS_MAX;
 use crate::config::listen_address::ListenAddress;
-use crate::shared::Shared;
+use crate::server_state::ServerState;
 use crate::sync::channel::{Receiver, Sender, bounded};
 
 /// The most long replies in progress at a time (U1).
@@ -109,8 +109,8 @@ impl StatusPort {
     ///
     /// # Errors
     /// The kernel's, if it cannot wait.
-    pub(crate) async fn serve(self, shared: &Shared, stopped: Receiver<()>) -> io::Result<()> {
-        let desk = Desk {
+    pub(crate) async fn serve(self, shared: &ServerState, stopped: Receiver<()>) -> io::Result<()> {
+        let service = StatusService {
             shared,
             hosts: self.hosts,
             watch: RefCell::new(Watch::new(shared)),
@@ -128,18 +128,18 @@ impl StatusPort {
         let executor = LocalExecutor::new();
         for listener in &listeners {
             executor
-                .spawn(desk.accept_on(listener, let_in.clone()))
+                .spawn(service.accept_on(listener, let_in.clone()))
                 .detach();
         }
         let attending = async {
             while let Ok((socket, peer)) = came.recv().await {
-                executor.spawn(desk.attend(socket, peer)).detach();
+                executor.spawn(service.attend(socket, peer)).detach();
             }
         };
         let sampling = async {
             loop {
                 Timer::after(history::INTERVAL).await;
-                desk.watch.borrow_mut().sample(shared);
+                service.watch.borrow_mut().sample(shared);
             }
         };
         let stop = async {
@@ -152,8 +152,8 @@ impl StatusPort {
 }
 
 /// The state that all requests share.
-struct Desk<'a> {
-    shared: &'a Shared,
+struct StatusService<'a> {
+    shared: &'a ServerState,
     hosts: Hosts,
     watch: RefCell<Watch>,
     /// The open connections.
@@ -189,7 +189,7 @@ impl Drop for HeldPlace<'_> {
 /// A connection and where it comes from.
 type Arrival = (Async<TcpStream>, SocketAddr);
 
-impl Desk<'_> {
+impl StatusService<'_> {
     async fn accept_on(&self, listener: &Async<TcpListener>, let_in: Sender<Arrival>) {
         loop {
             for _ in 0..ACCEPTED_AT_ONCE {

@@ -9,11 +9,11 @@ use crate::sync::channel::{Receiver, Sender, bounded};
 pub(super) struct Places {
     most: usize,
     last: u64,
-    taken: Vec<Place>,
+    taken: Vec<Admission>,
 }
 
 #[derive(Debug)]
-struct Place {
+struct Admission {
     number: u64,
     host: IpAddr,
     /// Its request has arrived.
@@ -41,7 +41,7 @@ impl Places {
         }
         self.last += 1;
         let (held, given_up) = bounded(1);
-        self.taken.push(Place {
+        self.taken.push(Admission {
             number: self.last,
             host,
             has_asked: false,
@@ -65,7 +65,7 @@ impl Places {
 
     fn give_way(&mut self) {
         let all_have_asked = self.taken.iter().all(|place| place.has_asked);
-        let may_stay = |place: &Place| place.has_asked && !all_have_asked;
+        let may_stay = |place: &Admission| place.has_asked && !all_have_asked;
         let from = |host: IpAddr| {
             let same = self.taken.iter().filter(|place| place.host == host);
             same.filter(|place| !may_stay(place)).count()

@@ -10,7 +10,7 @@ use serde::{Serialize, Serializer};
 
 use super::process::ProcessUsage;
 use crate::cluster::AnswerTimes;
-use crate::shared::Shared;
+use crate::server_state::ServerState;
 use crate::stats::turn_times::Measured;
 
 /// The most locks in a snapshot.
@@ -124,7 +124,7 @@ fn seconds_left<S: Serializer>(span: &Option<Duration>, to: S) -> Result<S::Ok, 
 }
 
 impl Snapshot {
-    pub(super) fn take(shared: &Shared) -> Self {
+    pub(super) fn take(shared: &ServerState) -> Self {
         let now = shared.clock.now();
         let seen = shared.shards.look(now, LOCKS_SHOWN_MAX);
         let stats = seen.stats;
@@ -210,7 +210,11 @@ impl Snapshot {
 }
 
 /// The address of an owner, the time since its last request, and its session.
-fn found(shared: &Shared, owner: Owner, now: Instant) -> (String, Duration, Option<HolderSession>) {
+fn found(
+    shared: &ServerState,
+    owner: Owner,
+    now: Instant,
+) -> (String, Duration, Option<HolderSession>) {
     let mut conn = Some(owner.number());
     let mut session = None;
     if owner.is_session()
@@ -222,7 +226,7 @@ fn found(shared: &Shared, owner: Owner, now: Instant) -> (String, Duration, Opti
             left_s: shown.left_ms.div_ceil(1000),
         });
     }
-    let found = conn.and_then(|conn| shared.roster.find(conn, now));
+    let found = conn.and_then(|conn| shared.connection_table.find(conn, now));
     let (peer, silent) = found.unwrap_or_default();
     (peer, silent, session)
 }

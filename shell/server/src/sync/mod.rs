@@ -17,9 +17,9 @@ pub(crate) mod stand_in;
 
 #[cfg(not(all(test, feature = "scheduled")))]
 pub(crate) use self::real::{
-    Bell, Instant, Mutex, MutexGuard, Timer, atomic, channel, since_epoch,
+    Instant, Mutex, MutexGuard, Timer, Waker, atomic, channel, since_epoch,
 };
 #[cfg(all(test, feature = "scheduled"))]
 pub(crate) use self::stand_in::{
-    Bell, Instant, Mutex, MutexGuard, Timer, atomic, channel, since_epoch,
+    Instant, Mutex, MutexGuard, Timer, Waker, atomic, channel, since_epoch,
 };

@@ -11,28 +11,28 @@ pub(crate) use smol::channel;
 
 /// Wakes a thread that waits in its epoll.
 #[derive(Debug)]
-pub(crate) struct Bell(OwnedFd);
+pub(crate) struct Waker(OwnedFd);
 
-impl Bell {
+impl Waker {
     /// # Errors
     /// The kernel's, if there is no descriptor left.
     pub(crate) fn new() -> rustix::io::Result<Self> {
         eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).map(Self)
     }
 
-    /// Signals the epoll, until [`Self::silence`].
-    pub(crate) fn ring(&self) {
+    /// Signals the epoll, until [`Self::clear`].
+    pub(crate) fn wake(&self) {
         // It can fail only after 2^64 - 1 unread signals, and the thread wakes anyway.
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 
     /// Clears the signal.
-    pub(crate) fn silence(&self) {
+    pub(crate) fn clear(&self) {
         let _ = rustix::io::read(&self.0, &mut [0; 8]);
     }
 }
 
-impl AsFd for Bell {
+impl AsFd for Waker {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }

@@ -8,7 +8,7 @@ use std::future::Future;
 use std::ops::Add;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::pin::Pin;
-use std::task::{Context, Poll, Waker};
+use std::task::{self, Context, Poll};
 use std::time::Duration;
 
 use rustix::event::{EventfdFlags, eventfd};
@@ -22,43 +22,43 @@ fn anybody() {
     AtomicBool::new(false).load(Ordering::SeqCst);
 }
 
-/// A bell that a thread of a test can wait for.
+/// A waker that a thread of a test can wait for.
 #[derive(Debug)]
-pub(crate) struct Bell {
-    rings: Mutex<bool>,
-    rung: Condvar,
+pub(crate) struct Waker {
+    is_woken: Mutex<bool>,
+    woken: Condvar,
     /// Code that needs the descriptor does not run in these tests.
     descriptor: OwnedFd,
 }
 
-impl Bell {
+impl Waker {
     pub(crate) fn new() -> rustix::io::Result<Self> {
         Ok(Self {
-            rings: Mutex::new(false),
-            rung: Condvar::new(),
+            is_woken: Mutex::new(false),
+            woken: Condvar::new(),
             descriptor: eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?,
         })
     }
 
-    pub(crate) fn ring(&self) {
-        *self.rings.lock().unwrap() = true;
-        self.rung.notify_all();
+    pub(crate) fn wake(&self) {
+        *self.is_woken.lock().unwrap() = true;
+        self.woken.notify_all();
     }
 
-    pub(crate) fn silence(&self) {
-        *self.rings.lock().unwrap() = false;
+    pub(crate) fn clear(&self) {
+        *self.is_woken.lock().unwrap() = false;
     }
 
-    /// Waits until it rings, as an epoll does.
+    /// Waits until it is woken, as an epoll does.
     pub(crate) fn hear(&self) {
-        let mut rings = self.rings.lock().unwrap();
-        while !*rings {
-            rings = self.rung.wait(rings).unwrap();
+        let mut is_woken = self.is_woken.lock().unwrap();
+        while !*is_woken {
+            is_woken = self.woken.wait(is_woken).unwrap();
         }
     }
 }
 
-impl AsFd for Bell {
+impl AsFd for Waker {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.descriptor.as_fd()
     }
@@ -122,7 +122,7 @@ thread_local! {
     /// The time passed in the test.
     static PASSED: Cell<Duration> = const { Cell::new(Duration::ZERO) };
     /// The sleeping tasks, and the times at which they wake.
-    static SLEEPING: RefCell<Vec<(Duration, Waker)>> = const { RefCell::new(Vec::new()) };
+    static SLEEPING: RefCell<Vec<(Duration, task::Waker)>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Resets the time to 0; no task sleeps.
@@ -135,7 +135,7 @@ pub(crate) fn begin_time() {
 pub(crate) fn let_time_pass(until: Duration) {
     anybody();
     PASSED.set(PASSED.get().max(until));
-    let is_over = |(at, _): &mut (Duration, Waker)| *at <= until;
+    let is_over = |(at, _): &mut (Duration, task::Waker)| *at <= until;
     let woken: Vec<_> = SLEEPING.with_borrow_mut(|all| all.extract_if(.., is_over).collect());
     for (_, waker) in woken {
         waker.wake();

@@ -1,6 +1,6 @@
 //! The backend of a client's connection, which executes its requests.
 //!
-//! The server has one, [`Shared`](crate::shared::Shared): all items and all watchers. A proof uses another
+//! The server has one, [`ServerState`](crate::server_state::ServerState): all items and all watchers. A proof uses another
 //! one (`simulated.rs`) with the same connections.
 
 use std::fmt;
@@ -11,7 +11,7 @@ use bytes::Bytes;
 use latchd_core::{ConnId, Instant, Output};
 use latchd_protocol::connection::{Connection, Progress};
 
-use crate::clients::roster::Entry;
+use crate::clients::connection_table::Entry;
 use crate::clients::watch::Watcher;
 use crate::worker::turn::Work;
 
@@ -41,7 +41,7 @@ pub(crate) trait Backend {
     /// Takes every step that `input` allows ([`Connection::drive`]), until `output` holds `output_bytes_max` or more.
     fn drive(
         &self,
-        visit: Visit<'_, Self::Session>,
+        part: ConnTurn<'_, Self::Session>,
         wire: &mut Connection,
         input: &[u8],
         output: &mut Output,
@@ -60,7 +60,7 @@ pub(crate) trait Backend {
 
 /// A client's part of one turn.
 #[derive(Debug)]
-pub(crate) struct Visit<'a, S> {
+pub(crate) struct ConnTurn<'a, S> {
     /// The current time.
     pub(crate) now: Instant,
     /// The backend's state of its connection.

@@ -33,7 +33,7 @@ use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 
 use crate::clients::budget::{Charge, Holder};
-use crate::clients::roster::{Entry, State};
+use crate::clients::connection_table::{Entry, State};
 use crate::clients::watch::Watcher;
 use crate::net::dead_peer::{self, Rounds};
 use crate::net::send::Sent;
@@ -41,9 +41,9 @@ use crate::net::socket::Socket;
 use crate::net::tls::Records;
 use crate::net::transport::Transport;
 use crate::os::headroom;
-use crate::shared::Shared;
+use crate::server_state::ServerState;
 use crate::stats::connection_stats::Traffic;
-use crate::worker::backend::{Backend, Visit};
+use crate::worker::backend::{Backend, ConnTurn};
 use crate::worker::input::Input;
 use crate::worker::turn::Turn;
 
@@ -81,7 +81,7 @@ pub(crate) enum Next {
 /// One client: by default of the server, behind a socket of the system.
 #[derive(Debug)]
 #[allow(clippy::struct_excessive_bools)] // Each is a state of its own.
-pub(crate) struct ClientConn<S = OwnedFd, B: Backend = Shared> {
+pub(crate) struct ClientConn<S = OwnedFd, B: Backend = ServerState> {
     transport: Transport<S>,
     /// `None` once its locks have been released (B4).
     session: Option<B::Session>,
@@ -93,7 +93,7 @@ pub(crate) struct ClientConn<S = OwnedFd, B: Backend = Shared> {
     /// The memory that the budget of replies counts for it.
     charged_output: Charge,
     waits_for: EventFlags,
-    /// Its entry in the roster, with its state.
+    /// Its entry in the connection table, with its state.
     entry: Arc<Entry>,
     last_active: Instant,
     number: u64,
@@ -459,7 +459,7 @@ impl<S: Socket, B: Backend> ClientConn<S, B> {
         if !serves && self.wire.is_waiting() {
             return Ok(Next::End(End::NotPrimary));
         }
-        let visit = Visit {
+        let part = ConnTurn {
             now: turn.now,
             session,
             request: self.input.shared(),
@@ -468,7 +468,7 @@ impl<S: Socket, B: Backend> ClientConn<S, B> {
         };
         let (consumed, progress) = if serves {
             turn.backend
-                .drive(visit, &mut self.wire, input, turn.output, OUTPUT_BYTES_MAX)
+                .drive(part, &mut self.wire, input, turn.output, OUTPUT_BYTES_MAX)
         } else {
             self.wire.refuse(input, turn.output, OUTPUT_BYTES_MAX)
         };

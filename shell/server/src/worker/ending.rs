@@ -6,23 +6,23 @@ use latchd_protocol::watch::Topic;
 use rustix::event::epoll::{self, EventData, EventFlags};
 
 use super::Worker;
-use super::name::Name;
+use super::token::Token;
 use crate::clients::budget::Holder;
 use crate::clients::mailbox::Message;
 use crate::net::transport::Transport;
-use crate::stats::connection_stats::Kept;
+use crate::stats::connection_stats::BufferKind;
 use crate::worker::backend::Backend;
 use crate::worker::connection::End;
 
 impl Worker {
     /// Closes a client that exceeds the budget, on any worker.
-    pub(super) fn close_over_budget(&mut self, holder: Holder, kept: Kept) {
+    pub(super) fn close_over_budget(&mut self, holder: Holder, kept: BufferKind) {
         if holder.worker != self.index {
             let message = Message::Close(holder.name, kept);
             return self.shared.mailbox(holder.worker).post(message);
         }
-        let name = Name::decode(EventData::new_u64(holder.name));
-        if let Name::Client { slot, .. } = name
+        let name = Token::decode(EventData::new_u64(holder.name));
+        if let Token::Client { slot, .. } = name
             && self.is_there(slot, name)
         {
             self.end(slot, &End::OutOfMemory(kept));
@@ -48,7 +48,7 @@ impl Worker {
         }
         let holder = Holder {
             worker: self.index,
-            name: Name::client(slot, self.clients[slot].number())
+            name: Token::client(slot, self.clients[slot].number())
                 .encode()
                 .u64(),
         };
@@ -81,7 +81,7 @@ impl Worker {
             let (conn, peer, reason) = (client.number(), client.peer(), why.to_string());
             tracing::info!(event = "disconnect", conn, peer = %peer, reason, "<{conn} connection closed");
         }
-        self.shared.roster.remove(client.number());
+        self.shared.connection_table.remove(client.number());
         if why.may_be_unread() && !client.has_left() {
             self.linger(client.into_transport());
         } else {
@@ -100,7 +100,7 @@ impl Worker {
         // If the kernel refuses, the client has closed its socket.
         self.shared.lingering.fetch_add(1, Ordering::Relaxed);
         self.count_lingering_ended(kept.unwrap_or(1));
-        let name = Name::Lingering { place }.encode();
+        let name = Token::Lingering { place }.encode();
         if let Some(socket) = self.lingering.socket(place)
             && epoll::modify(&self.epoll, socket, name, EventFlags::IN).is_err()
         {

@@ -18,17 +18,17 @@ use latchd_protocol::watch::{Asked, Topic, Topics, Watched, all_unlocked, each_l
 use latchd_protocol::wire::Claim;
 
 use crate::clients::budget::Holder;
+use crate::clients::connection_table::Entry;
 use crate::clients::lock_log;
-use crate::clients::roster::Entry;
 use crate::clients::watch::Watcher;
+use crate::server_state::ServerState;
 use crate::shards::ShardSession;
-use crate::shared::Shared;
 use crate::sync::clock;
-use crate::worker::backend::{Backend, Visit};
+use crate::worker::backend::{Backend, ConnTurn};
 use crate::worker::request_log::{log_bytes, log_connect, loggable, tail};
 use crate::worker::turn::{HEAVY, Work};
 
-impl Backend for Shared {
+impl Backend for ServerState {
     type Session = ClientSession;
 
     fn conn(session: &ClientSession) -> ConnId {
@@ -62,19 +62,19 @@ impl Backend for Shared {
     #[inline]
     fn drive(
         &self,
-        visit: Visit<'_, ClientSession>,
+        part: ConnTurn<'_, ClientSession>,
         wire: &mut Connection,
         input: &[u8],
         output: &mut Output,
         output_bytes_max: usize,
     ) -> (usize, Progress) {
-        let Visit {
+        let ConnTurn {
             now,
             session: client,
             request,
             work,
             watcher,
-        } = visit;
+        } = part;
         if let Some(attachment) = client.own.attachment() {
             if client.own.has_lost() {
                 return (0, Progress::Close);
@@ -166,7 +166,7 @@ impl ClientSession {
 /// The server's items as one connection sees them during one turn.
 struct Executor<'a> {
     /// The server.
-    shared: &'a Shared,
+    shared: &'a ServerState,
     /// The current time.
     now: Instant,
     /// The connection.
@@ -369,7 +369,7 @@ impl Executor<'_> {
     /// Logs a login. The name of a failed one may be a password, so it is not logged.
     fn log_login(&self, claim: Option<Claim<'_>>, is_admitted: bool) {
         let number = self.conn().number();
-        let peer = self.shared.roster.find(number, self.now);
+        let peer = self.shared.connection_table.find(number, self.now);
         let (peer, _) = peer.unwrap_or_default();
         if let Some(claim) = claim.filter(|_| is_admitted) {
             let user = lock_log::one_word(claim.name);

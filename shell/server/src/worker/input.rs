@@ -38,7 +38,7 @@ const COLLECTED_BYTES: usize = INPUT_BYTES / 4;
 #[derive(Debug)]
 pub(crate) struct Input {
     /// The unconsumed bytes, except those in the worker's buffer during a turn.
-    kept: Kept,
+    kept: Buffer,
     /// The number of bytes needed for progress; 0 if no more are needed.
     needed: usize,
     /// `needed` is the length of a whole request, not only the next part of a line without an end.
@@ -49,7 +49,7 @@ pub(crate) struct Input {
 
 /// The buffer of the unconsumed bytes.
 #[derive(Debug)]
-enum Kept {
+enum Buffer {
     /// Allocated memory.
     Heap(Vec<u8>),
     /// Pages, for a long request that is being collected.
@@ -58,7 +58,7 @@ enum Kept {
     Whole(Bytes),
 }
 
-impl Kept {
+impl Buffer {
     const NOTHING: Self = Self::Heap(Vec::new());
 
     fn bytes(&self) -> &[u8] {
@@ -83,7 +83,7 @@ impl Input {
     /// The input of a new client; `erases`: its memory is zeroed before it is freed (F4).
     pub(crate) const fn new(erases: bool) -> Self {
         Self {
-            kept: Kept::NOTHING,
+            kept: Buffer::NOTHING,
             needed: 1,
             is_length_known: false,
             erases,
@@ -94,9 +94,9 @@ impl Input {
     #[inline]
     pub(crate) fn capacity(&self) -> usize {
         match &self.kept {
-            Kept::Heap(heap) => heap.capacity(),
-            Kept::Pages(pages) => pages.taken_bytes(),
-            Kept::Whole(whole) => whole.len(),
+            Buffer::Heap(heap) => heap.capacity(),
+            Buffer::Pages(pages) => pages.taken_bytes(),
+            Buffer::Whole(whole) => whole.len(),
         }
     }
 
@@ -121,9 +121,9 @@ impl Input {
             return self.collect(transport, buffer, records);
         }
         let kept = match &mut self.kept {
-            Kept::Heap(kept) if kept.is_empty() => return transport.read(buffer, records),
-            Kept::Heap(kept) => kept,
-            Kept::Pages(_) | Kept::Whole(_) => return self.collect(transport, buffer, records),
+            Buffer::Heap(kept) if kept.is_empty() => return transport.read(buffer, records),
+            Buffer::Heap(kept) => kept,
+            Buffer::Pages(_) | Buffer::Whole(_) => return self.collect(transport, buffer, records),
         };
         buffer.extend_from_slice(kept);
         let read = transport.read(buffer, records);
@@ -145,7 +145,7 @@ impl Input {
         let missing = self.needed.saturating_sub(self.kept().len());
         self.grow(missing)?;
         match &mut self.kept {
-            Kept::Heap(heap) => {
+            Buffer::Heap(heap) => {
                 // The space may be much larger than a read (F1), so the bytes come by way of the worker's buffer.
                 reserve(heap, INPUT_BYTES, self.erases)?;
                 let read = transport.read(buffer, records)?;
@@ -153,7 +153,7 @@ impl Input {
                 buffer.clear();
                 Ok(read)
             }
-            Kept::Pages(pages) => {
+            Buffer::Pages(pages) => {
                 // If the request's length is known, read no more than the request: then it can stay here
                 // (F5).
                 let bytes_max = if self.is_length_known {
@@ -165,7 +165,7 @@ impl Input {
                 pages.advance(read);
                 Ok(read)
             }
-            Kept::Whole(_) => unreachable!("it has space"),
+            Buffer::Whole(_) => unreachable!("it has space"),
         }
     }
 
@@ -175,9 +175,9 @@ impl Input {
         let kept = self.kept.bytes().len();
         let has_space = match &mut self.kept {
             // If pages were not available once, it stays in allocated memory.
-            Kept::Heap(heap) => heap.len() > INPUT_BYTES,
-            Kept::Pages(pages) => pages.space().len() >= INPUT_BYTES,
-            Kept::Whole(_) => false,
+            Buffer::Heap(heap) => heap.len() > INPUT_BYTES,
+            Buffer::Pages(pages) => pages.space().len() >= INPUT_BYTES,
+            Buffer::Whole(_) => false,
         };
         if has_space {
             return Ok(());
@@ -187,9 +187,9 @@ impl Input {
         if let Some(mut pages) = ValuePages::reserve(bytes, self.erases) {
             pages.write(self.kept.bytes());
             self.forget();
-            self.kept = Kept::Pages(pages);
-        } else if !matches!(self.kept, Kept::Heap(_)) {
-            self.kept = Kept::copied(self.kept.bytes())?;
+            self.kept = Buffer::Pages(pages);
+        } else if !matches!(self.kept, Buffer::Heap(_)) {
+            self.kept = Buffer::copied(self.kept.bytes())?;
         }
         Ok(())
     }
@@ -208,12 +208,12 @@ impl Input {
     /// incomplete line is excluded: it would be copied at each read.
     #[inline]
     pub(crate) fn freeze(&mut self) {
-        if let Kept::Pages(pages) = &self.kept
+        if let Buffer::Pages(pages) = &self.kept
             && self.is_length_known
             && pages.as_ref().len() >= self.needed.max(KEPT_VALUE_BYTES_MIN)
-            && let Kept::Pages(pages) = std::mem::replace(&mut self.kept, Kept::NOTHING)
+            && let Buffer::Pages(pages) = std::mem::replace(&mut self.kept, Buffer::NOTHING)
         {
-            self.kept = Kept::Whole(Bytes::from_owner(pages));
+            self.kept = Buffer::Whole(Bytes::from_owner(pages));
         }
     }
 
@@ -221,8 +221,8 @@ impl Input {
     #[inline]
     pub(crate) const fn shared(&self) -> Option<&Bytes> {
         match &self.kept {
-            Kept::Whole(whole) => Some(whole),
-            Kept::Heap(_) | Kept::Pages(_) => None,
+            Buffer::Whole(whole) => Some(whole),
+            Buffer::Heap(_) | Buffer::Pages(_) => None,
         }
     }
 
@@ -236,11 +236,11 @@ impl Input {
         buffer: &mut Vec<u8>,
     ) -> rustix::io::Result<()> {
         match &mut self.kept {
-            Kept::Heap(kept) if consumed == buffer.len() && kept.capacity() == 0 => {
+            Buffer::Heap(kept) if consumed == buffer.len() && kept.capacity() == 0 => {
                 // Nearly always: no bytes are left, and none were kept.
                 buffer.clear();
             }
-            Kept::Heap(kept) => {
+            Buffer::Heap(kept) => {
                 if buffer.is_empty() {
                     drop_front(kept, consumed, self.erases);
                 } else {
@@ -257,9 +257,9 @@ impl Input {
                 }
             }
             // They stay where they are until some are consumed.
-            Kept::Pages(_) | Kept::Whole(_) if consumed == 0 => {}
-            kept @ (Kept::Pages(_) | Kept::Whole(_)) => {
-                *kept = Kept::copied(&kept.bytes()[consumed..])?;
+            Buffer::Pages(_) | Buffer::Whole(_) if consumed == 0 => {}
+            kept @ (Buffer::Pages(_) | Buffer::Whole(_)) => {
+                *kept = Buffer::copied(&kept.bytes()[consumed..])?;
             }
         }
         Ok(())
@@ -286,7 +286,7 @@ impl Input {
 
     /// Zeroes the kept bytes in allocated memory (F4); pages zero themselves.
     fn forget(&mut self) {
-        if let Kept::Heap(heap) = &mut self.kept {
+        if let Buffer::Heap(heap) = &mut self.kept {
             forget(heap, self.erases);
         }
     }
@@ -488,7 +488,10 @@ mod tests {
             assert!(!erases || moves <= 12, "F4 copies it {moves} times");
             bench.turn(b"\r", 0, 2_000_000);
             bench.turn(b"\n", 0, 2_000_000);
-            assert!(matches!(bench.input.kept, Kept::Heap(_)), "it stays there");
+            assert!(
+                matches!(bench.input.kept, Buffer::Heap(_)),
+                "it stays there"
+            );
             bench.turn(b"mn", expected.len() + 2, 3);
             let input = &bench.input;
             assert_eq!((input.kept(), input.capacity()), (&b"mn"[..], 2), "F2");

@@ -7,7 +7,7 @@ use latchd_protocol::connection::Connection;
 use latchd_protocol::watch::Topic;
 use rustix::event::epoll::{self, EventData};
 
-use super::name::Name;
+use super::token::Token;
 use super::{ENDS_SPAN, Worker};
 use crate::clients::budget::Holder;
 use crate::clients::mailbox::{Arrival, Message};
@@ -25,11 +25,11 @@ impl Worker {
                 Message::Adopt(arrival) => self.adopt(arrival),
                 Message::Sweep => self.sweep(),
                 Message::News(name) => {
-                    let name = Name::decode(EventData::new_u64(name));
+                    let name = Token::decode(EventData::new_u64(name));
                     self.have_turn(name, FIRST_TURN, ClientConn::deliver);
                 }
                 Message::WaitEnded(name, outcome) => {
-                    let name = Name::decode(EventData::new_u64(name));
+                    let name = Token::decode(EventData::new_u64(name));
                     self.ended_waits.push_back((name, outcome));
                 }
                 Message::Close(name, kept) => {
@@ -37,8 +37,8 @@ impl Worker {
                     self.close_over_budget(Holder { worker, name }, kept);
                 }
                 Message::LostSession(name) => {
-                    let name = Name::decode(EventData::new_u64(name));
-                    if let Name::Client { slot, .. } = name
+                    let name = Token::decode(EventData::new_u64(name));
+                    if let Token::Client { slot, .. } = name
                         && self.is_there(slot, name)
                     {
                         self.end(slot, &End::LostSession);
@@ -72,11 +72,11 @@ impl Worker {
         let number = arrival.conn.number();
         let keys = self.shared.keys.as_ref();
         let Some(transport) = Transport::new(arrival.socket, arrival.security, keys) else {
-            self.shared.roster.remove(number);
+            self.shared.connection_table.remove(number);
             return self.shared.count_closed(self.index);
         };
         let entry = self.clients.vacant_entry();
-        let (slot, name) = (entry.key(), Name::client(entry.key(), number));
+        let (slot, name) = (entry.key(), Token::client(entry.key(), number));
         let wire = Connection::new(self.shared.wire_limits);
         let endpoint = Arc::clone(&arrival.entry);
         let holder = Holder {
@@ -112,7 +112,7 @@ impl Worker {
             && began.as_millis() < oldest_ms
         {
             self.handshakes.pop_front();
-            if let Name::Client { slot, .. } = name
+            if let Token::Client { slot, .. } = name
                 && self.is_there(slot, name)
                 && self.clients[slot].is_handshaking()
             {

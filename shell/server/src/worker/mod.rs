@@ -34,9 +34,9 @@ mod ending;
 pub(crate) mod executor;
 pub(crate) mod input;
 mod mail;
-mod name;
 pub(crate) mod outbox;
 mod request_log;
+mod token;
 pub(crate) mod turn;
 
 use std::collections::VecDeque;
@@ -61,12 +61,12 @@ use crate::net::dead_peer::Rounds;
 use crate::net::lingering::Lingering;
 use crate::net::socket::INPUT_BYTES;
 use crate::net::tls::Records;
-use crate::shared::Shared;
-use crate::stats::connection_stats::Kept;
+use crate::server_state::ServerState;
+use crate::stats::connection_stats::BufferKind;
 use crate::stats::turn_times::Sampler;
 use crate::worker::connection::{ClientConn, ENDING, End, IN_TURN, Next, READABLE, is_ending};
-use crate::worker::name::Name;
 use crate::worker::outbox::Outbox;
+use crate::worker::token::Token;
 use crate::worker::turn::{FIRST_TURN, LATER_TURN, Turn, Work};
 
 /// The most events of one wait.
@@ -108,17 +108,17 @@ const NO_LINGER: Timespec = Timespec {
 #[derive(Debug)]
 pub(crate) struct Worker {
     index: usize,
-    shared: Arc<Shared>,
+    shared: Arc<ServerState>,
     epoll: Async<OwnedFd>,
     clients: Slab<ClientConn>,
     /// The clients with more work, in the order of their turns (V4).
-    waiting: VecDeque<Name>,
+    waiting: VecDeque<Token>,
     /// The clients in a handshake (V5).
-    handshaking: VecDeque<Name>,
+    handshaking: VecDeque<Token>,
     /// The clients with ended waits, and the outcomes (V7). At most one entry per client with a request.
-    ended_waits: VecDeque<(Name, Outcome)>,
+    ended_waits: VecDeque<(Token, Outcome)>,
     /// The clients in the middle of a long request that have new bytes (V8). At most one entry per client.
-    collecting: VecDeque<Name>,
+    collecting: VecDeque<Token>,
     /// The most time of a first turn in this round (V9).
     first_turn: Duration,
     input: Vec<u8>,
@@ -127,7 +127,7 @@ pub(crate) struct Worker {
     outbox: Outbox,
     records: Records,
     /// The clients that may be in a handshake, with its start, in the order of their arrival.
-    handshakes: VecDeque<(Instant, Name)>,
+    handshakes: VecDeque<(Instant, Token)>,
     lingering: Lingering,
     /// The number of sockets that may still be drained in this round.
     drains_left: usize,
@@ -143,12 +143,12 @@ impl Worker {
     ///
     /// # Errors
     /// The kernel's, if there are no descriptors left.
-    pub(crate) fn new(index: usize, shared: Arc<Shared>) -> io::Result<Self> {
+    pub(crate) fn new(index: usize, shared: Arc<ServerState>) -> io::Result<Self> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         epoll::add(
             &epoll,
             shared.mailbox(index),
-            Name::Mailbox.encode(),
+            Token::Mailbox.encode(),
             EventFlags::IN,
         )?;
         Ok(Self {
@@ -281,8 +281,8 @@ impl Worker {
     /// Puts a client with new bytes of a long request into the queue of such clients (V8). Returns whether it
     /// stands there.
     fn is_put_behind(&mut self, event: Event) -> bool {
-        let name = Name::decode(event.data);
-        let Name::Client { slot, .. } = name else {
+        let name = Token::decode(event.data);
+        let Token::Client { slot, .. } = name else {
             return false;
         };
         if !self.is_there(slot, name) || !self.clients[slot].is_collecting() {
@@ -298,7 +298,7 @@ impl Worker {
     fn collect(&mut self) {
         let ends_at = std::time::Instant::now() + COLLECTING_SPAN;
         while let Some(name) = self.collecting.pop_front() {
-            if let Name::Client { slot, .. } = name
+            if let Token::Client { slot, .. } = name
                 && self.is_there(slot, name)
             {
                 self.clients[slot].note_collecting(false);
@@ -336,9 +336,9 @@ impl Worker {
     }
 
     fn wake(&mut self, event: Event) {
-        match Name::decode(event.data) {
-            Name::Mailbox => self.read_mail(),
-            Name::Lingering { place } => {
+        match Token::decode(event.data) {
+            Token::Mailbox => self.read_mail(),
+            Token::Lingering { place } => {
                 let Some(left) = self.drains_left.checked_sub(1) else {
                     return;
                 };
@@ -347,7 +347,7 @@ impl Worker {
                     self.count_lingering_ended(1);
                 }
             }
-            name @ Name::Client { .. } => {
+            name @ Token::Client { .. } => {
                 let ready = event.flags;
                 self.have_turn(name, self.first_turn, |client, turn| {
                     client.advance(ready, turn)
@@ -357,7 +357,7 @@ impl Worker {
     }
 
     /// Gives a client with more work its next turn.
-    fn go_on(&mut self, name: Name) {
+    fn go_on(&mut self, name: Token) {
         self.have_turn(name, LATER_TURN, ClientConn::go_on);
     }
 
@@ -365,11 +365,11 @@ impl Worker {
     /// is closed, it does nothing (V3).
     fn have_turn(
         &mut self,
-        name: Name,
+        name: Token,
         span: Duration,
-        advance: impl FnOnce(&mut ClientConn, &mut Turn<'_, Shared>) -> Next,
+        advance: impl FnOnce(&mut ClientConn, &mut Turn<'_, ServerState>) -> Next,
     ) {
-        let Name::Client { slot, .. } = name else {
+        let Token::Client { slot, .. } = name else {
             return;
         };
         if !self.is_there(slot, name) {
@@ -407,11 +407,11 @@ impl Worker {
     /// Sends the deferred replies (V6).
     fn send_deferred(&mut self) {
         while let Some((to, reply)) = self.outbox.take() {
-            let name = Name::decode(EventData::new_u64(to));
-            let Name::Client { slot, .. } = name else {
+            let name = Token::decode(EventData::new_u64(to));
+            let Token::Client { slot, .. } = name else {
                 continue;
             };
-            let is_meant = |client: &&mut ClientConn| Name::client(slot, client.number()) == name;
+            let is_meant = |client: &&mut ClientConn| Token::client(slot, client.number()) == name;
             let Some(client) = self.clients.get_mut(slot).filter(is_meant) else {
                 continue;
             };
@@ -434,7 +434,7 @@ impl Worker {
     /// Registers the event that a client waits for, or ends it.
     #[expect(clippy::inline_always, reason = "each request passes here")]
     #[inline(always)]
-    fn see_to(&mut self, slot: usize, name: Name, next: Next) {
+    fn see_to(&mut self, slot: usize, name: Token, next: Next) {
         let client = &mut self.clients[slot];
         let wanted = match next {
             Next::Input => READABLE,
@@ -463,7 +463,7 @@ impl Worker {
     }
 
     /// Registers the address of a watcher for notifications, and notifies it if lines are queued already.
-    fn register_watcher(&mut self, slot: usize, name: Name) {
+    fn register_watcher(&mut self, slot: usize, name: Token) {
         let holder = Holder {
             worker: self.index,
             name: name.encode().u64(),
@@ -485,24 +485,24 @@ impl Worker {
         }
         let holder = Holder {
             worker: self.index,
-            name: Name::client(slot, client.number()).encode().u64(),
+            name: Token::client(slot, client.number()).encode().u64(),
         };
-        let Shared {
+        let ServerState {
             unfinished, unsent, ..
         } = &*self.shared;
         let (inputs, outputs) = client.charge(holder, unfinished, unsent);
         for holder in inputs {
-            self.close_over_budget(holder, Kept::Input);
+            self.close_over_budget(holder, BufferKind::Input);
         }
         for holder in outputs {
-            self.close_over_budget(holder, Kept::Output);
+            self.close_over_budget(holder, BufferKind::Output);
         }
     }
 
     /// Whether the slot still has the client of that name (V3).
     #[inline]
-    fn is_there(&self, slot: usize, name: Name) -> bool {
-        let is_meant = |client: &ClientConn| Name::client(slot, client.number()) == name;
+    fn is_there(&self, slot: usize, name: Token) -> bool {
+        let is_meant = |client: &ClientConn| Token::client(slot, client.number()) == name;
         self.clients.get(slot).is_some_and(is_meant)
     }
 

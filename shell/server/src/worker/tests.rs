@@ -39,7 +39,7 @@ impl Worker {
         let queued = || self.waiting.iter().chain(&self.handshaking);
         let registered = self.shared.waiters.registered();
         for (slot, client) in &self.clients {
-            let name = Name::client(slot, client.number());
+            let name = Token::client(slot, client.number());
             let holder = self.holder(name);
             let is_doomed = mailbox
                 .has(|message| matches!(message, Message::Close(of, _) if *of == holder.name));
@@ -64,13 +64,13 @@ impl Worker {
             .into_iter()
             .filter(|(_, holder)| holder.worker == self.index)
         {
-            let name = Name::decode(EventData::new_u64(holder.name));
-            let is_there = matches!(name, Name::Client { slot, .. } if self.is_there(slot, name));
+            let name = Token::decode(EventData::new_u64(holder.name));
+            let is_there = matches!(name, Token::Client { slot, .. } if self.is_there(slot, name));
             assert!(is_there, "G1: {owner:?} is closed");
         }
     }
 
-    fn holder(&self, name: Name) -> Holder {
+    fn holder(&self, name: Token) -> Holder {
         Holder {
             worker: self.index,
             name: name.encode().u64(),
@@ -85,7 +85,7 @@ impl Worker {
 
 /// A server, and its workers.
 struct Bench {
-    shared: Arc<Shared>,
+    shared: Arc<ServerState>,
     workers: Vec<Worker>,
     opened: u64,
     now: Instant,
@@ -103,12 +103,12 @@ impl Bench {
         };
         change(&mut config);
         let addresses = [Address::Unix("/tmp/nowhere".into())];
-        let (shared, _) = Shared::new(config, &addresses, None, None, member, None).unwrap();
+        let (shared, _) = ServerState::new(config, &addresses, None, None, member, None).unwrap();
         let shared = Arc::new(shared);
         let worker = |index| Worker::new(index, Arc::clone(&shared)).unwrap();
         Self {
             workers: (0..threads).map(worker).collect(),
-            opened: shared.roster.last_listener(),
+            opened: shared.connection_table.last_listener(),
             shared,
             now: Instant::from_millis(1),
         }
@@ -135,7 +135,10 @@ impl Bench {
             socket: socket.into(),
             security: Security::Plain,
             conn: ConnId::from_number(self.opened),
-            entry: self.shared.roster.add(self.opened, 0, None, self.now),
+            entry: self
+                .shared
+                .connection_table
+                .add(self.opened, 0, None, self.now),
         };
         self.shared.mailbox(worker).post(Message::Adopt(arrival));
         Peer {
@@ -551,15 +554,15 @@ fn drawn_orders_lose_nothing() {
 
 #[test]
 fn a_name_is_read_as_it_is_written() {
-    assert_ne!(Name::client(5, 1), Name::client(5, 2));
+    assert_ne!(Token::client(5, 1), Token::client(5, 2));
     for name in [
-        Name::Mailbox,
-        Name::client(0, 0),
-        Name::client(70_000, 1),
-        Name::client(5, u64::MAX),
-        Name::Lingering { place: 3 },
+        Token::Mailbox,
+        Token::client(0, 0),
+        Token::client(70_000, 1),
+        Token::client(5, u64::MAX),
+        Token::Lingering { place: 3 },
     ] {
-        assert_eq!(Name::decode(name.encode()), name);
+        assert_eq!(Token::decode(name.encode()), name);
     }
 }
 

@@ -83,7 +83,7 @@ fn lets_in(seen: &Arc<Seen>) {
             let Message::Adopt(arrival) = message else {
                 panic!("nobody has sent {message:?}");
             };
-            shared.roster.remove(arrival.conn.number());
+            shared.connection_table.remove(arrival.conn.number());
             drop(arrival);
             inside.fetch_sub(1, Ordering::SeqCst);
             shared.count_closed(0);

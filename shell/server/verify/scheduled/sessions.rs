@@ -9,8 +9,8 @@ use shuttle::thread;
 use super::{Answer, Client, Seen, in_many_orders, server};
 use crate::clients::budget::Holder;
 use crate::clients::mailbox::Message;
-use crate::shared::Shared;
-use crate::worker::backend::{Backend as _, Visit};
+use crate::server_state::ServerState;
+use crate::worker::backend::{Backend as _, ConnTurn};
 use crate::worker::executor::ClientSession;
 use crate::worker::turn::{LATER_TURN, Work};
 
@@ -18,7 +18,7 @@ const OPEN: &str = "mo 0123456789abcdef T1";
 
 /// A connection, with its worker's own executor.
 struct Caller {
-    shared: Arc<Shared>,
+    shared: Arc<ServerState>,
     session: ClientSession,
     wire: Connection,
     holder: Holder,
@@ -34,7 +34,7 @@ enum Heard {
 }
 
 impl Caller {
-    fn new(shared: &Arc<Shared>, number: u64, worker: usize) -> Self {
+    fn new(shared: &Arc<ServerState>, number: u64, worker: usize) -> Self {
         let holder = Holder {
             worker,
             name: number,
@@ -64,7 +64,7 @@ impl Caller {
     fn drive(&mut self, at_ms: u64) -> Heard {
         let mut output = Output::new();
         loop {
-            let visit = Visit {
+            let part = ConnTurn {
                 now: Instant::from_millis(at_ms),
                 session: &mut self.session,
                 request: None,
@@ -72,7 +72,7 @@ impl Caller {
                 watcher: &mut None,
             };
             let (shared, wire) = (&self.shared, &mut self.wire);
-            let driven = shared.drive(visit, wire, &self.input, &mut output, usize::MAX);
+            let driven = shared.drive(part, wire, &self.input, &mut output, usize::MAX);
             let (consumed, progress) = driven;
             self.input.drain(..consumed);
             return match progress {
@@ -94,7 +94,7 @@ impl Caller {
 }
 
 /// Everything is free again.
-fn locks_all(shared: &Arc<Shared>, keys: &[String; 2]) {
+fn locks_all(shared: &Arc<ServerState>, keys: &[String; 2]) {
     let counts = shared.shards.session_counts(Instant::from_millis(1_001));
     assert_eq!(counts[0].value, "0", "the session has ended");
     let mut last = Client::new(shared, 9, 0).at(1_001);

@@ -8,13 +8,13 @@ use shuttle::thread;
 
 use super::{Answer, Client, Seen, in_many_orders, server};
 use crate::clients::mailbox::Message;
-use crate::shared::Shared;
+use crate::server_state::ServerState;
 use crate::sync::channel::bounded;
 use crate::time_keeper::keep_time;
 
 /// Plays a worker with one idle client: it reads its mailbox until the server stops, then closes the client.
 /// Returns whether it has read that the client's wait has ended.
-fn serve(shared: &Shared, client: Client) -> bool {
+fn serve(shared: &ServerState, client: Client) -> bool {
     let mut is_notified = false;
     while !shared.is_stopping.load(Ordering::SeqCst) {
         let mailbox = shared.mailbox(client.holder.worker);

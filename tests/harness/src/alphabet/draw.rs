@@ -128,7 +128,7 @@ impl<'a> Arbitrary<'a> for WaitingOp {
         {
             // One byte for both; nothing where there is none.
             let bits: u8 = u.arbitrary()?;
-            get.binds = bits & 1 != 0;
+            get.bound_to_owner = bits & 1 != 0;
             let wait_ms = WAITS_MS.get(usize::from(bits >> 1) % WAITS_MS.len());
             get.wait_ms = wait_ms.copied().flatten();
         }
@@ -190,15 +190,15 @@ fn acquire(u: &mut Unstructured<'_>, key: SmallKey) -> Result<SmallRequest> {
     // One byte for all of them.
     let bits: u8 = u.arbitrary()?;
     let wait_ms = WAITS_MS.get(usize::from(bits >> 1) % WAITS_MS.len());
-    let among = match bits >> 4 {
+    let max_sharers = match bits >> 4 {
         0..=3 => Some(u32::from(bits >> 4)),
         4..=6 => Some(0),
         _ => None,
     };
     Ok(SmallRequest::Acquire(SmallAcquire {
         key,
-        mode: among.map_or(LockMode::Exclusive, |among| LockMode::Shared {
-            among: NonZeroU32::new(among),
+        mode: max_sharers.map_or(LockMode::Exclusive, |max_sharers| LockMode::Shared {
+            max_sharers: NonZeroU32::new(max_sharers),
         }),
         lease,
         metadata: match bits >> 4 {
@@ -208,7 +208,7 @@ fn acquire(u: &mut Unstructured<'_>, key: SmallKey) -> Result<SmallRequest> {
             _ => None,
         },
         needs_item,
-        looks: bits & 1 != 0,
+        reads_item: bits & 1 != 0,
         wait_ms: wait_ms.copied().flatten(),
     }))
 }
@@ -262,7 +262,7 @@ fn get(u: &mut Unstructured<'_>, key: SmallKey) -> Result<SmallRequest> {
         recaches: meta,
         lock: matches!(family, F::LockAndGet | F::LockTouchAndGet),
         // Drawn by tests that want to see a client wait.
-        binds: false,
+        bound_to_owner: false,
         wait_ms: None,
     }))
 }

@@ -323,7 +323,7 @@ impl RequestKind {
         match (get.lock, get.recaches) {
             (true, _) => Self::LockAndGet,
             (false, true) if get.wait_ms > 0 => Self::GetOrWait,
-            (false, true) if get.binds => Self::GetBound,
+            (false, true) if get.bound_to_owner => Self::GetBound,
             (false, false) if get.steps.is_empty() => Self::Get,
             (false, false) => Self::Touch,
             (false, true) if get.steps.vivifies() => Self::Vivify,

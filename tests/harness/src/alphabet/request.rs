@@ -122,7 +122,7 @@ small! {
         /// Acquire the lock in the same step.
         lock: bool = false, itself;
         /// A win ends with its connection.
-        binds: bool = false, itself;
+        bound_to_owner: bool = false, itself;
         /// How long it waits for a value that another client computes, in milliseconds; `None` is
         /// not at all.
         wait_ms: Option<u32> = None, milliseconds;
@@ -248,7 +248,7 @@ pub struct SmallAcquire {
     /// Only if there is an item.
     pub needs_item: bool,
     /// The reply shows the item.
-    pub looks: bool,
+    pub reads_item: bool,
     /// How long it waits for the lock, in milliseconds; `None` is not at all.
     pub wait_ms: Option<u32>,
 }
@@ -263,7 +263,7 @@ impl SmallAcquire {
             lease: None,
             metadata: None,
             needs_item: false,
-            looks: false,
+            reads_item: false,
             wait_ms: None,
         }
     }
@@ -319,7 +319,7 @@ impl SmallRequest {
                 lease: acquire.lease,
                 metadata: acquire.metadata.map(SmallMetadata::lower),
                 needs_item: acquire.needs_item,
-                looks: acquire.looks,
+                reads_item: acquire.reads_item,
                 wait: match acquire.wait_ms {
                     Some(ms) => Wait::UpTo { ms: ms.into() },
                     None => Wait::No,

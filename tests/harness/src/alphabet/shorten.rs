@@ -59,7 +59,7 @@ impl SmallRequest {
                     wait_ms: acquire.wait_ms,
                     ..SmallAcquire::new(acquire.key)
                 };
-                let less = each_as_in!(plain, acquire: SmallAcquire: looks, needs_item, lease, metadata, mode);
+                let less = each_as_in!(plain, acquire: SmallAcquire: reads_item, needs_item, lease, metadata, mode);
                 less.map(Self::Acquire).to_vec()
             }
             Self::Release { key, .. } => {
@@ -86,7 +86,8 @@ impl SmallGet {
             ..Self::new(self.key)
         };
         let steps = single(self.steps).map(|steps| Self { steps, ..self });
-        let others = each_as_in!(plain, self: bump, known_cas, new_cas, key_form, binds, wait_ms);
+        let others =
+            each_as_in!(plain, self: bump, known_cas, new_cas, key_form, bound_to_owner, wait_ms);
         [&[plain], &steps[..], &others].concat()
     }
 }

@@ -206,13 +206,13 @@ const fn winner(win: BoundWin) -> Winner {
     let BoundWin {
         winner,
         is_made,
-        is_unanswered,
+        is_unacknowledged,
         stays,
     } = win;
     Winner {
         conn: winner,
         made: is_made,
-        is_unheard: is_unanswered,
+        is_unheard: is_unacknowledged,
         stays,
     }
 }

@@ -58,7 +58,7 @@ pub(super) fn needs_room(input: &Input<'_>) -> bool {
     match input {
         Input::Command(_, command) => match command {
             Command::Item(ItemCommand::Get(get)) => {
-                let may_win = get.recaches && (get.binds || get.wait_ms > 0);
+                let may_win = get.recaches && (get.bound_to_owner || get.wait_ms > 0);
                 get.lock || may_win || get.steps.vivifies()
             }
             Command::Item(

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use latchd_protocol::key::KeyForm;
-use latchd_protocol::reply::{Hit, LockSeen, Refusal, Reply, TtlTrace};
+use latchd_protocol::reply::{Hit, LockInfo, Refusal, Reply, TtlTrace};
 use latchd_protocol::stats::Stats;
 
 use super::counters::comparable;
@@ -71,15 +71,15 @@ pub struct Seen {
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct SeenLock {
     /// Everything but its metadata.
-    pub lock: LockSeen<'static>,
+    pub lock: LockInfo<'static>,
     /// Its metadata, if it is shown and there is some.
     pub metadata: Metadata,
 }
 
 impl SeenLock {
-    fn of(seen: &LockSeen<'_>) -> Self {
+    fn of(seen: &LockInfo<'_>) -> Self {
         Self {
-            lock: LockSeen {
+            lock: LockInfo {
                 metadata: None,
                 ..*seen
             },

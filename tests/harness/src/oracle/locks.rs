@@ -11,11 +11,11 @@ use std::sync::Arc;
 use latchd_core::Owner;
 use latchd_protocol::command::{Acquire, Lease, LockAfter, Mode, Wait};
 use latchd_protocol::fence::Fence;
-use latchd_protocol::reply::{LockSeen, Refusal};
+use latchd_protocol::reply::{LockInfo, Refusal};
 use latchd_protocol::wait::{Notice, Outcome};
 
 use super::answer::SeenLock;
-use super::tables::{Place, metadata_bytes};
+use super::tables::{TableEntry, metadata_bytes};
 use super::{Oracle, OwnedReply, Win};
 
 /// Everything there is to know of a lock.
@@ -192,7 +192,7 @@ impl Oracle {
         let metadata = metadata_bytes(&metadata_of(acquire));
         if joins && is_free {
             if self.has_enough(conn)
-                || !self.has_room_in_tables(Place::Lock(acquire.mode, metadata), key)
+                || !self.has_room_in_tables(TableEntry::Lock(acquire.mode, metadata), key)
                 || !self.may_be_pinned(conn, key, acquire.mode, metadata)
             {
                 return OwnedReply::Refused(Refusal::TooManyLocks);
@@ -234,7 +234,8 @@ impl Oracle {
         let key = acquire.key.as_bytes();
         let more = metadata_bytes(&metadata).saturating_sub(metadata_bytes(&own.metadata));
         if more > 0
-            && !(self.may_have_more(conn, more) && self.has_room_in_tables(Place::More(more), key))
+            && !(self.may_have_more(conn, more)
+                && self.has_room_in_tables(TableEntry::More(more), key))
         {
             return Some(OwnedReply::Refused(Refusal::TooManyLocks));
         }
@@ -249,7 +250,7 @@ impl Oracle {
             return OwnedReply::Granted { fence, item: None };
         };
         let now_ms = self.now_ms;
-        if acquire.looks {
+        if acquire.reads_item {
             let item = self.items.get_mut(key).expect("it is there");
             (item.fetched, item.used) = (true, true);
             item.accessed_ms = now_ms;
@@ -264,7 +265,7 @@ impl Oracle {
     /// The lock of a key, as others see it.
     pub(super) fn lock_seen(&self, key: &[u8]) -> Option<SeenLock> {
         self.lock_of(key).map(|lock| SeenLock {
-            lock: LockSeen {
+            lock: LockInfo {
                 holder: lock.owner,
                 fence: Fence::new(lock.fence).expect("they start at 1"),
                 held_s: (self.now_ms - lock.since_ms) / 1000,
@@ -283,7 +284,7 @@ impl Oracle {
         if let Some(place) = self.same_wait(conn, acquire) {
             let before = metadata_bytes(&self.waits[place].metadata);
             let more = metadata_bytes(&metadata).saturating_sub(before);
-            if more > 0 && !self.has_room_in_tables(Place::More(more), key) {
+            if more > 0 && !self.has_room_in_tables(TableEntry::More(more), key) {
                 return OwnedReply::Refused(Refusal::TooManyLocks);
             }
             if metadata.is_some() {
@@ -300,7 +301,7 @@ impl Oracle {
             self.counters.lock_deadlocks += 1;
             return OwnedReply::WouldDeadlock(self.lock_seen(key).expect("it is held"));
         }
-        let place = Place::Wait(metadata_bytes(&metadata));
+        let place = TableEntry::Wait(metadata_bytes(&metadata));
         if self.has_enough(conn) || !self.has_room_in_tables(place, key) {
             return OwnedReply::Refused(Refusal::TooManyLocks);
         }
@@ -603,7 +604,7 @@ impl Oracle {
             return Err(Refusal::Locked);
         }
         if self.has_enough(conn)
-            || !self.has_room_in_tables(Place::Lock(mode, metadata_bytes), key)
+            || !self.has_room_in_tables(TableEntry::Lock(mode, metadata_bytes), key)
             || !self.may_be_pinned(conn, key, mode, metadata_bytes)
         {
             return Err(Refusal::TooManyLocks);
@@ -700,8 +701,8 @@ fn metadata_of(acquire: &Acquire<'_>) -> Metadata {
 /// modes.
 fn fits(held: impl Iterator<Item = Mode>, mode: Mode) -> bool {
     let held: Vec<Mode> = held.collect();
-    let among = held.iter().map(|it| it.among());
-    let among = among.fold(mode.among(), u32::min);
+    let max_sharers = held.iter().map(|it| it.max_sharers());
+    let max_sharers = max_sharers.fold(mode.max_sharers(), u32::min);
     let all_share = mode.is_shared() && held.iter().all(|it| it.is_shared());
-    held.is_empty() || all_share && held.len() < among as usize
+    held.is_empty() || all_share && held.len() < max_sharers as usize
 }

@@ -14,7 +14,7 @@ use latchd_core::Owner;
 use latchd_protocol::command::Mode;
 use latchd_protocol::reply::Refusal;
 
-use super::tables::{Place, own_bytes};
+use super::tables::{TableEntry, own_bytes};
 use super::{Gone, Item, Oracle, OwnedReply};
 use crate::alphabet::Input;
 
@@ -148,7 +148,7 @@ impl Oracle {
         lack: Refusal,
     ) -> Option<OwnedReply> {
         // Events that were due before are not affected.
-        self.come_to(now_ms);
+        self.advance_to(now_ms);
         self.lack = Some(lack);
         let answer = self.take(input);
         self.lack = None;
@@ -181,7 +181,7 @@ impl Oracle {
     }
 
     /// Whether a lock, a wait or a win has room in the tables.
-    pub(super) fn has_room_in_tables(&mut self, place: Place, key: &[u8]) -> bool {
+    pub(super) fn has_room_in_tables(&mut self, place: TableEntry, key: &[u8]) -> bool {
         !self.lacks(Refusal::TooManyLocks) && self.has_place(place, key)
     }
 

@@ -47,7 +47,7 @@ const GET_BYTES: usize = 640;
 
 /// The kinds of table entries.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Place {
+pub(super) enum TableEntry {
     /// A lock, or a share of one.
     /// The bytes of its metadata are the second part.
     Lock(Mode, usize),
@@ -115,17 +115,19 @@ impl Oracle {
     }
 
     /// Whether the tables have room for one more entry, of this key.
-    pub(super) fn has_place(&mut self, place: Place, key: &[u8]) -> bool {
+    pub(super) fn has_place(&mut self, place: TableEntry, key: &[u8]) -> bool {
         let Some(tables) = self.tables else {
             return true;
         };
         let need = match place {
-            Place::Lock(mode, metadata) => own_bytes(mode, key) + metadata,
-            Place::Wait(metadata) if self.queue(key).next().is_some() => wait_bytes(key) + metadata,
-            Place::Wait(metadata) => wait_bytes(key) + metadata + self.awaited_bytes(key),
-            Place::More(bytes) => bytes,
-            Place::Win => win_bytes(key),
-            Place::Get => get_bytes(key),
+            TableEntry::Lock(mode, metadata) => own_bytes(mode, key) + metadata,
+            TableEntry::Wait(metadata) if self.queue(key).next().is_some() => {
+                wait_bytes(key) + metadata
+            }
+            TableEntry::Wait(metadata) => wait_bytes(key) + metadata + self.awaited_bytes(key),
+            TableEntry::More(bytes) => bytes,
+            TableEntry::Win => win_bytes(key),
+            TableEntry::Get => get_bytes(key),
         };
         let max = self.limits.lock_table_bytes_max;
         let least = self.tables_bytes() + need;

@@ -10,7 +10,7 @@ use latchd_protocol::reply::Refusal;
 use latchd_protocol::time::Exptime;
 use latchd_protocol::wait::{Notice, Outcome};
 
-use super::tables::Place;
+use super::tables::TableEntry;
 use super::{Oracle, OwnedReply};
 
 /// The winner, if its win ends with its connection.
@@ -39,7 +39,7 @@ pub struct Getting {
     key_form: KeyForm,
     new_cas: NewCas,
     bump: bool,
-    binds: bool,
+    bound_to_owner: bool,
 }
 
 impl Oracle {
@@ -67,7 +67,7 @@ impl Oracle {
         if conn.is_session() {
             self.leave_all(conn);
         }
-        if !self.may_be_bound(conn, Place::Get, get.key.as_bytes()) {
+        if !self.may_be_bound(conn, TableEntry::Get, get.key.as_bytes()) {
             return OwnedReply::Refused(Refusal::TooManyLocks);
         }
         self.counters.get_waits += 1;
@@ -79,13 +79,13 @@ impl Oracle {
             key_form: get.key_form,
             new_cas: get.new_cas,
             bump: get.bump,
-            binds: get.binds,
+            bound_to_owner: get.bound_to_owner,
         });
         OwnedReply::Waits
     }
 
     /// Whether the win of `key` may be bound to `conn`, or waited for by it.
-    pub(super) fn may_be_bound(&mut self, conn: Owner, place: Place, key: &[u8]) -> bool {
+    pub(super) fn may_be_bound(&mut self, conn: Owner, place: TableEntry, key: &[u8]) -> bool {
         !self.has_won_enough(conn) && self.has_room_in_tables(place, key)
     }
 
@@ -173,7 +173,7 @@ impl Oracle {
                 conn: first.conn,
                 made: is_missing || item.open,
                 is_unheard: true,
-                stays: first.binds,
+                stays: first.bound_to_owner,
             });
             self.with_winners.insert(key.to_vec());
             (item.won, item.open) = (true, false);

@@ -68,8 +68,11 @@ pub fn write(command: &ItemCommand<'_>, style: &Style, out: &mut Vec<u8>) {
                 flags.put(b'F', None);
                 match acquire.mode {
                     Mode::Exclusive => {}
-                    Mode::Shared { among } => {
-                        flags.put(b'S', among.map(|among| among.get().into()));
+                    Mode::Shared { max_sharers } => {
+                        flags.put(
+                            b'S',
+                            max_sharers.map(|max_sharers| max_sharers.get().into()),
+                        );
                     }
                 }
                 if let Some(lease) = acquire.lease {
@@ -91,7 +94,7 @@ pub fn write(command: &ItemCommand<'_>, style: &Style, out: &mut Vec<u8>) {
                     flags.out.extend_from_slice(text.as_bytes());
                 }
                 // A part of an item is shown by a look at it.
-                if acquire.looks && !style.looks() {
+                if acquire.reads_item && !style.reads_item() {
                     flags.put(b's', None);
                 }
             });
@@ -242,7 +245,7 @@ impl<'a> Flags<'a> {
         if !get.bump {
             self.put(b'u', None);
         }
-        if get.binds {
+        if get.bound_to_owner {
             self.put(b'B', None);
         }
         if get.wait_ms > 0 {

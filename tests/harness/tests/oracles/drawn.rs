@@ -58,7 +58,7 @@ impl Arbitrary for DrawnRead {
             && let SmallRequest::Get(get) = request
             && get.recaches
         {
-            get.binds = random.chance(2, 3);
+            get.bound_to_owner = random.chance(2, 3);
             get.wait_ms = *random.choose(&WAITS_MS);
             // So that there is a value to wait for.
             if random.chance(1, 2) {

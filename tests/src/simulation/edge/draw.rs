@@ -96,7 +96,7 @@ impl World {
         ask.style.with_cas = choice & 2 != 0;
         ask.key_count = keys as usize;
         if keys > 1 {
-            ask.among = SMALL_KEYS;
+            ask.max_sharers = SMALL_KEYS;
         }
         ask
     }

@@ -40,7 +40,7 @@ fn many_locks_share_the_connection() {
 fn shares_name_their_limit() {
     let mut grants = on_connection();
     let mode = latchd_protocol::command::Mode::Shared {
-        among: core::num::NonZeroU32::new(3),
+        max_sharers: core::num::NonZeroU32::new(3),
     };
     let terms = LockTerms {
         mode,

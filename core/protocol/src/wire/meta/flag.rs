@@ -215,7 +215,7 @@ impl<'a> Flag<'a> {
             Self::Wait(ms) => number(b'w', ms, out),
             Self::Bind => out.push(b'B'),
             Self::Shared(None) => out.push(b'S'),
-            Self::Shared(Some(among)) => number(b'S', u64::from(among.get()), out),
+            Self::Shared(Some(max_sharers)) => number(b'S', u64::from(max_sharers.get()), out),
             Self::ShowFence => out.push(b'F'),
             Self::Unlock => out.push(b'U'),
             Self::ShowFetched => out.push(b'h'),
@@ -288,8 +288,8 @@ fn shared(token: &[u8]) -> Option<Flag<'static>> {
     if token.is_empty() {
         return Some(Flag::Shared(None));
     }
-    let among = u32_from(token).filter(|among| *among <= SHARERS_MAX)?;
-    Some(Flag::Shared(Some(NonZeroU32::new(among)?)))
+    let max_sharers = u32_from(token).filter(|max_sharers| *max_sharers <= SHARERS_MAX)?;
+    Some(Flag::Shared(Some(NonZeroU32::new(max_sharers)?)))
 }
 
 /// The token of a flag that must have one.

@@ -42,13 +42,13 @@ pub(super) struct Options<'a> {
     /// `w` of `ml` and `mg`.
     pub(super) wait_ms: u64,
     /// `B` of `mg`.
-    pub(super) binds: bool,
+    pub(super) bound_to_owner: bool,
     /// `S` of `ml`.
     pub(super) lock_mode: LockMode,
     /// `j`.
     pub(super) session: Option<Token<'a>>,
     /// Some flag shows a field of the item.
-    pub(super) looks: bool,
+    pub(super) reads_item: bool,
     /// `H` of `ml`.
     pub(super) shows_hold: bool,
     pub(super) new_cas: NewCas,
@@ -86,10 +86,10 @@ impl<'a> Options<'a> {
             unlocks: false,
             lease: None,
             wait_ms: 0,
-            binds: false,
+            bound_to_owner: false,
             lock_mode: LockMode::Exclusive,
             session: None,
-            looks: false,
+            reads_item: false,
             shows_hold: false,
             new_cas: NewCas::Next,
             touch: None,
@@ -188,14 +188,14 @@ impl<'a> Options<'a> {
             Flag::OfGrant(fence) => return self.own_fence = Some(fence),
             Flag::Lease(lease) => return self.lease = Some(lease),
             Flag::Wait(ms) => return self.wait_ms = ms,
-            Flag::Bind => return self.binds = true,
-            Flag::Shared(among) => return self.lock_mode = LockMode::Shared { among },
+            Flag::Bind => return self.bound_to_owner = true,
+            Flag::Shared(max_sharers) => return self.lock_mode = LockMode::Shared { max_sharers },
             Flag::Unlock => return self.unlocks = true,
             Flag::ShowHold => return self.shows_hold = true,
             Flag::InSession(token) => return self.session = Some(token),
             Flag::Value => {
                 self.with_value = true;
-                return self.looks = true;
+                return self.reads_item = true;
             }
             // The reply reads these from the request again.
             Flag::ShowCas
@@ -203,7 +203,7 @@ impl<'a> Options<'a> {
             | Flag::ShowFetched
             | Flag::ShowLastAccess
             | Flag::ShowSize
-            | Flag::ShowTtl => return self.looks = true,
+            | Flag::ShowTtl => return self.reads_item = true,
             // The request reads the metadata again, so that no other request has a place for it.
             Flag::Metadata(_)
             | Flag::ShowMetadata

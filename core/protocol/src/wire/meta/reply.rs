@@ -16,7 +16,7 @@ use crate::fence::Fence;
 use crate::key::KeyForm;
 use crate::output::Output;
 use crate::reply::{
-    Granted, Hit, LockSeen, Number, Refusal, Reply, Stored, TtlSeconds, TtlTrace, Win,
+    Granted, Hit, LockInfo, Number, Refusal, Reply, Stored, TtlSeconds, TtlTrace, Win,
 };
 use crate::uri;
 use crate::value::Value;
@@ -184,7 +184,7 @@ pub(crate) fn encode_granted(
 /// the metadata as in a URL, if there is some.
 fn encode_contended(
     envelope: &MetaEnvelope<'_>,
-    lock: Option<&LockSeen<'_>>,
+    lock: Option<&LockInfo<'_>>,
     waiting: usize,
     would_deadlock: bool,
     out: &mut Vec<u8>,

@@ -170,7 +170,7 @@ fn decode_get<'a>(
         new_cas: flags.new_cas,
         recaches: true,
         lock: false,
-        binds: flags.binds,
+        bound_to_owner: flags.bound_to_owner,
         wait_ms: if limits.waits { flags.wait_ms } else { 0 },
     });
     line.execute(command, flags.envelope(text, 0))
@@ -368,7 +368,7 @@ fn decode_of_lock<'a>(
             lease: flags.lease,
             metadata: metadata_in(text),
             needs_item: flags.clear,
-            looks: flags.looks,
+            reads_item: flags.reads_item,
             wait: match flags.wait_ms {
                 0 => Wait::No,
                 _ if !limits.waits => Wait::No,

@@ -428,7 +428,7 @@ fn the_flags_of_a_lock_are_read_as_its_verb_has_them() {
         let Command::Item(ItemCommand::Acquire(acquire)) = command(line, b"", buffer) else {
             panic!("it takes a lock");
         };
-        (acquire.needs_item, acquire.looks)
+        (acquire.needs_item, acquire.reads_item)
     };
     assert_eq!(acquire("ml k"), (false, false));
     assert_eq!(acquire("ml k q O1 k F"), (false, false));
@@ -511,15 +511,15 @@ fn a_lock_is_shared_among_as_many_as_the_flag_says() {
         other @ (Command::Item(_) | Command::Global(_)) => panic!("{other:?}"),
     };
     assert_eq!(mode("ml k"), Mode::Exclusive);
-    for (line, among) in [
+    for (line, max_sharers) in [
         ("ml k S", None),
         ("ml k S1", Some(1)),
         ("ml k S1024", Some(1024)),
     ] {
-        let among = among.and_then(NonZeroU32::new);
-        assert_eq!(mode(line), Mode::Shared { among }, "{line}");
+        let max_sharers = max_sharers.and_then(NonZeroU32::new);
+        assert_eq!(mode(line), Mode::Shared { max_sharers }, "{line}");
         let mut out = Vec::new();
-        Flag::Shared(among).encode(&mut out);
+        Flag::Shared(max_sharers).encode(&mut out);
         assert_eq!(out, line.as_bytes()[4..].to_vec());
     }
     for word in ["S0", "S1025", "S-1", "Sx", "S4294967297"] {

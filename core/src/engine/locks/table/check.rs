@@ -52,10 +52,10 @@ impl LockTable {
         }
         assert_eq!(self.lease_next, self.first_lease(), "L13: the first");
         table_bytes += self.by_key.len() * ENTRY_BYTES + self.shares.by_fence.len() * SHARE_BYTES;
-        let bare = self.by_key.values().filter(|entry| !entry.has_item);
+        let without_item = self.by_key.values().filter(|entry| !entry.has_item);
         assert_eq!(
-            self.bare_entries,
-            bare.count(),
+            self.entries_without_item,
+            without_item.count(),
             "L10: locks without an item"
         );
         assert_eq!(self.ended_entries, over, "L10: locks that are over");
@@ -157,16 +157,19 @@ impl LockTable {
                 leases.insert((group.id, until, fence));
             }
             for share in &shares {
-                let place = (group.id, share.mode().among());
+                let place = (group.id, share.mode().max_sharers());
                 *amongs.entry(place).or_insert(0_u32) += 1;
             }
             let in_force: Vec<_> = self.holders_of(as_key(key)).collect();
             let owners: BTreeSet<_> = in_force.iter().map(|(owner, _)| owner).collect();
             assert_eq!(owners.len(), in_force.len(), "L1: two shares of one");
-            let among = in_force.iter().map(|(_, among)| *among as usize).min();
+            let max_sharers = in_force
+                .iter()
+                .map(|(_, max_sharers)| *max_sharers as usize)
+                .min();
             assert!(
-                in_force.len() <= among.unwrap_or(usize::MAX),
-                "L1: {} share what is for {among:?}",
+                in_force.len() <= max_sharers.unwrap_or(usize::MAX),
+                "L1: {} share what is for {max_sharers:?}",
                 in_force.len()
             );
         }

@@ -30,7 +30,7 @@ pub(in crate::engine) struct NewGrant {
 
 /// The amount of locks, bytes and wins that an owner has.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
-pub struct Held {
+pub struct OwnerUsage {
     /// Locks.
     pub locks: usize,
     /// The bytes that the locks and the locked items take of the memory limit, as the table and the store account for
@@ -70,5 +70,5 @@ pub struct Holding {
     /// A client waits for it.
     pub is_waited: bool,
     /// Its owner has waited for it, and has not asked since: it does not know yet.
-    pub is_unanswered: bool,
+    pub is_unacknowledged: bool,
 }

@@ -8,7 +8,8 @@ use latchd_protocol::fence::Fence;
 use latchd_protocol::key::Key;
 
 use super::{
-    ENTRY_BYTES, Entry, Grant, Held, Holders, Holding, LISTED_BYTES, LockTable, Shard, WAITED_BYTES,
+    ENTRY_BYTES, Entry, Grant, Holders, Holding, LISTED_BYTES, LockTable, OwnerUsage, Shard,
+    WAITED_BYTES,
 };
 use crate::engine::owned_key::{OwnedKey, as_key};
 use crate::times::Times;
@@ -45,8 +46,8 @@ impl LockTable {
     /// Whether the lock of a key without an item may be in the table: if not, a key that has none
     /// need not be looked for.
     #[must_use]
-    pub(in crate::engine) const fn has_bare(&self) -> bool {
-        self.bare_entries > 0
+    pub(in crate::engine) const fn has_lock_without_item(&self) -> bool {
+        self.entries_without_item > 0
     }
 
     /// Every lock, in the order of the keys, also ended ones that are still in the table; of a shared lock the share
@@ -137,9 +138,9 @@ impl LockTable {
 
     /// The locks of `owner`, without wins; `None` if it is not open.
     #[must_use]
-    pub fn held_by(&self, owner: Owner) -> Option<Held> {
+    pub fn held_by(&self, owner: Owner) -> Option<OwnerUsage> {
         let holder = self.by_owner.get(&owner).filter(|holder| holder.is_open);
-        holder.map(|holder| Held {
+        holder.map(|holder| OwnerUsage {
             locks: holder.in_force(),
             bytes: holder.pinned_bytes + holder.table_bytes,
             wins: 0,
@@ -179,7 +180,7 @@ impl LockTable {
     }
 
     /// The key, if it is in the table and has no item.
-    pub(in crate::engine) fn bare(&self, key: Key<'_>) -> Option<OwnedKey> {
+    pub(in crate::engine) fn without_item(&self, key: Key<'_>) -> Option<OwnedKey> {
         let (owned, entry) = self.by_key.get_key_value(key.as_bytes())?;
         (!entry.has_item).then(|| Arc::clone(owned))
     }
@@ -232,7 +233,7 @@ impl LockTable {
     pub(super) fn holding(&self, entry: &Entry) -> Holding {
         match &entry.holders {
             Holders::Alone(grant) => {
-                self.holding_of(entry, grant, Mode::Exclusive, entry.is_unanswered)
+                self.holding_of(entry, grant, Mode::Exclusive, entry.is_unacknowledged)
             }
             Holders::Shared(group) => self.holding_of_first(group.id, entry),
         }
@@ -243,7 +244,7 @@ impl LockTable {
         entry: &Entry,
         grant: &Grant,
         mode: Mode,
-        is_unanswered: bool,
+        is_unacknowledged: bool,
     ) -> Holding {
         let is_valid = self.is_valid(grant);
         let has_expired = self.has_expired(grant);
@@ -259,7 +260,7 @@ impl LockTable {
             scope: entry.scope,
             has_item: entry.has_item,
             is_waited: entry.is_waited,
-            is_unanswered,
+            is_unacknowledged,
         }
     }
 }

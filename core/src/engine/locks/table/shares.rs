@@ -63,14 +63,16 @@ pub(super) struct Group {
 pub(super) struct Share {
     pub(super) grant: Grant,
     /// Among how many.
-    pub(super) among: Option<NonZeroU32>,
+    pub(super) max_sharers: Option<NonZeroU32>,
     /// Its owner has waited for it, and does not know yet.
-    pub(super) is_unanswered: bool,
+    pub(super) is_unacknowledged: bool,
 }
 
 impl Share {
     pub(super) const fn mode(&self) -> Mode {
-        Mode::Shared { among: self.among }
+        Mode::Shared {
+            max_sharers: self.max_sharers,
+        }
     }
 }
 
@@ -86,7 +88,9 @@ impl Shares {
     /// The least number of sharers that one of a group has asked for.
     fn least_among(&self, group: Fence) -> u32 {
         let mut amongs = self.amongs.range((group, 0)..=(group, u32::MAX));
-        amongs.next().map_or(u32::MAX, |((_, among), _)| *among)
+        amongs
+            .next()
+            .map_or(u32::MAX, |((_, max_sharers), _)| *max_sharers)
     }
 
     /// The first lease of a group to expire, with its fence.
@@ -99,7 +103,7 @@ impl Shares {
     fn put(&mut self, group: Fence, share: Share) {
         *self
             .amongs
-            .entry((group, share.mode().among()))
+            .entry((group, share.mode().max_sharers()))
             .or_default() += 1;
         let Grant { owner, fence, .. } = share.grant;
         self.by_owner.insert((group, owner), fence);
@@ -110,7 +114,7 @@ impl Shares {
     fn take(&mut self, group: Fence, fence: Fence) -> Option<Share> {
         let share = self.by_fence.remove(&(group, fence))?;
         self.by_owner.remove(&(group, share.grant.owner));
-        let place = (group, share.mode().among());
+        let place = (group, share.mode().max_sharers());
         if let Some(count) = self.amongs.get_mut(&place) {
             *count -= 1;
             if *count == 0 {
@@ -151,9 +155,12 @@ impl LockTable {
             None => (None, None),
         };
         let shares = group.into_iter().flat_map(|group| self.shares.of(group));
-        let shares = shares.map(|share| (&share.grant, share.mode().among()));
+        let shares = shares.map(|share| (&share.grant, share.mode().max_sharers()));
         let all = alone.into_iter().chain(shares);
-        all.map(|(grant, among)| self.is_in_force(grant).then_some((grant.owner, among)))
+        all.map(|(grant, max_sharers)| {
+            self.is_in_force(grant)
+                .then_some((grant.owner, max_sharers))
+        })
     }
 
     /// Whether the lock of `key` can be had in this mode, by an owner without a part in it.
@@ -162,8 +169,8 @@ impl LockTable {
             None => true,
             Some(Holders::Alone(_)) => false,
             Some(Holders::Shared(group)) => {
-                let among = self.shares.least_among(group.id).min(mode.among());
-                mode.is_shared() && group.count < among
+                let max_sharers = self.shares.least_among(group.id).min(mode.max_sharers());
+                mode.is_shared() && group.count < max_sharers
             }
         }
     }
@@ -235,7 +242,7 @@ impl LockTable {
         &mut self,
         key: Key<'_>,
         new: NewGrant,
-        among: Option<NonZeroU32>,
+        max_sharers: Option<NonZeroU32>,
         pinned_bytes: Option<usize>,
     ) {
         let (owned, group) = self.shared_entry(key, &new, pinned_bytes);
@@ -251,8 +258,8 @@ impl LockTable {
         };
         let share = Share {
             grant,
-            among,
-            is_unanswered: false,
+            max_sharers,
+            is_unacknowledged: false,
         };
         self.shares.put(group, share);
         self.table_bytes += SHARE_BYTES + LISTED_BYTES + key.as_bytes().len();
@@ -286,11 +293,11 @@ impl LockTable {
             shard: grant.shard,
             has_item,
             is_waited: false,
-            is_unanswered: false,
+            is_unacknowledged: false,
         };
         self.by_key.insert(Arc::clone(&owned), entry);
         self.shares.keys += 1;
-        self.bare_entries += usize::from(!has_item);
+        self.entries_without_item += usize::from(!has_item);
         self.pins.add(grant.shard, pinned_bytes.unwrap_or(0));
         self.table_bytes += ENTRY_BYTES;
         (owned, grant.fence)
@@ -310,7 +317,7 @@ impl LockTable {
             return None;
         };
         let share = *self.shares.by_fence.get(&(group.id, fence))?;
-        let holding = self.holding_of(&entry, &share.grant, share.mode(), share.is_unanswered);
+        let holding = self.holding_of(&entry, &share.grant, share.mode(), share.is_unacknowledged);
         self.set_lease_of_share(&owned, group.id, fence, None);
         self.shares.take(group.id, fence);
         let (metadata, metadata_bytes) = self.take_metadata(fence);
@@ -329,7 +336,7 @@ impl LockTable {
             self.shares.keys -= 1;
             self.shares.waited_keys -= usize::from(entry.is_waited);
             self.table_bytes -= ENTRY_BYTES;
-            self.bare_entries -= usize::from(!entry.has_item);
+            self.entries_without_item -= usize::from(!entry.has_item);
             self.pins.remove(entry.shard, pinned_bytes);
         }
         Some(holding)
@@ -350,7 +357,7 @@ impl LockTable {
     /// The share of `key`, which is shared, with this fence.
     pub(super) fn share_with(&self, key: Key<'_>, entry: &Entry, fence: Fence) -> Option<Holding> {
         let share = self.share(key, fence)?;
-        Some(self.holding_of(entry, &share.grant, share.mode(), share.is_unanswered))
+        Some(self.holding_of(entry, &share.grant, share.mode(), share.is_unacknowledged))
     }
 
     /// The first share in force of a key that is shared; if there is none, the first.
@@ -359,7 +366,7 @@ impl LockTable {
         let first = in_force.find(|share| self.is_in_force(&share.grant));
         let share = first.or_else(|| self.shares.of(group).next());
         let share = share.expect("L1: never none");
-        self.holding_of(entry, &share.grant, share.mode(), share.is_unanswered)
+        self.holding_of(entry, &share.grant, share.mode(), share.is_unacknowledged)
     }
 
     pub(super) fn first_sharer(&self, group: Fence) -> Option<Owner> {
@@ -368,12 +375,17 @@ impl LockTable {
         Some(first.grant.owner)
     }
 
-    pub(super) fn set_share_unanswered(&mut self, key: Key<'_>, owner: Owner, is_unanswered: bool) {
+    pub(super) fn set_share_unacknowledged(
+        &mut self,
+        key: Key<'_>,
+        owner: Owner,
+        is_unacknowledged: bool,
+    ) {
         if let Some(fence) = self.fence_of_share(key, owner)
             && let Some(group) = self.group(key)
             && let Some(share) = self.shares.by_fence.get_mut(&(group.id, fence))
         {
-            share.is_unanswered = is_unanswered;
+            share.is_unacknowledged = is_unacknowledged;
         }
     }
 
@@ -385,7 +397,7 @@ impl LockTable {
             };
             let shares = self.shares.of(group.id);
             let shares = shares.map(|share| {
-                self.holding_of(entry, &share.grant, share.mode(), share.is_unanswered)
+                self.holding_of(entry, &share.grant, share.mode(), share.is_unacknowledged)
             });
             Some((as_key(key), shares.collect()))
         })

@@ -40,7 +40,7 @@ fn locks_that_end_together_leave_no_owner() {
         (table.owner(key(b"a")), table.len(), table.holders()),
         (None, 0, 0)
     );
-    assert_eq!(table.held_by(ALICE), Some(Held::default()));
+    assert_eq!(table.held_by(ALICE), Some(OwnerUsage::default()));
     table.check(|_| 10);
 }
 
@@ -150,20 +150,20 @@ fn a_lease_that_has_passed_leaves_no_owner_before_it_is_taken_out() {
 fn an_item_may_come_to_a_lock_and_go_from_it() {
     let mut table = table();
     table.acquire(key(b"a"), grant(ALICE, 1), None);
-    assert!(table.has_bare());
+    assert!(table.has_lock_without_item());
     table.check(|_| 0);
     table.postpone_flush();
     table.gain_item(key(b"a"), 10);
-    assert!(!table.has_bare());
+    assert!(!table.has_lock_without_item());
     assert!(!table.get(key(b"a")).unwrap().flush_pending);
     table.check(|_| 10);
     table.lose_item(key(b"a"), 10);
-    assert!(table.has_bare());
+    assert!(table.has_lock_without_item());
     table.check(|_| 0);
     table.close(ALICE);
-    assert!(table.has_bare(), "until it is let go of");
+    assert!(table.has_lock_without_item(), "until it is let go of");
     table.release(key(b"a"), 0);
-    assert!(!table.has_bare());
+    assert!(!table.has_lock_without_item());
     table.check(|_| 0);
 }
 
@@ -187,13 +187,13 @@ fn when_everything_is_taken_out_nothing_is_counted() {
 #[test]
 fn only_the_holder_has_an_answer() {
     let mut table = table();
-    let is_unanswered = |table: &LockTable| table.get(key(b"a")).map(|it| it.is_unanswered);
+    let is_unacknowledged = |table: &LockTable| table.get(key(b"a")).map(|it| it.is_unacknowledged);
     table.acquire(key(b"a"), grant(ALICE, 1), Some(10));
-    table.set_unanswered(key(b"a"), BOB, true);
-    assert_eq!(is_unanswered(&table), Some(false));
-    table.set_unanswered(key(b"a"), ALICE, true);
-    table.set_unanswered(key(b"a"), BOB, false);
-    assert_eq!(is_unanswered(&table), Some(true));
-    table.set_unanswered(key(b"a"), ALICE, false);
-    assert_eq!(is_unanswered(&table), Some(false));
+    table.set_unacknowledged(key(b"a"), BOB, true);
+    assert_eq!(is_unacknowledged(&table), Some(false));
+    table.set_unacknowledged(key(b"a"), ALICE, true);
+    table.set_unacknowledged(key(b"a"), BOB, false);
+    assert_eq!(is_unacknowledged(&table), Some(true));
+    table.set_unacknowledged(key(b"a"), ALICE, false);
+    assert_eq!(is_unacknowledged(&table), Some(false));
 }

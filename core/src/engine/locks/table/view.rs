@@ -54,7 +54,7 @@ impl LockTable {
             // Only the order of the ends matters.
             ends_begun: _,
             ended_entries: _,
-            bare_entries: _,
+            entries_without_item: _,
             // `iter` and `shared` show them.
             leases: _,
             waited_leases: _,

@@ -98,9 +98,11 @@ impl Line {
     /// Whether the first waiter can have the lock in this mode beside the present holders.
     pub(super) fn fits(&self, mode: Mode) -> bool {
         let modes = self.held.iter().map(|it| it.mode);
-        let among = modes.map(Mode::among).fold(mode.among(), u32::min);
+        let max_sharers = modes
+            .map(Mode::max_sharers)
+            .fold(mode.max_sharers(), u32::min);
         let all_share = mode.is_shared() && self.held.iter().all(|it| it.mode.is_shared());
-        self.held.is_empty() || all_share && self.held.len() < among as usize
+        self.held.is_empty() || all_share && self.held.len() < max_sharers as usize
     }
 
     pub(super) fn of(&self, owner: Owner) -> Option<&Holds> {

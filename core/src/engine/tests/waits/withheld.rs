@@ -31,7 +31,7 @@ fn withheld_locks_are_refused_until_the_moment() {
             ..Acquire::new(key(name))
         };
         let shared = Acquire {
-            mode: Mode::Shared { among: None },
+            mode: Mode::Shared { max_sharers: None },
             ..needs_item(false)
         };
         for acquire in [needs_item(false), needs_item(true), shared] {
@@ -174,7 +174,7 @@ fn ended_locks_go_to_no_waiter_while_withheld() {
 fn withheld_lock_gains_no_sharer() {
     let mut bench = bench();
     let shared = Acquire {
-        mode: Mode::Shared { among: None },
+        mode: Mode::Shared { max_sharers: None },
         ..Acquire::new(key("k"))
     };
     bench.ask(A, ItemCommand::Acquire(shared));

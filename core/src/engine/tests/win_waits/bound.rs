@@ -160,7 +160,7 @@ fn waiting_get_needs_a_free_win() {
     bench.now_ms += 31_000;
     // Without `B`, too: the win may be its all the same.
     let waiting = Get {
-        binds: false,
+        bound_to_owner: false,
         ..patient("k")
     };
     bench.parks(A, waiting);

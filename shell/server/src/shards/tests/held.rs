@@ -10,7 +10,7 @@ pub(super) fn bound(name: &str) -> Get<'_> {
     Get {
         steps: TtlSteps::one(TtlStep::Vivify(Exptime::In { seconds: 30 })),
         recaches: true,
-        binds: true,
+        bound_to_owner: true,
         ..Get::new(key(name))
     }
 }

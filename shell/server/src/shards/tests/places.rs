@@ -14,7 +14,7 @@ use super::held::{bound, win};
 use super::*;
 
 const PAIR: Mode = Mode::Shared {
-    among: NonZeroU32::new(2),
+    max_sharers: NonZeroU32::new(2),
 };
 
 /// A session that waits, and two keys in different shards of it.

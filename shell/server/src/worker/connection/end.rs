@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use super::ClientConn;
 use crate::net::socket::Socket;
 use crate::net::tls::Failure;
-use crate::stats::connection_stats::Kept;
+use crate::stats::connection_stats::BufferKind;
 use crate::worker::backend::Backend;
 
 /// The reason for a connection's end.
@@ -26,7 +26,7 @@ pub(crate) enum End {
     /// Its TLS handshake took too long.
     NoHandshake,
     /// The memory for its input or output exceeded the budget.
-    OutOfMemory(Kept),
+    OutOfMemory(BufferKind),
     /// Its session has ended, or another connection has taken it over.
     LostSession,
     /// The server is no primary at this moment: a reply cannot be sent, or the client relies on the server.
@@ -38,7 +38,7 @@ pub(crate) enum End {
 impl From<Errno> for End {
     fn from(errno: Errno) -> Self {
         match errno {
-            Errno::NOMEM => Self::OutOfMemory(Kept::Input),
+            Errno::NOMEM => Self::OutOfMemory(BufferKind::Input),
             errno => Self::Failed(errno),
         }
     }
@@ -53,13 +53,13 @@ impl End {
     /// Whether the client may still be sending, and was sent the reason for its end.
     pub(crate) fn may_be_unread(&self) -> bool {
         match self {
-            Self::Protocol | Self::OutOfMemory(Kept::Input) => true,
+            Self::Protocol | Self::OutOfMemory(BufferKind::Input) => true,
             Self::PeerClosed
             | Self::Failed(_)
             | Self::Misunderstood(_)
             | Self::Idle
             | Self::NoHandshake
-            | Self::OutOfMemory(Kept::Output)
+            | Self::OutOfMemory(BufferKind::Output)
             | Self::LostSession
             | Self::NotPrimary
             | Self::Shutdown => false,
@@ -100,10 +100,10 @@ impl fmt::Display for End {
             Self::Misunderstood(failure) => failure.fmt(formatter),
             Self::Idle => formatter.write_str("idle for too long"),
             Self::NoHandshake => formatter.write_str("no TLS handshake in time"),
-            Self::OutOfMemory(Kept::Input) => {
+            Self::OutOfMemory(BufferKind::Input) => {
                 formatter.write_str("no memory for its incomplete request")
             }
-            Self::OutOfMemory(Kept::Output) => {
+            Self::OutOfMemory(BufferKind::Output) => {
                 formatter.write_str("no memory for its unread replies")
             }
             Self::LostSession => formatter.write_str("lost its session"),

@@ -13,7 +13,7 @@ const APPEND: &str = "append large 0 0 1 noreply\r\nv\r\n";
 impl Bench {
     /// The state of a client in `stats conns`.
     fn state(&self, client: &Peer) -> String {
-        let (lines, _) = self.shared.roster.lines(self.now, 0);
+        let (lines, _) = self.shared.connection_table.lines(self.now, 0);
         let name = format!("{}:state", client.number);
         let line = lines.into_iter().find(|line| line.name == name);
         line.unwrap().value

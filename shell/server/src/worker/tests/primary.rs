@@ -19,11 +19,11 @@ fn primary() -> (Bench, Arc<Member>) {
 
 fn open(member: &Member) {
     let never = Instant::from_millis(u64::MAX);
-    member.gate().set(Some(never), None);
+    member.serving_lease().set(Some(never), None);
 }
 
 fn close(member: &Member) {
-    member.gate().set(None, None);
+    member.serving_lease().set(None, None);
 }
 
 /// A client is closed if it holds a lock, waits, or has a bound win or a session.
@@ -91,7 +91,7 @@ fn replies_end_with_the_term() {
         let mut client = bench.connect(0);
         bench.quiet();
         client.say(request);
-        let (worker, name) = (&mut bench.workers[0], Name::client(0, client.number));
+        let (worker, name) = (&mut bench.workers[0], Token::client(0, client.number));
         worker.have_turn(name, FIRST_TURN, |client, turn| {
             if ends_in_turn {
                 close(&member);

@@ -4,7 +4,7 @@ use rustix::event::epoll::EventData;
 
 /// The target of an event.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Name {
+pub(super) enum Token {
     Mailbox,
     Client {
         slot: usize,
@@ -17,7 +17,7 @@ pub(super) enum Name {
     },
 }
 
-impl Name {
+impl Token {
     /// The kind stands above the tag, which has 30 bits.
     const MAILBOX: u64 = 1 << 62;
     const LINGERING: u64 = 1 << 63;

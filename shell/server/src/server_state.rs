@@ -16,9 +16,9 @@ use latchd_protocol::wire::{Admission, Protocols, WireLimits};
 
 use crate::beliefs::Beliefs;
 use crate::clients::budget::Budget;
+use crate::clients::connection_table::ConnectionTable;
 use crate::clients::mailbox::{Mailbox, Message};
 use crate::clients::passwords::Passwords;
-use crate::clients::roster::Roster;
 use crate::clients::waiters::Waiters;
 use crate::clients::watch::Watch;
 use crate::cluster::Member;
@@ -37,7 +37,7 @@ const NOBODY: u64 = 0;
 
 /// One server, as each of its threads sees it.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct ServerState {
     pub(crate) config: Config,
     pub(crate) clock: Clock,
     pub(crate) shards: Shards,
@@ -49,7 +49,7 @@ pub(crate) struct Shared {
     /// The last number that a connection or a session got.
     last_number: AtomicU64,
     /// The connected clients.
-    pub(crate) roster: Roster,
+    pub(crate) connection_table: ConnectionTable,
     /// The server's TLS keys, if it uses TLS.
     pub(crate) keys: Option<Keys>,
     /// The names and passwords; `None`: every client is accepted.
@@ -84,7 +84,7 @@ pub(crate) struct Shared {
     recorder: Mutex<Option<JoinHandle<()>>>,
 }
 
-impl Shared {
+impl ServerState {
     /// The state of a server before its threads start, and the receiver of a client's shutdown request. It
     /// listens on `addresses`. As a `member` of a cluster, it serves only while it is the primary.
     ///
@@ -120,15 +120,15 @@ impl Shared {
         let waiters = Arc::new(Waiters::new(Arc::clone(&mailboxes), config.verbosity >= 3));
         let (tell_closed, closed) = bounded(1);
         let (tell_shutdown, shutdowns) = bounded(1);
-        let roster = Roster::new(addresses);
+        let connection_table = ConnectionTable::new(addresses);
         let mut items = latchd_core::Config::new(limits, clock.unix_s_at_start())
             .with_sessions(config.sessions);
         items.prefix_delimiter = config.prefix_delimiter;
         let shared = Self {
-            last_number: AtomicU64::new(roster.last_listener()),
+            last_number: AtomicU64::new(connection_table.last_listener()),
             shards: Shards::new(shard_count(threads, &limits), items, Arc::clone(&waiters)),
             wire_limits,
-            roster,
+            connection_table,
             keys,
             passwords,
             connection_stats: ConnectionStats::new(config.connections_max, threads),
@@ -157,7 +157,7 @@ impl Shared {
     pub(crate) fn stop(&self) {
         self.is_stopping.store(true, Ordering::SeqCst);
         for mailbox in &*self.mailboxes {
-            mailbox.ring();
+            mailbox.wake();
         }
     }
 
@@ -278,7 +278,7 @@ impl Shared {
     /// The `stats` lines of the server outside the core, and the start of the next page.
     pub(crate) fn stats_page(&self, topic: StatsTopic) -> StatsPage {
         if let StatsTopic::Conns(ScanCursor(behind)) = topic {
-            let (lines, next) = self.roster.lines(self.clock.now(), behind);
+            let (lines, next) = self.connection_table.lines(self.clock.now(), behind);
             return (lines, next.map(ScanCursor));
         }
         if let StatsTopic::Sessions(behind) = topic {

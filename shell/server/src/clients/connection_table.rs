@@ -26,7 +26,7 @@ const CLIENTS_PER_PAGE: usize = 64;
 
 /// Listeners and clients.
 #[derive(Debug)]
-pub(crate) struct Roster {
+pub(crate) struct ConnectionTable {
     listeners: Vec<Arc<str>>,
     clients: Mutex<BTreeMap<u64, Arc<Entry>>>,
     /// The number of clients per host; hosts without clients are absent.
@@ -99,8 +99,8 @@ impl Entry {
     }
 }
 
-impl Roster {
-    /// A roster without clients.
+impl ConnectionTable {
+    /// A table without clients.
     pub(crate) fn new(addresses: &[Address]) -> Self {
         Self {
             listeners: addresses
@@ -273,7 +273,7 @@ mod tests {
 
     use super::*;
 
-    impl Roster {
+    impl ConnectionTable {
         /// Whether no client is listed.
         pub(crate) fn is_empty(&self) -> bool {
             self.clients().is_empty() && self.by_host().is_empty()
@@ -283,13 +283,14 @@ mod tests {
     #[test]
     fn client_is_listed_until_it_leaves() {
         let unix = Address::Unix("/tmp/a b".into());
-        let roster = Roster::new(&[Address::Tcp("[::1]:7".parse().unwrap()), unix]);
-        let first = roster.last_listener() + 1;
+        let connection_table =
+            ConnectionTable::new(&[Address::Tcp("[::1]:7".parse().unwrap()), unix]);
+        let first = connection_table.last_listener() + 1;
         let now = Instant::from_millis(9_000);
-        let entry = roster.add(first, 1, None, now);
+        let entry = connection_table.add(first, 1, None, now);
         entry.set_state(State::Writing);
         entry.set_active(Instant::from_millis(5_500));
-        let shown: Vec<_> = roster
+        let shown: Vec<_> = connection_table
             .lines(now, 0)
             .0
             .into_iter()
@@ -310,27 +311,27 @@ mod tests {
                 "3:secs_since_last_cmd 3",
             ]
         );
-        roster.remove(first);
-        assert_eq!(roster.lines(now, 0).0.len(), 6);
+        connection_table.remove(first);
+        assert_eq!(connection_table.lines(now, 0).0.len(), 6);
     }
 
     #[test]
     fn pages_show_each_client_once() {
-        let roster = Roster::new(&[Address::Tcp("[::1]:7".parse().unwrap())]);
+        let connection_table = ConnectionTable::new(&[Address::Tcp("[::1]:7".parse().unwrap())]);
         let (now, clients) = (Instant::from_millis(0), 2 * CLIENTS_PER_PAGE as u64);
         for number in 2..2 + clients {
-            roster.add(number, 0, None, now);
+            connection_table.add(number, 0, None, now);
         }
         let (mut shown, mut at, mut pages) = (Vec::new(), Some(0), 0);
         while let Some(behind) = at {
-            let (lines, next) = roster.lines(now, behind);
+            let (lines, next) = connection_table.lines(now, behind);
             shown.extend(
                 lines
                     .into_iter()
                     .filter(|line| line.name.ends_with(":state")),
             );
             // A client that arrives meanwhile is shown as well; a removed one is skipped.
-            roster.remove(2);
+            connection_table.remove(2);
             (at, pages) = (next, pages + 1);
         }
         let shown: Vec<_> = shown.into_iter().map(|line| line.name).collect();
@@ -351,32 +352,32 @@ mod tests {
 
     #[test]
     fn clients_are_counted_per_host() {
-        let roster = Roster::new(&[Address::Tcp("[::]:7".parse().unwrap())]);
+        let connection_table = ConnectionTable::new(&[Address::Tcp("[::]:7".parse().unwrap())]);
         let now = Instant::from_millis(0);
         let peer = |text: &str| Some(SocketAddrAny::from(text.parse::<SocketAddr>().unwrap()));
-        let from = |text: &str| roster.clients_from(peer(text).as_ref());
-        let two = roster.add(2, 0, peer("10.0.0.1:5000"), now);
-        let three = roster.add(3, 0, peer("[::ffff:10.0.0.1]:5001"), now);
-        let four = roster.add(4, 0, peer("[2001:db8::1]:5000"), now);
-        roster.add(5, 0, peer("[2001:db8::2:0:0:1]:5000"), now);
-        roster.add(6, 0, None, now);
+        let from = |text: &str| connection_table.clients_from(peer(text).as_ref());
+        let two = connection_table.add(2, 0, peer("10.0.0.1:5000"), now);
+        let three = connection_table.add(3, 0, peer("[::ffff:10.0.0.1]:5001"), now);
+        let four = connection_table.add(4, 0, peer("[2001:db8::1]:5000"), now);
+        connection_table.add(5, 0, peer("[2001:db8::2:0:0:1]:5000"), now);
+        connection_table.add(6, 0, None, now);
         assert_eq!((from("10.0.0.1:9"), from("10.0.0.2:9")), (2, 0));
         assert_eq!(
             (from("[2001:db8::9]:9"), from("[2001:db8:0:1::1]:9")),
             (2, 0)
         );
-        assert_eq!(roster.clients_from(None), 0);
+        assert_eq!(connection_table.clients_from(None), 0);
         let hosts = [&two, &three, &four].map(|entry| entry.host_number());
         assert_eq!(hosts, [0x0a00_0001, 0x0a00_0001, 0x2001_0db8 << 96]);
         let shown = [&two, &four].map(|entry| entry.peer());
         assert_eq!(shown, ["tcp:10.0.0.1:5000", "tcp6:[2001:db8::1]:5000"]);
-        roster.remove(2);
-        roster.remove(2);
+        connection_table.remove(2);
+        connection_table.remove(2);
         assert_eq!(from("10.0.0.1:9"), 1);
         for number in 3..=6 {
-            roster.remove(number);
+            connection_table.remove(number);
         }
-        assert!(roster.by_host().is_empty());
+        assert!(connection_table.by_host().is_empty());
     }
 
     #[test]

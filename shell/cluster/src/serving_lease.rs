@@ -1,7 +1,7 @@
 //! The two moments of a hold, which every thread reads without a lock: the end of serving, and the end of the process.
 //!
-//! - M1: A worker checks the gate when a client's turn begins, and again before it sends the replies of that turn, now or
-//!   deferred (E2). A closed gate needs no thread to close it: the moment passes.
+//! - M1: A worker reads the serving lease when a client's turn begins, and again before it sends the replies of that turn, now or
+//!   deferred (E2). It needs no thread to end it: the moment passes.
 //! - M2: At the end of the hold a thread that takes no lock ends the process, unless the election has heard more (E3).
 //! - M4: A client that was promised a time believes in its locks even if it cannot be reached, but by no clock longer than
 //!   until the end of serving that was known at the promise (E13). So a process that leaves serves until the latest such
@@ -36,7 +36,7 @@ pub(crate) fn boot_time() -> Instant {
 
 /// The moments of a hold, in milliseconds of `CLOCK_BOOTTIME`.
 #[derive(Debug)]
-pub struct Gate {
+pub struct ServingLease {
     /// The first moment at which the process must not serve; 0 if it does not serve.
     serves_until: AtomicU64,
     /// The moment at which the process must have ended; [`NEVER`] without a hold.
@@ -47,8 +47,8 @@ pub struct Gate {
     leaves_at: AtomicU64,
 }
 
-impl Gate {
-    /// A closed gate.
+impl ServingLease {
+    /// A serving lease that has not begun.
     pub(crate) const fn new() -> Self {
         Self {
             serves_until: AtomicU64::new(0),
@@ -72,7 +72,7 @@ impl Gate {
         boot_time().as_millis() < self.serves_until.load(Ordering::SeqCst)
     }
 
-    /// The time for which no other process can serve, as far as is known: zero if the gate is closed.
+    /// The time for which no other process can serve, as far as is known: zero if the serving lease is over.
     pub(crate) fn left(&self) -> Duration {
         left_until(self.serves_until.load(Ordering::SeqCst))
     }
@@ -107,15 +107,15 @@ impl Gate {
         (at != NEVER).then(|| left_until(at))
     }
 
-    /// Starts the thread that ends the process at the end of a hold (M2). It ends with the last other user of the gate.
+    /// Starts the thread that ends the process at the end of a hold (M2). It ends with the last other user of the serving lease.
     ///
     /// # Errors
     /// The kernel's, if it starts no thread.
     pub(crate) fn watch_end(self: &Arc<Self>, spawn_thread: SpawnThread) -> io::Result<()> {
-        let gate = Arc::clone(self);
+        let serving_lease = Arc::clone(self);
         let watch = move || {
-            while Arc::strong_count(&gate) > 1 {
-                match gate.until_end() {
+            while Arc::strong_count(&serving_lease) > 1 {
+                match serving_lease.until_end() {
                     Some(Duration::ZERO) => end_process(),
                     left => thread::sleep(left.map_or(WATCH, |left| left.min(WATCH))),
                 }
@@ -144,45 +144,45 @@ mod tests {
     use super::*;
 
     #[test]
-    fn gate_closes_without_a_thread() {
-        let gate = Gate::new();
-        assert!(!gate.is_open());
+    fn it_ends_without_a_thread() {
+        let serving_lease = ServingLease::new();
+        assert!(!serving_lease.is_open());
         let now = boot_time().as_millis();
-        gate.set(Some(Instant::from_millis(now + 60_000)), None);
-        assert!(gate.is_open());
-        assert!(gate.left() > Duration::from_secs(50));
-        gate.set(Some(Instant::from_millis(now)), None);
-        assert!(!gate.is_open());
-        assert_eq!(gate.left(), Duration::ZERO);
+        serving_lease.set(Some(Instant::from_millis(now + 60_000)), None);
+        assert!(serving_lease.is_open());
+        assert!(serving_lease.left() > Duration::from_secs(50));
+        serving_lease.set(Some(Instant::from_millis(now)), None);
+        assert!(!serving_lease.is_open());
+        assert_eq!(serving_lease.left(), Duration::ZERO);
     }
 
     #[test]
     fn leaving_process_promises_no_later_end() {
-        let gate = Gate::new();
+        let serving_lease = ServingLease::new();
         let now = boot_time().as_millis();
-        gate.set(Some(Instant::from_millis(now + 60_000)), None);
-        assert_eq!(gate.until_promised(), Duration::ZERO);
-        let left = gate.leave(Duration::from_secs(20));
-        assert!(gate.promise() <= left);
-        gate.set(Some(Instant::from_millis(now + 90_000)), None);
-        assert!(gate.promise() <= left);
+        serving_lease.set(Some(Instant::from_millis(now + 60_000)), None);
+        assert_eq!(serving_lease.until_promised(), Duration::ZERO);
+        let left = serving_lease.leave(Duration::from_secs(20));
+        assert!(serving_lease.promise() <= left);
+        serving_lease.set(Some(Instant::from_millis(now + 90_000)), None);
+        assert!(serving_lease.promise() <= left);
 
-        let gate = Gate::new();
-        gate.set(Some(Instant::from_millis(now + 60_000)), None);
-        let promised = gate.promise();
-        let left = gate.leave(Duration::from_secs(20));
+        let serving_lease = ServingLease::new();
+        serving_lease.set(Some(Instant::from_millis(now + 60_000)), None);
+        let promised = serving_lease.promise();
+        let left = serving_lease.leave(Duration::from_secs(20));
         assert!(left > Duration::from_secs(50) && left <= promised);
-        assert!(gate.until_promised() <= left);
+        assert!(serving_lease.until_promised() <= left);
     }
 
     #[test]
     fn end_is_known_only_within_a_hold() {
-        let gate = Gate::new();
-        assert_eq!(gate.until_end(), None);
+        let serving_lease = ServingLease::new();
+        assert_eq!(serving_lease.until_end(), None);
         let later = Instant::from_millis(boot_time().as_millis() + 60_000);
-        gate.set(None, Some(later));
-        assert!(gate.until_end().is_some_and(|left| left > WATCH));
-        gate.set(None, Some(Instant::from_millis(1)));
-        assert_eq!(gate.until_end(), Some(Duration::ZERO));
+        serving_lease.set(None, Some(later));
+        assert!(serving_lease.until_end().is_some_and(|left| left > WATCH));
+        serving_lease.set(None, Some(Instant::from_millis(1)));
+        assert_eq!(serving_lease.until_end(), Some(Duration::ZERO));
     }
 }

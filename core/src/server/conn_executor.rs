@@ -17,7 +17,7 @@ use crate::sessions::{Asker, Lost};
 
 /// A machine, as one connection sees it at one moment.
 #[derive(Debug)]
-pub struct Visit<'a, M> {
+pub struct ConnExecutor<'a, M> {
     machine: &'a mut M,
     numbers: &'a mut u64,
     now: Instant,
@@ -31,9 +31,9 @@ pub struct Visit<'a, M> {
     pub lost: Vec<Lost>,
 }
 
-impl<'a, M: StateMachine> Visit<'a, M> {
+impl<'a, M: StateMachine> ConnExecutor<'a, M> {
     /// The machine, as `conn` of `user` sees it. `numbers` is the last number that was given to a connection or a session.
-    /// `session` is what an earlier visit has left.
+    /// `session` is what an earlier executor has left.
     pub const fn new(
         machine: &'a mut M,
         numbers: &'a mut u64,
@@ -64,7 +64,7 @@ impl<'a, M: StateMachine> Visit<'a, M> {
     }
 }
 
-impl<M: StateMachine> Execute for Visit<'_, M> {
+impl<M: StateMachine> Execute for ConnExecutor<'_, M> {
     fn execute(&mut self, command: &Command<'_>, answer: &mut impl FnMut(&Reply<'_>)) {
         let owner = match self.session {
             Some(owner) if self.machine.hear(self.now, owner, self.conn) => owner,
