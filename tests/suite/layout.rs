@@ -45,13 +45,31 @@ const SERVER: &[Row] = &[
     ),
     (
         "worker",
-        &["clients", "net", "os", "shards", "server_state", "stats", "sync"],
+        &[
+            "clients",
+            "net",
+            "os",
+            "shards",
+            "server_state",
+            "stats",
+            "sync",
+        ],
     ),
-    ("acceptor", &["clients", "net", "os", "server_state", "sync"]),
+    (
+        "acceptor",
+        &["clients", "net", "os", "server_state", "sync"],
+    ),
     ("time_keeper", &["clients", "server_state", "sync"]),
     (
         "status",
-        &["clients", "cluster", "config", "server_state", "stats", "sync"],
+        &[
+            "clients",
+            "cluster",
+            "config",
+            "server_state",
+            "stats",
+            "sync",
+        ],
     ),
     (
         "server",

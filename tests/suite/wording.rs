@@ -5,7 +5,7 @@ use latchd_harness::alphabet::{Environment, RequestKind, SmallRequest, VALUE_BYT
 use latchd_harness::random::Random;
 use latchd_harness::wording;
 use latchd_protocol::command::{Command, GlobalCommand, ItemCommand};
-use latchd_protocol::connection::{Connection, KeyBuffer, Step, WireLimits};
+use latchd_protocol::connection::{Connection, KeyBuffer, Operation, Step, WireLimits};
 
 /// How many requests are drawn: every kind comes up thousands of times.
 const REQUESTS: usize = 200_000;
@@ -18,8 +18,9 @@ fn assert_understood(bytes: &[u8], meant: &Command<'_>) {
     let mut key_buffer = KeyBuffer::new();
     let step = connection.next(bytes, &mut key_buffer);
     let text = bytes.escape_ascii();
-    let Step::Execute {
-        command, consumed, ..
+    let Step {
+        consumed,
+        operation: Operation::Execute { command, .. },
     } = step
     else {
         panic!("{text} is to ask for {meant:?}, and is {step:?}");

@@ -29,7 +29,7 @@ use crate::wire::{
     text,
 };
 
-pub use crate::wire::{KeyBuffer, Step, WireLimits};
+pub use crate::wire::{KeyBuffer, Operation, Step, WireLimits};
 
 /// Why the connection stopped, and the transport's next action.
 ///
@@ -158,9 +158,8 @@ impl Connection {
             return self.skip(input.len());
         }
         if input.len() < self.at_least as usize {
-            return Step::Incomplete {
-                at_least: self.at_least as usize,
-            };
+            let at_least = self.at_least as usize;
+            return Operation::Incomplete { at_least }.consuming(0);
         }
         if self.protocol == Protocol::Unknown {
             self.protocol = if input.first() == Some(&BINARY_MAGIC) {
@@ -180,9 +179,7 @@ impl Connection {
                 } = self;
                 binary::request::decode(input, limits, cursor, unauthenticated)
             }
-            Protocol::Watching => Step::Skip {
-                consumed: input.len(),
-            },
+            Protocol::Watching => Operation::Skip.consuming(input.len()),
         }
     }
 
@@ -191,14 +188,11 @@ impl Connection {
     fn skip<'a>(&mut self, arrived: usize) -> Step<'a> {
         let consumed = self.skip_bytes as usize;
         if arrived < consumed {
-            return Step::Skip { consumed };
+            return Operation::Skip.consuming(consumed);
         }
         let response = core::mem::replace(&mut self.late, LocalResponse::Nothing);
-        Step::Send {
-            consumed,
-            response,
-            unstored: None,
-        }
+        let unstored = None;
+        Operation::Send { response, unstored }.consuming(consumed)
     }
 
     /// Encodes the core's reply to the command of the last step. If the command waits, none of its input is
@@ -234,7 +228,7 @@ impl Connection {
         }
     }
 
-    /// Encodes the result of a [`Step::Watch`]. The input of a watching client is ignored from then on.
+    /// Encodes the result of a [`Operation::Watch`]. The input of a watching client is ignored from then on.
     pub fn watch(&mut self, watched: Watched, out: &mut Output) {
         LocalResponse::Line(watched.line()).encode(out);
         match watched {
@@ -271,7 +265,7 @@ impl Connection {
         self.unauthenticated.is_none()
     }
 
-    /// Notes the result of a [`Step::Authenticate`]. Returns whether the connection goes on.
+    /// Notes the result of a [`Operation::Authenticate`]. Returns whether the connection goes on.
     pub fn admit(&mut self, is_authentic: bool) -> bool {
         if is_authentic {
             self.unauthenticated = None;
@@ -294,9 +288,10 @@ impl Connection {
         match Line::new(input, line_bytes) {
             Some(line) if self.unauthenticated.is_some() => authenticate::decode(line),
             Some(line) => text::decode(line, &self.limits, &mut self.cursor, key_buffer),
-            None => Step::Incomplete {
-                at_least: line_bytes,
-            },
+            None => {
+                let at_least = line_bytes;
+                Operation::Incomplete { at_least }.consuming(0)
+            }
         }
     }
 
@@ -331,14 +326,12 @@ impl Connection {
             return None;
         }
         if input.len() > bytes_max {
-            return Some(Step::Close {
-                response: LocalResponse::Line(LINE_TOO_LONG),
-            });
+            let response = LocalResponse::Line(LINE_TOO_LONG);
+            return Some(Operation::Close { response }.consuming(0));
         }
         self.scanned = saturated(input.len());
-        Some(Step::Incomplete {
-            at_least: input.len() + 1,
-        })
+        let at_least = input.len() + 1;
+        Some(Operation::Incomplete { at_least }.consuming(0))
     }
 
     /// Notes the state that a step leaves, and limits the step to bytes that have arrived. Consumed bytes that
@@ -346,38 +339,25 @@ impl Connection {
     #[inline]
     fn remember(&mut self, step: &mut Step<'_>, arrived: usize) {
         if self.when_locked.is_plain()
-            && let Step::Execute { command, .. } | Step::ExecuteAs { command, .. } = step
+            && let Operation::Execute { command, .. } | Operation::ExecuteAs { command, .. } =
+                &step.operation
         {
             self.when_locked.note(command);
         }
-        match step {
-            Step::Incomplete { at_least } => self.at_least = saturated(*at_least),
-            // A request of several steps stays in the input until the last step. After a close no state is
-            // needed.
-            Step::Execute { consumed: 0, .. } | Step::Close { .. } | Step::ShutDown => {}
-            Step::Send {
-                consumed, response, ..
-            } if *consumed > arrived => {
-                (self.late, self.skip_bytes) = (*response, saturated(*consumed - arrived));
-                (self.at_least, self.line_bytes) = (1, 0);
-                *step = Step::Skip { consumed: arrived };
-            }
-            Step::Execute { consumed, .. }
-            | Step::ExecuteAs { consumed, .. }
-            | Step::Session { consumed, .. }
-            | Step::Authenticate { consumed, .. }
-            | Step::Hold { consumed }
-            | Step::Cluster { consumed }
-            | Step::Send { consumed, .. }
-            | Step::Watch { consumed, .. }
-            | Step::ReadCertificates { consumed, .. }
-            | Step::LimitMemory { consumed, .. }
-            | Step::Skip { consumed } => {
-                let request_bytes = *consumed;
-                *consumed = request_bytes.min(arrived);
-                self.skip_bytes = saturated(request_bytes - *consumed);
-                self.at_least = 1;
-                self.line_bytes = 0;
+        if let Operation::Incomplete { at_least } = step.operation {
+            self.at_least = saturated(at_least);
+        }
+        // A request of several steps stays in the input until the last step. After a close no state is needed.
+        if step.consumed == 0 {
+            return;
+        }
+        self.skip_bytes = saturated(step.consumed.saturating_sub(arrived));
+        (self.at_least, self.line_bytes) = (1, 0);
+        if step.consumed > arrived {
+            step.consumed = arrived;
+            if let Operation::Send { response, .. } = step.operation {
+                self.late = response;
+                step.operation = Operation::Skip;
             }
         }
     }
@@ -399,9 +379,9 @@ mod tests {
         let mut connection = Connection::new(WireLimits::new(1024));
         let line = b"get aaaaaaaaaaaaaaaaaaaa";
         for arrived in 1..=line.len() {
-            let Step::Incomplete { at_least } =
-                connection.next(&line[..arrived], &mut KeyBuffer::new())
-            else {
+            let mut key_buffer = KeyBuffer::new();
+            let step = connection.next(&line[..arrived], &mut key_buffer);
+            let Operation::Incomplete { at_least } = step.operation else {
                 panic!("the line has no end")
             };
             assert_eq!(at_least, arrived + 1);

@@ -12,7 +12,7 @@ use crate::wait::Outcome;
 use crate::wire::classic::reply::ClassicResponse;
 use crate::wire::meta::{self, Verb};
 use crate::wire::status_line::{ERROR, MEMORY_REFUSED};
-use crate::wire::{Envelope, KeyBuffer, LocalResponse, Step};
+use crate::wire::{Envelope, KeyBuffer, LocalResponse, Operation, Step};
 
 impl Connection {
     /// Takes every step that `input` allows, until `out` holds `out_bytes_max` or more.
@@ -44,24 +44,20 @@ impl Connection {
             }
             // Not copied: a command is large, and few callers read all of it.
             let mut step = self.look(rest, &mut key_buffer);
-            if let Step::Send {
+            if let Operation::Send {
                 unstored: Some(why),
                 ..
-            } = step
+            } = step.operation
             {
                 core.note_unstored(why);
             }
             self.remember(&mut step, rest.len());
-            let done = match &step {
-                Step::Incomplete { at_least } => {
+            match &step.operation {
+                Operation::Incomplete { at_least } => {
                     let at_least = *at_least;
                     break Progress::NeedsInput { at_least };
                 }
-                Step::Execute {
-                    consumed,
-                    command,
-                    envelope,
-                } => {
+                Operation::Execute { command, envelope } => {
                     if let Envelope::Meta(_) = envelope {
                         core.note_meta();
                     }
@@ -69,30 +65,25 @@ impl Connection {
                     if self.parked == Parked::Waiting {
                         break Progress::Waiting;
                     }
-                    *consumed
                 }
-                Step::Send {
-                    consumed, response, ..
-                } => {
-                    response.encode(out);
-                    *consumed
+                Operation::Send { response, .. } => response.encode(out),
+                Operation::Skip => {}
+                Operation::ExecuteAs { .. }
+                | Operation::Session { .. }
+                | Operation::Hold
+                | Operation::Cluster
+                | Operation::Authenticate { .. }
+                | Operation::Watch { .. }
+                | Operation::ReadCertificates { .. }
+                | Operation::LimitMemory { .. }
+                | Operation::Close { .. }
+                | Operation::ShutDown => {
+                    if let Err(progress) = self.take_rare(&step.operation, core, out) {
+                        break progress;
+                    }
                 }
-                Step::Skip { consumed } => *consumed,
-                Step::ExecuteAs { .. }
-                | Step::Session { .. }
-                | Step::Hold { .. }
-                | Step::Cluster { .. }
-                | Step::Authenticate { .. }
-                | Step::Watch { .. }
-                | Step::ReadCertificates { .. }
-                | Step::LimitMemory { .. }
-                | Step::Close { .. }
-                | Step::ShutDown => match self.take_rare(&step, core, out) {
-                    Ok(consumed) => consumed,
-                    Err(progress) => break progress,
-                },
-            };
-            rest = rest.get(done..).unwrap_or_default();
+            }
+            rest = rest.get(step.consumed..).unwrap_or_default();
             // With no input left there is nothing to yield for.
             if !rest.is_empty() && !core.goes_on() {
                 break Progress::Yielded;
@@ -101,7 +92,7 @@ impl Connection {
         (input.len() - rest.len(), progress)
     }
 
-    /// Takes a step that most connections never take. Returns the number of bytes that are consumed.
+    /// Takes an operation that most connections never take.
     ///
     /// # Errors
     /// The connection stops here: its request waits, or it is to be closed.
@@ -109,28 +100,24 @@ impl Connection {
     #[inline(never)]
     fn take_rare(
         &mut self,
-        step: &Step<'_>,
+        operation: &Operation<'_>,
         core: &mut impl Execute,
         out: &mut Output,
-    ) -> Result<usize, Progress> {
-        let consumed = match step {
-            Step::ExecuteAs {
-                consumed,
+    ) -> Result<(), Progress> {
+        match operation {
+            Operation::ExecuteAs {
                 token,
                 command,
                 envelope,
             } => {
                 core.note_meta();
                 self.execute_as(*token, command, envelope, core, out);
-                consumed
             }
-            Step::Session { consumed, request } => {
+            Operation::Session { request } => {
                 core.note_meta();
                 meta::session::encode_reply(&core.session(*request), out.copied());
-                consumed
             }
-            Step::Authenticate {
-                consumed,
+            Operation::Authenticate {
                 claim,
                 welcome,
                 refusal,
@@ -141,55 +128,39 @@ impl Connection {
                 if !self.admit(is_authentic) {
                     return Err(Progress::Close);
                 }
-                consumed
             }
-            Step::Watch { consumed, topics } => {
-                self.watch(core.watch(*topics), out);
-                consumed
-            }
-            Step::Close { response } => {
+            Operation::Watch { topics } => self.watch(core.watch(*topics), out),
+            Operation::Close { response } => {
                 self.has_left = response.is_farewell();
                 response.encode(out);
                 return Err(Progress::Close);
             }
-            Step::ShutDown => {
+            Operation::ShutDown => {
                 core.shut_down();
                 return Err(Progress::Close);
             }
-            Step::Hold { consumed } => {
-                meta::reply::encode_noop(core.hold_ms(), out.copied());
-                consumed
-            }
-            Step::Cluster { consumed } => {
-                encode_cluster(core.cluster().as_deref(), out);
-                consumed
-            }
-            Step::ReadCertificates { consumed, noreply } => {
+            Operation::Hold => meta::reply::encode_noop(core.hold_ms(), out.copied()),
+            Operation::Cluster => encode_cluster(core.cluster().as_deref(), out),
+            Operation::ReadCertificates { noreply } => {
                 let done = core.read_certificates();
                 let said = done.as_ref().map_or_else(String::as_str, |()| "OK");
                 LocalResponse::line_unless(*noreply, said).encode(out);
-                consumed
             }
-            Step::LimitMemory {
-                consumed,
-                bytes,
-                noreply,
-            } => {
+            Operation::LimitMemory { bytes, noreply } => {
                 let done = core.limit_memory(*bytes);
                 let said = if done.is_ok() { "OK" } else { MEMORY_REFUSED };
                 LocalResponse::line_unless(*noreply, said).encode(out);
-                consumed
             }
             // `drive` takes these itself.
-            Step::Incomplete { .. }
-            | Step::Execute { .. }
-            | Step::Send { .. }
-            | Step::Skip { .. } => &0,
-        };
+            Operation::Incomplete { .. }
+            | Operation::Execute { .. }
+            | Operation::Send { .. }
+            | Operation::Skip => {}
+        }
         if self.is_waiting() {
             return Err(Progress::Waiting);
         }
-        Ok(*consumed)
+        Ok(())
     }
 
     /// Executes a command as a session, if there is a token. The reply to a grant shows the hold, if the request
@@ -240,17 +211,16 @@ impl Connection {
     ) -> usize {
         self.parked = Parked::No;
         let mut key_buffer = KeyBuffer::new();
-        let (Step::Execute {
+        let Step {
             consumed,
-            command,
-            envelope,
-        }
-        | Step::ExecuteAs {
-            consumed,
+            operation,
+        } = self.next(input, &mut key_buffer);
+        let (Operation::Execute { command, envelope }
+        | Operation::ExecuteAs {
             token: None,
             command,
             envelope,
-        }) = self.next(input, &mut key_buffer)
+        }) = operation
         else {
             // A driver that has lost the request gets no answer to it.
             return 0;

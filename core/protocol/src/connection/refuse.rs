@@ -10,7 +10,7 @@ use super::{Connection, Parked, Progress, Protocol, Step};
 use crate::output::Output;
 use crate::wire::binary::{self, Status, StatusPacket};
 use crate::wire::status_line::NOT_PRIMARY;
-use crate::wire::{Cursor, KeyBuffer, LocalResponse};
+use crate::wire::{Cursor, KeyBuffer, LocalResponse, Operation};
 
 impl Connection {
     /// As [`drive`](Self::drive), but refuses all requests: `SERVER_ERROR not primary`, in binary 0x0086.
@@ -37,75 +37,66 @@ impl Connection {
             let request = self.look(rest, &mut key_buffer);
             let mut step = self.refusal(request, rest);
             self.remember(&mut step, rest.len());
-            let done = match step {
-                Step::Incomplete { at_least } => break Progress::NeedsInput { at_least },
-                Step::Close { response } => {
+            match step.operation {
+                Operation::Incomplete { at_least } => break Progress::NeedsInput { at_least },
+                Operation::Close { response } => {
                     self.has_left = response.is_farewell();
                     response.encode(out);
                     break Progress::Close;
                 }
-                Step::Send {
-                    consumed, response, ..
-                } => {
-                    response.encode(out);
-                    consumed
-                }
-                Step::Skip { consumed }
-                | Step::Execute { consumed, .. }
-                | Step::ExecuteAs { consumed, .. }
-                | Step::Session { consumed, .. }
-                | Step::Hold { consumed }
-                | Step::Cluster { consumed }
-                | Step::Authenticate { consumed, .. }
-                | Step::Watch { consumed, .. }
-                | Step::ReadCertificates { consumed, .. }
-                | Step::LimitMemory { consumed, .. } => consumed,
-                Step::ShutDown => break Progress::Close,
-            };
-            rest = rest.get(done..).unwrap_or_default();
+                Operation::Send { response, .. } => response.encode(out),
+                // `refusal` leaves no other.
+                Operation::Skip
+                | Operation::Execute { .. }
+                | Operation::ExecuteAs { .. }
+                | Operation::Session { .. }
+                | Operation::Hold
+                | Operation::Cluster
+                | Operation::Authenticate { .. }
+                | Operation::Watch { .. }
+                | Operation::ReadCertificates { .. }
+                | Operation::LimitMemory { .. }
+                | Operation::ShutDown => {}
+            }
+            rest = rest.get(step.consumed..).unwrap_or_default();
         };
         (input.len() - rest.len(), progress)
     }
 
     /// The step in place of `request`, which is at the front of `input`.
     fn refusal<'a>(&mut self, request: Step<'a>, input: &[u8]) -> Step<'a> {
-        let (consumed, response) = match request {
-            Step::Incomplete { .. } | Step::Skip { .. } | Step::Close { .. } => return request,
-            Step::Execute {
-                consumed, envelope, ..
-            } => {
+        let mut consumed = request.consumed;
+        let response = match request.operation {
+            Operation::Incomplete { .. } | Operation::Skip | Operation::Close { .. } => {
+                return request;
+            }
+            Operation::Execute { envelope, .. } => {
                 // A request of several steps ends with the first that is refused.
                 self.cursor = Cursor::Start;
-                let consumed = match consumed {
-                    0 => self.request_bytes(input),
-                    consumed => consumed,
-                };
-                (consumed, envelope.error(NOT_PRIMARY, Status::NOT_PRIMARY))
+                if consumed == 0 {
+                    consumed = self.request_bytes(input);
+                }
+                envelope.error(NOT_PRIMARY, Status::NOT_PRIMARY)
             }
-            Step::ExecuteAs {
-                consumed, envelope, ..
-            } => (consumed, envelope.error(NOT_PRIMARY, Status::NOT_PRIMARY)),
-            Step::Send {
-                consumed, response, ..
-            } => (consumed, in_place_of(&response)),
-            Step::Authenticate {
-                consumed, refusal, ..
-            } => (consumed, in_place_of(&refusal)),
-            Step::Session { consumed, .. }
-            | Step::Hold { consumed }
-            | Step::Cluster { consumed }
-            | Step::Watch { consumed, .. } => (consumed, LocalResponse::Line(NOT_PRIMARY)),
-            Step::ReadCertificates { consumed, noreply }
-            | Step::LimitMemory {
-                consumed, noreply, ..
-            } => (consumed, LocalResponse::line_unless(noreply, NOT_PRIMARY)),
-            Step::ShutDown => (self.request_bytes(input), LocalResponse::Line(NOT_PRIMARY)),
+            Operation::ExecuteAs { envelope, .. } => {
+                envelope.error(NOT_PRIMARY, Status::NOT_PRIMARY)
+            }
+            Operation::Send { response, .. } => in_place_of(&response),
+            Operation::Authenticate { refusal, .. } => in_place_of(&refusal),
+            Operation::Session { .. }
+            | Operation::Hold
+            | Operation::Cluster
+            | Operation::Watch { .. } => LocalResponse::Line(NOT_PRIMARY),
+            Operation::ReadCertificates { noreply } | Operation::LimitMemory { noreply, .. } => {
+                LocalResponse::line_unless(noreply, NOT_PRIMARY)
+            }
+            Operation::ShutDown => {
+                consumed = self.request_bytes(input);
+                LocalResponse::Line(NOT_PRIMARY)
+            }
         };
-        Step::Send {
-            consumed,
-            response,
-            unstored: None,
-        }
+        let unstored = None;
+        Operation::Send { response, unstored }.consuming(consumed)
     }
 
     /// The length of the request at the front of `input`, which has arrived and has no body behind its line.

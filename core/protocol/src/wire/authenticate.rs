@@ -10,7 +10,7 @@
 use super::line::Line;
 use super::local::LocalResponse;
 use super::scan::{Tokens, u32_from};
-use super::step::{Claim, Step};
+use super::step::{Claim, Operation, Step};
 
 /// The state of an unauthenticated connection.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -32,9 +32,10 @@ pub(crate) const FAILURES_MAX: u8 = 8;
 
 /// The step of a line of an unauthenticated client.
 pub(crate) fn decode(line: Line<'_>) -> Step<'_> {
-    let silently = Step::Close {
+    let silently = Operation::Close {
         response: LocalResponse::Nothing,
-    };
+    }
+    .consuming(0);
     if line.text.len() < LINE_BYTES_MIN {
         return silently;
     }
@@ -62,12 +63,12 @@ pub(crate) fn decode(line: Line<'_>) -> Step<'_> {
     let (Some(name), Some(password)) = (halves.next(), halves.next()) else {
         return refuse("CLIENT_ERROR bad authentication token format");
     };
-    Step::Authenticate {
-        consumed: line.bytes + body_bytes,
+    Operation::Authenticate {
         claim: Some(Claim { name, password }),
         welcome: LocalResponse::Line(welcome),
         refusal: LocalResponse::Line("CLIENT_ERROR authentication failure"),
     }
+    .consuming(line.bytes + body_bytes)
 }
 
 #[cfg(test)]
@@ -80,8 +81,12 @@ mod tests {
     }
 
     fn said(input: &[u8]) -> &str {
-        let Step::Send {
-            response: LocalResponse::Line(line),
+        let Step {
+            operation:
+                Operation::Send {
+                    response: LocalResponse::Line(line),
+                    ..
+                },
             ..
         } = step(input)
         else {
@@ -98,19 +103,15 @@ mod tests {
         ] {
             assert!(matches!(
                 step(input),
-                Step::Authenticate {
-                    claim: Some(Claim {
+                Step { operation: Operation::Authenticate { claim: Some(Claim {
                         name: b"fred",
                         password: b"pass",
-                    }),
-                    welcome: LocalResponse::Line(said),
-                    ..
-                } if said == welcome
+                    }), welcome: LocalResponse::Line(said), .. }, .. } if said == welcome
             ));
         }
         assert_eq!(
             step(b"set any 0 0 9\r\nfred pas"),
-            Step::Incomplete { at_least: 26 }
+            Operation::Incomplete { at_least: 26 }.consuming(0)
         );
     }
 
@@ -119,10 +120,10 @@ mod tests {
         assert_eq!(said(b"get foo\r\n"), "CLIENT_ERROR unauthenticated");
         assert_eq!(said(b"set a 0 0 x\r\n"), "CLIENT_ERROR unauthenticated");
         assert_eq!(said(b"add a 0 0 3\r\n"), "CLIENT_ERROR unauthenticated");
-        assert!(matches!(
+        assert_eq!(
             step(b"set a 0 0 16384\r\n"),
-            Step::Incomplete { at_least: 16_403 }
-        ));
+            Operation::Incomplete { at_least: 16_403 }.consuming(0)
+        );
         assert_eq!(
             said(b"set a 0 0 16385\r\n"),
             "CLIENT_ERROR auth token too long"
@@ -135,6 +136,12 @@ mod tests {
             said(b"set a 0 0 3\r\nabc\r\n"),
             "CLIENT_ERROR bad authentication token format"
         );
-        assert!(matches!(step(b"quit\r\n"), Step::Close { .. }));
+        assert!(matches!(
+            step(b"quit\r\n"),
+            Step {
+                operation: Operation::Close { .. },
+                ..
+            }
+        ));
     }
 }

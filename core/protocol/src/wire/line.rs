@@ -4,7 +4,7 @@ use super::envelope::Envelope;
 use super::local::LocalResponse;
 use super::scan::without_line_end;
 use super::status_line::{BAD_CHUNK, TOO_LARGE};
-use super::step::Step;
+use super::step::{Operation, Step};
 use crate::command::Command;
 use crate::session::Token;
 use crate::stats::Unstored;
@@ -35,11 +35,7 @@ impl<'a> Line<'a> {
     /// A command without a body.
     #[inline]
     pub(crate) const fn execute(self, command: Command<'a>, envelope: Envelope<'a>) -> Step<'a> {
-        Step::Execute {
-            consumed: self.bytes,
-            command,
-            envelope,
-        }
+        Operation::Execute { command, envelope }.consuming(self.bytes)
     }
 
     /// A command with a body of `body_bytes`, as this session if there is one.
@@ -53,18 +49,14 @@ impl<'a> Line<'a> {
     ) -> Step<'a> {
         let consumed = self.bytes + body_bytes;
         if session.is_some() {
-            return Step::ExecuteAs {
-                consumed,
+            return Operation::ExecuteAs {
                 token: session,
                 command,
                 envelope,
-            };
+            }
+            .consuming(consumed);
         }
-        Step::Execute {
-            consumed,
-            command,
-            envelope,
-        }
+        Operation::Execute { command, envelope }.consuming(consumed)
     }
 
     /// The response to a request without a body.
@@ -83,11 +75,11 @@ impl<'a> Line<'a> {
         body_bytes: usize,
         response: LocalResponse<'static>,
     ) -> Step<'a> {
-        Step::Send {
-            consumed: self.bytes + body_bytes,
+        Operation::Send {
             response,
             unstored: None,
         }
+        .consuming(self.bytes + body_bytes)
     }
 
     /// The response to a set with a body of `body_bytes` that is not stored; nothing with `noreply`.
@@ -101,17 +93,18 @@ impl<'a> Line<'a> {
             Unstored::BadChunk => BAD_CHUNK,
             Unstored::TooLarge => TOO_LARGE,
         };
-        Step::Send {
-            consumed: self.bytes + body_bytes,
+        Operation::Send {
             response: LocalResponse::line_unless(noreply, text),
             unstored: Some(why),
         }
+        .consuming(self.bytes + body_bytes)
     }
 
     /// Nothing yet: a body of `body_bytes` is to come.
     pub(crate) const fn await_body(self, body_bytes: usize) -> Step<'a> {
-        Step::Incomplete {
+        Operation::Incomplete {
             at_least: self.bytes + body_bytes,
         }
+        .consuming(0)
     }
 }

@@ -33,7 +33,7 @@ pub use meta::KeyBuffer;
 pub(crate) use scan::is_plain;
 pub use scan::u64_from;
 pub use status_line::NOT_PRIMARY;
-pub use step::{Claim, Cursor, Step};
+pub use step::{Claim, Cursor, Operation, Step};
 
 /// Bytes that no server sends. The connection is of no use any more.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

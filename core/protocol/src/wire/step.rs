@@ -11,13 +11,22 @@ use crate::session::{SessionRequest, Token};
 use crate::stats::{StatsTopic, Unstored};
 use crate::watch::Topics;
 
-/// The next action for a connection.
-///
-/// `consumed` counts bytes of input. The step of a decoder may count bytes that have not arrived and need not
-/// be read: the body of a refused set. A step of [`Connection::next`](crate::connection::Connection::next)
-/// never does: it skips those bytes as they arrive, and sends the response after the last of them.
+/// The next action for a connection: an operation, and the bytes of its request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Step<'a> {
+pub struct Step<'a> {
+    /// Bytes of input that are consumed once the reply is encoded; 0 if the request goes on, or is the last one.
+    ///
+    /// A decoder may count bytes that have not arrived and need not be read: the body of a refused set.
+    /// [`Connection::next`](crate::connection::Connection::next) never does: it skips those bytes as they arrive, and sends the
+    /// response after the last of them.
+    pub consumed: usize,
+    /// The operation.
+    pub operation: Operation<'a>,
+}
+
+/// The operation that a connection takes next.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Operation<'a> {
     /// Nothing until the input is at least this long in all. Calling sooner is harmless.
     Incomplete {
         /// Bytes of input, counted from the end of the last step.
@@ -27,8 +36,6 @@ pub enum Step<'a> {
     ///
     /// [`Connection::reply`]: crate::connection::Connection::reply
     Execute {
-        /// Bytes of input that are consumed once the reply is encoded; 0 if the request goes on.
-        consumed: usize,
         /// The command, validated by the wire (W2).
         command: Command<'a>,
         /// The form of the reply; the core does not need it.
@@ -38,8 +45,6 @@ pub enum Step<'a> {
     /// [`Execute::execute_as`](crate::execute::Execute)) or whose reply shows the hold (`H`;
     /// [`Execute::hold_ms`](crate::execute::Execute)).
     ExecuteAs {
-        /// Bytes of input that are consumed once the reply is encoded.
-        consumed: usize,
         /// The session; `None` is the connection.
         token: Option<Token<'a>>,
         /// The command. As a session it does not wait.
@@ -49,26 +54,16 @@ pub enum Step<'a> {
     },
     /// Open, resume or end a session ([`Execute::session`](crate::execute::Execute)), and encode the reply.
     Session {
-        /// Bytes of input that are consumed.
-        consumed: usize,
         /// The request.
         request: SessionRequest<'a>,
     },
     /// Ask for the hold ([`Execute::hold_ms`](crate::execute::Execute)), and answer `MN` with it.
-    Hold {
-        /// Bytes of input that are consumed.
-        consumed: usize,
-    },
+    Hold,
     /// Ask for the servers of the cluster ([`Execute::cluster`](crate::execute::Execute)), and answer with them,
     /// or `ERROR`.
-    Cluster {
-        /// Bytes of input that are consumed.
-        consumed: usize,
-    },
+    Cluster,
     /// Encode the response ([`LocalResponse::encode`]); it needs no core.
     Send {
-        /// Bytes of input that are consumed.
-        consumed: usize,
         /// An error, or an answer of the server without its items. It borrows nothing, so that it can wait
         /// until the body of its request has been skipped.
         response: LocalResponse<'static>,
@@ -76,11 +71,8 @@ pub enum Step<'a> {
         /// ([`Execute::note_unstored`](crate::execute::Execute)).
         unstored: Option<Unstored>,
     },
-    /// Bytes that are skipped.
-    Skip {
-        /// Bytes of input that are consumed; at least 1.
-        consumed: usize,
-    },
+    /// Nothing: the bytes are skipped, at least one.
+    Skip,
     /// Encode the response, send it, and close.
     Close {
         /// The last response to the client.
@@ -89,8 +81,6 @@ pub enum Step<'a> {
     /// Ask the executor whether the claim is authentic ([`Execute::admits`](crate::execute::Execute)), and pass
     /// the result to [`Connection::admit`](crate::connection::Connection::admit).
     Authenticate {
-        /// Bytes of input that are consumed.
-        consumed: usize,
         /// The client's claim; `None` if it is malformed.
         claim: Option<Claim<'a>>,
         /// The response if the claim is authentic.
@@ -101,24 +91,18 @@ pub enum Step<'a> {
     /// Ask whether the client may watch ([`Execute::watch`](crate::execute::Execute)), and pass the result to
     /// [`Connection::watch`](crate::connection::Connection::watch).
     Watch {
-        /// Bytes of input that are consumed.
-        consumed: usize,
         /// The requested topics.
         topics: Topics,
     },
     /// Reload the transport's certificates ([`Execute::read_certificates`](crate::execute::Execute)), and
     /// answer `OK`, or the error.
     ReadCertificates {
-        /// Bytes of input that are consumed.
-        consumed: usize,
         /// No response is sent.
         noreply: bool,
     },
     /// Change the memory limit ([`Execute::limit_memory`](crate::execute::Execute)), and answer `OK`, or the
     /// error.
     LimitMemory {
-        /// Bytes of input that are consumed.
-        consumed: usize,
         /// The new memory limit for all items together, in bytes.
         bytes: usize,
         /// No response is sent.
@@ -126,6 +110,18 @@ pub enum Step<'a> {
     },
     /// Shut down the server, which the operator allows, and close.
     ShutDown,
+}
+
+impl<'a> Operation<'a> {
+    /// The step of a request of so many bytes.
+    #[inline]
+    pub(crate) const fn consuming(self, consumed: usize) -> Step<'a> {
+        let operation = self;
+        Step {
+            consumed,
+            operation,
+        }
+    }
 }
 
 /// A client's claim to be a certain user.
@@ -175,13 +171,13 @@ impl Cursor {
         consumed: usize,
     ) -> Step<'a> {
         let Some((cursor, place)) = self.page() else {
-            return Step::Skip { consumed };
+            return Operation::Skip.consuming(consumed);
         };
-        Step::Execute {
-            consumed: 0,
+        Operation::Execute {
             command: Command::Global(GlobalCommand::Keys(Keys { prefix, cursor })),
             envelope: envelope(place),
         }
+        .consuming(0)
     }
 
     /// The next step of a list of statistics with a request of `consumed` bytes. `topic` and `envelope` get the
@@ -193,13 +189,13 @@ impl Cursor {
         consumed: usize,
     ) -> Step<'a> {
         let Some((cursor, _)) = self.page() else {
-            return Step::Skip { consumed };
+            return Operation::Skip.consuming(consumed);
         };
-        Step::Execute {
-            consumed: 0,
+        Operation::Execute {
             command: Command::Global(GlobalCommand::Stats(topic(cursor))),
             envelope: envelope(cursor),
         }
+        .consuming(0)
     }
 
     /// The next page; `None` after the last.

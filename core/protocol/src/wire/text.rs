@@ -12,7 +12,7 @@ use super::line::Line;
 use super::meta::{self, KeyBuffer, Verb};
 use super::scan::Tokens;
 use super::status_line::BAD_FORMAT;
-use super::step::{Cursor, Step};
+use super::step::{Cursor, Operation, Step};
 
 /// memcached reads no command from fewer bytes than this, the line end included.
 const LINE_BYTES_MIN: usize = 4;
@@ -38,7 +38,7 @@ pub(crate) fn decode<'a>(
         match word {
             b"mn" if Tokens::new(rest).eq([b"H"]) => {
                 let consumed = line.bytes;
-                return Step::Hold { consumed };
+                return Operation::Hold.consuming(consumed);
             }
             b"mn" => return line.respond("MN"),
             b"mo" => return meta::session::decode(rest, line),

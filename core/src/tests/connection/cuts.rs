@@ -187,29 +187,26 @@ quickcheck! {
         let mut rest = &bytes[..];
         let mut idle = 0;
         loop {
-            let consumed = match connection.next(rest, &mut key_buffer) {
-                Step::Incomplete { at_least } => return at_least > rest.len(),
-                Step::Close { .. } | Step::ShutDown => return true,
-                Step::Watch { consumed, .. } => consumed,
-                Step::Execute { consumed, command, envelope } => {
+            let Step { consumed, operation } = connection.next(rest, &mut key_buffer);
+            match operation {
+                Operation::Incomplete { at_least } => return at_least > rest.len(),
+                Operation::Close { .. } | Operation::ShutDown => return true,
+                Operation::Watch { .. } => {}
+                Operation::Execute { command, envelope } => {
                     if let Command::Global(GlobalCommand::Keys(_)) = command {
                         connection.reply(&envelope, &Reply::Ok, &mut Output::new());
                     }
-                    consumed
                 }
-                Step::Send { consumed, .. }
-                | Step::ExecuteAs { consumed, .. }
-                | Step::Session { consumed, .. }
-                | Step::Skip { consumed }
-                | Step::Hold { consumed }
-                | Step::Cluster { consumed }
-                | Step::ReadCertificates { consumed, .. }
-                | Step::LimitMemory { consumed, .. }
-                | Step::Authenticate { consumed, .. } => {
-                    assert!(consumed > 0);
-                    consumed
-                }
-            };
+                Operation::Send { .. }
+                | Operation::ExecuteAs { .. }
+                | Operation::Session { .. }
+                | Operation::Skip
+                | Operation::Hold
+                | Operation::Cluster
+                | Operation::ReadCertificates { .. }
+                | Operation::LimitMemory { .. }
+                | Operation::Authenticate { .. } => assert!(consumed > 0),
+            }
             idle = if consumed == 0 { idle + 1 } else { 0 };
             assert!(idle <= bytes.len(), "no progress");
             rest = &rest[consumed..];

@@ -23,8 +23,8 @@ use latchd_protocol::output::Output;
 use latchd_protocol::reply::{MemoryRefused, Reply};
 use latchd_protocol::stats::{Report, Stats, StatsLine};
 use latchd_protocol::wire::{
-    Admission, Allowed, BINARY_MAGIC, Claim, Envelope, KeyBuffer, LocalResponse, Protocols, Step,
-    VERSION, WireLimits, binary, classic,
+    Admission, Allowed, BINARY_MAGIC, Claim, Envelope, KeyBuffer, LocalResponse, Operation,
+    Protocols, Step, VERSION, WireLimits, binary, classic,
 };
 
 use crate::engine::{Config, Core, Event, Notification};
@@ -146,7 +146,11 @@ fn an_announced_value_is_waited_for_and_not_reserved() {
     let mut connection = Connection::new(WireLimits::default());
     let mut key_buffer = KeyBuffer::new();
     let line = b"set a 0 0 1048576\r\n";
-    let Step::Incomplete { at_least } = connection.next(line, &mut key_buffer) else {
+    let Step {
+        operation: Operation::Incomplete { at_least },
+        ..
+    } = connection.next(line, &mut key_buffer)
+    else {
         panic!("the value has not arrived")
     };
     assert_eq!(at_least, line.len() + 1_048_576 + 2);
@@ -240,7 +244,11 @@ fn a_get_without_an_end_closes() {
     let mut line = b"get ".to_vec();
     line.resize(latchd_protocol::wire::limits::GET_LINE_BYTES_MAX + 1, b'k');
     let mut key_buffer = KeyBuffer::new();
-    let Step::Close { response } = connection.next(&line, &mut key_buffer) else {
+    let Step {
+        operation: Operation::Close { response },
+        ..
+    } = connection.next(&line, &mut key_buffer)
+    else {
         panic!("nothing else is left to do")
     };
     assert_eq!(response, LocalResponse::Line("CLIENT_ERROR line too long"));

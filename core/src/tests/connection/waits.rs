@@ -254,8 +254,11 @@ fn a_driver_of_its_own_keeps_the_request() {
     let request = b"ml k w9 Oid\r\n";
     let mut key_buffer = KeyBuffer::new();
     let mut out = Output::new();
-    let Step::Execute {
-        command, envelope, ..
+    let Step {
+        operation: Operation::Execute {
+            command, envelope, ..
+        },
+        ..
     } = waiting.connection.next(request, &mut key_buffer)
     else {
         panic!("it is whole");

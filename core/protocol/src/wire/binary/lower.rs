@@ -21,7 +21,7 @@ use crate::item::Cas;
 use crate::key::Key;
 use crate::time::Exptime;
 use crate::wire::local::LocalResponse;
-use crate::wire::step::{Cursor, Step};
+use crate::wire::step::{Cursor, Operation, Step};
 use crate::wire::{Envelope, VERSION};
 
 /// The step of a request in a packet of `packet_bytes` bytes. `None` if its extras or key do not fit its
@@ -45,10 +45,12 @@ pub fn lower<'a>(
     let guard = guard_of(cas);
     let success = StatusPacket::success(opcode.byte(), opaque);
     let error = |status| StatusPacket::error(opcode.byte(), opaque, status);
-    let send = |packet| Step::Send {
-        consumed: packet_bytes,
-        response: LocalResponse::Packet(packet),
-        unstored: None,
+    let send = |packet| {
+        Operation::Send {
+            response: LocalResponse::Packet(packet),
+            unstored: None,
+        }
+        .consuming(packet_bytes)
     };
     let envelope = Envelope::Binary(request.envelope());
     let command = match opcode.verb() {
@@ -97,18 +99,14 @@ pub fn lower<'a>(
             } else {
                 LocalResponse::Packet(success)
             };
-            return Some(Step::Close { response });
+            return Some(Operation::Close { response }.consuming(0));
         }
         // Refused before they are decoded; this is the same response.
         Verb::SaslListMechanisms | Verb::SaslAuth | Verb::SaslStep => {
             return Some(send(error(Status::UNKNOWN_COMMAND)));
         }
     };
-    Some(Step::Execute {
-        consumed: packet_bytes,
-        command,
-        envelope,
-    })
+    Some(Operation::Execute { command, envelope }.consuming(packet_bytes))
 }
 
 fn guard_of(cas: Option<Cas>) -> Guard {

@@ -23,7 +23,7 @@ use crate::wire::Envelope;
 use crate::wire::authenticate::Unauthenticated;
 use crate::wire::chosen_limits::WireLimits;
 use crate::wire::local::LocalResponse;
-use crate::wire::step::{Cursor, Step};
+use crate::wire::step::{Cursor, Operation, Step};
 
 /// One packet of a client, which is one request.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -45,7 +45,7 @@ pub struct RequestPacket<'a> {
 
 /// Decodes the packet at the start of `input`. `cursor` selects its step, and is advanced.
 ///
-/// The connection [closes](Step::Close) in three cases: the first byte is not that of a request, the lengths
+/// The connection [closes](Operation::Close) in three cases: the first byte is not that of a request, the lengths
 /// contradict each other or the opcode, or the body is over [`BODY_BYTES_MAX`]. The start of the next request
 /// is unknown then.
 /// [`BODY_BYTES_MAX`]: nobody knows then where the next request begins.
@@ -61,21 +61,26 @@ pub(crate) fn decode<'a>(
     let header = match RequestHeader::decode(input) {
         Ok(Some(header)) => header,
         Ok(None) => {
-            return Step::Incomplete {
+            return Operation::Incomplete {
                 at_least: HEADER_BYTES,
-            };
+            }
+            .consuming(0);
         }
         // memcached closes without a reply if the first byte is not that of a packet.
         Err(WrongMagic) => {
-            return Step::Close {
+            return Operation::Close {
                 response: LocalResponse::Nothing,
-            };
+            }
+            .consuming(0);
         }
     };
     let refusal =
         |status| LocalResponse::Packet(StatusPacket::error(header.opcode, header.opaque, status));
-    let close = |status| Step::Close {
-        response: refusal(status),
+    let close = |status| {
+        Operation::Close {
+            response: refusal(status),
+        }
+        .consuming(0)
     };
 
     let Some(value_bytes) = header.value_bytes() else {
@@ -94,10 +99,12 @@ pub(crate) fn decode<'a>(
         return close(Status::INVALID);
     }
     let packet_bytes = HEADER_BYTES + body_bytes;
-    let unread = |status| Step::Send {
-        consumed: packet_bytes,
-        response: refusal(status),
-        unstored: None,
+    let unread = |status| {
+        Operation::Send {
+            response: refusal(status),
+            unstored: None,
+        }
+        .consuming(packet_bytes)
     };
     let Some(opcode) = Opcode::from_byte(header.opcode) else {
         return unread(Status::UNKNOWN_COMMAND);
@@ -120,11 +127,11 @@ pub(crate) fn decode<'a>(
     }
     let too_large = value_bytes > limits.value_bytes_max;
     if too_large && verb != Verb::Set {
-        return Step::Send {
-            consumed: packet_bytes,
+        return Operation::Send {
             response: refusal(Status::TOO_LARGE),
             unstored: Some(Unstored::TooLarge),
-        };
+        }
+        .consuming(packet_bytes);
     }
 
     // Of a Set that is too large, only the parts before the value are collected.
@@ -134,7 +141,7 @@ pub(crate) fn decode<'a>(
         packet_bytes
     };
     let Some(packet) = input.get(..gathered) else {
-        return Step::Incomplete { at_least: gathered };
+        return Operation::Incomplete { at_least: gathered }.consuming(0);
     };
     let Some(request) = RequestPacket::from_packet(opcode, &header, packet) else {
         return close(Status::INVALID);
@@ -146,11 +153,11 @@ pub(crate) fn decode<'a>(
         return unread(Status::AUTH_FAILURE);
     }
     if let (true, Some(key)) = (too_large, Key::new(request.key)) {
-        return Step::Execute {
-            consumed: packet_bytes,
+        return Operation::Execute {
             command: Command::Item(ItemCommand::SetTooLarge { key }),
             envelope: Envelope::Binary(request.envelope()),
-        };
+        }
+        .consuming(packet_bytes);
     }
     // A well-formed request always has a step; a malformed one closes.
     lower(&request, packet_bytes, cursor).unwrap_or(close(Status::INVALID))

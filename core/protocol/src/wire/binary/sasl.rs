@@ -14,7 +14,7 @@ use super::header::{HEADER_BYTES, RequestHeader, Status};
 use super::opcode::{Opcode, Verb};
 use crate::wire::authenticate::{LOGIN_BYTES_MAX, Unauthenticated};
 use crate::wire::local::LocalResponse;
-use crate::wire::step::{Claim, Step};
+use crate::wire::step::{Claim, Operation, Step};
 
 /// The supported mechanisms.
 const MECHANISMS: &str = "PLAIN";
@@ -45,10 +45,12 @@ pub(super) fn decode<'a>(
     unauthenticated: &mut Option<Unauthenticated>,
 ) -> Step<'a> {
     let packet_bytes = HEADER_BYTES + header.body_bytes as usize;
-    let respond = |status, body| Step::Send {
-        consumed: packet_bytes,
-        response: packet(header, status, body),
-        unstored: None,
+    let respond = |status, body| {
+        Operation::Send {
+            response: packet(header, status, body),
+            unstored: None,
+        }
+        .consuming(packet_bytes)
     };
     if verb == Verb::SaslListMechanisms {
         return respond(Status::SUCCESS, MECHANISMS);
@@ -60,9 +62,10 @@ pub(super) fn decode<'a>(
         return respond(Status::AUTH_FAILURE, Status::AUTH_FAILURE.text());
     }
     let Some(body) = input.get(HEADER_BYTES..packet_bytes) else {
-        return Step::Incomplete {
+        return Operation::Incomplete {
             at_least: packet_bytes,
-        };
+        }
+        .consuming(0);
     };
     let (mechanism, token) = body
         .split_at_checked(usize::from(header.key_bytes))
@@ -79,12 +82,12 @@ pub(super) fn decode<'a>(
     if begun.has_begun {
         return respond(Status::AUTH_CONTINUE, "");
     }
-    Step::Authenticate {
-        consumed: packet_bytes,
+    Operation::Authenticate {
         claim: if is_plain { claim(token) } else { None },
         welcome: packet(header, Status::SUCCESS, "Authenticated"),
         refusal: packet(header, Status::AUTH_FAILURE, Status::AUTH_FAILURE.text()),
     }
+    .consuming(packet_bytes)
 }
 
 /// The token has three parts, with a zero byte between each: the client to act for, the client itself, and the
@@ -145,8 +148,12 @@ mod tests {
             decode(Verb::SaslAuth, &header, &[0; HEADER_BYTES], &mut None)
         };
         let status = |step| {
-            let Step::Send {
-                response: LocalResponse::Packet(packet),
+            let Step {
+                operation:
+                    Operation::Send {
+                        response: LocalResponse::Packet(packet),
+                        ..
+                    },
                 ..
             } = step
             else {
@@ -154,9 +161,10 @@ mod tests {
             };
             packet.status
         };
-        let waits = Step::Incomplete {
+        let waits = Operation::Incomplete {
             at_least: HEADER_BYTES + LOGIN_BYTES_MAX as usize,
-        };
+        }
+        .consuming(0);
         assert_eq!(said(MECHANISM_BYTES_MAX, LOGIN_BYTES_MAX), waits);
         assert_eq!(status(said(MECHANISM_BYTES_MAX + 1, 40)), Status::INVALID);
         assert_eq!(status(said(0, LOGIN_BYTES_MAX + 1)), Status::AUTH_FAILURE);

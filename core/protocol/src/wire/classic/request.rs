@@ -33,7 +33,7 @@ use crate::wire::scan::{
     u32_from, u64_from,
 };
 use crate::wire::status_line::{BAD_DELTA, BAD_EXPTIME, BAD_FORMAT, ERROR};
-use crate::wire::step::{Cursor, Step};
+use crate::wire::step::{Cursor, Operation, Step};
 
 /// Reads the request of a line. `cursor` selects its step, and is advanced.
 #[must_use]
@@ -74,9 +74,10 @@ pub fn decode<'a>(line: Line<'a>, limits: &WireLimits, cursor: &mut Cursor) -> S
         }
         b"stats" => decode_stats(rest, line, limits.allowed, cursor),
         b"version" => line.respond_past(0, LocalResponse::Version),
-        b"quit" => Step::Close {
+        b"quit" => Operation::Close {
             response: LocalResponse::Farewell,
-        },
+        }
+        .consuming(0),
         b"watch" => decode_watch(rest, line, limits.allowed),
         _ => decode_rare(line, limits, cursor),
     }
@@ -125,11 +126,11 @@ fn decode_get<'a>(verb: &[u8], rest: &'a [u8], line: Line<'a>, cursor: &mut Curs
         steps,
         ..Get::new(key)
     });
-    Step::Execute {
-        consumed,
+    Operation::Execute {
         command,
         envelope: Envelope::Classic(ClassicEnvelope::Get { with_cas, last }),
     }
+    .consuming(consumed)
 }
 
 /// The options of a verb for all its keys, and the keys.
@@ -193,11 +194,11 @@ fn decode_store<'a>(
     let envelope = Envelope::Classic(ClassicEnvelope::Change { noreply });
     if value_bytes > limits.value_bytes_max {
         return if verb == StoreVerb::Set {
-            Step::Execute {
-                consumed: line.bytes + body_bytes,
+            Operation::Execute {
                 command: Command::Item(ItemCommand::SetTooLarge { key }),
                 envelope,
             }
+            .consuming(line.bytes + body_bytes)
         } else {
             line.respond_unstored(body_bytes, noreply, Unstored::TooLarge)
         };
@@ -227,11 +228,7 @@ fn decode_store<'a>(
         guard,
         ..Set::new(key, value)
     });
-    Step::Execute {
-        consumed: line.bytes + body_bytes,
-        command,
-        envelope,
-    }
+    Operation::Execute { command, envelope }.consuming(line.bytes + body_bytes)
 }
 
 fn decode_delete<'a>(rest: &'a [u8], line: Line<'a>) -> Step<'a> {
@@ -375,10 +372,7 @@ fn decode_watch<'a>(rest: &'a [u8], line: Line<'a>, allowed: Allowed) -> Step<'a
     }
     match Topics::from_words(Tokens::new(rest)) {
         Some(topics) if topics.tell_keys() && !allowed.listing => line.respond(Watched::No.line()),
-        Some(topics) => Step::Watch {
-            consumed: line.bytes,
-            topics,
-        },
+        Some(topics) => Operation::Watch { topics }.consuming(line.bytes),
         None => line.respond(ERROR),
     }
 }
@@ -439,26 +433,22 @@ fn decode_rare<'a>(line: Line<'a>, limits: &WireLimits, cursor: &mut Cursor) -> 
         b"lru_crawler" | b"slabs" | b"lru" => {
             line.respond_unless(noreply, tuning::answer(line.text))
         }
-        b"config" if line.text == CLUSTER => Step::Cluster {
-            consumed: line.bytes,
-        },
+        b"config" if line.text == CLUSTER => Operation::Cluster.consuming(line.bytes),
         b"cache_memlimit" => tuning::memory_limit(argument, noreply, line),
-        b"refresh_certs" => Step::ReadCertificates {
-            consumed: line.bytes,
-            noreply,
-        },
+        b"refresh_certs" => Operation::ReadCertificates { noreply }.consuming(line.bytes),
         b"shutdown" if !limits.allowed.shutdown => {
             line.respond_unless(noreply, "SERVER_ERROR: shutdown not enabled")
         }
         b"shutdown" => match (argument, count) {
             // Every shutdown is graceful here.
-            (None, _) | (Some(b"graceful"), 2) => Step::ShutDown,
+            (None, _) | (Some(b"graceful"), 2) => Operation::ShutDown.consuming(0),
             (Some(_), _) => line.respond("CLIENT_ERROR invalid shutdown mode"),
         },
         // A browser: header lines would follow, each of which would be one more error.
-        _ if count > 1 && last.starts_with(b"HTTP/") => Step::Close {
+        _ if count > 1 && last.starts_with(b"HTTP/") => Operation::Close {
             response: LocalResponse::Nothing,
-        },
+        }
+        .consuming(0),
         _ => line.respond_unless(noreply, ERROR),
     }
 }

@@ -22,7 +22,7 @@ use crate::stats::StatsTopic;
 use crate::time::Exptime;
 use crate::watch::{Topic, Topics};
 use crate::wire::line::Line;
-use crate::wire::{Cursor, Envelope, Malformed, Step, WireLimits};
+use crate::wire::{Cursor, Envelope, Malformed, Operation, Step, WireLimits};
 
 /// The numbers and bytes of a request, for all forms.
 #[derive(Clone, Debug)]
@@ -244,7 +244,7 @@ quickcheck! {
         };
         let consumed = if is_listing { 0 } else { bytes.len() };
         let envelope = Envelope::Classic(envelope);
-        decoded(&bytes) == Step::Execute { consumed, command, envelope }
+        decoded(&bytes) == Operation::Execute { command, envelope }.consuming(consumed)
     }
 
     /// Also byte by byte: it is incomplete until all of it has arrived.
@@ -474,11 +474,19 @@ fn watching_keys_needs_listing() {
         let bytes = format!("watch{words}\r\n").into_bytes();
         let line = Line::new(&bytes, bytes.len()).unwrap();
         let step = decode(line, &limits, &mut Cursor::Start);
-        if let Step::Watch { consumed, topics } = step {
+        if let Step {
+            consumed,
+            operation: Operation::Watch { topics },
+        } = step
+        {
             assert_eq!(consumed, bytes.len());
             return Ok(topics);
         }
-        let Step::Send { response, .. } = step else {
+        let Step {
+            operation: Operation::Send { response, .. },
+            ..
+        } = step
+        else {
             panic!("{step:?}")
         };
         Err(format!("{response:?}"))
@@ -514,7 +522,10 @@ fn a_delete_may_be_given_a_zero_and_nothing_else() {
         "delete k 0 noreply",
     ] {
         let bytes = format!("{line}\r\n").into_bytes();
-        assert!(matches!(decoded(&bytes), Step::Execute { .. }), "{line}");
+        assert!(
+            matches!(decoded(&bytes).operation, Operation::Execute { .. }),
+            "{line}"
+        );
     }
     for (line, is_answered) in [
         ("delete k 1", true),
@@ -523,7 +534,11 @@ fn a_delete_may_be_given_a_zero_and_nothing_else() {
     ] {
         let bytes = format!("{line}\r\n").into_bytes();
         let step = decoded(&bytes);
-        let Step::Send { response, .. } = step else {
+        let Step {
+            operation: Operation::Send { response, .. },
+            ..
+        } = step
+        else {
             panic!("{line}: {step:?}")
         };
         let is_told = format!("{response:?}").contains(USAGE);

@@ -27,7 +27,7 @@ use crate::wire::line::Line;
 use crate::wire::local::LocalResponse;
 use crate::wire::scan::{Tokens, announced_bytes_from, split_token};
 use crate::wire::status_line::{BAD_FORMAT, put_line, put_number};
-use crate::wire::step::Step;
+use crate::wire::step::{Operation, Step};
 
 const LONG_OPAQUE: &str = "CLIENT_ERROR opaque token too long";
 const WAIT_IN_SESSION: &str = "CLIENT_ERROR w is not allowed with j";
@@ -220,11 +220,7 @@ fn decode_set<'a>(
             return line.respond_unstored(body_bytes, false, Unstored::TooLarge);
         }
         let command = Command::Item(ItemCommand::SetTooLarge { key: flags.key });
-        return Step::Execute {
-            consumed: line.bytes + body_bytes,
-            command,
-            envelope,
-        };
+        return Operation::Execute { command, envelope }.consuming(line.bytes + body_bytes);
     }
     if flags.long_opaque {
         return refuse(LONG_OPAQUE);
@@ -387,12 +383,12 @@ fn decode_of_lock<'a>(
     };
     let envelope = flags.envelope(text, 0);
     if flags.shows_hold {
-        return Step::ExecuteAs {
-            consumed: line.bytes,
+        return Operation::ExecuteAs {
             token: flags.session,
             command: command.into(),
             envelope,
-        };
+        }
+        .consuming(line.bytes);
     }
     line.execute_in(flags.session, 0, command.into(), envelope)
 }

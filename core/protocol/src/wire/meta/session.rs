@@ -12,7 +12,7 @@ use crate::wire::Malformed;
 use crate::wire::line::Line;
 use crate::wire::scan::{Tokens, reply_line_bytes, u32_from, u64_from, without_line_end};
 use crate::wire::status_line::{self, put_line, put_number};
-use crate::wire::step::Step;
+use crate::wire::step::{Operation, Step};
 
 const BAD_TOKEN: &str = "CLIENT_ERROR invalid session token";
 const BAD_TIME: &str = "CLIENT_ERROR invalid session time";
@@ -23,10 +23,7 @@ const DUPLICATE: &str = "CLIENT_ERROR duplicate flag";
 #[must_use]
 pub fn decode<'a>(rest: &'a [u8], line: Line<'a>) -> Step<'a> {
     match request(rest) {
-        Ok(request) => Step::Session {
-            consumed: line.bytes,
-            request,
-        },
+        Ok(request) => Operation::Session { request }.consuming(line.bytes),
         Err(text) => line.respond(text),
     }
 }

@@ -25,7 +25,7 @@ use crate::time::Exptime;
 use crate::value::Value;
 use crate::wire::line::Line;
 use crate::wire::scan::Tokens;
-use crate::wire::{Envelope, Malformed, Step, WireLimits};
+use crate::wire::{Envelope, Malformed, Operation, Step, WireLimits};
 
 /// The numbers and bytes of a request: its flags, in their order.
 #[derive(Clone, Debug)]
@@ -147,7 +147,7 @@ quickcheck! {
         let mut bytes = Vec::new();
         MetaRequest { verb, key, flags: &flags, value }.encode(&mut bytes);
         let mut key_buffer = KeyBuffer::new();
-        let Step::Execute { consumed, command, envelope: Envelope::Meta(envelope) } =
+        let Step { consumed, operation: Operation::Execute { command, envelope: Envelope::Meta(envelope) } } =
             decoded(verb, &bytes, &mut key_buffer)
         else {
             return false;
@@ -182,7 +182,7 @@ quickcheck! {
         let mut request = Vec::new();
         MetaRequest { verb: Verb::Get, key, flags: &flags, value: b"" }.encode(&mut request);
         let mut key_buffer = KeyBuffer::new();
-        let Step::Execute { envelope: Envelope::Meta(envelope), .. } =
+        let Step { operation: Operation::Execute { envelope: Envelope::Meta(envelope), .. }, .. } =
             decoded(Verb::Get, &request, &mut key_buffer)
         else {
             return TestResult::failed();
@@ -243,9 +243,9 @@ quickcheck! {
         let read = |text, key_buffer| {
             let line = Line { text, bytes: 100, behind: b"" };
             let step = decode(Verb::Get, text, line, &WireLimits::default(), key_buffer);
-            if let Step::Execute { consumed, command, envelope: Envelope::Meta(envelope) } = step {
+            if let Step { consumed, operation: Operation::Execute { command, envelope: Envelope::Meta(envelope) } } = step {
                 let envelope = Envelope::Meta(MetaEnvelope { flags: b"", ..envelope });
-                Step::Execute { consumed, command, envelope }
+                Operation::Execute { command, envelope }.consuming(consumed)
             } else {
                 step
             }
@@ -266,21 +266,21 @@ quickcheck! {
         let mut key_buffer = KeyBuffer::new();
         let line = Line { text: &line, bytes: line.len() + 1, behind: b"" };
         let step = decode(verb, line.text, line, &WireLimits::default(), &mut key_buffer);
-        match step {
-            Step::Incomplete { at_least } => at_least > line.bytes,
-            Step::Execute { consumed, .. }
-            | Step::ExecuteAs { consumed, .. }
-            | Step::Send { consumed, .. } => consumed >= line.bytes,
-            Step::Skip { .. }
-            | Step::Session { .. }
-            | Step::Close { .. }
-            | Step::Authenticate { .. }
-            | Step::Watch { .. }
-            | Step::Hold { .. }
-            | Step::Cluster { .. }
-            | Step::ReadCertificates { .. }
-            | Step::LimitMemory { .. }
-            | Step::ShutDown => false,
+        match step.operation {
+            Operation::Incomplete { at_least } => at_least > line.bytes,
+            Operation::Execute { .. } | Operation::ExecuteAs { .. } | Operation::Send { .. } => {
+                step.consumed >= line.bytes
+            }
+            Operation::Skip
+            | Operation::Session { .. }
+            | Operation::Close { .. }
+            | Operation::Authenticate { .. }
+            | Operation::Watch { .. }
+            | Operation::Hold
+            | Operation::Cluster
+            | Operation::ReadCertificates { .. }
+            | Operation::LimitMemory { .. }
+            | Operation::ShutDown => false,
         }
     }
 }
@@ -301,7 +301,11 @@ fn command<'a>(line: &'a str, body: &'a [u8], key_buffer: &'a mut KeyBuffer) -> 
         &WireLimits::default(),
         key_buffer,
     );
-    let Step::Execute { command, .. } = step else {
+    let Step {
+        operation: Operation::Execute { command, .. },
+        ..
+    } = step
+    else {
         panic!("{line:?} is a request")
     };
     command

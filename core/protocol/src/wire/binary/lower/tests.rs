@@ -21,11 +21,13 @@ const PACKET_BYTES: usize = 100;
 /// The step of a request that needs no core.
 #[allow(clippy::unnecessary_wraps)]
 fn sent(packet: StatusPacket) -> Option<Step<'static>> {
-    Some(Step::Send {
-        consumed: PACKET_BYTES,
-        response: LocalResponse::Packet(packet),
-        unstored: None,
-    })
+    Some(
+        Operation::Send {
+            response: LocalResponse::Packet(packet),
+            unstored: None,
+        }
+        .consuming(PACKET_BYTES),
+    )
 }
 
 fn key() -> Key<'static> {
@@ -42,10 +44,9 @@ fn with_key(opcode: Opcode, extras: Extras) -> RequestPacket<'static> {
 
 fn command<'a>(request: &RequestPacket<'a>) -> Command<'a> {
     match lower(request, PACKET_BYTES, &mut Cursor::Start) {
-        Some(Step::Execute {
+        Some(Step {
             consumed,
-            command,
-            envelope,
+            operation: Operation::Execute { command, envelope },
         }) => {
             assert_eq!(consumed, PACKET_BYTES);
             assert_eq!(envelope, Envelope::Binary(request.envelope()));
@@ -215,11 +216,13 @@ fn stat_knows_its_topics() {
         )
     };
     let is = |key, command| {
-        Some(Step::Execute {
-            consumed: PACKET_BYTES,
-            command,
-            envelope: envelope(key),
-        })
+        Some(
+            Operation::Execute {
+                command,
+                envelope: envelope(key),
+            }
+            .consuming(PACKET_BYTES),
+        )
     };
     assert_eq!(
         topic(b""),
@@ -270,9 +273,15 @@ fn requests_without_core_are_answered() {
     };
     assert_eq!(step(Opcode::Version), sent(version));
     let quit = LocalResponse::Packet(StatusPacket::success(Opcode::Quit.byte(), 0));
-    assert_eq!(step(Opcode::Quit), Some(Step::Close { response: quit }));
+    assert_eq!(
+        step(Opcode::Quit),
+        Some(Operation::Close { response: quit }.consuming(0))
+    );
     let silent = LocalResponse::Farewell;
-    assert_eq!(step(Opcode::QuitQ), Some(Step::Close { response: silent }));
+    assert_eq!(
+        step(Opcode::QuitQ),
+        Some(Operation::Close { response: silent }.consuming(0))
+    );
 }
 
 /// A listing is read page by page; its packet stays in the input until the last page.
@@ -286,11 +295,11 @@ fn keys_are_as_many_steps_as_there_are_pages() {
             prefix: b"k",
             cursor: page,
         };
-        let expected = Step::Execute {
-            consumed: 0,
+        let expected = Operation::Execute {
             command: Command::Global(GlobalCommand::Keys(keys)),
             envelope: Envelope::Binary(request.envelope()),
-        };
+        }
+        .consuming(0);
         assert_eq!(lower(&request, PACKET_BYTES, &mut cursor), Some(expected));
         let page = KeysPage {
             items: Vec::new(),
@@ -299,7 +308,7 @@ fn keys_are_as_many_steps_as_there_are_pages() {
         cursor.turn_page(&Reply::Keys(page), |page| (0, page.next.is_none()));
     }
     let consumed = PACKET_BYTES;
-    let end = Step::Skip { consumed };
+    let end = Operation::Skip.consuming(consumed);
     assert_eq!(lower(&request, PACKET_BYTES, &mut cursor), Some(end));
     assert_eq!(cursor, Cursor::Start);
 }

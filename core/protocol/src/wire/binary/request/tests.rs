@@ -14,37 +14,38 @@ fn step(input: &[u8], value_bytes_max: usize) -> Step<'_> {
 }
 
 fn refused_at_header(input: &[u8]) -> (Status, bool) {
-    match step(input, LIMIT) {
-        Step::Send {
+    match step(input, LIMIT).operation {
+        Operation::Send {
             response: LocalResponse::Packet(packet),
             ..
         } => (packet.status, false),
-        Step::Close {
+        Operation::Close {
             response: LocalResponse::Packet(packet),
         } => (packet.status, true),
-        other @ (Step::Incomplete { .. }
-        | Step::Execute { .. }
-        | Step::ExecuteAs { .. }
-        | Step::Session { .. }
-        | Step::Send { .. }
-        | Step::Skip { .. }
-        | Step::Close { .. }
-        | Step::Authenticate { .. }
-        | Step::Watch { .. }
-        | Step::Hold { .. }
-        | Step::Cluster { .. }
-        | Step::ReadCertificates { .. }
-        | Step::LimitMemory { .. }
-        | Step::ShutDown) => panic!("taken: {other:?}"),
+        other @ (Operation::Incomplete { .. }
+        | Operation::Execute { .. }
+        | Operation::ExecuteAs { .. }
+        | Operation::Session { .. }
+        | Operation::Send { .. }
+        | Operation::Skip
+        | Operation::Close { .. }
+        | Operation::Authenticate { .. }
+        | Operation::Watch { .. }
+        | Operation::Hold
+        | Operation::Cluster
+        | Operation::ReadCertificates { .. }
+        | Operation::LimitMemory { .. }
+        | Operation::ShutDown) => panic!("taken: {other:?}"),
     }
 }
 
 /// The one request that is the last and has no reply.
 const QUIT_Q: u8 = Opcode::QuitQ.byte();
 
-const SILENT: Step<'static> = Step::Close {
+const SILENT: Step<'static> = Operation::Close {
     response: LocalResponse::Nothing,
-};
+}
+.consuming(0);
 
 /// A header with nothing behind it.
 fn header(header: RequestHeader) -> Vec<u8> {
@@ -144,11 +145,11 @@ fn unknown_opcodes_are_answered_as_themselves_and_skipped() {
     });
     assert_eq!(
         step(&input, LIMIT),
-        Step::Send {
-            consumed: HEADER_BYTES + 50,
+        Operation::Send {
             response: LocalResponse::Packet(StatusPacket::error(0x60, 7, Status::UNKNOWN_COMMAND)),
-            unstored: None,
+            unstored: None
         }
+        .consuming(HEADER_BYTES + 50)
     );
 }
 
@@ -196,15 +197,15 @@ fn a_value_over_the_limit_is_refused_before_it_arrives() {
         let packet = bytes_of(&request);
         assert_eq!(
             step(&packet[..HEADER_BYTES], LIMIT),
-            Step::Send {
-                consumed: packet.len(),
+            Operation::Send {
                 response: LocalResponse::Packet(StatusPacket::error(
                     opcode.byte(),
                     0,
                     Status::TOO_LARGE
                 )),
-                unstored: Some(Unstored::TooLarge),
+                unstored: Some(Unstored::TooLarge)
             }
+            .consuming(packet.len())
         );
     }
 }
@@ -227,18 +228,19 @@ fn oversized_set_skips_its_value() {
     for cut in HEADER_BYTES..before_value {
         assert_eq!(
             step(&packet[..cut], LIMIT),
-            Step::Incomplete {
+            Operation::Incomplete {
                 at_least: before_value
             }
+            .consuming(0)
         );
     }
-    let expected = Step::Execute {
-        consumed: packet.len(),
+    let expected = Operation::Execute {
         command: Command::Item(ItemCommand::SetTooLarge {
             key: Key::new(b"k").unwrap(),
         }),
         envelope: Envelope::Binary(request.envelope()),
-    };
+    }
+    .consuming(packet.len());
     assert_eq!(step(&packet[..before_value], LIMIT), expected);
     assert_eq!(step(&packet, LIMIT), expected);
 }
@@ -275,7 +277,7 @@ quickcheck! {
         let packet = bytes_of(&any.request());
         (0..packet.len()).all(|cut| {
             let at_least = if cut < HEADER_BYTES { HEADER_BYTES } else { packet.len() };
-            step(&packet[..cut], usize::MAX) == Step::Incomplete { at_least }
+            step(&packet[..cut], usize::MAX) == Operation::Incomplete { at_least }.consuming(0)
         })
     }
 
@@ -291,26 +293,31 @@ quickcheck! {
         });
         input.extend_from_slice(&behind);
         let body_bytes = RequestHeader::decode(&input).unwrap().unwrap().body_bytes;
-        match step(&input, LIMIT) {
-            Step::Incomplete { at_least } => {
+        let Step { consumed, operation } = step(&input, LIMIT);
+        match operation {
+            Operation::Incomplete { at_least } => {
                 input.len() < at_least && at_least <= HEADER_BYTES + 20 + KEY_BYTES_MAX + LIMIT
             }
             // A listing stays in the input, so all of it is there.
-            Step::Execute { consumed: 0, .. } => HEADER_BYTES + body_bytes as usize <= input.len(),
-            Step::Execute { consumed, .. } | Step::Send { consumed, .. } => {
+            Operation::Execute { .. } if consumed == 0 => {
+                HEADER_BYTES + body_bytes as usize <= input.len()
+            }
+            Operation::Execute { .. } | Operation::Send { .. } => {
                 consumed == HEADER_BYTES + body_bytes as usize
             }
-            Step::Skip { .. }
-            | Step::ExecuteAs { .. }
-            | Step::Session { .. }
-            | Step::Authenticate { .. }
-            | Step::Watch { .. }
-            | Step::Hold { .. }
-            | Step::Cluster { .. }
-            | Step::ReadCertificates { .. }
-            | Step::LimitMemory { .. }
-            | Step::ShutDown => false,
-            Step::Close { response } => response != LocalResponse::Nothing || opcode == QUIT_Q,
+            Operation::Skip
+            | Operation::ExecuteAs { .. }
+            | Operation::Session { .. }
+            | Operation::Authenticate { .. }
+            | Operation::Watch { .. }
+            | Operation::Hold
+            | Operation::Cluster
+            | Operation::ReadCertificates { .. }
+            | Operation::LimitMemory { .. }
+            | Operation::ShutDown => false,
+            Operation::Close { response } => {
+                response != LocalResponse::Nothing || opcode == QUIT_Q
+            }
         }
     }
 

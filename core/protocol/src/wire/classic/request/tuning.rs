@@ -7,7 +7,7 @@
 
 use core::ops::RangeInclusive;
 
-use super::{BAD_FORMAT, ERROR, Step, Tokens};
+use super::{BAD_FORMAT, ERROR, Operation, Step, Tokens};
 use crate::wire::line::Line;
 use crate::wire::scan::u32_from;
 
@@ -61,11 +61,7 @@ pub(super) fn memory_limit<'a>(mib: Option<&[u8]>, noreply: bool, line: Line<'a>
     }
     // If there are fewer addresses, no store can have that limit.
     let bytes = usize::try_from(u64::from(mib) << 20).unwrap_or(usize::MAX);
-    Step::LimitMemory {
-        consumed: line.bytes,
-        bytes,
-        noreply,
-    }
+    Operation::LimitMemory { bytes, noreply }.consuming(line.bytes)
 }
 
 #[cfg(test)]
