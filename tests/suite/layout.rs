@@ -20,7 +20,7 @@ const SERVER: &[Row] = &[
     ("sync", &[]),
     ("beliefs", &["config", "os", "sync"]),
     ("stats", &["config", "os", "sync"]),
-    ("net", &["config", "os", "stats"]),
+    ("net", &["config", "os", "stats", "sync"]),
     ("clients", &["net", "stats", "sync"]),
     ("shards", &["clients", "os", "stats", "sync"]),
     ("memory_file", &["os", "saved", "shards", "sync"]),

@@ -13,12 +13,12 @@
 //!   other addresses.
 
 use std::cell::RefCell;
+use std::convert::Infallible;
 use std::fmt;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use async_io::Async;
 use latchd_core::ConnId;
 use rustix::io::Errno;
 use rustix::net::{SendFlags, SocketAddrAny};
@@ -27,11 +27,12 @@ use smol::future::FutureExt;
 
 use crate::clients::mailbox::{Arrival, Message};
 use crate::net::listen::Listener;
+use crate::net::reactor::Reactor;
 use crate::net::transport::Security;
 use crate::os::headroom;
 use crate::server_state::ServerState;
 use crate::sync::Timer;
-use crate::sync::channel::{Receiver, bounded};
+use crate::sync::channel::Receiver;
 
 /// The most clients of one listener accepted in a row, before the other listeners have their turn.
 const ACCEPTED_PER_TURN: usize = 16;
@@ -50,50 +51,43 @@ const TOO_MANY: &[u8] = b"ERROR Too many open connections\r\n";
 ///
 /// # Errors
 /// The kernel's, if it cannot listen or wait. An error of one client ends only that client.
-pub(crate) async fn accept(
-    listeners: Vec<Listener>,
+pub(crate) fn accept(
+    listeners: &[Listener],
     shared: &ServerState,
     begins: Option<Receiver<()>>,
-    stopped: Receiver<()>,
+    stopped: &Receiver<()>,
 ) -> io::Result<()> {
-    if let Some(begins) = begins {
-        let begun = async { begins.recv().await.is_ok() };
-        let stop = async {
-            let _ = stopped.recv().await;
-            false
-        };
-        if !begun.or(stop).await {
-            return Ok(());
-        }
-        listeners.iter().try_for_each(Listener::begin)?;
-    }
+    let reactor = Reactor::new(listeners.len())?;
+    let descriptors: Vec<_> = listeners.iter().map(AsFd::as_fd).collect();
     let acceptor = Acceptor::new(shared);
-    let listeners = listeners
-        .into_iter()
-        .map(Async::new_nonblocking)
-        .collect::<io::Result<Vec<_>>>()?;
-    let (fail, failed) = bounded(1);
     let executor = LocalExecutor::new();
-    let tasks: Vec<_> = listeners
-        .iter()
-        .enumerate()
-        .map(|(index, listener)| {
-            let (acceptor, fail) = (&acceptor, fail.clone());
-            executor.spawn(async move {
-                // The receiver reads only the first failure.
-                let _ = fail.try_send(acceptor.accept_on(index, listener).await);
+    // Nothing is ever sent: an error means that the sender was dropped.
+    let stop = async || stopped.recv().await.is_ok();
+    let accepting = async {
+        if let Some(begins) = begins {
+            let begun = async { begins.recv().await.is_ok() };
+            if !begun.or(stop()).await {
+                return Ok(());
+            }
+            listeners.iter().try_for_each(Listener::begin)?;
+        }
+        let tasks: Vec<_> = (0..listeners.len())
+            .map(|place| {
+                let (acceptor, reactor) = (&acceptor, &reactor);
+                let listener = &listeners[place];
+                let endpoint = Waited {
+                    listener,
+                    reactor,
+                    place,
+                };
+                executor.spawn(async move { acceptor.accept_on(place, &endpoint).await })
             })
-        })
-        .collect();
-    let stop = async {
-        // Nothing is ever sent: an error means that the sender was dropped.
-        let _ = stopped.recv().await;
+            .collect();
+        executor.run(stop()).await;
+        drop(tasks);
         Ok(())
     };
-    let failure = async { failed.recv().await.unwrap_or(Ok(())) };
-    let end = executor.run(stop.or(failure)).await;
-    drop(tasks);
-    end
+    reactor.run(&descriptors, accepting)?
 }
 
 /// A listening endpoint.
@@ -108,30 +102,34 @@ pub(crate) trait Endpoint {
     fn take(&self) -> rustix::io::Result<(OwnedFd, Option<SocketAddrAny>)>;
 
     /// Waits until a client is waiting.
-    ///
-    /// # Errors
-    /// The kernel's, if it cannot wait.
-    async fn client_waits(&self) -> io::Result<()>;
+    async fn client_waits(&self);
 
     /// Its address, for the log.
     fn place(&self) -> &dyn fmt::Display;
 }
 
-impl Endpoint for Async<Listener> {
+/// A listener, and its place in the reactor of this thread.
+struct Waited<'a> {
+    listener: &'a Listener,
+    reactor: &'a Reactor,
+    place: usize,
+}
+
+impl Endpoint for Waited<'_> {
     fn security(&self) -> Security {
-        self.get_ref().security()
+        self.listener.security()
     }
 
     fn take(&self) -> rustix::io::Result<(OwnedFd, Option<SocketAddrAny>)> {
-        self.get_ref().accept()
+        self.listener.accept()
     }
 
-    async fn client_waits(&self) -> io::Result<()> {
-        self.readable().await
+    async fn client_waits(&self) {
+        self.reactor.readable(self.place).await;
     }
 
     fn place(&self) -> &dyn fmt::Display {
-        self.get_ref().address()
+        self.listener.address()
     }
 }
 
@@ -150,11 +148,8 @@ impl<'a> Acceptor<'a> {
         }
     }
 
-    /// Accepts on one listener for as long as the kernel can wait.
-    ///
-    /// # Errors
-    /// The kernel's, if it cannot wait.
-    pub(crate) async fn accept_on(&self, index: usize, listener: &impl Endpoint) -> io::Result<()> {
+    /// Accepts on one listener, without end.
+    pub(crate) async fn accept_on(&self, index: usize, listener: &impl Endpoint) -> Infallible {
         let stats = &self.shared.connection_stats;
         let mut accepted = 0;
         loop {
@@ -202,7 +197,7 @@ impl<'a> Acceptor<'a> {
                 }
                 Err(Errno::AGAIN) => {
                     stats.resume();
-                    listener.client_waits().await?;
+                    listener.client_waits().await;
                     accepted = 0;
                 }
                 // The client left the backlog before it was accepted.

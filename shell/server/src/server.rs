@@ -144,7 +144,7 @@ impl Server {
             let worker = Worker::new(index, shared)?;
             let fail = fail.clone();
             server.spawn(&format!("latchd-{index}"), move || {
-                if let Err(error) = smol::block_on(worker.run()) {
+                if let Err(error) = worker.run() {
                     tracing::error!("worker {index} failed: {error}");
                     // Without a receiver, the error is dropped.
                     let _ = fail.try_send(error);
@@ -177,8 +177,8 @@ impl Server {
         let (stop, stopped) = bounded(1);
         let shared = Arc::clone(&server.shared);
         let thread = spawn_thread("latchd-accept", move || {
-            let accepting = acceptor::accept(listeners, &shared, begins, stopped);
-            if let Err(error) = smol::block_on(accepting) {
+            let accepted = acceptor::accept(&listeners, &shared, begins, &stopped);
+            if let Err(error) = accepted {
                 tracing::error!("accepting connections failed: {error}");
                 let _ = fail.try_send(error);
             }

@@ -1,10 +1,11 @@
 //! Sockets: listening, reading, writing, TLS, dead peers. It knows nothing of requests.
 //!
-//! Uses `config`, `os` and `stats`.
+//! Uses `config`, `os`, `stats` and `sync`.
 
 pub(crate) mod dead_peer;
 pub(crate) mod lingering;
 pub(crate) mod listen;
+pub(crate) mod reactor;
 pub(crate) mod send;
 pub(crate) mod socket;
 #[cfg(feature = "tls")]

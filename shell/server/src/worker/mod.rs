@@ -4,8 +4,8 @@
 //! `shared`, `shards`, `clients`, `net`, `stats`, `os` and `sync`.
 //!
 //! The data path is an epoll loop, not a task for each client: a wake-up through the executor takes a hop through the thread of
-//! its reactor, about 120 µs. Only a thread without clients hands its epoll to the executor ([`Async::readable`]), after a wait
-//! without an event. So a thread with clients makes one system call per wait, and uses no wakers.
+//! its reactor, about 120 µs. So a thread makes one system call per wait, and uses no wakers. A thread without clients waits without
+//! a timeout.
 //!
 //! - V1: Events are level-triggered. After a short read there is no second one: if more bytes arrive, epoll
 //!   reports them again.
@@ -46,7 +46,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use async_io::Async;
 use latchd_core::{Instant, Output};
 use latchd_protocol::wait::Outcome;
 use rustix::buffer::spare_capacity;
@@ -72,16 +71,6 @@ use crate::worker::turn::{FIRST_TURN, LATER_TURN, Turn, Work};
 /// The most events of one wait.
 const EVENTS_PER_TURN: usize = 128;
 
-/// The time that a thread waits in its own epoll before it hands it to the executor. The executor's wake-up
-/// takes a hop through another thread's reactor (measured: about 120 µs). A thread with one request per
-/// second never pays for that. No other task on the thread has to wait meanwhile.
-const LINGER: Timespec = Timespec {
-    tv_sec: 1,
-    tv_nsec: 0,
-};
-/// [`LINGER`] in milliseconds.
-const LINGER_MS: u64 = 1_000;
-
 /// The time for ends in one round, before other clients have a turn.
 const ENDS_SPAN: Duration = Duration::from_millis(2);
 
@@ -99,7 +88,7 @@ const FIRST_TURNS_SPAN: Duration = Duration::from_millis(2);
 const DRAINED_PER_TURN: usize = 4;
 
 /// No waiting: a client has more work.
-const NO_LINGER: Timespec = Timespec {
+const NO_PATIENCE: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 0,
 };
@@ -109,7 +98,7 @@ const NO_LINGER: Timespec = Timespec {
 pub(crate) struct Worker {
     index: usize,
     shared: Arc<ServerState>,
-    epoll: Async<OwnedFd>,
+    epoll: OwnedFd,
     clients: Slab<ClientConn>,
     /// The clients with more work, in the order of their turns (V4).
     waiting: VecDeque<Token>,
@@ -156,7 +145,7 @@ impl Worker {
             now: shared.clock.now(),
             rounds: Rounds::new(shared.config.dead_peer),
             shared,
-            epoll: Async::new_nonblocking(epoll)?,
+            epoll,
             clients: Slab::new(),
             waiting: VecDeque::new(),
             handshaking: VecDeque::new(),
@@ -178,8 +167,8 @@ impl Worker {
     ///
     /// # Errors
     /// The kernel's, if it cannot wait. An error of a client ends only that client.
-    pub(crate) async fn run(mut self) -> io::Result<()> {
-        let result = self.serve().await;
+    pub(crate) fn run(mut self) -> io::Result<()> {
+        let result = self.serve();
         self.now = self.shared.clock.now();
         for slot in self.slots(|_| true) {
             self.end(slot, &End::Shutdown);
@@ -189,20 +178,20 @@ impl Worker {
         result
     }
 
-    async fn serve(&mut self) -> io::Result<()> {
+    fn serve(&mut self) -> io::Result<()> {
         let mut events = Vec::with_capacity(EVENTS_PER_TURN);
         while !self.shared.is_stopping.load(Ordering::SeqCst) {
             events.clear();
-            let is_idle = self.is_idle();
-            let linger = if is_idle { self.patience() } else { NO_LINGER };
-            match epoll::wait(&self.epoll, spare_capacity(&mut events), Some(&linger)) {
+            let patience = if self.is_idle() {
+                self.patience()
+            } else {
+                Some(NO_PATIENCE)
+            };
+            let free = spare_capacity(&mut events);
+            match epoll::wait(&self.epoll, free, patience.as_ref()) {
                 Ok(_) => {}
                 Err(Errno::INTR) => continue,
                 Err(errno) => return Err(errno.into()),
-            }
-            if events.is_empty() && is_idle && self.clients.is_empty() {
-                self.epoll.readable().await?;
-                continue;
             }
             self.now = self.shared.clock.now();
             self.round(&events);
@@ -313,17 +302,13 @@ impl Worker {
         self.send_deferred();
     }
 
-    /// The time to wait for events.
-    fn patience(&self) -> Timespec {
-        let left_ms = self.rounds.until_next_ms(self.now);
-        if left_ms >= LINGER_MS || self.clients.is_empty() {
-            return LINGER;
+    /// How long to wait for events: until the next probes of peers; without clients, as long as it takes.
+    fn patience(&self) -> Option<Timespec> {
+        if self.clients.is_empty() {
+            return None;
         }
-        Timespec {
-            tv_sec: 0,
-            // Less than a second.
-            tv_nsec: left_ms.cast_signed() * 1_000_000,
-        }
+        let left = Duration::from_millis(self.rounds.until_next_ms(self.now));
+        left.try_into().ok()
     }
 
     /// Probes the peers that are due.

@@ -165,7 +165,7 @@ impl Bench {
     fn events(&self, index: usize) -> Vec<Event> {
         let mut events = Vec::with_capacity(EVENTS_PER_TURN);
         let epoll = &self.workers[index].epoll;
-        epoll::wait(epoll, spare_capacity(&mut events), Some(&NO_LINGER)).unwrap();
+        epoll::wait(epoll, spare_capacity(&mut events), Some(&NO_PATIENCE)).unwrap();
         events
     }
 
