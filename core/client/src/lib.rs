@@ -42,6 +42,8 @@ pub use login::{CREDENTIALS_BYTES_MAX, Credentials, CredentialsError, Login, Log
 pub use machine::{Action, Failure, Feature, Loss, Machine, NotObtained};
 pub use recompute::{KeptSession, Losers, Recompute, RecomputeNews, RecomputeTerms, WinSupport};
 pub use retry::{Retries, Retry};
-pub use session::{AnyRequest, AnyResponse, Flags, PENDING_MAX, Received, SendError, Session};
+pub use session::{
+    AnyRequest, AnyResponse, Encoded, Flags, PENDING_MAX, Received, SendError, Session,
+};
 pub use terms::{KEYS_MAX, LEASE_ITEM, TTL_MAX, TTL_MIN, TermsError, check_ttl};
 pub use token::{METADATA_BYTES_MAX, Token, TokenError, TokenValue};

@@ -14,7 +14,7 @@ use core::fmt;
 
 use latchd_protocol::time::Instant;
 
-use super::session::{AnyRequest, AnyResponse};
+use super::session::{AnyRequest, AnyResponse, Received};
 
 /// A state machine of the client.
 pub trait Machine {
@@ -32,6 +32,11 @@ pub trait Machine {
 
     /// The oldest unanswered request was answered.
     fn reply(&mut self, now: Instant, answer: &AnyResponse<'_>);
+
+    /// As [`reply`](Self::reply), for a machine that passes the answer's own bytes on.
+    fn received(&mut self, now: Instant, received: &Received<'_>, _bytes: &[u8]) {
+        self.reply(now, &received.answer);
+    }
 }
 
 /// An action for the driver.

@@ -11,11 +11,9 @@ pub(super) mod words;
 
 use bytes::Bytes;
 use latchd_client_core::{AnyRequest, AnyResponse, Loss, wire_key};
-use latchd_protocol::command::{Command, GlobalCommand};
 use latchd_protocol::fence::Fence;
 use latchd_protocol::stats::StatsTopic;
 use latchd_protocol::time::Exptime;
-use latchd_protocol::wire::classic::ClassicEnvelope;
 use latchd_protocol::wire::classic::reply::ClassicResponse;
 use latchd_protocol::wire::cluster::ClusterConfig;
 use latchd_protocol::wire::meta::{Flag, Verb};
@@ -261,10 +259,6 @@ impl Client {
     /// # Errors
     /// As above.
     pub async fn flush_all(&self) -> Result<(), Error> {
-        let flush = AnyRequest::Classic {
-            command: Command::Global(GlobalCommand::FlushAll { at: Exptime::Never }),
-            envelope: ClassicEnvelope::Change { noreply: false },
-        };
         let is_done = |answer: &AnyResponse<'_>| match answer.classic() {
             Some(ClassicResponse::Ok) => Ok(()),
             Some(_) | None => Err(refusal(answer)),
@@ -272,7 +266,7 @@ impl Client {
         let work = self
             .pools()
             .iter()
-            .map(|pool| ask_one(pool, &flush, is_done));
+            .map(|pool| ask_one(pool, &AnyRequest::FlushAll, is_done));
         all_at_once(work.collect()).await.into_iter().collect()
     }
 
@@ -295,10 +289,7 @@ impl Client {
     /// The servers of the cluster, as this server knows them, and their weights. A latchd shows the names of the ring with
     /// their ports in `stats cluster`, since ElastiCache's form has no place for them.
     pub(super) async fn cluster_config(&self) -> Result<(ClusterConfig, Vec<u32>), Error> {
-        let stats = AnyRequest::Classic {
-            command: Command::Global(GlobalCommand::Stats(StatsTopic::Cluster)),
-            envelope: ClassicEnvelope::Stats(StatsTopic::Cluster),
-        };
+        let stats = AnyRequest::Stats(StatsTopic::Cluster);
         let mut config = Err(ErrorKind::Refused("END".into()));
         let mut ring = Vec::new();
         ask(
@@ -331,10 +322,7 @@ impl Client {
     /// # Errors
     /// As above.
     pub async fn stats(&self) -> Result<Vec<(String, String)>, Error> {
-        let stats = AnyRequest::Classic {
-            command: Command::Global(GlobalCommand::Stats(StatsTopic::General)),
-            envelope: ClassicEnvelope::Stats(StatsTopic::General),
-        };
+        let stats = AnyRequest::Stats(StatsTopic::General);
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let mut all = Vec::new();
         let mut refused = None;
@@ -403,8 +391,7 @@ pub(super) async fn ask(
     requests: &[AnyRequest<'_>],
     each: impl FnMut(usize, &AnyResponse<'_>),
 ) -> Result<(), Error> {
-    let mut link = pool.link(requests.len());
-    let asked = link.ask(requests, pool.reply_timeout(), each).await;
+    let asked = pool.share(requests.len()).ask(requests, each).await;
     asked.map_err(|error| pool.error(ErrorKind::of_socket(error)))
 }
 

@@ -51,7 +51,7 @@ impl Client {
     pub async fn connect(address: &str) -> Result<Self, Error> {
         let client = Self::new(address, ClientOptions::new())?;
         let pool = client.first();
-        let connected = pool.link(0).connect().await;
+        let connected = pool.share(0).ask(&[], |_, _| {}).await;
         connected.map_err(|error| pool.error(ErrorKind::of_socket(error)))?;
         Ok(client)
     }

@@ -13,7 +13,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_lite::future::{self, FutureExt};
-use latchd_client_core::{Action, AnyRequest, KeptSession, Machine, Received, Session, WinSupport};
+use latchd_client_core::{Action, AnyRequest, KeptSession, Machine, Session, WinSupport};
 
 use super::clock::{self, sleep_until};
 use super::connector::Connector;
@@ -281,14 +281,13 @@ impl Driver {
             .session
             .receive(&open.input)
             .map_err(|_| no_answer(&open.input))?;
-        let Some(Received {
-            answer, consumed, ..
-        }) = received
-        else {
+        let Some(received) = received else {
             return Ok(false);
         };
-        machine.reply(clock::now(), &answer);
-        if answer.is_not_primary() {
+        let (consumed, is_refused) = (received.consumed, received.answer.is_not_primary());
+        let bytes = open.input.get(..consumed).unwrap_or_default();
+        machine.received(clock::now(), &received, bytes);
+        if is_refused {
             open.is_refused = true;
             self.connector.has_failed();
         }

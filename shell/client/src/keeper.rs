@@ -26,7 +26,7 @@ use super::driver::{Driver, Heard};
 use super::error::{Error, ErrorKind};
 use super::mutex::lock;
 use super::pending_release::{self, Holder, PendingRelease};
-use super::task::{Crew, Task};
+use super::task::Task;
 
 /// The channel for the reply to a call.
 type Caller<T> = Sender<Result<T, Error>>;
@@ -34,7 +34,7 @@ type Caller<T> = Sender<Result<T, Error>>;
 /// A handle of a keeper. The last one ends it.
 pub(super) struct Keeper {
     calls: Sender<Call>,
-    crew: Crew,
+    task: Arc<Task>,
     common: Arc<Common>,
     claims: Claims,
     next: AtomicU64,
@@ -138,7 +138,7 @@ impl Keeper {
         background::queue(Arc::clone(&task));
         Arc::new(Self {
             calls,
-            crew: Crew::of(task),
+            task,
             common,
             claims,
             next: AtomicU64::new(0),
@@ -210,7 +210,7 @@ impl Keeper {
         let (answer, answered) = bounded(1);
         // Without a task there is no connection.
         let _ = self.calls.try_send(Call::Inheritable(answer));
-        let copied = self.crew.clone().while_waiting(answered.recv()).await;
+        let copied = Arc::clone(&self.task).while_waiting(answered.recv()).await;
         copied.unwrap_or_else(|_| Err(io::ErrorKind::NotConnected.into()))
     }
 
@@ -219,7 +219,7 @@ impl Keeper {
         let not_held = |_| ErrorKind::NotHeld(None).into();
         // The channel has no bound: each lock has at most a few calls.
         let _ = self.calls.try_send(call(answer));
-        let answered = self.crew.clone().while_waiting(answered.recv()).await;
+        let answered = Arc::clone(&self.task).while_waiting(answered.recv()).await;
         answered.unwrap_or_else(|error| Err(not_held(error)))
     }
 }

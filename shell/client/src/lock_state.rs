@@ -42,7 +42,7 @@ pub(super) async fn of(pool: &Pool, key: &[u8]) -> Result<Option<LockState>, Err
             state = of_lock(shown, state.take());
         }
         AnyResponse::Meta(_) => {}
-        AnyResponse::Classic(_) | AnyResponse::Session(_) | AnyResponse::Silent => {
+        AnyResponse::Classic(_) | AnyResponse::Session(_) => {
             refused = Some(refusal(answer));
         }
     };

@@ -16,11 +16,10 @@ use super::connector::Connector;
 use super::driver::Driver;
 use super::endpoint::Endpoint;
 use super::error::{Error, ErrorKind};
-use super::hub::Hub;
 use super::keeper::Keeper;
-use super::link::Link;
 use super::mutex::lock;
 use super::options::ClientOptions;
+use super::shared_connection::{Share, SharedConnection};
 use super::shared_values::Computes;
 use super::turns::{Permits, Turns};
 
@@ -43,7 +42,7 @@ struct Inner {
     turns: Arc<Turns>,
     computes: Arc<Computes>,
     idle: Mutex<Vec<Driver>>,
-    hubs: Mutex<Vec<Hub>>,
+    shared: Mutex<Vec<SharedConnection>>,
     kind: Mutex<Option<ServerKind>>,
     /// One task at a time asks for the kind.
     asks_kind: Permits,
@@ -102,7 +101,7 @@ impl Pool {
             computes: Computes::new(options.waits_max),
             options,
             idle: Mutex::default(),
-            hubs: Mutex::default(),
+            shared: Mutex::default(),
             kind: Mutex::default(),
             asks_kind: Permits::new(1),
             keepers: Mutex::default(),
@@ -158,26 +157,22 @@ impl Pool {
 
     /// A place on a shared connection, with this share of its load. It is on an unused one, or on a new one
     /// while there are fewer than the options allow, or on the one with the lowest load.
-    pub(super) fn link(&self, load: usize) -> Link {
-        let mut hubs = lock(&self.0.hubs);
-        let least = hubs
+    pub(super) fn share(&self, load: usize) -> Share {
+        let mut shared = lock(&self.0.shared);
+        let least = shared
             .iter()
-            .map(|hub| (hub.load(), hub))
+            .map(|one| (one.load(), one))
             .min_by_key(|(load, _)| *load);
-        let hub = match least {
-            Some((0, hub)) => hub.clone(),
-            Some((other, hub))
-                if hubs.len() >= self.0.options.connections && other + load <= LOAD_MAX =>
-            {
-                hub.clone()
-            }
-            Some(_) | None => {
-                let hub = Hub::new(self.0.connector.clone());
-                hubs.push(hub.clone());
-                hub
-            }
-        };
-        Link::new(hub, load)
+        let is_full = shared.len() >= self.0.options.connections;
+        if let Some((other, one)) = least
+            && (other == 0 || is_full && other + load <= LOAD_MAX)
+        {
+            return one.share(load);
+        }
+        let one = SharedConnection::new(self.0.connector.clone(), &self.0.options);
+        let share = one.share(load);
+        shared.push(one);
+        share
     }
 
     /// What the server is. It is asked once; the question changes nothing on any server.
@@ -208,9 +203,7 @@ impl Pool {
             (0, _) => refusal = answer.refusal().filter(|words| &**words != "ERROR"),
             _ => {}
         };
-        let mut link = self.link(2);
-        let requests = [resume, AnyRequest::Noop];
-        let asked = link.ask(&requests, self.reply_timeout(), each).await;
+        let asked = self.share(2).ask(&[resume, AnyRequest::Noop], each).await;
         // A server that refuses may close the connection before the second answer.
         if let Some(words) = refusal {
             return Err(self.error(ErrorKind::refused(words)));
@@ -350,21 +343,24 @@ mod tests {
     }
 
     fn loads(pool: &Pool) -> Vec<usize> {
-        pool.0.hubs.lock().unwrap().iter().map(Hub::load).collect()
+        lock(&pool.0.shared)
+            .iter()
+            .map(SharedConnection::load)
+            .collect()
     }
 
     #[test]
     fn the_least_loaded_connection_is_shared() {
         let pool = pool(2);
-        let first = pool.link(3);
+        let first = pool.share(3);
         assert_eq!(loads(&pool), [3]);
-        let second = pool.link(1);
+        let second = pool.share(1);
         assert_eq!(loads(&pool), [3, 1], "there may be two");
-        let _third = pool.link(4);
+        let _third = pool.share(4);
         assert_eq!(loads(&pool), [3, 5]);
-        let _fourth = pool.link(LOAD_MAX - 3);
+        let _fourth = pool.share(LOAD_MAX - 3);
         assert_eq!(loads(&pool), [LOAD_MAX, 5], "it is not too much");
-        let _fifth = pool.link(LOAD_MAX - 4);
+        let _fifth = pool.share(LOAD_MAX - 4);
         let all = [LOAD_MAX, 5, LOAD_MAX - 4];
         assert_eq!(loads(&pool), all, "a third one, since it is too much");
         drop((first, second));
@@ -374,8 +370,8 @@ mod tests {
     #[test]
     fn unused_connection_is_used_again() {
         let pool = pool(8);
-        drop(pool.link(2));
-        let _link = pool.link(5);
+        drop(pool.share(2));
+        let _link = pool.share(5);
         assert_eq!(loads(&pool), [5]);
     }
 

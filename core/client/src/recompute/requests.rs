@@ -2,11 +2,9 @@
 
 use core::time::Duration;
 
-use latchd_protocol::command::{Command, GlobalCommand};
 use latchd_protocol::key::Key;
 use latchd_protocol::stats::StatsTopic;
 use latchd_protocol::time::{Exptime, Instant};
-use latchd_protocol::wire::classic;
 use latchd_protocol::wire::meta::{Flag, Verb};
 
 use super::{Query, Recompute, RecomputeGoal, Win};
@@ -38,11 +36,7 @@ impl Recompute {
 
     pub(super) fn request(&self, query: Query) -> AnyRequest<'_> {
         if query == Query::Uptime {
-            let topic = StatsTopic::General;
-            return AnyRequest::Classic {
-                command: Command::Global(GlobalCommand::Stats(topic)),
-                envelope: classic::ClassicEnvelope::Stats(topic),
-            };
+            return AnyRequest::Stats(StatsTopic::General);
         }
         if let Some(session) = &self.session {
             if query == Query::Attach {
