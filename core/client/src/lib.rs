@@ -35,10 +35,10 @@ mod token;
 
 pub use attachment::SessionTerms;
 pub use grants::{Grants, OwnerTerms};
-pub use keys::{KeyError, wire_key};
+pub use keys::wire_key;
 pub use leases::Leases;
 pub use lock::{Belief, LeaseTerms, LockId, LockItem, LockMachine, LockNews, LockState, LockTerms};
-pub use login::{CREDENTIALS_BYTES_MAX, Credentials, CredentialsError, Login, LoginStep};
+pub use login::{CREDENTIALS_BYTES_MAX, Credentials, Login, LoginStep};
 pub use machine::{Action, Failure, Feature, Loss, Machine, NotObtained};
 pub use recompute::{KeptSession, Losers, Recompute, RecomputeNews, RecomputeTerms, WinSupport};
 pub use retry::{Retries, Retry};
@@ -46,4 +46,4 @@ pub use session::{
     AnyRequest, AnyResponse, Encoded, Flags, PENDING_MAX, Received, SendError, Session,
 };
 pub use terms::{KEYS_MAX, LEASE_ITEM, TTL_MAX, TTL_MIN, TermsError, check_ttl};
-pub use token::{METADATA_BYTES_MAX, Token, TokenError, TokenValue};
+pub use token::{METADATA_BYTES_MAX, Token, TokenValue};

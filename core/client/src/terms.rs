@@ -70,7 +70,7 @@ pub const fn check_ttl(ttl: Duration) -> Result<(), TermsError> {
     }
 }
 
-/// Why no server can fulfil these terms.
+/// Why no server can fulfil a call or an option.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum TermsError {
@@ -98,6 +98,16 @@ pub enum TermsError {
     Detached,
     /// The metadata is longer than [`METADATA_BYTES_MAX`](super::METADATA_BYTES_MAX).
     Metadata,
+    /// A key is empty or too long.
+    Key,
+    /// A key has blanks or control bytes, and in base64 it is too long.
+    EncodedKey,
+    /// A token is empty or too long, or has a blank or a control byte.
+    Token,
+    /// The name of a login is empty, or has a blank, which ends it.
+    LoginName,
+    /// The name and the password of a login are longer than [`CREDENTIALS_BYTES_MAX`](super::CREDENTIALS_BYTES_MAX).
+    LoginLength,
 }
 
 impl fmt::Display for TermsError {
@@ -125,6 +135,14 @@ impl fmt::Display for TermsError {
                 "only a lock that survives, with a token of its own, is left behind: set token"
             }
             Self::Metadata => "metadata is at most 250 bytes",
+            Self::Key => "a key is 1 to 250 bytes",
+            Self::EncodedKey => {
+                "a key with blanks or control bytes is at most 186 bytes: it is sent in base64, and \
+                 that is at most 250"
+            }
+            Self::Token => "a token is 1 to 250 bytes without blanks and control bytes",
+            Self::LoginName => "a name is at least one byte, and has no blank",
+            Self::LoginLength => "a name and its password are at most 16 KiB together",
         })
     }
 }

@@ -82,7 +82,7 @@ pub(super) enum CountMode {
     Down,
 }
 
-/// Plain cache calls; of several servers, to that of the key. Each may fail as [`ErrorKind::Key`], [`ErrorKind::Unreachable`] or
+/// Plain cache calls; of several servers, to that of the key. Each may fail as [`ErrorKind::Terms`] for its key, [`ErrorKind::Unreachable`] or
 /// [`ErrorKind::Refused`].
 impl Client {
     /// Reads an item; `None` if there is none.
@@ -391,8 +391,7 @@ pub(super) async fn ask(
     requests: &[AnyRequest<'_>],
     each: impl FnMut(usize, &AnyResponse<'_>),
 ) -> Result<(), Error> {
-    let asked = pool.share(requests.len()).ask(requests, each).await;
-    asked.map_err(|error| pool.error(ErrorKind::of_socket(error)))
+    pool.share(requests.len()).ask(requests, each).await
 }
 
 /// The name and weight of a server, if this line of `stats cluster` has them.

@@ -50,9 +50,7 @@ impl Client {
     /// reached there.
     pub async fn connect(address: &str) -> Result<Self, Error> {
         let client = Self::new(address, ClientOptions::new())?;
-        let pool = client.first();
-        let connected = pool.share(0).ask(&[], |_, _| {}).await;
-        connected.map_err(|error| pool.error(ErrorKind::of_socket(error)))?;
+        client.first().share(0).ask(&[], |_, _| {}).await?;
         Ok(client)
     }
 

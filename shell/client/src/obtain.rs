@@ -68,7 +68,7 @@ struct Heard {
 /// Checks the keys of a lock, and puts them in order.
 ///
 /// # Errors
-/// [`ErrorKind::Key`] or [`ErrorKind::Terms`].
+/// [`ErrorKind::Terms`].
 pub(super) fn in_order<K: AsRef<[u8]>>(
     keys: impl IntoIterator<Item = K>,
 ) -> Result<Vec<Box<[u8]>>, Error> {

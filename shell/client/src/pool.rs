@@ -141,7 +141,7 @@ impl Pool {
 
     /// The error of a call that has met another holder.
     pub(super) fn not_obtained(&self, why: NotObtained, holder: LockState) -> Error {
-        self.error(ErrorKind::NotObtained(why)).with_holder(holder)
+        Error::held(Arc::clone(self.endpoint().name()), why, holder)
     }
 
     /// Whether this process can use the client.
@@ -208,7 +208,7 @@ impl Pool {
         if let Some(words) = refusal {
             return Err(self.error(ErrorKind::refused(words)));
         }
-        asked.map_err(|error| self.error(ErrorKind::of_socket(error)))?;
+        asked?;
         *lock(&self.0.kind) = Some(kind);
         Ok(kind)
     }

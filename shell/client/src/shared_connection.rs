@@ -21,8 +21,9 @@ use latchd_protocol::Instant;
 use latchd_protocol::time::saturating_millis;
 
 use super::background::{self, is_forked};
-use super::connector::{Connector, Unauthenticated};
+use super::connector::Connector;
 use super::driver::{Driver, Heard};
+use super::error::{Error, ErrorKind};
 use super::options::ClientOptions;
 use super::task::Task;
 
@@ -34,6 +35,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// closes it.
 #[derive(Clone)]
 pub(super) struct SharedConnection {
+    server: Arc<str>,
     calls: Sender<Call>,
     task: Arc<Task>,
     /// The number of requests of all [shares](Share).
@@ -51,19 +53,26 @@ struct Call {
     requests: Encoded,
     /// The number of unanswered requests.
     pending: usize,
-    replies: Sender<io::Result<Box<[u8]>>>,
+    replies: Sender<Result<Box<[u8]>, Error>>,
 }
 
 impl SharedConnection {
     pub(super) fn new(connector: Connector, options: &ClientOptions) -> Self {
         let (calls, asked) = unbounded();
+        let server = Arc::clone(connector.endpoint().name());
         let driver = Driver::new(connector, options);
-        let task = background::spawn(run(driver, Calls::new(options.reply_timeout), asked));
+        let machine = Calls::new(options.reply_timeout);
+        let task = background::spawn(run(Arc::clone(&server), driver, machine, asked));
         Self {
+            server,
             calls,
             task,
             load: Arc::default(),
         }
+    }
+
+    fn error(&self, error: io::Error) -> Error {
+        Error::at(Arc::clone(&self.server), ErrorKind::of_socket(error))
     }
 
     /// The number of requests of its callers.
@@ -98,11 +107,12 @@ impl Share {
         &self,
         requests: &[AnyRequest<'_>],
         mut each: impl FnMut(usize, &AnyResponse<'_>),
-    ) -> io::Result<()> {
+    ) -> Result<(), Error> {
+        let error = |error| self.connection.error(error);
         if is_forked() {
-            return Err(io::ErrorKind::NotConnected.into());
+            return Err(error(io::ErrorKind::NotConnected.into()));
         }
-        let invalid = |error| io::Error::new(io::ErrorKind::InvalidInput, error);
+        let invalid = |why| error(io::Error::new(io::ErrorKind::InvalidInput, why));
         let mut session = Session::new();
         let encoded = session.encode(requests).map_err(invalid)?;
         let (replies, inbox) = unbounded();
@@ -117,11 +127,11 @@ impl Share {
             let _ = calls.try_send(call);
             let mut place = 0;
             loop {
-                let gone = |_| Err(io::ErrorKind::NotConnected.into());
+                let gone = |_| Err(error(io::ErrorKind::NotConnected.into()));
                 let bytes = inbox.recv().await.unwrap_or_else(gone)?;
                 if place < requests.len() {
                     let Ok(Some(received)) = session.receive(&bytes) else {
-                        return Err(io::ErrorKind::InvalidData.into());
+                        return Err(error(io::ErrorKind::InvalidData.into()));
                     };
                     each(place, &received.answer);
                     place += usize::from(received.last);
@@ -137,7 +147,7 @@ impl Share {
 }
 
 /// The task of a connection, which ends with its last handle.
-async fn run(mut driver: Driver, mut machine: Calls, asked: Receiver<Call>) {
+async fn run(server: Arc<str>, mut driver: Driver, mut machine: Calls, asked: Receiver<Call>) {
     loop {
         match driver.drive(&mut machine, asked.recv(), |_| {}).await {
             Heard::Call(Ok(call)) => {
@@ -150,8 +160,9 @@ async fn run(mut driver: Driver, mut machine: Calls, asked: Receiver<Call>) {
             Heard::News(failed) => {
                 let cause = driver.take_cause();
                 let cause = cause.unwrap_or_else(|| io::ErrorKind::ConnectionAborted.into());
+                let error = Error::at(Arc::clone(&server), ErrorKind::of_socket(cause));
                 for call in failed {
-                    call.reply(Err(copy_of(&cause)));
+                    call.reply(Err(error.clone()));
                 }
             }
         }
@@ -185,7 +196,7 @@ enum Link {
 }
 
 impl Call {
-    fn reply(&self, reply: io::Result<Box<[u8]>>) {
+    fn reply(&self, reply: Result<Box<[u8]>, Error>) {
         // A caller that is gone needs no reply.
         let _ = self.replies.try_send(reply);
     }
@@ -305,17 +316,6 @@ impl Machine for Calls {
                 self.sent.pop_front();
             }
         }
-    }
-}
-
-/// A copy of an error.
-fn copy_of(error: &io::Error) -> io::Error {
-    if let Some(refused) = Unauthenticated::of(error) {
-        return refused.clone().into();
-    }
-    match error.raw_os_error() {
-        Some(code) => io::Error::from_raw_os_error(code),
-        None => io::Error::new(error.kind(), error.to_string()),
     }
 }
 

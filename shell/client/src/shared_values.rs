@@ -55,7 +55,7 @@ enum Answer {
     None,
     Value(Value),
     Failed,
-    Error(Arc<Error>),
+    Error(Error),
 }
 
 /// The part of a task that wants a value.
@@ -120,7 +120,7 @@ impl Computes {
                 ..value
             }),
             Answer::Failed => Joined::Failed,
-            Answer::Error(error) => Joined::Error(error.copy()),
+            Answer::Error(error) => Joined::Error(error),
         }
     }
 
@@ -161,7 +161,7 @@ impl Leader {
 
     /// Shares the error of the call, and ends.
     pub(super) fn share_error(&mut self, error: &Error) {
-        self.end(Answer::Error(Arc::new(error.copy())));
+        self.end(Answer::Error(error.clone()));
     }
 
     /// It could not compute the value.
