@@ -547,7 +547,7 @@ fn grants(input: &[u8]) -> Keeper<Grants> {
 }
 
 fn recompute(input: &[u8]) -> Recompute {
-    let mut terms = RecomputeTerms::new(span(60_000), span(5_000)).expect("it can be measured");
+    let mut terms = RecomputeTerms::new(span(60_000), span(5_000));
     if chooses(input, 0) {
         terms.losers = Losers::TakeStale;
     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use async_io::Timer;
 use futures_lite::future::FutureExt;
-use latchd_client_core::{Feature, LockTerms, Loss, TTL_MAX, TermsError, Token};
+use latchd_client_core::{Feature, Loss, TTL_MAX, TermsError, Token};
 use latchd_protocol::fence::Fence;
 use latchd_protocol::time::Exptime;
 
@@ -18,6 +18,7 @@ use super::client::Client;
 use super::detached::Detached;
 use super::error::{Error, ErrorKind};
 use super::keeper::{Part, Watch};
+use super::options::Plan;
 use super::pool::{Owner, Pool, Slot};
 
 /// A lock that is held, of one key or several.
@@ -45,12 +46,7 @@ pub struct Lock {
     /// In the order of the keys.
     pub(super) parts: Vec<Part>,
     pub(super) pool: Pool,
-    pub(super) owner: Owner,
-    pub(super) terms: LockTerms,
-    pub(super) token: Token,
-    /// It has a session of its own, so it can be left behind.
-    pub(super) is_own: bool,
-    pub(super) is_inherited: bool,
+    pub(super) plan: Plan,
     /// The keeper that has waited for it.
     pub(super) _slot: Option<Slot>,
 }
@@ -86,13 +82,13 @@ impl Lock {
     /// The token, which tells this holder from all others.
     #[must_use]
     pub const fn token(&self) -> &Token {
-        &self.token
+        &self.plan.token
     }
 
     /// The text that others can read beside the lock.
     #[must_use]
     pub const fn metadata(&self) -> &[u8] {
-        &self.terms.metadata
+        &self.plan.terms.metadata
     }
 
     /// Whether this client holds the lock now, as far as it can know without a request. From the call of
@@ -144,7 +140,7 @@ impl Lock {
     /// # Errors
     /// As [`check`](Self::check); [`ErrorKind::Terms`] if the server cannot measure `ttl`, and then nothing has changed.
     pub async fn refresh(&self, ttl: Duration) -> Result<(), Error> {
-        let least = match self.owner {
+        let least = match self.plan.owner {
             Owner::Item => latchd_client_core::TTL_MIN,
             Owner::Session(_) | Owner::Connection => Duration::from_millis(10),
         };
@@ -219,7 +215,7 @@ impl Lock {
         self.pool.check_process()?;
         match self.fence() {
             Some(_) if !self.is_held() => Err(self.not_held()),
-            Some(fence) if self.terms.item.is_none() => Ok(fence),
+            Some(fence) if self.plan.terms.item.is_none() => Ok(fence),
             Some(_) | None => Err(self
                 .pool
                 .error(ErrorKind::Unsupported(Feature::ItemsUnderLocks))),
@@ -271,7 +267,7 @@ impl Lock {
     /// [`ErrorKind::Terms`] without [`LockOptions::inheritable`](super::LockOptions::inheritable).
     pub async fn inheritable(&self) -> Result<OwnedFd, Error> {
         self.pool.check_process()?;
-        if !self.is_inherited {
+        if !self.plan.is_inheritable {
             return Err(TermsError::Inherited.into());
         }
         let Some(part) = self.parts.first().filter(|_| self.is_held()) else {
@@ -288,8 +284,8 @@ impl Lock {
     /// [`ErrorKind::NotHeld`] if it was lost before; [`ErrorKind::Terms`] if it ends with its connection, or has no
     /// [token](super::LockOptions::token) of its own on latchd.
     pub async fn detach(self) -> Result<Detached, Error> {
-        let can_stay = match self.owner {
-            Owner::Session(_) => self.is_own,
+        let can_stay = match self.plan.owner {
+            Owner::Session(_) => self.plan.session.is_some(),
             Owner::Item => true,
             Owner::Connection => false,
         };
@@ -300,14 +296,7 @@ impl Lock {
         for part in &self.parts {
             part.forget().await;
         }
-        let keys = self.keys().map(Box::from).collect();
-        Ok(Detached::new(
-            &self.pool,
-            keys,
-            self.token.clone(),
-            &self.terms,
-            self.owner,
-        ))
+        Ok(Detached::of(&self))
     }
 }
 

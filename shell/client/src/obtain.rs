@@ -108,7 +108,7 @@ pub(super) async fn obtain(
         };
         obtain.run(waits).await
     };
-    let Some(deadline) = options.deadline_span() else {
+    let Some(deadline) = options.deadline else {
         return work.await;
     };
     let late = async {
@@ -130,14 +130,14 @@ fn too_late(pool: &Pool, heard: &Mutex<Option<Heard>>) -> Error {
 
 impl Obtain<'_> {
     async fn run(&self, waits: bool) -> Result<Lock, Error> {
-        let own = if self.plan.is_own {
+        let own = if self.plan.is_own() {
             let session = self.plan.session.clone();
             Some(self.pool.new_keeper(self.plan.owner, session)?)
         } else {
             None
         };
-        let waits = waits && self.options.patience() != Some(Duration::ZERO);
-        let mut tries = self.options.tries();
+        let waits = waits && self.options.pauses.patience != Some(Duration::ZERO);
+        let mut tries = self.options.pauses.begin();
         let mut breaks = Retry::exponential(RECONNECT, RECONNECT_MAX).begin(clock::seed());
         loop {
             let keeper = match &own {
@@ -198,7 +198,7 @@ impl Obtain<'_> {
     }
 
     fn may_queue(&self) -> bool {
-        self.options.may_queue() && self.plan.owner != Owner::Item
+        self.options.pauses.may_queue && self.plan.owner != Owner::Item
     }
 
     /// The time that is left, and the reason for its end; `None` is no limit.
@@ -206,9 +206,9 @@ impl Obtain<'_> {
         let passed = clock::since(self.begun);
         let deadline = self
             .options
-            .deadline_span()
+            .deadline
             .map(|span| (span, NotObtained::Deadline));
-        let patience = self.options.patience().filter(|_| self.may_queue());
+        let patience = self.options.pauses.patience.filter(|_| self.may_queue());
         let patience = patience.map(|span| (span, NotObtained::Held));
         let (span, why) = [deadline, patience]
             .into_iter()
@@ -345,15 +345,10 @@ impl Obtain<'_> {
     }
 
     fn lock(&self, parts: Vec<Part>, slot: Option<Slot>) -> Lock {
-        let plan = &self.plan;
         Lock {
             parts,
             pool: self.pool.clone(),
-            owner: plan.owner,
-            terms: plan.terms.clone(),
-            token: plan.token.clone(),
-            is_own: plan.session.is_some(),
-            is_inherited: self.options.is_inherited(),
+            plan: self.plan.clone(),
             _slot: slot,
         }
     }
