@@ -124,20 +124,6 @@ impl Failure {
     }
 }
 
-impl fmt::Display for Failure {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Disconnected => formatter.write_str("no connection to the server"),
-            Self::NoAnswer => formatter.write_str("the server does not answer"),
-            Self::Refused(words) => write!(formatter, "the server refused: {words}"),
-            Self::Unexpected => formatter.write_str("the server's answer makes no sense"),
-            Self::Unsupported(feature) => write!(formatter, "the server has no {feature}"),
-        }
-    }
-}
-
-impl core::error::Error for Failure {}
-
 /// Why a lock was not obtained.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
@@ -159,8 +145,6 @@ impl fmt::Display for NotObtained {
         })
     }
 }
-
-impl core::error::Error for NotObtained {}
 
 /// Why a lock is lost, or may be lost.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -189,5 +173,3 @@ impl fmt::Display for Loss {
         })
     }
 }
-
-impl core::error::Error for Loss {}

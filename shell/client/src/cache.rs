@@ -21,6 +21,7 @@ use latchd_protocol::wire::meta::{Flag, Verb};
 use self::words::{item, meta, number, outcome, read, refusal};
 use super::client::{Client, all_at_once};
 use super::error::{Error, ErrorKind};
+use super::fenced;
 use super::pool::Pool;
 
 pub use self::options::{GetOptions, StoreMode, StoreOptions};
@@ -73,13 +74,6 @@ impl Outcome {
             }
         }
     }
-}
-
-/// The direction of a count.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum CountMode {
-    Up,
-    Down,
 }
 
 /// Plain cache calls; of several servers, to that of the key. Each may fail as [`ErrorKind::Terms`] for its key, [`ErrorKind::Unreachable`] or
@@ -175,22 +169,15 @@ impl Client {
         value: &[u8],
         options: &StoreOptions,
     ) -> Result<Outcome, Error> {
-        let mode = match options.mode {
-            StoreMode::Set => b'S',
-            StoreMode::Add => b'E',
-            StoreMode::Replace => b'R',
-            StoreMode::Append => b'A',
-            StoreMode::Prepend => b'P',
-        };
+        let mode = options.mode as u8;
         let mut flags = vec![Flag::Mode(mode), Flag::ClientFlags(options.client_flags)];
         if options.exptime != Exptime::Never {
             flags.push(Flag::Touch(options.exptime));
         }
         flags.extend(options.cas.map(Flag::Cas));
         flags.extend(options.invalidate.then_some(Flag::Invalidate));
-        flags.extend(grant.map(Flag::InGrant));
-        let request = meta(Verb::Set, wire_key(key)?, &flags, value);
-        ask_one(self.pool(key), &request, outcome).await
+        self.change(grant, Verb::Set, key, flags, value, outcome)
+            .await
     }
 
     /// Stores a value and releases the lock of this grant, in one step.
@@ -201,10 +188,9 @@ impl Client {
         value: &[u8],
         exptime: Exptime,
     ) -> Result<(), Error> {
-        let flags = [Flag::Touch(exptime), Flag::InGrant(grant), Flag::Unlock];
-        let request = meta(Verb::Set, wire_key(key)?, &flags, value);
-        let pool = self.pool(key);
-        ask_one(pool, &request, outcome).await?.done(pool)
+        let flags = vec![Flag::Touch(exptime), Flag::Unlock];
+        let stored = self.change(Some(grant), Verb::Set, key, flags, value, outcome);
+        stored.await?.done(self.pool(key))
     }
 
     /// Removes an item.
@@ -221,9 +207,8 @@ impl Client {
         grant: Option<Fence>,
         key: &[u8],
     ) -> Result<Outcome, Error> {
-        let flags: Vec<_> = grant.map(Flag::InGrant).into_iter().collect();
-        let request = meta(Verb::Delete, wire_key(key)?, &flags, &[]);
-        ask_one(self.pool(key), &request, outcome).await
+        self.change(grant, Verb::Delete, key, Vec::new(), &[], outcome)
+            .await
     }
 
     /// Changes an item's exptime.
@@ -231,10 +216,9 @@ impl Client {
     /// # Errors
     /// As above.
     pub async fn touch(&self, key: impl AsRef<[u8]>, exptime: Exptime) -> Result<Outcome, Error> {
-        let key = wire_key(key.as_ref())?;
-        let flags = [Flag::Touch(exptime)];
-        let request = meta(Verb::Get, key, &flags, &[]);
-        ask_one(self.pool(key.as_bytes()), &request, outcome).await
+        let flags = vec![Flag::Touch(exptime)];
+        self.change(None, Verb::Get, key.as_ref(), flags, &[], outcome)
+            .await
     }
 
     /// Adds to the decimal number in an item, and returns the sum, which wraps around at 64 bits; `None` if
@@ -243,7 +227,7 @@ impl Client {
     /// # Errors
     /// As above; [`ErrorKind::Refused`] also if it holds no number, or if another client has locked it.
     pub async fn incr(&self, key: impl AsRef<[u8]>, delta: u64) -> Result<Option<u64>, Error> {
-        self.count(None, key.as_ref(), CountMode::Up, delta).await
+        self.count(None, key.as_ref(), b'I', delta).await
     }
 
     /// As [`incr`](Self::incr), but subtracts, down to 0.
@@ -251,7 +235,7 @@ impl Client {
     /// # Errors
     /// As [`incr`](Self::incr).
     pub async fn decr(&self, key: impl AsRef<[u8]>, delta: u64) -> Result<Option<u64>, Error> {
-        self.count(None, key.as_ref(), CountMode::Down, delta).await
+        self.count(None, key.as_ref(), b'D', delta).await
     }
 
     /// Removes all items that are not locked, on all servers.
@@ -263,11 +247,7 @@ impl Client {
             Some(ClassicResponse::Ok) => Ok(()),
             Some(_) | None => Err(refusal(answer)),
         };
-        let work = self
-            .pools()
-            .iter()
-            .map(|pool| ask_one(pool, &AnyRequest::FlushAll, is_done));
-        all_at_once(work.collect()).await.into_iter().collect()
+        self.ask_each(&AnyRequest::FlushAll, is_done).await
     }
 
     /// Asks each server for a sign of life.
@@ -279,11 +259,7 @@ impl Client {
             Some(_) => Ok(()),
             None => Err(refusal(answer)),
         };
-        let work = self
-            .pools()
-            .iter()
-            .map(|pool| ask_one(pool, &AnyRequest::Noop, is_alive));
-        all_at_once(work.collect()).await.into_iter().collect()
+        self.ask_each(&AnyRequest::Noop, is_alive).await
     }
 
     /// The servers of the cluster, as this server knows them, and their weights. A latchd shows the names of the ring with
@@ -338,21 +314,49 @@ impl Client {
         }
     }
 
+    /// Counts in this mode of `ma`; with a grant, only while that grant is in force.
     pub(super) async fn count(
         &self,
         grant: Option<Fence>,
         key: &[u8],
-        mode: CountMode,
+        mode: u8,
         delta: u64,
     ) -> Result<Option<u64>, Error> {
-        let mode = match mode {
-            CountMode::Up => b'I',
-            CountMode::Down => b'D',
-        };
-        let mut flags = vec![Flag::Mode(mode), Flag::Delta(delta), Flag::Value];
+        let flags = vec![Flag::Mode(mode), Flag::Delta(delta), Flag::Value];
+        self.change(grant, Verb::Arithmetic, key, flags, &[], number)
+            .await
+    }
+
+    /// Changes an item; with a grant, only while that grant is in force.
+    async fn change<T>(
+        &self,
+        grant: Option<Fence>,
+        verb: Verb,
+        key: &[u8],
+        mut flags: Vec<Flag<'_>>,
+        value: &[u8],
+        read: impl Fn(&AnyResponse<'_>) -> Result<T, ErrorKind>,
+    ) -> Result<T, Error> {
         flags.extend(grant.map(Flag::InGrant));
-        let request = meta(Verb::Arithmetic, wire_key(key)?, &flags, &[]);
-        ask_one(self.pool(key), &request, number).await
+        let request = meta(verb, wire_key(key)?, &flags, value);
+        let read = |answer: &AnyResponse<'_>| match grant {
+            Some(_) => fenced::checked(answer).and_then(|()| read(answer)),
+            None => read(answer),
+        };
+        ask_one(self.pool(key), &request, read).await
+    }
+
+    /// Asks all servers at once.
+    async fn ask_each(
+        &self,
+        request: &AnyRequest<'_>,
+        read: impl Fn(&AnyResponse<'_>) -> Result<(), ErrorKind>,
+    ) -> Result<(), Error> {
+        let work = self
+            .pools()
+            .iter()
+            .map(|pool| ask_one(pool, request, &read));
+        all_at_once(work.collect()).await.into_iter().collect()
     }
 }
 

@@ -9,7 +9,7 @@ use latchd_client_core::{LeaseTerms, LockItem, LockTerms, Token, TokenValue};
 use latchd_protocol::time::saturating_millis;
 
 use super::error::{Error, ErrorKind};
-use super::keeper::{Attempt, Part};
+use super::keeper::Part;
 use super::lock::Lock;
 use super::obtain::in_order;
 use super::options::{Plan, session_of};
@@ -68,12 +68,8 @@ impl Detached {
         };
         let mut parts: Vec<Part> = Vec::new();
         for key in &self.keys {
-            match keeper.attempt(key, plan.terms.clone(), None).await? {
-                Attempt::Obtained(part) => parts.push(part),
-                Attempt::Held(_) | Attempt::Obstructed(_) | Attempt::HasValue => {
-                    return Err(pool.error(ErrorKind::NotHeld(None)));
-                }
-            }
+            let found = keeper.attempt(key, plan.terms.clone(), None).await?;
+            parts.push(found.map_err(|_| pool.error(ErrorKind::NotHeld(None)))?);
         }
         Ok(Lock {
             parts,

@@ -19,7 +19,7 @@ use latchd_protocol::time::saturating_millis;
 use super::background::Alarm;
 use super::clock;
 use super::error::{Error, ErrorKind};
-use super::keeper::{Attempt, Keeper, Part};
+use super::keeper::{Keeper, Part, Refusal};
 use super::lock::Lock;
 use super::mutex::lock;
 use super::options::{LockOptions, Plan};
@@ -38,14 +38,8 @@ const EARLY: Duration = Duration::from_millis(10);
 const RECONNECT: Duration = Duration::from_millis(100);
 const RECONNECT_MAX: Duration = Duration::from_secs(1);
 
-/// The answer to a try of all keys.
-enum Tried {
-    All(Vec<Part>),
-    /// Another client holds the key at this place.
-    Held(usize, LockState),
-    /// An item of the key is in the way, which a queue does not wait for.
-    Obstructed(LockState),
-}
+/// The answer to a try of all keys: the locks, or the place of the key that is not locked.
+type Tried = Result<Vec<Part>, (usize, Refusal)>;
 
 /// One call.
 struct Obtain<'a> {
@@ -146,11 +140,11 @@ impl Obtain<'_> {
             };
             let found = self.try_all(&keeper, None).await;
             let waited = match self.heard_in(found, waits) {
-                Ok(Tried::All(parts)) => return Ok(self.lock(parts, None)),
-                Ok(Tried::Held(place, _)) if self.may_queue() => {
+                Ok(Ok(parts)) => return Ok(self.lock(parts, None)),
+                Ok(Err((place, refusal))) if refusal.is_queued && self.may_queue() => {
                     self.wait(place, own.as_ref()).await
                 }
-                Ok(Tried::Held(..) | Tried::Obstructed(_)) => Ok(Waited::Refused),
+                Ok(Err(_)) => Ok(Waited::Refused),
                 Err(error) => Err(error),
             };
             match waited {
@@ -175,11 +169,12 @@ impl Obtain<'_> {
     /// Notes that another client holds the lock; an error if the call does not wait.
     fn heard_in(&self, found: Result<Tried, Error>, waits: bool) -> Result<Tried, Error> {
         let found = found?;
-        if let Tried::Held(_, state) | Tried::Obstructed(state) = &found {
+        if let Err((_, refusal)) = &found {
+            let state = refusal.state.clone();
             if !waits {
-                return Err(self.pool.not_obtained(NotObtained::Held, state.clone()));
+                return Err(self.pool.not_obtained(NotObtained::Held, state));
             }
-            self.hear(state.clone(), clock::now());
+            self.hear(state, clock::now());
         }
         Ok(found)
     }
@@ -231,13 +226,8 @@ impl Obtain<'_> {
                 continue;
             }
             match keeper.attempt(key, self.plan.terms.clone(), None).await {
-                Ok(Attempt::Obtained(part)) => parts.push(part),
-                Ok(Attempt::Held(state)) => return Ok(Tried::Held(place, state)),
-                Ok(Attempt::Obstructed(state)) => return Ok(Tried::Obstructed(state)),
-                Ok(Attempt::HasValue) => {
-                    let kind = ErrorKind::NotObtained(NotObtained::HasValue);
-                    return Err(self.pool.error(kind));
-                }
+                Ok(Ok(part)) => parts.push(part),
+                Ok(Err(refusal)) => return Ok(Err((place, refusal))),
                 Err(error) => {
                     if matches!(error.kind(), ErrorKind::Unsupported(_)) {
                         self.pool.forget_kind();
@@ -246,7 +236,7 @@ impl Obtain<'_> {
                 }
             }
         }
-        Ok(Tried::All(parts))
+        Ok(Ok(parts))
     }
 
     /// Waits for a key in the server's queue, then asks for the others.
@@ -280,12 +270,8 @@ impl Obtain<'_> {
         // The next task of this process waits behind the others (T1 of `turns`).
         drop((turn, permit));
         let found = match waited {
-            Ok(Attempt::Obtained(part)) => self.try_all(keeper, Some((place, part))).await,
-            Ok(Attempt::Held(state)) => Ok(Tried::Held(place, state)),
-            Ok(Attempt::Obstructed(state)) => Ok(Tried::Obstructed(state)),
-            Ok(Attempt::HasValue) => Err(self
-                .pool
-                .error(ErrorKind::NotObtained(NotObtained::HasValue))),
+            Ok(Ok(part)) => self.try_all(keeper, Some((place, part))).await,
+            Ok(Err(refusal)) => Ok(Err((place, refusal))),
             // The server has no place left in its queues.
             Err(error)
                 if matches!(error.kind(), ErrorKind::Refused(_)) && !error.is_not_primary() =>
@@ -295,16 +281,14 @@ impl Obtain<'_> {
             Err(error) => Err(error),
         };
         match self.heard_in(found, true)? {
-            Tried::All(parts) => Ok(Waited::Obtained(Box::new(self.lock(parts, slot)))),
+            Ok(parts) => Ok(Waited::Obtained(Box::new(self.lock(parts, slot)))),
+            Err((_, refusal)) if !refusal.is_queued => Ok(Waited::Refused),
             // The server has refused the wait, or has ended it early.
-            Tried::Held(one, _) if one == place && clock::since(begun) + EARLY < span => {
+            Err((one, _)) if one == place && clock::since(begun) + EARLY < span => {
                 Ok(Waited::Refused)
             }
-            Tried::Held(..) if self.left().is_some_and(|(left, _)| left.is_zero()) => {
-                Err(self.over())
-            }
-            Tried::Held(..) => Ok(Waited::Again),
-            Tried::Obstructed(_) => Ok(Waited::Refused),
+            Err(_) if self.left().is_some_and(|(left, _)| left.is_zero()) => Err(self.over()),
+            Err(_) => Ok(Waited::Again),
         }
     }
 

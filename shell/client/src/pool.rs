@@ -287,23 +287,13 @@ impl Pool {
         Ok(Keeper::start(server, machine, driver))
     }
 
-    /// An idle open connection, or one still to be opened.
-    pub(super) async fn driver(&self) -> Driver {
-        self.driver_such(|driver| driver.kept_session().is_none())
-            .await
-    }
-
-    /// As [`driver`](Self::driver), but one that is attached to a session if there is one.
-    pub(super) async fn attached_driver(&self) -> Driver {
-        self.driver_such(|driver| driver.kept_session().is_some())
-            .await
-    }
-
-    async fn driver_such(&self, fits: impl Fn(&Driver) -> bool) -> Driver {
+    /// An idle open connection, attached to a session or not, or one still to be opened.
+    pub(super) async fn driver(&self, is_attached: bool) -> Driver {
+        let fits = |driver: &Driver| driver.kept_session().is_some() == is_attached;
         loop {
             let found = {
                 let mut idle = lock(&self.0.idle);
-                let place = idle.iter().rposition(&fits);
+                let place = idle.iter().rposition(fits);
                 place.map(|place| idle.remove(place))
             };
             let Some(mut driver) = found else {

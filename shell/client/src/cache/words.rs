@@ -1,7 +1,7 @@
 //! The requests of plain cache calls, and the meaning of their replies.
 
 use bytes::Bytes;
-use latchd_client_core::{AnyRequest, AnyResponse, Flags, Loss};
+use latchd_client_core::{AnyRequest, AnyResponse, Flags};
 use latchd_protocol::key::Key;
 use latchd_protocol::wire::meta::reply::Code;
 use latchd_protocol::wire::meta::{Flag, Verb};
@@ -72,7 +72,6 @@ pub(super) fn number(answer: &AnyResponse<'_>) -> Result<Option<u64>, ErrorKind>
     match answer.code() {
         Some(Code::Value) => number_in(answer.value()).map(Some),
         Some(Code::NotFound) => Ok(None),
-        Some(Code::Exists) => Err(ErrorKind::NotHeld(Some(Loss::Taken))),
         Some(_) | None => Err(refusal(answer)),
     }
 }

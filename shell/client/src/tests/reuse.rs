@@ -45,7 +45,7 @@ fn session_stays_with_its_connection() {
 fn connection_with_a_pending_request_is_closed() {
     let played = Played::new();
     let pool = played.client.first();
-    let mut driver = block_on(pool.driver());
+    let mut driver = block_on(pool.driver(false));
     let mut machine = Grants::new(OwnerTerms {
         session: None,
         heartbeat: TTL,
