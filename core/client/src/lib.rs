@@ -40,7 +40,7 @@ pub use leases::Leases;
 pub use lock::{Belief, LeaseTerms, LockId, LockItem, LockMachine, LockNews, LockState, LockTerms};
 pub use login::{CREDENTIALS_BYTES_MAX, Credentials, Login, LoginStep};
 pub use machine::{Action, Failure, Feature, Loss, Machine, NotObtained};
-pub use recompute::{KeptSession, Losers, Recompute, RecomputeNews, RecomputeTerms, WinSupport};
+pub use recompute::{Kept, Losers, Recompute, RecomputeNews, RecomputeTerms};
 pub use retry::{Retries, Retry};
 pub use session::{
     AnyRequest, AnyResponse, Encoded, Flags, PENDING_MAX, Received, SendError, Session,

@@ -117,7 +117,6 @@ async fn serve(
     loop {
         match driver.drive(&mut machine, made.recv(), |_| {}).await {
             Heard::News(what) => {
-                driver.keep_win_support(machine.words());
                 let news = News {
                     what,
                     computed: computed.take(),
@@ -147,8 +146,7 @@ async fn serve(
         // The result does not matter: a win also ends by time.
         let _ = driver.news(&mut machine).await;
     }
-    driver.keep_session(machine.session());
-    pool.give_back(driver);
+    pool.give_back(driver, machine.kept());
     // The next call finds the connection in the pool.
     let _ = last.map(|news| tell.try_send(news));
 }
@@ -198,12 +196,10 @@ async fn lead<E>(
     mut leader: Leader,
 ) -> Result<Value, ComputeError<E>> {
     let permit = pool.computes().permit().await;
-    let driver = pool.driver(terms.session.is_some()).await;
+    let (driver, kept) = pool.driver(terms.session.is_some()).await;
     let mut machine = Recompute::new(key, terms);
-    driver.lend(&mut machine);
-    machine.knows(driver.win_support());
-    if let Some(session) = driver.kept_session() {
-        machine.resume(session.clone());
+    if let Some(kept) = kept {
+        machine.resume(clock::now(), kept);
     }
     machine.read(clock::now());
     let reading = Reading::begin(pool, driver, machine);

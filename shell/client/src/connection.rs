@@ -3,7 +3,6 @@
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::io::{self, Read, Write};
-use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -13,7 +12,7 @@ use futures_lite::future::FutureExt;
 
 use super::error::{Error, ErrorKind};
 use super::pool::Pool;
-use super::socket::{Moved, Socket};
+use super::socket::Socket;
 
 /// A connection for a program that speaks the protocol itself, as `latchd cli` does: bytes in both
 /// directions, after the TLS handshake and the login.
@@ -24,7 +23,7 @@ pub struct Connection {
     socket: Socket,
     patience: Duration,
     /// Bytes that have arrived and were not read.
-    unread: Range<usize>,
+    unread: Vec<u8>,
 }
 
 impl Connection {
@@ -34,7 +33,7 @@ impl Connection {
         Ok(Self {
             socket,
             patience: pool.reply_timeout(),
-            unread: 0..0,
+            unread: Vec::new(),
         })
     }
 
@@ -46,8 +45,8 @@ impl Connection {
     /// # Errors
     /// [`io::ErrorKind::WouldBlock`] if nothing has arrived; the socket's.
     pub fn try_read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.take(buffer, |socket| {
-            at_once(|context| socket.poll_move(context, &[]))
+        self.take(buffer, |socket, unread| {
+            at_once(|context| socket.poll_move(context, &[], unread))
         })
     }
 
@@ -76,20 +75,16 @@ impl Connection {
     fn take(
         &mut self,
         buffer: &mut [u8],
-        step: impl FnOnce(&mut Socket) -> io::Result<Moved>,
+        step: impl FnOnce(&mut Socket, &mut Vec<u8>) -> io::Result<usize>,
     ) -> io::Result<usize> {
         if self.unread.is_empty() {
-            match step(&mut self.socket) {
-                Ok(Moved::Received(bytes)) => self.unread = 0..bytes,
-                Ok(Moved::Sent(_)) => {}
+            match step(&mut self.socket, &mut self.unread) {
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(0),
-                Err(error) => return Err(error),
-            }
+                received => received?,
+            };
         }
-        let arrived = self.socket.arrived(self.unread.end);
-        let mut unread = arrived.get(self.unread.start..).unwrap_or_default();
-        let bytes = unread.read(buffer)?;
-        self.unread.start += bytes;
+        let bytes = self.unread.as_slice().read(buffer)?;
+        self.unread.drain(..bytes);
         Ok(bytes)
     }
 }
@@ -120,8 +115,8 @@ fn within<T>(patience: Duration, work: impl Future<Output = io::Result<T>>) -> i
 impl Read for Connection {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let patience = self.patience;
-        self.take(buffer, |socket| {
-            let moved = poll_fn(|context| socket.poll_move(context, &[]));
+        self.take(buffer, |socket, unread| {
+            let moved = poll_fn(|context| socket.poll_move(context, &[], unread));
             within(patience, moved)
         })
     }

@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use latchd_client_core::{
-    AnyRequest, AnyResponse, Grants, Leases, LockState, NotObtained, OwnerTerms, SessionTerms,
-    TermsError,
+    AnyRequest, AnyResponse, Grants, Kept, Leases, LockState, NotObtained, OwnerTerms,
+    SessionTerms, TermsError,
 };
 use latchd_protocol::session::{SessionAction, SessionRequest, Token as SessionToken};
 use latchd_protocol::wire::meta::session::SessionResponse;
@@ -41,7 +41,7 @@ struct Inner {
     options: ClientOptions,
     turns: Arc<Turns>,
     computes: Arc<Computes>,
-    idle: Mutex<Vec<Driver>>,
+    idle: Mutex<Vec<(Driver, Kept)>>,
     shared: Mutex<Vec<SharedConnection>>,
     kind: Mutex<Option<ServerKind>>,
     /// One task at a time asks for the kind.
@@ -288,29 +288,30 @@ impl Pool {
     }
 
     /// An idle open connection, attached to a session or not, or one still to be opened.
-    pub(super) async fn driver(&self, is_attached: bool) -> Driver {
-        let fits = |driver: &Driver| driver.kept_session().is_some() == is_attached;
+    pub(super) async fn driver(&self, is_attached: bool) -> (Driver, Option<Kept>) {
+        let fits = |(_, kept): &(Driver, Kept)| kept.is_attached() == is_attached;
         loop {
             let found = {
                 let mut idle = lock(&self.0.idle);
                 let place = idle.iter().rposition(fits);
                 place.map(|place| idle.remove(place))
             };
-            let Some(mut driver) = found else {
-                return Driver::new(self.0.connector.clone(), &self.0.options);
+            let Some((mut driver, kept)) = found else {
+                let driver = Driver::new(self.0.connector.clone(), &self.0.options);
+                return (driver, None);
             };
             // The server may have closed it: after a restart, or because it was idle.
             if driver.is_fit().await {
-                return driver;
+                return (driver, Some(kept));
             }
         }
     }
 
     /// Keeps a connection for the next call, if it is usable.
-    pub(super) fn give_back(&self, driver: Driver) {
+    pub(super) fn give_back(&self, driver: Driver, kept: Kept) {
         let mut idle = lock(&self.0.idle);
         if driver.is_quiet() && idle.len() < IDLE_MAX {
-            idle.push(driver);
+            idle.push((driver, kept));
         }
     }
 

@@ -79,7 +79,7 @@ pub enum Losers {
 
 /// The support for wins of the server behind a connection, as known from its answers.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
-pub enum WinSupport {
+pub(super) enum WinSupport {
     /// Unknown.
     #[default]
     Unknown,

@@ -31,7 +31,7 @@ fn terms() -> RecomputeTerms {
 fn reading(terms: RecomputeTerms) -> Recompute {
     let mut read = on_latchd(terms);
     // As memcached, which is known already.
-    read.knows(WinSupport::Plain);
+    read.words = WinSupport::Plain;
     read
 }
 
