@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use arbitrary::Unstructured;
 use latchd_client_core::{
-    Action, AnyRequest, AnyResponse, Flags, Grants, LeaseTerms, Leases, LockId, LockItem,
-    LockMachine, LockTerms, Losers, Machine, OwnerTerms, Recompute, RecomputeTerms, Retry, Session,
+    Action, AnyRequest, AnyResponse, Grants, LeaseTerms, Leases, LockId, LockItem, LockMachine,
+    LockTerms, Losers, Machine, OwnerTerms, Recompute, RecomputeTerms, Retry, Session,
     SessionTerms, Token, TokenValue,
 };
 use latchd_core::Instant;
@@ -154,12 +154,7 @@ fn listen(input: &[u8], mut cut: Cut) -> Vec<String> {
 /// A request of each kind, with its own shape of answer.
 fn request(kind: u8) -> AnyRequest<'static> {
     let key = Key::new(b"k").expect("it is short");
-    let meta = |verb, flags: &[Flag<'static>]| AnyRequest::Meta {
-        verb,
-        key,
-        flags: Flags::new(flags).expect("they are few"),
-        value: b"",
-    };
+    let meta = |verb, flags: &[Flag<'static>]| AnyRequest::meta(verb, key, flags, b"");
     match kind % 10 {
         0 => meta(Verb::Get, &[Flag::Value, Flag::ShowCas, Flag::ShowTtl]),
         1 => meta(Verb::Arithmetic, &[Flag::Value]),

@@ -42,8 +42,6 @@ pub use login::{CREDENTIALS_BYTES_MAX, Credentials, Login, LoginStep};
 pub use machine::{Action, Failure, Feature, Loss, Machine, NotObtained};
 pub use recompute::{Kept, Losers, Recompute, RecomputeNews, RecomputeTerms};
 pub use retry::{Retries, Retry};
-pub use session::{
-    AnyRequest, AnyResponse, Encoded, Flags, PENDING_MAX, Received, SendError, Session,
-};
+pub use session::{AnyRequest, AnyResponse, Encoded, PENDING_MAX, Received, SendError, Session};
 pub use terms::{KEYS_MAX, LEASE_ITEM, TTL_MAX, TTL_MIN, TermsError, check_ttl};
 pub use token::{METADATA_BYTES_MAX, Token, TokenValue};

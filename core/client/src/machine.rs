@@ -40,11 +40,7 @@ pub trait Machine {
 }
 
 /// An action for the driver.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "a step is handed over and done, not kept"
-)]
+#[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Action<'a, News> {
     /// Open a connection, unless one is being opened. Then call [`connected`](Machine::connected), or
     /// [`disconnected`](Machine::disconnected) if that failed. Meanwhile, poll again as with

@@ -28,18 +28,11 @@ use latchd_protocol::wire::{Malformed, NOT_PRIMARY, classic, meta, u64_from};
 /// The most requests that may be unanswered at a time.
 pub const PENDING_MAX: usize = 4096;
 
-/// The most flags of a request of this client.
-const FLAGS_MAX: usize = 10;
-
 /// The longest error message that is kept, in bytes.
 const REFUSAL_BYTES_MAX: usize = 256;
 
 /// A request of a client.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "a request is encoded at once, and not kept"
-)]
+#[derive(Clone, Debug, Eq, PartialEq)]
 pub enum AnyRequest<'a> {
     /// A meta command.
     Meta {
@@ -48,7 +41,7 @@ pub enum AnyRequest<'a> {
         /// The key of the item.
         key: Key<'a>,
         /// The options, and the fields to show.
-        flags: Flags<'a>,
+        flags: Vec<Flag<'a>>,
         /// The value for `ms`; empty otherwise.
         value: &'a [u8],
     },
@@ -69,13 +62,19 @@ pub enum AnyRequest<'a> {
 }
 
 impl<'a> AnyRequest<'a> {
-    /// A meta request without a value.
-    pub(super) const fn meta(verb: Verb, key: Key<'a>, flags: Flags<'a>) -> Self {
+    /// A meta request; the value is for `ms`.
+    pub fn meta(
+        verb: Verb,
+        key: Key<'a>,
+        flags: impl Into<Vec<Flag<'a>>>,
+        value: &'a [u8],
+    ) -> Self {
+        let flags = flags.into();
         Self::Meta {
             verb,
             key,
             flags,
-            value: &[],
+            value,
         }
     }
 
@@ -91,7 +90,7 @@ impl<'a> AnyRequest<'a> {
                 let request = meta::request::MetaRequest {
                     verb: *verb,
                     key: *key,
-                    flags: flags.as_slice(),
+                    flags,
                     value,
                 };
                 request.encode(out);
@@ -145,67 +144,6 @@ pub struct Encoded {
 
 fn encode_classic(command: GlobalCommand<'_>, envelope: ClassicEnvelope, out: &mut Vec<u8>) {
     classic::request::encode(&command.into(), envelope, out).expect("there is no key in it");
-}
-
-/// The flags of a meta request, at most ten.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Flags<'a> {
-    flags: [Flag<'a>; FLAGS_MAX],
-    len: usize,
-}
-
-impl<'a> Flags<'a> {
-    /// These flags; `None` if there are more than ten.
-    #[must_use]
-    pub fn new(flags: &[Flag<'a>]) -> Option<Self> {
-        if flags.len() > FLAGS_MAX {
-            return None;
-        }
-        let mut list = [Flag::Quiet; FLAGS_MAX];
-        for (slot, flag) in list.iter_mut().zip(flags) {
-            *slot = *flag;
-        }
-        Some(Self {
-            flags: list,
-            len: flags.len(),
-        })
-    }
-
-    /// These flags; the compiler has counted them.
-    pub(super) fn of<const N: usize>(flags: [Flag<'a>; N]) -> Self {
-        const { assert!(N <= FLAGS_MAX) };
-        let mut list = [Flag::Quiet; FLAGS_MAX];
-        for (slot, flag) in list.iter_mut().zip(flags) {
-            *slot = flag;
-        }
-        Self {
-            flags: list,
-            len: N,
-        }
-    }
-
-    /// The flags in order.
-    #[must_use]
-    pub fn as_slice(&self) -> &[Flag<'a>] {
-        self.flags.get(..self.len).unwrap_or_default()
-    }
-
-    /// These flags and one more at the end, for which there is a place.
-    pub(super) fn with(mut self, flag: Flag<'a>) -> Self {
-        if let Some(slot) = self.flags.get_mut(self.len) {
-            *slot = flag;
-            self.len += 1;
-        }
-        self
-    }
-
-    /// These flags and this one at the end, if there is one.
-    pub(super) fn with_some(self, flag: Option<Flag<'a>>) -> Self {
-        match flag {
-            Some(flag) => self.with(flag),
-            None => self,
-        }
-    }
 }
 
 /// An answer of a server.

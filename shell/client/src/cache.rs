@@ -18,7 +18,7 @@ use latchd_protocol::wire::classic::reply::ClassicResponse;
 use latchd_protocol::wire::cluster::ClusterConfig;
 use latchd_protocol::wire::meta::{Flag, Verb};
 
-use self::words::{item, meta, number, outcome, read, refusal};
+use self::words::{item, number, outcome, read, refusal};
 use super::client::{Client, all_at_once};
 use super::error::{Error, ErrorKind};
 use super::fenced;
@@ -338,7 +338,7 @@ impl Client {
         read: impl Fn(&AnyResponse<'_>) -> Result<T, ErrorKind>,
     ) -> Result<T, Error> {
         flags.extend(grant.map(Flag::InGrant));
-        let request = meta(verb, wire_key(key)?, &flags, value);
+        let request = AnyRequest::meta(verb, wire_key(key)?, flags, value);
         let read = |answer: &AnyResponse<'_>| match grant {
             Some(_) => fenced::checked(answer).and_then(|()| read(answer)),
             None => read(answer),

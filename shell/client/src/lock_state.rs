@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use latchd_client_core::{AnyResponse, LEASE_ITEM, LockState, TokenValue, wire_key};
+use latchd_client_core::{AnyRequest, AnyResponse, LEASE_ITEM, LockState, TokenValue, wire_key};
 use latchd_protocol::fence::Fence;
 use latchd_protocol::key::Key;
 use latchd_protocol::uri;
@@ -10,7 +10,7 @@ use latchd_protocol::wire::meta::reply::{Code, MetaResponse};
 use latchd_protocol::wire::meta::{Flag, Verb};
 
 use super::cache::ask;
-use super::cache::words::{meta, refusal};
+use super::cache::words::refusal;
 use super::error::Error;
 use super::pool::{Pool, ServerKind};
 
@@ -23,8 +23,8 @@ pub(super) async fn of(pool: &Pool, key: &[u8]) -> Result<Option<LockState>, Err
         Flag::ShowClientFlags,
         Flag::NoBump,
     ];
-    let debug = meta(Verb::Debug, key, &[], &[]);
-    let item = meta(Verb::Get, key, &item, &[]);
+    let debug = AnyRequest::meta(Verb::Debug, key, [], &[]);
+    let item = AnyRequest::meta(Verb::Get, key, item, &[]);
     let requests = match kind {
         ServerKind::Latchd => &[item, debug][..],
         ServerKind::Memcached | ServerKind::Other => &[item],
@@ -68,10 +68,10 @@ async fn without_item(pool: &Pool, key: Key<'_>) -> Result<Option<LockState>, Er
         Some(_) => {}
         None => refused = Some(refusal(answer)),
     };
-    ask(pool, &[meta(Verb::Lock, key, &flags, &[])], each).await?;
+    ask(pool, &[AnyRequest::meta(Verb::Lock, key, flags, &[])], each).await?;
     if let Some(fence) = grant {
-        let flags = [Flag::OfGrant(fence)];
-        ask(pool, &[meta(Verb::Unlock, key, &flags, &[])], |_, _| {}).await?;
+        let release = AnyRequest::meta(Verb::Unlock, key, [Flag::OfGrant(fence)], &[]);
+        ask(pool, &[release], |_, _| {}).await?;
     }
     match refused {
         Some(kind) => Err(pool.error(kind)),

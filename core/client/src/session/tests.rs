@@ -11,7 +11,7 @@ fn key() -> Key<'static> {
 }
 
 fn get<'a>() -> AnyRequest<'a> {
-    AnyRequest::meta(Verb::Get, key(), Flags::of([Flag::Value]))
+    AnyRequest::meta(Verb::Get, key(), [Flag::Value], &[])
 }
 
 const STATS: AnyRequest<'_> = AnyRequest::Stats(StatsTopic::General);
@@ -20,12 +20,7 @@ const STATS: AnyRequest<'_> = AnyRequest::Stats(StatsTopic::General);
 fn requests_are_bytes_that_a_server_knows() {
     let mut session = Session::new();
     let mut out = Vec::new();
-    let set = AnyRequest::Meta {
-        verb: Verb::Set,
-        key: key(),
-        flags: Flags::new(&[Flag::ShowCas]).unwrap(),
-        value: b"new",
-    };
+    let set = AnyRequest::meta(Verb::Set, key(), [Flag::ShowCas], b"new");
     for request in [get(), STATS, AnyRequest::FlushAll, set, AnyRequest::Noop] {
         session.send(&request, &mut out).unwrap();
     }

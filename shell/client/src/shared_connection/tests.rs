@@ -3,7 +3,6 @@
 use std::thread::{self, JoinHandle};
 
 use async_io::block_on;
-use latchd_client_core::Flags;
 use latchd_protocol::key::Key;
 use latchd_protocol::wire::meta::Verb;
 
@@ -105,12 +104,7 @@ fn a_server_that_reads_nothing_is_left() {
     let (played, first, second, mut side) = two_callers(Duration::from_millis(300));
     let asked = thread::spawn(move || {
         let value = vec![b'x'; 16 << 20];
-        let set = AnyRequest::Meta {
-            verb: Verb::Set,
-            key: Key::new(b"k").unwrap(),
-            flags: Flags::new(&[]).unwrap(),
-            value: &value,
-        };
+        let set = AnyRequest::meta(Verb::Set, Key::new(b"k").unwrap(), [], &value);
         block_on(first.ask(&[set], |_, _| {}))
     });
     assert_eq!(side.hear(1), ["ms k 16777216"]);
