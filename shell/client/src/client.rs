@@ -271,7 +271,9 @@ impl Client {
     ) -> Result<Value, ComputeError<E>> {
         let key = wire_key(key.as_ref()).map_err(Error::from)?;
         let pool = self.pool(key.as_bytes());
-        let terms = options.terms(pool.reply_timeout()).map_err(Error::from)?;
+        let terms = options
+            .terms(pool.options.reply_timeout)
+            .map_err(Error::from)?;
         compute::compute(pool, key, terms, make).await
     }
 }

@@ -4,11 +4,10 @@ use std::io;
 use std::sync::Arc;
 
 use async_channel::{Receiver, Sender, bounded};
-use futures_lite::future::FutureExt;
 use latchd_client_core::{Failure, Recompute, RecomputeNews, RecomputeTerms};
 use latchd_protocol::key::Key;
 
-use super::background::Alarm;
+use super::background::within;
 use super::clock;
 use super::driver::{Driver, Heard};
 use super::error::{ComputeError, ErrorKind};
@@ -164,12 +163,8 @@ pub(super) async fn compute<E>(
     let mut make = Some(make);
     loop {
         let left = patience.saturating_sub(clock::since(begun));
-        let late = async {
-            Alarm::after(left).await;
-            Err(pool.error(ErrorKind::TimedOut))
-        };
-        let joined = async { Ok(pool.computes().join(key.as_bytes()).await) };
-        match joined.or(late).await? {
+        let joined = within(left, pool.computes.join(key.as_bytes())).await;
+        match joined.ok_or_else(|| pool.error(ErrorKind::TimedOut))? {
             Joined::Leader(leader) => {
                 let Some(make) = make.take() else {
                     unreachable!("a leader returns");
@@ -195,7 +190,7 @@ async fn lead<E>(
     make: impl AsyncFnOnce(Option<Vec<u8>>) -> Result<Vec<u8>, E>,
     mut leader: Leader,
 ) -> Result<Value, ComputeError<E>> {
-    let permit = pool.computes().permit().await;
+    let permit = pool.computes.permit().await;
     let (driver, kept) = pool.driver(terms.session.is_some()).await;
     let mut machine = Recompute::new(key, terms);
     if let Some(kept) = kept {

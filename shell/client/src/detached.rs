@@ -1,12 +1,13 @@
 //! A lock that was left behind, for the client that goes on with it.
 
-use std::fmt::{self, Write as _};
+use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use latchd_client_core::{LeaseTerms, LockItem, LockTerms, Token, TokenValue};
 use latchd_protocol::time::saturating_millis;
+use latchd_protocol::uri::{self, UriEncoded};
 
 use super::error::{Error, ErrorKind};
 use super::keeper::Part;
@@ -98,7 +99,7 @@ impl fmt::Display for Detached {
             .item
             .as_ref()
             .map_or(0, |item| saturating_millis(item.ttl));
-        let metadata = hex(&terms.metadata);
+        let metadata = UriEncoded(&terms.metadata);
         write!(
             formatter,
             "{FORM} {} {token} {seconds} {ttl_ms} {renews} {item_ms} x{metadata}",
@@ -106,7 +107,7 @@ impl fmt::Display for Detached {
         )?;
         self.keys
             .iter()
-            .try_for_each(|key| write!(formatter, " {}", hex(key)))
+            .try_for_each(|key| write!(formatter, " {}", UriEncoded(key)))
     }
 }
 
@@ -140,13 +141,13 @@ fn read(text: &str) -> Option<Detached> {
         hold_max: None,
     });
     let item_ms = words.next()?.parse().ok()?;
-    terms.metadata = from_hex(words.next()?.strip_prefix('x')?)?;
+    terms.metadata = decode(words.next()?.strip_prefix('x')?);
     terms.item = (item_ms > 0).then(|| LockItem {
         value: TokenValue::new(token.clone(), &terms.metadata),
         ttl: Duration::from_millis(item_ms),
         own_token: true,
     });
-    let keys = in_order(words.map(from_hex).collect::<Option<Vec<_>>>()?).ok()?;
+    let keys = in_order(words.map(decode)).ok()?;
     Some(Detached {
         plan: Plan {
             owner,
@@ -160,21 +161,8 @@ fn read(text: &str) -> Option<Detached> {
     })
 }
 
-fn hex(bytes: &[u8]) -> String {
-    let mut text = String::new();
-    for byte in bytes {
-        // A string has no errors.
-        let _ = write!(text, "{byte:02x}");
-    }
-    text
-}
-
-fn from_hex(text: &str) -> Option<Box<[u8]>> {
-    let pairs = text.as_bytes().chunks(2);
-    let byte = |pair: &[u8]| u8::from_str_radix(str::from_utf8(pair).ok()?, 16).ok();
-    pairs
-        .map(|pair| byte(pair).filter(|_| pair.len() == 2))
-        .collect()
+fn decode(word: &str) -> Box<[u8]> {
+    uri::decode(word.as_bytes()).into()
 }
 
 /// Without the token, which is the right to the lock.
@@ -195,12 +183,12 @@ mod tests {
 
     #[test]
     fn a_text_is_read_as_it_is_shown() {
-        let text = "latchd-lock-1 h:1 t 10 0 0 5 x6d 61 620a";
+        let text = "latchd-lock-1 h:1 t 10 0 0 5 xm%20n a b%0A";
         let detached: Detached = text.parse().unwrap();
         assert_eq!(detached.to_string(), text);
         assert!(detached.keys().eq([&b"a"[..], b"b\n"]));
         assert_eq!(detached.to_string().parse::<Detached>().unwrap(), detached);
-        for text in ["", "latchd-lock-1 h:1", "latchd-lock-1 h:1 t 1 0 0 0 x 6"] {
+        for text in ["", "latchd-lock-1 h:1", "latchd-lock-1 h:1 t 1 0 0 0 x "] {
             assert!(text.parse::<Detached>().is_err(), "{text}");
         }
     }

@@ -8,12 +8,11 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use async_io::Timer;
-use futures_lite::future::FutureExt;
 use latchd_client_core::{Feature, Loss, TTL_MAX, TermsError, Token};
 use latchd_protocol::fence::Fence;
 use latchd_protocol::time::Exptime;
 
+use super::background::within;
 use super::client::Client;
 use super::detached::Detached;
 use super::error::{Error, ErrorKind};
@@ -242,12 +241,7 @@ impl Lock {
     /// if the server does not reply in time; the lock ends by itself then.
     pub async fn release(&self) -> Result<(), Error> {
         self.pool.check_process()?;
-        let patience = self.pool.reply_timeout().saturating_mul(2);
-        let late = async {
-            Timer::after(patience).await;
-            let late = std::io::ErrorKind::TimedOut.into();
-            Err(self.pool.error(ErrorKind::Unreachable(late)))
-        };
+        let patience = self.pool.options.reply_timeout.saturating_mul(2);
         let mut result = Ok(());
         let released = async {
             for part in self.parts.iter().rev() {
@@ -256,7 +250,10 @@ impl Lock {
             }
             result
         };
-        released.or(late).await
+        within(patience, released).await.unwrap_or_else(|| {
+            let late = std::io::ErrorKind::TimedOut.into();
+            Err(self.pool.error(ErrorKind::Unreachable(late)))
+        })
     }
 
     /// Copies the lock's connection, so that programs started from now on inherit it. The lock lasts until it is released,

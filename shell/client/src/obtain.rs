@@ -10,13 +10,12 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use futures_lite::future::FutureExt;
 use latchd_client_core::{KEYS_MAX, LockState, NotObtained, Retry, TermsError, wire_key};
 use latchd_protocol::Instant;
 use latchd_protocol::command::WAIT_MS_MAX;
 use latchd_protocol::time::saturating_millis;
 
-use super::background::Alarm;
+use super::background::{Alarm, within};
 use super::clock;
 use super::error::{Error, ErrorKind};
 use super::keeper::{Keeper, Part, Refusal};
@@ -105,11 +104,8 @@ pub(super) async fn obtain(
     let Some(deadline) = options.deadline else {
         return work.await;
     };
-    let late = async {
-        Alarm::after(deadline.saturating_add(LAST_TRY)).await;
-        Err(too_late(pool, &heard))
-    };
-    work.or(late).await
+    let obtained = within(deadline.saturating_add(LAST_TRY), work).await;
+    obtained.unwrap_or_else(|| Err(too_late(pool, &heard)))
 }
 
 /// The error after the deadline.
@@ -244,8 +240,8 @@ impl Obtain<'_> {
         let Some(key) = self.keys.get(place) else {
             return Ok(Waited::Again);
         };
-        let turn = self.in_time(self.pool.turns().of(key)).await?;
-        let permit = self.in_time(self.pool.turns().permit()).await?;
+        let turn = self.in_time(self.pool.turns.of(key)).await?;
+        let permit = self.in_time(self.pool.turns.permit()).await?;
         let slot = match own {
             Some(_) => None,
             None => Some(self.pool.slot(self.plan.owner)?),
@@ -294,16 +290,13 @@ impl Obtain<'_> {
 
     /// Waits for a turn in the process, as long as there is time.
     async fn in_time<T>(&self, turn: impl Future<Output = T>) -> Result<T, Error> {
-        let turn = async { Ok(turn.await) };
         let Some((left, _)) = self.left() else {
-            return turn.await;
+            return Ok(turn.await);
         };
-        let late = async {
-            Alarm::after(left).await;
+        within(left, turn).await.ok_or_else(|| {
             self.hear(self.state(), clock::now());
-            Err(self.over())
-        };
-        turn.or(late).await
+            self.over()
+        })
     }
 
     /// Pauses before the next try. The last try is at the deadline.

@@ -1,5 +1,6 @@
 //! The connections to one server: shared ones for cache calls, those of its locks, and idle ones for computed values.
 
+use std::ops::Deref;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -36,11 +37,13 @@ const NO_SESSION: &[u8] = b"latchd-client-asks-for-sessions";
 #[derive(Clone)]
 pub(super) struct Pool(Arc<Inner>);
 
-struct Inner {
-    connector: Connector,
-    options: ClientOptions,
-    turns: Arc<Turns>,
-    computes: Arc<Computes>,
+pub(super) struct Inner {
+    pub(super) connector: Connector,
+    pub(super) options: ClientOptions,
+    /// The waits for keys of this server.
+    pub(super) turns: Arc<Turns>,
+    /// The computed values of this server that tasks want.
+    pub(super) computes: Arc<Computes>,
     idle: Mutex<Vec<(Driver, Kept)>>,
     shared: Mutex<Vec<SharedConnection>>,
     kind: Mutex<Option<ServerKind>>,
@@ -85,10 +88,18 @@ impl Slot {
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        let mut slots = lock(&self.pool.0.slots);
+        let mut slots = lock(&self.pool.slots);
         if slots.len() < IDLE_MAX {
             slots.push((self.owner, Arc::clone(&self.keeper)));
         }
+    }
+}
+
+impl Deref for Pool {
+    type Target = Inner;
+
+    fn deref(&self) -> &Inner {
+        &self.0
     }
 }
 
@@ -109,29 +120,9 @@ impl Pool {
         }))
     }
 
-    /// The endpoint of the server.
-    pub(super) fn connector(&self) -> &Connector {
-        &self.0.connector
-    }
-
     /// The address of the server.
     pub(super) fn endpoint(&self) -> &Endpoint {
-        self.0.connector.endpoint()
-    }
-
-    /// The time limit for a reply.
-    pub(super) fn reply_timeout(&self) -> Duration {
-        self.0.options.reply_timeout
-    }
-
-    /// The waits for keys of this server.
-    pub(super) fn turns(&self) -> &Arc<Turns> {
-        &self.0.turns
-    }
-
-    /// The computed values of this server that tasks want.
-    pub(super) fn computes(&self) -> &Arc<Computes> {
-        &self.0.computes
+        self.connector.endpoint()
     }
 
     /// An error of this server.
@@ -158,18 +149,18 @@ impl Pool {
     /// A place on a shared connection, with this share of its load. It is on an unused one, or on a new one
     /// while there are fewer than the options allow, or on the one with the lowest load.
     pub(super) fn share(&self, load: usize) -> Share {
-        let mut shared = lock(&self.0.shared);
+        let mut shared = lock(&self.shared);
         let least = shared
             .iter()
             .map(|one| (one.load(), one))
             .min_by_key(|(load, _)| *load);
-        let is_full = shared.len() >= self.0.options.connections;
+        let is_full = shared.len() >= self.options.connections;
         if let Some((other, one)) = least
             && (other == 0 || is_full && other + load <= LOAD_MAX)
         {
             return one.share(load);
         }
-        let one = SharedConnection::new(self.0.connector.clone(), &self.0.options);
+        let one = SharedConnection::new(self.connector.clone(), &self.options);
         let share = one.share(load);
         shared.push(one);
         share
@@ -180,11 +171,11 @@ impl Pool {
     /// # Errors
     /// The server's refusal, or the reason why it cannot be reached.
     pub(super) async fn kind(&self) -> Result<ServerKind, Error> {
-        let known = || *lock(&self.0.kind);
+        let known = || *lock(&self.kind);
         if let Some(kind) = known() {
             return Ok(kind);
         }
-        let _turn = self.0.asks_kind.permit().await;
+        let _turn = self.asks_kind.permit().await;
         if let Some(kind) = known() {
             return Ok(kind);
         }
@@ -209,15 +200,15 @@ impl Pool {
             return Err(self.error(ErrorKind::refused(words)));
         }
         asked?;
-        *lock(&self.0.kind) = Some(kind);
+        *lock(&self.kind) = Some(kind);
         Ok(kind)
     }
 
     /// Asks the server at the next call again what it is: its replies do not fit.
     pub(super) fn forget_kind(&self) {
-        *lock(&self.0.kind) = None;
-        lock(&self.0.keepers).clear();
-        lock(&self.0.slots).clear();
+        *lock(&self.kind) = None;
+        lock(&self.keepers).clear();
+        lock(&self.slots).clear();
     }
 
     /// The keeper of all locks of this kind that are free when they are asked for.
@@ -225,7 +216,7 @@ impl Pool {
     /// # Errors
     /// [`TermsError`] if no session has this time.
     pub(super) fn keeper(&self, owner: Owner) -> Result<Arc<Keeper>, TermsError> {
-        let mut keepers = lock(&self.0.keepers);
+        let mut keepers = lock(&self.keepers);
         if let Some((_, keeper)) = keepers.iter().find(|(one, _)| *one == owner) {
             return Ok(Arc::clone(keeper));
         }
@@ -240,7 +231,7 @@ impl Pool {
     /// As [`keeper`](Self::keeper).
     pub(super) fn slot(&self, owner: Owner) -> Result<Slot, TermsError> {
         let idle = {
-            let mut slots = lock(&self.0.slots);
+            let mut slots = lock(&self.slots);
             let place = slots.iter().rposition(|(one, _)| *one == owner);
             place.map(|place| slots.swap_remove(place).1)
         };
@@ -264,8 +255,8 @@ impl Pool {
         owner: Owner,
         session: Option<SessionTerms>,
     ) -> Result<Arc<Keeper>, TermsError> {
-        let options = &self.0.options;
-        let driver = Driver::new(self.0.connector.clone(), options);
+        let options = &self.options;
+        let driver = Driver::new(self.connector.clone(), options);
         let server = Arc::clone(self.endpoint().name());
         let session = match (session, owner) {
             (None, Owner::Session(seconds)) => {
@@ -292,12 +283,12 @@ impl Pool {
         let fits = |(_, kept): &(Driver, Kept)| kept.is_attached() == is_attached;
         loop {
             let found = {
-                let mut idle = lock(&self.0.idle);
+                let mut idle = lock(&self.idle);
                 let place = idle.iter().rposition(fits);
                 place.map(|place| idle.remove(place))
             };
             let Some((mut driver, kept)) = found else {
-                let driver = Driver::new(self.0.connector.clone(), &self.0.options);
+                let driver = Driver::new(self.connector.clone(), &self.options);
                 return (driver, None);
             };
             // The server may have closed it: after a restart, or because it was idle.
@@ -309,7 +300,7 @@ impl Pool {
 
     /// Keeps a connection for the next call, if it is usable.
     pub(super) fn give_back(&self, driver: Driver, kept: Kept) {
-        let mut idle = lock(&self.0.idle);
+        let mut idle = lock(&self.idle);
         if driver.is_quiet() && idle.len() < IDLE_MAX {
             idle.push((driver, kept));
         }
@@ -318,7 +309,7 @@ impl Pool {
     /// The number of connections kept for the next call.
     #[cfg(test)]
     pub(super) fn idle_connections(&self) -> usize {
-        lock(&self.0.idle).len()
+        lock(&self.idle).len()
     }
 }
 
@@ -334,7 +325,7 @@ mod tests {
     }
 
     fn loads(pool: &Pool) -> Vec<usize> {
-        lock(&pool.0.shared)
+        lock(&pool.shared)
             .iter()
             .map(SharedConnection::load)
             .collect()

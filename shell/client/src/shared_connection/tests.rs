@@ -13,7 +13,7 @@ use crate::tests::{DUE, Played, Side};
 fn two_callers(reply_timeout: Duration) -> (Played, Share, Share, Side) {
     let played = Played::new();
     let options = ClientOptions::new().reply_timeout(reply_timeout);
-    let connector = played.client.first().connector().clone();
+    let connector = played.client.first().connector.clone();
     let connection = SharedConnection::new(connector, &options);
     let (first, second) = (connection.share(1), connection.share(1));
     block_on(first.ask(&[], |_, _| {})).unwrap();
