@@ -27,7 +27,7 @@ use super::session::AnyResponse;
 use super::terms::TermsError;
 
 /// The longest name and password together, in bytes, with the blank between them: the servers' bound.
-pub const CREDENTIALS_BYTES_MAX: usize = LOGIN_BYTES_MAX as usize;
+const CREDENTIALS_BYTES_MAX: usize = LOGIN_BYTES_MAX as usize;
 
 /// The longest answer to wait for, in bytes.
 const ANSWER_BYTES_MAX: usize = 1024;

@@ -116,8 +116,8 @@ pub use detached::Detached;
 pub use error::{ComputeError, Error, ErrorKind};
 pub use fenced::InGrant;
 pub use latchd_client_core::{
-    CREDENTIALS_BYTES_MAX, Credentials, Feature, LockState, Losers, Loss, METADATA_BYTES_MAX,
-    NotObtained, Retry, TermsError, Token,
+    Credentials, Feature, LockState, Losers, Loss, METADATA_BYTES_MAX, NotObtained, Retry,
+    TermsError, Token,
 };
 pub use latchd_protocol::fence::Fence;
 pub use latchd_protocol::time::Exptime;

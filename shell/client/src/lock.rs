@@ -340,18 +340,18 @@ async fn first_loss(watches: &[Arc<Watch>]) -> Option<Loss> {
         .map(|watch| Box::pin(watch.ended()))
         .collect();
     std::future::poll_fn(|context| {
-        let mut place = 0;
-        while let Some(wait) = waits.get_mut(place) {
-            match wait.as_mut().poll(context) {
-                Poll::Ready(None) => drop(waits.swap_remove(place)),
-                Poll::Ready(loss @ Some(_)) => return Poll::Ready(loss),
-                Poll::Pending => place += 1,
+        let mut loss = None;
+        waits.retain_mut(|wait| match wait.as_mut().poll(context) {
+            Poll::Ready(found) => {
+                loss = loss.or(found);
+                false
             }
+            Poll::Pending => true,
+        });
+        if loss.is_none() && !waits.is_empty() {
+            return Poll::Pending;
         }
-        if waits.is_empty() {
-            return Poll::Ready(None);
-        }
-        Poll::Pending
+        Poll::Ready(loss)
     })
     .await
 }

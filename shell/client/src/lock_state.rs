@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use latchd_client_core::{AnyRequest, AnyResponse, LEASE_ITEM, LockState, TokenValue, wire_key};
+use latchd_client_core::{AnyRequest, AnyResponse, LockState, TokenValue, wire_key};
 use latchd_protocol::fence::Fence;
+use latchd_protocol::item::LEASE_ITEM;
 use latchd_protocol::key::Key;
 use latchd_protocol::uri;
 use latchd_protocol::wire::meta::reply::{Code, MetaResponse};

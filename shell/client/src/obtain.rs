@@ -10,7 +10,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use latchd_client_core::{KEYS_MAX, LockState, NotObtained, Retry, TermsError, wire_key};
+use latchd_client_core::{LockState, NotObtained, Retry, TermsError, wire_key};
 use latchd_protocol::Instant;
 use latchd_protocol::command::WAIT_MS_MAX;
 use latchd_protocol::time::saturating_millis;
@@ -23,6 +23,9 @@ use super::lock::Lock;
 use super::mutex::lock;
 use super::options::{LockOptions, Plan};
 use super::pool::{Owner, Pool, Slot};
+
+/// The most keys of one lock: all are confirmed at once, over one connection.
+const KEYS_MAX: usize = 1_000;
 
 /// How long after the deadline of a call the answer to its last try may take.
 const LAST_TRY: Duration = Duration::from_millis(100);

@@ -8,7 +8,6 @@ use std::time::Duration;
 use latchd_client_core::{
     Credentials, Feature, LeaseTerms, LockItem, LockTerms, Losers, METADATA_BYTES_MAX,
     RecomputeTerms, Retry, SessionTerms, TTL_MAX, TTL_MIN, TermsError, Token, TokenValue,
-    check_ttl,
 };
 use latchd_protocol::command::{LEASE_MS_MIN, Mode};
 use latchd_protocol::session::SESSION_S_MAX;
@@ -302,7 +301,9 @@ impl LockOptions {
                 if self.survive < TTL_MIN || self.is_inheritable {
                     return Err(ErrorKind::Unsupported(Feature::ShortLocks));
                 }
-                check_ttl(self.survive).map_err(ErrorKind::Terms)?;
+                if self.survive > TTL_MAX {
+                    return refused(TermsError::TtlTooLong);
+                }
                 (terms.lease, terms.item) = (Some(renewed), Some(item()));
                 return Ok(Plan {
                     owner: Owner::Item,

@@ -41,7 +41,7 @@ pub(super) struct Inner {
     pub(super) connector: Connector,
     pub(super) options: ClientOptions,
     /// The waits for keys of this server.
-    pub(super) turns: Arc<Turns>,
+    pub(super) turns: Turns,
     /// The computed values of this server that tasks want.
     pub(super) computes: Arc<Computes>,
     idle: Mutex<Vec<(Driver, Kept)>>,

@@ -7,6 +7,7 @@ use core::time::Duration;
 
 use latchd_protocol::command::{LEASE_MS_MIN, Lease, LockMetadata, Mode, WAIT_MS_MAX};
 use latchd_protocol::fence::Fence;
+use latchd_protocol::item::LEASE_ITEM;
 use latchd_protocol::key::Key;
 use latchd_protocol::time::Instant;
 use latchd_protocol::wire::meta::{Flag, Verb};
@@ -16,7 +17,7 @@ use crate::machine::Loss;
 use crate::moment::{after, earlier, growing, millis, span};
 use crate::own::{Call, Own};
 use crate::session::AnyRequest;
-use crate::terms::{DRIFT_PART, LEASE_ITEM, TICK_MS, exptime_for};
+use crate::terms::{DRIFT_PART, TICK_MS, exptime_for};
 
 /// A kind of request.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]

@@ -35,7 +35,7 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use core::time::Duration;
 
-use latchd_protocol::item::Cas;
+use latchd_protocol::item::{Cas, LEASE_ITEM};
 use latchd_protocol::key::Key;
 use latchd_protocol::time::Instant;
 use latchd_protocol::wire::meta::reply::Code;
@@ -46,7 +46,7 @@ use crate::machine::{Failure, Loss};
 use crate::moment::{after, earlier, growing};
 use crate::own::{Call, Own};
 use crate::session::{AnyRequest, AnyResponse};
-use crate::terms::{LEASE_ITEM, exptime_for};
+use crate::terms::exptime_for;
 
 /// How often in a row an obtain finds no item to ask for before it counts as held by others.
 const MISSES_MAX: u32 = 2;
