@@ -15,6 +15,7 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use latchd_protocol::command::GlobalCommand;
+use latchd_protocol::item::LEASE_ITEM;
 use latchd_protocol::key::Key;
 use latchd_protocol::session::SessionRequest;
 use latchd_protocol::stats::StatsTopic;
@@ -236,6 +237,11 @@ impl AnyResponse<'_> {
     #[must_use]
     pub fn number(&self, letter: u8) -> Option<u64> {
         u64_from(self.flag(letter)?)
+    }
+
+    /// Whether a meta answer shows the item of a lock.
+    pub(super) fn is_lock(&self) -> bool {
+        self.number(b'f') == Some(u64::from(LEASE_ITEM))
     }
 
     /// Whether a meta answer has this flag.

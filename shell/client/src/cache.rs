@@ -266,30 +266,27 @@ impl Client {
     /// their ports in `stats cluster`, since ElastiCache's form has no place for them.
     pub(super) async fn cluster_config(&self) -> Result<(ClusterConfig, Vec<u32>), Error> {
         let stats = AnyRequest::Stats(StatsTopic::Cluster);
-        let mut config = Err(ErrorKind::Refused("END".into()));
-        let mut ring = Vec::new();
-        ask(
-            self.first(),
-            &[AnyRequest::Cluster, stats],
-            |place, answer| match answer.classic() {
+        let (mut config, mut ring) = (None, Vec::new());
+        let pool = self.first();
+        ask(pool, &[AnyRequest::Cluster, stats], |place, answer| {
+            match answer.classic() {
                 Some(ClassicResponse::Cluster(text)) => {
-                    config = ClusterConfig::decode(text).map_err(|_| malformed());
+                    config = Some(ClusterConfig::decode(text).map_err(|_| malformed())?);
                 }
                 Some(ClassicResponse::Stat { name, value }) => {
                     ring.extend(ring_server(name, value));
                 }
                 Some(ClassicResponse::End) => {}
-                Some(_) | None => {
-                    // Other servers do not have these statistics.
-                    if place == 0 {
-                        config = Err(refusal(answer));
-                    }
-                }
-            },
-        )
+                Some(_) | None if place == 0 => return Err(refusal(answer)),
+                // Other servers do not have these statistics.
+                Some(_) | None => {}
+            }
+            Ok(())
+        })
         .await?;
+        let config = config.ok_or_else(|| ErrorKind::Refused("END".into()));
         let named = config.and_then(|config| with_ring(config, ring));
-        named.map_err(|kind| self.first().error(kind))
+        named.map_err(|kind| pool.error(kind))
     }
 
     /// The server's statistics: names and values, as it prints them. Of several servers, ask each of
@@ -301,17 +298,16 @@ impl Client {
         let stats = AnyRequest::Stats(StatsTopic::General);
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let mut all = Vec::new();
-        let mut refused = None;
         ask(self.first(), &[stats], |_, answer| match answer.classic() {
-            Some(ClassicResponse::Stat { name, value }) => all.push((text(name), text(value))),
-            Some(ClassicResponse::End) => {}
-            Some(_) | None => refused = Some(refusal(answer)),
+            Some(ClassicResponse::Stat { name, value }) => {
+                all.push((text(name), text(value)));
+                Ok(())
+            }
+            Some(ClassicResponse::End) => Ok(()),
+            Some(_) | None => Err(refusal(answer)),
         })
         .await?;
-        match refused {
-            Some(kind) => Err(self.first().error(kind)),
-            None => Ok(all),
-        }
+        Ok(all)
     }
 
     /// Counts in this mode of `ma`; with a grant, only while that grant is in force.
@@ -368,11 +364,11 @@ async fn get_many(pool: &Pool, keys: &[&[u8]]) -> Result<Vec<Option<CacheItem>>,
             .iter()
             .map(|key| Ok(read(wire_key(key)?, &GetOptions::new())))
             .collect::<Result<Vec<_>, Error>>()?;
-        let mut found = Vec::with_capacity(requests.len());
-        ask(pool, &requests, |_, answer| found.push(item(answer))).await?;
-        for item in found {
-            all.push(item.map_err(|kind| pool.error(kind))?);
-        }
+        ask(pool, &requests, |_, answer| {
+            all.push(item(answer)?);
+            Ok(())
+        })
+        .await?;
     }
     Ok(all)
 }
@@ -385,17 +381,29 @@ async fn ask_one<T>(
 ) -> Result<T, Error> {
     let mut answered = None;
     let requests = std::slice::from_ref(request);
-    ask(pool, requests, |_, answer| answered = Some(read(answer))).await?;
-    let answered = answered.expect("each answered request was shown");
-    answered.map_err(|kind| pool.error(kind))
+    let each = |_: usize, answer: &AnyResponse<'_>| {
+        answered = Some(read(answer)?);
+        Ok(())
+    };
+    ask(pool, requests, each).await?;
+    Ok(answered.expect("each answered request was shown"))
 }
 
+/// Sends requests. The first error of `each` is that of the call.
 pub(super) async fn ask(
     pool: &Pool,
     requests: &[AnyRequest<'_>],
-    each: impl FnMut(usize, &AnyResponse<'_>),
+    mut each: impl FnMut(usize, &AnyResponse<'_>) -> Result<(), ErrorKind>,
 ) -> Result<(), Error> {
-    pool.share(requests.len()).ask(requests, each).await
+    let mut error = Ok(());
+    let note = |place: usize, answer: &AnyResponse<'_>| {
+        let read = each(place, answer);
+        if error.is_ok() {
+            error = read;
+        }
+    };
+    pool.share(requests.len()).ask(requests, note).await?;
+    error.map_err(|kind| pool.error(kind))
 }
 
 /// The name and weight of a server, if this line of `stats cluster` has them.

@@ -5,13 +5,12 @@ use core::mem;
 use core::time::Duration;
 
 use latchd_protocol::fence::Fence;
-use latchd_protocol::item::LEASE_ITEM;
 use latchd_protocol::time::Instant;
 use latchd_protocol::wire::meta::reply::Code;
 
 use super::grant::{Goal, Grant, Query};
 use super::{Grants, Link};
-use crate::lock::{LockId, LockMachine, LockNews, LockState, item_state};
+use crate::lock::{LockId, LockMachine, LockNews, LockState};
 use crate::machine::{Failure, Loss};
 use crate::own::Call;
 use crate::session::AnyResponse;
@@ -284,20 +283,19 @@ impl Grant {
 
     /// The news if the item of the key, as `ml` shows it, is in the way of the lock (B9).
     fn in_the_way(&self, answer: &AnyResponse<'_>) -> Option<LockNews> {
-        let flags = answer.number(b'f')?;
-        let is_lock = flags == u64::from(LEASE_ITEM);
+        answer.number(b'f')?;
+        let is_lock = answer.is_lock();
         let Some(item) = &self.terms.item else {
             return is_lock.then(|| LockNews::Obstructed(LockState::default()));
         };
-        let value = answer.value();
-        if item.own_token && item.value.token().owns(value) {
+        if item.own_token && item.value.token().owns(answer.value()) {
             return None;
         }
-        let left = answer.number(b't').map(Duration::from_secs);
-        if !is_lock && left.is_none() {
+        let state = LockState::of_item(answer);
+        if !is_lock && state.left.is_none() {
             return Some(LockNews::HasValue);
         }
-        Some(LockNews::Obstructed(item_state(value, left, is_lock)))
+        Some(LockNews::Obstructed(state))
     }
 }
 

@@ -41,7 +41,7 @@ use latchd_protocol::time::Instant;
 use latchd_protocol::wire::meta::reply::Code;
 use latchd_protocol::wire::meta::{Flag, Verb};
 
-use crate::lock::{Belief, LeaseTerms, LockNews, LockTerms, item_state};
+use crate::lock::{Belief, LeaseTerms, LockNews, LockState, LockTerms};
 use crate::machine::{Failure, Loss};
 use crate::moment::{after, earlier, growing};
 use crate::own::{Call, Own};
@@ -473,8 +473,7 @@ impl Lease {
                 self.begin(Query::Add, now);
             }
             Goal::Obtain => {
-                let is_lock = answer.number(b'f') == Some(u64::from(LEASE_ITEM));
-                let state = item_state(value, left, is_lock);
+                let (is_lock, state) = (answer.is_lock(), LockState::of_item(answer));
                 self.end(if is_lock || is_missing {
                     LockNews::Held(state)
                 } else if left.is_none() {
