@@ -25,9 +25,9 @@ class Connection:
             if not (words := self.reader.readline().decode().split()):
                 raise EOFError("no reply")
             value = self.reader.read(int(words[1]) + 2)[:-2] if words[0] == "VA" else None
-        except (OSError, EOFError) as error:
-            self.close()  # a late reply must not be the next request's
-            raise Lost(f"the connection has ended: {error!r}") from error
+        except BaseException as error:  # also that of a signal: a late reply must not be the next request's
+            self.close()
+            raise Lost(f"the connection has ended: {error!r}") if isinstance(error, (OSError, EOFError)) else error
         if words[0].endswith("ERROR"):
             raise ValueError(" ".join(words))
         return words, value
