@@ -197,7 +197,7 @@ impl Driver {
             }
             match future::poll_once(self.progress()).await {
                 Some(Ok(Progress::Opened(_))) | None => return Err(io::ErrorKind::TimedOut.into()),
-                Some(progress) => self.advance(progress?),
+                Some(moved) => drop(moved?),
             }
         }
     }
@@ -208,21 +208,6 @@ impl Driver {
             State::Closed => future::pending().await,
             State::Opening(opening) => Ok(Progress::Opened(opening.await?)),
             State::Open(open) => future::poll_fn(|context| open.poll_progress(context)).await,
-        }
-    }
-
-    /// Handles the opening of the connection, if that is the event.
-    fn advance(&mut self, progress: Progress) {
-        if let Progress::Opened(socket) = progress {
-            // A Unix socket does not need it, and the socket reports if the system refuses.
-            let _ = socket.probe(self.gone);
-            self.state = State::Open(Box::new(Open {
-                socket,
-                session: Session::new(),
-                is_refused: false,
-                input: Vec::new(),
-                output: Vec::new(),
-            }));
         }
     }
 
@@ -261,13 +246,19 @@ impl Driver {
 
     fn take(&mut self, event: io::Result<Progress>, machine: &mut impl Machine) {
         match event {
-            Ok(progress) => {
-                let is_new = matches!(progress, Progress::Opened(_));
-                self.advance(progress);
-                if is_new {
-                    tracing::debug!(server = %self.connector.endpoint(), "connected");
-                    machine.connected(clock::now());
-                }
+            Ok(Progress::Moved) => {}
+            Ok(Progress::Opened(socket)) => {
+                // A Unix socket does not need it, and the socket reports if the system refuses.
+                let _ = socket.probe(self.gone);
+                self.state = State::Open(Box::new(Open {
+                    socket,
+                    session: Session::new(),
+                    is_refused: false,
+                    input: Vec::new(),
+                    output: Vec::new(),
+                }));
+                tracing::debug!(server = %self.connector.endpoint(), "connected");
+                machine.connected(clock::now());
             }
             Err(error) => {
                 let error = match &self.state {

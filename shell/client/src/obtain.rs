@@ -123,12 +123,9 @@ fn too_late(pool: &Pool, heard: &Mutex<Option<Heard>>) -> Error {
 
 impl Obtain<'_> {
     async fn run(&self, waits: bool) -> Result<Lock, Error> {
-        let own = if self.plan.is_own() {
-            let session = self.plan.session.clone();
-            Some(self.pool.new_keeper(self.plan.owner, session)?)
-        } else {
-            None
-        };
+        let session = self.plan.session.clone();
+        let own = || self.pool.new_keeper(self.plan.owner, session);
+        let own = self.plan.is_own().then(own).transpose()?;
         let waits = waits && self.options.pauses.patience != Some(Duration::ZERO);
         let mut tries = self.options.pauses.begin();
         let mut breaks = Retry::exponential(RECONNECT, RECONNECT_MAX).begin(clock::seed());
@@ -245,14 +242,10 @@ impl Obtain<'_> {
         };
         let turn = self.in_time(self.pool.turns.of(key)).await?;
         let permit = self.in_time(self.pool.turns.permit()).await?;
-        let slot = match own {
-            Some(_) => None,
-            None => Some(self.pool.slot(self.plan.owner)?),
-        };
-        let keeper = match (own, &slot) {
-            (Some(own), _) => own,
-            (None, Some(slot)) => slot.keeper(),
-            (None, None) => return Ok(Waited::Again),
+        let slot = own.is_none().then(|| self.pool.slot(self.plan.owner));
+        let slot = slot.transpose()?;
+        let Some(keeper) = own.or(slot.as_ref().map(Slot::keeper)) else {
+            return Ok(Waited::Again);
         };
         let longest = Duration::from_millis(WAIT_MS_MAX);
         let span = self.left().map_or(longest, |(left, _)| left.min(longest));
