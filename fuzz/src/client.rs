@@ -9,19 +9,16 @@ use std::time::Duration;
 
 use arbitrary::Unstructured;
 use latchd_client_core::{
-    Action, AnyRequest, AnyResponse, Flags, Grants, LeaseTerms, Leases, LockId, LockItem,
-    LockMachine, LockTerms, Losers, Machine, OwnerTerms, Recompute, RecomputeTerms, Retry, Session,
+    Action, AnyRequest, AnyResponse, Grants, LeaseTerms, Leases, LockId, LockItem, LockMachine,
+    LockTerms, Losers, Machine, OwnerTerms, Recompute, RecomputeTerms, Retry, Session,
     SessionTerms, Token, TokenValue,
 };
 use latchd_core::Instant;
-use latchd_protocol::command::{
-    Arithmetic, Command, Delete, Direction, Get, GlobalCommand, ItemCommand, Mode, Set,
-};
+use latchd_protocol::command::Mode;
 use latchd_protocol::key::Key;
 use latchd_protocol::session::{SessionAction, SessionRequest, Token as SessionToken};
 use latchd_protocol::stats::StatsTopic;
 use latchd_protocol::wire::binary::reply::decode as decode_packet;
-use latchd_protocol::wire::classic::ClassicEnvelope;
 use latchd_protocol::wire::meta::{Flag, Verb};
 
 /// More than a machine does in a row without waiting for anything, apart from its events of each
@@ -157,45 +154,21 @@ fn listen(input: &[u8], mut cut: Cut) -> Vec<String> {
 /// A request of each kind, with its own shape of answer.
 fn request(kind: u8) -> AnyRequest<'static> {
     let key = Key::new(b"k").expect("it is short");
-    let meta = |verb, flags: &[Flag<'static>]| AnyRequest::Meta {
-        verb,
-        key,
-        flags: Flags::new(flags).expect("they are few"),
-        value: b"",
-    };
-    let classic = |command: Command<'static>, envelope| AnyRequest::Classic { command, envelope };
-    let change = ClassicEnvelope::Change { noreply: false };
-    match kind % 14 {
+    let meta = |verb, flags: &[Flag<'static>]| AnyRequest::meta(verb, key, flags, b"");
+    match kind % 10 {
         0 => meta(Verb::Get, &[Flag::Value, Flag::ShowCas, Flag::ShowTtl]),
-        1 => meta(Verb::Get, &[Flag::Value, Flag::Quiet]),
+        1 => meta(Verb::Arithmetic, &[Flag::Value]),
         2 => meta(Verb::Set, &[Flag::ShowCas]),
-        3 => meta(Verb::Delete, &[Flag::Quiet]),
-        4 => meta(Verb::Lock, &[]),
-        5 => AnyRequest::Noop,
-        6 => classic(
-            Get::new(key).into(),
-            ClassicEnvelope::Get {
-                with_cas: true,
-                last: true,
-            },
-        ),
-        7 => classic(Set::new(key, b"v").into(), change),
-        8 => classic(Delete::new(key).into(), change),
-        9 => classic(
-            ItemCommand::Arithmetic(Arithmetic::new(key, Direction::Increment, 1)).into(),
-            ClassicEnvelope::Arithmetic { noreply: false },
-        ),
-        10 => classic(
-            GlobalCommand::Stats(StatsTopic::General).into(),
-            ClassicEnvelope::Stats(StatsTopic::General),
-        ),
-        11 if kind > 127 => AnyRequest::Session(SessionRequest {
+        3 => meta(Verb::Lock, &[]),
+        4 => AnyRequest::Noop,
+        5 => AnyRequest::Stats(StatsTopic::General),
+        6 => AnyRequest::Session(SessionRequest {
             token: SessionToken::new(b"0123456789abcdef").expect("it is long"),
             action: SessionAction::End,
         }),
-        12 => AnyRequest::Hold,
-        13 => AnyRequest::Cluster,
-        _ => classic(GlobalCommand::UnlockAll.into(), change),
+        7 => AnyRequest::Hold,
+        8 => AnyRequest::Cluster,
+        _ => AnyRequest::FlushAll,
     }
 }
 
@@ -569,7 +542,7 @@ fn grants(input: &[u8]) -> Keeper<Grants> {
 }
 
 fn recompute(input: &[u8]) -> Recompute {
-    let mut terms = RecomputeTerms::new(span(60_000), span(5_000)).expect("it can be measured");
+    let mut terms = RecomputeTerms::new(span(60_000), span(5_000));
     if chooses(input, 0) {
         terms.losers = Losers::TakeStale;
     }

@@ -233,10 +233,7 @@ impl Attachment {
                 self.may_live = false;
                 return Attached::Failed(Failure::Unsupported(Feature::Sessions));
             }
-            AnyResponse::Session(_)
-            | AnyResponse::Classic(_)
-            | AnyResponse::Meta(_)
-            | AnyResponse::Silent => {
+            AnyResponse::Session(_) | AnyResponse::Classic(_) | AnyResponse::Meta(_) => {
                 return Attached::Failed(Failure::from_answer(answer));
             }
         };

@@ -30,6 +30,8 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use core::time::Duration;
 
 use latchd_protocol::fence::Fence;
+#[cfg(doc)]
+use latchd_protocol::item::LEASE_ITEM;
 use latchd_protocol::key::Key;
 use latchd_protocol::time::Instant;
 
@@ -43,8 +45,6 @@ use super::machine::{Action, Failure, Loss, Machine};
 use super::moment::{after, earlier};
 use super::own::Call;
 use super::session::{AnyRequest, AnyResponse};
-#[cfg(doc)]
-use super::terms::LEASE_ITEM;
 use super::terms::RECONNECT;
 
 /// The most unanswered requests of a machine.

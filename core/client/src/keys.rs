@@ -5,30 +5,20 @@
 //!
 //! Source: memcached 1.6.45 `doc/protocol.txt`, "Keys" and "Meta Commands"; `KEY_MAX_LENGTH`.
 
-use core::fmt;
-
 use latchd_protocol::key::{KEY_BYTES_MAX, Key, KeyForm};
 use latchd_protocol::wire::meta::listed_form;
 
-/// Why no server can have such a key.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-#[non_exhaustive]
-pub enum KeyError {
-    /// It is empty, or too long.
-    Length,
-    /// It has blanks or control bytes, and in base64 it is too long.
-    EncodedLength,
-}
+use super::terms::TermsError;
 
 /// A key that a meta command can carry.
 ///
 /// # Errors
-/// [`KeyError`] if no server can have it.
-pub fn wire_key(bytes: &[u8]) -> Result<Key<'_>, KeyError> {
-    let key = Key::new(bytes).ok_or(KeyError::Length)?;
+/// [`TermsError`] if no server can have it.
+pub fn wire_key(bytes: &[u8]) -> Result<Key<'_>, TermsError> {
+    let key = Key::new(bytes).ok_or(TermsError::Key)?;
     let encoded_bytes = 4 * bytes.len().div_ceil(3);
     if needs_meta(key) && encoded_bytes > KEY_BYTES_MAX {
-        return Err(KeyError::EncodedLength);
+        return Err(TermsError::EncodedKey);
     }
     Ok(key)
 }
@@ -37,20 +27,6 @@ pub fn wire_key(bytes: &[u8]) -> Result<Key<'_>, KeyError> {
 fn needs_meta(key: Key<'_>) -> bool {
     listed_form(key.as_bytes()) == KeyForm::Binary
 }
-
-impl fmt::Display for KeyError {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(match self {
-            Self::Length => "a key is 1 to 250 bytes",
-            Self::EncodedLength => {
-                "a key with blanks or control bytes is at most 186 bytes: it is sent in base64, and \
-                 that is at most 250"
-            }
-        })
-    }
-}
-
-impl core::error::Error for KeyError {}
 
 #[cfg(test)]
 mod tests {
@@ -64,9 +40,9 @@ mod tests {
             wire_key(&bytes).map(|_| ())
         };
         assert_eq!(blank(186), Ok(()));
-        assert_eq!(blank(187), Err(KeyError::EncodedLength));
+        assert_eq!(blank(187), Err(TermsError::EncodedKey));
         assert!(wire_key(&[b'k'; 250]).is_ok());
-        assert_eq!(wire_key(&[b'k'; 251]), Err(KeyError::Length));
-        assert_eq!(wire_key(b""), Err(KeyError::Length));
+        assert_eq!(wire_key(&[b'k'; 251]), Err(TermsError::Key));
+        assert_eq!(wire_key(b""), Err(TermsError::Key));
     }
 }

@@ -103,6 +103,18 @@ impl LockState {
             ..Self::default()
         }
     }
+
+    /// The holder that an item shows. It has a token if the item is a lock.
+    #[must_use]
+    pub fn of_item(answer: &AnyResponse<'_>) -> Self {
+        let parts = answer.is_lock().then(|| TokenValue::parts(answer.value()));
+        Self {
+            left: answer.number(b't').map(Duration::from_secs),
+            token: parts.map(|(token, _)| token.into()),
+            metadata: parts.map(|(_, metadata)| metadata.into()),
+            ..Self::default()
+        }
+    }
 }
 
 /// The news of a lock.
@@ -192,15 +204,4 @@ pub struct Belief {
     pub until: Option<Instant>,
     /// Whether it counts: otherwise a connection broke, and the server has not been heard since.
     pub is_certain: bool,
-}
-
-/// The holder that an item shows.
-pub(super) fn item_state(value: &[u8], left: Option<Duration>, is_lock: bool) -> LockState {
-    let (token, metadata) = TokenValue::parts(value);
-    LockState {
-        left,
-        token: is_lock.then(|| token.into()),
-        metadata: is_lock.then(|| metadata.into()),
-        ..LockState::default()
-    }
 }

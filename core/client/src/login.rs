@@ -24,9 +24,10 @@ use latchd_protocol::wire::classic::reply::ClassicResponse;
 use latchd_protocol::wire::classic::{ClassicEnvelope, request};
 
 use super::session::AnyResponse;
+use super::terms::TermsError;
 
 /// The longest name and password together, in bytes, with the blank between them: the servers' bound.
-pub const CREDENTIALS_BYTES_MAX: usize = LOGIN_BYTES_MAX as usize;
+const CREDENTIALS_BYTES_MAX: usize = LOGIN_BYTES_MAX as usize;
 
 /// The longest answer to wait for, in bytes.
 const ANSWER_BYTES_MAX: usize = 1024;
@@ -37,16 +38,6 @@ pub struct Credentials {
     name: Box<[u8]>,
     /// Name, blank and password, as they are sent.
     token: Box<[u8]>,
-}
-
-/// Why a server cannot know these credentials.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-#[non_exhaustive]
-pub enum CredentialsError {
-    /// The name is empty, or has a blank, which ends it.
-    Name,
-    /// Name and password are longer than [`CREDENTIALS_BYTES_MAX`].
-    Length,
 }
 
 /// The result of an answer.
@@ -75,18 +66,15 @@ impl Credentials {
     /// A name without blanks, and a password of any bytes.
     ///
     /// # Errors
-    /// [`CredentialsError`] if no server could know them.
-    pub fn new(
-        name: impl AsRef<[u8]>,
-        password: impl AsRef<[u8]>,
-    ) -> Result<Self, CredentialsError> {
+    /// [`TermsError`] if no server could know them.
+    pub fn new(name: impl AsRef<[u8]>, password: impl AsRef<[u8]>) -> Result<Self, TermsError> {
         let (name, password) = (name.as_ref(), password.as_ref());
         if name.is_empty() || name.contains(&b' ') {
-            return Err(CredentialsError::Name);
+            return Err(TermsError::LoginName);
         }
         let token = [name, b" ", password].concat();
         if token.len() > CREDENTIALS_BYTES_MAX {
-            return Err(CredentialsError::Length);
+            return Err(TermsError::LoginLength);
         }
         Ok(Self {
             name: name.into(),
@@ -149,17 +137,6 @@ impl fmt::Debug for Credentials {
         write!(formatter, "Credentials({}, …)", self.name.escape_ascii())
     }
 }
-
-impl fmt::Display for CredentialsError {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(match self {
-            Self::Name => "a name is at least one byte, and has no blank",
-            Self::Length => "a name and its password are at most 16 KiB together",
-        })
-    }
-}
-
-impl core::error::Error for CredentialsError {}
 
 #[cfg(test)]
 mod tests {
@@ -241,11 +218,11 @@ mod tests {
 
     #[test]
     fn invalid_names_and_passwords_are_refused() {
-        assert_eq!(Credentials::new("", "p"), Err(CredentialsError::Name));
-        assert_eq!(Credentials::new("a b", "p"), Err(CredentialsError::Name));
+        assert_eq!(Credentials::new("", "p"), Err(TermsError::LoginName));
+        assert_eq!(Credentials::new("a b", "p"), Err(TermsError::LoginName));
         let long = "p".repeat(CREDENTIALS_BYTES_MAX - 2);
         assert!(Credentials::new("a", &long).is_ok());
-        assert_eq!(Credentials::new("ab", &long), Err(CredentialsError::Length));
+        assert_eq!(Credentials::new("ab", &long), Err(TermsError::LoginLength));
         assert!(!alloc::format!("{:?}", fred()).contains("pass"));
     }
 }

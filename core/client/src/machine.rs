@@ -14,7 +14,7 @@ use core::fmt;
 
 use latchd_protocol::time::Instant;
 
-use super::session::{AnyRequest, AnyResponse};
+use super::session::{AnyRequest, AnyResponse, Received};
 
 /// A state machine of the client.
 pub trait Machine {
@@ -32,14 +32,15 @@ pub trait Machine {
 
     /// The oldest unanswered request was answered.
     fn reply(&mut self, now: Instant, answer: &AnyResponse<'_>);
+
+    /// As [`reply`](Self::reply), for a machine that passes the answer's own bytes on.
+    fn received(&mut self, now: Instant, received: &Received<'_>, _bytes: &[u8]) {
+        self.reply(now, &received.answer);
+    }
 }
 
 /// An action for the driver.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "a step is handed over and done, not kept"
-)]
+#[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Action<'a, News> {
     /// Open a connection, unless one is being opened. Then call [`connected`](Machine::connected), or
     /// [`disconnected`](Machine::disconnected) if that failed. Meanwhile, poll again as with
@@ -119,20 +120,6 @@ impl Failure {
     }
 }
 
-impl fmt::Display for Failure {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Disconnected => formatter.write_str("no connection to the server"),
-            Self::NoAnswer => formatter.write_str("the server does not answer"),
-            Self::Refused(words) => write!(formatter, "the server refused: {words}"),
-            Self::Unexpected => formatter.write_str("the server's answer makes no sense"),
-            Self::Unsupported(feature) => write!(formatter, "the server has no {feature}"),
-        }
-    }
-}
-
-impl core::error::Error for Failure {}
-
 /// Why a lock was not obtained.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
@@ -154,8 +141,6 @@ impl fmt::Display for NotObtained {
         })
     }
 }
-
-impl core::error::Error for NotObtained {}
 
 /// Why a lock is lost, or may be lost.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -184,5 +169,3 @@ impl fmt::Display for Loss {
         })
     }
 }
-
-impl core::error::Error for Loss {}

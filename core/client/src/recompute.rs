@@ -47,8 +47,10 @@ use latchd_protocol::item::Cas;
 use latchd_protocol::key::Key;
 use latchd_protocol::time::Instant;
 
-pub use in_session::KeptSession;
-pub use terms::{Losers, RecomputeTerms, WinSupport};
+use self::terms::WinSupport;
+
+pub use in_session::Kept;
+pub use terms::{Losers, RecomputeTerms};
 
 /// The news of a read.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
@@ -250,18 +252,6 @@ impl Recompute {
     /// Whether the win has ended with its connection (R7), or with its session.
     fn has_lost_bound(&self) -> bool {
         !self.is_proven && self.session.is_none() && self.won.is_some_and(|win| win.is_bound)
-    }
-
-    /// The support for wins that this connection's server has, for the next user of the connection.
-    #[must_use]
-    pub const fn words(&self) -> WinSupport {
-        self.words
-    }
-
-    /// Notes what another read has learned about the server on the same connection. Call it after
-    /// [`connected`](Machine::connected), which forgets it.
-    pub const fn knows(&mut self, words: WinSupport) {
-        self.words = words;
     }
 
     /// Abandons the read, so that no other client waits for this one (R6). A store under way continues. Drive

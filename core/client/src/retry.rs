@@ -9,52 +9,38 @@ use core::time::Duration;
 use fastrand::Rng;
 
 /// How often and how fast to try again.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub struct Retry {
-    pace: Pace,
+    /// The first wait; each further one is twice as long, up to `max`.
+    min: Duration,
+    max: Duration,
     tries_max: Option<u32>,
     jitter: bool,
-}
-
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-enum Pace {
-    Never,
-    Linear { every: Duration },
-    Exponential { min: Duration, max: Duration },
-}
-
-impl Default for Retry {
-    fn default() -> Self {
-        Self::none()
-    }
 }
 
 impl Retry {
     /// Does not try again.
     #[must_use]
     pub const fn none() -> Self {
-        Self::of(Pace::Never)
-    }
-
-    const fn of(pace: Pace) -> Self {
-        Self {
-            pace,
-            tries_max: None,
-            jitter: false,
-        }
+        Self::linear(Duration::ZERO)
     }
 
     /// Tries again every `every`; 0 is [`none`](Self::none).
     #[must_use]
     pub const fn linear(every: Duration) -> Self {
-        Self::of(Pace::Linear { every })
+        Self::exponential(every, every)
     }
 
     /// Waits `min`, then twice as long each time, and never longer than `max`. If `max` is less
     /// than `min`, every wait is `max`; 0 is [`none`](Self::none).
     #[must_use]
     pub const fn exponential(min: Duration, max: Duration) -> Self {
-        Self::of(Pace::Exponential { min, max })
+        Self {
+            min,
+            max,
+            tries_max: None,
+            jitter: false,
+        }
     }
 
     /// As `self`, but tries again at most `tries` times.
@@ -75,10 +61,6 @@ impl Retry {
     /// The longest time that all pauses together can take; `None` means no limit.
     #[must_use]
     pub fn span(self) -> Option<Duration> {
-        let tries = match (self.pace, self.tries_max) {
-            (Pace::Never, _) => return Some(Duration::ZERO),
-            (_, tries) => tries,
-        };
         let whole = Self {
             jitter: false,
             ..self
@@ -91,7 +73,7 @@ impl Retry {
                 None => return Some(span),
             }
         }
-        let rest = tries?.saturating_sub(u32::BITS);
+        let rest = self.tries_max?.saturating_sub(u32::BITS);
         let last = retries.next_wait().unwrap_or_default();
         Some(span.saturating_add(last.saturating_mul(rest)))
     }
@@ -128,24 +110,17 @@ impl Retries {
         if self.retry.tries_max.is_some_and(|max| self.tries >= max) {
             return None;
         }
-        let wait = match self.retry.pace {
-            Pace::Never => return None,
-            Pace::Linear { every } => every,
-            Pace::Exponential { min, max } => {
-                let factor = 1_u32.checked_shl(self.tries).unwrap_or(u32::MAX);
-                min.saturating_mul(factor).min(max)
-            }
-        };
+        let Retry { min, max, .. } = self.retry;
+        let factor = 1_u32.checked_shl(self.tries).unwrap_or(u32::MAX);
+        let wait = min.saturating_mul(factor).min(max);
         if wait.is_zero() {
             return None;
         }
         self.tries = self.tries.saturating_add(1);
-        Some(if self.retry.jitter {
-            let half = wait / 2;
-            (half + self.part_of(wait.saturating_sub(half))).max(Duration::from_millis(1))
-        } else {
-            wait
-        })
+        if !self.retry.jitter {
+            return Some(wait);
+        }
+        Some(self.upper_half(wait).max(Duration::from_millis(1)))
     }
 
     /// As [`next_wait`](Self::next_wait), but one of the strategy's pauses so far, drawn at random. A client
@@ -153,27 +128,25 @@ impl Retries {
     /// next try decides.
     pub fn next_turn(&mut self) -> Option<Duration> {
         let longest = self.next_wait()?;
-        let Pace::Exponential { min, max } = self.retry.pace else {
+        let Retry { min, max, .. } = self.retry;
+        if min >= max {
             return Some(longest);
-        };
+        }
         // A pause doubles at most as often as its factor has bits.
         let doublings = (max.as_nanos() / min.as_nanos().max(1)).checked_ilog2();
         let steps = self.tries.min(doublings.map_or(1, |count| count + 2));
         let step = self.draw(u64::from(steps.saturating_sub(1)));
         let shift = u32::try_from(step).unwrap_or_default();
         let pause = min.saturating_mul(1_u32.checked_shl(shift).unwrap_or(u32::MAX));
-        let half = pause / 2;
-        Some(
-            (half + self.part_of(pause.saturating_sub(half)))
-                .min(longest.max(half))
-                .min(max),
-        )
+        let drawn = self.upper_half(pause);
+        Some(drawn.min(longest.max(pause / 2)).min(max))
     }
 
-    /// An even draw between 0 and `span`.
-    fn part_of(&mut self, span: Duration) -> Duration {
-        let micros = u64::try_from(span.as_micros()).unwrap_or(u64::MAX);
-        Duration::from_micros(self.draw(micros))
+    /// An even draw between the half of a span and the whole.
+    fn upper_half(&mut self, span: Duration) -> Duration {
+        let half = span / 2;
+        let micros = u64::try_from(span.saturating_sub(half).as_micros()).unwrap_or(u64::MAX);
+        half + Duration::from_micros(self.draw(micros))
     }
 
     /// An even draw of a number up to `most`.

@@ -13,7 +13,6 @@ use core::time::Duration;
 use latchd_protocol::time::{Exptime, RELATIVE_EXPTIME_MAX_S};
 
 use super::moment::millis;
-pub use latchd_protocol::item::LEASE_ITEM;
 
 /// The shortest ttl that every server can measure.
 pub const TTL_MIN: Duration = Duration::from_secs(1);
@@ -53,24 +52,7 @@ pub(super) fn exptime_for(ttl: Duration) -> Exptime {
     Exptime::In { seconds }
 }
 
-/// The most keys of one lock: all are confirmed at once, over one connection.
-pub const KEYS_MAX: usize = 1_000;
-
-/// Checks whether a server that counts in seconds can measure `ttl`.
-///
-/// # Errors
-/// [`TermsError`] if it cannot.
-pub const fn check_ttl(ttl: Duration) -> Result<(), TermsError> {
-    if ttl.as_millis() < TTL_MIN.as_millis() {
-        Err(TermsError::TtlTooShort)
-    } else if ttl.as_millis() > TTL_MAX.as_millis() {
-        Err(TermsError::TtlTooLong)
-    } else {
-        Ok(())
-    }
-}
-
-/// Why no server can fulfil these terms.
+/// Why no server can fulfil a call or an option.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum TermsError {
@@ -86,7 +68,7 @@ pub enum TermsError {
     Early,
     /// A version cannot be compared under a lock, since the end of the lock has the same answer.
     CasInGrant,
-    /// There is no key, or one is there twice, or there are more than [`KEYS_MAX`].
+    /// There is no key, or one is there twice, or there are more than a thousand.
     Keys,
     /// The keys of a lock are of several servers.
     Servers,
@@ -98,6 +80,16 @@ pub enum TermsError {
     Detached,
     /// The metadata is longer than [`METADATA_BYTES_MAX`](super::METADATA_BYTES_MAX).
     Metadata,
+    /// A key is empty or too long.
+    Key,
+    /// A key has blanks or control bytes, and in base64 it is too long.
+    EncodedKey,
+    /// A token is empty or too long, or has a blank or a control byte.
+    Token,
+    /// The name of a login is empty, or has a blank, which ends it.
+    LoginName,
+    /// The name and the password of a login are longer than 16 KiB.
+    LoginLength,
 }
 
 impl fmt::Display for TermsError {
@@ -125,6 +117,14 @@ impl fmt::Display for TermsError {
                 "only a lock that survives, with a token of its own, is left behind: set token"
             }
             Self::Metadata => "metadata is at most 250 bytes",
+            Self::Key => "a key is 1 to 250 bytes",
+            Self::EncodedKey => {
+                "a key with blanks or control bytes is at most 186 bytes: it is sent in base64, and \
+                 that is at most 250"
+            }
+            Self::Token => "a token is 1 to 250 bytes without blanks and control bytes",
+            Self::LoginName => "a name is at least one byte, and has no blank",
+            Self::LoginLength => "a name and its password are at most 16 KiB together",
         })
     }
 }
@@ -148,17 +148,5 @@ mod tests {
     fn the_longest_ttl_is_still_a_span_on_the_wire() {
         assert_eq!(TTL_MAX, Duration::from_secs(2_505_600), "29 days");
         assert!(exptime_for(TTL_MAX).to_wire() <= RELATIVE_EXPTIME_MAX_S);
-    }
-
-    #[test]
-    fn a_ttl_that_servers_cannot_measure_is_refused() {
-        let check = |ms| check_ttl(Duration::from_millis(ms));
-        assert_eq!(check(999), Err(TermsError::TtlTooShort));
-        assert_eq!(check(0), Err(TermsError::TtlTooShort));
-        assert!(check(1_000).is_ok());
-        assert_eq!(check_ttl(TTL_MAX), Ok(()));
-        let longer = TTL_MAX + Duration::from_millis(1);
-        assert_eq!(check_ttl(longer), Err(TermsError::TtlTooLong));
-        assert_eq!(check(u64::MAX), Err(TermsError::TtlTooLong));
     }
 }

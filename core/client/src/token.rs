@@ -13,6 +13,8 @@ use core::str::FromStr;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
+use super::terms::TermsError;
+
 /// The longest token in bytes.
 const TOKEN_BYTES_MAX: usize = 250;
 
@@ -33,11 +35,11 @@ impl Token {
     /// A token of the caller's own. Any client that shows the same token takes over the lease.
     ///
     /// # Errors
-    /// [`TokenError`] if it is empty or too long, or holds a blank or a control byte.
-    pub fn new(bytes: &[u8]) -> Result<Self, TokenError> {
+    /// [`TermsError`] if it is empty or too long, or holds a blank or a control byte.
+    pub fn new(bytes: &[u8]) -> Result<Self, TermsError> {
         let odd = |byte: &u8| *byte == b' ' || byte.is_ascii_control();
         if bytes.is_empty() || bytes.len() > TOKEN_BYTES_MAX || bytes.iter().any(odd) {
-            return Err(TokenError);
+            return Err(TermsError::Token);
         }
         Ok(Self(bytes.into()))
     }
@@ -63,9 +65,9 @@ impl fmt::Display for Token {
 }
 
 impl FromStr for Token {
-    type Err = TokenError;
+    type Err = TermsError;
 
-    fn from_str(text: &str) -> Result<Self, TokenError> {
+    fn from_str(text: &str) -> Result<Self, TermsError> {
         Self::new(text.as_bytes())
     }
 }
@@ -114,22 +116,6 @@ impl TokenValue {
     }
 }
 
-/// The bytes are no token: too few, too many, or a blank or a control byte among them.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-#[non_exhaustive]
-pub struct TokenError;
-
-impl fmt::Display for TokenError {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            formatter,
-            "a token is 1 to {TOKEN_BYTES_MAX} bytes without blanks and control bytes"
-        )
-    }
-}
-
-impl core::error::Error for TokenError {}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -161,13 +147,13 @@ mod tests {
         let token = Token::from_random([7; 16]);
         let shown = alloc::format!("{token}");
         assert_eq!(shown.parse(), Ok(token));
-        assert_eq!("a b".parse::<Token>(), Err(TokenError));
+        assert_eq!("a b".parse::<Token>(), Err(TermsError::Token));
     }
 
     #[test]
     fn ambiguous_tokens_are_refused() {
         for bytes in [&b""[..], b"a b", b"a\r\nb", &[b'a'; TOKEN_BYTES_MAX + 1]] {
-            assert_eq!(Token::new(bytes), Err(TokenError));
+            assert_eq!(Token::new(bytes), Err(TermsError::Token));
         }
         let token = Token::from_random([0xff; 16]);
         assert_eq!(token.as_bytes().len(), 22);

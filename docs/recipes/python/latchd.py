@@ -25,9 +25,9 @@ class Connection:
             if not (words := self.reader.readline().decode().split()):
                 raise EOFError("no reply")
             value = self.reader.read(int(words[1]) + 2)[:-2] if words[0] == "VA" else None
-        except (OSError, EOFError) as error:
-            self.close()  # a late reply must not be the next request's
-            raise Lost(f"the connection has ended: {error!r}") from error
+        except BaseException as error:  # also that of a signal: a late reply must not be the next request's
+            self.close()
+            raise Lost(f"the connection has ended: {error!r}") if isinstance(error, (OSError, EOFError)) else error
         if words[0].endswith("ERROR"):
             raise ValueError(" ".join(words))
         return words, value
@@ -38,7 +38,7 @@ class Connection:
 
     def cached(self, key, ttl, compute, early=10, wait=10):
         """The value of `key`: one client computes it, `early` s before it expires, and the others wait for it."""
-        words, value = self.ask(f"mg {key} v c N{ttl} R{early} B w{wait * 1000}", wait=wait)
+        words, value = self.ask(f"mg {key} v c N{ttl} R{early} B w{int(wait * 1000)}", wait=wait)
         if "W" in words:  # this client computes; if it dies, the next one wins
             value, cas = compute(), next(word[1:] for word in words if word[0] == "c")
             self.ask(f"ms {key} {len(value)} C{cas} T{ttl}", value)  # not stored if the item has changed since

@@ -9,7 +9,8 @@ class Connection:
         self.server = host, port
 
     async def __aenter__(self):
-        self.reader, self.writer = await asyncio.wait_for(asyncio.open_connection(*self.server), 5)
+        async with asyncio.timeout(5):  # asyncio.wait_for may swallow the cancellation of a wait
+            self.reader, self.writer = await asyncio.open_connection(*self.server)
         kernel = self.writer.get_extra_info("socket")
         kernel.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # an unreachable server is lost after 10 s
         for option, value in ((socket.TCP_KEEPIDLE, 5), (socket.TCP_KEEPINTVL, 1), (socket.TCP_KEEPCNT, 5)):
@@ -23,6 +24,8 @@ class Connection:
     async def ask(self, line, body=None, wait=0):
         """The words of the reply, and its value if it has one. The server may take `wait` seconds."""
         async with self.turn:
+            if self.writer.is_closing():  # what it has read may be the reply to an earlier request
+                raise Lost("the connection has ended")
             try:
                 async with asyncio.timeout(wait + 5):  # never below `wait`
                     self.writer.write(line.encode() + b"\r\n" + (b"" if body is None else body + b"\r\n"))
@@ -37,7 +40,7 @@ class Connection:
 
     async def cached(self, key, ttl, compute, early=10, wait=10):
         """The value of `key`: one client computes it, `early` s before it expires, and the others wait for it."""
-        words, value = await self.ask(f"mg {key} v c N{ttl} R{early} B w{wait * 1000}", wait=wait)
+        words, value = await self.ask(f"mg {key} v c N{ttl} R{early} B w{int(wait * 1000)}", wait=wait)
         if "W" in words:  # this client computes; if it dies, the next client wins
             value, cas = await compute(), next(word[1:] for word in words if word[0] == "c")
             await self.ask(f"ms {key} {len(value)} C{cas} T{ttl}", value)  # not stored if the item has changed since
@@ -54,10 +57,13 @@ class Lock:
 
     async def __aenter__(self):
         connection = await self.connection.__aenter__()
-        words, _ = await connection.ask(f"ml {self.key} F w{int(self.wait * 1000)}", wait=self.wait)
-        if words[0] != "HD":
+        try:
+            words, _ = await connection.ask(f"ml {self.key} F w{int(self.wait * 1000)}", wait=self.wait)
+            if words[0] != "HD":
+                raise Held(" ".join(words))
+        except BaseException:  # also a cancelled or timed-out wait: it leaves the queue, and no lock behind
             connection.writer.close()
-            raise Held(" ".join(words))
+            raise
         self.fence = int(words[1][1:])  # rises with each grant of the key, over restarts too
         self.watch = asyncio.create_task(self._watch(asyncio.current_task()))
         return self

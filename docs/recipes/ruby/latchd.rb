@@ -20,11 +20,13 @@ module Latchd
       @socket.wait_readable(wait + 5) or raise Lost, "no reply" # never below `wait`
       words = (@socket.gets or raise Lost, "the connection has ended").split
       value = @socket.read(words[1].to_i + 2)[0...-2] if words.first == "VA"
+      answered = true
       raise ArgumentError, words.join(" ") if words.first.end_with?("ERROR")
       [words, value]
-    rescue Lost, IOError, SystemCallError => e
-      close
+    rescue IOError, SystemCallError => e
       raise Lost, e.message
+    ensure
+      close unless answered # also after Timeout.timeout: its reply must not be the next request's
     end
 
     # The value of `key`: one client computes it, `early` s before it expires, and the others wait for it.

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use latchd_client_core::{
-    Action, AnyRequest, AnyResponse, Flags, LeaseTerms, Leases, LockId, LockItem, LockMachine,
-    LockNews, LockTerms, Machine, Session, Token, TokenValue,
+    Action, AnyRequest, AnyResponse, LeaseTerms, Leases, LockId, LockItem, LockMachine, LockNews,
+    LockTerms, Machine, Session, Token, TokenValue,
 };
 use latchd_core::engine::{Config, Core};
 use latchd_core::store::MapStore;
@@ -311,12 +311,7 @@ impl World {
         let now = self.clock(client);
         let one = &mut self.view.clients[client];
         let mut session = Session::new();
-        let any = AnyRequest::Meta {
-            verb: Verb::Get,
-            key: key(),
-            flags: Flags::new(&[]).expect("none is not too many"),
-            value: &[],
-        };
+        let any = AnyRequest::meta(Verb::Get, key(), [], &[]);
         session
             .send(&any, &mut Vec::new())
             .expect("one request fits");

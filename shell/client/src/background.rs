@@ -20,6 +20,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
+use futures_lite::future::FutureExt;
+
 use super::pending_release;
 use super::task::Task;
 
@@ -146,6 +148,16 @@ impl Drop for Alarm {
     fn drop(&mut self) {
         self.unset();
     }
+}
+
+/// The result of `work`, if it ends within this time.
+pub(super) async fn within<T>(span: Duration, work: impl Future<Output = T>) -> Option<T> {
+    let work = async { Some(work.await) };
+    let late = async {
+        Alarm::after(span).await;
+        None
+    };
+    work.or(late).await
 }
 
 /// Whether this process was forked from the one that has the thread (B3).

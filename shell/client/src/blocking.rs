@@ -19,9 +19,9 @@ use std::ops::Deref;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use async_io::{Timer, block_on};
-use futures_lite::future::FutureExt;
+use async_io::block_on;
 
+use super::background::within;
 use super::cache::{CacheItem, GetOptions, Outcome, StoreOptions};
 use super::compute::Value;
 use super::error::{ComputeError, Error};
@@ -196,12 +196,7 @@ impl Lock {
     /// held then.
     #[must_use]
     pub fn wait_lost(&self, timeout: Duration) -> Option<Option<Loss>> {
-        let lost = async { Some(self.0.lost().await) };
-        let late = async {
-            Timer::after(timeout).await;
-            None
-        };
-        block_on(lost.or(late))
+        block_on(within(timeout, self.0.lost()))
     }
 }
 

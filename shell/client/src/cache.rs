@@ -11,18 +11,17 @@ pub(super) mod words;
 
 use bytes::Bytes;
 use latchd_client_core::{AnyRequest, AnyResponse, Loss, wire_key};
-use latchd_protocol::command::{Command, GlobalCommand};
 use latchd_protocol::fence::Fence;
 use latchd_protocol::stats::StatsTopic;
 use latchd_protocol::time::Exptime;
-use latchd_protocol::wire::classic::ClassicEnvelope;
 use latchd_protocol::wire::classic::reply::ClassicResponse;
 use latchd_protocol::wire::cluster::ClusterConfig;
 use latchd_protocol::wire::meta::{Flag, Verb};
 
-use self::words::{item, meta, number, outcome, read, refusal};
+use self::words::{item, number, outcome, read, refusal};
 use super::client::{Client, all_at_once};
 use super::error::{Error, ErrorKind};
+use super::fenced;
 use super::pool::Pool;
 
 pub use self::options::{GetOptions, StoreMode, StoreOptions};
@@ -77,14 +76,7 @@ impl Outcome {
     }
 }
 
-/// The direction of a count.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum CountMode {
-    Up,
-    Down,
-}
-
-/// Plain cache calls; of several servers, to that of the key. Each may fail as [`ErrorKind::Key`], [`ErrorKind::Unreachable`] or
+/// Plain cache calls; of several servers, to that of the key. Each may fail as [`ErrorKind::Terms`] for its key, [`ErrorKind::Unreachable`] or
 /// [`ErrorKind::Refused`].
 impl Client {
     /// Reads an item; `None` if there is none.
@@ -177,22 +169,15 @@ impl Client {
         value: &[u8],
         options: &StoreOptions,
     ) -> Result<Outcome, Error> {
-        let mode = match options.mode {
-            StoreMode::Set => b'S',
-            StoreMode::Add => b'E',
-            StoreMode::Replace => b'R',
-            StoreMode::Append => b'A',
-            StoreMode::Prepend => b'P',
-        };
+        let mode = options.mode as u8;
         let mut flags = vec![Flag::Mode(mode), Flag::ClientFlags(options.client_flags)];
         if options.exptime != Exptime::Never {
             flags.push(Flag::Touch(options.exptime));
         }
         flags.extend(options.cas.map(Flag::Cas));
         flags.extend(options.invalidate.then_some(Flag::Invalidate));
-        flags.extend(grant.map(Flag::InGrant));
-        let request = meta(Verb::Set, wire_key(key)?, &flags, value);
-        ask_one(self.pool(key), &request, outcome).await
+        self.change(grant, Verb::Set, key, flags, value, outcome)
+            .await
     }
 
     /// Stores a value and releases the lock of this grant, in one step.
@@ -203,10 +188,9 @@ impl Client {
         value: &[u8],
         exptime: Exptime,
     ) -> Result<(), Error> {
-        let flags = [Flag::Touch(exptime), Flag::InGrant(grant), Flag::Unlock];
-        let request = meta(Verb::Set, wire_key(key)?, &flags, value);
-        let pool = self.pool(key);
-        ask_one(pool, &request, outcome).await?.done(pool)
+        let flags = vec![Flag::Touch(exptime), Flag::Unlock];
+        let stored = self.change(Some(grant), Verb::Set, key, flags, value, outcome);
+        stored.await?.done(self.pool(key))
     }
 
     /// Removes an item.
@@ -223,9 +207,8 @@ impl Client {
         grant: Option<Fence>,
         key: &[u8],
     ) -> Result<Outcome, Error> {
-        let flags: Vec<_> = grant.map(Flag::InGrant).into_iter().collect();
-        let request = meta(Verb::Delete, wire_key(key)?, &flags, &[]);
-        ask_one(self.pool(key), &request, outcome).await
+        self.change(grant, Verb::Delete, key, Vec::new(), &[], outcome)
+            .await
     }
 
     /// Changes an item's exptime.
@@ -233,10 +216,9 @@ impl Client {
     /// # Errors
     /// As above.
     pub async fn touch(&self, key: impl AsRef<[u8]>, exptime: Exptime) -> Result<Outcome, Error> {
-        let key = wire_key(key.as_ref())?;
-        let flags = [Flag::Touch(exptime)];
-        let request = meta(Verb::Get, key, &flags, &[]);
-        ask_one(self.pool(key.as_bytes()), &request, outcome).await
+        let flags = vec![Flag::Touch(exptime)];
+        self.change(None, Verb::Get, key.as_ref(), flags, &[], outcome)
+            .await
     }
 
     /// Adds to the decimal number in an item, and returns the sum, which wraps around at 64 bits; `None` if
@@ -245,7 +227,7 @@ impl Client {
     /// # Errors
     /// As above; [`ErrorKind::Refused`] also if it holds no number, or if another client has locked it.
     pub async fn incr(&self, key: impl AsRef<[u8]>, delta: u64) -> Result<Option<u64>, Error> {
-        self.count(None, key.as_ref(), CountMode::Up, delta).await
+        self.count(None, key.as_ref(), b'I', delta).await
     }
 
     /// As [`incr`](Self::incr), but subtracts, down to 0.
@@ -253,7 +235,7 @@ impl Client {
     /// # Errors
     /// As [`incr`](Self::incr).
     pub async fn decr(&self, key: impl AsRef<[u8]>, delta: u64) -> Result<Option<u64>, Error> {
-        self.count(None, key.as_ref(), CountMode::Down, delta).await
+        self.count(None, key.as_ref(), b'D', delta).await
     }
 
     /// Removes all items that are not locked, on all servers.
@@ -261,19 +243,11 @@ impl Client {
     /// # Errors
     /// As above.
     pub async fn flush_all(&self) -> Result<(), Error> {
-        let flush = AnyRequest::Classic {
-            command: Command::Global(GlobalCommand::FlushAll { at: Exptime::Never }),
-            envelope: ClassicEnvelope::Change { noreply: false },
-        };
         let is_done = |answer: &AnyResponse<'_>| match answer.classic() {
             Some(ClassicResponse::Ok) => Ok(()),
             Some(_) | None => Err(refusal(answer)),
         };
-        let work = self
-            .pools()
-            .iter()
-            .map(|pool| ask_one(pool, &flush, is_done));
-        all_at_once(work.collect()).await.into_iter().collect()
+        self.ask_each(&AnyRequest::FlushAll, is_done).await
     }
 
     /// Asks each server for a sign of life.
@@ -285,44 +259,34 @@ impl Client {
             Some(_) => Ok(()),
             None => Err(refusal(answer)),
         };
-        let work = self
-            .pools()
-            .iter()
-            .map(|pool| ask_one(pool, &AnyRequest::Noop, is_alive));
-        all_at_once(work.collect()).await.into_iter().collect()
+        self.ask_each(&AnyRequest::Noop, is_alive).await
     }
 
     /// The servers of the cluster, as this server knows them, and their weights. A latchd shows the names of the ring with
     /// their ports in `stats cluster`, since ElastiCache's form has no place for them.
     pub(super) async fn cluster_config(&self) -> Result<(ClusterConfig, Vec<u32>), Error> {
-        let stats = AnyRequest::Classic {
-            command: Command::Global(GlobalCommand::Stats(StatsTopic::Cluster)),
-            envelope: ClassicEnvelope::Stats(StatsTopic::Cluster),
-        };
-        let mut config = Err(ErrorKind::Refused("END".into()));
-        let mut ring = Vec::new();
-        ask(
-            self.first(),
-            &[AnyRequest::Cluster, stats],
-            |place, answer| match answer.classic() {
+        let stats = AnyRequest::Stats(StatsTopic::Cluster);
+        let (mut config, mut ring) = (None, Vec::new());
+        let pool = self.first();
+        ask(pool, &[AnyRequest::Cluster, stats], |place, answer| {
+            match answer.classic() {
                 Some(ClassicResponse::Cluster(text)) => {
-                    config = ClusterConfig::decode(text).map_err(|_| malformed());
+                    config = Some(ClusterConfig::decode(text).map_err(|_| malformed())?);
                 }
                 Some(ClassicResponse::Stat { name, value }) => {
                     ring.extend(ring_server(name, value));
                 }
                 Some(ClassicResponse::End) => {}
-                Some(_) | None => {
-                    // Other servers do not have these statistics.
-                    if place == 0 {
-                        config = Err(refusal(answer));
-                    }
-                }
-            },
-        )
+                Some(_) | None if place == 0 => return Err(refusal(answer)),
+                // Other servers do not have these statistics.
+                Some(_) | None => {}
+            }
+            Ok(())
+        })
         .await?;
+        let config = config.ok_or_else(|| ErrorKind::Refused("END".into()));
         let named = config.and_then(|config| with_ring(config, ring));
-        named.map_err(|kind| self.first().error(kind))
+        named.map_err(|kind| pool.error(kind))
     }
 
     /// The server's statistics: names and values, as it prints them. Of several servers, ask each of
@@ -331,40 +295,64 @@ impl Client {
     /// # Errors
     /// As above.
     pub async fn stats(&self) -> Result<Vec<(String, String)>, Error> {
-        let stats = AnyRequest::Classic {
-            command: Command::Global(GlobalCommand::Stats(StatsTopic::General)),
-            envelope: ClassicEnvelope::Stats(StatsTopic::General),
-        };
+        let stats = AnyRequest::Stats(StatsTopic::General);
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let mut all = Vec::new();
-        let mut refused = None;
         ask(self.first(), &[stats], |_, answer| match answer.classic() {
-            Some(ClassicResponse::Stat { name, value }) => all.push((text(name), text(value))),
-            Some(ClassicResponse::End) => {}
-            Some(_) | None => refused = Some(refusal(answer)),
+            Some(ClassicResponse::Stat { name, value }) => {
+                all.push((text(name), text(value)));
+                Ok(())
+            }
+            Some(ClassicResponse::End) => Ok(()),
+            Some(_) | None => Err(refusal(answer)),
         })
         .await?;
-        match refused {
-            Some(kind) => Err(self.first().error(kind)),
-            None => Ok(all),
-        }
+        Ok(all)
     }
 
+    /// Counts in this mode of `ma`; with a grant, only while that grant is in force.
     pub(super) async fn count(
         &self,
         grant: Option<Fence>,
         key: &[u8],
-        mode: CountMode,
+        mode: u8,
         delta: u64,
     ) -> Result<Option<u64>, Error> {
-        let mode = match mode {
-            CountMode::Up => b'I',
-            CountMode::Down => b'D',
-        };
-        let mut flags = vec![Flag::Mode(mode), Flag::Delta(delta), Flag::Value];
+        let flags = vec![Flag::Mode(mode), Flag::Delta(delta), Flag::Value];
+        self.change(grant, Verb::Arithmetic, key, flags, &[], number)
+            .await
+    }
+
+    /// Changes an item; with a grant, only while that grant is in force.
+    async fn change<T>(
+        &self,
+        grant: Option<Fence>,
+        verb: Verb,
+        key: &[u8],
+        mut flags: Vec<Flag<'_>>,
+        value: &[u8],
+        read: impl Fn(&AnyResponse<'_>) -> Result<T, ErrorKind>,
+    ) -> Result<T, Error> {
         flags.extend(grant.map(Flag::InGrant));
-        let request = meta(Verb::Arithmetic, wire_key(key)?, &flags, &[]);
-        ask_one(self.pool(key), &request, number).await
+        let request = AnyRequest::meta(verb, wire_key(key)?, flags, value);
+        let read = |answer: &AnyResponse<'_>| match grant {
+            Some(_) => fenced::checked(answer).and_then(|()| read(answer)),
+            None => read(answer),
+        };
+        ask_one(self.pool(key), &request, read).await
+    }
+
+    /// Asks all servers at once.
+    async fn ask_each(
+        &self,
+        request: &AnyRequest<'_>,
+        read: impl Fn(&AnyResponse<'_>) -> Result<(), ErrorKind>,
+    ) -> Result<(), Error> {
+        let work = self
+            .pools()
+            .iter()
+            .map(|pool| ask_one(pool, request, &read));
+        all_at_once(work.collect()).await.into_iter().collect()
     }
 }
 
@@ -376,11 +364,11 @@ async fn get_many(pool: &Pool, keys: &[&[u8]]) -> Result<Vec<Option<CacheItem>>,
             .iter()
             .map(|key| Ok(read(wire_key(key)?, &GetOptions::new())))
             .collect::<Result<Vec<_>, Error>>()?;
-        let mut found = Vec::with_capacity(requests.len());
-        ask(pool, &requests, |_, answer| found.push(item(answer))).await?;
-        for item in found {
-            all.push(item.map_err(|kind| pool.error(kind))?);
-        }
+        ask(pool, &requests, |_, answer| {
+            all.push(item(answer)?);
+            Ok(())
+        })
+        .await?;
     }
     Ok(all)
 }
@@ -393,19 +381,29 @@ async fn ask_one<T>(
 ) -> Result<T, Error> {
     let mut answered = None;
     let requests = std::slice::from_ref(request);
-    ask(pool, requests, |_, answer| answered = Some(read(answer))).await?;
-    let answered = answered.expect("each answered request was shown");
-    answered.map_err(|kind| pool.error(kind))
+    let each = |_: usize, answer: &AnyResponse<'_>| {
+        answered = Some(read(answer)?);
+        Ok(())
+    };
+    ask(pool, requests, each).await?;
+    Ok(answered.expect("each answered request was shown"))
 }
 
+/// Sends requests. The first error of `each` is that of the call.
 pub(super) async fn ask(
     pool: &Pool,
     requests: &[AnyRequest<'_>],
-    each: impl FnMut(usize, &AnyResponse<'_>),
+    mut each: impl FnMut(usize, &AnyResponse<'_>) -> Result<(), ErrorKind>,
 ) -> Result<(), Error> {
-    let mut link = pool.link(requests.len());
-    let asked = link.ask(requests, pool.reply_timeout(), each).await;
-    asked.map_err(|error| pool.error(ErrorKind::of_socket(error)))
+    let mut error = Ok(());
+    let note = |place: usize, answer: &AnyResponse<'_>| {
+        let read = each(place, answer);
+        if error.is_ok() {
+            error = read;
+        }
+    };
+    pool.share(requests.len()).ask(requests, note).await?;
+    error.map_err(|kind| pool.error(kind))
 }
 
 /// The name and weight of a server, if this line of `stats cluster` has them.

@@ -50,9 +50,7 @@ impl Client {
     /// reached there.
     pub async fn connect(address: &str) -> Result<Self, Error> {
         let client = Self::new(address, ClientOptions::new())?;
-        let pool = client.first();
-        let connected = pool.link(0).connect().await;
-        connected.map_err(|error| pool.error(ErrorKind::of_socket(error)))?;
+        client.first().share(0).ask(&[], |_, _| {}).await?;
         Ok(client)
     }
 
@@ -273,7 +271,9 @@ impl Client {
     ) -> Result<Value, ComputeError<E>> {
         let key = wire_key(key.as_ref()).map_err(Error::from)?;
         let pool = self.pool(key.as_bytes());
-        let terms = options.terms(pool.reply_timeout()).map_err(Error::from)?;
+        let terms = options
+            .terms(pool.options.reply_timeout)
+            .map_err(Error::from)?;
         compute::compute(pool, key, terms, make).await
     }
 }

@@ -1,17 +1,20 @@
 //! Reads a value that one client at a time computes.
 
+use std::io;
+use std::sync::Arc;
+
 use async_channel::{Receiver, Sender, bounded};
-use futures_lite::future::FutureExt;
 use latchd_client_core::{Failure, Recompute, RecomputeNews, RecomputeTerms};
 use latchd_protocol::key::Key;
 
-use super::background::{self, Alarm};
+use super::background::within;
 use super::clock;
 use super::driver::{Driver, Heard};
-use super::error::{ComputeError, Error, ErrorKind};
+use super::error::{ComputeError, ErrorKind};
 use super::pending_release::{self, Holder};
 use super::pool::Pool;
-use super::shared_values::{Joined, Leader};
+use super::shared_values::{Answer, Joined, Leader};
+use super::task::Task;
 
 /// A value, and how it was obtained.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -58,120 +61,93 @@ impl Value {
     }
 }
 
-/// A read that gives back its win if it fails, even when its future is dropped.
+/// A read under way, with a task of its own. If it is dropped, the task gives back a win, also one that the reply has yet
+/// to bring.
 struct Reading {
-    pool: Pool,
-    /// `None` once it is finished.
-    work: Option<(Driver, Recompute)>,
-}
-
-impl Drop for Reading {
-    fn drop(&mut self) {
-        self.finish();
-    }
-}
-
-impl Reading {
-    async fn news(&mut self) -> RecomputeNews {
-        let (driver, machine) = self.work.as_mut().expect("it is not finished");
-        let news = driver.news(machine).await;
-        driver.keep_win_support(machine.words());
-        news
-    }
-
-    /// Returns the connection to the pool once no request is unanswered on it. An unused win is given back
-    /// first, also one that the reply has yet to bring.
-    fn finish(&mut self) {
-        let Some((driver, mut machine)) = self.work.take() else {
-            return;
-        };
-        machine.abandon(clock::now());
-        if machine.is_idle() {
-            return give_back(&self.pool, driver, &machine);
-        }
-        let pool = self.pool.clone();
-        // There was no holder from the start.
-        let (_, pending) = pending_release::new();
-        background::spawn(async move {
-            finish(&pool, driver, machine).await;
-            drop(pending);
-        });
-    }
-
-    fn error(&mut self, failure: Failure) -> Error {
-        let cause = self
-            .work
-            .as_mut()
-            .and_then(|(driver, _)| driver.take_cause());
-        self.pool.error(ErrorKind::from_failure(failure, cause))
-    }
-}
-
-/// Does what is left to do, and returns the connection.
-async fn finish(pool: &Pool, mut driver: Driver, mut machine: Recompute) {
-    while !machine.is_idle() {
-        // The result does not matter: a win also ends by time.
-        let _ = driver.news(&mut machine).await;
-    }
-    give_back(pool, driver, &machine);
-}
-
-/// Returns the connection to the pool, attached or not.
-fn give_back(pool: &Pool, mut driver: Driver, machine: &Recompute) {
-    driver.keep_session(machine.session());
-    pool.give_back(driver);
-}
-
-/// A win in a session, which the background keeps while the caller computes.
-struct Kept {
-    /// The value, or nothing if the win is to be given back.
+    task: Arc<Task>,
+    /// The value, or nothing if it could not be computed.
     computed: Sender<Option<Vec<u8>>>,
-    /// The value again, and whether it is stored.
-    stored: Receiver<(Option<Vec<u8>>, RecomputeNews)>,
+    news: Receiver<News>,
     _holder: Holder,
 }
 
-impl Kept {
-    fn begin(pool: Pool, mut driver: Driver, mut machine: Recompute) -> Self {
-        let (computed, made) = bounded::<Option<Vec<u8>>>(1);
-        let (tell, stored) = bounded::<(Option<Vec<u8>>, RecomputeNews)>(1);
+/// The news of a read: also the computed value, and the socket's last error.
+struct News {
+    what: RecomputeNews,
+    computed: Option<Vec<u8>>,
+    cause: Option<io::Error>,
+}
+
+impl Reading {
+    fn begin(pool: &Pool, driver: Driver, machine: Recompute) -> Self {
+        let (computed, made) = bounded(1);
+        let (tell, news) = bounded(2);
         let (holder, pending) = pending_release::new();
         pending_release::flush_at_end();
-        background::spawn(async move {
-            let made = loop {
-                match driver.drive(&mut machine, made.recv(), |_| {}).await {
-                    // The caller computes: there is no news for it.
-                    Heard::News(_) => {}
-                    Heard::Call(made) => break made.unwrap_or_default(),
-                }
-            };
-            let now = clock::now();
-            match &made {
-                Some(bytes) => machine.computed(now, bytes),
-                None => machine.give_back(now),
-            }
-            let news = driver.news(&mut machine).await;
-            // The caller may be gone.
-            let _ = tell.try_send((made, news));
-            finish(&pool, driver, machine).await;
+        let pool = pool.clone();
+        let task = Task::new(async move {
+            serve(&pool, driver, machine, &made, &tell).await;
             drop(pending);
         });
         Self {
+            task,
             computed,
-            stored,
+            news,
             _holder: holder,
         }
     }
 
-    /// Stores the value. Returns it, and the result.
-    async fn store(self, bytes: Vec<u8>) -> (Vec<u8>, RecomputeNews) {
-        // The background takes one value, and answers once.
-        let _ = self.computed.try_send(Some(bytes));
-        match self.stored.recv().await {
-            Ok((bytes, news)) => (bytes.unwrap_or_default(), news),
-            Err(_) => unreachable!("the background has answered"),
+    /// Waits for the next news; after [`Compute`](RecomputeNews::Compute) one more comes.
+    async fn news(&self) -> News {
+        let news = Arc::clone(&self.task).while_waiting(self.news.recv());
+        news.await.expect("the task tells before it ends")
+    }
+}
+
+/// Drives the read until it has no win, and returns its connection to the pool, attached or not.
+async fn serve(
+    pool: &Pool,
+    mut driver: Driver,
+    mut machine: Recompute,
+    made: &Receiver<Option<Vec<u8>>>,
+    tell: &Sender<News>,
+) {
+    let (mut computed, mut is_awaited, mut last) = (None, true, None);
+    loop {
+        match driver.drive(&mut machine, made.recv(), |_| {}).await {
+            Heard::News(what) => {
+                let news = News {
+                    what,
+                    computed: computed.take(),
+                    cause: driver.take_cause(),
+                };
+                // While the caller computes there is no news for it.
+                last = std::mem::take(&mut is_awaited).then_some(news);
+                if machine.is_idle() {
+                    break;
+                }
+                // The caller may be gone.
+                let _ = last.take().map(|news| tell.try_send(news));
+            }
+            Heard::Call(Ok(value)) => {
+                match &value {
+                    Some(bytes) => machine.computed(clock::now(), bytes),
+                    None => machine.give_back(clock::now()),
+                }
+                (computed, is_awaited) = (value, true);
+            }
+            // The caller has left.
+            Heard::Call(Err(_)) => break,
         }
     }
+    machine.abandon(clock::now());
+    while !machine.is_idle() {
+        // The result does not matter: a win also ends by time.
+        let _ = driver.news(&mut machine).await;
+    }
+    pool.give_back(driver, machine.kept());
+    // The next call finds the connection in the pool.
+    let _ = last.map(|news| tell.try_send(news));
 }
 
 /// Reads a value that one client at a time computes. Tasks of this process ask once, and share the answer.
@@ -187,22 +163,21 @@ pub(super) async fn compute<E>(
     let mut make = Some(make);
     loop {
         let left = patience.saturating_sub(clock::since(begun));
-        let late = async {
-            Alarm::after(left).await;
-            Err(pool.error(ErrorKind::TimedOut))
-        };
-        let joined = async { Ok(pool.computes().join(key.as_bytes()).await) };
-        match joined.or(late).await? {
+        let joined = within(left, pool.computes.join(key.as_bytes())).await;
+        match joined.ok_or_else(|| pool.error(ErrorKind::TimedOut))? {
             Joined::Leader(leader) => {
                 let Some(make) = make.take() else {
                     unreachable!("a leader returns");
                 };
                 return lead(pool, key, terms, make, leader).await;
             }
-            Joined::Value(value) => return Ok(value),
-            Joined::Failed => return Err(ComputeError::Elsewhere),
-            Joined::Error(error) => return Err(error.into()),
-            Joined::Again => {}
+            Joined::Answer(Answer::Value(value)) => {
+                let computed = false;
+                return Ok(Value { computed, ..value });
+            }
+            Joined::Answer(Answer::Failed) => return Err(ComputeError::Elsewhere),
+            Joined::Answer(Answer::Error(error)) => return Err(error.into()),
+            Joined::Answer(Answer::None) => {}
         }
     }
 }
@@ -215,38 +190,29 @@ async fn lead<E>(
     make: impl AsyncFnOnce(Option<Vec<u8>>) -> Result<Vec<u8>, E>,
     mut leader: Leader,
 ) -> Result<Value, ComputeError<E>> {
-    let permit = pool.computes().permit().await;
-    let in_session = terms.session.is_some();
-    let driver = if in_session {
-        pool.attached_driver().await
-    } else {
-        pool.driver().await
-    };
+    let permit = pool.computes.permit().await;
+    let (driver, kept) = pool.driver(terms.session.is_some()).await;
     let mut machine = Recompute::new(key, terms);
-    driver.lend(&mut machine);
-    machine.knows(driver.win_support());
-    if let Some(session) = driver.kept_session() {
-        machine.resume(session.clone());
+    if let Some(kept) = kept {
+        machine.resume(clock::now(), kept);
     }
     machine.read(clock::now());
-    let mut reading = Reading {
-        pool: pool.clone(),
-        work: Some((driver, machine)),
-    };
-    let old = match reading.news().await {
+    let reading = Reading::begin(pool, driver, machine);
+    let News { what, cause, .. } = reading.news().await;
+    let old = match what {
         RecomputeNews::Found { value, stale } => {
             let value = Value::found(value.into_vec(), stale);
-            leader.share(&value);
+            leader.end(Answer::Value(value.clone()));
             return Ok(value);
         }
         RecomputeNews::TimedOut => {
             let error = pool.error(ErrorKind::TimedOut);
-            leader.share_error(&error);
+            leader.end(Answer::Error(error.clone()));
             return Err(error.into());
         }
         RecomputeNews::Failed(failure) => {
-            let error = reading.error(failure);
-            leader.share_error(&error);
+            let error = pool.error(ErrorKind::from_failure(failure, cause));
+            leader.end(Answer::Error(error.clone()));
             return Err(error.into());
         }
         RecomputeNews::Compute { old } => old,
@@ -258,34 +224,20 @@ async fn lead<E>(
     let old = old.map(<[u8]>::into_vec);
     if old.is_some() {
         // The others read the old value meanwhile.
-        leader.let_go();
+        leader.end(Answer::None);
     }
-    let value = made(&mut reading, in_session, make(old)).await;
-    match &value {
-        Ok(value) => leader.share(value),
-        Err(_) => leader.fail(),
+    let (value, failure) = match make(old).await {
+        Ok(bytes) => (Some(bytes), None),
+        Err(error) => (None, Some(error)),
+    };
+    // The task takes one value, and tells of it once.
+    let _ = reading.computed.try_send(value);
+    let News { what, computed, .. } = reading.news().await;
+    if let Some(error) = failure {
+        leader.end(Answer::Failed);
+        return Err(ComputeError::Compute(error));
     }
-    value.map_err(ComputeError::Compute)
-}
-
-/// Computes the value, and stores it.
-async fn made<E>(
-    reading: &mut Reading,
-    in_session: bool,
-    make: impl Future<Output = Result<Vec<u8>, E>>,
-) -> Result<Value, E> {
-    if in_session && let Some((driver, machine)) = reading.work.take() {
-        let kept = Kept::begin(reading.pool.clone(), driver, machine);
-        let (bytes, news) = kept.store(make.await?).await;
-        return Ok(Value::computed(bytes, news));
-    }
-    let computed = make.await;
-    let (_, machine) = reading.work.as_mut().expect("it is not finished");
-    let now = clock::now();
-    match &computed {
-        Ok(bytes) => machine.computed(now, bytes),
-        Err(_) => machine.give_back(now),
-    }
-    let news = reading.news().await;
-    Ok(Value::computed(computed?, news))
+    let value = Value::computed(computed.unwrap_or_default(), what);
+    leader.end(Answer::Value(value.clone()));
+    Ok(value)
 }

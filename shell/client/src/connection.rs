@@ -1,19 +1,16 @@
 //! A connection for programs that speak the protocol.
 
 use std::fmt;
-use std::future::{Future, poll_fn};
+use std::future::poll_fn;
 use std::io::{self, Read, Write};
-use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use async_io::Timer;
-use futures_lite::future::FutureExt;
-
+use super::background::within;
 use super::error::{Error, ErrorKind};
 use super::pool::Pool;
-use super::socket::{Moved, Socket};
+use super::socket::Socket;
 
 /// A connection for a program that speaks the protocol itself, as `latchd cli` does: bytes in both
 /// directions, after the TLS handshake and the login.
@@ -24,17 +21,17 @@ pub struct Connection {
     socket: Socket,
     patience: Duration,
     /// Bytes that have arrived and were not read.
-    unread: Range<usize>,
+    unread: Vec<u8>,
 }
 
 impl Connection {
     pub(super) fn open(pool: &Pool) -> Result<Self, Error> {
-        let opened = async_io::block_on(pool.connector().clone().open());
+        let opened = async_io::block_on(pool.connector.clone().open());
         let socket = opened.map_err(|error| pool.error(ErrorKind::of_socket(error)))?;
         Ok(Self {
             socket,
-            patience: pool.reply_timeout(),
-            unread: 0..0,
+            patience: pool.options.reply_timeout,
+            unread: Vec::new(),
         })
     }
 
@@ -46,9 +43,7 @@ impl Connection {
     /// # Errors
     /// [`io::ErrorKind::WouldBlock`] if nothing has arrived; the socket's.
     pub fn try_read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.take(buffer, |socket| {
-            at_once(|context| socket.poll_move(context, &[]))
-        })
+        self.receive(buffer, Duration::ZERO)
     }
 
     /// Writes as many bytes as the connection accepts without waiting. Call [`try_flush`](Self::try_flush) behind it.
@@ -56,11 +51,7 @@ impl Connection {
     /// # Errors
     /// [`io::ErrorKind::WouldBlock`] if it accepts none; the socket's.
     pub fn try_write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if bytes.is_empty() {
-            return Ok(0);
-        }
-        let socket = &mut self.socket;
-        at_once(|context| socket.poll_send(context, bytes))
+        self.send(bytes, Duration::ZERO)
     }
 
     /// Sends bytes that the connection has accepted and keeps, without waiting.
@@ -68,29 +59,27 @@ impl Connection {
     /// # Errors
     /// [`io::ErrorKind::WouldBlock`] if some are left: try again when the descriptor is writable; the socket's.
     pub fn try_flush(&mut self) -> io::Result<()> {
-        let socket = &mut self.socket;
-        at_once(|context| socket.poll_send(context, &[])).map(drop)
+        self.send(&[], Duration::ZERO).map(drop)
     }
 
-    /// Hands over received bytes, after this step if there are none.
-    fn take(
-        &mut self,
-        buffer: &mut [u8],
-        step: impl FnOnce(&mut Socket) -> io::Result<Moved>,
-    ) -> io::Result<usize> {
-        if self.unread.is_empty() {
-            match step(&mut self.socket) {
-                Ok(Moved::Received(bytes)) => self.unread = 0..bytes,
-                Ok(Moved::Sent(_)) => {}
+    /// Hands over received bytes. If there are none, it waits for some.
+    fn receive(&mut self, buffer: &mut [u8], patience: Duration) -> io::Result<usize> {
+        let (socket, unread) = (&mut self.socket, &mut self.unread);
+        if unread.is_empty() {
+            match wait(patience, |context| socket.poll_move(context, &[], unread)) {
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(0),
-                Err(error) => return Err(error),
-            }
+                received => received?,
+            };
         }
-        let arrived = self.socket.arrived(self.unread.end);
-        let mut unread = arrived.get(self.unread.start..).unwrap_or_default();
-        let bytes = unread.read(buffer)?;
-        self.unread.start += bytes;
+        let bytes = unread.as_slice().read(buffer)?;
+        unread.drain(..bytes);
         Ok(bytes)
+    }
+
+    /// Sends some of these bytes; without any, flushes earlier ones.
+    fn send(&mut self, bytes: &[u8], patience: Duration) -> io::Result<usize> {
+        let socket = &mut self.socket;
+        wait(patience, |context| socket.poll_send(context, bytes))
     }
 }
 
@@ -101,51 +90,34 @@ impl AsFd for Connection {
     }
 }
 
-/// The result of a step that does not wait.
-fn at_once<T>(step: impl FnOnce(&mut Context<'_>) -> Poll<io::Result<T>>) -> io::Result<T> {
-    match step(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(result) => result,
-        Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
+/// The result of a step within this time; with none, of a step that does not wait.
+fn wait<T>(
+    patience: Duration,
+    mut step: impl FnMut(&mut Context<'_>) -> Poll<io::Result<T>>,
+) -> io::Result<T> {
+    if patience.is_zero() {
+        return match step(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(result) => result,
+            Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
+        };
     }
-}
-
-/// Waits for a future, within a limit.
-fn within<T>(patience: Duration, work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
-    async_io::block_on(work.or(async {
-        Timer::after(patience).await;
-        Err(io::ErrorKind::TimedOut.into())
-    }))
+    let done = async_io::block_on(within(patience, poll_fn(step)));
+    done.unwrap_or_else(|| Err(io::ErrorKind::TimedOut.into()))
 }
 
 impl Read for Connection {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let patience = self.patience;
-        self.take(buffer, |socket| {
-            let moved = poll_fn(|context| socket.poll_move(context, &[]));
-            within(patience, moved)
-        })
+        self.receive(buffer, self.patience)
     }
 }
 
 impl Write for Connection {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if bytes.is_empty() {
-            return Ok(0);
-        }
-        let socket = &mut self.socket;
-        within(
-            self.patience,
-            poll_fn(|context| socket.poll_send(context, bytes)),
-        )
+        self.send(bytes, self.patience)
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        let socket = &mut self.socket;
-        let flushed = within(
-            self.patience,
-            poll_fn(|context| socket.poll_send(context, &[])),
-        );
-        flushed.map(drop)
+        self.send(&[], self.patience).map(drop)
     }
 }
 

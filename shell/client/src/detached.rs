@@ -1,17 +1,19 @@
 //! A lock that was left behind, for the client that goes on with it.
 
-use std::fmt::{self, Write as _};
+use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use latchd_client_core::{LeaseTerms, LockItem, LockTerms, SessionTerms, Token, TokenValue};
+use latchd_client_core::{LeaseTerms, LockItem, LockTerms, Token, TokenValue};
 use latchd_protocol::time::saturating_millis;
+use latchd_protocol::uri::{self, UriEncoded};
 
 use super::error::{Error, ErrorKind};
-use super::keeper::{Attempt, Part};
+use super::keeper::Part;
 use super::lock::Lock;
 use super::obtain::in_order;
+use super::options::{Plan, session_of};
 use super::pool::{Owner, Pool};
 
 /// The first word of the text, with the version of its form.
@@ -23,36 +25,23 @@ const FORM: &str = "latchd-lock-1";
 pub struct Detached {
     server: Arc<str>,
     keys: Vec<Box<[u8]>>,
-    token: Token,
-    owner: Owner,
-    /// The lock's own time, and whether it is renewed.
-    ttl_ms: u64,
-    renews: bool,
-    /// The time of its item; 0 without one.
-    item_ms: u64,
-    metadata: Box<[u8]>,
+    plan: Plan,
 }
 
 impl Detached {
-    pub(super) fn new(
-        pool: &Pool,
-        keys: Vec<Box<[u8]>>,
-        token: Token,
-        terms: &LockTerms,
-        owner: Owner,
-    ) -> Self {
+    pub(super) fn of(lock: &Lock) -> Self {
+        let mut plan = lock.plan.clone();
+        plan.terms.is_adopted = true;
+        if let Some(lease) = &mut plan.terms.lease {
+            lease.hold_max = None;
+        }
+        if let Some(item) = &mut plan.terms.item {
+            item.own_token = true;
+        }
         Self {
-            server: Arc::clone(pool.endpoint().name()),
-            keys,
-            token,
-            owner,
-            ttl_ms: terms.lease.map_or(0, |lease| saturating_millis(lease.ttl)),
-            renews: terms.lease.is_some_and(|lease| lease.renews),
-            item_ms: terms
-                .item
-                .as_ref()
-                .map_or(0, |item| saturating_millis(item.ttl)),
-            metadata: terms.metadata.clone(),
+            server: Arc::clone(lock.pool.endpoint().name()),
+            keys: lock.keys().map(Box::from).collect(),
+            plan,
         }
     }
 
@@ -73,48 +62,20 @@ impl Detached {
     /// [`ErrorKind::NotHeld`] if it has ended.
     pub(super) async fn attach(&self, pool: &Pool) -> Result<Lock, Error> {
         pool.check_process()?;
-        let ttl = Duration::from_millis(self.ttl_ms);
-        let mut terms = LockTerms::new();
-        terms.is_adopted = true;
-        terms.metadata = self.metadata.clone();
-        terms.lease = (self.ttl_ms > 0).then_some(LeaseTerms {
-            ttl,
-            renews: self.renews,
-            hold_max: None,
-        });
-        terms.item = (self.item_ms > 0).then(|| LockItem {
-            value: TokenValue::new(self.token.clone(), &self.metadata),
-            ttl: Duration::from_millis(self.item_ms),
-            own_token: true,
-        });
-        let session = match self.owner {
-            Owner::Session(seconds) => {
-                let time = Duration::from_secs(seconds.into());
-                Some(SessionTerms::of_token(&self.token, self.keys(), time)?)
-            }
-            Owner::Connection | Owner::Item => None,
-        };
-        let keeper = match &session {
-            Some(_) => pool.new_keeper(self.owner, session.clone())?,
-            None => pool.keeper(self.owner)?,
+        let plan = self.plan.clone();
+        let keeper = match &plan.session {
+            Some(_) => pool.new_keeper(plan.owner, plan.session.clone())?,
+            None => pool.keeper(plan.owner)?,
         };
         let mut parts: Vec<Part> = Vec::new();
         for key in &self.keys {
-            match keeper.attempt(key, terms.clone(), None).await? {
-                Attempt::Obtained(part) => parts.push(part),
-                Attempt::Held(_) | Attempt::Obstructed(_) | Attempt::HasValue => {
-                    return Err(pool.error(ErrorKind::NotHeld(None)));
-                }
-            }
+            let found = keeper.attempt(key, plan.terms.clone(), None).await?;
+            parts.push(found.map_err(|_| pool.error(ErrorKind::NotHeld(None)))?);
         }
         Ok(Lock {
             parts,
             pool: pool.clone(),
-            owner: self.owner,
-            terms,
-            token: self.token.clone(),
-            is_own: session.is_some(),
-            is_inherited: false,
+            plan,
             _slot: None,
         })
     }
@@ -122,25 +83,31 @@ impl Detached {
 
 impl fmt::Display for Detached {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let seconds = match self.owner {
-            Owner::Session(seconds) => seconds,
+        let Plan {
+            owner,
+            terms,
+            token,
+            ..
+        } = &self.plan;
+        let seconds = match owner {
+            Owner::Session(seconds) => *seconds,
             Owner::Connection | Owner::Item => 0,
         };
-        let times = (seconds, self.ttl_ms, u8::from(self.renews), self.item_ms);
+        let ttl_ms = terms.lease.map_or(0, |lease| saturating_millis(lease.ttl));
+        let renews = u8::from(terms.lease.is_some_and(|lease| lease.renews));
+        let item_ms = terms
+            .item
+            .as_ref()
+            .map_or(0, |item| saturating_millis(item.ttl));
+        let metadata = UriEncoded(&terms.metadata);
         write!(
             formatter,
-            "{FORM} {} {} {} {} {} {} x{}",
-            self.server,
-            self.token,
-            times.0,
-            times.1,
-            times.2,
-            times.3,
-            hex(&self.metadata)
+            "{FORM} {} {token} {seconds} {ttl_ms} {renews} {item_ms} x{metadata}",
+            self.server
         )?;
         self.keys
             .iter()
-            .try_for_each(|key| write!(formatter, " {}", hex(key)))
+            .try_for_each(|key| write!(formatter, " {}", UriEncoded(key)))
     }
 }
 
@@ -159,43 +126,43 @@ fn read(text: &str) -> Option<Detached> {
         return None;
     }
     let server = words.next()?.into();
-    let token = words.next()?.parse().ok()?;
+    let token: Token = words.next()?.parse().ok()?;
     let owner = match words.next()?.parse().ok()? {
         0 => Owner::Item,
         seconds => Owner::Session(seconds),
     };
+    let mut terms = LockTerms::new();
+    terms.is_adopted = true;
     let ttl_ms = words.next()?.parse().ok()?;
     let renews = words.next()? == "1";
-    let item_ms = words.next()?.parse().ok()?;
-    let metadata = from_hex(words.next()?.strip_prefix('x')?)?;
-    let keys = words.map(from_hex).collect::<Option<Vec<_>>>()?;
-    Some(Detached {
-        server,
-        keys: in_order(keys).ok()?,
-        token,
-        owner,
-        ttl_ms,
+    terms.lease = (ttl_ms > 0).then(|| LeaseTerms {
+        ttl: Duration::from_millis(ttl_ms),
         renews,
-        item_ms,
-        metadata,
+        hold_max: None,
+    });
+    let item_ms = words.next()?.parse().ok()?;
+    terms.metadata = decode(words.next()?.strip_prefix('x')?);
+    terms.item = (item_ms > 0).then(|| LockItem {
+        value: TokenValue::new(token.clone(), &terms.metadata),
+        ttl: Duration::from_millis(item_ms),
+        own_token: true,
+    });
+    let keys = in_order(words.map(decode)).ok()?;
+    Some(Detached {
+        plan: Plan {
+            owner,
+            session: session_of(owner, &token, &keys).ok()?,
+            is_inheritable: false,
+            terms,
+            token,
+        },
+        server,
+        keys,
     })
 }
 
-fn hex(bytes: &[u8]) -> String {
-    let mut text = String::new();
-    for byte in bytes {
-        // A string has no errors.
-        let _ = write!(text, "{byte:02x}");
-    }
-    text
-}
-
-fn from_hex(text: &str) -> Option<Box<[u8]>> {
-    let pairs = text.as_bytes().chunks(2);
-    let byte = |pair: &[u8]| u8::from_str_radix(str::from_utf8(pair).ok()?, 16).ok();
-    pairs
-        .map(|pair| byte(pair).filter(|_| pair.len() == 2))
-        .collect()
+fn decode(word: &str) -> Box<[u8]> {
+    uri::decode(word.as_bytes()).into()
 }
 
 /// Without the token, which is the right to the lock.
@@ -216,18 +183,12 @@ mod tests {
 
     #[test]
     fn a_text_is_read_as_it_is_shown() {
-        let detached = Detached {
-            server: "h:1".into(),
-            keys: vec![b"a"[..].into(), b"b \n"[..].into()],
-            token: Token::from_random([1; 16]),
-            owner: Owner::Session(10),
-            ttl_ms: 0,
-            renews: false,
-            item_ms: 5,
-            metadata: Box::default(),
-        };
+        let text = "latchd-lock-1 h:1 t 10 0 0 5 xm%20n a b%0A";
+        let detached: Detached = text.parse().unwrap();
+        assert_eq!(detached.to_string(), text);
+        assert!(detached.keys().eq([&b"a"[..], b"b\n"]));
         assert_eq!(detached.to_string().parse::<Detached>().unwrap(), detached);
-        for text in ["", "latchd-lock-1 h:1", "latchd-lock-1 h:1 t 1 0 0 0 x 6"] {
+        for text in ["", "latchd-lock-1 h:1", "latchd-lock-1 h:1 t 1 0 0 0 x "] {
             assert!(text.parse::<Detached>().is_err(), "{text}");
         }
     }

@@ -13,12 +13,12 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_lite::future::{self, FutureExt};
-use latchd_client_core::{Action, AnyRequest, KeptSession, Machine, Received, Session, WinSupport};
+use latchd_client_core::{Action, AnyRequest, Machine, Session};
 
 use super::clock::{self, sleep_until};
 use super::connector::Connector;
 use super::options::ClientOptions;
-use super::socket::{Moved, Opening, Socket, check_input, is_tls_alert, no_answer};
+use super::socket::{Opening, Socket, check_input, is_tls_alert, no_answer};
 
 /// The longest unnoticed absence of a server before the connection counts as broken, if its replies may not
 /// take longer: the default heartbeat plus the default reply timeout (V3).
@@ -28,10 +28,6 @@ const GONE: Duration = Duration::from_secs(10);
 struct Open {
     socket: Socket,
     session: Session,
-    /// The server's support for wins.
-    win_support: WinSupport,
-    /// The server's session that the connection is attached to.
-    kept_session: Option<KeptSession>,
     /// The server was not primary, so the connection is of no use for the next call.
     is_refused: bool,
     /// Bytes that have arrived and are not consumed.
@@ -73,7 +69,8 @@ enum Woken<Call> {
 /// An event on the network.
 enum Progress {
     Opened(Socket),
-    Moved(Moved),
+    /// Bytes were sent or received.
+    Moved,
 }
 
 impl Driver {
@@ -117,38 +114,6 @@ impl Driver {
     /// The socket's error since the last call, if there was one.
     pub(super) fn take_cause(&mut self) -> Option<io::Error> {
         self.cause.take()
-    }
-
-    /// Tells `machine` about the connection, if there is one.
-    pub(super) fn lend(&self, machine: &mut impl Machine) {
-        if self.open().is_some() {
-            machine.connected(clock::now());
-        }
-    }
-
-    /// The server's support for wins.
-    pub(super) fn win_support(&self) -> WinSupport {
-        self.open()
-            .map_or(WinSupport::Unknown, |open| open.win_support)
-    }
-
-    /// Remembers, for the next user of this connection, the server's support for wins.
-    pub(super) const fn keep_win_support(&mut self, words: WinSupport) {
-        if let State::Open(open) = &mut self.state {
-            open.win_support = words;
-        }
-    }
-
-    /// The server's session that the connection is attached to.
-    pub(super) fn kept_session(&self) -> Option<&KeptSession> {
-        self.open()?.kept_session.as_ref()
-    }
-
-    /// Remembers, for the next user of this connection, the session that it is attached to.
-    pub(super) fn keep_session(&mut self, session: Option<KeptSession>) {
-        if let State::Open(open) = &mut self.state {
-            open.kept_session = session;
-        }
     }
 
     /// Drives `machine` until it has news.
@@ -232,7 +197,7 @@ impl Driver {
             }
             match future::poll_once(self.progress()).await {
                 Some(Ok(Progress::Opened(_))) | None => return Err(io::ErrorKind::TimedOut.into()),
-                Some(progress) => self.advance(progress?),
+                Some(moved) => drop(moved?),
             }
         }
     }
@@ -246,32 +211,6 @@ impl Driver {
         }
     }
 
-    /// Handles an event of the network.
-    fn advance(&mut self, progress: Progress) {
-        match (progress, &mut self.state) {
-            (Progress::Opened(socket), state) => {
-                // A Unix socket does not need it, and the socket reports if the system refuses.
-                let _ = socket.probe(self.gone);
-                *state = State::Open(Box::new(Open {
-                    socket,
-                    session: Session::new(),
-                    win_support: WinSupport::Unknown,
-                    kept_session: None,
-                    is_refused: false,
-                    input: Vec::new(),
-                    output: Vec::new(),
-                }));
-            }
-            (Progress::Moved(Moved::Sent(bytes)), State::Open(open)) => {
-                open.output.drain(..bytes);
-            }
-            (Progress::Moved(Moved::Received(bytes)), State::Open(open)) => {
-                open.input.extend_from_slice(open.socket.arrived(bytes));
-            }
-            (Progress::Moved(_), State::Closed | State::Opening(_)) => {}
-        }
-    }
-
     /// Passes the next complete reply to the machine, if there is one.
     fn take_answer(&mut self, machine: &mut impl Machine) -> io::Result<bool> {
         let State::Open(open) = &mut self.state else {
@@ -281,14 +220,13 @@ impl Driver {
             .session
             .receive(&open.input)
             .map_err(|_| no_answer(&open.input))?;
-        let Some(Received {
-            answer, consumed, ..
-        }) = received
-        else {
+        let Some(received) = received else {
             return Ok(false);
         };
-        machine.reply(clock::now(), &answer);
-        if answer.is_not_primary() {
+        let (consumed, is_refused) = (received.consumed, received.answer.is_not_primary());
+        let bytes = open.input.get(..consumed).unwrap_or_default();
+        machine.received(clock::now(), &received, bytes);
+        if is_refused {
             open.is_refused = true;
             self.connector.has_failed();
         }
@@ -308,13 +246,19 @@ impl Driver {
 
     fn take(&mut self, event: io::Result<Progress>, machine: &mut impl Machine) {
         match event {
-            Ok(progress) => {
-                let is_new = matches!(progress, Progress::Opened(_));
-                self.advance(progress);
-                if is_new {
-                    tracing::debug!(server = %self.connector.endpoint(), "connected");
-                    machine.connected(clock::now());
-                }
+            Ok(Progress::Moved) => {}
+            Ok(Progress::Opened(socket)) => {
+                // A Unix socket does not need it, and the socket reports if the system refuses.
+                let _ = socket.probe(self.gone);
+                self.state = State::Open(Box::new(Open {
+                    socket,
+                    session: Session::new(),
+                    is_refused: false,
+                    input: Vec::new(),
+                    output: Vec::new(),
+                }));
+                tracing::debug!(server = %self.connector.endpoint(), "connected");
+                machine.connected(clock::now());
             }
             Err(error) => {
                 let error = match &self.state {
@@ -340,7 +284,12 @@ impl Open {
     /// Sends or receives, whichever is possible first.
     fn poll_progress(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Progress>> {
         check_input(self.input.len())?;
-        let moved = self.socket.poll_move(context, &self.output);
-        moved.map(|moved| Ok(Progress::Moved(moved?)))
+        let moved = self
+            .socket
+            .poll_move(context, &self.output, &mut self.input);
+        moved.map_ok(|sent| {
+            self.output.drain(..sent);
+            Progress::Moved
+        })
     }
 }

@@ -5,7 +5,7 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-use latchd_client_core::{Failure, Feature, KeyError, LockState, Loss, NotObtained, TermsError};
+use latchd_client_core::{Failure, Feature, LockState, Loss, NotObtained, TermsError};
 
 use super::background::is_forked;
 use super::connector::Unauthenticated;
@@ -23,10 +23,13 @@ const UNAUTHENTICATED: [&str; 4] = [
 const NOT_PRIMARY: &str = "SERVER_ERROR not primary";
 
 /// The error of a call of the client. `Debug` is its message too, since `main() -> Result<(), Error>` prints that.
-pub struct Error {
+#[derive(Clone)]
+pub struct Error(Arc<Inner>);
+
+struct Inner {
     kind: ErrorKind,
     server: Option<Arc<str>>,
-    holder: Option<Box<LockState>>,
+    holder: Option<LockState>,
 }
 
 /// The kind of an error.
@@ -51,10 +54,8 @@ pub enum ErrorKind {
     Unsupported(Feature),
     /// The server refused, with this reply.
     Refused(Box<str>),
-    /// No server can fulfil these options: choose others.
+    /// No server can fulfil these options, or have this key: choose others.
     Terms(TermsError),
-    /// The key is invalid on every server: choose another.
-    Key(KeyError),
     /// The server's address is invalid, for this reason.
     Address(Box<str>),
     /// This process was forked from one that used the client, and must not use its connections. Make a new
@@ -64,92 +65,74 @@ pub enum ErrorKind {
 
 impl Error {
     /// An error from a server.
-    pub(super) const fn at(server: Arc<str>, kind: ErrorKind) -> Self {
-        Self {
-            kind,
-            server: Some(server),
-            holder: None,
-        }
+    pub(super) fn at(server: Arc<str>, kind: ErrorKind) -> Self {
+        Self::new(kind, Some(server), None)
     }
 
-    pub(super) fn with_holder(mut self, holder: LockState) -> Self {
-        self.holder = Some(Box::new(holder));
-        self
+    /// An error from a server, which has shown this holder.
+    pub(super) fn held(server: Arc<str>, why: NotObtained, holder: LockState) -> Self {
+        Self::new(ErrorKind::NotObtained(why), Some(server), Some(holder))
+    }
+
+    fn new(kind: ErrorKind, server: Option<Arc<str>>, holder: Option<LockState>) -> Self {
+        Self(Arc::new(Inner {
+            kind,
+            server,
+            holder,
+        }))
     }
 
     /// The holder of the lock, as far as the server has shown it; `None` if the lock was not asked for, or not held.
     #[must_use]
     pub fn holder(&self) -> Option<&LockState> {
-        self.holder.as_deref()
-    }
-
-    /// The same error for another task.
-    pub(super) fn copy(&self) -> Self {
-        let kind = match &self.kind {
-            ErrorKind::TimedOut => ErrorKind::TimedOut,
-            ErrorKind::Unreachable(error) => {
-                ErrorKind::Unreachable(io::Error::new(error.kind(), error.to_string()))
-            }
-            ErrorKind::Unsupported(feature) => ErrorKind::Unsupported(*feature),
-            ErrorKind::Refused(words) => ErrorKind::Refused(words.clone()),
-            ErrorKind::Unauthenticated(words) => ErrorKind::Unauthenticated(words.clone()),
-            ErrorKind::NotObtained(_)
-            | ErrorKind::NotHeld(_)
-            | ErrorKind::Tls(_)
-            | ErrorKind::Terms(_)
-            | ErrorKind::Key(_)
-            | ErrorKind::Address(_)
-            | ErrorKind::Forked => ErrorKind::Refused(self.kind.to_string().into()),
-        };
-        Self {
-            kind,
-            server: self.server.clone(),
-            holder: None,
-        }
+        self.0.holder.as_ref()
     }
 
     /// The kind of the error.
     #[must_use]
-    pub const fn kind(&self) -> &ErrorKind {
-        &self.kind
+    pub fn kind(&self) -> &ErrorKind {
+        &self.0.kind
     }
 
     /// The server, as `HOST:PORT` or a path; `None` if none was involved.
     #[must_use]
     pub fn server(&self) -> Option<&str> {
-        self.server.as_deref()
+        self.0.server.as_deref()
     }
 
     /// Whether the server said that another client holds the lock, and nothing failed.
     #[must_use]
-    pub const fn is_not_obtained(&self) -> bool {
+    pub fn is_not_obtained(&self) -> bool {
         matches!(
-            self.kind,
+            self.kind(),
             ErrorKind::NotObtained(NotObtained::Held | NotObtained::Deadline)
         )
     }
 
     /// Whether the lock was lost.
     #[must_use]
-    pub const fn is_not_held(&self) -> bool {
-        matches!(self.kind, ErrorKind::NotHeld(_))
+    pub fn is_not_held(&self) -> bool {
+        matches!(self.kind(), ErrorKind::NotHeld(_))
     }
 
     /// Whether the server serves nothing at present, because it is not primary of its partition: another server may be.
     #[must_use]
     pub fn is_not_primary(&self) -> bool {
-        matches!(&self.kind, ErrorKind::Refused(words) if &**words == NOT_PRIMARY)
+        matches!(self.kind(), ErrorKind::Refused(words) if &**words == NOT_PRIMARY)
     }
 
     /// Whether the same call may succeed later: the server is to blame, and not the call.
-    pub(super) const fn may_pass(&self) -> bool {
-        matches!(self.kind, ErrorKind::Unreachable(_) | ErrorKind::Refused(_))
+    pub(super) fn may_pass(&self) -> bool {
+        matches!(
+            self.kind(),
+            ErrorKind::Unreachable(_) | ErrorKind::Refused(_)
+        )
     }
 
     /// Whether the server could not be reached, or did not reply in time.
     #[must_use]
-    pub const fn is_unreachable(&self) -> bool {
-        matches!(self.kind, ErrorKind::Unreachable(_))
+    pub fn is_unreachable(&self) -> bool {
+        matches!(self.kind(), ErrorKind::Unreachable(_))
     }
 }
 
@@ -192,10 +175,10 @@ impl ErrorKind {
 
 impl fmt::Display for Error {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(server) = &self.server {
+        if let Some(server) = self.server() {
             write!(formatter, "{server}: ")?;
         }
-        self.kind.fmt(formatter)
+        self.kind().fmt(formatter)
     }
 }
 
@@ -235,7 +218,6 @@ impl fmt::Display for ErrorKind {
             }
             Self::Refused(words) => write!(formatter, "the server refused: {words}"),
             Self::Terms(error) => error.fmt(formatter),
-            Self::Key(error) => error.fmt(formatter),
             Self::Address(problem) => formatter.write_str(problem),
             Self::Forked => formatter.write_str(
                 "this process was forked after its parent had used the client: fork before the first call, or start a \
@@ -247,7 +229,7 @@ impl fmt::Display for ErrorKind {
 
 impl StdError for Error {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        let ErrorKind::Unreachable(error) = &self.kind else {
+        let ErrorKind::Unreachable(error) = self.kind() else {
             return None;
         };
         Some(error)
@@ -257,23 +239,13 @@ impl StdError for Error {
 /// An error without a server.
 impl From<ErrorKind> for Error {
     fn from(kind: ErrorKind) -> Self {
-        Self {
-            kind,
-            server: None,
-            holder: None,
-        }
+        Self::new(kind, None, None)
     }
 }
 
 impl From<TermsError> for Error {
     fn from(error: TermsError) -> Self {
         ErrorKind::Terms(error).into()
-    }
-}
-
-impl From<KeyError> for Error {
-    fn from(error: KeyError) -> Self {
-        ErrorKind::Key(error).into()
     }
 }
 

@@ -6,14 +6,14 @@
 //!
 //! Source: docs/PROTOCOL.md, `G`.
 
-use latchd_client_core::{Feature, Loss, TermsError};
+use latchd_client_core::{AnyResponse, Feature, Loss, TermsError};
 use latchd_protocol::fence::Fence;
 use latchd_protocol::time::Exptime;
+use latchd_protocol::wire::meta::reply::Code;
 
-use super::cache::{CountMode, Outcome, StoreOptions};
+use super::cache::{Outcome, StoreOptions};
 use super::client::Client;
 use super::error::{Error, ErrorKind};
-use super::pool::Pool;
 
 /// The replies of servers that do not know the flag, or no meta commands: yrmcds, and memcached by its
 /// versions.
@@ -87,9 +87,8 @@ impl InGrant<'_> {
             return Err(TermsError::CasInGrant.into());
         }
         let (key, value) = (key.as_ref(), value.as_ref());
-        let fence = Some(self.fence);
-        let stored = self.client.store_in(fence, key, value, options).await;
-        outcome(self.client.pool(key), stored)
+        let stored = self.client.store_in(Some(self.fence), key, value, options);
+        stored.await
     }
 
     /// See [`Client::delete`].
@@ -97,11 +96,7 @@ impl InGrant<'_> {
     /// # Errors
     /// As above.
     pub async fn delete(&self, key: impl AsRef<[u8]>) -> Result<Outcome, Error> {
-        let (key, fence) = (key.as_ref(), Some(self.fence));
-        outcome(
-            self.client.pool(key),
-            self.client.delete_in(fence, key).await,
-        )
+        self.client.delete_in(Some(self.fence), key.as_ref()).await
     }
 
     /// See [`Client::incr`].
@@ -109,7 +104,10 @@ impl InGrant<'_> {
     /// # Errors
     /// As above.
     pub async fn incr(&self, key: impl AsRef<[u8]>, delta: u64) -> Result<Option<u64>, Error> {
-        self.count(key.as_ref(), CountMode::Up, delta).await
+        let counted = self
+            .client
+            .count(Some(self.fence), key.as_ref(), b'I', delta);
+        counted.await
     }
 
     /// See [`Client::decr`].
@@ -117,30 +115,24 @@ impl InGrant<'_> {
     /// # Errors
     /// As above.
     pub async fn decr(&self, key: impl AsRef<[u8]>, delta: u64) -> Result<Option<u64>, Error> {
-        self.count(key.as_ref(), CountMode::Down, delta).await
-    }
-
-    async fn count(&self, key: &[u8], mode: CountMode, delta: u64) -> Result<Option<u64>, Error> {
-        let fence = Some(self.fence);
-        let counted = self.client.count(fence, key, mode, delta).await;
-        counted.map_err(|error| explained(self.client.pool(key), error))
+        let counted = self
+            .client
+            .count(Some(self.fence), key.as_ref(), b'D', delta);
+        counted.await
     }
 }
 
-fn outcome(pool: &Pool, outcome: Result<Outcome, Error>) -> Result<Outcome, Error> {
-    match outcome {
-        Ok(Outcome::Exists) => Err(pool.error(ErrorKind::NotHeld(Some(Loss::Taken)))),
-        Ok(outcome) => Ok(outcome),
-        Err(error) => Err(explained(pool, error)),
+/// Checks the answer to a change under a grant.
+///
+/// # Errors
+/// [`ErrorKind::NotHeld`] if the grant is over; [`ErrorKind::Unsupported`] if the server does not number grants.
+pub(super) fn checked(answer: &AnyResponse<'_>) -> Result<(), ErrorKind> {
+    if answer.code() == Some(Code::Exists) {
+        return Err(ErrorKind::NotHeld(Some(Loss::Taken)));
     }
-}
-
-/// The error for a refused change under a grant.
-fn explained(pool: &Pool, error: Error) -> Error {
-    let is_unknown = matches!(error.kind(), ErrorKind::Refused(words)
-        if NOT_UNDERSTOOD.contains(&&**words));
-    if is_unknown {
-        return pool.error(ErrorKind::Unsupported(Feature::Fences));
+    let refusal = answer.refusal();
+    if refusal.is_some_and(|words| NOT_UNDERSTOOD.contains(&&*words)) {
+        return Err(ErrorKind::Unsupported(Feature::Fences));
     }
-    error
+    Ok(())
 }

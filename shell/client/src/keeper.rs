@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use async_channel::{Receiver, Sender, bounded, unbounded};
 use latchd_client_core::{
-    Failure, LockId, LockMachine, LockNews, LockState, LockTerms, Loss, wire_key,
+    Failure, LockId, LockMachine, LockNews, LockState, LockTerms, Loss, NotObtained, wire_key,
 };
 use latchd_protocol::Instant;
 use latchd_protocol::fence::Fence;
@@ -26,7 +26,7 @@ use super::driver::{Driver, Heard};
 use super::error::{Error, ErrorKind};
 use super::mutex::lock;
 use super::pending_release::{self, Holder, PendingRelease};
-use super::task::{Crew, Task};
+use super::task::Task;
 
 /// The channel for the reply to a call.
 type Caller<T> = Sender<Result<T, Error>>;
@@ -34,7 +34,7 @@ type Caller<T> = Sender<Result<T, Error>>;
 /// A handle of a keeper. The last one ends it.
 pub(super) struct Keeper {
     calls: Sender<Call>,
-    crew: Crew,
+    task: Arc<Task>,
     common: Arc<Common>,
     claims: Claims,
     next: AtomicU64,
@@ -62,15 +62,11 @@ pub(super) struct Watch {
     ended: Receiver<Infallible>,
 }
 
-/// The answer to an attempt to lock one key.
-pub(super) enum Attempt<T = Part> {
-    Obtained(T),
-    /// Another client holds it, or another task of this one.
-    Held(LockState),
-    /// An item is in the way, which a queue does not wait for.
-    Obstructed(LockState),
-    /// The key has an item that is no lock.
-    HasValue,
+/// Why a key is not locked.
+pub(super) struct Refusal {
+    pub(super) state: LockState,
+    /// Another client holds it, or another task of this one, and a queue waits for it. Otherwise an item is in the way.
+    pub(super) is_queued: bool,
 }
 
 /// The lock of one key. Dropping it releases the lock in the background.
@@ -85,7 +81,8 @@ pub(super) struct Part {
 }
 
 enum Call {
-    Acquire(Box<Acquire>),
+    /// The lock with this number of its part.
+    Acquire(Box<Kept>, LockTerms, Option<Duration>),
     Serve(u64, LockCall),
     Release(u64, Caller<()>),
     Abandon(u64),
@@ -93,22 +90,20 @@ enum Call {
     Inheritable(Sender<io::Result<OwnedFd>>),
 }
 
-struct Acquire {
-    serial: u64,
-    key: Box<[u8]>,
-    terms: LockTerms,
-    wait: Option<Duration>,
-    watch: Arc<Watch>,
-    alive: Sender<Infallible>,
-    answer: Caller<Attempt<Option<Fence>>>,
-    pending: PendingRelease,
-}
-
 /// A call of a holder.
 struct LockCall {
     /// A new time; otherwise a check.
     ttl: Option<Duration>,
     answer: Caller<Option<Duration>>,
+}
+
+impl Refusal {
+    const fn held(state: LockState) -> Self {
+        Self {
+            state,
+            is_queued: true,
+        }
+    }
 }
 
 impl Keeper {
@@ -138,7 +133,7 @@ impl Keeper {
         background::queue(Arc::clone(&task));
         Arc::new(Self {
             calls,
-            crew: Crew::of(task),
+            task,
             common,
             claims,
             next: AtomicU64::new(0),
@@ -154,10 +149,10 @@ impl Keeper {
         key: &[u8],
         terms: LockTerms,
         wait: Option<Duration>,
-    ) -> Result<Attempt, Error> {
+    ) -> Result<Result<Part, Refusal>, Error> {
         let is_new = lock(&self.claims).insert(key.into());
         if !is_new {
-            return Ok(Attempt::Held(LockState::default()));
+            return Ok(Err(Refusal::held(LockState::default())));
         }
         let (alive, ended) = bounded(1);
         let watch = Arc::new(Watch {
@@ -180,26 +175,24 @@ impl Keeper {
             _holder: holder,
         };
         let asked = self.call(|answer| {
-            Call::Acquire(Box::new(Acquire {
+            let kept = Kept {
                 serial,
                 key: key.into(),
-                terms,
-                wait,
                 watch,
-                alive,
-                answer,
-                pending,
-            }))
+                alive: Some(alive),
+                obtain: Some(answer),
+                call: None,
+                waiting: VecDeque::new(),
+                releases: Vec::new(),
+                _pending: pending,
+            };
+            Call::Acquire(Box::new(kept), terms, wait)
         });
-        Ok(match asked.await? {
-            Attempt::Obtained(fence) => {
-                part.fence = fence;
-                Attempt::Obtained(part)
-            }
-            Attempt::Held(state) => Attempt::Held(state),
-            Attempt::Obstructed(state) => Attempt::Obstructed(state),
-            Attempt::HasValue => Attempt::HasValue,
-        })
+        let obtained = asked.await?;
+        Ok(obtained.map(|fence| {
+            part.fence = fence;
+            part
+        }))
     }
 
     /// Copies the keeper's connection for programs to inherit.
@@ -210,7 +203,7 @@ impl Keeper {
         let (answer, answered) = bounded(1);
         // Without a task there is no connection.
         let _ = self.calls.try_send(Call::Inheritable(answer));
-        let copied = self.crew.clone().while_waiting(answered.recv()).await;
+        let copied = Arc::clone(&self.task).while_waiting(answered.recv()).await;
         copied.unwrap_or_else(|_| Err(io::ErrorKind::NotConnected.into()))
     }
 
@@ -219,7 +212,7 @@ impl Keeper {
         let not_held = |_| ErrorKind::NotHeld(None).into();
         // The channel has no bound: each lock has at most a few calls.
         let _ = self.calls.try_send(call(answer));
-        let answered = self.crew.clone().while_waiting(answered.recv()).await;
+        let answered = Arc::clone(&self.task).while_waiting(answered.recv()).await;
         answered.unwrap_or_else(|error| Err(not_held(error)))
     }
 }
@@ -327,7 +320,7 @@ struct Kept {
     watch: Arc<Watch>,
     /// Dropped when the lock is lost or released.
     alive: Option<Sender<Infallible>>,
-    obtain: Option<Caller<Attempt<Option<Fence>>>>,
+    obtain: Option<Caller<Result<Option<Fence>, Refusal>>>,
     /// The call that is under way.
     call: Option<Caller<Option<Duration>>>,
     waiting: VecDeque<LockCall>,
@@ -374,7 +367,7 @@ impl<M: LockMachine> KeeperTask<M> {
     fn take(&mut self, call: Call) {
         let now = clock::now();
         match call {
-            Call::Acquire(acquire) => self.acquire(*acquire),
+            Call::Acquire(kept, terms, wait) => self.acquire(*kept, terms, wait),
             Call::Serve(serial, call) => match self.lock_of(serial) {
                 Some((_, kept)) => {
                     kept.waiting.push_back(call);
@@ -411,24 +404,12 @@ impl<M: LockMachine> KeeperTask<M> {
         Some((id, self.locks.get_mut(&id)?))
     }
 
-    fn acquire(&mut self, acquire: Acquire) {
-        let Ok(key) = wire_key(&acquire.key) else {
+    fn acquire(&mut self, kept: Kept, terms: LockTerms, wait: Option<Duration>) {
+        let Ok(key) = wire_key(&kept.key) else {
             unreachable!("the call has checked its key");
         };
-        let now = clock::now();
-        let id = self.machine.acquire(now, key, acquire.terms, acquire.wait);
-        self.ids.insert(acquire.serial, id);
-        let kept = Kept {
-            serial: acquire.serial,
-            key: acquire.key,
-            watch: acquire.watch,
-            alive: Some(acquire.alive),
-            obtain: Some(acquire.answer),
-            call: None,
-            waiting: VecDeque::new(),
-            releases: Vec::new(),
-            _pending: acquire.pending,
-        };
+        let id = self.machine.acquire(clock::now(), key, terms, wait);
+        self.ids.insert(kept.serial, id);
         self.locks.insert(id, kept);
     }
 
@@ -456,16 +437,25 @@ impl<M: LockMachine> KeeperTask<M> {
         let Some(kept) = self.locks.get_mut(&id) else {
             return;
         };
+        let (driver, server) = (&mut self.driver, &self.server);
+        let mut error = |failure: Failure| {
+            let kind = ErrorKind::from_failure(failure, driver.take_cause());
+            Error::at(Arc::clone(server), kind)
+        };
         match news {
-            LockNews::Obtained => answer(&mut kept.obtain, Ok(Attempt::Obtained(fence))),
-            LockNews::Held(state) => answer(&mut kept.obtain, Ok(Attempt::Held(state))),
-            LockNews::Obstructed(state) => answer(&mut kept.obtain, Ok(Attempt::Obstructed(state))),
-            LockNews::HasValue => answer(&mut kept.obtain, Ok(Attempt::HasValue)),
-            LockNews::Confirmed(left) => answer(&mut kept.call, Ok(left)),
-            LockNews::Undone(failure) => {
-                let error = self.error(failure);
-                self.with(id, |kept| answer(&mut kept.call, Err(error)));
+            LockNews::Obtained => answer(&mut kept.obtain, Ok(Ok(fence))),
+            LockNews::Held(state) => answer(&mut kept.obtain, Ok(Err(Refusal::held(state)))),
+            LockNews::Obstructed(state) => {
+                let is_queued = false;
+                answer(&mut kept.obtain, Ok(Err(Refusal { state, is_queued })));
             }
+            LockNews::HasValue => {
+                let kind = ErrorKind::NotObtained(NotObtained::HasValue);
+                let error = Error::at(Arc::clone(server), kind);
+                answer(&mut kept.obtain, Err(error));
+            }
+            LockNews::Confirmed(left) => answer(&mut kept.call, Ok(left)),
+            LockNews::Undone(failure) => answer(&mut kept.call, Err(error(failure))),
             LockNews::Released => {
                 kept.alive = None;
                 for caller in kept.releases.drain(..) {
@@ -480,14 +470,12 @@ impl<M: LockMachine> KeeperTask<M> {
                 kept.not_held(&self.server);
             }
             LockNews::Failed(failure) => {
-                let error = self.error(failure);
-                self.with(id, |kept| {
-                    if kept.obtain.is_some() {
-                        answer(&mut kept.obtain, Err(error));
-                    } else if let Some(caller) = kept.releases.pop() {
-                        reply(&caller, Err(error));
-                    }
-                });
+                let error = error(failure);
+                if kept.obtain.is_some() {
+                    answer(&mut kept.obtain, Err(error));
+                } else if let Some(caller) = kept.releases.pop() {
+                    reply(&caller, Err(error));
+                }
             }
         }
         if self.machine.knows(id) {
@@ -500,12 +488,6 @@ impl<M: LockMachine> KeeperTask<M> {
         }
     }
 
-    fn with(&mut self, id: LockId, act: impl FnOnce(&mut Kept)) {
-        if let Some(kept) = self.locks.get_mut(&id) {
-            act(kept);
-        }
-    }
-
     /// The machine does not know the lock any more (K4).
     fn drop_lock(&mut self, id: LockId) {
         if let Some(mut kept) = self.locks.remove(&id) {
@@ -513,14 +495,6 @@ impl<M: LockMachine> KeeperTask<M> {
             lock(&self.claims).remove(&kept.key);
             kept.not_held(&self.server);
         }
-    }
-
-    fn error(&mut self, failure: Failure) -> Error {
-        let cause = self.driver.take_cause();
-        Error::at(
-            Arc::clone(&self.server),
-            ErrorKind::from_failure(failure, cause),
-        )
     }
 }
 
@@ -530,14 +504,14 @@ impl Kept {
         self.alive = None;
         self.watch.until_ms.store(0, Ordering::SeqCst);
         let loss = self.watch.loss();
-        let error = || Error::at(Arc::clone(server), ErrorKind::NotHeld(loss));
-        answer(&mut self.obtain, Err(error()));
-        answer(&mut self.call, Err(error()));
+        let error = Error::at(Arc::clone(server), ErrorKind::NotHeld(loss));
+        answer(&mut self.obtain, Err(error.clone()));
+        answer(&mut self.call, Err(error.clone()));
         for call in self.waiting.drain(..) {
-            reply(&call.answer, Err(error()));
+            reply(&call.answer, Err(error.clone()));
         }
         for caller in self.releases.drain(..) {
-            reply(&caller, Err(error()));
+            reply(&caller, Err(error.clone()));
         }
     }
 }

@@ -84,9 +84,7 @@ mod endpoint;
 mod error;
 mod event_loop;
 mod fenced;
-mod hub;
 mod keeper;
-mod link;
 mod lock;
 mod lock_state;
 mod mutex;
@@ -97,6 +95,7 @@ mod pool;
 mod race;
 mod resolve;
 mod setters;
+mod shared_connection;
 mod shared_values;
 mod socket;
 mod task;
@@ -117,8 +116,8 @@ pub use detached::Detached;
 pub use error::{ComputeError, Error, ErrorKind};
 pub use fenced::InGrant;
 pub use latchd_client_core::{
-    CREDENTIALS_BYTES_MAX, Credentials, CredentialsError, Feature, KeyError, LockState, Losers,
-    Loss, METADATA_BYTES_MAX, NotObtained, Retry, TermsError, Token, TokenError,
+    Credentials, Feature, LockState, Losers, Loss, METADATA_BYTES_MAX, NotObtained, Retry,
+    TermsError, Token,
 };
 pub use latchd_protocol::fence::Fence;
 pub use latchd_protocol::time::Exptime;

@@ -8,16 +8,16 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use async_io::Timer;
-use futures_lite::future::FutureExt;
-use latchd_client_core::{Feature, LockTerms, Loss, TTL_MAX, TermsError, Token};
+use latchd_client_core::{Feature, Loss, TTL_MAX, TermsError, Token};
 use latchd_protocol::fence::Fence;
 use latchd_protocol::time::Exptime;
 
+use super::background::within;
 use super::client::Client;
 use super::detached::Detached;
 use super::error::{Error, ErrorKind};
 use super::keeper::{Part, Watch};
+use super::options::Plan;
 use super::pool::{Owner, Pool, Slot};
 
 /// A lock that is held, of one key or several.
@@ -45,12 +45,7 @@ pub struct Lock {
     /// In the order of the keys.
     pub(super) parts: Vec<Part>,
     pub(super) pool: Pool,
-    pub(super) owner: Owner,
-    pub(super) terms: LockTerms,
-    pub(super) token: Token,
-    /// It has a session of its own, so it can be left behind.
-    pub(super) is_own: bool,
-    pub(super) is_inherited: bool,
+    pub(super) plan: Plan,
     /// The keeper that has waited for it.
     pub(super) _slot: Option<Slot>,
 }
@@ -86,13 +81,13 @@ impl Lock {
     /// The token, which tells this holder from all others.
     #[must_use]
     pub const fn token(&self) -> &Token {
-        &self.token
+        &self.plan.token
     }
 
     /// The text that others can read beside the lock.
     #[must_use]
     pub const fn metadata(&self) -> &[u8] {
-        &self.terms.metadata
+        &self.plan.terms.metadata
     }
 
     /// Whether this client holds the lock now, as far as it can know without a request. From the call of
@@ -144,7 +139,7 @@ impl Lock {
     /// # Errors
     /// As [`check`](Self::check); [`ErrorKind::Terms`] if the server cannot measure `ttl`, and then nothing has changed.
     pub async fn refresh(&self, ttl: Duration) -> Result<(), Error> {
-        let least = match self.owner {
+        let least = match self.plan.owner {
             Owner::Item => latchd_client_core::TTL_MIN,
             Owner::Session(_) | Owner::Connection => Duration::from_millis(10),
         };
@@ -219,7 +214,7 @@ impl Lock {
         self.pool.check_process()?;
         match self.fence() {
             Some(_) if !self.is_held() => Err(self.not_held()),
-            Some(fence) if self.terms.item.is_none() => Ok(fence),
+            Some(fence) if self.plan.terms.item.is_none() => Ok(fence),
             Some(_) | None => Err(self
                 .pool
                 .error(ErrorKind::Unsupported(Feature::ItemsUnderLocks))),
@@ -246,12 +241,7 @@ impl Lock {
     /// if the server does not reply in time; the lock ends by itself then.
     pub async fn release(&self) -> Result<(), Error> {
         self.pool.check_process()?;
-        let patience = self.pool.reply_timeout().saturating_mul(2);
-        let late = async {
-            Timer::after(patience).await;
-            let late = std::io::ErrorKind::TimedOut.into();
-            Err(self.pool.error(ErrorKind::Unreachable(late)))
-        };
+        let patience = self.pool.options.reply_timeout.saturating_mul(2);
         let mut result = Ok(());
         let released = async {
             for part in self.parts.iter().rev() {
@@ -260,7 +250,10 @@ impl Lock {
             }
             result
         };
-        released.or(late).await
+        within(patience, released).await.unwrap_or_else(|| {
+            let late = std::io::ErrorKind::TimedOut.into();
+            Err(self.pool.error(ErrorKind::Unreachable(late)))
+        })
     }
 
     /// Copies the lock's connection, so that programs started from now on inherit it. The lock lasts until it is released,
@@ -271,7 +264,7 @@ impl Lock {
     /// [`ErrorKind::Terms`] without [`LockOptions::inheritable`](super::LockOptions::inheritable).
     pub async fn inheritable(&self) -> Result<OwnedFd, Error> {
         self.pool.check_process()?;
-        if !self.is_inherited {
+        if !self.plan.is_inheritable {
             return Err(TermsError::Inherited.into());
         }
         let Some(part) = self.parts.first().filter(|_| self.is_held()) else {
@@ -288,8 +281,8 @@ impl Lock {
     /// [`ErrorKind::NotHeld`] if it was lost before; [`ErrorKind::Terms`] if it ends with its connection, or has no
     /// [token](super::LockOptions::token) of its own on latchd.
     pub async fn detach(self) -> Result<Detached, Error> {
-        let can_stay = match self.owner {
-            Owner::Session(_) => self.is_own,
+        let can_stay = match self.plan.owner {
+            Owner::Session(_) => self.plan.session.is_some(),
             Owner::Item => true,
             Owner::Connection => false,
         };
@@ -300,14 +293,7 @@ impl Lock {
         for part in &self.parts {
             part.forget().await;
         }
-        let keys = self.keys().map(Box::from).collect();
-        Ok(Detached::new(
-            &self.pool,
-            keys,
-            self.token.clone(),
-            &self.terms,
-            self.owner,
-        ))
+        Ok(Detached::of(&self))
     }
 }
 
@@ -354,18 +340,18 @@ async fn first_loss(watches: &[Arc<Watch>]) -> Option<Loss> {
         .map(|watch| Box::pin(watch.ended()))
         .collect();
     std::future::poll_fn(|context| {
-        let mut place = 0;
-        while let Some(wait) = waits.get_mut(place) {
-            match wait.as_mut().poll(context) {
-                Poll::Ready(None) => drop(waits.swap_remove(place)),
-                Poll::Ready(loss @ Some(_)) => return Poll::Ready(loss),
-                Poll::Pending => place += 1,
+        let mut loss = None;
+        waits.retain_mut(|wait| match wait.as_mut().poll(context) {
+            Poll::Ready(found) => {
+                loss = loss.or(found);
+                false
             }
+            Poll::Pending => true,
+        });
+        if loss.is_none() && !waits.is_empty() {
+            return Poll::Pending;
         }
-        if waits.is_empty() {
-            return Poll::Ready(None);
-        }
-        Poll::Pending
+        Poll::Ready(loss)
     })
     .await
 }

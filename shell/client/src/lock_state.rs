@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use latchd_client_core::{AnyResponse, LEASE_ITEM, LockState, TokenValue, wire_key};
+use latchd_client_core::{AnyRequest, AnyResponse, LockState, wire_key};
 use latchd_protocol::fence::Fence;
 use latchd_protocol::key::Key;
 use latchd_protocol::uri;
@@ -10,7 +10,7 @@ use latchd_protocol::wire::meta::reply::{Code, MetaResponse};
 use latchd_protocol::wire::meta::{Flag, Verb};
 
 use super::cache::ask;
-use super::cache::words::{meta, refusal};
+use super::cache::words::refusal;
 use super::error::Error;
 use super::pool::{Pool, ServerKind};
 
@@ -23,33 +23,30 @@ pub(super) async fn of(pool: &Pool, key: &[u8]) -> Result<Option<LockState>, Err
         Flag::ShowClientFlags,
         Flag::NoBump,
     ];
-    let debug = meta(Verb::Debug, key, &[], &[]);
-    let item = meta(Verb::Get, key, &item, &[]);
+    let debug = AnyRequest::meta(Verb::Debug, key, [], &[]);
+    let item = AnyRequest::meta(Verb::Get, key, item, &[]);
     let requests = match kind {
         ServerKind::Latchd => &[item, debug][..],
         ServerKind::Memcached | ServerKind::Other => &[item],
     };
     let mut state = None::<LockState>;
-    let (mut refused, mut is_shown) = (None, false);
-    let each = |_: usize, answer: &AnyResponse<'_>| match answer {
-        AnyResponse::Meta(shown) if shown.code == Code::Value => {
-            if answer.number(b'f') == Some(u64::from(LEASE_ITEM)) {
-                state = Some(of_item(shown, answer));
+    let mut is_shown = false;
+    let each = |_: usize, answer: &AnyResponse<'_>| {
+        match answer {
+            AnyResponse::Meta(shown) if shown.code == Code::Value => {
+                let item = LockState::of_item(answer);
+                state = item.token.is_some().then_some(item);
             }
+            AnyResponse::Meta(shown) if shown.code == Code::Debug => {
+                is_shown = true;
+                state = of_lock(shown, state.take());
+            }
+            AnyResponse::Meta(_) => {}
+            AnyResponse::Classic(_) | AnyResponse::Session(_) => return Err(refusal(answer)),
         }
-        AnyResponse::Meta(shown) if shown.code == Code::Debug => {
-            is_shown = true;
-            state = of_lock(shown, state.take());
-        }
-        AnyResponse::Meta(_) => {}
-        AnyResponse::Classic(_) | AnyResponse::Session(_) | AnyResponse::Silent => {
-            refused = Some(refusal(answer));
-        }
+        Ok(())
     };
     ask(pool, requests, each).await?;
-    if let Some(kind) = refused {
-        return Err(pool.error(kind));
-    }
     if kind == ServerKind::Latchd && !is_shown {
         return without_item(pool, key).await;
     }
@@ -60,33 +57,22 @@ pub(super) async fn of(pool: &Pool, key: &[u8]) -> Result<Option<LockState>, Err
 async fn without_item(pool: &Pool, key: Key<'_>) -> Result<Option<LockState>, Error> {
     let flags = [Flag::ShowFence, Flag::ShowMetadata, Flag::Clear];
     let (mut state, mut grant) = (None, None);
-    let mut refused = None;
-    let each = |_: usize, answer: &AnyResponse<'_>| match answer.code() {
-        Some(Code::Locked) => state = Some(LockState::of_refusal(answer)),
-        // An item has come meanwhile: the lock is released at once.
-        Some(Code::Done) => grant = answer.number(b'F').and_then(Fence::new),
-        Some(_) => {}
-        None => refused = Some(refusal(answer)),
+    let each = |_: usize, answer: &AnyResponse<'_>| {
+        match answer.code() {
+            Some(Code::Locked) => state = Some(LockState::of_refusal(answer)),
+            // An item has come meanwhile: the lock is released at once.
+            Some(Code::Done) => grant = answer.number(b'F').and_then(Fence::new),
+            Some(_) => {}
+            None => return Err(refusal(answer)),
+        }
+        Ok(())
     };
-    ask(pool, &[meta(Verb::Lock, key, &flags, &[])], each).await?;
+    ask(pool, &[AnyRequest::meta(Verb::Lock, key, flags, &[])], each).await?;
     if let Some(fence) = grant {
-        let flags = [Flag::OfGrant(fence)];
-        ask(pool, &[meta(Verb::Unlock, key, &flags, &[])], |_, _| {}).await?;
+        let release = AnyRequest::meta(Verb::Unlock, key, [Flag::OfGrant(fence)], &[]);
+        ask(pool, &[release], |_, _| Ok(())).await?;
     }
-    match refused {
-        Some(kind) => Err(pool.error(kind)),
-        None => Ok(state),
-    }
-}
-
-/// The holder that an item shows.
-fn of_item(shown: &MetaResponse<'_>, answer: &AnyResponse<'_>) -> LockState {
-    let (token, metadata) = TokenValue::parts(shown.value);
-    let mut state = LockState::default();
-    state.token = Some(token.into());
-    state.metadata = Some(metadata.into());
-    state.left = answer.number(b't').map(Duration::from_secs);
-    state
+    Ok(state)
 }
 
 /// The holder that `me` shows, with what its item shows.

@@ -10,20 +10,22 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use futures_lite::future::FutureExt;
-use latchd_client_core::{KEYS_MAX, LockState, NotObtained, Retry, TermsError, wire_key};
+use latchd_client_core::{LockState, NotObtained, Retry, TermsError, wire_key};
 use latchd_protocol::Instant;
 use latchd_protocol::command::WAIT_MS_MAX;
 use latchd_protocol::time::saturating_millis;
 
-use super::background::Alarm;
+use super::background::{Alarm, within};
 use super::clock;
 use super::error::{Error, ErrorKind};
-use super::keeper::{Attempt, Keeper, Part};
+use super::keeper::{Keeper, Part, Refusal};
 use super::lock::Lock;
 use super::mutex::lock;
 use super::options::{LockOptions, Plan};
 use super::pool::{Owner, Pool, Slot};
+
+/// The most keys of one lock: all are confirmed at once, over one connection.
+const KEYS_MAX: usize = 1_000;
 
 /// How long after the deadline of a call the answer to its last try may take.
 const LAST_TRY: Duration = Duration::from_millis(100);
@@ -38,14 +40,8 @@ const EARLY: Duration = Duration::from_millis(10);
 const RECONNECT: Duration = Duration::from_millis(100);
 const RECONNECT_MAX: Duration = Duration::from_secs(1);
 
-/// The answer to a try of all keys.
-enum Tried {
-    All(Vec<Part>),
-    /// Another client holds the key at this place.
-    Held(usize, LockState),
-    /// An item of the key is in the way, which a queue does not wait for.
-    Obstructed(LockState),
-}
+/// The answer to a try of all keys: the locks, or the place of the key that is not locked.
+type Tried = Result<Vec<Part>, (usize, Refusal)>;
 
 /// One call.
 struct Obtain<'a> {
@@ -68,7 +64,7 @@ struct Heard {
 /// Checks the keys of a lock, and puts them in order.
 ///
 /// # Errors
-/// [`ErrorKind::Key`] or [`ErrorKind::Terms`].
+/// [`ErrorKind::Terms`].
 pub(super) fn in_order<K: AsRef<[u8]>>(
     keys: impl IntoIterator<Item = K>,
 ) -> Result<Vec<Box<[u8]>>, Error> {
@@ -108,14 +104,11 @@ pub(super) async fn obtain(
         };
         obtain.run(waits).await
     };
-    let Some(deadline) = options.deadline_span() else {
+    let Some(deadline) = options.deadline else {
         return work.await;
     };
-    let late = async {
-        Alarm::after(deadline.saturating_add(LAST_TRY)).await;
-        Err(too_late(pool, &heard))
-    };
-    work.or(late).await
+    let obtained = within(deadline.saturating_add(LAST_TRY), work).await;
+    obtained.unwrap_or_else(|| Err(too_late(pool, &heard)))
 }
 
 /// The error after the deadline.
@@ -130,14 +123,11 @@ fn too_late(pool: &Pool, heard: &Mutex<Option<Heard>>) -> Error {
 
 impl Obtain<'_> {
     async fn run(&self, waits: bool) -> Result<Lock, Error> {
-        let own = if self.plan.is_own {
-            let session = self.plan.session.clone();
-            Some(self.pool.new_keeper(self.plan.owner, session)?)
-        } else {
-            None
-        };
-        let waits = waits && self.options.patience() != Some(Duration::ZERO);
-        let mut tries = self.options.tries();
+        let session = self.plan.session.clone();
+        let own = || self.pool.new_keeper(self.plan.owner, session);
+        let own = self.plan.is_own().then(own).transpose()?;
+        let waits = waits && self.options.pauses.patience != Some(Duration::ZERO);
+        let mut tries = self.options.pauses.begin();
         let mut breaks = Retry::exponential(RECONNECT, RECONNECT_MAX).begin(clock::seed());
         loop {
             let keeper = match &own {
@@ -146,11 +136,11 @@ impl Obtain<'_> {
             };
             let found = self.try_all(&keeper, None).await;
             let waited = match self.heard_in(found, waits) {
-                Ok(Tried::All(parts)) => return Ok(self.lock(parts, None)),
-                Ok(Tried::Held(place, _)) if self.may_queue() => {
+                Ok(Ok(parts)) => return Ok(self.lock(parts, None)),
+                Ok(Err((place, refusal))) if refusal.is_queued && self.may_queue() => {
                     self.wait(place, own.as_ref()).await
                 }
-                Ok(Tried::Held(..) | Tried::Obstructed(_)) => Ok(Waited::Refused),
+                Ok(Err(_)) => Ok(Waited::Refused),
                 Err(error) => Err(error),
             };
             match waited {
@@ -175,11 +165,12 @@ impl Obtain<'_> {
     /// Notes that another client holds the lock; an error if the call does not wait.
     fn heard_in(&self, found: Result<Tried, Error>, waits: bool) -> Result<Tried, Error> {
         let found = found?;
-        if let Tried::Held(_, state) | Tried::Obstructed(state) = &found {
+        if let Err((_, refusal)) = &found {
+            let state = refusal.state.clone();
             if !waits {
-                return Err(self.pool.not_obtained(NotObtained::Held, state.clone()));
+                return Err(self.pool.not_obtained(NotObtained::Held, state));
             }
-            self.hear(state.clone(), clock::now());
+            self.hear(state, clock::now());
         }
         Ok(found)
     }
@@ -198,7 +189,7 @@ impl Obtain<'_> {
     }
 
     fn may_queue(&self) -> bool {
-        self.options.may_queue() && self.plan.owner != Owner::Item
+        self.options.pauses.may_queue && self.plan.owner != Owner::Item
     }
 
     /// The time that is left, and the reason for its end; `None` is no limit.
@@ -206,9 +197,9 @@ impl Obtain<'_> {
         let passed = clock::since(self.begun);
         let deadline = self
             .options
-            .deadline_span()
+            .deadline
             .map(|span| (span, NotObtained::Deadline));
-        let patience = self.options.patience().filter(|_| self.may_queue());
+        let patience = self.options.pauses.patience.filter(|_| self.may_queue());
         let patience = patience.map(|span| (span, NotObtained::Held));
         let (span, why) = [deadline, patience]
             .into_iter()
@@ -231,13 +222,8 @@ impl Obtain<'_> {
                 continue;
             }
             match keeper.attempt(key, self.plan.terms.clone(), None).await {
-                Ok(Attempt::Obtained(part)) => parts.push(part),
-                Ok(Attempt::Held(state)) => return Ok(Tried::Held(place, state)),
-                Ok(Attempt::Obstructed(state)) => return Ok(Tried::Obstructed(state)),
-                Ok(Attempt::HasValue) => {
-                    let kind = ErrorKind::NotObtained(NotObtained::HasValue);
-                    return Err(self.pool.error(kind));
-                }
+                Ok(Ok(part)) => parts.push(part),
+                Ok(Err(refusal)) => return Ok(Err((place, refusal))),
                 Err(error) => {
                     if matches!(error.kind(), ErrorKind::Unsupported(_)) {
                         self.pool.forget_kind();
@@ -246,7 +232,7 @@ impl Obtain<'_> {
                 }
             }
         }
-        Ok(Tried::All(parts))
+        Ok(Ok(parts))
     }
 
     /// Waits for a key in the server's queue, then asks for the others.
@@ -254,16 +240,12 @@ impl Obtain<'_> {
         let Some(key) = self.keys.get(place) else {
             return Ok(Waited::Again);
         };
-        let turn = self.in_time(self.pool.turns().of(key)).await?;
-        let permit = self.in_time(self.pool.turns().permit()).await?;
-        let slot = match own {
-            Some(_) => None,
-            None => Some(self.pool.slot(self.plan.owner)?),
-        };
-        let keeper = match (own, &slot) {
-            (Some(own), _) => own,
-            (None, Some(slot)) => slot.keeper(),
-            (None, None) => return Ok(Waited::Again),
+        let turn = self.in_time(self.pool.turns.of(key)).await?;
+        let permit = self.in_time(self.pool.turns.permit()).await?;
+        let slot = own.is_none().then(|| self.pool.slot(self.plan.owner));
+        let slot = slot.transpose()?;
+        let Some(keeper) = own.or(slot.as_ref().map(Slot::keeper)) else {
+            return Ok(Waited::Again);
         };
         let longest = Duration::from_millis(WAIT_MS_MAX);
         let span = self.left().map_or(longest, |(left, _)| left.min(longest));
@@ -280,12 +262,8 @@ impl Obtain<'_> {
         // The next task of this process waits behind the others (T1 of `turns`).
         drop((turn, permit));
         let found = match waited {
-            Ok(Attempt::Obtained(part)) => self.try_all(keeper, Some((place, part))).await,
-            Ok(Attempt::Held(state)) => Ok(Tried::Held(place, state)),
-            Ok(Attempt::Obstructed(state)) => Ok(Tried::Obstructed(state)),
-            Ok(Attempt::HasValue) => Err(self
-                .pool
-                .error(ErrorKind::NotObtained(NotObtained::HasValue))),
+            Ok(Ok(part)) => self.try_all(keeper, Some((place, part))).await,
+            Ok(Err(refusal)) => Ok(Err((place, refusal))),
             // The server has no place left in its queues.
             Err(error)
                 if matches!(error.kind(), ErrorKind::Refused(_)) && !error.is_not_primary() =>
@@ -295,31 +273,26 @@ impl Obtain<'_> {
             Err(error) => Err(error),
         };
         match self.heard_in(found, true)? {
-            Tried::All(parts) => Ok(Waited::Obtained(Box::new(self.lock(parts, slot)))),
+            Ok(parts) => Ok(Waited::Obtained(Box::new(self.lock(parts, slot)))),
+            Err((_, refusal)) if !refusal.is_queued => Ok(Waited::Refused),
             // The server has refused the wait, or has ended it early.
-            Tried::Held(one, _) if one == place && clock::since(begun) + EARLY < span => {
+            Err((one, _)) if one == place && clock::since(begun) + EARLY < span => {
                 Ok(Waited::Refused)
             }
-            Tried::Held(..) if self.left().is_some_and(|(left, _)| left.is_zero()) => {
-                Err(self.over())
-            }
-            Tried::Held(..) => Ok(Waited::Again),
-            Tried::Obstructed(_) => Ok(Waited::Refused),
+            Err(_) if self.left().is_some_and(|(left, _)| left.is_zero()) => Err(self.over()),
+            Err(_) => Ok(Waited::Again),
         }
     }
 
     /// Waits for a turn in the process, as long as there is time.
     async fn in_time<T>(&self, turn: impl Future<Output = T>) -> Result<T, Error> {
-        let turn = async { Ok(turn.await) };
         let Some((left, _)) = self.left() else {
-            return turn.await;
+            return Ok(turn.await);
         };
-        let late = async {
-            Alarm::after(left).await;
+        within(left, turn).await.ok_or_else(|| {
             self.hear(self.state(), clock::now());
-            Err(self.over())
-        };
-        turn.or(late).await
+            self.over()
+        })
     }
 
     /// Pauses before the next try. The last try is at the deadline.
@@ -345,15 +318,10 @@ impl Obtain<'_> {
     }
 
     fn lock(&self, parts: Vec<Part>, slot: Option<Slot>) -> Lock {
-        let plan = &self.plan;
         Lock {
             parts,
             pool: self.pool.clone(),
-            owner: plan.owner,
-            terms: plan.terms.clone(),
-            token: plan.token.clone(),
-            is_own: plan.session.is_some(),
-            is_inherited: self.options.is_inherited(),
+            plan: self.plan.clone(),
             _slot: slot,
         }
     }

@@ -7,8 +7,7 @@ use std::time::Duration;
 
 use latchd_client_core::{
     Credentials, Feature, LeaseTerms, LockItem, LockTerms, Losers, METADATA_BYTES_MAX,
-    RecomputeTerms, Retries, Retry, SessionTerms, TTL_MAX, TTL_MIN, TermsError, Token, TokenValue,
-    check_ttl,
+    RecomputeTerms, Retry, SessionTerms, TTL_MAX, TTL_MIN, TermsError, Token, TokenValue,
 };
 use latchd_protocol::command::{LEASE_MS_MIN, Mode};
 use latchd_protocol::session::SESSION_S_MAX;
@@ -94,7 +93,7 @@ const SURVIVE: Duration = Duration::from_secs(10);
 /// client by 10 s.
 #[derive(Clone)]
 pub struct LockOptions {
-    deadline: Option<Duration>,
+    pub(super) deadline: Option<Duration>,
     survive: Duration,
     hold_max: Option<Duration>,
     is_manual: bool,
@@ -102,32 +101,74 @@ pub struct LockOptions {
     metadata: Option<Vec<u8>>,
     has_item: bool,
     token: Option<Token>,
-    pauses: Pauses,
+    pub(super) pauses: Pauses,
     is_inheritable: bool,
 }
 
 /// The pauses where a server has no queue.
 #[derive(Clone)]
-enum Pauses {
-    Of(Retry),
-    Own(Arc<dyn Fn() -> Box<dyn Iterator<Item = Duration> + Send> + Send + Sync>),
+pub(super) struct Pauses {
+    begin: Arc<dyn Fn() -> Tries + Send + Sync>,
+    /// How long a wait in a queue lasts at most; `None` is for ever.
+    pub(super) patience: Option<Duration>,
+    /// Whether the lock may be waited for in a queue.
+    pub(super) may_queue: bool,
 }
 
 /// One use of the pauses.
-pub(super) enum Tries {
-    Of(Retries),
-    Own(Box<dyn Iterator<Item = Duration> + Send>),
+pub(super) type Tries = Box<dyn Iterator<Item = Duration> + Send>;
+
+impl Pauses {
+    fn of(retry: Retry) -> Self {
+        let begin = move || -> Tries {
+            let mut retries = retry.begin(clock::seed());
+            Box::new(std::iter::from_fn(move || retries.next_turn()))
+        };
+        Self {
+            begin: Arc::new(begin),
+            patience: retry.span(),
+            may_queue: true,
+        }
+    }
+
+    pub(super) fn begin(&self) -> Tries {
+        (self.begin)()
+    }
 }
 
 /// How to lock on a server: what has the lock, and the terms of each key.
+#[derive(Clone, Eq, PartialEq)]
 pub(super) struct Plan {
     pub(super) owner: Owner,
     /// The session of a lock with a token of its own.
     pub(super) session: Option<SessionTerms>,
-    /// The lock has a keeper of its own.
-    pub(super) is_own: bool,
+    /// Other processes can inherit its connection.
+    pub(super) is_inheritable: bool,
     pub(super) terms: LockTerms,
     pub(super) token: Token,
+}
+
+impl Plan {
+    /// Whether the lock has a keeper of its own.
+    pub(super) const fn is_own(&self) -> bool {
+        self.session.is_some() || self.is_inheritable
+    }
+}
+
+/// The session of the lock of these keys with a token of its own.
+///
+/// # Errors
+/// [`TermsError`] if no session has this time.
+pub(super) fn session_of(
+    owner: Owner,
+    token: &Token,
+    keys: &[Box<[u8]>],
+) -> Result<Option<SessionTerms>, TermsError> {
+    let Owner::Session(seconds) = owner else {
+        return Ok(None);
+    };
+    let ttl = Duration::from_secs(seconds.into());
+    SessionTerms::of_token(token, keys.iter().map(|key| &**key), ttl).map(Some)
 }
 
 impl Default for LockOptions {
@@ -142,7 +183,7 @@ impl Default for LockOptions {
             metadata: None,
             has_item: false,
             token: None,
-            pauses: Pauses::Of(Retry::exponential(min, max).with_jitter()),
+            pauses: Pauses::of(Retry::exponential(min, max).with_jitter()),
             is_inheritable: false,
         }
     }
@@ -190,7 +231,7 @@ impl LockOptions {
 
         /// The pauses before the next try, where the server has no queue; from 16 ms to 1 s, with jitter, by default. A
         /// strategy with a limit bounds a wait in a queue as well, and [`Retry::none`] does not wait.
-        retry(retry: Retry) => pauses = Pauses::Of(retry);
+        retry(retry: Retry) => pauses = Pauses::of(retry);
     }
 
     /// As [`retry`](Self::retry), with pauses of the caller's own. The lock is not waited for in a queue.
@@ -199,7 +240,11 @@ impl LockOptions {
     where
         I: IntoIterator<Item = Duration, IntoIter: Send + 'static> + Clone + Send + Sync + 'static,
     {
-        self.pauses = Pauses::Own(Arc::new(move || Box::new(pauses.clone().into_iter())));
+        self.pauses = Pauses {
+            begin: Arc::new(move || Box::new(pauses.clone().into_iter())),
+            patience: None,
+            may_queue: false,
+        };
         self
     }
 
@@ -207,37 +252,6 @@ impl LockOptions {
         /// Gives the lock a connection of its own, which other processes can [inherit](super::Lock::inheritable). It ends with
         /// that connection: [`survive`](Self::survive) must be 0.
         [const] inheritable() => is_inheritable = true;
-    }
-
-    pub(super) const fn deadline_span(&self) -> Option<Duration> {
-        self.deadline
-    }
-
-    /// How long a wait in a queue lasts at most, by the pauses alone; `None` is for ever.
-    pub(super) fn patience(&self) -> Option<Duration> {
-        match &self.pauses {
-            Pauses::Of(retry) => retry.span(),
-            Pauses::Own(_) => None,
-        }
-    }
-
-    /// Whether the lock may be waited for in a queue.
-    pub(super) const fn may_queue(&self) -> bool {
-        match &self.pauses {
-            Pauses::Of(_) => true,
-            Pauses::Own(_) => false,
-        }
-    }
-
-    pub(super) fn tries(&self) -> Tries {
-        match &self.pauses {
-            Pauses::Of(retry) => Tries::Of(retry.begin(clock::seed())),
-            Pauses::Own(pauses) => Tries::Own(pauses()),
-        }
-    }
-
-    pub(super) const fn is_inherited(&self) -> bool {
-        self.is_inheritable
     }
 
     /// How to lock these keys on a server of this kind.
@@ -287,12 +301,14 @@ impl LockOptions {
                 if self.survive < TTL_MIN || self.is_inheritable {
                     return Err(ErrorKind::Unsupported(Feature::ShortLocks));
                 }
-                check_ttl(self.survive).map_err(ErrorKind::Terms)?;
+                if self.survive > TTL_MAX {
+                    return refused(TermsError::TtlTooLong);
+                }
                 (terms.lease, terms.item) = (Some(renewed), Some(item()));
                 return Ok(Plan {
                     owner: Owner::Item,
                     session: None,
-                    is_own: false,
+                    is_inheritable: false,
                     terms,
                     token,
                 });
@@ -325,18 +341,14 @@ impl LockOptions {
             )
         };
         terms.lease = lease;
-        let session = match (owner, &self.token) {
-            (Owner::Session(seconds), Some(token)) => {
-                let keys = keys.iter().map(|key| &**key);
-                let ttl = Duration::from_secs(seconds.into());
-                Some(SessionTerms::of_token(token, keys, ttl).map_err(ErrorKind::Terms)?)
-            }
-            (Owner::Session(_) | Owner::Connection | Owner::Item, _) => None,
+        let session = match &self.token {
+            Some(token) => session_of(owner, token, keys).map_err(ErrorKind::Terms)?,
+            None => None,
         };
         Ok(Plan {
             owner,
-            is_own: session.is_some() || self.is_inheritable,
             session,
+            is_inheritable: self.is_inheritable,
             terms,
             token,
         })
@@ -349,16 +361,6 @@ impl LockOptions {
             renews: false,
             hold_max: Some(span),
         })
-    }
-}
-
-impl Tries {
-    /// The pause before the next try; `None` after the last one.
-    pub(super) fn next(&mut self) -> Option<Duration> {
-        match self {
-            Self::Of(retries) => retries.next_turn(),
-            Self::Own(pauses) => pauses.next(),
-        }
     }
 }
 
@@ -378,12 +380,7 @@ const SHORT_TTL_MIN: Duration = Duration::from_millis(LEASE_MS_MIN);
 /// Options to read a value that one client at a time computes.
 #[derive(Clone, Debug)]
 pub struct ComputeOptions {
-    ttl: Duration,
-    early: Duration,
-    losers: Losers,
-    claim: Option<Duration>,
-    retry: Option<Retry>,
-    deadline: Option<Duration>,
+    terms: RecomputeTerms,
     session: Option<Duration>,
 }
 
@@ -392,31 +389,26 @@ impl ComputeOptions {
     #[must_use]
     pub const fn new(ttl: Duration) -> Self {
         Self {
-            ttl,
-            early: Duration::ZERO,
-            losers: Losers::Wait,
-            claim: None,
-            retry: None,
-            deadline: None,
+            terms: RecomputeTerms::new(ttl, Duration::ZERO),
             session: None,
         }
     }
 
     setters! {
         /// How long before its end one client computes it anew, while the others continue to read it; shorter than its ttl.
-        [const] early(span: Duration) => early = span;
+        [const] early(span: Duration) => terms.early = span;
 
         /// The behaviour of a client that may not compute the value.
-        [const] losers(losers: Losers) => losers = losers;
+        [const] losers(losers: Losers) => terms.losers = losers;
 
         /// The time to compute a missing value, before another client is told to compute it; 30 s by default.
-        [const] claim(span: Duration) => claim = Some(span);
+        [const] claim(span: Duration) => terms.claim = span;
 
         /// When to read again while another client computes; after 10 to 500 ms by default.
-        [const] retry(retry: Retry) => retry = Some(retry);
+        [const] retry(retry: Retry) => terms.retry = retry;
 
         /// The time limit of the whole read, connecting included; the claim by default.
-        [const] deadline(span: Duration) => deadline = Some(span);
+        [const] deadline(span: Duration) => terms.deadline = Some(span);
 
         /// Keeps the right to compute in a session, which outlives a broken connection for `ttl`: no other client computes
         /// meanwhile. In turn, a winner that dies delays the others for `ttl`. 1 s to 1 h, rounded up to a second. It
@@ -425,11 +417,8 @@ impl ComputeOptions {
     }
 
     pub(super) fn terms(&self, reply_timeout: Duration) -> Result<RecomputeTerms, TermsError> {
-        let mut terms = RecomputeTerms::new(self.ttl, self.early)?;
-        terms.losers = self.losers;
-        terms.claim = self.claim.unwrap_or(terms.claim);
-        terms.retry = self.retry.unwrap_or(terms.retry);
-        terms.deadline = self.deadline;
+        let mut terms = self.terms.clone();
+        terms.check()?;
         terms.reply_timeout = reply_timeout;
         let session = |ttl| SessionTerms::new(clock::random(), ttl);
         terms.session = self.session.map(session).transpose()?;

@@ -1,11 +1,12 @@
 //! The connections to one server: shared ones for cache calls, those of its locks, and idle ones for computed values.
 
+use std::ops::Deref;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use latchd_client_core::{
-    AnyRequest, AnyResponse, Grants, Leases, LockState, NotObtained, OwnerTerms, SessionTerms,
-    TermsError,
+    AnyRequest, AnyResponse, Grants, Kept, Leases, LockState, NotObtained, OwnerTerms,
+    SessionTerms, TermsError,
 };
 use latchd_protocol::session::{SessionAction, SessionRequest, Token as SessionToken};
 use latchd_protocol::wire::meta::session::SessionResponse;
@@ -16,11 +17,10 @@ use super::connector::Connector;
 use super::driver::Driver;
 use super::endpoint::Endpoint;
 use super::error::{Error, ErrorKind};
-use super::hub::Hub;
 use super::keeper::Keeper;
-use super::link::Link;
 use super::mutex::lock;
 use super::options::ClientOptions;
+use super::shared_connection::{Share, SharedConnection};
 use super::shared_values::Computes;
 use super::turns::{Permits, Turns};
 
@@ -37,13 +37,15 @@ const NO_SESSION: &[u8] = b"latchd-client-asks-for-sessions";
 #[derive(Clone)]
 pub(super) struct Pool(Arc<Inner>);
 
-struct Inner {
-    connector: Connector,
-    options: ClientOptions,
-    turns: Arc<Turns>,
-    computes: Arc<Computes>,
-    idle: Mutex<Vec<Driver>>,
-    hubs: Mutex<Vec<Hub>>,
+pub(super) struct Inner {
+    pub(super) connector: Connector,
+    pub(super) options: ClientOptions,
+    /// The waits for keys of this server.
+    pub(super) turns: Turns,
+    /// The computed values of this server that tasks want.
+    pub(super) computes: Arc<Computes>,
+    idle: Mutex<Vec<(Driver, Kept)>>,
+    shared: Mutex<Vec<SharedConnection>>,
     kind: Mutex<Option<ServerKind>>,
     /// One task at a time asks for the kind.
     asks_kind: Permits,
@@ -86,10 +88,18 @@ impl Slot {
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        let mut slots = lock(&self.pool.0.slots);
+        let mut slots = lock(&self.pool.slots);
         if slots.len() < IDLE_MAX {
             slots.push((self.owner, Arc::clone(&self.keeper)));
         }
+    }
+}
+
+impl Deref for Pool {
+    type Target = Inner;
+
+    fn deref(&self) -> &Inner {
+        &self.0
     }
 }
 
@@ -102,7 +112,7 @@ impl Pool {
             computes: Computes::new(options.waits_max),
             options,
             idle: Mutex::default(),
-            hubs: Mutex::default(),
+            shared: Mutex::default(),
             kind: Mutex::default(),
             asks_kind: Permits::new(1),
             keepers: Mutex::default(),
@@ -110,29 +120,9 @@ impl Pool {
         }))
     }
 
-    /// The endpoint of the server.
-    pub(super) fn connector(&self) -> &Connector {
-        &self.0.connector
-    }
-
     /// The address of the server.
     pub(super) fn endpoint(&self) -> &Endpoint {
-        self.0.connector.endpoint()
-    }
-
-    /// The time limit for a reply.
-    pub(super) fn reply_timeout(&self) -> Duration {
-        self.0.options.reply_timeout
-    }
-
-    /// The waits for keys of this server.
-    pub(super) fn turns(&self) -> &Arc<Turns> {
-        &self.0.turns
-    }
-
-    /// The computed values of this server that tasks want.
-    pub(super) fn computes(&self) -> &Arc<Computes> {
-        &self.0.computes
+        self.connector.endpoint()
     }
 
     /// An error of this server.
@@ -142,7 +132,7 @@ impl Pool {
 
     /// The error of a call that has met another holder.
     pub(super) fn not_obtained(&self, why: NotObtained, holder: LockState) -> Error {
-        self.error(ErrorKind::NotObtained(why)).with_holder(holder)
+        Error::held(Arc::clone(self.endpoint().name()), why, holder)
     }
 
     /// Whether this process can use the client.
@@ -158,26 +148,22 @@ impl Pool {
 
     /// A place on a shared connection, with this share of its load. It is on an unused one, or on a new one
     /// while there are fewer than the options allow, or on the one with the lowest load.
-    pub(super) fn link(&self, load: usize) -> Link {
-        let mut hubs = lock(&self.0.hubs);
-        let least = hubs
+    pub(super) fn share(&self, load: usize) -> Share {
+        let mut shared = lock(&self.shared);
+        let least = shared
             .iter()
-            .map(|hub| (hub.load(), hub))
+            .map(|one| (one.load(), one))
             .min_by_key(|(load, _)| *load);
-        let hub = match least {
-            Some((0, hub)) => hub.clone(),
-            Some((other, hub))
-                if hubs.len() >= self.0.options.connections && other + load <= LOAD_MAX =>
-            {
-                hub.clone()
-            }
-            Some(_) | None => {
-                let hub = Hub::new(self.0.connector.clone());
-                hubs.push(hub.clone());
-                hub
-            }
-        };
-        Link::new(hub, load)
+        let is_full = shared.len() >= self.options.connections;
+        if let Some((other, one)) = least
+            && (other == 0 || is_full && other + load <= LOAD_MAX)
+        {
+            return one.share(load);
+        }
+        let one = SharedConnection::new(self.connector.clone(), &self.options);
+        let share = one.share(load);
+        shared.push(one);
+        share
     }
 
     /// What the server is. It is asked once; the question changes nothing on any server.
@@ -185,11 +171,11 @@ impl Pool {
     /// # Errors
     /// The server's refusal, or the reason why it cannot be reached.
     pub(super) async fn kind(&self) -> Result<ServerKind, Error> {
-        let known = || *lock(&self.0.kind);
+        let known = || *lock(&self.kind);
         if let Some(kind) = known() {
             return Ok(kind);
         }
-        let _turn = self.0.asks_kind.permit().await;
+        let _turn = self.asks_kind.permit().await;
         if let Some(kind) = known() {
             return Ok(kind);
         }
@@ -208,23 +194,21 @@ impl Pool {
             (0, _) => refusal = answer.refusal().filter(|words| &**words != "ERROR"),
             _ => {}
         };
-        let mut link = self.link(2);
-        let requests = [resume, AnyRequest::Noop];
-        let asked = link.ask(&requests, self.reply_timeout(), each).await;
+        let asked = self.share(2).ask(&[resume, AnyRequest::Noop], each).await;
         // A server that refuses may close the connection before the second answer.
         if let Some(words) = refusal {
             return Err(self.error(ErrorKind::refused(words)));
         }
-        asked.map_err(|error| self.error(ErrorKind::of_socket(error)))?;
-        *lock(&self.0.kind) = Some(kind);
+        asked?;
+        *lock(&self.kind) = Some(kind);
         Ok(kind)
     }
 
     /// Asks the server at the next call again what it is: its replies do not fit.
     pub(super) fn forget_kind(&self) {
-        *lock(&self.0.kind) = None;
-        lock(&self.0.keepers).clear();
-        lock(&self.0.slots).clear();
+        *lock(&self.kind) = None;
+        lock(&self.keepers).clear();
+        lock(&self.slots).clear();
     }
 
     /// The keeper of all locks of this kind that are free when they are asked for.
@@ -232,7 +216,7 @@ impl Pool {
     /// # Errors
     /// [`TermsError`] if no session has this time.
     pub(super) fn keeper(&self, owner: Owner) -> Result<Arc<Keeper>, TermsError> {
-        let mut keepers = lock(&self.0.keepers);
+        let mut keepers = lock(&self.keepers);
         if let Some((_, keeper)) = keepers.iter().find(|(one, _)| *one == owner) {
             return Ok(Arc::clone(keeper));
         }
@@ -247,7 +231,7 @@ impl Pool {
     /// As [`keeper`](Self::keeper).
     pub(super) fn slot(&self, owner: Owner) -> Result<Slot, TermsError> {
         let idle = {
-            let mut slots = lock(&self.0.slots);
+            let mut slots = lock(&self.slots);
             let place = slots.iter().rposition(|(one, _)| *one == owner);
             place.map(|place| slots.swap_remove(place).1)
         };
@@ -271,8 +255,8 @@ impl Pool {
         owner: Owner,
         session: Option<SessionTerms>,
     ) -> Result<Arc<Keeper>, TermsError> {
-        let options = &self.0.options;
-        let driver = Driver::new(self.0.connector.clone(), options);
+        let options = &self.options;
+        let driver = Driver::new(self.connector.clone(), options);
         let server = Arc::clone(self.endpoint().name());
         let session = match (session, owner) {
             (None, Owner::Session(seconds)) => {
@@ -294,47 +278,38 @@ impl Pool {
         Ok(Keeper::start(server, machine, driver))
     }
 
-    /// An idle open connection, or one still to be opened.
-    pub(super) async fn driver(&self) -> Driver {
-        self.driver_such(|driver| driver.kept_session().is_none())
-            .await
-    }
-
-    /// As [`driver`](Self::driver), but one that is attached to a session if there is one.
-    pub(super) async fn attached_driver(&self) -> Driver {
-        self.driver_such(|driver| driver.kept_session().is_some())
-            .await
-    }
-
-    async fn driver_such(&self, fits: impl Fn(&Driver) -> bool) -> Driver {
+    /// An idle open connection, attached to a session or not, or one still to be opened.
+    pub(super) async fn driver(&self, is_attached: bool) -> (Driver, Option<Kept>) {
+        let fits = |(_, kept): &(Driver, Kept)| kept.is_attached() == is_attached;
         loop {
             let found = {
-                let mut idle = lock(&self.0.idle);
-                let place = idle.iter().rposition(&fits);
+                let mut idle = lock(&self.idle);
+                let place = idle.iter().rposition(fits);
                 place.map(|place| idle.remove(place))
             };
-            let Some(mut driver) = found else {
-                return Driver::new(self.0.connector.clone(), &self.0.options);
+            let Some((mut driver, kept)) = found else {
+                let driver = Driver::new(self.connector.clone(), &self.options);
+                return (driver, None);
             };
             // The server may have closed it: after a restart, or because it was idle.
             if driver.is_fit().await {
-                return driver;
+                return (driver, Some(kept));
             }
         }
     }
 
     /// Keeps a connection for the next call, if it is usable.
-    pub(super) fn give_back(&self, driver: Driver) {
-        let mut idle = lock(&self.0.idle);
+    pub(super) fn give_back(&self, driver: Driver, kept: Kept) {
+        let mut idle = lock(&self.idle);
         if driver.is_quiet() && idle.len() < IDLE_MAX {
-            idle.push(driver);
+            idle.push((driver, kept));
         }
     }
 
     /// The number of connections kept for the next call.
     #[cfg(test)]
     pub(super) fn idle_connections(&self) -> usize {
-        lock(&self.0.idle).len()
+        lock(&self.idle).len()
     }
 }
 
@@ -350,21 +325,24 @@ mod tests {
     }
 
     fn loads(pool: &Pool) -> Vec<usize> {
-        pool.0.hubs.lock().unwrap().iter().map(Hub::load).collect()
+        lock(&pool.shared)
+            .iter()
+            .map(SharedConnection::load)
+            .collect()
     }
 
     #[test]
     fn the_least_loaded_connection_is_shared() {
         let pool = pool(2);
-        let first = pool.link(3);
+        let first = pool.share(3);
         assert_eq!(loads(&pool), [3]);
-        let second = pool.link(1);
+        let second = pool.share(1);
         assert_eq!(loads(&pool), [3, 1], "there may be two");
-        let _third = pool.link(4);
+        let _third = pool.share(4);
         assert_eq!(loads(&pool), [3, 5]);
-        let _fourth = pool.link(LOAD_MAX - 3);
+        let _fourth = pool.share(LOAD_MAX - 3);
         assert_eq!(loads(&pool), [LOAD_MAX, 5], "it is not too much");
-        let _fifth = pool.link(LOAD_MAX - 4);
+        let _fifth = pool.share(LOAD_MAX - 4);
         let all = [LOAD_MAX, 5, LOAD_MAX - 4];
         assert_eq!(loads(&pool), all, "a third one, since it is too much");
         drop((first, second));
@@ -374,8 +352,8 @@ mod tests {
     #[test]
     fn unused_connection_is_used_again() {
         let pool = pool(8);
-        drop(pool.link(2));
-        let _link = pool.link(5);
+        drop(pool.share(2));
+        let _link = pool.share(5);
         assert_eq!(loads(&pool), [5]);
     }
 

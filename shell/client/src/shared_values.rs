@@ -36,7 +36,7 @@ pub(super) struct Computes {
 }
 
 struct Entry {
-    shared: Arc<Shared>,
+    answer: Arc<Mutex<Answer>>,
     /// Closed when the leader has ended.
     ended: Receiver<Infallible>,
     /// Failures in a row, and when the next task may lead.
@@ -45,36 +45,28 @@ struct Entry {
 }
 
 /// The answer of a leader.
-#[derive(Default)]
-struct Shared(Mutex<Answer>);
-
 #[derive(Clone, Default)]
-enum Answer {
-    /// None: the next task leads.
+pub(super) enum Answer {
+    /// None: ask again, and the next task leads.
     #[default]
     None,
     Value(Value),
+    /// The leader could not compute it.
     Failed,
-    Error(Arc<Error>),
+    Error(Error),
 }
 
 /// The part of a task that wants a value.
 pub(super) enum Joined {
     Leader(Leader),
-    Value(Value),
-    /// The leader could not compute it.
-    Failed,
-    Error(Error),
-    /// There is no answer: ask again.
-    Again,
+    Answer(Answer),
 }
 
 /// The task that asks the server.
 pub(super) struct Leader {
     computes: Arc<Computes>,
     key: Box<[u8]>,
-    shared: Arc<Shared>,
-    failed: bool,
+    answer: Arc<Mutex<Answer>>,
     alive: Option<Sender<Infallible>>,
 }
 
@@ -94,34 +86,22 @@ impl Computes {
     /// Leads, or waits for the answer of the leader.
     pub(super) async fn join(self: &Arc<Self>, key: &[u8]) -> Joined {
         let now = clock::now();
-        let (shared, ended, pause) = {
+        let (answer, ended, pause) = {
             let mut keys = lock(&self.keys);
             match keys.get(key) {
-                Some(entry) if !entry.ended.is_closed() => {
-                    (Arc::clone(&entry.shared), entry.ended.clone(), None)
-                }
-                Some(entry) if now < entry.until => {
-                    let pause = clock::until(entry.until);
-                    (Arc::clone(&entry.shared), entry.ended.clone(), Some(pause))
+                Some(entry) if !entry.ended.is_closed() || now < entry.until => {
+                    let pause = entry.ended.is_closed().then(|| clock::until(entry.until));
+                    (Arc::clone(&entry.answer), entry.ended.clone(), pause)
                 }
                 Some(_) | None => return Joined::Leader(self.lead(&mut keys, key, now)),
             }
         };
         if let Some(pause) = pause {
             Alarm::after(pause).await;
-            return Joined::Again;
+            return Joined::Answer(Answer::None);
         }
         let _ = ended.recv().await;
-        let answer = lock(&shared.0).clone();
-        match answer {
-            Answer::None => Joined::Again,
-            Answer::Value(value) => Joined::Value(Value {
-                computed: false,
-                ..value
-            }),
-            Answer::Failed => Joined::Failed,
-            Answer::Error(error) => Joined::Error(error.copy()),
-        }
+        Joined::Answer(lock(&answer).clone())
     }
 
     fn lead(
@@ -134,10 +114,10 @@ impl Computes {
             keys.retain(|_, entry| !entry.ended.is_closed() || now < entry.until);
         }
         let (alive, ended) = bounded(1);
-        let shared = Arc::new(Shared::default());
+        let answer = Arc::<Mutex<Answer>>::default();
         let failures = keys.get(key).map_or(0, |entry| entry.failures);
         let entry = Entry {
-            shared: Arc::clone(&shared),
+            answer: Arc::clone(&answer),
             ended,
             failures,
             until: now,
@@ -146,42 +126,22 @@ impl Computes {
         Leader {
             computes: Arc::clone(self),
             key: key.into(),
-            shared,
-            failed: false,
+            answer,
             alive: Some(alive),
         }
     }
 }
 
 impl Leader {
-    /// Shares the value, and ends.
-    pub(super) fn share(&mut self, value: &Value) {
-        self.end(Answer::Value(value.clone()));
-    }
-
-    /// Shares the error of the call, and ends.
-    pub(super) fn share_error(&mut self, error: &Error) {
-        self.end(Answer::Error(Arc::new(error.copy())));
-    }
-
-    /// It could not compute the value.
-    pub(super) fn fail(&mut self) {
-        self.failed = true;
-        self.end(Answer::Failed);
-    }
-
-    /// Leads no more: the next task asks the server.
-    pub(super) fn let_go(&mut self) {
-        self.end(Answer::None);
-    }
-
-    fn end(&mut self, answer: Answer) {
+    /// Ends with this answer. Without one, the next task asks the server.
+    pub(super) fn end(&mut self, answer: Answer) {
         let Some(alive) = self.alive.take() else {
             return;
         };
-        *lock(&self.shared.0) = answer;
+        let has_failed = matches!(answer, Answer::Failed);
+        *lock(&self.answer) = answer;
         let mut keys = lock(&self.computes.keys);
-        if self.failed {
+        if has_failed {
             if let Some(entry) = keys.get_mut(&self.key) {
                 let factor = 1_u32.checked_shl(entry.failures).unwrap_or(u32::MAX);
                 entry.failures = entry.failures.saturating_add(1);
@@ -198,7 +158,7 @@ impl Leader {
 
 impl Drop for Leader {
     fn drop(&mut self) {
-        self.let_go();
+        self.end(Answer::None);
     }
 }
 
@@ -223,9 +183,11 @@ mod tests {
             std::thread::spawn(move || block_on(computes.join(b"k")))
         });
         std::thread::sleep(Duration::from_millis(50));
-        leader.share(&value());
+        leader.end(Answer::Value(value()));
         for other in others {
-            assert!(matches!(other.join().unwrap(), Joined::Value(found) if found == value()));
+            assert!(
+                matches!(other.join().unwrap(), Joined::Answer(Answer::Value(found)) if found == value())
+            );
         }
         assert!(lock(&computes.keys).is_empty());
     }
@@ -237,8 +199,11 @@ mod tests {
             panic!("the first one leads");
         };
         let begun = std::time::Instant::now();
-        leader.fail();
-        assert!(matches!(block_on(computes.join(b"k")), Joined::Again));
+        leader.end(Answer::Failed);
+        assert!(matches!(
+            block_on(computes.join(b"k")),
+            Joined::Answer(Answer::None)
+        ));
         assert!(begun.elapsed() >= PAUSE);
         assert!(matches!(block_on(computes.join(b"k")), Joined::Leader(_)));
     }

@@ -87,14 +87,6 @@ pub(super) struct Socket {
     is_deaf: bool,
 }
 
-/// The progress of a socket.
-pub(super) enum Moved {
-    /// So many bytes were sent.
-    Sent(usize),
-    /// So many bytes have [arrived](Socket::arrived).
-    Received(usize),
-}
-
 impl Socket {
     /// A socket on an open stream.
     pub(super) fn new(stream: Pin<Box<dyn Stream>>) -> Self {
@@ -105,7 +97,8 @@ impl Socket {
         }
     }
 
-    /// Sends some of `output` or receives something, whichever is possible first.
+    /// Sends some of `output`, or appends something received to `input`, whichever is possible first. Returns the number
+    /// of bytes sent.
     ///
     /// # Errors
     /// The socket's; [`io::ErrorKind::UnexpectedEof`] if the peer has closed it.
@@ -113,10 +106,11 @@ impl Socket {
         &mut self,
         context: &mut Context<'_>,
         output: &[u8],
-    ) -> Poll<io::Result<Moved>> {
+        input: &mut Vec<u8>,
+    ) -> Poll<io::Result<usize>> {
         if !output.is_empty() && !self.is_deaf {
             match self.stream.as_mut().poll_write(context, at_once(output)) {
-                Poll::Ready(Ok(bytes @ 1..)) => return Poll::Ready(Ok(Moved::Sent(bytes))),
+                Poll::Ready(Ok(bytes @ 1..)) => return Poll::Ready(Ok(bytes)),
                 Poll::Ready(Ok(0) | Err(_)) => self.is_deaf = true,
                 Poll::Pending => {}
             }
@@ -126,7 +120,10 @@ impl Socket {
         let read = self.stream.as_mut().poll_read(context, &mut self.chunk);
         read.map(|read| match read.map_err(explained)? {
             0 => Err(io::ErrorKind::UnexpectedEof.into()),
-            bytes => Ok(Moved::Received(bytes)),
+            bytes => {
+                input.extend_from_slice(self.chunk.get(..bytes).unwrap_or_default());
+                Ok(0)
+            }
         })
     }
 
@@ -144,11 +141,6 @@ impl Socket {
             return flushed.map_ok(|()| 0);
         }
         self.stream.as_mut().poll_write(context, at_once(output))
-    }
-
-    /// The bytes announced by [`Moved::Received`].
-    pub(super) fn arrived(&self, bytes: usize) -> &[u8] {
-        self.chunk.get(..bytes).unwrap_or_default()
     }
 
     /// Makes the system check that the server is reachable while nothing is sent. If the server or the

@@ -18,11 +18,8 @@ use std::task::{Context, Poll, Wake, Waker};
 use super::background;
 use super::mutex::lock;
 
-/// The most times that a caller runs each of its tasks before it yields to its executor.
+/// The most times that a caller runs its task before it yields to its executor.
 const ROUNDS_MAX: usize = 32;
-
-/// The most tasks that a caller runs: that of its lock, and that of its connection.
-const CREW_MAX: usize = 2;
 
 type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
 
@@ -245,51 +242,40 @@ impl Wake for Task {
     }
 }
 
-/// The tasks that bring a caller's reply. Clones share them.
-#[derive(Clone, Default)]
-pub(super) struct Crew([Option<Arc<Task>>; CREW_MAX]);
-
-impl Crew {
-    /// One task.
-    pub(super) fn of(task: Arc<Task>) -> Self {
-        Self([Some(task), None])
-    }
-
-    /// Waits for `answer`, and runs the tasks meanwhile.
+impl Task {
+    /// Waits for `answer`, and runs the task meanwhile.
     pub(super) fn while_waiting<T>(
-        self,
+        self: Arc<Self>,
         answer: impl Future<Output = T>,
     ) -> impl Future<Output = T> {
-        // From here on the tasks are assigned, even if no caller waits.
-        let mut hands = Hands {
-            crew: self,
-            numbers: [None; CREW_MAX],
+        // From here on the task is assigned, even if no caller waits.
+        let mut claim = Claim {
+            task: self,
+            number: None,
         };
         async move {
             let mut answer = pin!(answer);
-            std::future::poll_fn(|context| hands.poll(context, answer.as_mut())).await
+            std::future::poll_fn(|context| claim.poll(context, answer.as_mut())).await
         }
     }
 }
 
-/// The claims of a caller.
-struct Hands {
-    crew: Crew,
-    numbers: [Option<u64>; CREW_MAX],
+/// The claim of a caller.
+struct Claim {
+    task: Arc<Task>,
+    number: Option<u64>,
 }
 
-impl Hands {
+impl Claim {
     fn poll<T>(
         &mut self,
         context: &mut Context<'_>,
         mut answer: Pin<&mut impl Future<Output = T>>,
     ) -> Poll<T> {
-        for (task, number) in self.places() {
-            let _before = lock(&task.turn).claim(number, context.waker());
-        }
+        let _before = lock(&self.task.turn).claim(&mut self.number, context.waker());
         let mut answered = answer.as_mut().poll(context);
         for _ in 0..ROUNDS_MAX {
-            if !self.run() {
+            if self.number.is_none() || !self.task.run() {
                 break;
             }
             if answered.is_pending() {
@@ -297,35 +283,15 @@ impl Hands {
             }
         }
         if answered.is_pending() {
-            for (task, number) in self.places() {
-                task.step_back(*number);
-            }
+            self.task.step_back(self.number);
         }
         answered
     }
-
-    fn places(&mut self) -> impl Iterator<Item = (&Arc<Task>, &mut Option<u64>)> {
-        let tasks = self.crew.0.iter().zip(&mut self.numbers);
-        tasks.filter_map(|(task, number)| Some((task.as_ref()?, number)))
-    }
-
-    /// Runs each claimed task once if it is due; returns whether there was any.
-    fn run(&mut self) -> bool {
-        let mut was_any = false;
-        for (task, number) in self.places() {
-            was_any |= number.is_some() && task.run();
-        }
-        was_any
-    }
 }
 
-impl Drop for Hands {
+impl Drop for Claim {
     fn drop(&mut self) {
-        for (task, number) in self.crew.0.iter().zip(self.numbers) {
-            if let Some(task) = task {
-                task.leave(number);
-            }
-        }
+        self.task.leave(self.number);
     }
 }
 

@@ -6,11 +6,14 @@
 //!   connection of its own.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 
 use async_channel::{Receiver, Sender, bounded};
 
 use super::mutex::lock;
+
+/// The least number of keys that are kept before those that no task wants are removed.
+const KEYS_MIN: usize = 64;
 
 /// Permits that are taken and given back.
 #[derive(Clone)]
@@ -22,21 +25,20 @@ pub(super) struct Permits {
 /// The waits of one server.
 pub(super) struct Turns {
     all: Permits,
-    keys: Mutex<BTreeMap<Box<[u8]>, Key>>,
+    keys: Mutex<Keys>,
 }
 
-/// The turn of a key, and the number of tasks that want it.
-struct Key {
-    turn: Permits,
-    tasks: usize,
+/// The turns of the keys that tasks want.
+struct Keys {
+    turns: BTreeMap<Box<[u8]>, Weak<Permits>>,
+    /// At this number of keys, those that no task wants any more are removed.
+    most: usize,
 }
 
 /// The turn to wait for a key (T1).
 pub(super) struct Turn {
-    turns: Arc<Turns>,
-    key: Box<[u8]>,
-    permits: Permits,
-    is_mine: bool,
+    _permit: Permit,
+    _of_key: Arc<Permits>,
 }
 
 /// A permit to wait over a connection (T2).
@@ -50,49 +52,29 @@ impl Permits {
 
     /// Waits for a permit.
     pub(super) async fn permit(&self) -> Permit {
-        self.take().await;
-        Permit(self.clone())
-    }
-
-    async fn take(&self) {
         // The channel is open: a receiver is beside the sender.
         let _ = self.take.send(()).await;
-    }
-
-    fn give_back(&self) {
-        let _ = self.give_back.try_recv();
+        Permit(self.clone())
     }
 }
 
 impl Turns {
-    pub(super) fn new(waits_max: usize) -> Arc<Self> {
-        Arc::new(Self {
+    pub(super) fn new(waits_max: usize) -> Self {
+        let turns = BTreeMap::new();
+        Self {
             all: Permits::new(waits_max),
-            keys: Mutex::default(),
-        })
+            keys: Mutex::new(Keys { turns, most: 0 }),
+        }
     }
 
     /// Waits for the turn of a key.
-    pub(super) async fn of(self: &Arc<Self>, key: &[u8]) -> Turn {
-        let permits = {
-            let mut keys = lock(&self.keys);
-            let entry = keys.entry(key.into()).or_insert_with(|| Key {
-                turn: Permits::new(1),
-                tasks: 0,
-            });
-            entry.tasks += 1;
-            entry.turn.clone()
-        };
-        // If this future is dropped, the task does not want the turn any more.
-        let mut turn = Turn {
-            turns: Arc::clone(self),
-            key: key.into(),
-            permits,
-            is_mine: false,
-        };
-        turn.permits.take().await;
-        turn.is_mine = true;
-        turn
+    pub(super) async fn of(&self, key: &[u8]) -> Turn {
+        // Each task that wants the turn has the permits.
+        let of_key = lock(&self.keys).permits(key);
+        Turn {
+            _permit: of_key.permit().await,
+            _of_key: of_key,
+        }
     }
 
     /// Waits for a permit.
@@ -106,24 +88,24 @@ impl Turns {
     }
 }
 
-impl Drop for Turn {
-    fn drop(&mut self) {
-        if self.is_mine {
-            self.permits.give_back();
+impl Keys {
+    fn permits(&mut self, key: &[u8]) -> Arc<Permits> {
+        if let Some(permits) = self.turns.get(key).and_then(Weak::upgrade) {
+            return permits;
         }
-        let mut keys = lock(&self.turns.keys);
-        if let Some(entry) = keys.get_mut(&self.key) {
-            entry.tasks -= 1;
-            if entry.tasks == 0 {
-                keys.remove(&self.key);
-            }
+        if self.turns.len() >= self.most {
+            self.turns.retain(|_, permits| permits.strong_count() > 0);
+            self.most = 2 * self.turns.len() + KEYS_MIN;
         }
+        let permits = Arc::new(Permits::new(1));
+        self.turns.insert(key.into(), Arc::downgrade(&permits));
+        permits
     }
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        self.0.give_back();
+        let _ = self.0.give_back.try_recv();
     }
 }
 
@@ -144,7 +126,11 @@ mod tests {
         drop(first);
         assert!(block_on(poll_once(second.as_mut())).is_some());
         drop(second);
-        assert!(lock(&turns.keys).is_empty());
+        drop(block_on(turns.of(b"k")));
+        for key in 0..=2 * KEYS_MIN {
+            drop(block_on(turns.of(&key.to_be_bytes())));
+        }
+        assert!(lock(&turns.keys).turns.len() <= KEYS_MIN);
     }
 
     #[test]

@@ -50,8 +50,8 @@ mod tests {
             greeting(Ok(lines.iter().map(owned).collect()))
         };
         assert_eq!(
-            of(&[("version", "1.6.45"), ("latchd_version", "0.2.0")]),
-            b"latchd 0.2.0, which replies as memcached 1.6.45\n"
+            of(&[("version", "1.6.45"), ("latchd_version", "0.3.0")]),
+            b"latchd 0.3.0, which replies as memcached 1.6.45\n"
         );
         let foreign = of(&[("pid", "7"), ("version", "1.6.18")]);
         assert_eq!(foreign, b"version 1.6.18\n");

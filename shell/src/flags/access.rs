@@ -4,7 +4,8 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-use latchd_client::{CREDENTIALS_BYTES_MAX, ClientOptions, Credentials, TlsOptions};
+use latchd_client::{ClientOptions, Credentials, TlsOptions};
+use latchd_protocol::wire::LOGIN_BYTES_MAX;
 
 use super::password::PasswordSource;
 use super::{SECURITY, TLS};
@@ -86,7 +87,7 @@ impl AccessArgs {
             user_flag: "--user",
             file_flag: "--password-file",
             variable: PASSWORD,
-            bytes_max: CREDENTIALS_BYTES_MAX,
+            bytes_max: LOGIN_BYTES_MAX as usize,
         };
         source.read(self.password_file.as_deref())
     }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use latchd_client::{
     Client, ClientOptions, ComputeError, ComputeOptions, Detached, Error, ErrorKind, Exptime,
-    Feature, KeyError, LockOptions, Losers, Loss, NotObtained, Retry, TermsError, Token,
+    Feature, LockOptions, Losers, Loss, NotObtained, Retry, TermsError, Token,
 };
 
 use crate::support::{DUE, Proxy, Started, eventually};
@@ -886,7 +886,7 @@ fn impossible_options_are_refused() {
         let key = client.lock([b'k'; 251], &options()).await;
         assert!(is(key, |kind| matches!(
             kind,
-            ErrorKind::Key(KeyError::Length)
+            ErrorKind::Terms(TermsError::Key)
         )));
         let nobody = Client::connect("127.0.0.1:1").await;
         assert!(nobody.unwrap_err().is_unreachable());
@@ -896,7 +896,7 @@ fn impossible_options_are_refused() {
         let odd = client.lock([b' '; 187], &options()).await;
         assert!(is(odd, |kind| matches!(
             kind,
-            ErrorKind::Key(KeyError::EncodedLength)
+            ErrorKind::Terms(TermsError::EncodedKey)
         )));
         let odd = client.lock([b' '; 186], &options()).await.unwrap();
         odd.release().await.unwrap();

@@ -54,7 +54,37 @@ def locks(client):
     return waited[0]
 
 
+async def cancelled(task, ticks):
+    """Cancels a task after some turns of the loop; returns whether it ends by that."""
+    for _ in range(ticks):
+        await asyncio.sleep(0)
+    task.cancel()
+    return isinstance((await asyncio.gather(task, return_exceptions=True))[0], asyncio.CancelledError)
+
+
+async def cancelled_waits():
+    async def hold():
+        async with latchd_asyncio.Lock("left", wait=5, **server):
+            await asyncio.sleep(1)
+
+    turns = [ticks for ticks in range(40) for _ in range(5)]
+    ended = [await cancelled(asyncio.create_task(hold()), ticks) for ticks in turns]
+    ok("asyncio: a cancelled wait ends", all(ended), ended.count(False))
+    async with latchd_asyncio.Lock("left", wait=1, **server):
+        ok("asyncio: a cancelled wait leaves no lock behind", True)
+    replies = set()
+    for ticks in turns:
+        async with latchd_asyncio.Connection(**server) as connection:
+            if await cancelled(asyncio.create_task(connection.ask("mn")), ticks):
+                try:
+                    replies.add(tuple((await connection.ask("mg left v"))[0]))
+                except Lost:
+                    pass
+    ok("asyncio: no request has the reply to a cancelled one", ("MN",) not in replies, replies)
+
+
 async def with_asyncio(pid):
+    await cancelled_waits()
     async with latchd_asyncio.Lock("task", **server) as first:
         second = asyncio.create_task(latchd_asyncio.Lock("task", wait=10, **server).__aenter__())
         try:

@@ -1,10 +1,13 @@
 //! One lock of a [`Grants`](super::Grants): its state, and the bytes of its requests.
 
 use alloc::boxed::Box;
+use alloc::vec;
+use alloc::vec::Vec;
 use core::time::Duration;
 
 use latchd_protocol::command::{LEASE_MS_MIN, Lease, LockMetadata, Mode, WAIT_MS_MAX};
 use latchd_protocol::fence::Fence;
+use latchd_protocol::item::LEASE_ITEM;
 use latchd_protocol::key::Key;
 use latchd_protocol::time::Instant;
 use latchd_protocol::wire::meta::{Flag, Verb};
@@ -13,8 +16,8 @@ use crate::lock::{Belief, LockNews, LockTerms};
 use crate::machine::Loss;
 use crate::moment::{after, earlier, growing, millis, span};
 use crate::own::{Call, Own};
-use crate::session::{AnyRequest, Flags};
-use crate::terms::{DRIFT_PART, LEASE_ITEM, TICK_MS, exptime_for};
+use crate::session::AnyRequest;
+use crate::terms::{DRIFT_PART, TICK_MS, exptime_for};
 
 /// A kind of request.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -43,15 +46,10 @@ impl Query {
 
     /// How long the server may be silent because the request waits.
     pub(super) const fn wait(self) -> Duration {
-        match self {
-            Self::Wait { ms } => Duration::from_millis(ms),
-            Self::Acquire
-            | Self::Confirm
-            | Self::Add
-            | Self::Touch
-            | Self::Remove
-            | Self::Release => Duration::ZERO,
+        if let Self::Wait { ms } = self {
+            return Duration::from_millis(ms);
         }
+        Duration::ZERO
     }
 }
 
@@ -346,66 +344,66 @@ impl Grant {
         let key = Key::new(&self.key).expect("these bytes were taken from a key");
         let item = self.terms.item.as_ref();
         let exptime = item.map(|item| exptime_for(item.ttl)).unwrap_or_default();
+        let grant = self.fence;
         match query {
-            Query::Acquire => AnyRequest::meta(Verb::Lock, key, self.lock_flags(ttl)),
+            Query::Acquire => AnyRequest::meta(Verb::Lock, key, self.lock_flags(ttl), &[]),
             Query::Wait { ms } => {
-                let flags = self.lock_flags(ttl).with(Flag::Wait(ms));
-                AnyRequest::meta(Verb::Lock, key, flags)
+                let mut flags = self.lock_flags(ttl);
+                flags.push(Flag::Wait(ms));
+                AnyRequest::meta(Verb::Lock, key, flags, &[])
             }
             Query::Confirm => {
                 let lease = match ttl {
                     // Only what is ours is confirmed; its time follows.
-                    Some(_) if self.fence.is_none() => Lease::Off,
+                    Some(_) if grant.is_none() => Lease::Off,
                     Some(ttl) => asked_for(ttl),
                     None => Lease::Off,
                 };
-                AnyRequest::meta(Verb::Lock, key, self.grant_flags().with(Flag::Lease(lease)))
+                let mut flags = self.grant_flags();
+                flags.push(Flag::Lease(lease));
+                AnyRequest::meta(Verb::Lock, key, flags, &[])
             }
-            Query::Add => AnyRequest::Meta {
-                verb: Verb::Set,
-                key,
-                flags: Flags::of([
+            Query::Add => {
+                let value = item.map(|item| item.value.as_bytes()).unwrap_or_default();
+                let flags = [
                     Flag::Mode(b'E'),
                     Flag::ClientFlags(LEASE_ITEM),
                     Flag::Touch(exptime),
-                ]),
-                value: item.map(|item| item.value.as_bytes()).unwrap_or_default(),
-            },
-            Query::Touch => AnyRequest::meta(Verb::Get, key, Flags::of([Flag::Touch(exptime)])),
+                ];
+                AnyRequest::meta(Verb::Set, key, flags, value)
+            }
+            Query::Touch => AnyRequest::meta(Verb::Get, key, [Flag::Touch(exptime)], &[]),
             Query::Remove => {
-                let grant = self.fence.map(Flag::InGrant);
-                let flags = Flags::of([Flag::Unlock]).with_some(grant);
-                AnyRequest::meta(Verb::Delete, key, flags)
+                let mut flags = vec![Flag::Unlock];
+                flags.extend(grant.map(Flag::InGrant));
+                AnyRequest::meta(Verb::Delete, key, flags, &[])
             }
             Query::Release => {
-                let flags = Flags::of([]).with_some(self.fence.map(Flag::OfGrant));
-                AnyRequest::meta(Verb::Unlock, key, flags)
+                let flags: Vec<_> = grant.map(Flag::OfGrant).into_iter().collect();
+                AnyRequest::meta(Verb::Unlock, key, flags, &[])
             }
         }
     }
 
     /// The flags of `ml` that show the grant.
-    fn grant_flags(&self) -> Flags<'_> {
-        let flags = Flags::of([Flag::ShowFence, Flag::ShowHold]);
-        match self.terms.mode {
-            Mode::Exclusive => flags,
-            Mode::Shared { max_sharers } => flags.with(Flag::Shared(max_sharers)),
+    fn grant_flags(&self) -> Vec<Flag<'_>> {
+        let mut flags = vec![Flag::ShowFence, Flag::ShowHold];
+        if let Mode::Shared { max_sharers } = self.terms.mode {
+            flags.push(Flag::Shared(max_sharers));
         }
+        flags
     }
 
     /// The flags of `ml` for a new grant. They show the item if there is one (B9).
-    fn lock_flags(&self, ttl: Option<Duration>) -> Flags<'_> {
-        let flags = self
-            .grant_flags()
-            .with(Flag::ShowClientFlags)
-            .with(Flag::ShowMetadata);
-        let flags = flags.with_some(ttl.map(|ttl| Flag::Lease(asked_for(ttl))));
-        let flags = flags.with_some(metadata_flag(&self.terms.metadata));
+    fn lock_flags(&self, ttl: Option<Duration>) -> Vec<Flag<'_>> {
+        let mut flags = self.grant_flags();
+        flags.extend([Flag::ShowClientFlags, Flag::ShowMetadata]);
+        flags.extend(ttl.map(|ttl| Flag::Lease(asked_for(ttl))));
+        flags.extend(LockMetadata::new(&self.terms.metadata).map(Flag::Metadata));
         if self.terms.item.is_some() {
-            flags.with(Flag::ShowTtl).with(Flag::Value)
-        } else {
-            flags
+            flags.extend([Flag::ShowTtl, Flag::Value]);
         }
+        flags
     }
 }
 
@@ -430,9 +428,4 @@ fn asked_for(ttl: Duration) -> Lease {
     Lease::For {
         ms: ms.max(LEASE_MS_MIN),
     }
-}
-
-/// The flag of `ml` that shows a text to other clients; none for an empty one.
-fn metadata_flag(metadata: &[u8]) -> Option<Flag<'_>> {
-    LockMetadata::new(metadata).map(Flag::Metadata)
 }

@@ -132,11 +132,7 @@ fn hear(grants: &mut Grants, ms: u64, request: &str, answer: &str) -> Vec<String
             session.attach(false)
         }
         Some("mn") => AnyRequest::Hold,
-        _ => AnyRequest::meta(
-            latchd_protocol::wire::meta::Verb::Get,
-            key("k"),
-            crate::Flags::of([]),
-        ),
+        _ => AnyRequest::meta(latchd_protocol::wire::meta::Verb::Get, key("k"), [], &[]),
     };
     session.send(&request, &mut Vec::new()).unwrap();
     let input = answer.replace('|', "\r\n") + "\r\n";

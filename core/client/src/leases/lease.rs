@@ -35,18 +35,18 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use core::time::Duration;
 
-use latchd_protocol::item::Cas;
+use latchd_protocol::item::{Cas, LEASE_ITEM};
 use latchd_protocol::key::Key;
 use latchd_protocol::time::Instant;
 use latchd_protocol::wire::meta::reply::Code;
 use latchd_protocol::wire::meta::{Flag, Verb};
 
-use crate::lock::{Belief, LeaseTerms, LockNews, LockTerms, item_state};
+use crate::lock::{Belief, LeaseTerms, LockNews, LockState, LockTerms};
 use crate::machine::{Failure, Loss};
 use crate::moment::{after, earlier, growing};
 use crate::own::{Call, Own};
-use crate::session::{AnyRequest, AnyResponse, Flags};
-use crate::terms::{LEASE_ITEM, exptime_for};
+use crate::session::{AnyRequest, AnyResponse};
+use crate::terms::exptime_for;
 
 /// How often in a row an obtain finds no item to ask for before it counts as held by others.
 const MISSES_MAX: u32 = 2;
@@ -319,21 +319,16 @@ impl Lease {
     /// The bytes of a request that was just sent.
     pub(super) fn request(&self, query: Query) -> AnyRequest<'_> {
         let key = Key::new(&self.key).expect("these bytes were taken from a key");
-        let store = |first| AnyRequest::Meta {
-            verb: Verb::Set,
-            key,
-            flags: Flags::of([
+        let store = |first| {
+            let flags = [
                 first,
                 Flag::ClientFlags(LEASE_ITEM),
                 Flag::Touch(exptime_for(self.ttl())),
                 Flag::ShowCas,
-            ]),
-            value: self
-                .terms
-                .item
-                .as_ref()
-                .map(|item| item.value.as_bytes())
-                .unwrap_or_default(),
+            ];
+            let item = self.terms.item.as_ref();
+            let value = item.map(|item| item.value.as_bytes()).unwrap_or_default();
+            AnyRequest::meta(Verb::Set, key, flags, value)
         };
         match query {
             Query::Add => store(Flag::Mode(b'E')),
@@ -345,10 +340,10 @@ impl Lease {
                     Flag::ShowTtl,
                     Flag::ShowClientFlags,
                 ];
-                AnyRequest::meta(Verb::Get, key, Flags::of(shown))
+                AnyRequest::meta(Verb::Get, key, shown, &[])
             }
             Query::Remove(cas) => {
-                AnyRequest::meta(Verb::Delete, key, Flags::of([Flag::Cas(cas.number())]))
+                AnyRequest::meta(Verb::Delete, key, [Flag::Cas(cas.number())], &[])
             }
         }
     }
@@ -478,8 +473,7 @@ impl Lease {
                 self.begin(Query::Add, now);
             }
             Goal::Obtain => {
-                let is_lock = answer.number(b'f') == Some(u64::from(LEASE_ITEM));
-                let state = item_state(value, left, is_lock);
+                let (is_lock, state) = (answer.is_lock(), LockState::of_item(answer));
                 self.end(if is_lock || is_missing {
                     LockNews::Held(state)
                 } else if left.is_none() {

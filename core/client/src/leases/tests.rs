@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use super::*;
 use crate::lock::{LeaseTerms, LockItem, LockState};
 use crate::machine::{Failure, Loss};
-use crate::{AnyRequest, Flags, Session, Token, TokenValue};
+use crate::{AnyRequest, Session, Token, TokenValue};
 
 const ADD: &str = "ms k 2 ME F1818583411 T5 c me";
 const ASK: &str = "mg k v c t f";
@@ -105,7 +105,7 @@ fn play(leases: &mut Leases, ms: u64, answers: &[&str]) -> Vec<String> {
 fn say(leases: &mut Leases, ms: u64, answer: &str) {
     let mut session = Session::new();
     let verb = latchd_protocol::wire::meta::Verb::Get;
-    let any = AnyRequest::meta(verb, Key::new(b"k").unwrap(), Flags::of([]));
+    let any = AnyRequest::meta(verb, Key::new(b"k").unwrap(), [], &[]);
     session.send(&any, &mut Vec::new()).unwrap();
     let input = answer.replace('|', "\r\n") + "\r\n";
     let received = session.receive(input.as_bytes()).unwrap().unwrap();

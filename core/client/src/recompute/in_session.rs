@@ -12,27 +12,44 @@ use core::time::Duration;
 
 use latchd_protocol::time::Instant;
 
-use super::{Query, Recompute, RecomputeGoal, RecomputeNews, Turn};
+use super::{Query, Recompute, RecomputeGoal, RecomputeNews, Turn, WinSupport};
 use crate::attachment::{Attached, Attachment};
-use crate::machine::Failure;
+use crate::machine::{Failure, Machine as _};
 use crate::moment::after;
 use crate::session::AnyResponse;
 
-/// A session that stays with its connection between two reads (F3).
+/// What is known of a connection between two reads: the server's support for wins, and the session that the connection is
+/// attached to (F3).
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
-pub struct KeptSession(Attachment);
+pub struct Kept {
+    words: WinSupport,
+    session: Option<Attachment>,
+}
+
+impl Kept {
+    /// Whether the connection is attached to a session.
+    #[must_use]
+    pub const fn is_attached(&self) -> bool {
+        self.session.is_some()
+    }
+}
 
 impl Recompute {
-    /// Its session, for the next read on the same connection; `None` if the connection is attached to none.
+    /// What it knows of its connection, for the next read there.
     #[must_use]
-    pub fn session(&self) -> Option<KeptSession> {
-        let session = self.session.as_ref()?;
-        session.is_attached().then(|| KeptSession(session.clone()))
+    pub fn kept(&self) -> Kept {
+        let session = self.session.clone();
+        Kept {
+            words: self.words,
+            session: session.filter(Attachment::is_attached),
+        }
     }
 
-    /// Reads in the session that the connection is attached to, instead of a new one. Call it before the read begins.
-    pub fn resume(&mut self, KeptSession(mut session): KeptSession) {
-        if let Some(terms) = &self.terms.session {
+    /// Uses the open connection of an earlier read, and its session instead of a new one. Call it before the read begins.
+    pub fn resume(&mut self, now: Instant, kept: Kept) {
+        self.connected(now);
+        self.words = kept.words;
+        if let (Some(terms), Some(mut session)) = (&self.terms.session, kept.session) {
             session.last_for(terms);
             self.session = Some(session);
         }

@@ -1,16 +1,15 @@
 //! The next request, and its bytes.
 
+use alloc::vec;
 use core::time::Duration;
 
-use latchd_protocol::command::{Command, GlobalCommand};
 use latchd_protocol::key::Key;
 use latchd_protocol::stats::StatsTopic;
 use latchd_protocol::time::{Exptime, Instant};
-use latchd_protocol::wire::classic;
 use latchd_protocol::wire::meta::{Flag, Verb};
 
 use super::{Query, Recompute, RecomputeGoal, Win};
-use crate::session::{AnyRequest, Flags};
+use crate::session::AnyRequest;
 use crate::terms::{TTL_MAX, TTL_MIN};
 
 impl Recompute {
@@ -19,30 +18,21 @@ impl Recompute {
         if self.is_to_attach(now) {
             return Query::Attach;
         }
-        match self.goal {
-            RecomputeGoal::Read { .. } if self.heard_busy => self
-                .wait_left(now)
-                .map_or(Query::Goal, |ms| Query::Wait { ms }),
-            RecomputeGoal::Store { .. } | RecomputeGoal::GiveBack if !self.is_proven => {
-                Query::Uptime
-            }
-            RecomputeGoal::Store { .. }
-            | RecomputeGoal::GiveBack
-            | RecomputeGoal::None
-            | RecomputeGoal::Compute
-            | RecomputeGoal::Abandon
-            | RecomputeGoal::EndSession
-            | RecomputeGoal::Read { .. } => Query::Goal,
+        let stores = matches!(
+            self.goal,
+            RecomputeGoal::Store { .. } | RecomputeGoal::GiveBack
+        );
+        if stores && !self.is_proven {
+            return Query::Uptime;
         }
+        // Without a read there is no time left to wait.
+        let wait = self.wait_left(now).filter(|_| self.heard_busy);
+        wait.map_or(Query::Goal, |ms| Query::Wait { ms })
     }
 
     pub(super) fn request(&self, query: Query) -> AnyRequest<'_> {
         if query == Query::Uptime {
-            let topic = StatsTopic::General;
-            return AnyRequest::Classic {
-                command: Command::Global(GlobalCommand::Stats(topic)),
-                envelope: classic::ClassicEnvelope::Stats(topic),
-            };
+            return AnyRequest::Stats(StatsTopic::General);
         }
         if let Some(session) = &self.session {
             if query == Query::Attach {
@@ -57,45 +47,25 @@ impl Recompute {
             Some(Win { cas, is_claim, .. }) => (Flag::Cas(cas.number()), is_claim),
             None => (Flag::Cas(0), false),
         };
-        match &self.goal {
-            RecomputeGoal::Store { value } => AnyRequest::Meta {
-                verb: Verb::Set,
-                key,
-                flags: Flags::of([cas, Flag::Touch(whole_seconds(self.terms.ttl))]),
-                value,
-            },
-            RecomputeGoal::GiveBack if is_claim => {
-                AnyRequest::meta(Verb::Delete, key, Flags::of([cas]))
-            }
-            RecomputeGoal::GiveBack => {
-                AnyRequest::meta(Verb::Delete, key, Flags::of([cas, Flag::Invalidate]))
-            }
-            RecomputeGoal::None
-            | RecomputeGoal::Compute
-            | RecomputeGoal::Abandon
-            | RecomputeGoal::EndSession
-            | RecomputeGoal::Read { .. } => {
-                let claim = Flag::Vivify(whole_seconds(self.terms.claim.max(TTL_MIN)));
-                let read = [Flag::Value, Flag::ShowCas, claim];
-                let flags = if self.terms.early.is_zero() {
-                    Flags::of(read)
-                } else {
-                    let [value, cas, claim] = read;
-                    let early = Flag::Recache(whole_seconds(self.terms.early));
-                    Flags::of([value, cas, claim, early])
-                };
-                let flags = if self.binds() {
-                    flags.with(Flag::Bind)
-                } else {
-                    flags
-                };
-                let flags = match query {
-                    Query::Wait { ms } => flags.with(Flag::Wait(ms)),
-                    Query::Goal | Query::Uptime | Query::Attach => flags,
-                };
-                AnyRequest::meta(Verb::Get, key, flags)
-            }
+        if let RecomputeGoal::Store { value } = &self.goal {
+            let flags = [cas, Flag::Touch(whole_seconds(self.terms.ttl))];
+            return AnyRequest::meta(Verb::Set, key, flags, value);
         }
+        if self.goal == RecomputeGoal::GiveBack {
+            let mut flags = vec![cas];
+            flags.extend((!is_claim).then_some(Flag::Invalidate));
+            return AnyRequest::meta(Verb::Delete, key, flags, &[]);
+        }
+        let claim = Flag::Vivify(whole_seconds(self.terms.claim.max(TTL_MIN)));
+        let mut flags = vec![Flag::Value, Flag::ShowCas, claim];
+        if !self.terms.early.is_zero() {
+            flags.push(Flag::Recache(whole_seconds(self.terms.early)));
+        }
+        flags.extend(self.binds().then_some(Flag::Bind));
+        if let Query::Wait { ms } = query {
+            flags.push(Flag::Wait(ms));
+        }
+        AnyRequest::meta(Verb::Get, key, flags, &[])
     }
 }
 

@@ -32,20 +32,9 @@ pub struct RecomputeTerms {
 
 impl RecomputeTerms {
     /// A value that lives for `ttl`, and is computed anew `early` before its end.
-    ///
-    /// # Errors
-    /// [`TermsError`] if the server cannot measure `ttl`, or if `early` is not shorter.
-    pub const fn new(ttl: Duration, early: Duration) -> Result<Self, TermsError> {
-        if !ttl.is_zero() && ttl.as_millis() < TTL_MIN.as_millis() {
-            return Err(TermsError::TtlTooShort);
-        }
-        if ttl.as_millis() > TTL_MAX.as_millis() || early.as_millis() > TTL_MAX.as_millis() {
-            return Err(TermsError::TtlTooLong);
-        }
-        if !ttl.is_zero() && early.as_millis() >= ttl.as_millis() {
-            return Err(TermsError::Early);
-        }
-        Ok(Self {
+    #[must_use]
+    pub const fn new(ttl: Duration, early: Duration) -> Self {
+        Self {
             ttl,
             early,
             claim: Duration::from_secs(30),
@@ -56,7 +45,25 @@ impl RecomputeTerms {
             reply_timeout: Duration::from_secs(5),
             session: None,
             seed: 0,
-        })
+        }
+    }
+
+    /// Checks the times.
+    ///
+    /// # Errors
+    /// [`TermsError`] if the server cannot measure `ttl`, or if `early` is not shorter.
+    pub fn check(&self) -> Result<(), TermsError> {
+        let (ttl, early) = (self.ttl, self.early);
+        if !ttl.is_zero() && ttl < TTL_MIN {
+            return Err(TermsError::TtlTooShort);
+        }
+        if ttl > TTL_MAX || early > TTL_MAX {
+            return Err(TermsError::TtlTooLong);
+        }
+        if !ttl.is_zero() && early >= ttl {
+            return Err(TermsError::Early);
+        }
+        Ok(())
     }
 }
 
@@ -72,7 +79,7 @@ pub enum Losers {
 
 /// The support for wins of the server behind a connection, as known from its answers.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
-pub enum WinSupport {
+pub(super) enum WinSupport {
     /// Unknown.
     #[default]
     Unknown,

@@ -24,14 +24,14 @@ fn terms() -> RecomputeTerms {
     RecomputeTerms {
         retry: Retry::linear(Duration::from_millis(100)),
         deadline: Some(Duration::from_millis(150)),
-        ..RecomputeTerms::new(Duration::from_secs(60), Duration::from_secs(5)).unwrap()
+        ..RecomputeTerms::new(Duration::from_secs(60), Duration::from_secs(5))
     }
 }
 
 fn reading(terms: RecomputeTerms) -> Recompute {
     let mut read = on_latchd(terms);
     // As memcached, which is known already.
-    read.knows(WinSupport::Plain);
+    read.words = WinSupport::Plain;
     read
 }
 
@@ -277,7 +277,8 @@ fn deadline_always_ends_a_read() {
 #[test]
 fn a_ttl_that_servers_cannot_measure_is_refused() {
     let terms = |ttl_ms| {
-        RecomputeTerms::new(Duration::from_millis(ttl_ms), Duration::ZERO).map(|terms| terms.ttl)
+        let terms = RecomputeTerms::new(Duration::from_millis(ttl_ms), Duration::ZERO);
+        terms.check().map(|()| terms.ttl)
     };
     assert_eq!(terms(0), Ok(Duration::ZERO));
     assert_eq!(terms(999), Err(TermsError::TtlTooShort));

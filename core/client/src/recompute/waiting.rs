@@ -49,9 +49,9 @@ impl Recompute {
 impl Query {
     /// How long the server may be silent because the request waits.
     pub(super) const fn wait(self) -> Duration {
-        match self {
-            Self::Wait { ms } => Duration::from_millis(ms),
-            Self::Goal | Self::Uptime | Self::Attach => Duration::ZERO,
+        if let Self::Wait { ms } = self {
+            return Duration::from_millis(ms);
         }
+        Duration::ZERO
     }
 }

@@ -1,6 +1,7 @@
 //! Bytes in, answers out.
 
-use latchd_protocol::command::{Get, ItemCommand, Set};
+use alloc::vec;
+
 use quickcheck::quickcheck;
 
 use super::*;
@@ -9,39 +10,23 @@ fn key() -> Key<'static> {
     Key::new(b"k").unwrap()
 }
 
-fn quiet_get<'a>() -> AnyRequest<'a> {
-    let flags = Flags::new(&[Flag::Value, Flag::Quiet]).unwrap();
-    AnyRequest::meta(Verb::Get, key(), flags)
+fn get<'a>() -> AnyRequest<'a> {
+    AnyRequest::meta(Verb::Get, key(), [Flag::Value], &[])
 }
 
-fn gets<'a>() -> AnyRequest<'a> {
-    AnyRequest::Classic {
-        command: Command::from(Get::new(key())),
-        envelope: classic::ClassicEnvelope::Get {
-            with_cas: true,
-            last: true,
-        },
-    }
-}
-
-fn lock<'a>() -> AnyRequest<'a> {
-    AnyRequest::change(ItemCommand::Lock { key: key() })
-}
+const STATS: AnyRequest<'_> = AnyRequest::Stats(StatsTopic::General);
 
 #[test]
 fn requests_are_bytes_that_a_server_knows() {
     let mut session = Session::new();
     let mut out = Vec::new();
-    session.send(&lock(), &mut out).unwrap();
-    session.send(&gets(), &mut out).unwrap();
-    session
-        .send(&AnyRequest::change(Set::new(key(), b"new")), &mut out)
-        .unwrap();
-    session.send(&quiet_get(), &mut out).unwrap();
-    session.send(&AnyRequest::Noop, &mut out).unwrap();
+    let set = AnyRequest::meta(Verb::Set, key(), [Flag::ShowCas], b"new");
+    for request in [get(), STATS, AnyRequest::FlushAll, set, AnyRequest::Noop] {
+        session.send(&request, &mut out).unwrap();
+    }
     assert_eq!(
         out,
-        b"lock k\r\ngets k\r\nset k 0 0 3\r\nnew\r\nmg k v q O3\r\nmn\r\n"
+        b"mg k v\r\nstats\r\nflush_all 0\r\nms k 3 c\r\nnew\r\nmn\r\n"
     );
 }
 
@@ -49,132 +34,79 @@ fn requests_are_bytes_that_a_server_knows() {
 fn answers_end_their_requests_in_order() {
     let mut session = Session::new();
     let mut out = Vec::new();
-    session.send(&gets(), &mut out).unwrap();
-    session.send(&lock(), &mut out).unwrap();
-    let input = b"VALUE k 0 2 7\r\nhi\r\nEND\r\nLOCKED\r\n";
+    session.send(&STATS, &mut out).unwrap();
+    session.send(&AnyRequest::FlushAll, &mut out).unwrap();
+    let input = b"STAT pid 7\r\nEND\r\nOK\r\n";
     let value = session.receive(input).unwrap().unwrap();
     assert!(!value.last);
     let rest = &input[value.consumed..];
     let end = session.receive(rest).unwrap().unwrap();
-    assert!(end.last && end.ticket == 0);
+    assert!(end.last);
     let rest = &rest[end.consumed..];
-    let locked = session.receive(rest).unwrap().unwrap();
-    assert_eq!(locked.ticket, 1);
+    let flushed = session.receive(rest).unwrap().unwrap();
     assert_eq!(
-        locked.answer,
-        AnyResponse::Classic(classic::reply::ClassicResponse::Locked)
+        flushed.answer,
+        AnyResponse::Classic(classic::reply::ClassicResponse::Ok)
     );
     assert_eq!(session.pending(), 0);
 }
 
 #[test]
-fn silence_is_told_by_a_later_number() {
-    let mut session = Session::new();
-    let mut out = Vec::new();
-    for _ in 0..3 {
-        session.send(&quiet_get(), &mut out).unwrap();
-    }
-    session.send(&AnyRequest::Noop, &mut out).unwrap();
-    let mut input = &b"VA 2 O1\r\nhi\r\nMN\r\n"[..];
-    let mut told = Vec::new();
-    while session.pending() > 0 {
-        let received = session.receive(input).unwrap().unwrap();
-        told.push((received.ticket, received.answer.code()));
-        input = &input[received.consumed..];
-    }
-    assert_eq!(
-        told,
-        [
-            (0, None),
-            (1, Some(Code::Value)),
-            (2, None),
-            (3, Some(Code::Noop))
-        ]
-    );
-}
-
-#[test]
 fn unexpected_answers_break_the_session() {
     assert_eq!(Session::new().receive(b"HD\r\n"), Err(Malformed));
-    let mut session = Session::new();
-    session.send(&lock(), &mut Vec::new()).unwrap();
-    assert_eq!(session.receive(b"HD\r\n"), Err(Malformed));
-    let mut session = Session::new();
-    session.send(&quiet_get(), &mut Vec::new()).unwrap();
-    assert_eq!(session.receive(b"HD O7\r\n"), Err(Malformed));
-    let mut session = Session::new();
-    session.send(&AnyRequest::Noop, &mut Vec::new()).unwrap();
-    assert_eq!(session.receive(b"HD\r\n"), Err(Malformed));
+    for (request, answer) in [
+        (AnyRequest::FlushAll, &b"HD\r\n"[..]),
+        (AnyRequest::Noop, b"HD\r\n"),
+        (get(), b"MN\r\n"),
+        (get(), b"STORED\r\n"),
+    ] {
+        let mut session = Session::new();
+        session.send(&request, &mut Vec::new()).unwrap();
+        assert_eq!(session.receive(answer), Err(Malformed), "{request:?}");
+    }
 }
 
 #[test]
-fn an_error_line_answers_any_request_that_is_not_quiet() {
-    let mut session = Session::new();
-    let flags = Flags::new(&[Flag::Value]).unwrap();
-    session
-        .send(&AnyRequest::meta(Verb::Get, key(), flags), &mut Vec::new())
-        .unwrap();
-    let received = session
-        .receive(b"SERVER_ERROR out\tof memory\r\n")
-        .unwrap()
-        .unwrap();
-    assert_eq!(
-        received.answer.refusal().as_deref(),
-        Some("SERVER_ERROR out?of memory")
-    );
-    session.send(&quiet_get(), &mut Vec::new()).unwrap();
-    assert_eq!(session.receive(b"ERROR\r\n"), Err(Malformed));
+fn an_error_line_answers_any_request() {
+    for request in [get(), STATS, AnyRequest::FlushAll, AnyRequest::Noop] {
+        let mut session = Session::new();
+        session.send(&request, &mut Vec::new()).unwrap();
+        let received = session.receive(b"SERVER_ERROR out\tof memory\r\n");
+        let received = received.unwrap().unwrap();
+        assert_eq!(
+            received.answer.refusal().as_deref(),
+            Some("SERVER_ERROR out?of memory")
+        );
+        assert!(received.last);
+    }
 }
 
 #[test]
-fn unmatchable_requests_are_refused() {
-    let mut session = Session::new();
-    let mut out = Vec::new();
-    let noreply = AnyRequest::Classic {
-        command: Command::from(Set::new(key(), b"")),
-        envelope: classic::ClassicEnvelope::Change { noreply: true },
-    };
-    assert_eq!(
-        session.send(&noreply, &mut out),
-        Err(SendError::Inexpressible)
-    );
-    let blank = AnyRequest::change(ItemCommand::Lock {
-        key: Key::new(b"a b").unwrap(),
-    });
-    assert_eq!(
-        session.send(&blank, &mut out),
-        Err(SendError::Inexpressible)
-    );
-    assert_eq!((out.len(), session.pending()), (0, 0));
+fn unanswered_requests_have_a_bound() {
+    let (mut session, mut out) = (Session::new(), Vec::new());
     for _ in 0..PENDING_MAX {
         session.send(&AnyRequest::Noop, &mut out).unwrap();
     }
     let before = out.len();
-    assert_eq!(
-        session.send(&AnyRequest::Noop, &mut out),
-        Err(SendError::TooMany)
-    );
+    assert_eq!(session.send(&AnyRequest::Noop, &mut out), Err(SendError));
     assert_eq!(out.len(), before);
 }
 
 quickcheck! {
     /// However the network cuts the bytes, the answers are the same.
     fn cuts_do_not_matter(cut: usize) -> bool {
-        let input = b"VALUE k 0 2 7\r\nhi\r\nEND\r\nVA 2 O1\r\nhi\r\nCLIENT_ERROR no\r\nMN\r\n";
+        let input = b"STAT pid 7\r\nEND\r\nVA 2\r\nhi\r\nCLIENT_ERROR no\r\nMN\r\n";
         let read = |arrivals: &[usize]| {
             let mut session = Session::new();
-            let mut out = Vec::new();
-            let plain = Flags::new(&[Flag::Value]).unwrap();
-            for request in [gets(), quiet_get(), AnyRequest::meta(Verb::Get, key(), plain)] {
-                session.send(&request, &mut out).unwrap();
+            for request in [STATS, get(), get(), AnyRequest::Noop] {
+                session.send(&request, &mut Vec::new()).unwrap();
             }
-            session.send(&AnyRequest::Noop, &mut out).unwrap();
             let mut told = Vec::new();
             let mut start = 0;
             for arrived in arrivals {
                 while let Some(received) = session.receive(&input[start..*arrived]).unwrap() {
                     start += received.consumed;
-                    told.push((received.ticket, received.last, received.answer));
+                    told.push((received.last, received.answer));
                 }
             }
             assert_eq!(session.pending(), 0);
@@ -185,7 +117,7 @@ quickcheck! {
     }
 
     fn no_bytes_panic(bytes: Vec<u8>) -> bool {
-        for request in [gets(), quiet_get(), lock(), AnyRequest::Noop] {
+        for request in [get(), STATS, AnyRequest::FlushAll, AnyRequest::Noop] {
             let mut session = Session::new();
             session.send(&request, &mut Vec::new()).unwrap();
             let _ = session.receive(&bytes);
@@ -196,43 +128,21 @@ quickcheck! {
 
 #[test]
 fn requests_of_another_session_are_answered() {
-    let (mut encoder, mut reader) = (Session::new(), Session::new());
-    let key = Key::new(b"k").unwrap();
-    let quiet = AnyRequest::meta(Verb::Get, key, Flags::of([Flag::Quiet]));
-    assert_eq!(reader.expect(&quiet), Err(SendError::Inexpressible));
-    let get = AnyRequest::meta(Verb::Get, key, Flags::of([Flag::Value]));
-    for request in [get, AnyRequest::Noop] {
-        let mut bytes = Vec::new();
-        encoder.send(&request, &mut bytes).unwrap();
-        assert_eq!(reader.expect(&request), Ok(()));
-    }
+    let (mut sender, mut reader, mut out) = (Session::new(), Session::new(), Vec::new());
+    let encoded = reader.encode(&[get(), AnyRequest::Noop]).unwrap();
+    sender.send(&AnyRequest::FlushAll, &mut out).unwrap();
+    sender
+        .send(&AnyRequest::Encoded(&encoded), &mut out)
+        .unwrap();
+    assert_eq!(out, b"flush_all 0\r\nmg k v\r\nmn\r\n");
+    assert_eq!(sender.pending(), 3);
     let input = b"VA 1 \r\nx\r\nMN\r\n";
     let first = reader.receive(input).unwrap().unwrap();
     assert_eq!(first.answer.code(), Some(Code::Value));
     let second = reader.receive(&input[first.consumed..]).unwrap().unwrap();
     assert_eq!(second.answer.code(), Some(Code::Noop));
     assert_eq!(reader.pending(), 0);
-    for _ in 0..PENDING_MAX {
-        reader.expect(&AnyRequest::Noop).unwrap();
-    }
-    assert_eq!(reader.expect(&AnyRequest::Noop), Err(SendError::TooMany));
-}
-
-/// `MN` answers `mn` alone, and an old number belongs to no request.
-#[test]
-fn wrong_answer_breaks_the_session() {
-    let mut session = Session::new();
-    let get = AnyRequest::meta(Verb::Get, key(), Flags::new(&[Flag::Value]).unwrap());
-    session.send(&get, &mut Vec::new()).unwrap();
-    assert_eq!(session.receive(b"MN\r\n"), Err(Malformed));
-    let mut session = Session::new();
-    for request in [quiet_get(), AnyRequest::Noop, quiet_get(), AnyRequest::Noop] {
-        session.send(&request, &mut Vec::new()).unwrap();
-    }
-    for _ in 0..2 {
-        session.receive(b"MN\r\n").unwrap();
-    }
-    assert_eq!(session.pending(), 2);
-    assert_eq!(session.receive(b"HD O0\r\n"), Err(Malformed));
-    assert!(session.receive(b"HD O2\r\n").is_ok());
+    let most = reader.encode(&vec![AnyRequest::Noop; PENDING_MAX]).unwrap();
+    let sent = sender.send(&AnyRequest::Encoded(&most), &mut out);
+    assert_eq!(sent, Err(SendError));
 }

@@ -6,18 +6,19 @@ use crate::setters::setters;
 
 /// The mode of a store.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+#[repr(u8)]
 pub enum StoreMode {
     /// With or without an existing item.
     #[default]
-    Set,
+    Set = b'S',
     /// Only if there is no item.
-    Add,
+    Add = b'E',
     /// Only if there is an item.
-    Replace,
+    Replace = b'R',
     /// After the existing value.
-    Append,
+    Append = b'A',
     /// Before the existing value.
-    Prepend,
+    Prepend = b'P',
 }
 
 /// Options to store a value. By default it replaces any other, and never expires.

@@ -1,27 +1,13 @@
 //! The requests of plain cache calls, and the meaning of their replies.
 
 use bytes::Bytes;
-use latchd_client_core::{AnyRequest, AnyResponse, Flags, Loss};
+use latchd_client_core::{AnyRequest, AnyResponse};
 use latchd_protocol::key::Key;
 use latchd_protocol::wire::meta::reply::Code;
 use latchd_protocol::wire::meta::{Flag, Verb};
 
 use super::{CacheItem, GetOptions, Outcome};
 use crate::error::ErrorKind;
-
-pub(crate) fn meta<'a>(
-    verb: Verb,
-    key: Key<'a>,
-    flags: &[Flag<'a>],
-    value: &'a [u8],
-) -> AnyRequest<'a> {
-    AnyRequest::Meta {
-        verb,
-        key,
-        flags: Flags::new(flags).expect("no call has eight flags"),
-        value,
-    }
-}
 
 pub(super) fn read<'a>(key: Key<'a>, options: &GetOptions) -> AnyRequest<'a> {
     let mut flags = vec![
@@ -33,7 +19,7 @@ pub(super) fn read<'a>(key: Key<'a>, options: &GetOptions) -> AnyRequest<'a> {
     flags.extend(options.touch.map(Flag::Touch));
     flags.extend(options.vivify.map(Flag::Vivify));
     flags.extend(options.recache.map(Flag::Recache));
-    meta(Verb::Get, key, &flags, &[])
+    AnyRequest::meta(Verb::Get, key, flags, &[])
 }
 
 pub(super) fn item(answer: &AnyResponse<'_>) -> Result<Option<CacheItem>, ErrorKind> {
@@ -72,7 +58,6 @@ pub(super) fn number(answer: &AnyResponse<'_>) -> Result<Option<u64>, ErrorKind>
     match answer.code() {
         Some(Code::Value) => number_in(answer.value()).map(Some),
         Some(Code::NotFound) => Ok(None),
-        Some(Code::Exists) => Err(ErrorKind::NotHeld(Some(Loss::Taken))),
         Some(_) | None => Err(refusal(answer)),
     }
 }

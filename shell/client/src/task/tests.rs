@@ -115,10 +115,10 @@ fn a_waiting_caller_runs_the_task() {
     let (task, ask) = echo();
     let here = thread::current().id();
     for _ in 0..100 {
-        let crew = Crew::of(Arc::clone(&task));
+        let runner = Arc::clone(&task);
         let call = async { question(&ask).recv().await.unwrap() };
         // It has the reply without being woken.
-        let call = pin!(crew.while_waiting(call));
+        let call = pin!(runner.while_waiting(call));
         assert_eq!(poll_once(call), Poll::Ready(here));
     }
 }
@@ -126,7 +126,7 @@ fn a_waiting_caller_runs_the_task() {
 #[test]
 fn the_background_runs_tasks_of_dropped_callers() {
     let (task, ask) = echo();
-    let mut waits = Box::pin(Crew::of(Arc::clone(&task)).while_waiting(future::pending::<()>()));
+    let mut waits = Box::pin(Arc::clone(&task).while_waiting(future::pending::<()>()));
     assert!(poll_once(waits.as_mut()).is_pending());
     drop(waits);
     let answer = question(&ask);
@@ -137,14 +137,14 @@ fn the_background_runs_tasks_of_dropped_callers() {
 fn the_background_starts_unclaimed_tasks() {
     let (task, ask) = echo();
     let answer = question(&ask);
-    drop(Crew::of(task).while_waiting(future::pending::<()>()));
+    drop(task.while_waiting(future::pending::<()>()));
     assert_ne!(heard_by(&answer), thread::current().id());
 }
 
 #[test]
 fn an_absent_caller_delays_no_other() {
     let (task, ask) = echo();
-    let mut waits = Box::pin(Crew::of(Arc::clone(&task)).while_waiting(future::pending::<()>()));
+    let mut waits = Box::pin(Arc::clone(&task).while_waiting(future::pending::<()>()));
     assert!(poll_once(waits.as_mut()).is_pending());
     // The caller still has the claim, and is woken in vain.
     let answer = question(&ask);
@@ -155,7 +155,7 @@ fn an_absent_caller_delays_no_other() {
     // The background may still be running it for a moment.
     wait_for(|| {
         let call = async { question(&ask).recv().await.unwrap() };
-        block_on(Crew::of(Arc::clone(&task)).while_waiting(call)) == thread::current().id()
+        block_on(Arc::clone(&task).while_waiting(call)) == thread::current().id()
     });
     drop(waits);
 }
@@ -163,11 +163,11 @@ fn an_absent_caller_delays_no_other() {
 #[test]
 fn a_caller_without_claim_is_woken() {
     let (task, ask) = echo();
-    let mut first = Box::pin(Crew::of(Arc::clone(&task)).while_waiting(future::pending::<()>()));
+    let mut first = Box::pin(Arc::clone(&task).while_waiting(future::pending::<()>()));
     assert!(poll_once(first.as_mut()).is_pending());
     let second = thread::spawn(move || {
         let call = async { question(&ask).recv().await.unwrap() };
-        block_on(Crew::of(task).while_waiting(call))
+        block_on(task.while_waiting(call))
     });
     let heard_by = second.join().unwrap();
     assert_ne!(heard_by, thread::current().id(), "we do not come");
@@ -186,17 +186,17 @@ fn no_question_is_lost_between_callers() {
         let answered = Arc::clone(&answered);
         thread::spawn(move || {
             for number in 0..QUESTIONS {
-                let crew = Crew::of(Arc::clone(&task));
+                let runner = Arc::clone(&task);
                 let call = async { question(&ask).recv().await.is_ok() };
                 if (number + caller) % 3 == 0 {
                     // One polls once and leaves, and waits without the task.
                     let answer = question(&ask);
-                    let mut leaves = Box::pin(crew.while_waiting(future::pending::<()>()));
+                    let mut leaves = Box::pin(runner.while_waiting(future::pending::<()>()));
                     assert!(poll_once(leaves.as_mut()).is_pending());
                     drop(leaves);
                     let _ = heard_by(&answer);
                 } else {
-                    assert!(block_on(crew.while_waiting(call)));
+                    assert!(block_on(runner.while_waiting(call)));
                 }
                 answered.fetch_add(1, Ordering::Relaxed);
             }
@@ -220,7 +220,7 @@ fn a_task_that_panics_has_ended() {
         let task = Arc::clone(&task);
         move || {
             ask.try_send(()).unwrap();
-            block_on(Crew::of(task).while_waiting(future::pending::<()>()));
+            block_on(task.while_waiting(future::pending::<()>()));
         }
     });
     assert!(caller.join().is_err());
@@ -248,7 +248,7 @@ fn an_endless_task_yields_to_others() {
             future::yield_now().await;
         }
     };
-    let busy = Crew::of(task).while_waiting(future::pending::<()>());
+    let busy = task.while_waiting(future::pending::<()>());
     block_on(busy.or(other));
 }
 

@@ -1,6 +1,8 @@
 //! Connections of one call at a time, on a server that the test plays. The next call uses them, and knows their server.
 
-use latchd_client_core::{Grants, LockMachine as _, LockTerms, OwnerTerms, wire_key};
+use latchd_client_core::{
+    Grants, LockMachine as _, LockTerms, OwnerTerms, Recompute, RecomputeTerms, wire_key,
+};
 
 use super::*;
 use crate::{Value, clock};
@@ -45,7 +47,7 @@ fn session_stays_with_its_connection() {
 fn connection_with_a_pending_request_is_closed() {
     let played = Played::new();
     let pool = played.client.first();
-    let mut driver = block_on(pool.driver());
+    let (mut driver, _) = block_on(pool.driver(false));
     let mut machine = Grants::new(OwnerTerms {
         session: None,
         heartbeat: TTL,
@@ -62,7 +64,8 @@ fn connection_with_a_pending_request_is_closed() {
         heard.try_send(()).unwrap();
         side
     });
-    pool.give_back(driver);
+    let terms = RecomputeTerms::new(TTL, Duration::ZERO);
+    pool.give_back(driver, Recompute::new(key, terms).kept());
     assert_eq!(pool.idle_connections(), 0);
     assert_eq!(side.hear(1), [""]);
 }

@@ -209,8 +209,8 @@ mod tests {
             Some((Kind::Memcached, "memcached 1.6.45".into()))
         );
         assert_eq!(
-            said("latchd 0.2.0"),
-            Some((Kind::Latchd, "latchd 0.2.0".into()))
+            said("latchd 0.3.0"),
+            Some((Kind::Latchd, "latchd 0.3.0".into()))
         );
         assert_eq!(
             said("yrmcds version 1.1.9"),

@@ -54,19 +54,17 @@ fn a_win_survives_a_break() {
     assert_eq!(sent, "ms k 3 C7 T60\r\nnew\r\n");
     assert_eq!(news, Some(RecomputeNews::Stored));
     // The next read on the connection is in the same session.
-    let kept = read.session().unwrap();
+    let kept = read.kept();
     let mut next = Recompute::new(Key::new(b"k").unwrap(), in_session());
-    next.connected(at(23_000));
-    next.resume(kept);
+    next.resume(at(23_000), kept);
     next.read(at(23_000));
     assert_eq!(exchange(&mut next, 23_000, "VA 2 c8\r\nhi\r\n"), READ);
     // One with another time tells the server.
-    let kept = next.session().unwrap();
+    let kept = next.kept();
     let mut short = in_session();
     short.session = Some(SessionTerms::new([1; 16], Duration::from_secs(5)).unwrap());
     let mut next = Recompute::new(Key::new(b"k").unwrap(), short);
-    next.connected(at(23_000));
-    next.resume(kept);
+    next.resume(at(23_000), kept);
     next.read(at(23_000));
     let sent = exchange(&mut next, 23_000, "HD n9 R\r\n");
     assert_eq!(sent, OPEN.replace("T30", "T5"));
@@ -109,7 +107,7 @@ fn a_win_ends_with_its_session() {
         read.poll(at(13_000)),
         Action::Tell(RecomputeNews::Superseded)
     );
-    assert_eq!(read.session(), None);
+    assert!(!read.kept().is_attached());
     // There is nothing to give back.
     let mut read = won();
     break_at(&mut read, 12_000);
@@ -162,7 +160,7 @@ fn an_unwanted_win_ends_with_the_session() {
     let won = latchd_protocol::wire::meta::reply::MetaResponse::decode(WON.as_bytes());
     read.reply(at(2), &AnyResponse::Meta(won.unwrap().unwrap().0));
     assert_eq!(exchange(&mut read, 2, "HD\r\n"), "md k C7\r\n");
-    assert!(read.is_idle() && read.session().is_some());
+    assert!(read.is_idle() && read.kept().is_attached());
 }
 
 #[test]

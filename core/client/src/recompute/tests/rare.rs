@@ -3,7 +3,7 @@
 use latchd_protocol::wire::meta::{Flag, Verb};
 
 use super::*;
-use crate::session::{AnyRequest, Flags};
+use crate::session::AnyRequest;
 
 const BUSY: &str = "VA 0 c7 Z\r\n\r\n";
 const WON: &str = "VA 0 c7 W\r\n\r\n";
@@ -21,7 +21,7 @@ fn thrice() -> RecomputeTerms {
 fn answer(read: &mut Recompute, ms: u64, bytes: &str) {
     let mut session = Session::new();
     let key = Key::new(b"k").unwrap();
-    let read_it = AnyRequest::meta(Verb::Get, key, Flags::of([Flag::Value]));
+    let read_it = AnyRequest::meta(Verb::Get, key, [Flag::Value], &[]);
     session.send(&read_it, &mut Vec::new()).unwrap();
     let received = session.receive(bytes.as_bytes()).unwrap().unwrap();
     read.reply(at(ms), &received.answer);

@@ -12,7 +12,7 @@ fn a_win_is_asked_for_that_ends_with_the_connection() {
     let (sent, news) = play(&mut read, 0, WON);
     assert_eq!(sent, "mg k v c N30 R5 B\r\n");
     assert_eq!(news, Some(RecomputeNews::Compute { old: None }));
-    assert_eq!(read.words(), WinSupport::Binds);
+    assert_eq!(read.words, WinSupport::Binds);
     read.computed(at(9), b"new");
     let (sent, news) = play(&mut read, 9, "HD\r\n");
     assert_eq!(sent, "ms k 3 C7 T60\r\nnew\r\n");
@@ -86,7 +86,7 @@ fn wait_lasts_as_long_as_the_tries() {
 fn unknown_flags_fall_back_to_memcacheds() {
     let mut read = on_latchd(terms());
     exchange(&mut read, 0, NOT_KNOWN);
-    assert_eq!(read.words(), WinSupport::Plain);
+    assert_eq!(read.words, WinSupport::Plain);
     let (sent, _) = play(&mut read, 0, BUSY);
     assert_eq!(sent, "mg k v c N30 R5\r\n");
     let (sent, _) = play(&mut read, 100, "VA 2 c8\r\nhi\r\n");
