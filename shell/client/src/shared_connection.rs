@@ -151,9 +151,9 @@ async fn run(server: Arc<str>, mut driver: Driver, mut machine: Calls, asked: Re
     loop {
         match driver.drive(&mut machine, asked.recv(), |_| {}).await {
             Heard::Call(Ok(call)) => {
-                machine.waiting.push_back(call);
+                machine.add(call);
                 while let Ok(call) = asked.try_recv() {
-                    machine.waiting.push_back(call);
+                    machine.add(call);
                 }
             }
             Heard::Call(Err(_)) => return,
@@ -174,6 +174,8 @@ struct Calls {
     reply_timeout: Duration,
     link: Link,
     waiting: VecDeque<Call>,
+    /// At this number of waiting calls, those that nobody wants any more are removed.
+    waiting_max: usize,
     /// The calls with unanswered requests, the oldest first, and when they were sent.
     sent: VecDeque<(Call, Instant)>,
     /// The number of unanswered requests.
@@ -210,9 +212,20 @@ impl Calls {
                 retry_at: Instant::from_millis(0),
             },
             waiting: VecDeque::new(),
+            waiting_max: PENDING_MAX,
             sent: VecDeque::new(),
             pending: 0,
             failed: Vec::new(),
+        }
+    }
+
+    /// Adds a call. While the server is silent or away, callers may give up and ask again without end: of their calls, at
+    /// most [`PENDING_MAX`] stay here.
+    fn add(&mut self, call: Call) {
+        self.waiting.push_back(call);
+        if self.waiting.len() > self.waiting_max {
+            self.waiting.retain(|call| !call.replies.is_closed());
+            self.waiting_max = self.waiting.len() + PENDING_MAX;
         }
     }
 

@@ -112,3 +112,25 @@ fn a_server_that_reads_nothing_is_left() {
     assert_eq!(socket_error(&error), io::ErrorKind::TimedOut);
     is_served(&played, second);
 }
+
+#[test]
+fn few_calls_of_callers_that_gave_up_are_kept() {
+    let mut calls = Calls::new(DUE);
+    let mut inboxes = Vec::new();
+    for number in 0..10 * PENDING_MAX {
+        let (replies, inbox) = unbounded();
+        let requests = Session::new().encode(&[AnyRequest::Noop]).unwrap();
+        calls.add(Call {
+            requests,
+            pending: 1,
+            replies,
+        });
+        if number % PENDING_MAX == 0 {
+            inboxes.push(inbox);
+        }
+    }
+    assert!(calls.waiting.len() <= PENDING_MAX + inboxes.len());
+    let wanted = calls.waiting.iter();
+    let wanted = wanted.filter(|call| !call.replies.is_closed()).count();
+    assert_eq!(wanted, inboxes.len());
+}
