@@ -2,11 +2,9 @@
 //! this one, too.
 
 mod admission;
-// The size of lists depends on the size of a pointer.
-#[cfg(target_pointer_width = "64")]
-mod course;
 mod erase;
 mod refusing;
+mod runs;
 
 use alloc::format;
 use alloc::string::String;
