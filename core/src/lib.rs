@@ -38,6 +38,5 @@ pub use server::{Action, Server};
 mod tests {
     //! Conversations of connections with a core.
 
-    mod binary;
     mod connection;
 }

@@ -22,7 +22,6 @@ use latchd_harness::alphabet::{
 use latchd_harness::lockstep::{Lockstep, Room};
 use latchd_harness::memory::exchange;
 use latchd_harness::stores;
-use latchd_harness::strict;
 use latchd_protocol::connection::Progress;
 use latchd_protocol::wire::WireLimits;
 
@@ -109,14 +108,14 @@ pub fn play(input: &[u8], pairs: &mut Pairs) {
         let mut limits = limits::ample();
         // All due work is done in one call: the oracle knows no bound.
         limits.crawl_items_max = 16;
-        play_beside(strict::reference(config(limits)), rest, pairs);
-        return play_beside(strict::in_log(config(limits)), rest, pairs);
+        play_beside(Core::reference(config(limits)), rest, pairs);
+        return play_beside(Core::new(config(limits)), rest, pairs);
     }
     let of_reference = limits::scarce(pinned.into());
     let of_log = limits::scarce_for_log(usize::from(pinned) - 1);
-    let reference = strict::reference(config(of_reference));
+    let reference = Core::reference(config(of_reference));
     enter_all(reference, rest, pairs, |pair| !needs_log(pair.0, pair.1));
-    enter_all(strict::in_log(config(of_log)), rest, pairs, |_| true);
+    enter_all(Core::new(config(of_log)), rest, pairs, |_| true);
 }
 
 /// Plays an input beside the oracle.
@@ -254,7 +253,7 @@ const BINARY_MAGIC: u8 = 0x80;
 /// everything it answers.
 fn converse(bytes: &[u8], mut piece: impl FnMut(&[u8]) -> usize) -> Vec<u8> {
     let limits = Limits::new(MEMORY_BYTES_MAX, VALUE_BYTES_MAX);
-    let core = strict::in_log(Config::new(limits, UNIX_S_AT_START));
+    let core = Core::new(Config::new(limits, UNIX_S_AT_START));
     let server = Server::with_machine(core, WireLimits::from(&limits));
     let mut server = server.with_unsent_bytes_max(OUT_BYTES_MAX);
     let now = Instant::from_millis(0);

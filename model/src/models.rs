@@ -120,11 +120,11 @@ const LOCKS_AND_WINS: &[&[Verb]] = &[
 /// Every kind of request.
 const EVERY_REQUEST: &[&[Verb]] = &[AROUND, REQUESTS, ABOUT_ALL, MANNERS];
 
-/// All of them.
+/// All of them. One with fewer clients than another and the same verbs is there only if it is small: planted bugs are found
+/// in it first.
 pub(crate) const ALL: &[Setup] = &[
     of("locks-2x1", [2, 1], (703, 26_424), EVERY_LOCK),
     of("locks-3x1", [3, 1], (1603, 84_691), EVERY_LOCK),
-    of("locks-2x2", [2, 2], (70_169, 5_213_966), EVERY_LOCK),
     of(
         "locks-2x2-settled-1",
         [2, 2],
@@ -201,7 +201,6 @@ pub(crate) const ALL: &[Setup] = &[
     of("stampede-2x1", [2, 1], (1733, 65_902), EVERY_WIN).lasting_two(),
     of("stampede-3x1", [3, 1], (4034, 229_018), EVERY_WIN).lasting_two(),
     of("stampede-4x1", [4, 1], (7966, 601_580), EVERY_WIN).lasting_two(),
-    of("stampede-2x2", [2, 2], (72_521, 3_960_022), &[WINS]).lasting_two(),
     of("stampede-3x2", [3, 2], (306_058, 25_003_004), &[WINS]).lasting_two(),
     of(
         "stampede-2x2-room-1",

@@ -11,7 +11,7 @@
 
 use std::iter;
 
-use latchd_core::engine::{Config, Event, Notification};
+use latchd_core::engine::{Config, Core, Event, Notification};
 use latchd_core::server::StateMachine;
 use latchd_core::{Limits, Owner};
 use latchd_harness::alphabet::{
@@ -21,7 +21,6 @@ use latchd_harness::alphabet::{
 use latchd_harness::lockstep::steps;
 use latchd_harness::oracle::OwnedReply;
 use latchd_harness::random::{Random, draw};
-use latchd_harness::strict;
 use latchd_protocol::fence::Fence;
 use latchd_protocol::wait::Notice;
 use latchd_server::verify::sharded::Sharded;
@@ -210,7 +209,7 @@ fn play(seed: u64) -> Result<usize, String> {
     let places = *random.choose(&PLACES);
     let keys: Vec<_> = KEYS.into_iter().zip(places).collect();
     let mut both = Both {
-        one: strict::reference(Config::new(limits, UNIX_S_AT_START)),
+        one: Core::reference(Config::new(limits, UNIX_S_AT_START)),
         many: Sharded::new(limits, UNIX_S_AT_START, &keys),
         environments: [Environment::new(), Environment::new()],
     };

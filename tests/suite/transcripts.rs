@@ -164,10 +164,10 @@ fn the_cutting_of_bytes_changes_no_reply() {
 }
 
 /// A latchd server in this process; ends with the value.
-struct Latchd(Option<latchd_server::Server>);
+pub(super) struct Latchd(Option<latchd_server::Server>);
 
 impl Latchd {
-    fn start() -> io::Result<SocketPeer<Self>> {
+    pub(super) fn start() -> io::Result<SocketPeer<Self>> {
         let mut config = latchd_server::Config::default();
         config.listen = vec![latchd_server::ListenAddress::loopback(0)];
         let server = latchd_server::Server::start(config)?;

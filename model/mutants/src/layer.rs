@@ -90,7 +90,7 @@ const MODELS: Recipe = Recipe {
 /// A layer of verification besides the models.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Layer {
-    /// The unit tests of the core, its store's course among them.
+    /// The unit tests of the core.
     Unit,
     /// The unit tests of the client's machines.
     Machines,

@@ -246,52 +246,6 @@ fn at_the_connection_limit() {
     }
 }
 
-#[test]
-fn the_last_request_of_a_dying_client_is_executed() {
-    let server = start(|_| {});
-    let address = address(&server);
-    for trial in 0..TRIALS {
-        let mut holder = holder(address);
-        let mut waiter = TestClient::connect(address);
-        holder.send(format!(
-            "set k 0 0 {}\r\n{trial}\r\n",
-            trial.to_string().len()
-        ));
-        drop(holder);
-        obtain(&mut waiter, Instant::now());
-        assert_eq!(
-            waiter.ask("mg k v"),
-            format!("VA {}", trial.to_string().len())
-        );
-        assert_eq!(waiter.line(), trial.to_string());
-    }
-}
-
-#[test]
-fn all_locks_of_a_dead_client_are_freed() {
-    let server = start(|config| config.threads = NonZeroUsize::new(4).unwrap());
-    let address = address(&server);
-    let mut waiter = TestClient::connect(address);
-    for trial in 0..TRIALS {
-        let mut holder = TestClient::connect(address);
-        for key in 0..50 {
-            holder.send(format!("set k{key} 0 0 1\r\nx\r\n"));
-            assert_eq!(holder.line(), "STORED");
-            assert_eq!(holder.ask(&format!("lock k{key}")), "OK");
-        }
-        drop(holder);
-        let first = trial % 50;
-        let died = Instant::now();
-        while waiter.ask(&format!("lock k{first}")) == "LOCKED" {
-            assert!(died.elapsed() < WORST_MAX);
-        }
-        for key in (0..50).filter(|key| *key != first) {
-            assert_eq!(waiter.ask(&format!("lock k{key}")), "OK", "k{key}");
-        }
-        assert_eq!(waiter.ask("unlock_all"), "OK");
-    }
-}
-
 /// The time until the kernel probes the peer of the server's end of a connection. From
 /// `/proc/net/tcp`; its columns are in the kernel's `Documentation/networking/proc_net_tcp.rst`.
 fn asked_in(server: SocketAddr, client: SocketAddr) -> Duration {

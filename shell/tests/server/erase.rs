@@ -2,12 +2,11 @@
 //! left in the memory of the process.
 
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
-use std::net::SocketAddr;
-use std::process::{Child, Command, Stdio};
+use std::io::{Read, Seek, SeekFrom};
 use std::time::{Duration, Instant};
 
 use crate::client::TestClient;
+use crate::process::Running;
 
 /// The longest time until the items are swept.
 const DUE: Duration = Duration::from_secs(20);
@@ -19,43 +18,22 @@ const VALUE_BYTES: usize = 100_000;
 const FILLER: &[u8] = b"mg none q\r\n";
 const FILLERS: usize = 30_000;
 
-/// A program that runs.
-struct Running {
-    child: Child,
-    address: SocketAddr,
-}
+/// A server with one worker and little memory.
+struct Small(Running);
 
-impl Running {
+impl Small {
     fn start(flags: &[&str]) -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_latchd"))
-            .args(["-l", "127.0.0.1:0", "-t", "1", "-m", "16"])
-            .args(flags)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut log = BufReader::new(child.stderr.take().unwrap());
-        let mut line = String::new();
-        while !line.contains("listening on") {
-            line.clear();
-            assert_ne!(log.read_line(&mut line).unwrap(), 0, "it has ended");
-        }
-        let (_, rest) = line.split_once("listening on ").unwrap();
-        let address = rest.split([',', ';']).next().unwrap().trim().parse();
-        // Later log lines do not matter here, but the server must be able to write them.
-        std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
-        let address = address.unwrap();
-        Self { child, address }
+        let small = ["-l", "127.0.0.1:0", "-t", "1", "-m", "16"];
+        Self(Running::start(&[&small, flags].concat()))
     }
 
     fn client(&self) -> TestClient {
-        TestClient::connect(self.address)
+        TestClient::connect(self.0.address())
     }
 
     /// How often these bytes occur in the writable memory of the process.
     fn count(&self, bytes: &[u8]) -> usize {
-        let proc = format!("/proc/{}", self.child.id());
+        let proc = format!("/proc/{}", self.0.child.id());
         let maps = fs::read_to_string(format!("{proc}/maps")).unwrap();
         let mut memory = File::open(format!("{proc}/mem")).unwrap();
         let mut count = 0;
@@ -98,13 +76,6 @@ impl Running {
     }
 }
 
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
 /// A value that can be found in memory, named for its fate.
 struct Secret(&'static str);
 
@@ -134,7 +105,7 @@ impl Set for TestClient {
 }
 
 /// Stores a value, and sees that it is there to be found.
-fn put(running: &Running, secret: &Secret) -> TestClient {
+fn put(running: &Small, secret: &Secret) -> TestClient {
     let mut one = running.client();
     assert_eq!(one.set("k", &secret.value(VALUE_BYTES)), "STORED");
     let pieces = VALUE_BYTES / secret.piece().len();
@@ -156,7 +127,7 @@ fn crowd_out(one: &mut TestClient) {
 
 #[test]
 fn a_dead_large_value_is_erased() {
-    let running = Running::start(&["--secure-erase"]);
+    let running = Small::start(&["--secure-erase"]);
 
     let deleted = Secret("deleted");
     assert_eq!(put(&running, &deleted).ask("delete k"), "DELETED");
@@ -204,7 +175,7 @@ fn a_dead_large_value_is_erased() {
 /// A value that arrives in pieces is collected in a growing buffer.
 #[test]
 fn an_unfinished_large_value_is_erased() {
-    let running = Running::start(&["--secure-erase"]);
+    let running = Small::start(&["--secure-erase"]);
     let unfinished = Secret("unfinished");
     let mut one = running.client();
     let value = unfinished.value(VALUE_BYTES);
@@ -224,7 +195,7 @@ fn an_unfinished_large_value_is_erased() {
 /// The control: a value without pages of its own is found.
 #[test]
 fn without_the_flag_it_is_left() {
-    let running = Running::start(&[]);
+    let running = Small::start(&[]);
     let secret = Secret("kept");
     let mut one = running.client();
     assert_eq!(one.set("k", &secret.value(20_000)), "STORED");

@@ -5,13 +5,14 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Signal, kill_process};
 
 use crate::client::TestClient;
-use crate::etcd_process::{EtcdProcess, pause};
+use crate::etcd_process::EtcdProcess;
 use crate::port::free_port;
+use crate::process::{self, eventually, latchd, pid};
 use crate::slow_way::SlowWay;
 use crate::status::get;
 
@@ -137,8 +138,7 @@ impl Member {
     }
 
     fn signal(&self, signal: Signal) {
-        let pid = i32::try_from(self.child.id()).unwrap();
-        kill_process(Pid::from_raw(pid).unwrap(), signal).unwrap();
+        kill_process(pid(self.child.id()), signal).unwrap();
     }
 
     fn exit_code(&mut self) -> Option<i32> {
@@ -153,89 +153,11 @@ impl Drop for Member {
     }
 }
 
-fn latchd<S: AsRef<std::ffi::OsStr>>(flags: &[S]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_latchd"));
-    command.args(flags).stdin(Stdio::null());
-    command.stdout(Stdio::null()).stderr(Stdio::null());
-    command
-}
-
-fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !is_so() {
-        assert!(begun.elapsed() < PATIENCE, "{what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
 /// The fence of a new lock.
 fn fence(client: &mut TestClient, key: &str) -> u64 {
     let reply = client.ask(&format!("ml {key} F"));
     let number = reply.strip_prefix("HD F").expect("a lock with its fence");
     number.parse().unwrap()
-}
-
-#[test]
-fn standby_serves_after_the_primary_is_killed() {
-    let Some(cluster) = Cluster::start(&[PARTITION]) else {
-        return;
-    };
-    let mut first = cluster.member(&[]);
-    let mut client = first.serves();
-    assert_eq!(client.ask("set k 0 0 1\r\nx"), "STORED");
-    let before = fence(&mut client, "k");
-    let second = cluster.member(&[]);
-    assert!(client.ask("mn H").starts_with("MN H"));
-    assert!(TcpStream::connect(second.address).is_err(), "E11");
-    first.child.kill().unwrap();
-    first.exit_code();
-    let mut client = second.serves();
-    assert_eq!(client.ask("mg k v"), "EN", "X4");
-    assert!(fence(&mut client, "k") > before, "X3");
-}
-
-#[test]
-fn suspended_primary_refuses_and_goes_on() {
-    let Some(cluster) = Cluster::start(&[PARTITION]) else {
-        return;
-    };
-    let primary = cluster.member(&[]);
-    let (mut plain, mut holder) = (primary.serves(), primary.serves());
-    let mut waiter = primary.serves();
-    assert_eq!(plain.ask("set k 0 0 1\r\nx"), "STORED");
-    assert_eq!(holder.ask("ml k"), "HD");
-    waiter.send("ml k w600000\r\n");
-    cluster.etcd.pause();
-    assert_eq!(holder.rest(), b"", "E3: its lock is over");
-    assert_eq!(waiter.rest(), b"", "E3: it is not granted the lock");
-    for request in ["mg k v", "get k", "set k 0 0 1\r\ny", "mn H", "ml k"] {
-        assert_eq!(plain.ask(request), "SERVER_ERROR not primary", "{request}");
-    }
-    let mut new = TestClient::connect(primary.address);
-    assert_eq!(new.ask("mg k v"), "SERVER_ERROR not primary");
-    cluster.etcd.signal(Signal::CONT);
-    eventually("it does not go on", || primary.is_primary());
-    assert_eq!(plain.ask("mg k v"), "VA 1", "E4");
-    assert_eq!(plain.line(), "x");
-}
-
-#[test]
-fn paused_primary_executes_nothing_and_ends() {
-    let Some(cluster) = Cluster::start(&[PARTITION]) else {
-        return;
-    };
-    let mut first = cluster.member(&[]);
-    let mut late = first.serves();
-    let second = cluster.member(&[]);
-    pause(first.child.id());
-    late.send("set k 0 0 4\r\nlate\r\n");
-    let mut client = second.serves();
-    first.signal(Signal::CONT);
-    // The thread that ends a late process may be first.
-    assert!(matches!(first.exit_code(), Some(75) | None), "E6, M2");
-    let said = late.rest();
-    assert!(!String::from_utf8_lossy(&said).contains("STORED"), "E2");
-    assert_eq!(client.ask("mg k v"), "EN");
 }
 
 #[test]
@@ -530,7 +452,7 @@ fn daemon_reports_that_its_ring_refuses_it() {
 /// Ends a daemon, and waits for it.
 fn stop(pid_file: &str) {
     let pid = fs::read_to_string(pid_file).unwrap();
-    let pid = Pid::from_raw(pid.trim().parse().unwrap()).unwrap();
+    let pid = process::pid(pid.trim().parse().unwrap());
     kill_process(pid, Signal::TERM).unwrap();
     eventually("it does not end", || !fs::exists(pid_file).unwrap());
 }

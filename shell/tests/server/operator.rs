@@ -4,14 +4,12 @@
 use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::client::{TestClient, address, start};
 use crate::port::free_port;
-use rustix::process::{Pid, Signal, kill_process, test_kill_process};
-
-/// An event that takes this long does not happen.
-const PATIENCE: Duration = Duration::from_secs(10);
+use crate::process::{eventually, latchd, pid};
+use rustix::process::{Signal, kill_process, test_kill_process};
 
 fn temporary(name: &str) -> PathBuf {
     std::env::temp_dir().join(format!("latchd-operator-{}-{name}", std::process::id()))
@@ -19,16 +17,6 @@ fn temporary(name: &str) -> PathBuf {
 
 fn free_address() -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], free_port()))
-}
-
-fn latchd(flags: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_latchd"));
-    command
-        .args(flags)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null());
-    command
 }
 
 /// A server at an address of its own, which stops when the value is dropped.
@@ -65,19 +53,6 @@ impl Drop for Running {
         // It may have ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
-    }
-}
-
-fn pid(number: u32) -> Pid {
-    Pid::from_raw(i32::try_from(number).unwrap()).unwrap()
-}
-
-/// Waits for a condition.
-fn eventually(what: &str, is_so: impl Fn() -> bool) {
-    let begun = Instant::now();
-    while !is_so() {
-        assert!(begun.elapsed() < PATIENCE, "{what}");
-        std::thread::sleep(Duration::from_millis(5));
     }
 }
 
@@ -409,7 +384,9 @@ fn paths_are_checked_as_the_servers_user() {
 fn systemd_is_notified_of_readiness_and_health() {
     let path = temporary("notify");
     let manager = std::os::unix::net::UnixDatagram::bind(&path).unwrap();
-    manager.set_read_timeout(Some(PATIENCE)).unwrap();
+    manager
+        .set_read_timeout(Some(Duration::from_secs(10)))
+        .unwrap();
     let heard = || {
         let mut bytes = [0; 200];
         let length = manager.recv(&mut bytes).unwrap();
@@ -457,7 +434,7 @@ fn an_option_error_names_its_source() {
         "{said}"
     );
     std::fs::remove_file(&config).unwrap();
-    let mut from_environment = latchd(&[]);
+    let mut from_environment = latchd::<&str>(&[]);
     from_environment.env("LATCHD_AUTHFILE", "/etc/passwords");
     let (code, said) = ended(&from_environment.stderr(Stdio::piped()).output().unwrap());
     assert_eq!(code, Some(2), "{said}");

@@ -10,71 +10,15 @@ use std::time::{Duration, Instant};
 
 use crate::certificates::Authority;
 use crate::client::TestClient;
-use crate::port::free_port;
-use rustix::process::{Pid, Signal, kill_process};
+use crate::process::{self, Running, pid};
+use rustix::process::{Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
-/// The program with flags; its standard error is to be read.
+/// The program with flags; its output is to be read.
 fn latchd(flags: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_latchd"));
+    let mut command = process::latchd(flags);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
     command
-        .args(flags)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
-    command
-}
-
-/// A running program, and its greeting.
-struct Running {
-    child: Child,
-    log: BufReader<std::process::ChildStderr>,
-    greeting: String,
-}
-
-impl Running {
-    fn start(flags: &[&str]) -> Self {
-        let mut child = latchd(flags).spawn().unwrap();
-        let mut log = BufReader::new(child.stderr.take().unwrap());
-        let mut greeting = String::new();
-        while !greeting.contains("listening on") {
-            greeting.clear();
-            assert_ne!(log.read_line(&mut greeting).unwrap(), 0, "it has ended");
-        }
-        Self {
-            child,
-            log,
-            greeting,
-        }
-    }
-
-    fn address(&self) -> SocketAddr {
-        let (_, rest) = self.greeting.split_once("listening on ").unwrap();
-        rest.split([',', ';']).next().unwrap().parse().unwrap()
-    }
-
-    /// Sends a signal and returns the exit code.
-    fn end(self, signal: Signal) -> Option<i32> {
-        self.end_with_log(signal).0
-    }
-
-    /// Sends a signal and returns the exit code and the log after the greeting.
-    fn end_with_log(mut self, signal: Signal) -> (Option<i32>, String) {
-        let pid = Pid::from_raw(i32::try_from(self.child.id()).unwrap()).unwrap();
-        kill_process(pid, signal).unwrap();
-        let code = self.child.wait().unwrap().code();
-        let mut log = String::new();
-        self.log.read_to_string(&mut log).unwrap();
-        (code, log)
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        // It has ended already unless the test has failed.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }
 
 /// The name of the user that runs the tests.
@@ -186,7 +130,7 @@ fn the_banners_commands_work_as_typed() {
             "STORED\r\nVALUE k 0 5\r\nhello\r\nEND\r\nOK\r\n",
             "{banner}"
         );
-        let pid = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
+        let pid = pid(child.id());
         kill_process(pid, Signal::INT).unwrap();
         assert_eq!(child.wait().unwrap().code(), Some(0));
         let mut last = String::new();
@@ -419,16 +363,8 @@ fn too_few_descriptors_are_said_in_numbers() {
 
 /// A program that may have few descriptors: some fifteen connections.
 fn with_few_descriptors() -> (Child, BufReader<std::process::ChildStdout>, SocketAddr) {
-    with_limit("-n 30", "-t 1")
-}
-
-/// A program that the system does not give more than `ulimit` allows.
-fn with_limit(
-    ulimit: &str,
-    flags: &str,
-) -> (Child, BufReader<std::process::ChildStdout>, SocketAddr) {
     let program = env!("CARGO_BIN_EXE_latchd");
-    let script = format!("ulimit {ulimit}; exec {program} -l 127.0.0.1:0 {flags} 2>&1");
+    let script = format!("ulimit -n 30; exec {program} -l 127.0.0.1:0 -t 1 2>&1");
     let mut child = Command::new("sh")
         .args(["-c", &script])
         .stdout(Stdio::piped())
@@ -480,100 +416,6 @@ fn descriptor_exhaustion_is_logged_once_a_second() {
     assert!((1..=seconds + 2).contains(&said), "{said} in {seconds} s");
 }
 
-/// Requests and values for which there is no memory are refused, one by one. Present clients are
-/// served, and later ones too, once there is some again.
-#[test]
-fn memory_that_comes_to_its_end_ends_nothing() {
-    // The threads reserve most of it, for stacks and heaps.
-    let flags = "-t 2 -m 1024 -I 30m -o read_buf_mem_limit=0";
-    let (mut child, _log, address) = with_limit("-v 400000", flags);
-    let mut holder = TestClient::connect(address);
-    assert_eq!(holder.ask("set held 0 0 1\r\nx"), "STORED");
-    assert_eq!(holder.ask("lock held"), "OK");
-    // Stored values take a part of it ...
-    let value = "v".repeat(20_000);
-    let mut stored = 0;
-    loop {
-        match holder.ask(&format!("set {stored} 0 0 {}\r\n{value}", value.len())) {
-            answer if answer == "STORED" => stored += 1,
-            answer => break assert_eq!(answer, "SERVER_ERROR out of memory storing object"),
-        }
-        assert!(stored < 50_000, "the memory does not hold all of them");
-    }
-    // ... and unfinished ones take the rest.
-    let mut begun = b"set x 0 0 30000000\r\n".to_vec();
-    begun.resize(8_000_000, b'v');
-    let mut unfinished = Vec::new();
-    for _ in 0..5 {
-        let mut socket = TcpStream::connect(address).unwrap();
-        socket
-            .set_write_timeout(Some(Duration::from_millis(200)))
-            .unwrap();
-        // A refused client is closed.
-        let _ = socket.write_all(&begun);
-        unfinished.push(socket);
-    }
-    assert_eq!(child.try_wait().unwrap(), None, "it has ended");
-    assert_eq!(holder.ask("lock held"), "LOCKED");
-    assert_eq!(holder.ask("delete 0"), "DELETED");
-    drop(unfinished);
-    assert_eq!(holder.ask("flush_all"), "OK");
-    assert_eq!(TestClient::connect(address).ask("mn"), "MN");
-    child.kill().unwrap();
-    child.wait().unwrap();
-}
-
-/// A program that logs every request to `log`, and a client of it.
-fn logging_to(log: impl Into<Stdio>, port: u16) -> (Child, TestClient<TcpStream>) {
-    let address = SocketAddr::from(([127, 0, 0, 1], port));
-    let mut child = latchd(&["-l", &address.to_string(), "-vv"])
-        .stderr(log)
-        .spawn()
-        .unwrap();
-    while TcpStream::connect(address).is_err() {
-        assert_eq!(child.try_wait().unwrap(), None, "it has ended");
-        std::thread::sleep(Duration::from_millis(2));
-    }
-    (child, TestClient::connect(address))
-}
-
-/// It logs more than any pipe and the program's own queue hold; then it ends as always.
-fn serves_and_ends(mut child: Child, mut client: TestClient<TcpStream>) {
-    for _ in 0..100 {
-        client.send("mn\r\n".repeat(100));
-        for _ in 0..100 {
-            assert_eq!(client.line(), "MN");
-        }
-    }
-    let dropped: u64 = client.stat("log_dropped").parse().unwrap();
-    assert!(dropped > 0, "nothing was dropped");
-    let pid = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
-    kill_process(pid, Signal::TERM).unwrap();
-    assert_eq!(child.wait().unwrap().code(), Some(0));
-}
-
-#[test]
-fn an_unread_log_delays_no_client() {
-    let (_unread, log) = std::io::pipe().unwrap();
-    let (child, client) = logging_to(log, free_port());
-    serves_and_ends(child, client);
-}
-
-#[test]
-fn a_closed_log_ends_nothing() {
-    let (reader, log) = std::io::pipe().unwrap();
-    drop(reader);
-    let (child, client) = logging_to(log, free_port());
-    serves_and_ends(child, client);
-}
-
-#[test]
-fn a_log_on_a_full_disk_ends_nothing() {
-    let full = File::options().write(true).open("/dev/full").unwrap();
-    let (child, client) = logging_to(full, free_port());
-    serves_and_ends(child, client);
-}
-
 #[test]
 fn unsaved_items_show_in_the_exit_code() {
     let folder = std::env::temp_dir().join(format!("latchd-program-e-{}", std::process::id()));
@@ -600,7 +442,7 @@ fn sighup_opens_the_log_anew_and_ends_nothing() {
     }
     let mut client = TestClient::connect_unix(&socket);
     assert_eq!(client.ask("mn"), "MN");
-    let pid = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
+    let pid = pid(child.id());
     std::fs::rename(&path, &moved).unwrap();
     kill_process(pid, Signal::HUP).unwrap();
     while !path.exists() {

@@ -28,97 +28,6 @@ fn a_server_answers_and_ends() {
 }
 
 #[test]
-fn clients_on_different_threads_share_items_and_locks() {
-    let server = start(|config| config.threads = NonZeroUsize::new(4).unwrap());
-    let mut clients: Vec<_> = (0..8)
-        .map(|_| TestClient::connect(address(&server)))
-        .collect();
-    for (number, client) in clients.iter_mut().enumerate() {
-        client.send(format!("set k{number} 0 0 1\r\n{number}\r\n"));
-        assert_eq!(client.line(), "STORED");
-        assert_eq!(client.ask(&format!("lock k{number}")), "OK");
-    }
-    for client in &mut clients {
-        for number in 0..8 {
-            assert_eq!(client.ask(&format!("mg k{number} v")), "VA 1");
-            assert_eq!(client.line(), number.to_string());
-            assert_eq!(client.ask(&format!("lock k{number}")), "LOCKED");
-        }
-    }
-    let mut cas: Vec<String> = (0..8)
-        .map(|number| clients[0].ask(&format!("mg k{number} c")))
-        .collect();
-    cas.sort();
-    cas.dedup();
-    assert_eq!(cas.len(), 8, "every version has a number of its own");
-    assert_eq!(clients[0].ask("unlock_all"), "OK");
-    assert_eq!(clients[1].ask("lock k0"), "OK");
-    assert_eq!(clients[0].stat("locks_held"), "8");
-}
-
-#[test]
-fn bytes_cut_anywhere_give_the_same_answers() {
-    let server = start(|_| {});
-    let mut client = TestClient::connect(address(&server));
-    for byte in b"set k 0 0 3\r\nabc\r\nget k\r\nget none\r\n" {
-        client.send([*byte]);
-    }
-    assert_eq!(
-        client.bytes(36),
-        b"STORED\r\nVALUE k 0 3\r\nabc\r\nEND\r\nEND\r\n"
-    );
-}
-
-#[test]
-fn a_large_value_may_arrive_in_pieces() {
-    let server = start(|_| {});
-    let mut client = TestClient::connect(address(&server));
-    let value: Vec<u8> = (0..1_000_000_u32).map(|n| b'a' + (n % 23) as u8).collect();
-    for piece in [1_000_000, 100_001, 7_919] {
-        client.send(format!("set k 0 0 {}\r\n", value.len()));
-        value.chunks(piece).for_each(|bytes| client.send(bytes));
-        client.send("\r\nget k\r\n");
-        assert_eq!(client.line(), "STORED");
-        assert_eq!(client.line(), format!("VALUE k 0 {}", value.len()));
-        assert!(client.bytes(value.len()) == value, "in pieces of {piece}");
-        assert_eq!(client.line(), "");
-        assert_eq!(client.line(), "END");
-    }
-}
-
-#[test]
-fn large_values_in_a_row_are_told_apart() {
-    let server = start(|_| {});
-    let mut client = TestClient::connect(address(&server));
-    let mut requests = Vec::new();
-    for size in [40_000, 10, 70_000, 200_000, 1, 33_000, 33_000] {
-        write!(requests, "set k{size} 0 0 {size}\r\n").unwrap();
-        requests.resize(requests.len() + size, b'v');
-        requests.extend_from_slice(b"\r\n");
-    }
-    client.send(&requests);
-    for _ in 0..7 {
-        assert_eq!(client.line(), "STORED");
-    }
-    assert_eq!(client.ask("mg k33000 s"), "HD s33000");
-}
-
-#[test]
-fn a_get_of_many_keys_is_one_line() {
-    let server = start(|_| {});
-    let mut client = TestClient::connect(address(&server));
-    let keys: Vec<String> = (0..10_000)
-        .map(|number| format!("key{number:06}"))
-        .collect();
-    client.send("set key000777 0 0 1\r\nx\r\n");
-    assert_eq!(client.line(), "STORED");
-    client.send(format!("get {}\r\n", keys.join(" ")));
-    assert_eq!(client.line(), "VALUE key000777 0 1");
-    assert_eq!(client.line(), "x");
-    assert_eq!(client.line(), "END");
-}
-
-#[test]
 fn pending_output_stops_reading() {
     const VALUE_BYTES: usize = 100_000;
     const ROUNDS: usize = 640;
@@ -186,60 +95,6 @@ fn small_answers_wait_for_the_reader() {
         assert_eq!(client.line(), "");
     }
     assert_eq!(client.ask("mn"), "MN");
-}
-
-#[test]
-fn batched_replies_reach_their_clients() {
-    let server = start(|_| {});
-    let mut clients: Vec<_> = (0..100)
-        .map(|_| TestClient::connect(address(&server)))
-        .collect();
-    for round in 0..50 {
-        for (number, client) in clients.iter_mut().enumerate() {
-            client.send(format!(
-                "mn\r\nmg none O{round}/{number} k\r\nmd none O{number}\r\n"
-            ));
-        }
-        for (number, client) in clients.iter_mut().enumerate() {
-            assert_eq!(client.line(), "MN");
-            assert_eq!(client.line(), format!("EN O{round}/{number} knone"));
-            assert_eq!(client.line(), format!("NF O{number}"));
-        }
-    }
-}
-
-#[test]
-fn a_busy_client_does_not_hold_up_the_others() {
-    let server = start(|_| {});
-    let mut busy = TestClient::connect(address(&server));
-    busy.send(format!("set k 0 0 100\r\n{}\r\n", "v".repeat(100)));
-    assert_eq!(busy.line(), "STORED");
-    let mut reading = TestClient::connect(address(&server));
-    let done = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
-    let stop = std::sync::Arc::clone(&done);
-    let mut sink = busy.socket().try_clone().unwrap();
-    let drain = std::thread::spawn(move || {
-        let mut buffer = vec![0; 1 << 20];
-        while sink.read(&mut buffer).is_ok_and(|read| read > 0) {}
-    });
-    let flood = std::thread::spawn(move || {
-        let requests = b"mg k v\r\n".repeat(10_000);
-        while !stop.load(std::sync::atomic::Ordering::Relaxed) {
-            busy.send(&requests);
-        }
-        busy.socket().shutdown(std::net::Shutdown::Both).unwrap();
-    });
-    let mut worst = Duration::ZERO;
-    for _ in 0..200 {
-        let asked = Instant::now();
-        assert_eq!(reading.ask("mg none"), "EN");
-        worst = worst.max(asked.elapsed());
-    }
-    done.store(true, std::sync::atomic::Ordering::Relaxed);
-    flood.join().unwrap();
-    drain.join().unwrap();
-    println!("beside a flood, the slowest of 200 answers took {worst:?}");
-    assert!(worst < Duration::from_secs(1), "{worst:?}");
 }
 
 #[test]
@@ -361,27 +216,6 @@ fn a_unix_socket_and_tcp_reach_the_same_items() {
     assert_eq!(TestClient::connect(address(&server)).ask("mg k s"), "HD s1");
     server.shutdown();
     assert!(!path.exists());
-}
-
-#[test]
-fn items_expire_within_a_quarter_second() {
-    let server = start(|_| {});
-    let mut client = TestClient::connect(address(&server));
-    let sent = Instant::now();
-    client.send("set k 0 1 1\r\nx\r\n");
-    assert_eq!(client.line(), "STORED");
-    let stored = Instant::now();
-    loop {
-        let asked = stored.elapsed();
-        if client.ask("mg k s") != "HD s1" {
-            break;
-        }
-        assert!(
-            asked < Duration::from_millis(1_260),
-            "T2: a hit at {asked:?}"
-        );
-    }
-    assert!(sent.elapsed() >= Duration::from_secs(1), "T1");
 }
 
 #[test]

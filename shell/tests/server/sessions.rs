@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use crate::client::waiting::{Client, ENDS, LONG, servers};
+use crate::client::waiting::{Client, LONG, servers};
 use crate::client::{TestClient, address, start};
 
 const TOKEN: &str = "0123456789abcdef-";
@@ -13,27 +13,6 @@ fn attached(address: SocketAddr, number: u32, seconds: u32) -> (Client, String) 
     let mut client = TestClient::connect(address);
     let said = client.ask(&format!("mo {TOKEN}{number} T{seconds}"));
     (client, said)
-}
-
-#[test]
-fn locks_of_a_session_outlive_every_end_of_a_connection() {
-    for server in servers() {
-        let address = address(&server);
-        for (number, (name, end)) in (0..).zip(ENDS) {
-            let (mut client, said) = attached(address, number, 60);
-            let fence = client.ask(&format!("ml {name} F"));
-            assert!(fence.starts_with("HD F"), "{name}: {said}, {fence}");
-            end(client);
-            let (mut client, again) = attached(address, number, 60);
-            assert_eq!(again, said.replace(" N", " R"), "{name}");
-            assert_eq!(client.ask(&format!("ml {name} F")), fence, "{name}");
-            // A session of its own has the lock of nobody else.
-            let (mut other, _) = attached(address, 100 + number, 60);
-            assert!(other.ask(&format!("ml {name}")).starts_with("LK"));
-            assert_eq!(client.ask(&format!("mo {TOKEN}{number} T0")), "HD");
-            assert_eq!(other.ask(&format!("ml {name}")), "HD", "{name}");
-        }
-    }
 }
 
 #[test]
@@ -84,77 +63,6 @@ fn connections_that_take_over_from_each_other_in_a_loop_are_all_answered() {
         let mut other = TestClient::connect(address);
         assert!(other.ask("ml k").starts_with("LK"));
         assert_eq!(other.stat("sessions"), "1");
-    }
-}
-
-/// A refusal changes nothing, so another connection can take over as before.
-#[test]
-fn session_is_taken_over_after_a_refusal() {
-    for server in servers() {
-        let address = address(&server);
-        let (mut first, _) = attached(address, 1, 60);
-        let refused = first.ask(&format!("mo {TOKEN}2 T60"));
-        assert_eq!(refused, "CLIENT_ERROR attached to another session");
-        assert_eq!(first.stat("sessions_attached"), "1");
-        let (_second, said) = attached(address, 1, 60);
-        assert!(said.ends_with(" R"), "{said}");
-        assert_eq!(first.rest(), b"");
-    }
-}
-
-#[test]
-fn a_place_in_a_queue_is_found_again_on_any_thread() {
-    for server in servers() {
-        let address = address(&server);
-        let mut holder = TestClient::connect(address);
-        assert_eq!(holder.ask("ml k"), "HD");
-        let (mut first, _) = attached(address, 1, 60);
-        first.send(format!("ml k {LONG} F\r\n"));
-        while holder.stat("lock_waiting") != "1" {}
-        let mut behind = TestClient::connect(address);
-        behind.send(format!("ml k {LONG}\r\n"));
-        while holder.stat("lock_waiting") != "2" {}
-        // The new connection takes over from one that waits.
-        let (mut second, said) = attached(address, 1, 60);
-        assert!(said.ends_with(" R"), "{said}");
-        assert_eq!(first.rest(), b"");
-        second.send(format!("ml k {LONG} F\r\n"));
-        assert_eq!(holder.ask("mu k"), "HD");
-        assert!(second.line().starts_with("HD F"));
-        assert_eq!(second.ask("mu k"), "HD");
-        assert_eq!(behind.line(), "HD");
-    }
-}
-
-#[test]
-fn a_request_in_a_session_needs_no_connection_of_its_own() {
-    for server in servers() {
-        let address = address(&server);
-        let (mut client, _) = attached(address, 1, 60);
-        let mut proxy = TestClient::connect(address);
-        for key in ["a", "b", "c", "d"] {
-            let fence = proxy.ask(&format!("ml {key} F j{TOKEN}1"));
-            assert_eq!(client.ask(&format!("ml {key} F")), fence);
-        }
-        assert!(proxy.ask("ml a").starts_with("LK"));
-        assert_eq!(client.ask(&format!("mu a j{TOKEN}1")), "HD");
-        assert_eq!(proxy.ask("ml a"), "HD");
-        assert_eq!(
-            proxy.ask(&format!("mu b j{TOKEN}2")),
-            "CLIENT_ERROR no such session"
-        );
-        let (mut other, _) = attached(address, 2, 60);
-        let refused = "CLIENT_ERROR attached to another session";
-        assert_eq!(other.ask(&format!("mu b j{TOKEN}1")), refused);
-        assert_eq!(other.ask(&format!("mo {TOKEN}1 T0")), refused);
-        assert_eq!(other.ask("ml b").get(..2), Some("LK"));
-        // The end of the session by a third connection closes the attached one.
-        assert_eq!(
-            TestClient::connect(address).ask(&format!("mo {TOKEN}1 T0")),
-            "HD"
-        );
-        assert_eq!(client.rest(), b"");
-        assert_eq!(other.ask("ml b"), "HD");
     }
 }
 

@@ -1,12 +1,12 @@
 //! Waiting for a lock on real sockets: that every waiter is served, and at its time.
 
-use std::net::{Shutdown, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::client::waiting::{Client, ENDS, End, LONG, reset, servers};
+use crate::client::waiting::{Client, LONG, servers};
 use crate::client::{address, start};
 
 /// A client that holds the lock of `key`.
@@ -49,60 +49,6 @@ fn await_waiting(address: SocketAddr, key: &str, count: usize) {
     }
 }
 
-/// Whether a client has received nothing by now. It had time: others were answered since.
-fn is_silent(client: &mut Client) -> bool {
-    let socket = client.socket();
-    socket.set_nonblocking(true).unwrap();
-    let silent = matches!(socket.peek(&mut [0]), Err(error) if error.kind() == std::io::ErrorKind::WouldBlock);
-    socket.set_nonblocking(false).unwrap();
-    silent
-}
-
-#[test]
-fn the_first_waiter_gets_a_dead_holders_lock() {
-    const BY_REQUEST: [(&str, End); 2] = [
-        ("unlock_all", |mut holder| {
-            assert_eq!(holder.ask("unlock_all"), "OK");
-            std::mem::forget(holder);
-        }),
-        ("replace and unlock", |mut holder| {
-            holder.send("ms k 1 U\r\nx\r\n");
-            assert_eq!(holder.line(), "HD");
-            std::mem::forget(holder);
-        }),
-    ];
-    for server in servers() {
-        let address = address(&server);
-        for (name, end) in ENDS.into_iter().chain(BY_REQUEST) {
-            let holder = holder(address, "k");
-            let mut waiter = waiter(address, "k", 0);
-            end(holder);
-            assert_eq!(waiter.line(), "HD", "{name}");
-            assert_eq!(waiter.ask("mu k"), "HD", "{name}");
-        }
-    }
-}
-
-#[test]
-fn a_dead_waiter_is_dropped() {
-    for server in servers() {
-        let address = address(&server);
-        let mut holder = holder(address, "k");
-        let mut waiters: Vec<_> = (0..6).map(|before| waiter(address, "k", before)).collect();
-        let last = waiters.pop().unwrap();
-        // The first closes, the second closes its side, the third is reset; the others close at once.
-        drop(waiters.remove(0));
-        waiters[0].socket().shutdown(Shutdown::Write).unwrap();
-        reset(waiters.remove(1));
-        await_waiting(address, "k", 3);
-        drop(waiters);
-        assert_eq!(holder.ask("mu k"), "HD");
-        let mut last = last;
-        assert_eq!(last.line(), "HD");
-        assert_eq!(last.ask("mu k"), "HD");
-    }
-}
-
 #[test]
 fn a_wait_ends_when_its_time_is_over() {
     for server in servers() {
@@ -131,60 +77,6 @@ fn an_expired_lease_is_handed_over_while_idle() {
         assert_eq!(holder.ask(&format!("ml k {LONG}")), "HD");
         assert!(began.elapsed() >= Duration::from_millis(200), "too early");
         assert_eq!(waiter.ask("mu k"), "NF");
-    }
-}
-
-#[test]
-fn answers_keep_their_order_around_one_that_waits() {
-    for server in servers() {
-        let address = address(&server);
-        let mut holder = holder(address, "k");
-        let mut waiter = Client::connect(address);
-        waiter.send(format!(
-            "set a 0 0 1\r\n1\r\nml k {LONG} F k Oab\r\nget a\r\nmu k q\r\nmn\r\n"
-        ));
-        assert_eq!(waiter.line(), "STORED");
-        await_waiting(address, "k", 1);
-        assert!(is_silent(&mut waiter));
-        // Requests that come meanwhile wait as well.
-        waiter.send("version\r\n");
-        assert_eq!(holder.ask("mu k"), "HD");
-        let granted = waiter.line();
-        assert!(
-            granted.starts_with("HD F") && granted.ends_with(" kk Oab"),
-            "{granted}"
-        );
-        let rest = ["VALUE a 0 1", "1", "END", "MN"];
-        assert!(rest.into_iter().all(|line| waiter.line() == line));
-        assert!(waiter.line().starts_with("VERSION "));
-    }
-}
-
-#[test]
-fn a_circle_is_refused_wherever_its_keys_are() {
-    for server in servers() {
-        let address = address(&server);
-        for round in 0..8 {
-            // Each holds one key, and all but the last wait for the next one's.
-            let key = |index: usize| format!("k{round}-{}", index % 5);
-            let mut clients: Vec<_> = (0..5).map(|index| holder(address, &key(index))).collect();
-            for (index, client) in clients.iter_mut().take(4).enumerate() {
-                client.send(format!("ml {} {LONG}\r\n", key(index + 1)));
-                await_waiting(address, &key(index + 1), 1);
-            }
-            let last = clients.last_mut().unwrap();
-            let refused = last.ask(&format!("ml {} {LONG}", key(5)));
-            assert!(
-                refused.starts_with("LK h") && refused.ends_with(" d"),
-                "{refused}"
-            );
-            // A waiter that gives way lets all the others go on.
-            assert_eq!(last.ask("unlock_all"), "OK");
-            for client in clients.iter_mut().take(4).rev() {
-                assert_eq!(client.line(), "HD");
-                assert_eq!(client.ask("unlock_all"), "OK");
-            }
-        }
     }
 }
 

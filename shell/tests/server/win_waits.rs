@@ -2,26 +2,18 @@
 //! every waiter is served.
 
 use std::collections::BTreeSet;
-use std::net::{Shutdown, SocketAddr};
+use std::net::SocketAddr;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::client::address;
-use crate::client::waiting::{Client, ENDS, LONG, servers};
+use crate::client::waiting::{Client, LONG, servers};
 
 /// A client that has the win of `key`, bound to it.
 fn winner(address: SocketAddr, key: &str) -> Client {
     let mut winner = Client::connect(address);
     assert_eq!(winner.ask(&format!("mg {key} N60 B")), "HD W");
     winner
-}
-
-/// A client that waits for `key`, behind earlier waiters.
-fn waiter(address: SocketAddr, key: &str, before: usize) -> Client {
-    let mut waiter = Client::connect(address);
-    waiter.send(format!("mg {key} N60 B v {LONG}\r\n"));
-    await_stat(address, "get_waiting", before + 1);
-    waiter
 }
 
 /// Returns when `stats` shows this.
@@ -41,27 +33,6 @@ fn value(client: &mut Client) -> String {
         format!("{line} {}", client.line())
     } else {
         line
-    }
-}
-
-#[test]
-fn the_first_waiter_gets_a_dead_winners_win() {
-    for server in servers() {
-        let address = address(&server);
-        for (index, (name, end)) in ENDS.into_iter().enumerate() {
-            let key = format!("k{index}");
-            let winner = winner(address, &key);
-            let mut first = waiter(address, &key, 0);
-            let mut second = waiter(address, &key, 1);
-            end(winner);
-            assert_eq!(value(&mut first), "VA 0 W ", "{name}");
-            // It dies as well, and the next one has it.
-            drop(first);
-            assert_eq!(value(&mut second), "VA 0 W ", "{name}");
-            second.send(format!("ms {key} 1\r\nx\r\n"));
-            assert_eq!(second.line(), "HD", "{name}");
-        }
-        assert_eq!(Client::connect(address).stat("wins_bound"), "0");
     }
 }
 
@@ -167,64 +138,5 @@ fn waits_and_items_end_on_time_while_idle() {
         );
         drop(winner);
         assert_eq!(waiter.ask("mg k"), "HD Z");
-    }
-}
-
-#[test]
-fn a_dead_waiting_get_is_dropped() {
-    for server in servers() {
-        let address = address(&server);
-        let winner = winner(address, "k");
-        let first = waiter(address, "k", 0);
-        let second = waiter(address, "k", 1);
-        let mut third = waiter(address, "k", 2);
-        drop(first);
-        second.into_socket().shutdown(Shutdown::Both).unwrap();
-        await_stat(address, "get_waiting", 1);
-        drop(winner);
-        assert_eq!(value(&mut third), "VA 0 W ");
-    }
-}
-
-/// A waiter that has ended by the time that it is given a win passes it on, on any threads.
-#[test]
-fn the_win_survives_several_dead_winners() {
-    for server in servers() {
-        let address = address(&server);
-        let mut winner = winner(address, "k");
-        for _ in 0..50 {
-            let mut next = waiter(address, "k", 0);
-            drop(winner);
-            assert_eq!(value(&mut next), "VA 0 W ");
-            winner = next;
-        }
-        winner.send("ms k 1\r\nx\r\n");
-        assert_eq!(winner.line(), "HD");
-        assert_eq!(winner.stat("win_reopened"), "50");
-    }
-}
-
-#[test]
-fn a_flush_reaches_waiters_in_every_shard() {
-    for server in servers() {
-        let address = address(&server);
-        let winners: Vec<_> = (0..20)
-            .map(|index| winner(address, &format!("k{index}")))
-            .collect();
-        let mut waiters: Vec<_> = (0..20)
-            .map(|index| waiter(address, &format!("k{index}"), index))
-            .collect();
-        assert_eq!(Client::connect(address).ask("flush_all"), "OK");
-        for waiter in &mut waiters {
-            assert_eq!(value(waiter), "VA 0 W ");
-        }
-        drop(winners);
-        // The closed winners no longer own the items that they leave behind.
-        for index in 0..20 {
-            assert_eq!(
-                Client::connect(address).ask(&format!("mg k{index}")),
-                "HD Z"
-            );
-        }
     }
 }

@@ -19,6 +19,5 @@ pub mod peer;
 pub mod random;
 pub mod socket;
 pub mod stores;
-pub mod strict;
 pub mod transcript;
 pub mod wording;

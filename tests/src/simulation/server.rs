@@ -13,7 +13,6 @@ use latchd_core::server::StateMachine;
 use latchd_core::store::{LogStore, Store as _};
 use latchd_core::{ConnId, Instant, Owner};
 use latchd_harness::alphabet::{Input, Pairs, Told, UNIX_S_AT_START, pressure_keys};
-use latchd_harness::strict::Strict;
 use latchd_protocol::command::{Command, GlobalCommand, ItemCommand, ScanCursor};
 use latchd_protocol::connection::Progress;
 use latchd_protocol::item::Cas;
@@ -126,7 +125,7 @@ impl Line {
 /// A core that is watched: it gets only requests that clients have sent.
 #[derive(Debug)]
 pub(super) struct Machine {
-    pub(super) core: Core<Strict<LogStore<Coarse>>>,
+    pub(super) core: Core<LogStore<Coarse>>,
     /// Predicts the core's answers.
     pub(super) beside: Beside,
     fault: Option<Fault>,
@@ -160,7 +159,7 @@ impl Machine {
         let store = LogStore::with_hasher(&limits, setting.hasher);
         let config = Config::new(limits, UNIX_S_AT_START);
         Self {
-            core: Core::with_store(config, Strict::new(store)),
+            core: Core::with_store(config, store),
             beside: Beside::new(limits, !setting.is_ample, kind != Kind::Great),
             fault,
             notices: VecDeque::new(),

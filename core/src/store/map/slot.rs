@@ -1,11 +1,11 @@
-//! The names of the items of the reference store.
+//! The places of the items of the reference store, and the results of its look-ups.
 
-/// Names a place for an item in a [`MapStore`](super::MapStore): its index in the list of places.
-#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
-pub struct MapSlot(u32);
+/// A place for an item in a [`MapStore`](super::MapStore): its index in the list of places.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub(super) struct Place(u32);
 
-impl MapSlot {
-    /// The name of the place with this number.
+impl Place {
+    /// The place with this number.
     ///
     /// # Panics
     /// Past 2^32 places, which would be over 500 GiB of items.
@@ -16,4 +16,17 @@ impl MapSlot {
     pub(super) const fn number(self) -> usize {
         self.0 as usize
     }
+}
+
+/// Names an item of a [`MapStore`](super::MapStore) until the next call that may move items (M4).
+#[derive(Clone, Copy, Debug)]
+pub struct MapSlot {
+    pub(super) place: Place,
+    pub(super) moves: u32,
+}
+
+/// The result of a look-up in a [`MapStore`](super::MapStore) without an item, until the next call that may move items (M4).
+#[derive(Clone, Copy, Debug)]
+pub struct MapVacancy {
+    pub(super) moves: u32,
 }

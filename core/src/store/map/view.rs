@@ -56,12 +56,14 @@ impl MapStore {
             crawled,
             // Shown to monitoring, and read by no rule.
             last_eviction: _,
+            // Ends look-ups, and none is open between two calls of a core.
+            moves: _,
         } = self;
         let locked = names
             .values()
-            .filter(|slot| self.entry(**slot).header.locked);
+            .filter(|place| self.entry(**place).header.locked);
         let entries = queue.iter().chain(locked);
-        let entries = entries.map(|slot| self.entry(*slot).view());
+        let entries = entries.map(|place| self.entry(*place).view());
         MapView {
             entries: entries.collect(),
             bytes_max: *bytes_max,

@@ -47,6 +47,7 @@ fn disabled_commands_are_refused() {
         ),
         ("lru_crawler metadump all", "ERROR metadump not allowed\r\n"),
         ("lru_crawler mgdump all", "ERROR key dump not allowed\r\n"),
+        ("watch", "CLIENT_ERROR watch commands not allowed\r\n"),
     ] {
         let asked = format!("{asked}\r\n");
         assert_eq!(answered(limits, asked.as_bytes()), (refused.into(), true));

@@ -92,46 +92,6 @@ fn a_limit_is_counted_over_the_pages() {
     }
 }
 
-#[test]
-fn invalid_dumps_are_refused() {
-    check(&[
-        ("lru_crawler metadump all\r\n", "OK\r\nEND\r\n"),
-        ("lru_crawler mgdump hash\r\n", "OK\r\nEN\r\n"),
-        ("set a 0 0 1\r\nx\r\n", "STORED\r\n"),
-        ("lru_crawler metadump 5\r\n", "OK\r\nEND\r\n"),
-        ("lru_crawler mgdump 2,63\r\n", "OK\r\nEN\r\n"),
-        (
-            "lru_crawler metadump 64\r\n",
-            "BADCLASS invalid class id\r\n",
-        ),
-        (
-            "lru_crawler metadump 0\r\n",
-            "BADCLASS invalid class id\r\n",
-        ),
-        (
-            "lru_crawler mgdump 1,x\r\n",
-            "BADCLASS invalid class id\r\n",
-        ),
-        (
-            "lru_crawler metadump ALL\r\n",
-            "BADCLASS invalid class id\r\n",
-        ),
-        ("lru_crawler metadump\r\n", "ERROR\r\n"),
-        ("lru_crawler metadump all x\r\n", "ERROR\r\n"),
-        ("lru_crawler mg all\r\n", "OK\r\nmg a\r\nEN\r\n"),
-        ("stats cachedump\r\n", "CLIENT_ERROR bad command line\r\n"),
-        ("stats cachedump 1\r\n", "CLIENT_ERROR bad command line\r\n"),
-        ("stats cachedump x 1\r\n", BAD_LINE),
-        ("stats cachedump 1 x\r\n", BAD_LINE),
-        (
-            "stats cachedump 64 1\r\n",
-            "CLIENT_ERROR Illegal slab id\r\n",
-        ),
-        ("stats cachedump 5 0\r\n", "END\r\n"),
-        ("stats cachedump 1 0\r\n", "ITEM a [1 b; 0 s]\r\nEND\r\n"),
-    ]);
-}
-
 /// No line can carry these keys, whichever protocol stored them. Another client must not take a part of one for
 /// the end of a listing, or for the reply to its next request.
 #[test]

@@ -1,14 +1,13 @@
-//! Conversations, byte for byte: a client's requests and the replies of the real core. Each is played with all
-//! bytes at once and again byte by byte.
+//! Conversations of a client with the real core that no transcript can play: small limits, other executors, bounds of the
+//! output, waits. `tests/transcripts/` has all others.
 
 extern crate std;
 
 mod access;
-mod classic_text;
 mod cluster;
 mod cuts;
 mod dumps;
-mod meta_text;
+mod packets;
 mod refuse;
 mod waits;
 
@@ -192,31 +191,6 @@ fn statistics_are_lines_and_the_transport_adds_its_own() {
         assert!(slabs.contains(&format!("STAT {name}\r\n")), "{slabs}");
     }
     assert!(shown(latchd_protocol::stats::StatsTopic::Items).contains("STAT items:1:number 2\r\n"));
-}
-
-#[test]
-fn quit_and_browsers_end_the_connection_without_a_word() {
-    for line in ["quit\r\n", "quit now\r\n", "GET / HTTP/1.1\r\n"] {
-        let mut bench = Bench::new(1, false);
-        assert_eq!(bench.send(0, line.as_bytes()), b"");
-        assert!(!bench.clients[0].open, "{line:?}");
-    }
-    check(&[("HTTP/1.1\r\n", "ERROR\r\n")]);
-}
-
-#[test]
-fn a_line_has_2048_bytes_unless_it_gets_many_keys() {
-    for byte_by_byte in [false, true] {
-        let mut bench = Bench::new(1, byte_by_byte);
-        let mut line = vec![b'x'; 2048];
-        line.push(b'\n');
-        assert_eq!(bench.send(0, &line), b"ERROR\r\n");
-        assert!(bench.clients[0].open);
-
-        line.insert(0, b'x');
-        assert_eq!(bench.send(0, &line), b"CLIENT_ERROR line too long\r\n");
-        assert!(!bench.clients[0].open);
-    }
 }
 
 #[test]

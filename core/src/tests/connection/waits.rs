@@ -1,9 +1,8 @@
 //! A request that waits: its reply has the requested form and comes in its turn, and no later request overtakes
 //! it.
 
-use latchd_protocol::command::{Acquire, Delete, Get, ItemCommand, Release, Set};
+use latchd_protocol::command::{Acquire, ItemCommand, Release, Set};
 use latchd_protocol::key::Key;
-use latchd_protocol::time::Exptime;
 
 use super::*;
 
@@ -94,61 +93,7 @@ fn key() -> Key<'static> {
 }
 
 #[test]
-fn the_late_answer_has_the_form_that_was_asked_for() {
-    for (request, answer) in [
-        ("ml k w9", "HD\r\n"),
-        ("ml k w9 q", ""),
-        ("ml k w9 k Oid F", "HD kk Oid F3\r\n"),
-        // In the form of the key of the existing item.
-        ("ml aw== b k w9", "HD kk\r\n"),
-        ("ml k v s f t c h w9 F", "VA 2 s2 f7 t60 c2 h0 F3\r\nhi\r\n"),
-        ("ml k q v w9", "VA 2\r\nhi\r\n"),
-        ("ml k l t w9", "HD l0 t60\r\n"),
-        ("ml k x w9", "HD\r\n"),
-    ] {
-        let mut waiting = Waiting::new();
-        // At the grant it reads the item as it is then.
-        waiting.gives_back();
-        waiting.holder(Set::new(key(), b"old"));
-        waiting.holder(ItemCommand::Acquire(Acquire::new(key())));
-        waiting.waits(request);
-        waiting.holder(Set {
-            client_flags: 7,
-            exptime: Exptime::In { seconds: 60 },
-            ..Set::new(key(), b"hi")
-        });
-        waiting.gives_back();
-        waiting.hears(answer);
-        assert_eq!(waiting.core.locks().owner(key()), Some(WAITER));
-    }
-}
-
-#[test]
-fn vain_wait_replies_as_without_wait() {
-    for (request, answer) in [
-        ("ml k w2500", "LK h1 a2 n0\r\n"),
-        ("ml k w2500 q Oid k", "LK h1 a2 n0 Oid kk\r\n"),
-    ] {
-        let mut waiting = Waiting::new();
-        waiting.waits(request);
-        waiting.now_ms = 2_500;
-        waiting.holder(Get::new(key()));
-        assert_eq!(waiting.says(b"").1, Progress::Waiting);
-        waiting.now_ms = 2_501;
-        waiting.holder(Get::new(key()));
-        waiting.hears(answer);
-    }
-}
-
-#[test]
-fn impossible_grants_are_refused_late() {
-    let mut waiting = Waiting::new();
-    waiting.holder(Set::new(key(), b"1"));
-    waiting.waits("ml k x w9 Oid");
-    waiting.holder(Delete::new(key()));
-    waiting.gives_back();
-    waiting.hears("NF Oid\r\n");
-
+fn impossible_grant_is_refused_late() {
     let mut waiting = Waiting::new();
     waiting.waits("ml k w9 Oid");
     let mut limits = *waiting.core.limits();
@@ -199,52 +144,6 @@ fn a_late_answer_waits_for_room() {
         (String::from("VA 5\r\nhello\r\n"), Progress::OutputFull)
     );
     assert_eq!(waiting.says(b"").0, "MN\r\n");
-}
-
-#[test]
-fn one_wait_after_the_other() {
-    let mut waiting = Waiting::new();
-    waiting.says(b"ml k w9 O1\r\nmu k\r\nml other\r\nml k w9 O2\r\n");
-    waiting.gives_back();
-    let (sent, progress) = waiting.says(b"");
-    // It has released the lock, and no other client wants it.
-    assert_eq!(sent, "HD O1\r\nHD\r\nHD\r\nHD O2\r\n");
-    assert_eq!(progress, Progress::NeedsInput { at_least: 1 });
-    // A request does not wait for its own lock.
-    assert_eq!(waiting.says(b"ml k w9 k\r\n").0, "LK h2 a0 n0 d kk\r\n");
-    // But it renews the lock.
-    assert_eq!(waiting.says(b"ml k w9 T60 O3\r\n").0, "HD O3\r\n");
-}
-
-#[test]
-fn a_wait_has_its_bounds_on_the_wire() {
-    let bad = "CLIENT_ERROR bad token in command line format\r\n";
-    for (request, answer) in [
-        ("ml k w1000000000000", bad),
-        ("ml k w3600001", bad),
-        ("ml k w-1", bad),
-        ("ml k w", bad),
-        ("ml k w1.5", bad),
-        ("ml k wx", bad),
-        ("ml k w1 w1", "CLIENT_ERROR duplicate flag\r\n"),
-        ("ml k w0", "LK h1 a0 n0\r\n"),
-        ("mu k w1", "CLIENT_ERROR invalid flag\r\n"),
-        ("md k w1", "CLIENT_ERROR invalid flag\r\n"),
-        ("md k B", "CLIENT_ERROR invalid flag\r\n"),
-        ("mg k w3600001", bad),
-        ("mg k w", bad),
-        ("mg k w1 B w1", "CLIENT_ERROR duplicate flag\r\n"),
-        ("mg k w1 B", "EN\r\n"),
-        ("mg k w0 k", "EN kk\r\n"),
-        ("ml k T-1 w1", "NF\r\n"),
-    ] {
-        let mut waiting = Waiting::new();
-        let (sent, progress) = waiting.says(format!("{request}\r\n").as_bytes());
-        assert_eq!(sent, answer, "{request}");
-        assert_ne!(progress, Progress::Waiting);
-    }
-    let mut waiting = Waiting::new();
-    assert_eq!(waiting.says(b"ml k w3600000\r\n").1, Progress::Waiting);
 }
 
 /// The connection tells a driver of single steps that there was no reply.

@@ -124,13 +124,7 @@ impl Layer {
             ],
             recipe: SUITE,
             // Not those of a server over sockets.
-            tests: &[
-                "transcripts::the_core_",
-                "transcripts::however_",
-                "corpus::",
-                "simulation::",
-                "cores::",
-            ],
+            tests: &["transcripts::the_", "corpus::", "simulation::", "cores::"],
             settings: &[],
             is_timed: false,
         },

@@ -20,8 +20,8 @@
 //! - N8: a call is refused only if the kept items and its demand do not fit together.
 //! - N9: when a store wants no crawl any more, all its expired items are locked.
 //!
-//! Which item a log evicts next is not among these rules: `core/src/store/log/tests/course.rs` pins
-//! it, call by call.
+//! Which item a log evicts next is not among these rules: the examples in `core/src/store/log/tests.rs`
+//! show it.
 
 mod arithmetic;
 mod beside;

@@ -11,7 +11,7 @@ use std::thread;
 
 use latchd_core::Limits;
 use latchd_core::engine::{Config, Core};
-use latchd_core::store::{LogStore, MapStore, Store};
+use latchd_core::store::{MapStore, Store};
 use latchd_harness::alphabet::limits::{LOG_SEGMENT_BYTES, ample, scarce, scarce_for_log};
 use latchd_harness::alphabet::{
     ClientNumber, Op, Pairs, ReplyKind, RequestKind, SmallKey, SmallRequest, SmallSet, SmallValue,
@@ -19,7 +19,6 @@ use latchd_harness::alphabet::{
 };
 use latchd_harness::lockstep::{Lockstep, Room, panic_words};
 use latchd_harness::oracle::{ByItem, Judged};
-use latchd_harness::strict::{self, Strict};
 use quickcheck::{Gen, QuickCheck, TestResult, Testable};
 
 use crate::drawn::{DrawnOp, DrawnRead, DrawnTurn};
@@ -119,12 +118,12 @@ fn play<S: Store>(
     TestResult::error(format!("after\n{}{difference}\n", lines.concat()))
 }
 
-fn reference(limits: Limits) -> Core<Strict<MapStore>> {
-    strict::reference(Config::new(limits, UNIX_S_AT_START))
+fn reference(limits: Limits) -> Core<MapStore> {
+    Core::reference(Config::new(limits, UNIX_S_AT_START))
 }
 
-fn in_log(limits: Limits) -> Core<Strict<LogStore>> {
-    strict::in_log(Config::new(limits, UNIX_S_AT_START))
+fn in_log(limits: Limits) -> Core {
+    Core::new(Config::new(limits, UNIX_S_AT_START))
 }
 
 /// For any sequence of operations, the engine gives the oracle's answers, and keeps the oracle's

@@ -511,37 +511,3 @@ fn watching_keys_needs_listing() {
             .contains("ERROR")
     );
 }
-
-#[test]
-fn a_delete_may_be_given_a_zero_and_nothing_else() {
-    const USAGE: &str = "bad command line format.  Usage: delete <key> [noreply]";
-    for line in [
-        "delete k",
-        "delete k 0",
-        "delete k noreply",
-        "delete k 0 noreply",
-    ] {
-        let bytes = format!("{line}\r\n").into_bytes();
-        assert!(
-            matches!(decoded(&bytes).operation, Operation::Execute { .. }),
-            "{line}"
-        );
-    }
-    for (line, is_answered) in [
-        ("delete k 1", true),
-        ("delete k 0 0", true),
-        ("delete k 1 noreply", false),
-    ] {
-        let bytes = format!("{line}\r\n").into_bytes();
-        let step = decoded(&bytes);
-        let Step {
-            operation: Operation::Send { response, .. },
-            ..
-        } = step
-        else {
-            panic!("{line}: {step:?}")
-        };
-        let is_told = format!("{response:?}").contains(USAGE);
-        assert_eq!(is_told, is_answered, "{line}");
-    }
-}

@@ -2,7 +2,6 @@
 
 extern crate std;
 
-use core::num::NonZeroU32;
 use std::string::ToString;
 use std::vec;
 use std::vec::Vec;
@@ -12,11 +11,7 @@ use quickcheck::{Arbitrary, Gen, TestResult, quickcheck};
 use super::reply::{Code, MetaResponse, encode};
 use super::request::{MetaRequest, decode};
 use super::{Flag, KeyBuffer, MetaEnvelope, Verb};
-use crate::command::{
-    Arithmetic, Command, Direction, Get, Guard, ItemCommand, LOCK_METADATA_BYTES_MAX, Lease,
-    LockAfter, LockMetadata, Mode, NewCas, OnMissing, ReleaseOf, Set, SetMode, TtlStep, TtlSteps,
-};
-use crate::fence::Fence;
+use crate::command::{Command, ItemCommand, Lease};
 use crate::item::Cas;
 use crate::key::{Key, KeyForm};
 use crate::output::Output;
@@ -311,96 +306,6 @@ fn command<'a>(line: &'a str, body: &'a [u8], key_buffer: &'a mut KeyBuffer) -> 
     command
 }
 
-const fn seconds(seconds: u32) -> Exptime {
-    Exptime::In { seconds }
-}
-
-#[test]
-fn flags_become_the_parts_of_a_command() {
-    let buffer = &mut KeyBuffer::new();
-    let key = Key::new(b"k").unwrap();
-    let cas = |number| Cas::new(number).unwrap();
-
-    let steps = TtlSteps::one(TtlStep::Touch(seconds(1)))
-        .then(TtlStep::Recache(Exptime::Past))
-        .and_then(|steps| steps.then(TtlStep::Vivify(Exptime::Never)))
-        .unwrap();
-    assert_eq!(
-        command("mg k u T1 R-5 C7 E9 N0", b"", buffer),
-        Command::from(Get {
-            steps,
-            bump: false,
-            known_cas: Some(cas(7)),
-            new_cas: NewCas::Is(cas(9)),
-            recaches: true,
-            ..Get::new(key)
-        })
-    );
-    assert_eq!(
-        command("me k", b"", buffer),
-        Command::from(Get {
-            bump: false,
-            ..Get::new(key)
-        })
-    );
-    assert_eq!(
-        command("ms k 2 T5 F6 C7 I E0", b"hi\r\n", buffer),
-        Command::from(Set {
-            client_flags: 6,
-            exptime: seconds(5),
-            guard: Guard::MatchElseStale(cas(7)),
-            lock: LockAfter::Keep,
-            ..Set::new(key, b"hi")
-        })
-    );
-    assert_eq!(
-        command("ms k 0 MA T5 N6 C0", b"\r\n", buffer),
-        Command::from(Set {
-            exptime: seconds(6),
-            mode: SetMode::Append {
-                missing: OnMissing::Create
-            },
-            ..Set::new(key, b"")
-        })
-    );
-    // `R` has no meaning for `ma`, so it is no step, and `t` does not count it either.
-    assert_eq!(
-        command("ma k R5 N6 J7 D8 MD C9", b"", buffer),
-        Command::from(Arithmetic {
-            initial: 7,
-            steps: TtlSteps::one(TtlStep::Vivify(seconds(6))),
-            guard: Guard::Match(cas(9)),
-            ..Arithmetic::new(key, Direction::Decrement, 8)
-        })
-    );
-}
-
-#[test]
-fn a_guard_of_0_is_one_that_no_item_meets() {
-    let buffer = &mut KeyBuffer::new();
-    let guard = |command: Command<'_>| {
-        if let Command::Item(ItemCommand::Set(set)) = command {
-            return set.guard;
-        }
-        if let Command::Item(ItemCommand::Delete(delete)) = command {
-            return delete.guard;
-        }
-        let Command::Item(ItemCommand::Arithmetic(sum)) = command else {
-            panic!("{command:?} has no guard")
-        };
-        sum.guard
-    };
-    assert_eq!(guard(command("ms k 0 C0 I", b"\r\n", buffer)), Guard::Never);
-    assert_eq!(
-        guard(command("ms k 0 MR C0", b"\r\n", buffer)),
-        Guard::Never
-    );
-    assert_eq!(guard(command("ms k 0 ME C0", b"\r\n", buffer)), Guard::None);
-    assert_eq!(guard(command("ms k 0 MP C0", b"\r\n", buffer)), Guard::None);
-    assert_eq!(guard(command("md k C0", b"", buffer)), Guard::Never);
-    assert_eq!(guard(command("ma k C0", b"", buffer)), Guard::None);
-}
-
 #[test]
 fn debug_reply_reads_back_its_code() {
     let envelope = MetaEnvelope {
@@ -423,50 +328,6 @@ fn debug_reply_reads_back_its_code() {
     assert_eq!(MetaResponse::decode(&bytes), Ok(Some((miss, 4))));
     assert_eq!(MetaResponse::decode(b"ERROR\r\n"), Err(Malformed));
     assert_eq!(MetaResponse::decode(b"VA x\r\n"), Err(Malformed));
-}
-
-#[test]
-fn the_flags_of_a_lock_are_read_as_its_verb_has_them() {
-    let acquire = |line| {
-        let buffer = &mut KeyBuffer::new();
-        let Command::Item(ItemCommand::Acquire(acquire)) = command(line, b"", buffer) else {
-            panic!("it takes a lock");
-        };
-        (acquire.needs_item, acquire.reads_item)
-    };
-    assert_eq!(acquire("ml k"), (false, false));
-    assert_eq!(acquire("ml k q O1 k F"), (false, false));
-    assert_eq!(acquire("ml k F t"), (false, true));
-    assert_eq!(acquire("ml k x v"), (true, true));
-    let release = |line| {
-        let buffer = &mut KeyBuffer::new();
-        let Command::Item(ItemCommand::Release(release)) = command(line, b"", buffer) else {
-            panic!("it gives a lock back");
-        };
-        release.of
-    };
-    let fence = Fence::new(7).unwrap();
-    assert_eq!(release("mu k"), ReleaseOf::Own);
-    assert_eq!(release("mu k F7"), ReleaseOf::OwnGrant(fence));
-    assert_eq!(release("mu k G7"), ReleaseOf::Grant(fence));
-}
-
-#[test]
-fn a_change_may_be_made_in_the_right_of_a_grant() {
-    let due = (Fence::new(9), LockAfter::Release);
-    let buffer = &mut KeyBuffer::new();
-    let Command::Item(ItemCommand::Set(set)) = command("ms k 1 U G9", b"v\r\n", buffer) else {
-        panic!("it stores");
-    };
-    assert_eq!((set.fence, set.lock), due);
-    let Command::Item(ItemCommand::Delete(delete)) = command("md k U G9", b"", buffer) else {
-        panic!("it deletes");
-    };
-    assert_eq!((delete.fence, delete.lock), due);
-    let Command::Item(ItemCommand::Arithmetic(sum)) = command("ma k G9 U", b"", buffer) else {
-        panic!("it counts");
-    };
-    assert_eq!((sum.fence, sum.lock), due);
 }
 
 #[test]
@@ -506,64 +367,6 @@ fn a_lease_is_seconds_with_up_to_three_decimals() {
     ] {
         assert!(Flag::decode(Verb::Lock, word.as_bytes()).is_err(), "{word}");
     }
-}
-
-#[test]
-fn a_lock_is_shared_among_as_many_as_the_flag_says() {
-    let mode = |line| match command(line, b"", &mut KeyBuffer::new()) {
-        Command::Item(ItemCommand::Acquire(acquire)) => acquire.mode,
-        other @ (Command::Item(_) | Command::Global(_)) => panic!("{other:?}"),
-    };
-    assert_eq!(mode("ml k"), Mode::Exclusive);
-    for (line, max_sharers) in [
-        ("ml k S", None),
-        ("ml k S1", Some(1)),
-        ("ml k S1024", Some(1024)),
-    ] {
-        let max_sharers = max_sharers.and_then(NonZeroU32::new);
-        assert_eq!(mode(line), Mode::Shared { max_sharers }, "{line}");
-        let mut out = Vec::new();
-        Flag::Shared(max_sharers).encode(&mut out);
-        assert_eq!(out, line.as_bytes()[4..].to_vec());
-    }
-    for word in ["S0", "S1025", "S-1", "Sx", "S4294967297"] {
-        assert!(Flag::decode(Verb::Lock, word.as_bytes()).is_err(), "{word}");
-    }
-    assert!(Flag::decode(Verb::Unlock, b"S").is_err());
-}
-
-#[test]
-fn a_lock_has_the_metadata_of_the_flag() {
-    let metadata = |line| match command(line, b"", &mut KeyBuffer::new()) {
-        Command::Item(ItemCommand::Acquire(acquire)) => {
-            acquire.metadata.map(|it| it.to_bytes().to_vec())
-        }
-        other @ (Command::Item(_) | Command::Global(_)) => panic!("{other:?}"),
-    };
-    assert_eq!(metadata("ml k"), None);
-    assert_eq!(metadata("ml k m OMg== kM"), None);
-    let job = LockMetadata::new(b"job 7");
-    assert_eq!(
-        metadata("ml k w5 Mam9iIDc= O1"),
-        job.map(|it| it.to_bytes().to_vec())
-    );
-    let mut out = Vec::new();
-    Flag::Metadata(job.unwrap()).encode(&mut out);
-    assert_eq!(out, b" Mam9iIDc=");
-    Flag::ShowMetadata.encode(&mut out);
-    assert_eq!(out, b" Mam9iIDc= m");
-    for word in ["M", "M!", "Mam9iIDc", "M===="] {
-        assert!(Flag::decode(Verb::Lock, word.as_bytes()).is_err(), "{word}");
-    }
-    assert_eq!(Flag::decode(Verb::Set, b"MS"), Ok(Flag::Mode(b'S')));
-    assert!(Flag::decode(Verb::Unlock, b"m").is_err());
-    let most = alloc::format!("ml k M{}", "QUFB".repeat(83) + "QQ==");
-    assert_eq!(
-        metadata(&most).map(|it| it.len()),
-        Some(LOCK_METADATA_BYTES_MAX)
-    );
-    let too_many = alloc::format!("M{}", "QUFB".repeat(84));
-    assert!(Flag::decode(Verb::Lock, too_many.as_bytes()).is_err());
 }
 
 /// As in memcached, each verb has its own message for that.
