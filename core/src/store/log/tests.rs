@@ -151,6 +151,58 @@ fn an_empty_store_has_allocated_nothing() {
     bench.store.check();
 }
 
+#[test]
+fn many_items_with_long_keys_are_distinct() {
+    let mut bench = Bench::new(64 << 20);
+    let long = |number: usize| format!("{number:0250}");
+    for number in 0..80_000_usize {
+        let value = number.to_le_bytes();
+        bench.put(&long(number), header(), &value).unwrap();
+    }
+    bench.store.check();
+    assert_eq!(bench.store.usage().items, 80_000);
+    for number in 0..80_000_usize {
+        let value = number.to_le_bytes();
+        assert_eq!(bench.value(&long(number)), Some(value.as_slice()));
+    }
+    assert!(!bench.has(&long(80_000)));
+}
+
+#[test]
+fn a_store_full_of_locked_items_refuses() {
+    let mut bench = Bench::new(64 << 10);
+    let mut count = 0;
+    while bench.put(&name(count), locked(), &[7; 100]).is_ok() {
+        count += 1;
+    }
+    bench.store.check();
+    // An item takes 136 bytes. The remaining memory is kept free, or belongs to the index.
+    assert!(count > (64 << 10) / 136 / 2, "{count}");
+    // Another key may still fit, if its bucket of the index has a free entry.
+    let fits = |number: &usize| {
+        let key = format!("other-{number}");
+        bench.put(&key, locked(), &[7; 100]).is_ok()
+    };
+    let others = (0..100).filter(fits).count();
+    assert!(others < 10, "{others}");
+    assert_eq!(bench.put("another", header(), &[7; 100]), Err(Full));
+    assert_eq!(bench.store.usage().items, count + others);
+    for number in 0..count {
+        assert!(bench.has(&name(number)), "S1: {number}");
+    }
+    bench.put(&name(0), locked(), &[8; 100]).unwrap();
+    assert_eq!(bench.value(&name(0)), Some([8; 100].as_slice()));
+    for number in 0..count / 2 {
+        bench.unlock(&name(number));
+    }
+    bench.put("another", header(), &[7; 100]).unwrap();
+    assert!(bench.counters.evictions > 0);
+    for number in count / 2..count {
+        assert!(bench.has(&name(number)), "S1: {number}");
+    }
+    bench.store.check();
+}
+
 /// A value that does not fit beside the locked items is refused before others are evicted for it (S5).
 #[test]
 fn a_value_that_cannot_fit_evicts_nothing() {
@@ -169,6 +221,27 @@ fn a_value_that_cannot_fit_evicts_nothing() {
     assert_eq!(put(&mut bench, 300_000), Ok(()));
     assert!(bench.counters.evictions > 0);
     bench.store.check();
+}
+
+#[test]
+fn without_eviction_a_full_store_refuses() {
+    let mut bench = Bench::keeping(64 << 10);
+    let count = bench.fill(100);
+    assert_eq!(bench.put("another", header(), &[7; 100]), Err(Full));
+    assert!((0..count).all(|number| bench.has(&name(number))));
+    for number in (0..count).step_by(3) {
+        bench.remove(&name(number));
+    }
+    let mut stored = 0;
+    while bench
+        .put(&name(count + stored), header(), &[7; 100])
+        .is_ok()
+    {
+        stored += 1;
+    }
+    bench.store.check();
+    assert!(stored > count / 4, "{stored} of {count} thirds");
+    assert_eq!(bench.counters.evictions, 0);
 }
 
 #[test]
@@ -224,26 +297,52 @@ fn crawl_removes_expired_items_and_frees_memory() {
     bench.store.check();
 }
 
-/// While segments have flushed items, none that was stored since is evicted, also not in advance. Each of these segments has so
-/// many locked items that its sweep frees little.
 #[test]
-fn flushed_items_leave_before_present_ones() {
-    let limits = limits(1 << 20);
-    let hasher = SipHash::new([3, 4]);
-    let mut bench = Bench::of(LogStore::with_segments(&limits, hasher, 4 << 10));
-    for number in 0..3_800 {
-        let header = if number % 29 == 0 { header() } else { locked() };
+fn a_locked_item_expires_when_it_is_unlocked() {
+    let mut bench = Bench::new(1 << 20);
+    let header = ItemHeader {
+        locked: true,
+        ..expiring(20)
+    };
+    bench.put("k", header, b"v").unwrap();
+    bench.pass_until(30);
+    bench.crawl();
+    assert!(bench.has("k"));
+    bench.unlock("k");
+    bench.store.check();
+    bench.crawl();
+    assert!(!bench.has("k"));
+}
+
+#[test]
+fn flush_is_immediate_and_spares_locked_items() {
+    let mut bench = Bench::new(16 << 20);
+    for number in 0..20_000 {
+        let header = if number % 100 == 0 {
+            locked()
+        } else {
+            header()
+        };
         bench.put(&name(number), header, &[7; 100]).unwrap();
     }
     bench.store.clear();
-    assert!(bench.store.log.holds_flushed());
-    let mut number = 10_000;
-    while bench.counters.evictions == 0 {
-        bench.put(&name(number), header(), &[7; 100]).unwrap();
-        number += 1;
-    }
-    assert!(!bench.store.log.holds_flushed());
+    let usage = bench.store.usage();
+    assert_eq!(usage.items, 200);
+    assert_eq!(usage.bytes, usage.locked_bytes);
+    assert!((0..20_000).all(|number| bench.has(&name(number)) == (number % 100 == 0)));
     bench.store.check();
+    // A store after the flush makes a new item, whether the old one is still locked or not.
+    bench.put(&name(0), locked(), &[8; 100]).unwrap();
+    bench.unlock(&name(0));
+    bench.put(&name(1), header(), &[8; 100]).unwrap();
+    for _ in 0..60 {
+        bench.crawl();
+        bench.store.check();
+    }
+    assert_eq!(bench.value(&name(0)), Some([8; 100].as_slice()));
+    assert_eq!(bench.value(&name(1)), Some([8; 100].as_slice()));
+    assert!(bench.has(&name(100)) && !bench.has(&name(101)));
+    assert!(bench.store.usage().held_bytes < 2 << 20);
 }
 
 #[test]
@@ -281,6 +380,41 @@ fn an_item_stored_again_is_evicted_later() {
         number += 1;
     }
     assert!(bench.has("k"));
+}
+
+#[test]
+fn sizes_that_shift_leave_nothing_behind() {
+    let mut bench = Bench::new(4 << 20);
+    for value_bytes in [50, 500, 5_000, 100, 20_000, 60_000, 10, 250_000, 30] {
+        let value = vec![7; value_bytes];
+        // Twice the capacity.
+        for number in 0..(8 << 20) / (value_bytes + 60) {
+            bench.put(&name(number), header(), &value).unwrap();
+        }
+        bench.store.check();
+        let usage = bench.store.usage();
+        assert!(usage.held_bytes <= 4 << 20, "L3");
+        // At least half of it, even where few fit.
+        assert!(usage.bytes > 2 << 20, "{value_bytes}: {usage:?}");
+    }
+}
+
+/// Hits let items pass through their queue, but not so often that a value that fits is refused (E2).
+#[test]
+fn hot_items_refuse_no_value_that_fits() {
+    for value_bytes in [100, 3 << 10, 100 << 10] {
+        let mut bench = Bench::new(4 << 20);
+        let count = bench.fill(value_bytes);
+        for number in 0..count {
+            for _ in 0..record::HITS_MAX {
+                bench.hit(&name(number));
+            }
+        }
+        let value = vec![7; 3_700_000];
+        bench.put("large", header(), &value).unwrap();
+        assert_eq!(bench.value("large").unwrap(), value);
+        bench.store.check();
+    }
 }
 
 /// While no segment is free, no record is written before the segment that is being emptied is free (F1).
@@ -338,6 +472,34 @@ fn a_large_value_is_shared_and_not_copied() {
 }
 
 #[test]
+fn a_value_grows_into_a_large_one_and_back() {
+    let mut bench = Bench::new(4 << 20);
+    bench.put("k", header(), b"begin").unwrap();
+    let mut expected = b"begin".to_vec();
+    for round in 0..40_usize {
+        let slot = bench.store.find(named("k")).unwrap();
+        let more = vec![u8::try_from(round).unwrap(); 900];
+        let end = if round % 2 == 0 {
+            expected.extend_from_slice(&more);
+            End::Back
+        } else {
+            expected.splice(0..0, more.iter().copied());
+            End::Front
+        };
+        let (now, counters) = (bench.now, &mut bench.counters);
+        bench
+            .store
+            .extend(now, slot, header(), &more, end, counters)
+            .unwrap();
+        assert_eq!(bench.value("k"), Some(expected.as_slice()));
+        bench.store.check();
+    }
+    bench.put("k", header(), b"end").unwrap();
+    assert_eq!(bench.value("k"), Some(b"end".as_slice()));
+    bench.store.check();
+}
+
+#[test]
 fn a_value_of_equal_size_is_overwritten() {
     let mut bench = Bench::new(1 << 20);
     for number in 0..100 {
@@ -351,6 +513,21 @@ fn a_value_of_equal_size_is_overwritten() {
     assert_eq!(bench.store.usage(), before);
     assert_eq!(bench.counters.total_items, 10_100);
     bench.store.check();
+}
+
+#[test]
+fn flags_are_replaced_with_the_value() {
+    let mut bench = Bench::new(1 << 20);
+    for client_flags in [0, 7, 9, 0, u32::MAX] {
+        let header = ItemHeader {
+            client_flags,
+            ..header()
+        };
+        bench.put("k", header, b"v").unwrap();
+        let slot = bench.store.find(named("k")).unwrap();
+        assert_eq!(bench.store.header(slot), header);
+        bench.store.check();
+    }
 }
 
 /// Counts how often a key is hashed, which every read of an item does.
@@ -509,6 +686,53 @@ fn a_command_hashes_its_key_once() {
     bench.hit("k");
     bench.remove("k");
     assert_eq!(looked_at.get(), 4);
+}
+
+#[test]
+fn the_same_calls_give_the_same_answers() {
+    let run = || {
+        let mut bench = Bench::new(256 << 10);
+        let mut answers = Vec::new();
+        for number in 0..20_000_usize {
+            let number = number * number % 4_999;
+            answers.push(bench.hit(&name(number)));
+            let value = vec![7; number % 700];
+            let _ = bench.put(&name(number), header(), &value);
+        }
+        (answers, bench.counters, bench.store.usage())
+    };
+    assert_eq!(run(), run());
+}
+
+#[test]
+fn every_item_is_listed_while_the_index_resizes() {
+    let mut bench = Bench::new(16 << 20);
+    for number in 0..500 {
+        bench.put(&name(number), header(), b"v").unwrap();
+    }
+    let mut seen = Vec::new();
+    let mut cursor = Some(ScanCursor::default());
+    let mut pages = 0_usize;
+    while let Some(from) = cursor {
+        cursor = bench.store.scan(from, 10, &mut |item| {
+            seen.push(String::from_utf8(item.key.as_bytes().to_vec()).unwrap());
+        });
+        pages += 1;
+        for number in 0..200 {
+            let number = 1_000 + (pages % 20) * 200 + number;
+            if (pages / 20).is_multiple_of(2) {
+                bench.put(&name(number), header(), b"v").unwrap();
+            } else if bench.has(&name(number)) {
+                bench.remove(&name(number));
+            }
+        }
+    }
+    assert!(pages > 50, "{pages} pages");
+    seen.sort();
+    seen.dedup();
+    for number in 0..500 {
+        assert!(seen.binary_search(&name(number)).is_ok(), "{number}");
+    }
 }
 
 #[test]
@@ -740,4 +964,56 @@ fn no_item_is_listed_twice_after_shrinking() {
             assert_eq!(times, 1, "{name}, after {pages} pages");
         }
     }
+}
+
+/// The unused end of a segment that was sealed short can be freed. Otherwise, with one locked item in each
+/// segment, nothing could be stored, even after all were unlocked.
+#[test]
+fn segments_of_one_locked_item_are_reused() {
+    let mut limits = limits(128 << 10);
+    limits.value_bytes_max = 1 << 10;
+    let mut bench = Bench::of(LogStore::with_segments(
+        &limits,
+        SipHash::new([3, 4]),
+        4 << 10,
+    ));
+    let mut number = 0;
+    for round in 0..20 {
+        let first = number;
+        while bench.put(&name(number), locked(), &[0; 700]).is_ok() {
+            number += 1;
+        }
+        // Five of them fill a segment, and some of the 32 segments are always free.
+        assert!(
+            number - first > 5 * 16,
+            "{} in round {round}",
+            number - first
+        );
+        for locked in first..number {
+            bench.unlock(&name(locked));
+        }
+        bench.store.check();
+    }
+}
+
+/// While segments have flushed items, none that was stored since is evicted, also not in advance. Each of these segments has so
+/// many locked items that its sweep frees little.
+#[test]
+fn flushed_items_leave_before_present_ones() {
+    let limits = limits(1 << 20);
+    let hasher = SipHash::new([3, 4]);
+    let mut bench = Bench::of(LogStore::with_segments(&limits, hasher, 4 << 10));
+    for number in 0..3_800 {
+        let header = if number % 29 == 0 { header() } else { locked() };
+        bench.put(&name(number), header, &[7; 100]).unwrap();
+    }
+    bench.store.clear();
+    assert!(bench.store.log.holds_flushed());
+    let mut number = 10_000;
+    while bench.counters.evictions == 0 {
+        bench.put(&name(number), header(), &[7; 100]).unwrap();
+        number += 1;
+    }
+    assert!(!bench.store.log.holds_flushed());
+    bench.store.check();
 }
