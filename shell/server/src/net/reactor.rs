@@ -3,8 +3,8 @@
 //! smol's reactor serves all threads of a process: a wait there takes seven more system calls, and wakes a second thread. A
 //! thread that waits for clients all the time has this one for itself. Timers and channels wake it as any waker does.
 //!
-//! - R1: A wake-up is never lost: who wakes notes it first, and then signals if the thread sleeps; the thread notes first that it
-//!   sleeps, and then looks for wake-ups.
+//! - R1: A wake-up is never lost. A waker notes it before it looks whether the thread sleeps; the thread notes that it sleeps before
+//!   it looks for wake-ups.
 
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
@@ -145,5 +145,49 @@ impl Reactor {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::net::{TcpListener, TcpStream};
+    use std::thread;
+
+    use smol::channel::bounded;
+    use smol::future::FutureExt;
+
+    use super::*;
+
+    /// Clients come one by one, each after the one before was served; then another thread closes a channel.
+    #[test]
+    fn a_thread_waits_for_descriptors_and_channels() {
+        const CLIENTS: usize = 100;
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let address = listener.local_addr().unwrap();
+        let (stop, stopped) = bounded::<()>(1);
+        let clients = thread::spawn(move || {
+            for _ in 0..CLIENTS {
+                let mut client = TcpStream::connect(address).unwrap();
+                assert_eq!(client.read(&mut [0]).unwrap(), 0);
+            }
+            drop(stop);
+        });
+        let reactor = Reactor::new(1).unwrap();
+        let mut served = 0;
+        let serving = async {
+            loop {
+                match listener.accept() {
+                    Ok(_) => served += 1,
+                    Err(_) => reactor.readable(0).await,
+                }
+            }
+        };
+        let stopping = async { stopped.recv().await.is_err() };
+        let ended = reactor.run(&[listener.as_fd()], stopping.or(serving));
+        assert!(ended.unwrap());
+        clients.join().unwrap();
+        assert_eq!(served, CLIENTS);
     }
 }
