@@ -1,6 +1,6 @@
 //! The status port: counters, locks and their holders over HTTP, for monitoring systems and people.
 //!
-//! The folder holds all pages of the port. It uses `shared`, `clients`, `config`, `stats` and `sync`.
+//! The folder holds all pages of the port. It uses `server_state`, `clients`, `config`, `stats` and `sync`.
 //!
 //! The port is off unless [`Config::status`](crate::Config::status) is set. It is read-only and has no
 //! authentication.

@@ -1,7 +1,7 @@
 //! A worker thread: its epoll, its clients, and their turns.
 //!
 //! The folder holds the parts of a client's turn: input, commands, output. It uses all layers below:
-//! `shared`, `shards`, `clients`, `net`, `stats`, `os` and `sync`.
+//! `server_state`, `shards`, `clients`, `net`, `stats`, `os` and `sync`.
 //!
 //! The data path is an epoll loop, not a task for each client: a wake-up through the executor takes a hop through the thread of
 //! its reactor, about 120 µs. So a thread makes one system call per wait, and uses no wakers. A thread without clients waits without
